@@ -28,7 +28,8 @@ const OPAQUE: u32 = 0x5343_414e;
 /// Length of the name that the server gives a scan.
 const NAME_BYTES: usize = 16;
 
-/// Extras of a page of documents, in contrast to one of keys.
+/// Extras of a page of keys, and of one of documents.
+const KEYS: [u8; 4] = [0, 0, 0, 0];
 const DOCUMENTS: [u8; 4] = [0, 0, 0, 1];
 
 /// Bytes of a document's figures: flags, expiry, seqno, CAS, datatype.
@@ -58,6 +59,8 @@ pub struct ScanRange<'a> {
     pub patience: Duration,
     /// Attributes are wanted, too, which needs the right to read those of the system.
     pub attributes: bool,
+    /// Keys alone are wanted.
+    pub only_keys: bool,
 }
 
 impl<'a> ScanRange<'a> {
@@ -73,6 +76,7 @@ impl<'a> ScanRange<'a> {
             persisted: None,
             patience,
             attributes: false,
+            only_keys: false,
         }
     }
 
@@ -102,6 +106,12 @@ impl<'a> ScanRange<'a> {
         self
     }
 
+    /// Documents come as their keys, or whole.
+    pub fn only_keys(mut self, are_wanted: bool) -> ScanRange<'a> {
+        self.only_keys = are_wanted;
+        self
+    }
+
     /// The request. Some servers insist on both ends, so that the least and the greatest key are
     /// named.
     fn json(&self) -> String {
@@ -120,13 +130,14 @@ impl<'a> ScanRange<'a> {
         });
         let collection = self.collection.0;
         let attributes = if self.attributes { r#","include_xattrs":true"# } else { "" };
+        let keys = if self.only_keys { r#","key_only":true"# } else { "" };
         format!(
-            r#"{{"collection":"{collection:x}","range":{{{start},"end":"{end}"}}{snapshot}{attributes}}}"#
+            r#"{{"collection":"{collection:x}","range":{{{start},"end":"{end}"}}{snapshot}{attributes}{keys}}}"#
         )
     }
 }
 
-/// A document in a page of a scan.
+/// A document in a page of a scan. Of a page of keys, all else is zero or empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ScannedDocument<'a> {
@@ -149,7 +160,10 @@ pub struct ScannedDocument<'a> {
 
 /// Documents that came together.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ScanPage(Bytes);
+pub struct ScanPage {
+    bytes: Bytes,
+    only_keys: bool,
+}
 
 impl ScanPage {
     /// The document at a position, and the position of the next one; `None` at the end. The first
@@ -158,24 +172,47 @@ impl ScanPage {
         &self,
         position: usize,
     ) -> Option<Result<(ScannedDocument<'_>, usize), Malformed>> {
-        let rest = self.0.get(position..).filter(|rest| !rest.is_empty())?;
+        let rest = self.bytes.get(position..).filter(|rest| !rest.is_empty())?;
         let next =
-            next_document(rest).map(|(document, rest)| (document, self.0.len() - rest.len()));
+            self.first(rest).map(|(document, rest)| (document, self.bytes.len() - rest.len()));
         Some(next.ok_or_else(|| Malformed::new(CUT_OFF)))
     }
 
     /// The documents. An error is the last item.
     pub fn documents(&self) -> impl Iterator<Item = Result<ScannedDocument<'_>, Malformed>> {
-        let mut rest = &self.0[..];
+        let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
             }
-            let next = next_document(rest);
+            let next = self.first(rest);
             rest = next.map_or(&[], |(_, rest)| rest);
             Some(next.map(|(document, _)| document).ok_or_else(|| Malformed::new(CUT_OFF)))
         })
     }
+
+    /// The first document of a part of the page, and what follows it.
+    fn first<'p>(&self, part: &'p [u8]) -> Option<(ScannedDocument<'p>, &'p [u8])> {
+        match self.only_keys {
+            false => next_document(part),
+            true => next_key(part),
+        }
+    }
+}
+
+/// The first document of a page of keys, and what follows it.
+fn next_key(page: &[u8]) -> Option<(ScannedDocument<'_>, &[u8])> {
+    let (key, rest) = next_bytes(page)?;
+    let document = ScannedDocument {
+        key,
+        value: &[],
+        flags: 0,
+        expiry: 0,
+        seqno: Seqno(0),
+        cas: Cas(0),
+        datatype: Datatype::RAW,
+    };
+    Some((document, rest))
 }
 
 /// The first document of a page, and what follows it.
@@ -212,6 +249,7 @@ pub struct DocumentScan<'c> {
     connection: &'c mut Connection,
     vbid: Vbid,
     name: [u8; NAME_BYTES],
+    only_keys: bool,
     stage: Stage,
 }
 
@@ -253,7 +291,10 @@ impl Connection {
             outcome => outcome?,
         }
         match <[u8; NAME_BYTES]>::try_from(&response.value()[..]) {
-            Ok(name) => Ok(Some(DocumentScan { connection: self, vbid, name, stage: Stage::Idle })),
+            Ok(name) => {
+                let (only_keys, stage) = (range.only_keys, Stage::Idle);
+                Ok(Some(DocumentScan { connection: self, vbid, name, only_keys, stage }))
+            }
             Err(_) => Err(self.protocol_error(parts.opcode.name(), "a scan's name has 16 bytes")),
         }
     }
@@ -269,7 +310,7 @@ impl DocumentScan<'_> {
             }
             let answer = self.connection.answer_to(Opcode::RangeScanContinue, OPAQUE).await?;
             let page = self.take(&answer)?;
-            if !page.0.is_empty() {
+            if !page.bytes.is_empty() {
                 return Ok(Some(page));
             }
         }
@@ -305,13 +346,15 @@ impl DocumentScan<'_> {
             Refused::from_status(code)?;
         }
         let page = answer.value();
-        if !page.is_empty() && answer.extras() != DOCUMENTS {
+        let (wanted, mistake) = match self.only_keys {
+            false => (DOCUMENTS, "documents were asked for, not keys"),
+            true => (KEYS, "keys were asked for, not documents"),
+        };
+        if !page.is_empty() && answer.extras() != wanted {
             let operation = Opcode::RangeScanContinue.name();
-            return Err(self
-                .connection
-                .protocol_error(operation, "documents were asked for, not keys"));
+            return Err(self.connection.protocol_error(operation, mistake));
         }
-        Ok(ScanPage(page))
+        Ok(ScanPage { bytes: page, only_keys: self.only_keys })
     }
 }
 
@@ -347,7 +390,10 @@ mod tests {
         assert_eq!(json.get("include_xattrs"), None);
         let json: serde_json::Value =
             serde_json::from_str(&range().attributes(true).json()).unwrap();
-        assert_eq!(json["include_xattrs"], true);
+        assert_eq!((&json["include_xattrs"], json.get("key_only")), (&true.into(), None));
+        let json: serde_json::Value =
+            serde_json::from_str(&range().only_keys(true).json()).unwrap();
+        assert_eq!((json.get("include_xattrs"), &json["key_only"]), (None, &true.into()));
 
         let persisted =
             Some(MutationToken { vbid: Vbid(3), vb_uuid: VbUuid(u64::MAX), seqno: Seqno(9) });
@@ -374,7 +420,8 @@ mod tests {
             page.extend([0, 0, 0, 0, 0, 0, 0, 7, 1, 0, 0, 0, 0, 0, 0, 9, 1]);
             page.extend([1, b'k', 3, b'[', b'0' + number, b']']);
         }
-        let whole = ScanPage(Bytes::from(page.clone()));
+        let of = |bytes, only_keys| ScanPage { bytes, only_keys };
+        let whole = of(Bytes::from(page.clone()), false);
         let documents: Result<Vec<_>, _> = whole.documents().collect();
         let documents = documents.unwrap();
         assert_eq!(documents.len(), 2);
@@ -387,10 +434,15 @@ mod tests {
         assert_eq!((documents[1].seqno, documents[1].cas), (Seqno(7), Cas(1 << 56 | 9)));
         assert_eq!(documents[1].datatype, Datatype::JSON);
         for length in 1..page.len() {
-            let cut = ScanPage(Bytes::copy_from_slice(&page[..length]));
+            let cut = of(Bytes::copy_from_slice(&page[..length]), false);
             let is_whole = length == page.len() / 2;
             assert_eq!(cut.documents().last().is_some_and(|last| last.is_ok()), is_whole);
             assert!(cut.documents().count() <= 2);
         }
+        let keys = of(Bytes::from_static(b"\x01a\x02bc"), true);
+        let keys: Result<Vec<_>, _> = keys.documents().collect();
+        let keys = keys.unwrap();
+        assert_eq!(keys.iter().map(|one| one.key).collect::<Vec<_>>(), [&b"a"[..], b"bc"]);
+        assert!(of(Bytes::from_static(b"\x02a"), true).documents().any(|one| one.is_err()));
     }
 }

@@ -165,6 +165,10 @@ pub const LISTING_QUEUE_MAX: usize = 64;
 /// Longest time that a listing may take from the first key that the store returns.
 pub const LISTING_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// How much later than workers a thread of a scan or statement runs where both want to: of a core
+/// for which both compete it gets a tenth.
+pub const READING_NICENESS: i32 = 10;
+
 /// Concurrent range scans of a bucket: each costs a thread and what its store holds for it.
 pub const RANGE_SCANS_MAX: usize = 32;
 

@@ -1,9 +1,9 @@
 //! Range scans: the persisted documents of a collection in one vbucket, in key order, a page at a
-//! time.
+//! time. Of a bucket without a store they have the documents in memory.
 //!
 //! Owns: the scans of a bucket, at most [`RANGE_SCANS_MAX`]. Each scan has a thread that pauses
 //! inside the store's scan and waits there for the next request ([`runner`]). All pages therefore
-//! show one moment, and the workers stay free.
+//! show one moment, and the workers stay free. The threads have a low priority.
 //!
 //! Invariants:
 //! - a scan holds one page at most;
@@ -36,7 +36,7 @@ pub(crate) use order::{Reply, ScanAnswer, ScanId, ScanLimits};
 pub(crate) use page::Shown;
 pub(crate) use request::{Content, ScanRequest};
 
-use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX};
+use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX, READING_NICENESS};
 use order::{Flags, Order};
 use runner::Runner;
 
@@ -96,6 +96,8 @@ impl RangeScans {
         let runner = Runner::new(id, bucket, request, taken, Arc::clone(&flags), ends, reply);
         let shared = Arc::clone(&self.shared);
         let work = move || {
+            // Without it the scan competes with workers as an equal.
+            let _ = rustix::process::nice(READING_NICENESS);
             // The runner's drop answers every waiting request, whatever its end.
             let _ = oribi_supervisor::job("scan", || runner.run());
             // A stopped scan is no longer listed.

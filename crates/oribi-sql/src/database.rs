@@ -16,6 +16,7 @@ use rusqlite::{Batch, Connection, Error, ErrorCode, InterruptHandle, Statement};
 use crate::catalog::{Catalog, find};
 use crate::columns::JSON_TEXT;
 use crate::guard::{self, Declaring};
+use crate::json_path;
 use crate::row_numbers::RowNumbers;
 use crate::virtual_table::{Declared, declare, register};
 
@@ -61,11 +62,11 @@ pub trait RowSink {
     /// The same.
     fn row(&mut self, values: &[ValueRef<'_>]) -> Result<()>;
 
-    /// It has ended, perhaps early.
+    /// It has ended: after its last row, or early.
     ///
     /// # Errors
     /// The same.
-    fn end(&mut self) -> Result<()>;
+    fn end(&mut self, is_complete: bool) -> Result<()>;
 }
 
 /// Values for the parameters of statements.
@@ -115,6 +116,7 @@ impl Database {
         catalog: Arc<dyn Catalog>,
         declaring: Declaring,
     ) -> Result<Database> {
+        json_path::register(&connection)?;
         let row_numbers = RowNumbers::default();
         let declared = register(&connection, row_numbers.clone())?;
         Ok(Database { connection, catalog, declared, declaring, row_numbers })
@@ -223,7 +225,7 @@ fn run_one(statement: &mut Statement<'_>, sink: &mut dyn RowSink) -> Result<()> 
         }
     };
     // Rows before an error are still useful.
-    let ended = sink.end();
+    let ended = sink.end(outcome.is_ok());
     outcome.and(ended)
 }
 

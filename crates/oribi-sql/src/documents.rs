@@ -35,6 +35,8 @@ pub struct DocumentScan {
     pub collections: Option<BTreeSet<CollectionId>>,
     /// Only documents of these vbuckets, if the statement names some.
     pub vbuckets: Option<BTreeSet<Vbid>>,
+    /// Without it all but key, collection and vbucket may be left out.
+    pub needs_figures: bool,
     /// Without it values may be left out.
     pub needs_value: bool,
     /// Without it numbers of versions and expiries may be left out.
@@ -156,6 +158,10 @@ impl TableSource for DocumentTable {
                 .map(|numbers| numbers.into_iter().filter_map(collection_of).collect()),
             vbuckets: numbers(on(VBUCKET))
                 .map(|numbers| numbers.into_iter().filter_map(vbucket_of).collect()),
+            needs_figures: request
+                .columns
+                .iter()
+                .any(|column| ![VBUCKET, COLLECTION, ID].contains(column)),
             needs_value: needs(&[XATTRS, JSON, BODY, BODY_BYTES]),
             needs_meta: needs(&[REV, EXPIRY]),
             needs_seqno: needs(&[SEQNO]),

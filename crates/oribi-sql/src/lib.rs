@@ -19,6 +19,7 @@ pub mod database;
 pub mod document_cells;
 pub mod documents;
 mod guard;
+mod json_path;
 pub mod json_value;
 pub mod key_filter;
 mod plan;

@@ -23,7 +23,7 @@ impl RowSink for Nowhere {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self, _: bool) -> Result<()> {
         Ok(())
     }
 }

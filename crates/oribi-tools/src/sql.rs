@@ -7,7 +7,7 @@
 //! each scan holds a few pages, plus what SQLite itself needs to sort or group. Statements cannot
 //! write.
 //!
-//! [`session`] runs statements, [`prompt`] reads them, [`output`] prints rows. SQLite's side is
+//! [`session`] runs statements, [`prompt`] reads them, [`output`] prints rows, `parquet` writes files. SQLite's side is
 //! [`oribi_sql`]; [`backend`] is the seam besides its own. [`server`], [`server_tables`] and
 //! [`server_documents`] read from a server, [`data_dir`] from a directory. [`bucket_table`] with [`layout`], [`collections`],
 //! [`document`], [`long_document`], and [`plain_table`] with [`predicates`] and [`cluster`] are
@@ -22,6 +22,8 @@ mod document;
 mod layout;
 mod long_document;
 mod output;
+#[cfg_attr(not(feature = "parquet"), path = "sql/no_parquet.rs")]
+mod parquet;
 mod plain_table;
 mod predicates;
 mod prompt;

@@ -39,6 +39,7 @@ pub struct Scanner {
     client: Arc<Client>,
     collection: CollectionId,
     with_attributes: bool,
+    only_keys: bool,
     /// The least key and the greatest one.
     between: (Option<Vec<u8>>, Option<Vec<u8>>),
     /// How long a scan may go without progress.
@@ -73,6 +74,7 @@ impl Scanner {
             client,
             collection,
             with_attributes: false,
+            only_keys: false,
             between: (None, None),
             patience,
             connection: None,
@@ -89,6 +91,12 @@ impl Scanner {
     /// With attributes before the values.
     pub fn with_attributes(mut self, with_attributes: bool) -> Scanner {
         self.with_attributes = with_attributes;
+        self
+    }
+
+    /// With keys alone.
+    pub fn with_only_keys(mut self, only_keys: bool) -> Scanner {
+        self.only_keys = only_keys;
         self
     }
 
@@ -158,7 +166,7 @@ impl Scanner {
         let range = ScanRange::new(vbid, self.collection).persisted(last, patience);
         let (from, to) = self.between.clone();
         let range = range.between(from.as_deref(), to.as_deref());
-        let mut range = range.attributes(self.with_attributes);
+        let mut range = range.attributes(self.with_attributes).only_keys(self.only_keys);
         range.behind = behind.as_deref();
         let outcome = self.pages_of(&range, last_key).await;
         if last_key.is_none() {
@@ -219,8 +227,7 @@ fn may_pass(error: &ClientError) -> bool {
 fn explained(error: ClientError, vbid: Vbid) -> anyhow::Error {
     let hint = match error.refused() {
         Some(Refused::NotSupported) => {
-            " (buckets in memory and some servers have no scans: name the documents with --keys, or in SQL with \
-             where id = '...')"
+            " (some servers have no scans: name the documents with --keys, or in SQL with where id = '...')"
         }
         Some(Refused::AccessDenied) => {
             " (scans need range-scan, read and meta-read, and with --meta system-xattr-read)"

@@ -1,4 +1,5 @@
-//! Scans of persisted versions, past the documents in memory.
+//! Scans of persisted versions, past the documents in memory. In a bucket without a store, scans of
+//! what is in memory.
 //!
 //! Called by threads of their own, above all those of range scans. Invariant: a scan holds no lock
 //! of the engine, so the visitor may take its time.
@@ -43,17 +44,40 @@ impl MomentScan {
 
 impl Bucket {
     /// Visits the persisted versions of one collection from a key on, tombstones included, in key
-    /// order. It sees them as they are now, however long it takes.
+    /// order; in a bucket without a store, those in memory. It sees them as they are now, however
+    /// long it takes.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's, and [`StoreError::Away`] when memory is too short for a moment.
     pub fn scan_persisted(
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.core.store().scan_keys_from(vbid, from, visit)
+        if self.config().storage != Storage::Memory {
+            return self.core.store().scan_keys_from(vbid, from, visit);
+        }
+        let Some(mut items) = self.items_now(vbid) else {
+            return Err(StoreError::Away(format!("{vbid} has no moment to be scanned at")));
+        };
+        let is_wanted = |key: DocKey<'_>| key.collection == from.collection && key.key >= from.key;
+        items.retain(|item| is_wanted(item.key()));
+        items.sort_unstable_by(|left, right| left.key().key.cmp(right.key().key));
+        for item in &items {
+            if visit(record::of(item)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// All versions of a vbucket in memory, in seqno order. `None` when it serves no longer, or when
+    /// memory is too short.
+    fn items_now(&self, vbid: Vbid) -> Option<Vec<ItemRef>> {
+        let context = self.core.context(Timestamp::default());
+        let vbucket = self.vbucket(vbid).filter(|vbucket| vbucket.is_serving())?;
+        Some(vbucket.memory_snapshot(&context, Seqno(0))?.items)
     }
 
     /// Visits the persisted versions with these seqnos, tombstones included, in seqno order.
@@ -77,11 +101,8 @@ impl Bucket {
     /// The store's.
     pub fn begin_moment(&self, vbid: Vbid) -> Result<Option<MomentScan>, StoreError> {
         if self.config().storage == Storage::Memory {
-            let context = self.core.context(Timestamp::default());
-            let vbucket = self.vbucket(vbid).filter(|vbucket| vbucket.is_serving());
-            let found = vbucket.and_then(|vbucket| vbucket.memory_snapshot(&context, Seqno(0)));
-            let scan = found.map(|found| Moment::Memory { items: found.items, at: 0 });
-            return Ok(scan.map(MomentScan));
+            let items = self.items_now(vbid);
+            return Ok(items.map(|items| MomentScan(Moment::Memory { items, at: 0 })));
         }
         let scan = self.core.store().begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?;
         Ok(Some(MomentScan(Moment::Store(scan))))

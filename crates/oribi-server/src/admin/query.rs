@@ -35,14 +35,11 @@ use super::asker::Asker;
 use super::body::ReplyBody;
 use super::message::{Refusal, Reply, busy, error, field_error, panicked};
 use super::state::AdminState;
-use crate::limits::SQL_HEAP_BYTES_MAX;
+use crate::limits::{READING_NICENESS, SQL_HEAP_BYTES_MAX};
 use crate::sql::catalog::BucketTables;
 use crate::sql::control::{Control, Ending};
 use answer::{Answer, Begun, Summary};
 use request::Query;
-
-/// How much later than other threads of the process a statement's thread runs, where both want to.
-const NICENESS: i32 = 10;
 
 /// Runs a statement.
 pub(crate) async fn run(
@@ -91,7 +88,7 @@ async fn begin(
     let work = move || {
         let _kept = (running, open);
         // Without it the statement competes with workers as an equal.
-        let _ = rustix::process::nice(NICENESS);
+        let _ = rustix::process::nice(READING_NICENESS);
         // A panic drops the answer, and with it the beginning or the last line.
         let run = || execute(&query, buckets, control, answer);
         if oribi_supervisor::job("sql", run).is_ok_and(|is_stalled| is_stalled) {

@@ -109,13 +109,9 @@ pub(super) fn cancel<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     }
 }
 
-/// The vbucket of the request and its bucket, if they can be scanned.
+/// The vbucket of the request and its bucket, if it is served.
 fn served(x: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), NotDone> {
     let (vbid, handle) = (x.named_vbucket(), Arc::clone(x.handle()));
-    if handle.is_in_memory() {
-        // Scans read persisted documents only.
-        return Err(NotDone::Because(Status::NotSupported, "the bucket is in memory only"));
-    }
     if !handle.bucket().is_serving(vbid) {
         return Err(Refused::NotMyVbucket.into());
     }

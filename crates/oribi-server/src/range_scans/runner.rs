@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use oribi_engine::Bucket;
+use oribi_engine::{Bucket, Storage};
 use oribi_protocol::status::Status;
 use oribi_storage::{Record, StoreError};
 use oribi_types::Seqno;
@@ -98,11 +98,14 @@ impl Runner {
         let Some(required) = self.request.snapshot else { return Ok(()) };
         let deadline = (Instant::now() + required.timeout).min(self.ends);
         let vbid = self.request.vbid;
-        let persisted = || {
+        let reached = || {
             let vbucket = self.bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
-            Ok(vbucket.persisted_seqno())
+            Ok(match self.is_in_memory() {
+                true => vbucket.stats().high_seqno,
+                false => vbucket.persisted_seqno(),
+            })
         };
-        while persisted()? < required.seqno {
+        while reached()? < required.seqno {
             if self.is_cancelled() || Instant::now() >= deadline {
                 return Err(Status::Etmpfail);
             }
@@ -116,9 +119,24 @@ impl Runner {
         Ok(())
     }
 
+    /// Whether the bucket has no store, so that nothing waits to be persisted.
+    fn is_in_memory(&self) -> bool {
+        self.bucket.config().storage == Storage::Memory
+    }
+
     /// Whether the version with this seqno still exists.
     fn has_seqno(&self, seqno: Seqno) -> Result<bool, StoreError> {
         let mut found = false;
+        if self.is_in_memory() {
+            let Some(mut moment) = self.bucket.begin_moment(self.request.vbid)? else {
+                return Ok(false);
+            };
+            moment.resume(&mut |record| {
+                found |= record.seqno == seqno;
+                if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            return Ok(found);
+        }
         self.bucket.scan_persisted_seqnos(self.request.vbid, seqno, seqno, &mut |_| {
             found = true;
             ControlFlow::Break(())
@@ -127,15 +145,16 @@ impl Runner {
     }
 
     /// Chooses the documents. A sample counts them first.
-    fn picker(&self) -> Result<Picker, StoreError> {
+    fn picker(&mut self) -> Result<Picker, StoreError> {
+        let (bucket, request) = (Arc::clone(&self.bucket), self.request.clone());
         let mut count = 0;
-        if self.request.is_sample() {
-            self.bucket.scan_persisted(self.request.vbid, self.request.from(), &mut |record| {
+        if request.is_sample() {
+            bucket.scan_persisted(request.vbid, request.from(), &mut |record| {
                 count += u64::from(self.is_shown(&record));
                 self.flow()
             })?;
         }
-        Ok(self.request.picker(count))
+        Ok(request.picker(count))
     }
 
     fn scan(&mut self, mut picker: Picker) -> Result<(), StoreError> {
@@ -226,7 +245,14 @@ impl Runner {
     fn hand_over(&mut self, status: Status) {
         let only_keys = self.request.content == Content::Keys;
         let Some(answering) = &mut self.answering else { return };
-        let bytes = std::mem::take(&mut answering.page);
+        // The next page is probably as long.
+        let next = match status {
+            Status::Success => {
+                Vec::with_capacity(answering.page.len().min(2 * RANGE_SCAN_PAGE_BYTES))
+            }
+            _ => Vec::new(),
+        };
+        let bytes = std::mem::replace(&mut answering.page, next);
         if let Some(reply) = answering.reply.take() {
             reply(ScanAnswer::Page { status, only_keys, bytes });
         }

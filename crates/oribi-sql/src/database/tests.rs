@@ -75,7 +75,7 @@ impl RowSink for Counter {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self, _: bool) -> Result<()> {
         Ok(())
     }
 }

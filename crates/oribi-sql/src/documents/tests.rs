@@ -74,7 +74,7 @@ impl RowSink for Rows {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self, _: bool) -> Result<()> {
         Ok(())
     }
 }
@@ -143,7 +143,8 @@ fn the_source_is_told_what_it_can_check() {
     assert_eq!(run(&source, "select count(*) from shop"), [[Value::Integer(4)]]);
     let asked = source.asked.lock().unwrap();
     assert_eq!(asked[0].keys.points(), Some(vec![&b"a2"[..]]));
-    assert!(!asked[0].needs_value);
+    assert!(!asked[0].needs_value && asked[0].needs_figures);
+    assert!(!asked[1].needs_figures && !asked[2].needs_figures);
     assert!(asked[1].keys.contains(b"b9") && !asked[1].keys.contains(b"a1"));
     let collections = [CollectionId(0), CollectionId(8)].into_iter().collect();
     assert_eq!(asked[1].collections, Some(collections));

@@ -32,10 +32,12 @@ pub enum Format {
     Json,
     /// A line of names, then one a row.
     Csv,
+    /// A Parquet file with the rows of one statement, in builds with the feature `parquet`.
+    Parquet,
 }
 
 impl Format {
-    /// The format of this name.
+    /// The format of this name, of those that lines have.
     pub fn named(name: &str) -> Option<Format> {
         match name {
             "table" => Some(Format::Table),
@@ -85,7 +87,8 @@ impl RowWriter {
         match self.format {
             Format::Json => self.json(values),
             Format::Csv => self.csv(values),
-            Format::Table => {
+            // Files have a writer of their own.
+            Format::Table | Format::Parquet => {
                 let row = values.iter().map(|value| shown(*value)).collect::<Vec<_>>();
                 self.page_bytes += row.iter().map(String::len).sum::<usize>();
                 self.page.push(row);
@@ -143,7 +146,7 @@ impl RowWriter {
 }
 
 /// Gives names that come again a number, because an object has each once.
-fn make_distinct(names: &mut [String]) {
+pub fn make_distinct(names: &mut [String]) {
     let mut known = BTreeSet::new();
     for name in names {
         let mut distinct = name.clone();

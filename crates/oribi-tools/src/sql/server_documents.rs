@@ -23,8 +23,8 @@ use super::backend::Backend;
 use super::server::ServerLink;
 use crate::vbucket_scan::{Progress, Scanner};
 
-/// Scans side by side, each on its own connection.
-const SCANS: usize = 4;
+/// Scans side by side, each on its own connection: the server prepares one while another is read.
+const SCANS: usize = 2;
 
 /// Pages that wait for the statement, besides the one that each scan holds. A page has 128 KiB, or
 /// one document.
@@ -218,7 +218,8 @@ impl Scan {
             let work = async move {
                 let mut scanner = Scanner::new(client, CollectionId::DEFAULT, patience, sender)
                     .between(from, to)
-                    .with_attributes(scan.needs_xattrs);
+                    .with_attributes(scan.needs_xattrs)
+                    .with_only_keys(!scan.needs_figures);
                 loop {
                     let Some((collection, vbid)) = places.lock().pop_front() else { return };
                     scanner.move_to(collection);

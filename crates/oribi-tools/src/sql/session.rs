@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use oribi_sql::catalog::Catalog;
 use oribi_sql::database::{Database, Parameters, ResultColumn, RowSink};
 use oribi_sql::{InterruptHandle, ValueRef};
 
 use super::backend::Backend;
 use super::output::{Format, RowWriter};
+use super::parquet::ParquetFile;
 
 /// Whether a statement runs, for the Ctrl-C handler.
 pub type Running = Arc<AtomicBool>;
@@ -75,7 +76,7 @@ impl Session {
     pub fn run(&mut self, statements: &str) -> Result<()> {
         self.backend.begin_statement();
         self.is_running.store(true, SeqCst);
-        let mut printer = Printer { session: self, writer: None };
+        let mut printer = Printer { session: self, rows: None, has_file: false };
         let outcome = self.database.run(statements, &Parameters::None, &mut printer);
         self.is_running.store(false, SeqCst);
         match self.backend.is_interrupted() && outcome.is_err() {
@@ -88,25 +89,49 @@ impl Session {
 /// Prints the rows of statements.
 struct Printer<'s> {
     session: &'s Session,
-    writer: Option<RowWriter>,
+    rows: Option<Rows>,
+    /// A file has been written to the output, which ends with it.
+    has_file: bool,
+}
+
+/// Where the rows of a statement go.
+enum Rows {
+    Printed(RowWriter),
+    File(ParquetFile),
+}
+
+impl Printer<'_> {
+    fn begin_file(&mut self, columns: Vec<ResultColumn>) -> Result<Rows> {
+        if std::mem::replace(&mut self.has_file, true) {
+            bail!("a Parquet file has the rows of one statement: run the others by themselves");
+        }
+        Ok(Rows::File(ParquetFile::stdout(columns)?))
+    }
 }
 
 impl RowSink for Printer<'_> {
     fn begin(&mut self, columns: Vec<ResultColumn>) -> Result<()> {
-        self.writer = Some(RowWriter::stdout(self.session.format, columns)?);
+        self.rows = Some(match self.session.format {
+            Format::Parquet => self.begin_file(columns)?,
+            format => Rows::Printed(RowWriter::stdout(format, columns)?),
+        });
         Ok(())
     }
 
     fn row(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
-        match &mut self.writer {
-            Some(writer) => Ok(writer.row(values)?),
+        match &mut self.rows {
+            Some(Rows::Printed(writer)) => Ok(writer.row(values)?),
+            Some(Rows::File(file)) => file.row(values),
             None => Ok(()),
         }
     }
 
-    fn end(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.take() {
-            writer.finish()?;
+    fn end(&mut self, is_complete: bool) -> Result<()> {
+        match self.rows.take() {
+            Some(Rows::Printed(writer)) => writer.finish()?,
+            Some(Rows::File(file)) if is_complete => file.finish()?,
+            // Without its end no reader takes the rest for all rows.
+            Some(Rows::File(_)) | None => {}
         }
         if self.session.with_cost {
             eprintln!("{}", self.session.backend.cost());

@@ -1,9 +1,13 @@
 //! `oribi sql` against a running server, its data directory, and neither.
 
+use std::io::Read;
 use std::net::TcpListener;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use oribi_testkit::http::HttpClient;
+use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
@@ -33,6 +37,30 @@ impl Fixture {
             succeeds(&fixture.command(&set).output().expect("oribi runs"));
         }
         fixture
+    }
+
+    /// Writes a document whose value is too long for an argument.
+    fn set_long(&self, key: &str, value: &str, more: &[&str]) {
+        let file = self.directory.path().join("value");
+        std::fs::write(&file, value).expect("the file is written");
+        let file = file.to_str().expect("a path of UTF-8").to_owned();
+        let set = [&["doc", "set", key, "--file", &file], more].concat();
+        succeeds(&self.command(&set).output().expect("oribi runs"));
+    }
+
+    fn admin(&self) -> HttpClient {
+        HttpClient::new(self.server.admin_port())
+            .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)
+    }
+
+    /// A statement in progress: its first bytes have been read.
+    fn begin(&self, statement: &str) -> (Child, ChildStdout) {
+        let mut command = self.command(&["sql", "--format", "json", statement]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("oribi runs");
+        let mut out = child.stdout.take().expect("a pipe");
+        out.read_exact(&mut [0; 16]).expect("there are rows");
+        (child, out)
     }
 
     fn sql(&self, statement: &str) -> Output {
@@ -158,4 +186,90 @@ fn a_dead_port_is_reported_soon() {
         assert!(stderr(&output).contains("cannot open bucket"), "{}", stderr(&output));
         assert!(began.elapsed() < DEAD_PORT_MAX, "{:?}", began.elapsed());
     }
+}
+
+#[test]
+fn buckets_in_memory_have_rows() {
+    let fixture = Fixture::start();
+    let fields = [("name", "cache"), ("ramQuota", "100"), ("bucketType", "ephemeral")];
+    let made = fixture.admin().post_form("/pools/default/buckets", &fields).unwrap();
+    assert_eq!(made.status, 202, "{}", made.text());
+    for number in 0..20 {
+        let (key, value) = (format!("k{number:03}"), format!("{{\"n\":{number}}}"));
+        let set = ["doc", "set", &key, &value, "--bucket", "cache"];
+        succeeds(&fixture.command(&set).output().expect("oribi runs"));
+    }
+    let few = fixture.rows("select count(*) as n, sum(json ->> 'n') as sum from cache");
+    assert_eq!(json!(few), json!([{"n": 20, "sum": 190}]));
+    let keys = fixture.rows("select id from cache where id > 'k003' and id < 'k006' order by id");
+    assert_eq!(json!(keys), json!([{"id": "k004"}, {"id": "k005"}]));
+    let one = fixture.rows("select json from cache where id = 'k007'");
+    assert_eq!(json!(one), json!([{"json": {"n": 7}}]));
+}
+
+#[test]
+fn a_collection_dropped_in_mid_statement_ends_it() {
+    const DOCUMENTS: usize = 24;
+    let fixture = Fixture::start();
+    fixture.create_collections("eu", &["orders"]);
+    let value = format!("\"{}\"", "a".repeat(1 << 20));
+    for number in 0..DOCUMENTS {
+        fixture.set_long(&format!("o{number}"), &value, &["--collection", "eu.orders"]);
+    }
+    let (child, mut out) = fixture.begin("select json from \"default.eu.orders\"");
+    let path = "/pools/default/buckets/default/scopes/eu/collections/orders";
+    assert_eq!(fixture.admin().delete(path).unwrap().status, 200);
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", stderr(&ended));
+    assert!(rest.len() < DOCUMENTS * value.len(), "it is not complete");
+    assert!(stderr(&ended).to_lowercase().contains("collection"), "{}", stderr(&ended));
+}
+
+#[test]
+fn the_largest_document_is_a_row() {
+    let fixture = Fixture::start();
+    let text = "a".repeat(20 * 1024 * 1024 - 16);
+    fixture.set_long("large", &format!("{{\"t\":\"{text}\"}}"), &[]);
+    let whole = fixture.rows("select json from \"default\"");
+    assert_eq!(whole[0]["json"]["t"].as_str().map(str::len), Some(text.len()));
+    let part = fixture.rows("select length(json ->> 't') as n from \"default\" where id = 'large'");
+    assert_eq!(json!(part), json!([{"n": text.len()}]));
+}
+
+#[test]
+fn ctrl_c_ends_a_statement() {
+    let fixture = Fixture::start();
+    let endless =
+        "with recursive c(x) as (values (1) union all select x + 1 from c) select x from c";
+    let (child, mut out) = fixture.begin(endless);
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    out.read_to_end(&mut Vec::new()).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
+}
+
+/// A build without the feature says what is missing; others write a file.
+#[test]
+fn parquet_is_a_file_or_an_error() {
+    let fixture = Fixture::filled();
+    let statement = "select id, cas, json, body, json ->> 'city' as city from \"default\"";
+    let parquet = |statement: &str| {
+        let mut command = fixture.command(&["sql", "--format", "parquet", statement]);
+        command.output().expect("oribi runs")
+    };
+    let output = parquet(statement);
+    if !cfg!(feature = "parquet") {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("--features parquet"), "{}", stderr(&output));
+        assert!(output.stdout.is_empty());
+        return;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(output.stdout.starts_with(b"PAR1") && output.stdout.ends_with(b"PAR1"));
+    let two = parquet("select 1; select 2");
+    assert!(stderr(&two).contains("one statement"), "{}", stderr(&two));
+    let failed = parquet("select json_extract(json, '$.a[') from \"default\"");
+    assert!(!failed.status.success() && !failed.stdout.ends_with(b"PAR1"));
 }

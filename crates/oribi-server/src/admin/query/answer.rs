@@ -216,7 +216,7 @@ impl RowSink for Answer {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self, _: bool) -> Result<()> {
         Ok(())
     }
 }
