@@ -43,11 +43,17 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub(super) async fn receive(body: Incoming, gate: &DocumentGate) -> Result<Bytes, Refusal> {
     let length = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     match length {
-        Some(bytes) if bytes > VALUE_BYTES_MAX => Err(too_long(VALUE_BYTES_MAX)),
-        Some(bytes) if bytes > SHORT_BYTES_MAX => {
-            let _place = gate.enter_transfer()?;
-            collect(body, VALUE_BYTES_MAX, LONG_DEADLINE).await
+        Some(bytes) if bytes > VALUE_BYTES_MAX => {
+            tokio::spawn(discard(body));
+            Err(too_long(VALUE_BYTES_MAX))
         }
+        Some(bytes) if bytes > SHORT_BYTES_MAX => match gate.enter_transfer() {
+            Ok(_place) => collect(body, VALUE_BYTES_MAX, LONG_DEADLINE).await,
+            Err(refusal) => {
+                tokio::spawn(discard(body));
+                Err(refusal)
+            }
+        },
         _ => collect(body, SHORT_BYTES_MAX, SHORT_DEADLINE).await,
     }
 }
@@ -58,6 +64,14 @@ async fn collect(body: Incoming, bytes_max: usize, deadline: Duration) -> Result
         Ok(Err(_)) => Err(too_long(bytes_max)),
         Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
     }
+}
+
+/// Receives a refused body behind its answer and keeps nothing of it: a browser in the middle of an
+/// upload would report the closed connection instead of the answer. Gives up after
+/// [`SHORT_DEADLINE`]; the connection then closes.
+async fn discard(mut body: Incoming) {
+    let receive = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(SHORT_DEADLINE, receive).await;
 }
 
 fn too_long(bytes_max: usize) -> Refusal {

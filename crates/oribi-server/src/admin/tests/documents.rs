@@ -85,6 +85,8 @@ fn a_value_of_any_size_goes_in_and_comes_out_whole() {
         assert!(raw.head.contains(header), "{header}: {}", raw.head);
     }
     assert_eq!(announce(&fixture, "larger", LARGEST + 1), 413);
+    let refused = put(&fixture, "larger", &"x".repeat(LARGEST + 1));
+    assert_eq!(refused.status, 413, "who sends all of it reads the answer, too");
     assert_eq!(put(&fixture, "json", "[1]").status, 200);
     let json = fixture.get(&format!("{DOCS}/json?raw=1"));
     assert!(json.head.contains("content-type: application/json") && json.body == "[1]");

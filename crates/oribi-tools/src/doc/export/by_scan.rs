@@ -69,7 +69,8 @@ impl Export<'_> {
             let patience = Duration::from_secs_f64(self.args.target.timeout);
             let client = Arc::clone(&self.client);
             let scanner = Scanner::new(client, collection.id(), patience, sender.clone())
-                .with_attributes(self.args.meta);
+                .with_attributes(self.args.meta)
+                .with_only_keys(self.args.listing.is_some());
             scans.spawn(scanner.run(self.client.config().vbucket_count(), Arc::clone(&next)));
         }
         drop(sender);
