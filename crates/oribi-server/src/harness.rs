@@ -194,7 +194,7 @@ impl ConnectionHarness {
         let mut environment = Environment::new(server, worker, Mailbox::new(None), harness_clock());
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
-        let record = environment.server.registry.add(0, None, environment.now);
+        let record = environment.server.registry.add(worker, None, environment.now);
         let connection =
             Connection::new(id, record, environment.now_ms, &environment.server.limits);
         ConnectionHarness {
