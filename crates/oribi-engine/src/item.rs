@@ -33,13 +33,14 @@
 //!    before `NewItem::new` and `FillingItem::finish` return.
 //! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it
 //!    has become an `ItemRef` nothing but the reference count is ever written.
-//! 4. Each `ItemRef` owns one count; the one that takes the count to zero retires the block, which
-//!    is freed when the grace period is over. Nothing leads to the block any more then.
+//! 4. A `NewItem` that is dropped frees its block. Each `ItemRef` owns one count; the one that takes
+//!    the count to zero retires the block, which is freed when the grace period is over. Nothing
+//!    leads to the block any more then.
 //! 5. An [`Item`] is reached through an `ItemRef`, or through a slot of the hash table within a read
 //!    section. The slot holds a reference, so the block was not retired before the section began,
 //!    and it outlives the section. No reference can be made of it: the count may be zero.
 
-use std::mem::offset_of;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic;
@@ -155,8 +156,9 @@ fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
     (HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + value_bytes).max(size_of::<Header>())
 }
 
-/// A filled block that is not shared yet: the checkpoint manager still writes CAS and seqno.
-pub struct NewItem(ItemRef);
+/// A filled block that is not shared yet: the checkpoint manager still writes CAS and seqno. One that
+/// never is, because its request failed or its client has gone, is freed at once.
+pub struct NewItem(ManuallyDrop<ItemRef>);
 
 impl NewItem {
     /// Allocates one block and fills it. The value is `parts` laid end to end; of the value of an
@@ -265,7 +267,10 @@ impl NewItem {
                 }
             }
             at.copy_from_nonoverlapping(key.key.as_ptr(), key.key.len());
-            (NewItem(ItemRef::owning(header)), NonNull::new_unchecked(at.add(key.key.len())))
+            (
+                NewItem(ManuallyDrop::new(ItemRef::owning(header))),
+                NonNull::new_unchecked(at.add(key.key.len())),
+            )
         }
     }
 
@@ -326,12 +331,22 @@ impl NewItem {
     /// Gives up the right to write; from here on the block is immutable.
     pub fn publish(self) -> ItemRef {
         debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
-        self.0
+        let mut new = ManuallyDrop::new(self);
+        // SAFETY: (3) the count passes on to the result; `new` is not used again.
+        unsafe { ManuallyDrop::take(&mut new.0) }
     }
 
     /// Reads the block like any other holder.
     pub fn as_item(&self) -> &ItemRef {
         &self.0
+    }
+}
+
+impl Drop for NewItem {
+    fn drop(&mut self) {
+        let bytes = self.0.header().block_bytes();
+        // SAFETY: (1, 3) this is the only pointer to the block, so no reader has to be waited for.
+        unsafe { block_arena::free(self.0.block().cast(), bytes) }
     }
 }
 
