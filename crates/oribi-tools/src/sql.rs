@@ -22,7 +22,6 @@ mod document;
 mod layout;
 mod long_document;
 mod output;
-#[cfg_attr(not(feature = "parquet"), path = "sql/no_parquet.rs")]
 mod parquet;
 mod plain_table;
 mod predicates;

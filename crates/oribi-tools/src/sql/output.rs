@@ -32,7 +32,7 @@ pub enum Format {
     Json,
     /// A line of names, then one a row.
     Csv,
-    /// A Parquet file with the rows of one statement, in builds with the feature `parquet`.
+    /// A Parquet file with the rows of one statement.
     Parquet,
 }
 
