@@ -33,9 +33,8 @@
 //!    before `NewItem::new` and `FillingItem::finish` return.
 //! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it
 //!    has become an `ItemRef` nothing but the reference count is ever written.
-//! 4. A `NewItem` that is dropped frees its block. Each `ItemRef` owns one count; the one that takes
-//!    the count to zero retires the block, which is freed when the grace period is over. Nothing
-//!    leads to the block any more then.
+//! 4. A dropped `NewItem` frees its block. Each `ItemRef` owns one count; the last retires the block,
+//!    which is freed when the grace period is over. Nothing leads to the block any more then.
 //! 5. An [`Item`] is reached through an `ItemRef`, or through a slot of the hash table within a read
 //!    section. The slot holds a reference, so the block was not retired before the section began,
 //!    and it outlives the section. No reference can be made of it: the count may be zero.
@@ -267,10 +266,8 @@ impl NewItem {
                 }
             }
             at.copy_from_nonoverlapping(key.key.as_ptr(), key.key.len());
-            (
-                NewItem(ManuallyDrop::new(ItemRef::owning(header))),
-                NonNull::new_unchecked(at.add(key.key.len())),
-            )
+            let new = ManuallyDrop::new(ItemRef::owning(header));
+            (NewItem(new), NonNull::new_unchecked(at.add(key.key.len())))
         }
     }
 
