@@ -7,6 +7,7 @@
 
 mod circles;
 mod code_mask;
+mod columns;
 mod file_shape;
 mod finding;
 mod layers;
@@ -57,6 +58,7 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
             links::check(file, tree, &mut findings);
             named_tests::check(file, tree, &mut findings);
             snippets::check(file, tree, &mut findings);
+            columns::check(file, &mut findings);
         } else if file.path.ends_with("/Cargo.toml") {
             layers::check(file, &mut findings);
         }

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::source_tree::{SourceFile, SourceTree};
-use super::{check, code_mask, file_shape};
+use super::{check, code_mask, columns, file_shape};
 
 fn file(path: &str, text: impl Into<String>) -> SourceFile {
     SourceFile { path: path.to_owned(), text: text.into() }
@@ -57,6 +57,23 @@ fn leftovers_are_rejected() {
     }
     let path = "crates/a/src/lib.rs";
     assert_eq!(findings_in(path, "//! Header.\nlet name = \"tmp.XXXXXX\";\n"), []);
+}
+
+#[test]
+fn long_lines_of_prose_are_rejected() {
+    let line = |columns: usize| "äb ".repeat(columns).chars().take(columns).collect::<String>();
+    let longest = line(columns::COLUMNS_MAX);
+    let longer = line(columns::COLUMNS_MAX + 1);
+    assert_eq!(findings_in("docs/a.md", format!("{longest}\n")), []);
+    assert_one(
+        &findings_in("docs/a.md", format!("```\n{longer}\n```\n\n{longer}\n")),
+        5,
+        "101 columns",
+    );
+    let path = "x".repeat(columns::COLUMNS_MAX + 1);
+    for free in [format!("| {longer} |\n"), format!("<!-- {longer} -->\n"), format!("  {path}\n")] {
+        assert_eq!(findings_in("docs/a.md", free.as_str()), [], "{free}");
+    }
 }
 
 #[test]
