@@ -1,5 +1,5 @@
-//! Fuzz target of what a server sends to a change stream: hands the input to the check that the client crate's own
-//! tests run, so that every file in `corpus/change_stream` is also a unit test.
+//! Fuzz target of what a server sends to a change stream: hands the input to the check that the
+//! client crate's own tests run, so that every file in `corpus/change_stream` is also a unit test.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Fuzz target of a whole connection: hands the input to the check that the server crate's own tests
-//! run, so that every file in `corpus/connection` is also a test.
+//! Fuzz target of a whole connection: hands the input to the check that the server crate's own
+//! tests run, so that every file in `corpus/connection` is also a test.
 
 #![no_main]
 

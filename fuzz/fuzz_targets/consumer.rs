@@ -1,5 +1,5 @@
-//! Fuzz target of what a consumer of change streams sends: hands the input to the check that the server crate's own
-//! tests run, so that every file in `corpus/consumer` is also a test.
+//! Fuzz target of what a consumer of change streams sends: hands the input to the check that the
+//! server crate's own tests run, so that every file in `corpus/consumer` is also a test.
 
 #![no_main]
 

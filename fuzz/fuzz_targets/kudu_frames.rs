@@ -1,5 +1,6 @@
-//! Fuzz target of frames, sidecars and messages of a Kudu server: hands the input to the check that the client crate's
-//! own tests run, so that every file in `corpus/kudu_frames` is also a unit test.
+//! Fuzz target of frames, sidecars and messages of a Kudu server: hands the input to the check that
+//! the client crate's own tests run, so that every file in `corpus/kudu_frames` is also a unit
+//! test.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! Fuzz target of a Kudu server's side of a negotiation: hands the input to the check that the client crate's
-//! own tests run, so that every file in `corpus/kudu_negotiation` is also a unit test.
+//! Fuzz target of a Kudu server's side of a negotiation: hands the input to the check that the
+//! client crate's own tests run, so that every file in `corpus/kudu_negotiation` is also a unit
+//! test.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Fuzz target of compressed values: hands the input to the check that the engine's own tests run, so that every
-//! file in `corpus/snappy` is also a unit test.
+//! Fuzz target of compressed values: hands the input to the check that the engine's own tests run,
+//! so that every file in `corpus/snappy` is also a unit test.
 
 #![no_main]
 

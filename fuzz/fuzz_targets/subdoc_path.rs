@@ -1,5 +1,5 @@
-//! Fuzz target of sub-document paths: hands the input to the check that the crate's own tests run, so that
-//! every file in `corpus/subdoc_path` is also a unit test.
+//! Fuzz target of sub-document paths: hands the input to the check that the crate's own tests run,
+//! so that every file in `corpus/subdoc_path` is also a unit test.
 
 #![no_main]
 

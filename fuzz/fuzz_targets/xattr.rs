@@ -1,5 +1,5 @@
-//! Fuzz target of the block of extended attributes: hands the input to the check that the crate's own tests
-//! run, so that every file in `corpus/xattr` is also a unit test.
+//! Fuzz target of the block of extended attributes: hands the input to the check that the crate's
+//! own tests run, so that every file in `corpus/xattr` is also a unit test.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
 //! `cargo xtask scaling`: what more cores would bring, from what one operation shares.
 //!
-//! Owns the run: it counts the shared cache lines of an operation ([`trace`]), measures what moving a
-//! line and taking a lock cost on this machine ([`machine`]), predicts throughput for 1 to 128 cores
-//! ([`model`]), compares the prediction for two cores with a measurement, and writes the figures
-//! and the plot of docs/scaling.md. What is assumed stands in that page.
+//! Owns the run: it counts the shared cache lines of an operation ([`trace`]), measures what moving
+//! a line and taking a lock cost on this machine ([`machine`]), predicts throughput for 1 to 128
+//! cores ([`model`]), compares the prediction for two cores with a measurement, and writes the
+//! figures and the plot of docs/scaling.md. What is assumed stands in that page.
 
 mod machine;
 mod model;

@@ -54,6 +54,7 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
             markers::check(file, &mut findings);
             unsafe_code::check(file, &mut findings);
             threads::check(file, &mut findings);
+            columns::check(file, &mut findings);
         } else if file.has_extension("md") {
             links::check(file, tree, &mut findings);
             named_tests::check(file, tree, &mut findings);

@@ -127,8 +127,8 @@ impl Archive {
         self.descriptor.encryption.is_some()
     }
 
-    /// A new id for a backup that begins at this time: a number, and the time for people. So ids sort
-    /// by age also when a clock was set back.
+    /// A new id for a backup that begins at this time: a number, and the time for people. So ids
+    /// sort by age also when a clock was set back.
     ///
     /// # Errors
     /// When the store fails.

@@ -329,8 +329,8 @@ pub struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Inflates the next block into `plain`, whose content and memory are replaced or reused. Returns how
-    /// many records it has; `None` behind the last block.
+    /// Inflates the next block into `plain`, whose content and memory are replaced or reused.
+    /// Returns how many records it has; `None` behind the last block.
     ///
     /// # Errors
     /// When the block is damaged.

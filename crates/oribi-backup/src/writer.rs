@@ -140,8 +140,8 @@ impl BackupWriter {
             .map_err(|error| ArchiveError::Unusable(format!("zstd cannot be set up: {error}")))
     }
 
-    /// Makes a segment durable, and empties it for the next one. `token` has the positions behind it
-    /// of the vbuckets that it may have; other vbuckets are where they were.
+    /// Makes a segment durable, and empties it for the next one. `token` has the positions behind
+    /// it of the vbuckets that it may have; other vbuckets are where they were.
     ///
     /// The segments of a vbucket are cut one after the other, in its order.
     ///

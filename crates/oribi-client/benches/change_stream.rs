@@ -1,4 +1,5 @@
-//! Readers of a running server's changes, for `bench/run --only streams`, which measures the server.
+//! Readers of a running server's changes, for `bench/run --only streams`, which measures the
+//! server.
 //!
 //! `change_stream MODE --port PORT ...` writes lines of JSON. The modes:
 //!
@@ -9,8 +10,8 @@
 //!   took from the acknowledgement of its write to its reader;
 //! - `floor`: no server. A thread writes the bytes of `--changes` changes to each of `--streams`
 //!   sockets of loopback, whose readers throw them away, and says what processor time that took it:
-//!   the kernel's part of a stream. With `--pause-us` it sleeps between looks of `--look` changes, as
-//!   a live stream does; sleeping is not counted.
+//!   the kernel's part of a stream. With `--pause-us` it sleeps between looks of `--look` changes,
+//!   as a live stream does; sleeping is not counted.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,8 +1,8 @@
 //! What the benches of this crate share: the clocks, the command line, and how samples are written.
 //!
-//! A bench writes one JSON object per sample to standard output and judges nothing; `bench/run` makes
-//! figures of them. Processor time is that of the measuring thread alone, so a peer may run in
-//! another thread of the same process without being counted.
+//! A bench writes one JSON object per sample to standard output and judges nothing; `bench/run`
+//! makes figures of them. Processor time is that of the measuring thread alone, so a peer may run
+//! in another thread of the same process without being counted.
 
 use std::io::Write;
 use std::process::ExitCode;

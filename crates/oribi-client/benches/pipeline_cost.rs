@@ -1,5 +1,5 @@
-//! What an operation costs the client: in a pipeline, and one after the other on a connection of its
-//! own with as many in flight.
+//! What an operation costs the client: in a pipeline, and one after the other on a connection of
+//! its own with as many in flight.
 //!
 //! See `pipeline` for what is measured.
 

@@ -1,4 +1,5 @@
-//! A bulk load: thousands of writes in flight from one task, and a second try for those that failed.
+//! A bulk load: thousands of writes in flight from one task, and a second try for those that
+//! failed.
 //!
 //! Needs a server on this machine with its development user, as `oribi serve` starts one:
 //! `cargo run --release -p oribi-client --example bulk_load`.
@@ -42,7 +43,8 @@ pub async fn run(options: ConnectOptions, documents: u64) -> Result<(), Box<dyn 
 }
 
 /// Results come in the order of the writes, so the number tells which document it was. A pipeline
-/// repeats nothing by itself. Writing the same value twice does no harm here, so the client may try again.
+/// repeats nothing by itself. Writing the same value twice does no harm here, so the client may try
+/// again.
 async fn settle(
     client: &Client,
     collection: &Collection,

@@ -1,7 +1,7 @@
 //! A cluster over TLS: several seeds, an authority to trust, and which node has which key.
 //!
-//! `cargo run -p oribi-client --example cluster_tls -- USER PASSWORD CA.PEM HOST:PORT [HOST:PORT ...]`,
-//! with the TLS ports of the nodes (usually 11207).
+//! `cargo run -p oribi-client --example cluster_tls -- USER PASSWORD CA.PEM HOST:PORT [HOST:PORT
+//! ...]`, with the TLS ports of the nodes (usually 11207).
 
 use std::error::Error;
 use std::time::Duration;

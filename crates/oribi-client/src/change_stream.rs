@@ -1,8 +1,9 @@
 //! Change streams: all changes of a bucket in the order of each vbucket, with tokens to resume at.
 //!
 //! [`ChangeStream`] runs where the application polls it. It decides which vbucket is asked for on
-//! which node ([`machine`]) and keeps a connection ([`feed`]) to each node that has some. Connections
-//! are tasks of their own that answer a server's questions while the application is busy.
+//! which node ([`machine`]) and keeps a connection ([`feed`]) to each node that has some.
+//! Connections are tasks of their own that answer a server's questions while the application is
+//! busy.
 //!
 //! Flow: a task receives frames up to the window, the stream takes them one by one as the
 //! application asks for events, and what was taken is acknowledged. So the position is always that

@@ -1,5 +1,5 @@
-//! What a pipeline costs besides system calls: no memory of its own for an operation that has no value
-//! to return, one block for one that has. And the bench of it, tiny, so that it cannot rot.
+//! What a pipeline costs besides system calls: no memory of its own for an operation that has no
+//! value to return, one block for one that has. And the bench of it, tiny, so that it cannot rot.
 //!
 //! Invariants of the allocator, cited below:
 //! 1. Every call goes to the system allocator with the arguments it came with, so the system
@@ -46,8 +46,8 @@ static ALLOCATOR: Counting = Counting;
 
 const OPERATIONS: usize = 10_000;
 
-/// Runs `OPERATIONS` with a thousand in flight and returns the allocations of this thread, on which the
-/// whole client runs.
+/// Runs `OPERATIONS` with a thousand in flight and returns the allocations of this thread, on which
+/// the whole client runs.
 async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option<&Bytes>) -> usize {
     let options = WriteOptions::default();
     let before = ALLOCATIONS.get();

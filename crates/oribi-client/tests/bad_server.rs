@@ -228,8 +228,8 @@ async fn answers_may_drip() {
     }
 }
 
-/// Requests of the server in any number are skipped; a map that is announced and never given does not
-/// keep the client busy.
+/// Requests of the server in any number are skipped; a map that is announced and never given does
+/// not keep the client busy.
 #[tokio::test]
 async fn floods_of_server_requests_are_skipped() {
     let fetches = Arc::new(AtomicUsize::new(0));

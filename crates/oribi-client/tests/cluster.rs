@@ -449,8 +449,8 @@ async fn any_node_stands_in_for_one_that_is_gone() {
     assert_eq!(collection.id().0, 9);
 }
 
-/// A node dies without a word. Whoever waits for it goes to the one that takes its place in the map, long before the
-/// operation's own patience ends: reads, and writes that were not sent.
+/// A node dies without a word. Whoever waits for it goes to the one that takes its place in the
+/// map, long before the operation's own patience ends: reads, and writes that were not sent.
 #[tokio::test]
 async fn what_waits_for_a_dead_node_goes_to_its_successor() {
     let (listener, port) = bind();
@@ -486,8 +486,8 @@ async fn what_waits_for_a_dead_node_goes_to_its_successor() {
     written.expect("the successor takes it");
 }
 
-/// A node that does not hear from the cluster refuses what is not its own any more and gives its old map. It was asked for the
-/// map again and again, because it was connected and answered.
+/// A node that does not hear from the cluster refuses what is not its own any more and gives its
+/// old map. It was asked for the map again and again, because it was connected and answered.
 #[tokio::test]
 async fn a_node_that_was_left_behind_does_not_hide_the_newer_map() {
     let ((behind, port), (ahead, next_port)) = (bind(), bind());

@@ -84,8 +84,8 @@ async fn writes_in_flight_fail_and_are_not_repeated() {
     assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
-/// A server that takes nothing off its socket at first: a value that the socket did not take to its end,
-/// and what stood behind it, cannot have been carried out, and is sent again.
+/// A server that takes nothing off its socket at first: a value that the socket did not take to its
+/// end, and what stood behind it, cannot have been carried out, and is sent again.
 #[tokio::test]
 async fn writes_that_were_never_sent_are_repeated() {
     let (listener, port) = bind();
@@ -164,8 +164,8 @@ async fn a_pipeline_tells_unsent_writes_from_interrupted_ones() {
     assert!(unsent.is_sorted(), "once one was not sent, none after it was: {unsent:?}");
 }
 
-/// A refusal of name and password is final for everything that waits: one attempt, not one each, and
-/// none until the deadline.
+/// A refusal of name and password is final for everything that waits: one attempt, not one each,
+/// and none until the deadline.
 #[tokio::test]
 async fn revoked_authentication_ends_reconnecting() {
     let attempts = Arc::new(AtomicUsize::new(0));
@@ -287,8 +287,8 @@ fn a_pipeline_is_filled_from_outside_of_the_runtime() {
     assert!(replies[1..].iter().all(|reply| reply.as_ref().is_ok_and(|value| value == "back")));
 }
 
-/// Connections that break in the middle of answers, again and again, under many tasks: nobody ever gets
-/// another one's answer.
+/// Connections that break in the middle of answers, again and again, under many tasks: nobody ever
+/// gets another one's answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_find_their_requests_over_many_connections() {
     let mut requests = 0;

@@ -1,8 +1,8 @@
 //! Change streams: what happened in a vbucket, in order of seqno, for readers outside the engine.
 //!
 //! Owns: the vocabulary of a stream ([`request`], [`step`]), the decision where a reader may go on
-//! ([`open`], [`rollback`]), what it sees ([`filter`]), and the stream itself. A stream reads recent
-//! mutations from the vbucket's queue ([`memory`]) and everything older from a backfill
+//! ([`open`], [`rollback`]), what it sees ([`filter`]), and the stream itself. A stream reads
+//! recent mutations from the vbucket's queue ([`memory`]) and everything older from a backfill
 //! ([`backfilling`]). Its cursor enters the queue first and the backfill follows, so nothing lies
 //! between them; what both have is sent once, because the stream knows what it has read. When
 //! memory recovery takes the cursor away, the stream goes back to a backfill by itself.

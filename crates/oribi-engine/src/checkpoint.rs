@@ -11,8 +11,8 @@
 //! and a removal takes references out of the list, both in a time that does not depend on how much
 //! is in them. A read closes the open checkpoint first. Whole checkpoints are the unit of a read: a
 //! cut at a checkpoint's end leaves no key whose older version was taken out in favour of one
-//! behind the cut. A flusher coalesces the checkpoints of one read ([`run`]). Streams have a second way to read ([`streaming`]), which leaves the open
-//! checkpoint open while they keep up.
+//! behind the cut. A flusher coalesces the checkpoints of one read ([`run`]). Streams have a second
+//! way to read ([`streaming`]), which leaves the open checkpoint open while they keep up.
 //!
 //! Invariants:
 //! 1. `high_seqno` and `max_cas` only grow, except at a restart. Each enqueue raises `high_seqno`,

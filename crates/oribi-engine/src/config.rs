@@ -2,8 +2,8 @@
 //!
 //! Owns: every setting, its default and its check. A bucket is opened with a [`BucketConfig`] and
 //! keeps it; the few settings that change while it is open (quota, eviction, flush, flush interval,
-//! compression) have setters on the bucket. The server reads them from a file; the engine does not. `docs/memory.md` says why
-//! there are four eviction policies.
+//! compression) have setters on the bucket. The server reads them from a file; the engine does not.
+//! `docs/memory.md` says why there are four eviction policies.
 
 use crate::limits::{
     FLUSH_BYTES_MAX, HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT, VALUE_BYTES_MAX, VBUCKETS_MAX,

@@ -12,11 +12,11 @@
 //! there.)
 //!
 //! Growth is incremental: the doubled table starts empty (zeroed pages, untouched until used) and
-//! every later insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all. A
-//! pass over all items uses a [`ScanCursor`], which stays right while the table grows.
+//! every later insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all.
+//! A pass over all items uses a [`ScanCursor`], which stays right while the table grows.
 //!
-//! The caller holds the vbucket's table lock; only [`GroupView`] finds items without it. It does not
-//! know about expiry, tombstones or memory quotas.
+//! The caller holds the vbucket's table lock; only [`GroupView`] finds items without it. It does
+//! not know about expiry, tombstones or memory quotas.
 
 use oribi_types::DocKey;
 

@@ -33,11 +33,11 @@
 //!    before `NewItem::new` and `FillingItem::finish` return.
 //! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it
 //!    has become an `ItemRef` nothing but the reference count is ever written.
-//! 4. A dropped `NewItem` frees its block. Each `ItemRef` owns one count; the last retires the block,
-//!    which is freed when the grace period is over. Nothing leads to the block any more then.
-//! 5. An [`Item`] is reached through an `ItemRef`, or through a slot of the hash table within a read
-//!    section. The slot holds a reference, so the block was not retired before the section began,
-//!    and it outlives the section. No reference can be made of it: the count may be zero.
+//! 4. A dropped `NewItem` frees its block. Each `ItemRef` owns one count; the last retires the
+//!    block, which is freed when the grace period is over and nothing leads to it any more.
+//! 5. An [`Item`] is reached through an `ItemRef`, or through a slot of the hash table within a
+//!    read section. The slot holds a reference, so the block was not retired before the section
+//!    began, and it outlives the section. No reference can be made of it: the count may be zero.
 
 use std::mem::{ManuallyDrop, offset_of};
 use std::ops::Deref;
@@ -155,8 +155,8 @@ fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
     (HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + value_bytes).max(size_of::<Header>())
 }
 
-/// A filled block that is not shared yet: the checkpoint manager still writes CAS and seqno. One that
-/// never is, because its request failed or its client has gone, is freed at once.
+/// A filled block that is not shared yet: the checkpoint manager still writes CAS and seqno. One
+/// that never is, because its request failed or its client has gone, is freed at once.
 pub struct NewItem(ManuallyDrop<ItemRef>);
 
 impl NewItem {

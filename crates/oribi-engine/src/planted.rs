@@ -52,8 +52,8 @@ pub(crate) enum Bug {
     SharesLockedVersions,
     /// A reader without the lock takes an expired document for a live one.
     SharesExpiredDocuments,
-    /// A reader without the lock takes a miss for certain although documents have left the table, or
-    /// are still being loaded.
+    /// A reader without the lock takes a miss for certain although documents have left the table,
+    /// or are still being loaded.
     SharesUncertainMisses,
     /// A failure stays until there is something to commit.
     WaitsForWorkAfterAFailure,

@@ -10,9 +10,9 @@
 //! again.
 //!
 //! A prefetch decides nothing: a wrong hint costs one cache line. The address of a group is read
-//! without the table's lock and may be stale. Called by the server's connections, by warmup, and by change
-//! streams, which know what they send next.
-//! The instruction itself is in `oribi-storage`, which looks ahead as well.
+//! without the table's lock and may be stale. Called by the server's connections, by warmup, and by
+//! change streams, which know what they send next. The instruction itself is in `oribi-storage`,
+//! which looks ahead as well.
 
 pub(crate) use oribi_storage::prefetch::{load_line, load_lines};
 use oribi_types::Vbid;

@@ -66,7 +66,8 @@ pub struct BucketThreads {
 }
 
 impl BucketThreads {
-    /// Starts flusher, pager, fetcher, purger, backfillers and, if the bucket has documents to load, the loaders.
+    /// Starts flusher, pager, fetcher, purger, backfillers and, if the bucket has documents to
+    /// load, the loaders.
     ///
     /// # Errors
     /// The operating system's, when it refuses a thread.

@@ -1,10 +1,11 @@
 //! T2: what it costs to destroy a batch of row operations.
 //!
-//! A client that makes an object of each row has to walk all of them when the batch is done, and each is a few
-//! dependent cache misses away. See `heap_rows` and `session_rows` for what is compared. Without `--bench`, as under
-//! `cargo test`, everything runs once and tiny.
+//! A client that makes an object of each row has to walk all of them when the batch is done, and
+//! each is a few dependent cache misses away. See `heap_rows` and `session_rows` for what is
+//! compared. Without `--bench`, as under `cargo test`, everything runs once and tiny.
 //!
-//! `cargo bench -p oribi-kudu --bench batch_drop [-- --rows N --rounds N]` prints one JSON object for each sample.
+//! `cargo bench -p oribi-kudu --bench batch_drop [-- --rows N --rounds N]` prints one JSON object
+//! for each sample.
 
 #[path = "batch_drop/heap_rows.rs"]
 mod heap_rows;
@@ -33,8 +34,8 @@ fn main() {
         true => Size { rows: number("--rows", 1_000_000), rounds: number("--rounds", 5) },
         false => Size { rows: 1000, rounds: 1 },
     };
-    // The first round is not reported: it alone meets a heap in which nothing was freed yet. The ways take turns, so
-    // that a machine that slows down slows all of them.
+    // The first round is not reported: it alone meets a heap in which nothing was freed yet. The
+    // ways take turns, so that a machine that slows down slows all of them.
     run_round(size, &mut |_, _| {});
     for round in 0..size.rounds {
         run_round(size, &mut |way, cpu| report(way, round, size, cpu));

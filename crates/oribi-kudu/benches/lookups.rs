@@ -1,6 +1,7 @@
 //! Point lookups per second against a running cluster, and the processor time of each.
 //!
-//! See `lookups/mod.rs` for what is measured; `bench/run --only kudu-lookups` runs this beside the C++ tool.
+//! See `lookups/mod.rs` for what is measured; `bench/run --only kudu-lookups` runs this beside the
+//! C++ tool.
 
 #[path = "lookups/mod.rs"]
 mod lookups;

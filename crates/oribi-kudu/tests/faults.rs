@@ -1,8 +1,8 @@
-//! Servers that die, fall silent and come back while rows are written, tokens that expire, requests that are
-//! too large: against a real Kudu with three tablet servers and three replicas.
+//! Servers that die, fall silent and come back while rows are written, tokens that expire, requests
+//! that are too large: against a real Kudu with three tablet servers and three replicas.
 //!
-//! Rows are inserted, not upserted, so that a write that is applied twice shows as a failed row. What the
-//! C++ tool scans afterwards has to be exactly what was acknowledged.
+//! Rows are inserted, not upserted, so that a write that is applied twice shows as a failed row.
+//! What the C++ tool scans afterwards has to be exactly what was acknowledged.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 

@@ -10,7 +10,8 @@ use oribi_kudu::{
 };
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer};
 
-/// A cluster, and a table with this many rows that the C++ tool wrote, two tablets with a replica on each server.
+/// A cluster, and a table with this many rows that the C++ tool wrote, two tablets with a replica
+/// on each server.
 async fn table_on(servers: usize, rows: u64) -> Option<(KuduCluster, Client, Table)> {
     let cluster = KuduCluster::start_or_skip(KuduOptions::new(1, servers))?;
     let client =
@@ -81,7 +82,8 @@ async fn an_ordered_scan_goes_on_when_the_only_server_was_restarted() {
     let keys = keys_with_fault(ordered(&table), restart).await.unwrap();
     assert_complete(&keys, 20_000);
 
-    // Without order there is no way to go on, and the scan says so instead of skipping or repeating rows.
+    // Without order there is no way to go on, and the scan says so instead of skipping or repeating
+    // rows.
     let unordered = table.scan().batch_bytes(50_000).build().unwrap();
     let restart = || {
         cluster.kill(server).unwrap();

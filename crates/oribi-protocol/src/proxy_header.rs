@@ -1,8 +1,8 @@
 //! The header of the PROXY protocol, by which a balancer passes on the address of its client.
 //!
 //! Owns: both versions of the header, as HAProxy's specification defines them
-//! (`doc/proxy-protocol.txt`, version 2.9). Version 1 is a line of text, version 2 is binary and may
-//! have further values (TLV) behind the addresses, which are skipped.
+//! (`doc/proxy-protocol.txt`, version 2.9). Version 1 is a line of text, version 2 is binary and
+//! may have further values (TLV) behind the addresses, which are skipped.
 //!
 //! Invariants: decoding allocates nothing and reads no byte behind the header; a header is at most
 //! [`HEADER_BYTES_MAX`] long; a header that is torn is `Incomplete` up to its last byte, and bytes

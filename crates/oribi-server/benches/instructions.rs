@@ -1,4 +1,5 @@
-//! A known number of operations through one connection in memory, for a profiler that counts instructions.
+//! A known number of operations through one connection in memory, for a profiler that counts
+//! instructions.
 //!
 //! See `operations` for what is run; `bench/run --only callgrind` runs it under callgrind.
 

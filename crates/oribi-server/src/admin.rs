@@ -191,7 +191,8 @@ fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState
         tracing::info!(%peer, evicted, refused, "there are too many admin connections");
     }
     let Some(place) = place else { return };
-    // A streamed answer has several parts; the second would wait for the acknowledgement of the first.
+    // A streamed answer has several parts; the second would wait for the acknowledgement of the
+    // first.
     if let Err(error) = stream.set_nodelay(true) {
         return tracing::debug!(%peer, %error, "the client has gone already");
     }

@@ -1,9 +1,9 @@
 //! Changes of a bucket as lines of JSON, for a consumer inside of the process.
 //!
 //! Owns: a stream of each vbucket, the reader's place in it, and what follows when a stream is
-//! refused or ends: a rollback is a line, and the vbucket goes on from there. The parts: [`vbucket`]
-//! is one vbucket's stream and place, [`mod@line`] makes a line of a change, [`names`] knows the
-//! collections, and [`wanted`] is what the consumer asks for. Shape and tokens are
+//! refused or ends: a rollback is a line, and the vbucket goes on from there. The parts:
+//! [`vbucket`] is one vbucket's stream and place, [`mod@line`] makes a line of a change, [`names`]
+//! knows the collections, and [`wanted`] is what the consumer asks for. Shape and tokens are
 //! `oribi_protocol`'s, so they are those of `oribi watch`.
 //!
 //! Invariants:

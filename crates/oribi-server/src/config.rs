@@ -1,10 +1,10 @@
 //! The settings that an operator can change, and their effect on a server.
 //!
 //! The parts are `settings` (values, defaults, and checks across values), `table` (names, help
-//! texts and forms), `given` (which values somebody gave, and which differ), `resolve` (flags over environment over file) and `print` (`oribi config`).
-//! Invariant: a setting has one name, in the table; its flag, variable and TOML key follow from it.
-//! Callers: the `oribi` binary resolves, `Server::start` checks and reads. This module opens only
-//! the configuration file.
+//! texts and forms), `given` (which values somebody gave, and which differ), `resolve` (flags over
+//! environment over file) and `print` (`oribi config`). Invariant: a setting has one name, in the
+//! table; its flag, variable and TOML key follow from it. Callers: the `oribi` binary resolves,
+//! `Server::start` checks and reads. This module opens only the configuration file.
 
 mod bucket_name;
 mod cluster_setting;

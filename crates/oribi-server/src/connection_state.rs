@@ -126,8 +126,8 @@ pub(crate) struct ConnectionState {
     pub memory_since_ms: u64,
     /// The wait for memory took too long: the request that needs it is refused.
     pub memory_refused: bool,
-    /// Since when the request at the head of the input waits for room in its bucket or for a vbucket
-    /// to be loaded; 0 when none does.
+    /// Since when the request at the head of the input waits for room in its bucket or for a
+    /// vbucket to be loaded; 0 when none does.
     pub room_since_ms: u64,
     /// The request being served was overtaken, so the connection may already wait for something
     /// else.

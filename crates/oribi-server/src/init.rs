@@ -2,8 +2,8 @@
 //! are there before it serves.
 //!
 //! Owns: the order in which a file of `--init` is applied, and its errors. The parts are `file`
-//! (the format), `error`, `administrator` (the user from settings and environment), `buckets` (buckets,
-//! scopes and collections) and `seeds` (documents). Invariants:
+//! (the format), `error`, `administrator` (the user from settings and environment), `buckets`
+//! (buckets, scopes and collections) and `seeds` (documents). Invariants:
 //! - the file is checked as a whole before anything changes;
 //! - applying the same file again changes nothing; a file that differs is applied where the setting
 //!   can change, and ends the start where it cannot;

@@ -59,8 +59,8 @@ pub const CHANGES_PER_TURN_MAX: usize = 2048;
 pub const CHANGES_PER_STREAM_TURN: usize = 64;
 
 /// Pauses of a busy producer between two looks at its streams. The shortest is some hundred writes
-/// of one worker under full load. The longest is what light load may take for 99 of 100 changes, and
-/// finds 30 changes a look in each of 64 vbuckets at 400,000 a second.
+/// of one worker under full load. The longest is what light load may take for 99 of 100 changes,
+/// and finds 30 changes a look in each of 64 vbuckets at 400,000 a second.
 pub const CHANGES_PAUSE_NS_MIN: u64 = 1_000_000;
 /// See [`CHANGES_PAUSE_NS_MIN`].
 pub const CHANGES_PAUSE_NS_MAX: u64 = 5_000_000;
@@ -214,7 +214,8 @@ pub const ROOM_WAIT_MS: u64 = 5_000;
 
 /// How long a stream request waits for its vbucket to be loaded before it is answered "temporary
 /// failure". Couchbase's Java client takes that answer as final, so it comes late: by then most
-/// consumers have reconnected, because their answers to keep-alive messages wait behind the request.
+/// consumers have reconnected, because their answers to keep-alive messages wait behind the
+/// request.
 pub const LOADING_WAIT_MS: u64 = 120_000;
 
 /// Pause between two tries of such a write or request. The item pager frees megabytes meanwhile.
@@ -262,8 +263,8 @@ pub const ADMIN_USER_CONNECTIONS_MAX: usize = 128;
 pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
 
 /// Bytes of events from which on a piece of a stream of changes is sent. A stream holds one piece,
-/// reserved in the connections' memory, or one event that is larger. All streams that users may have
-/// together hold at most 14 MiB of small events.
+/// reserved in the connections' memory, or one event that is larger. All streams that users may
+/// have together hold at most 14 MiB of small events.
 pub const ADMIN_CHANGES_PIECE_BYTES: usize = 32 * 1024;
 
 /// Vbuckets of one stream of changes over HTTP. The id of an event is a position in each of them,
@@ -273,8 +274,8 @@ pub const ADMIN_CHANGES_VBUCKETS_MAX: u16 = 256;
 /// Room for the line of an id: positions with the largest numbers, 88 bytes each.
 pub const ADMIN_CHANGES_ID_BYTES_MAX: usize = 88 * ADMIN_CHANGES_VBUCKETS_MAX as usize + 64;
 
-/// Statements of SQL over HTTP that run at once. Each has a thread of low priority; a machine of two
-/// cores serves clients beside four of them.
+/// Statements of SQL over HTTP that run at once. Each has a thread of low priority; a machine of
+/// two cores serves clients beside four of them.
 #[cfg(feature = "sql")]
 pub const SQL_STATEMENTS_MAX: usize = 4;
 
@@ -283,8 +284,8 @@ pub const SQL_STATEMENTS_MAX: usize = 4;
 #[cfg(feature = "sql")]
 pub const SQL_HEAP_BYTES_MAX: u64 = 128 << 20;
 
-/// Documents that a scan copies before SQLite sees the first of them: a batch that stays in a core's
-/// own cache, or one larger document.
+/// Documents that a scan copies before SQLite sees the first of them: a batch that stays in a
+/// core's own cache, or one larger document.
 #[cfg(feature = "sql")]
 pub const SQL_BATCH_BYTES: usize = 128 * 1024;
 

@@ -3,8 +3,8 @@
 //! Owns: messages that the worker has not taken yet. Invariant: the waker is used once per batch,
 //! when the list turns from empty to not empty, so a flusher that completes ten thousand writes
 //! costs one wake-up. Senders: the acceptor (sockets), flushers (persistence), fetchers (fetches),
-//! the blocking threads (results), workers (memory given back), a watchdog (signs of life) and the server (stop). The worker
-//! takes.
+//! the blocking threads (results), workers (memory given back), a watchdog (signs of life) and the
+//! server (stop). The worker takes.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;

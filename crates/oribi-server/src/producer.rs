@@ -2,8 +2,9 @@
 //!
 //! Owns: what the consumer agreed with the server after its open request, the streams, and their
 //! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
-//! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its part
-//! of the worker's time, [`streams`] is the table of streams and their order, [`frames`] writes messages, [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to
+//! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its
+//! part of the worker's time, [`streams`] is the table of streams and their order, [`frames`]
+//! writes messages, [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to
 //! statistics.
 //!
 //! Invariants:

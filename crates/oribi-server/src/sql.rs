@@ -2,13 +2,13 @@
 //!
 //! Owns: the tables that a user may read, how their rows are read from the engine, and why a
 //! statement ends early. The parts: [`catalog`] knows tables, [`documents`] is the source of one
-//! table's rows, [`reader`] has what both ways to them share: [`moments`] scans vbuckets, [`look_up`] reads single
-//! documents; and [`control`]
-//! ends statements. SQLite itself is `oribi_sql`'s.
+//! table's rows, [`reader`] has what both ways to them share: [`moments`] scans vbuckets,
+//! [`look_up`] reads single documents; and [`control`] ends statements. SQLite itself is
+//! `oribi_sql`'s.
 //!
 //! Invariants:
-//! - a statement sees what its user may read in each collection, checked when a table is named, when
-//!   a scan begins, and again whenever the users change;
+//! - a statement sees what its user may read in each collection, checked when a table is named,
+//!   when a scan begins, and again whenever the users change;
 //! - a scan shows each vbucket at one moment, which includes every write that was acknowledged
 //!   before the scan began;
 //! - no worker's thread runs any of this, and no lock of the engine is held between two batches;

@@ -1,4 +1,5 @@
-//! Replays the corpus of the fuzz target `connection`, so that what a fuzzer found once stays found.
+//! Replays the corpus of the fuzz target `connection`, so that what a fuzzer found once stays
+//! found.
 
 use std::fs;
 

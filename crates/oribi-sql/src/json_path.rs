@@ -1,10 +1,10 @@
 //! `->>` and `json_extract` without parsing whole documents.
 //!
-//! It owns the functions of these names, which replace SQLite's in a database. SQLite's turn a whole
-//! document into a tree first; these find the span of the path in its text ([`oribi_subdoc`]) and
-//! convert this value alone. Invariant: results are those of SQLite's own functions. What is not
-//! certain to be the same - text that is no JSON, unusual paths, containers, long numbers -
-//! is passed to SQLite's functions, in a database of its own.
+//! It owns the functions of these names, which replace SQLite's in a database. SQLite's turn a
+//! whole document into a tree first; these find the span of the path in its text ([`oribi_subdoc`])
+//! and convert this value alone. Invariant: results are those of SQLite's own functions. What is
+//! not certain to be the same - text that is no JSON, unusual paths, containers, long numbers - is
+//! passed to SQLite's functions, in a database of its own.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

@@ -1,8 +1,8 @@
 //! Scans of one vbucket by seqno, which Kudu does not order its rows by.
 //!
-//! Owns: the division of a range of seqnos into windows. A scan of lengths alone counts the bytes in
-//! each of a fixed number of equal parts of the range. Parts next to each other that fit a window
-//! together are read at once and sorted in memory; a part that is too large for a window is
+//! Owns: the division of a range of seqnos into windows. A scan of lengths alone counts the bytes
+//! in each of a fixed number of equal parts of the range. Parts next to each other that fit a
+//! window together are read at once and sorted in memory; a part that is too large for a window is
 //! divided again. Each window filters the vbucket's rows by seqno in the server, which reads one
 //! small column of all of them. Invariants: all scans read one snapshot of the tablet, which also
 //! has the vbucket's state, so they show one moment; memory holds the documents of one window,

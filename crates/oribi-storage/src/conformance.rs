@@ -1,11 +1,11 @@
 //! What every backend has to do: named checks and random operations against a model.
 //!
-//! Owns: the meaning of the [`KvStore`](crate::KvStore) trait as executable checks. A backend passes when [`run`]
-//! returns; a check that fails panics with its name and, for the random part, the seed that repeats
-//! it. Invariant: the suite sees a backend through [`Medium`] and the trait only, so that the log
-//! store, the store in memory and one behind a network are judged alike. Callers: the tests of each
-//! backend, and canaries that prove that planted bugs are found. It does not cover crashes in the
-//! middle of a commit; backends with files test those themselves.
+//! Owns: the meaning of the [`KvStore`](crate::KvStore) trait as executable checks. A backend
+//! passes when [`run`] returns; a check that fails panics with its name and, for the random part,
+//! the seed that repeats it. Invariant: the suite sees a backend through [`Medium`] and the trait
+//! only, so that the log store, the store in memory and one behind a network are judged alike.
+//! Callers: the tests of each backend, and canaries that prove that planted bugs are found. It does
+//! not cover crashes in the middle of a commit; backends with files test those themselves.
 
 mod checks;
 mod commits;

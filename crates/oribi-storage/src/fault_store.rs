@@ -1,12 +1,11 @@
 //! A store that fails when its plan says so, around any other store.
 //!
 //! Owns: [`FaultStore`], which consults a shared [`FaultPlan`] before each write, look-up and
-//! record of a scan by seqno.
-//! Invariants: with an empty plan it is the inner store; an injected failure is always reported as
-//! an error, so a caller that treats `Err` from `commit` as "not durable" is never misled; scans
-//! by key and loads are never touched. Callers: tests of the flusher, of background fetches, of durability
-//! answers and of shutdown. The plan is shared and outlives the store, so it goes on counting over
-//! a reopening.
+//! record of a scan by seqno. Invariants: with an empty plan it is the inner store; an injected
+//! failure is always reported as an error, so a caller that treats `Err` from `commit` as "not
+//! durable" is never misled; scans by key and loads are never touched. Callers: tests of the
+//! flusher, of background fetches, of durability answers and of shutdown. The plan is shared and
+//! outlives the store, so it goes on counting over a reopening.
 
 mod plan;
 #[cfg(test)]

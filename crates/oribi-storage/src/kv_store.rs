@@ -383,8 +383,8 @@ pub trait KvStore: Send + Sync {
     fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError>;
 
     /// Removes tombstones of the vbucket that were deleted before `purge_before` (UNIX seconds) and
-    /// gives space back. Returns the highest seqno removed, if any. The purge seqno of the vbucket's
-    /// state is durable before the first tombstone is gone, and no commit takes it back.
+    /// gives space back. Returns the highest seqno removed, if any. The purge seqno of the
+    /// vbucket's state is durable before the first tombstone is gone, and no commit takes it back.
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError>;
 
     /// Asks the store to give back the space of superseded records now, although there is less of

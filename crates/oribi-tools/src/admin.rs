@@ -1,5 +1,5 @@
-//! Requests to a server's admin HTTP. Backups, imports and the commands that administer a server make
-//! them.
+//! Requests to a server's admin HTTP. Backups, imports and the commands that administer a server
+//! make them.
 //!
 //! The address comes from the cluster map, unless a port was named. One connection per request:
 //! there are few. Answers are limited in size.

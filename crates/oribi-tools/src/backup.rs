@@ -1,5 +1,5 @@
-//! `oribi backup`: backups of buckets over change streams, and their restoration; `oribi copy`, which
-//! needs no archive in between.
+//! `oribi backup`: backups of buckets over change streams, and their restoration; `oribi copy`,
+//! which needs no archive in between.
 //!
 //! It owns the command line, the flow of documents between a server and an archive, and progress.
 //! The archive's format is `oribi-backup`'s. Invariants: a backup counts once its manifest is

@@ -1,9 +1,9 @@
 //! The tools of the `oribi` binary: every subcommand that is not part of running a server.
 //!
-//! It owns `doc`, `bucket`, `scope`, `collection`, `node`, `backup`, `copy`, `stats`, `perf`, `ping`, `top`, `watch`
-//! and `sql`, one module each, with their own dependencies: SQLite, a terminal interface, plots. The `oribi` crate links this one unless it is
-//! built without its feature `tools`; the server never does. Standard output has only a tool's
-//! output for programs.
+//! It owns `doc`, `bucket`, `scope`, `collection`, `node`, `backup`, `copy`, `stats`, `perf`,
+//! `ping`, `top`, `watch` and `sql`, one module each, with their own dependencies: SQLite, a
+//! terminal interface, plots. The `oribi` crate links this one unless it is built without its
+//! feature `tools`; the server never does. Standard output has only a tool's output for programs.
 
 #![forbid(unsafe_code)]
 // A reader that closes the pipe would make these panic; `print` ends the tool quietly.

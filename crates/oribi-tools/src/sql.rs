@@ -7,11 +7,11 @@
 //! each scan holds a few pages, plus what SQLite itself needs to sort or group. Statements cannot
 //! write.
 //!
-//! [`session`] runs statements, [`prompt`] reads them, [`output`] prints rows, `parquet` writes files. SQLite's side is
-//! [`oribi_sql`]; [`backend`] is the seam besides its own. [`server`], [`server_tables`] and
-//! [`server_documents`] read from a server, [`data_dir`] from a directory. [`bucket_table`] with [`layout`], [`collections`],
-//! [`document`], [`long_document`], and [`plain_table`] with [`predicates`] and [`cluster`] are
-//! Kudu's side.
+//! [`session`] runs statements, [`prompt`] reads them, [`output`] prints rows, `parquet` writes
+//! files. SQLite's side is [`oribi_sql`]; [`backend`] is the seam besides its own. [`server`],
+//! [`server_tables`] and [`server_documents`] read from a server, [`data_dir`] from a directory.
+//! [`bucket_table`] with [`layout`], [`collections`], [`document`], [`long_document`], and
+//! [`plain_table`] with [`predicates`] and [`cluster`] are Kudu's side.
 
 mod backend;
 mod bucket_table;
@@ -57,9 +57,9 @@ use crate::target::{INTERRUPTED, Target};
 
 /// Query documents by SQL: of a running server, of a stopped one's data directory, or on Kudu.
 ///
-/// Each bucket is a table with the columns vbucket, collection, id, cas, seqno, rev, flags, expiry, datatype,
-/// body_bytes, xattrs, json and body; "BUCKET.SCOPE.COLLECTION" is a table, too. Statements are SQLite's, for
-/// reading.
+/// Each bucket is a table with the columns vbucket, collection, id, cas, seqno, rev, flags, expiry,
+/// datatype, body_bytes, xattrs, json and body; "BUCKET.SCOPE.COLLECTION" is a table, too.
+/// Statements are SQLite's, for reading.
 #[derive(Args, Debug)]
 pub struct SqlArgs {
     #[command(flatten)]
@@ -67,7 +67,8 @@ pub struct SqlArgs {
     /// Data directory of a server that does not run, to read instead of a running server.
     #[arg(long, value_name = "DIR", conflicts_with = "kudu")]
     data_dir: Option<PathBuf>,
-    /// Masters of a Kudu cluster to read instead of a server, each HOST or HOST:PORT, separated by commas.
+    /// Masters of a Kudu cluster to read instead of a server, each HOST or HOST:PORT, separated by
+    /// commas.
     #[arg(long, value_name = "MASTERS")]
     kudu: Option<String>,
     /// Database of the buckets' tables in Kudu.

@@ -49,7 +49,8 @@ pub struct Server {
     /// Port of the key-value protocol [default: 11210, with TLS 11207] [env: ORIBI_PORT].
     #[arg(long, help_heading = HEADING)]
     port: Option<u16>,
-    /// The port where neither --port nor --host names one. It is an argument for its checks and messages.
+    /// The port where neither --port nor --host names one. It is an argument for its checks and
+    /// messages.
     #[arg(long, hide = true, env = "ORIBI_PORT")]
     usual_port: Option<u16>,
     #[command(flatten)]
@@ -57,7 +58,8 @@ pub struct Server {
     /// User to authenticate as [default: Administrator].
     #[arg(long, help_heading = HEADING)]
     pub user: Option<String>,
-    /// Password of the user. Set it in the environment: other users of the machine can read arguments.
+    /// Password of the user. Set it in the environment: other users of the machine can read
+    /// arguments.
     #[arg(long, help_heading = HEADING, env = "ORIBI_PASSWORD", hide_env_values = true, default_value = "password")]
     #[arg(hide_default_value = true)]
     pub password: String,

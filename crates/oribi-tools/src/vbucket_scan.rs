@@ -3,8 +3,8 @@
 //! Owns: what follows when a scan ends early for a transient reason: a lost node, a moved vbucket,
 //! the server's time limit. Another scan then continues after the last key, so no document comes
 //! twice. Invariants: a scan includes every write acknowledged before it began; it fails only when
-//! there is no progress for as long as an operation may take. `oribi doc export` and `oribi sql` run
-//! some of them side by side.
+//! there is no progress for as long as an operation may take. `oribi doc export` and `oribi sql`
+//! run some of them side by side.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -1,9 +1,9 @@
 //! The `oribi` program: one binary, one subcommand per job.
 //!
 //! It owns the command line and the exit status. Invariants: an error is one line on standard error
-//! and a status other than 0. `serve`, `config`, `user` and `health` are modules here; the tools are the
-//! crate `oribi-tools`. A build without the feature `tools` has `no_tools` instead and links none
-//! of the tools' dependencies.
+//! and a status other than 0. `serve`, `config`, `user` and `health` are modules here; the tools
+//! are the crate `oribi-tools`. A build without the feature `tools` has `no_tools` instead and
+//! links none of the tools' dependencies.
 
 // A C function sets up the system's allocator; no other code may be unsafe.
 #![deny(unsafe_code)]

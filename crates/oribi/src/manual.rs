@@ -1,4 +1,5 @@
-//! `oribi completions` and `oribi man`: shell completions and manual pages of the whole command line.
+//! `oribi completions` and `oribi man`: shell completions and manual pages of the whole command
+//! line.
 //!
 //! It owns the rendering; both read the same definition as the parser, so they cannot differ from
 //! `--help`. Invariant: the output depends on the program alone, so packages are reproducible.

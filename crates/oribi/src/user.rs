@@ -1,8 +1,9 @@
 //! `oribi user`: adds, lists, changes and removes users.
 //!
-//! It owns the command line and the printing of users. There is one command for both places of users:
-//! a running server, which is asked over its admin HTTP, and with `--data-dir` the file of users,
-//! whether a server runs on it or not; a running server reads the file again within a second.
+//! It owns the command line and the printing of users. There is one command for both places of
+//! users: a running server, which is asked over its admin HTTP, and with `--data-dir` the file of
+//! users, whether a server runs on it or not; a running server reads the file again within a
+//! second.
 
 mod password;
 
@@ -37,12 +38,13 @@ pub enum UserCommand {
     Add {
         /// Name of the user.
         name: String,
-        /// admin, or WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]] with words like read-write, read-only,
-        /// insert, meta or stats, and '*' for every bucket; may be repeated. See docs/security.md.
+        /// admin, or WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]] with words like read-write,
+        /// read-only, insert, meta or stats, and '*' for every bucket; may be repeated. See
+        /// docs/security.md.
         #[arg(long = "role", value_name = "ROLE", required = true)]
         roles: Vec<Role>,
-        /// Bucket that the user's memcached clients use, which cannot select one. When not given: the only one in
-        /// which the user has rights, else the bucket default.
+        /// Bucket that the user's memcached clients use, which cannot select one. When not given:
+        /// the only one in which the user has rights, else the bucket default.
         #[arg(long, value_name = "BUCKET")]
         bucket: Option<String>,
         /// Collection in that bucket for the same clients; the default collection when not given.

@@ -13,7 +13,8 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes the sums of all files of `out` and returns the lines. Directories are packed as files too.
+/// Writes the sums of all files of `out` and returns the lines. Directories are packed as files
+/// too.
 pub(super) fn write(out: &Path) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for entry in fs::read_dir(out).with_context(|| format!("cannot list {}", out.display()))? {

@@ -134,7 +134,8 @@ impl Options {
             .collect()
     }
 
-    /// Whether packages of a debug build are made, to be checked: small ones are not worth the time.
+    /// Whether packages of a debug build are made, to be checked: small ones are not worth the
+    /// time.
     pub fn is_check(&self) -> bool {
         self.profile == "dev"
     }

@@ -1,4 +1,5 @@
-//! Tar archives that depend on nothing but their files: sorted, owned by root, one time, fixed modes.
+//! Tar archives that depend on nothing but their files: sorted, owned by root, one time, fixed
+//! modes.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! What this machine charges for sharing.
 //!
-//! Owns: three figures. Two are the smallest of many short rounds, because whatever disturbs a round
-//! makes it longer; a contended lock is cheapest when nobody contends, so that is the median.
+//! Owns: three figures. Two are the smallest of many short rounds, because whatever disturbs a
+//! round makes it longer; a contended lock is cheapest when nobody contends, so that is the median.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};

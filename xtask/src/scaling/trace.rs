@@ -2,13 +2,13 @@
 //!
 //! Owns: a trace of every load and store of two workers that serve batches in turn (valgrind's tool
 //! `lackey`), and what becomes of it. A line is shared when both workers touch it and at least one
-//! writes it. Nothing in the server is instrumented, so no shared line is forgotten; what the kernel
-//! shares is not seen.
+//! writes it. Nothing in the server is instrumented, so no shared line is forgotten; what the
+//! kernel shares is not seen.
 //!
-//! Accesses of one line that follow each other closely are one *visit*: while a worker is alone with
-//! a line for so short, it pays for it once. A lock is a shared byte that a worker writes twice in a
-//! visit: the first write takes it, the second releases it. Visits to other shared lines in between
-//! are paid for by whoever waits for the lock as well.
+//! Accesses of one line that follow each other closely are one *visit*: while a worker is alone
+//! with a line for so short, it pays for it once. A lock is a shared byte that a worker writes
+//! twice in a visit: the first write takes it, the second releases it. Visits to other shared lines
+//! in between are paid for by whoever waits for the lock as well.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};

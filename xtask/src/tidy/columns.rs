@@ -1,7 +1,7 @@
-//! A rule about the prose of documents: a line has at most [`COLUMNS_MAX`] columns.
+//! A rule about prose, in documents and in comments: a line has at most [`COLUMNS_MAX`] columns.
 //!
 //! Code blocks, rows of tables, marks, and what cannot be broken (a link or a path alone on its
-//! line) may be longer.
+//! line) may be longer. `rustfmt` breaks code, and leaves comments as they are.
 
 use super::finding::Finding;
 use super::source_tree::SourceFile;
@@ -10,9 +10,16 @@ use super::source_tree::SourceFile;
 pub(super) const COLUMNS_MAX: usize = 100;
 
 pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
+    let is_document = file.has_extension("md");
     let mut is_code = false;
     for (index, line) in file.text.lines().enumerate() {
-        let text = line.trim();
+        let text = match is_document {
+            true => line.trim(),
+            false => match line.trim().strip_prefix("//") {
+                Some(comment) => comment.trim_start_matches(['/', '!', ' ']),
+                None => continue,
+            },
+        };
         if text.starts_with("```") {
             is_code = !is_code;
         }

@@ -1,8 +1,8 @@
 //! Rule: a test that a document names exists.
 //!
-//! Documents name tests as `` `path/file.rs::test` ``, or `` `path/steps.py::STEP` `` where a suite is
-//! no Rust. A row of COMPAT.md or an invariant of ARCHITECTURE.md stays true only as long as
-//! its test is there.
+//! Documents name tests as `` `path/file.rs::test` ``, or `` `path/steps.py::STEP` `` where a suite
+//! is no Rust. A row of COMPAT.md or an invariant of ARCHITECTURE.md stays true only as long as its
+//! test is there.
 
 use super::finding::Finding;
 use super::source_tree::{SourceFile, SourceTree};

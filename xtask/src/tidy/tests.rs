@@ -74,6 +74,8 @@ fn long_lines_of_prose_are_rejected() {
     for free in [format!("| {longer} |\n"), format!("<!-- {longer} -->\n"), format!("  {path}\n")] {
         assert_eq!(findings_in("docs/a.md", free.as_str()), [], "{free}");
     }
+    let comment = format!("//! Header.\n\n/// {longest}\nlet text = \"{longer}\";\n");
+    assert_one(&findings_in("crates/a/src/lib.rs", comment), 3, "104 columns");
 }
 
 #[test]

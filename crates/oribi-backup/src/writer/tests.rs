@@ -51,8 +51,8 @@ impl Source {
         begin
     }
 
-    /// Streams from where the writer is until now, odd and even vbuckets into segments of their own;
-    /// returns the token there.
+    /// Streams from where the writer is until now, odd and even vbuckets into segments of their
+    /// own; returns the token there.
     fn stream(
         &self,
         writer: &BackupWriter,

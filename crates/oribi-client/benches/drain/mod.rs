@@ -3,8 +3,8 @@
 //! In every round each length is drained by three clients in turn, over loopback from a server in
 //! another thread, and what was found is compared with what was sent:
 //! - `oribi`: [`oribi_client::StatStream`];
-//! - `naive`: one buffer that moves its rest to the front after each frame ([`naive`]), with the whole
-//!   stream in flight. Its cost per byte grows with the length, so long streams are not run;
+//! - `naive`: one buffer that moves its rest to the front after each frame ([`naive`]), with the
+//!   whole stream in flight. Its cost per byte grows with the length, so long streams are not run;
 //! - `naive_capped`: the same with at most [`CAPPED_BYTES`] in flight.
 //!
 //! Short streams are repeated until a sample has enough bytes to be timed.
@@ -33,8 +33,8 @@ const NAIVE_STREAM_BYTES_MAX: usize = 4_000_000;
 /// What the capped naive client has in flight: as much as this client's buffer receives at once.
 const CAPPED_BYTES: usize = oribi_protocol::limits::READ_BLOCK_BYTES;
 
-/// Bytes of a sample, at least, when nothing else is asked for: those of the longest stream, so that
-/// samples of all lengths take as long and what disturbs the machine disturbs them alike.
+/// Bytes of a sample, at least, when nothing else is asked for: those of the longest stream, so
+/// that samples of all lengths take as long and what disturbs the machine disturbs them alike.
 const SAMPLE_BYTES: usize = 1_000_000_000;
 
 /// The same for the naive clients, which take ten times as long and more.

@@ -1,8 +1,8 @@
 //! The read buffer that [`oribi_client::frame_reader`] is compared with.
 //!
-//! One growable block. Receiving appends to it; a frame is taken from its front, and then everything
-//! behind the frame is moved to the front. This is what the published fix replaced. The cost of a
-//! frame is that of moving what lies behind it, so it grows with the bytes in flight.
+//! One growable block. Receiving appends to it; a frame is taken from its front, and then
+//! everything behind the frame is moved to the front. This is what the published fix replaced. The
+//! cost of a frame is that of moving what lies behind it, so it grows with the bytes in flight.
 //!
 //! How much is in flight depends on how much arrives while the client works, which is a race that a
 //! measurement must not depend on: here the client receives until a given number of bytes is there,

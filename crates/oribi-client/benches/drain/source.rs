@@ -1,7 +1,8 @@
 //! A server that answers one request for statistics after the other with as many as are asked for.
 //!
 //! The packets are made before anything is measured and written in pieces of a megabyte, so the
-//! stream comes as fast as the socket takes it. Names and values are those of `collections-details`.
+//! stream comes as fast as the socket takes it. Names and values are those of
+//! `collections-details`.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -34,8 +35,8 @@ const NAMES: [&str; 9] = [
 pub struct Tally {
     /// Figures, the terminator not counted.
     pub stats: u64,
-    /// Over all figures: lengths and last bytes of name and value. Cheap enough to be part of what is
-    /// measured, and every frame boundary and every packet has a part in it.
+    /// Over all figures: lengths and last bytes of name and value. Cheap enough to be part of what
+    /// is measured, and every frame boundary and every packet has a part in it.
     pub digest: u64,
 }
 
@@ -145,8 +146,8 @@ fn frame_bytes_of_terminator() -> usize {
     oribi_protocol::limits::HEADER_BYTES
 }
 
-/// Serves one connection until the client closes it. The key of a request is how many bytes to send;
-/// the packets are made at the first request, with its opaque, and serve all later ones.
+/// Serves one connection until the client closes it. The key of a request is how many bytes to
+/// send; the packets are made at the first request, with its opaque, and serve all later ones.
 pub fn serve_one() -> Result<(SocketAddr, JoinHandle<Result<()>>)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;

@@ -1,8 +1,8 @@
-//! SETs and GETs with many in flight: by a pipeline of the shared client, and by a connection that the
-//! task owns, which is the least that the same work can cost.
+//! SETs and GETs with many in flight: by a pipeline of the shared client, and by a connection that
+//! the task owns, which is the least that the same work can cost.
 //!
-//! The server is a thread that answers what the tests' scripted server answers. What is compared is the
-//! processor time of the client's one thread, kernel included, per operation.
+//! The server is a thread that answers what the tests' scripted server answers. What is compared is
+//! the processor time of the client's one thread, kernel included, per operation.
 
 #[path = "../../tests/support/mod.rs"]
 mod support;

@@ -1,11 +1,11 @@
-//! Sending SETs of growing values by each of the client's ways: copied next to the header, from where
-//! they lie by scatter-gather, and as the client decides by itself.
+//! Sending SETs of growing values by each of the client's ways: copied next to the header, from
+//! where they lie by scatter-gather, and as the client decides by itself.
 //!
-//! In every round each size is sent by all ways in turn, in an order that rotates, over loopback to a
-//! sink in another thread. Small values go out a hundred to a flush and large ones alone, as in real
-//! use; after each flush its answers are read, as a pipelining client does. Values are slices of one
-//! block far larger than the processor's caches, used in turn: a value that is sent comes from
-//! memory, not from the cache.
+//! In every round each size is sent by all ways in turn, in an order that rotates, over loopback to
+//! a sink in another thread. Small values go out a hundred to a flush and large ones alone, as in
+//! real use; after each flush its answers are read, as a pipelining client does. Values are slices
+//! of one block far larger than the processor's caches, used in turn: a value that is sent comes
+//! from memory, not from the cache.
 //!
 //! What is compared is the processor time of the sending thread, kernel included.
 

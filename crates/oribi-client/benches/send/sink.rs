@@ -1,4 +1,5 @@
-//! A server that takes SETs, looks at them as little as it can, and answers each with a bare header.
+//! A server that takes SETs, looks at them as little as it can, and answers each with a bare
+//! header.
 //!
 //! Values are not kept and not gone through. Their last byte is compared with the request's flags,
 //! which says that nothing was lost, doubled or taken from elsewhere on the way.

@@ -75,8 +75,8 @@ impl ChangeStreamOptions {
         self
     }
 
-    /// Shows only these vbuckets, so that several streams share the work. The token of such a stream
-    /// has the other vbuckets where its own first token had them.
+    /// Shows only these vbuckets, so that several streams share the work. The token of such a
+    /// stream has the other vbuckets where its own first token had them.
     pub fn vbuckets(mut self, vbuckets: impl IntoIterator<Item = Vbid>) -> ChangeStreamOptions {
         self.vbuckets = vbuckets.into_iter().collect();
         self

@@ -1,8 +1,8 @@
 //! A scripted server: real sockets, canned behaviour.
 //!
 //! It does the handshake by itself (PLAIN, or SCRAM as far as a test wants) and hands every other
-//! request to the test's closure, which appends answers. One thread a connection; the closure is shared.
-//! Tests that have to break the protocol itself take the streams.
+//! request to the test's closure, which appends answers. One thread a connection; the closure is
+//! shared. Tests that have to break the protocol itself take the streams.
 
 // Each file of tests is a program of its own and uses another part of this.
 #![allow(dead_code)]
@@ -110,8 +110,8 @@ where
     }
 }
 
-/// Does the handshake and the first request for the cluster map, and leaves everything after it. Only the
-/// first connection of a client asks for the map.
+/// Does the handshake and the first request for the cluster map, and leaves everything after it.
+/// Only the first connection of a client asks for the map.
 pub fn shake_hands(stream: &mut TcpStream) {
     let script = Mutex::new(|frame: &Frame<'_>, out: &mut Vec<u8>| {
         assert!(handshake(out, frame));
@@ -194,8 +194,8 @@ pub fn cluster_map(revision: u32, vbuckets: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A cluster map of nodes on these ports of the loopback interface. `active` has the position of each
-/// vbucket's node.
+/// A cluster map of nodes on these ports of the loopback interface. `active` has the position of
+/// each vbucket's node.
 pub fn cluster_map_of(revision: u32, ports: &[u16], active: &[i32]) -> Vec<u8> {
     let nodes = ports.iter().map(|port| {
         format!(r#"{{"hostname":"127.0.0.1","services":{{"kv":{port},"mgmt":8091}}}}"#)

@@ -10,8 +10,8 @@
 //!   freed after.
 //! - `streams`: so many streams beside the flusher have passed [`STREAMED_ITEMS`] items in
 //!   checkpoints of [`STREAM_READ_ITEMS_MAX`] each. `hold_ns` as above; `read_ns` is the longest
-//!   hold in which a stream read, the copying of references included. `drop_ns` is the time under the
-//!   lock to take away the cursors of so many streams that have read nothing.
+//!   hold in which a stream read, the copying of references included. `drop_ns` is the time under
+//!   the lock to take away the cursors of so many streams that have read nothing.
 //! - `memory`: bytes that the queue takes for an item beyond the item's own block.
 
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! Tests of the arena: arithmetic by tables, blocks against a model, threads, and what is given back.
+//! Tests of the arena: arithmetic by tables, blocks against a model, threads, and what is given
+//! back.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -184,7 +185,7 @@ impl World<'_> {
             Step::Table { bytes } => {
                 let run = take_zeroed(&self.arena.pool, bytes);
                 self.add_range(run.start().addr().get(), bytes);
-                // SAFETY: the run has at least `bytes` bytes, and they are initialised because they are zero.
+                // SAFETY: the run has at least `bytes` bytes, initialised because they are zero.
                 let table = unsafe { std::slice::from_raw_parts_mut(run.start().as_ptr(), bytes) };
                 assert!(table.iter().all(|byte| *byte == 0), "table memory is zero");
                 table.fill(0xa5);
@@ -394,7 +395,7 @@ fn freeing_twice_is_noticed() {
     let class = class(64);
     let (kept, block) = (arena.take_one(class), arena.take_one(class));
     assert_ne!(kept, block);
-    // SAFETY: none. The second call breaks the promise, which the depot notices before it does harm.
+    // SAFETY: none. The second call breaks the promise; the depot notices before it does harm.
     unsafe {
         arena.give(class, &[block]);
         arena.give(class, &[block]);

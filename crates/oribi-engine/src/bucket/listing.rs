@@ -1,10 +1,11 @@
 //! The documents of a collection in key order, a page at a time, over all vbuckets of this node.
 //!
 //! Owns: the page, the first keys of a range. Memory knows every key, unless whole documents were
-//! evicted or the bucket is loading; then the store is read as well, and what memory says of a key counts.
+//! evicted or the bucket is loading; then the store is read as well, and what memory says of a key
+//! counts.
 //!
-//! Invariants: a page holds at most as many rows as were asked for; no lock is held across slices of
-//! a walk. A page is no snapshot: each document is shown as it was at some moment of the call. A
+//! Invariants: a page holds at most as many rows as were asked for; no lock is held across slices
+//! of a walk. A page is no snapshot: each document is shown as it was at some moment of the call. A
 //! page costs a walk over all keys, so this is for people and not for programs, which have range
 //! scans. Called by the admin HTTP, on threads that may wait for the disk.
 

@@ -1,9 +1,9 @@
 //! How the collections manifest of a bucket changes.
 //!
-//! Owns: the order of writing a manifest, announcing it to the vbuckets' histories ([`super::events`])
-//! and putting it in force. A change made on this node is durable first. A manifest that the
-//! cluster agreed on is in force at once and written later.
-//! Called by the collection commands and the cluster.
+//! Owns: the order of writing a manifest, announcing it to the vbuckets' histories
+//! ([`super::events`]) and putting it in force. A change made on this node is durable first. A
+//! manifest that the cluster agreed on is in force at once and written later. Called by the
+//! collection commands and the cluster.
 
 use std::sync::Arc;
 

@@ -54,8 +54,8 @@ impl Bucket {
         }
     }
 
-    /// A document whose key was announced, if that takes no lock. It stays readable while the section
-    /// is open.
+    /// A document whose key was announced, if that takes no lock. It stays readable while the
+    /// section is open.
     #[inline]
     pub fn get_shared<'s>(
         &self,

@@ -72,8 +72,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// All versions of a vbucket in memory, in seqno order. `None` when it serves no longer, or when
-    /// memory is too short.
+    /// All versions of a vbucket in memory, in seqno order. `None` when it serves no longer, or
+    /// when memory is too short.
     fn items_now(&self, vbid: Vbid) -> Option<Vec<ItemRef>> {
         let context = self.core.context(Timestamp::default());
         let vbucket = self.vbucket(vbid).filter(|vbucket| vbucket.is_serving())?;
@@ -94,8 +94,8 @@ impl Bucket {
         self.core.store().scan_seqnos(vbid, from, to, visit)
     }
 
-    /// Begins a scan of a vbucket as it is now. `None` when there is no such vbucket, when it serves
-    /// no longer, or when memory is too short for a moment.
+    /// Begins a scan of a vbucket as it is now. `None` when there is no such vbucket, when it
+    /// serves no longer, or when memory is too short for a moment.
     ///
     /// # Errors
     /// The store's.

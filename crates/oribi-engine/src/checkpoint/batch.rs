@@ -147,8 +147,8 @@ impl StreamBatch {
         Some(item)
     }
 
-    /// All items that [`StreamBatch::next`] has not returned, in ascending seqno. References that the
-    /// batch holds are moved.
+    /// All items that [`StreamBatch::next`] has not returned, in ascending seqno. References that
+    /// the batch holds are moved.
     pub fn into_items(self) -> Vec<ItemRef> {
         match self.content {
             Content::Closed(closed) => {

@@ -1,5 +1,5 @@
-//! The checkpoint manager against a plain model: a list of all mutations there ever were, the newest version of
-//! each key, and every invariant of the module after every step.
+//! The checkpoint manager against a plain model: a list of all mutations there ever were, the
+//! newest version of each key, and every invariant of the module after every step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The read sections of one thread, as others see them.
 //!
 //! Owns: the count of sections and its memory orderings. The count is odd while a section is open.
-//! Only its thread writes it. The atomics come from the parent module: the standard library's in the
-//! server, a model checker's in `models/grace.rs`, which compiles this same file again and tries
-//! every interleaving and ordering.
+//! Only its thread writes it. The atomics come from the parent module: the standard library's in
+//! the server, a model checker's in `models/grace.rs`, which compiles this same file again and
+//! tries every interleaving and ordering.
 //!
 //! Why a reader and a writer cannot miss each other: the reader stores an odd count, then a fence,
 //! then reads a pointer. The writer stores another pointer, then a fence, then reads the count. The

@@ -3,14 +3,15 @@
 //! Owns: the array of groups and the probe sequence. Called only by the hash table.
 //!
 //! Slots and tags are atomics, because [`GroupView`] finds items without the lock that their writer
-//! holds. A slot is filled before its tag is set, and the tag is removed before the slot is emptied.
+//! holds. A slot is filled before its tag is set, and the tag is removed before the slot is
+//! emptied.
 //!
 //! Unsafe invariants:
 //! 1. A [`Group`] of all zero bytes is a valid empty group: empty slots, tag 0 for each of them,
 //!    overflow 0.
 //! 2. A [`Groups`] is the only owner of its memory, which has room for `count` groups, and of the
-//!    items in them; it drops these when it is dropped. Only its methods that take `&mut self` write
-//!    to slots and tags.
+//!    items in them; it drops these when it is dropped. Only its methods that take `&mut self`
+//!    write to slots and tags.
 //! 3. A view leads to groups of a table whose memory was not retired when the view was last shown
 //!    the table. The table's owner shows it under the lock under which groups change, before it
 //!    gives memory up, and memory of groups is retired, never freed at once. So the groups that a

@@ -7,9 +7,9 @@
 //! file again and tries every interleaving and ordering.
 //!
 //! The top three bits of the word are the frequency of use. It begins at zero: a document that is
-//! written and never used again leaves memory before any that was used. Only the pager lowers it, under
-//! the lock of the item's table. A reader tries once to raise it, and writes nothing when it is
-//! saturated, as that of a hot document is.
+//! written and never used again leaves memory before any that was used. Only the pager lowers it,
+//! under the lock of the item's table. A reader tries once to raise it, and writes nothing when it
+//! is saturated, as that of a hot document is.
 
 use super::atomic::{AtomicU32, Ordering};
 

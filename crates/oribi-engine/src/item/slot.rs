@@ -1,9 +1,9 @@
 //! A place for one item that others read while it changes.
 //!
-//! Owns: the pointer and its memory orderings. Its owner, under a lock, puts items in and takes them
-//! out; readers in a read section see one item or another, or none. A reader's item is complete: the
-//! owner's store is a release, the reader's load an acquire. The numbers of unsafe invariants are
-//! those of `item.rs`.
+//! Owns: the pointer and its memory orderings. Its owner, under a lock, puts items in and takes
+//! them out; readers in a read section see one item or another, or none. A reader's item is
+//! complete: the owner's store is a release, the reader's load an acquire. The numbers of unsafe
+//! invariants are those of `item.rs`.
 
 use std::marker::PhantomData;
 use std::ops::Deref;

@@ -1,7 +1,7 @@
 //! A look-up without the lock that finds nothing, while the table grows and an item moves.
 //!
-//! What groups are shown is kept by `hash_table/group/shown.rs`. A table's groups are a stand-in: one
-//! slot each, for the one item, which is in the table all the time. So a look-up that says that
+//! What groups are shown is kept by `hash_table/group/shown.rs`. A table's groups are a stand-in:
+//! one slot each, for the one item, which is in the table all the time. So a look-up that says that
 //! nothing is there is wrong, and so is an item that is found in no order of the threads.
 
 use std::ptr::null_mut;

@@ -247,8 +247,8 @@ impl VBucket {
             .map_or_else(|denied| denied, |(mutation, _)| CounterOutcome::Done { mutation, value })
     }
 
-    /// Writes what `build` makes of the current version, tombstones included: sub-document operations
-    /// stand on it. The engine does not know paths.
+    /// Writes what `build` makes of the current version, tombstones included: sub-document
+    /// operations stand on it. The engine does not know paths.
     pub(crate) fn rewrite<E>(
         &self,
         context: &Context<'_>,

@@ -3,15 +3,15 @@
 //! Owns: the lock, and what is shown beside it: the phase, which changes under the lock, where the
 //! groups are, until when some version is locked by a client, and whether documents have left the
 //! table. Invariants:
-//! 1. What is shown is what the table had when its lock was last let go of; a writer shows it in the
-//!    moment before that. So memory that a writer takes out of the table and drops behind the lock
-//!    can no longer be found, and a lock that a client has been given is seen by every reader that
-//!    begins later.
+//! 1. What is shown is what the table had when its lock was last let go of; a writer shows it in
+//!    the moment before that. So memory that a writer takes out of the table and drops behind the
+//!    lock can no longer be found, and a lock that a client has been given is seen by every reader
+//!    that begins later.
 //! 2. That documents have left the table is shown before the first one leaves it. So a reader that
 //!    does not find it sees why.
 //!
-//! The shown part has cache lines of its own. They change when the table grows, when a client locks a
-//! document, when the first document is evicted whole, and when the vbucket changes hands.
+//! The shown part has cache lines of its own. They change when the table grows, when a client locks
+//! a document, when the first document is evicted whole, and when the vbucket changes hands.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

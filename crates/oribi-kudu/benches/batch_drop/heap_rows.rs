@@ -1,10 +1,11 @@
 //! Rows as a client holds them that makes objects of them, laid out as Kudu's C++ client does.
 //!
-//! For each row: an operation in flight, that points to a write operation, that points to the row's image with its
-//! bitmaps, that points to the copy of its string; and a reference to the table, counted by all. The batch owns
-//! them through a hash set of pointers, which is walked in an order that has nothing to do with where they are. The
-//! walk is done plainly, and with each level prefetched a step ahead of the one that needs it. Invariant: both
-//! free the same objects in the same order.
+//! For each row: an operation in flight, that points to a write operation, that points to the row's
+//! image with its bitmaps, that points to the copy of its string; and a reference to the table,
+//! counted by all. The batch owns them through a hash set of pointers, which is walked in an order
+//! that has nothing to do with where they are. The walk is done plainly, and with each level
+//! prefetched a step ahead of the one that needs it. Invariant: both free the same objects in the
+//! same order.
 
 use std::sync::Arc;
 
@@ -80,7 +81,8 @@ impl Batch {
         drop(self.operations);
     }
 
-    /// The same, with the object of each level fetched one step before the next level is read from it.
+    /// The same, with the object of each level fetched one step before the next level is read from
+    /// it.
     pub(crate) fn drop_prefetched(self) {
         let mut operations: std::collections::VecDeque<_> = self.operations.into();
         loop {

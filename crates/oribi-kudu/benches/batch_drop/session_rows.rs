@@ -1,7 +1,7 @@
 //! Rows in the buffers of a session, with 8 tablets as `perf loadgen` has by default.
 //!
-//! The session has no cluster. Filled once, it is dropped with everything in it; and the same rows are run through
-//! it in the background, to see what a row costs until its request is laid out.
+//! The session has no cluster. Filled once, it is dropped with everything in it; and the same rows
+//! are run through it in the background, to see what a row costs until its request is laid out.
 
 use std::hint::black_box;
 use std::time::Duration;

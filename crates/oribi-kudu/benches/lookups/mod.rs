@@ -1,8 +1,9 @@
-//! Looks up rows by key, at random, with a number of lookups in flight over one connection per server.
+//! Looks up rows by key, at random, with a number of lookups in flight over one connection per
+//! server.
 //!
-//! Everything runs on one thread, so the process's time is the client's. Keys are those that the load
-//! generators write, from 0 on, and each has to be there: a miss ends the measurement. The first lookups,
-//! which find out where tablets are and connect, are not counted.
+//! Everything runs on one thread, so the process's time is the client's. Keys are those that the
+//! load generators write, from 0 on, and each has to be there: a miss ends the measurement. The
+//! first lookups, which find out where tablets are and connect, are not counted.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -88,7 +89,8 @@ async fn look_up(
     Ok(())
 }
 
-/// Spreads consecutive numbers over all numbers, the same in every run (the finaliser of SplitMix64).
+/// Spreads consecutive numbers over all numbers, the same in every run (the finaliser of
+/// SplitMix64).
 fn scatter(number: u64) -> u64 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -131,8 +131,8 @@ impl Table {
         let mut locations = cache.locations.lock();
         let now = Instant::now();
         locations.absorb(partition_key, tablets as usize, answer, now + ttl);
-        // Each answer says at least something about the requested key. A faulty master must not keep
-        // the client busy forever.
+        // Each answer says at least something about the requested key. A faulty master must not
+        // keep the client busy forever.
         if matches!(locations.find(partition_key, now), Location::Unknown) {
             return Err(self.nonsense("the tablets in its answer do not answer the question"));
         }

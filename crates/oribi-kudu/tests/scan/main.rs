@@ -1,5 +1,5 @@
-//! Scans, scan tokens and lookups against a real Kudu: rows that the C++ tool wrote are read, and what this client
-//! reads is compared with what the tool reads.
+//! Scans, scan tokens and lookups against a real Kudu: rows that the C++ tool wrote are read, and
+//! what this client reads is compared with what the tool reads.
 //!
 //! All tests share one cluster; each has tables of its own.
 
@@ -30,7 +30,8 @@ async fn connect() -> Option<(&'static KuduCluster, Client)> {
     Some((cluster, client))
 }
 
-/// Creates a table whose rows are the choice of the load generator: key, number and text in four tablets.
+/// Creates a table whose rows are the choice of the load generator: key, number and text in four
+/// tablets.
 async fn numbers_table(client: &Client, name: &str) -> Table {
     let schema = Schema::builder()
         .column(ColumnSchema::builder("key", DataType::Int64).key())

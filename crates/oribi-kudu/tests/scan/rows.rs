@@ -25,7 +25,8 @@ async fn rows_of_the_load_generator_come_back_in_both_layouts() {
     let span = 5000 * 3;
     let expected: Vec<Vec<Owned>> =
         (0..2).flat_map(|thread| (0..5000).map(move |row| generated(thread * span, row))).collect();
-    // The seed of the second thread is its share of keys; whether that counts columns is the tool's business.
+    // The seed of the second thread is its share of keys; whether that counts columns is the tool's
+    // business.
     let rows = sorted(all_rows(table.scan().build().unwrap()).await);
     assert_eq!(rows.len(), expected.len());
     let first_thread = rows.iter().filter(|row| expected[..5000].contains(row)).count();

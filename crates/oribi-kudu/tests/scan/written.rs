@@ -1,5 +1,5 @@
-//! Rows that this client's sessions wrote, NULLs among them, are read back by scans, and predicates treat NULL
-//! as they should.
+//! Rows that this client's sessions wrote, NULLs among them, are read back by scans, and predicates
+//! treat NULL as they should.
 
 use oribi_kudu::{Layout, Predicate, ReadMode, Session, SessionOptions, Table, Value};
 

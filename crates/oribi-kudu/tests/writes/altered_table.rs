@@ -68,8 +68,8 @@ async fn rows_are_encoded_again_or_come_back() {
     );
 }
 
-/// Who asked for it is told that the table was altered, and nothing that was encoded before is ever written, not
-/// even rows that would fit the new schema.
+/// Who asked for it is told that the table was altered, and nothing that was encoded before is ever
+/// written, not even rows that would fit the new schema.
 #[tokio::test]
 async fn a_batch_fails_as_a_whole_for_who_wants_it_so() {
     let Some((cluster, client)) = connect().await else { return };

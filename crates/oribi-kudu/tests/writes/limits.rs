@@ -1,4 +1,5 @@
-//! What servers refuse for its size: a session refuses it first, or sends it in parts, and is usable after.
+//! What servers refuse for its size: a session refuses it first, or sends it in parts, and is
+//! usable after.
 
 use oribi_kudu::{
     ColumnSchema, DataType, FlushMode, RowError, Schema, Session, SessionError, TableCreator,
@@ -29,7 +30,8 @@ async fn an_oversize_cell_is_refused_and_the_session_goes_on() {
         RowError::CellTooLarge { column: "blob".to_owned(), bytes: 65_537, bytes_max: 65_536 }
     );
     drop(row);
-    // The limit is the server's: without the session's the server says the same of the row, and takes others.
+    // The limit is the server's: without the session's the server says the same of the row, and
+    // takes others.
     let mut unlimited = Session::new(&table, options(FlushMode::Manual).cell_bytes_max(usize::MAX));
     for (key, size) in [(2, 65_536), (3, 65_537)] {
         let mut row = unlimited.insert();

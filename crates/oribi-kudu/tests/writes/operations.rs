@@ -15,8 +15,8 @@ fn schema(builder: SchemaBuilder) -> Schema {
         .unwrap()
 }
 
-/// Applies an operation to a row that is there (key 1) and to one that is not (key 2), in both cases with new
-/// cells. Returns what failed.
+/// Applies an operation to a row that is there (key 1) and to one that is not (key 2), in both
+/// cases with new cells. Returns what failed.
 async fn run(session: &mut Session, operation: RowOperation) -> Vec<(i64, StatusCode)> {
     let mut failed = Vec::new();
     for key in [1_i64, 2] {
@@ -25,7 +25,8 @@ async fn run(session: &mut Session, operation: RowOperation) -> Vec<(i64, Status
         if !matches!(operation, RowOperation::Delete | RowOperation::DeleteIgnore) {
             row.set_i32("a", 20).unwrap();
         }
-        // In sync mode the failure comes here, else from the flush; the rows are kept in both cases.
+        // In sync mode the failure comes here, else from the flush; the rows are kept in both
+        // cases.
         let _ = row.apply().await;
     }
     let _ = session.flush().await;
@@ -147,7 +148,8 @@ async fn keys_that_are_not_unique_are_numbered() {
     assert_eq!(rows, [expected(1, 0), expected(2, 50), expected(3, 2)]);
 }
 
-/// Rows with one key are applied in the order in which they were handed over, whatever is sent when.
+/// Rows with one key are applied in the order in which they were handed over, whatever is sent
+/// when.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_row_of_a_key_wins() {
     let Some((cluster, client)) = connect().await else { return };

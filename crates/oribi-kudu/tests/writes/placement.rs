@@ -1,7 +1,7 @@
 //! Rows of random composite keys reach the tablets where Kudu wants them.
 //!
-//! A tablet server refuses a whole Write when one row of it belongs elsewhere, so that every row is written is
-//! the proof for every row.
+//! A tablet server refuses a whole Write when one row of it belongs elsewhere, so that every row is
+//! written is the proof for every row.
 
 use std::ops::Bound;
 

@@ -1,4 +1,5 @@
-//! Cells of every type: the least and the greatest value, something in between, NULL, and the default.
+//! Cells of every type: the least and the greatest value, something in between, NULL, and the
+//! default.
 
 use oribi_kudu::{
     ColumnSchema, ColumnSchemaBuilder, DataType, FlushMode, HashPartition, Schema, Session,
@@ -97,7 +98,8 @@ async fn every_type_is_what_the_tool_reads() {
     row.set_date("day", 20_000).unwrap();
     row.apply().await.unwrap();
 
-    // The same by values whose types are known only at run time, and NULL for everything that can be.
+    // The same by values whose types are known only at run time, and NULL for everything that can
+    // be.
     let mut row = session.upsert();
     let key = [Value::Int8(0), Value::String("nulls"), Value::Date(0), Value::Decimal(0)];
     for (column, value) in key.into_iter().enumerate() {

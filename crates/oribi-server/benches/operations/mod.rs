@@ -1,14 +1,16 @@
-//! One connection over an in-memory bucket executes pipelined operations of one kind: no sockets, no
-//! threads, no clock, so two runs execute the same instructions.
+//! One connection over an in-memory bucket executes pipelined operations of one kind: no sockets,
+//! no threads, no clock, so two runs execute the same instructions.
 //!
-//! What a run costs besides its operations (the start, the documents, two batches whose answers are checked) does
-//! not depend on how many operations it has. So the difference of two runs of different length is the cost
-//! of the operations between them, and that of the harness: it copies input and output, which is
-//! some twenty instructions for half a kilobyte. A NOOP is run as well, to tell what any request costs.
+//! What a run costs besides its operations (the start, the documents, two batches whose answers are
+//! checked) does not depend on how many operations it has. So the difference of two runs of
+//! different length is the cost of the operations between them, and that of the harness: it copies
+//! input and output, which is some twenty instructions for half a kilobyte. A NOOP is run as well,
+//! to tell what any request costs.
 //!
 //! With `--pair`, two workers serve the same documents instead; see [`pair`].
 //!
-//! Owns the requests and the check of the answers. Alone, one connection measures nothing by itself.
+//! Owns the requests and the check of the answers. Alone, one connection measures nothing by
+//! itself.
 
 mod pair;
 

@@ -2,8 +2,8 @@
 //!
 //! Owns: the files, which are in the binary, and the headers that confine them. The page is written
 //! in `console/` at the root of the repository, and its built files are kept in `console/dist`;
-//! docs/console.md describes both. All that it shows it asks of the same routes as any other client,
-//! with the user's own credentials, so nothing here decides about rights.
+//! docs/console.md describes both. All that it shows it asks of the same routes as any other
+//! client, with the user's own credentials, so nothing here decides about rights.
 //!
 //! Invariants: a file is answered without credentials and shows nothing of the server but its
 //! version and whether it is in development mode; no file is taken from the disk or from a path of

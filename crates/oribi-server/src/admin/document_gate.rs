@@ -1,8 +1,8 @@
 //! The bound on requests for documents over HTTP.
 //!
-//! Owns: the places. Invariant: a request without a place is refused at once and waits for nothing, so
-//! what these requests hold is bounded, and the threads for other blocking calls are not all taken by
-//! pages. Caller: `documents`.
+//! Owns: the places. Invariant: a request without a place is refused at once and waits for nothing,
+//! so what these requests hold is bounded, and the threads for other blocking calls are not all
+//! taken by pages. Caller: `documents`.
 
 use std::sync::Arc;
 

@@ -1,16 +1,18 @@
 //! Documents over HTTP: pages of a collection in key order, and reading, writing and deleting one.
 //!
-//! `GET .../docs` is a page, `GET`, `PUT` and `DELETE .../docs/KEY` are one document, where `...` is
-//! `/pools/default/buckets/B` for the default collection or
+//! `GET .../docs` is a page, `GET`, `PUT` and `DELETE .../docs/KEY` are one document, where `...`
+//! is `/pools/default/buckets/B` for the default collection or
 //! `/pools/default/buckets/B/scopes/S/collections/C`. docs/console.md describes the parameters.
 //!
 //! Owns: which paths these are, and the rights that they need. The parts: [`parameters`] reads
-//! queries, [`operations`] runs on the engine, [`shown`] makes the JSON, [`transfer`] moves whole values.
+//! queries, [`operations`] runs on the engine, [`shown`] makes the JSON, [`transfer`] moves whole
+//! values.
 //!
 //! Invariants:
 //! - the rights are those of the same requests on the data port: a page needs `range-scan`, reading
-//!   `read`, system attributes `system-xattr-read`, metadata `meta-read`, writing `upsert` (`insert`
-//!   for a new document), deleting `delete`. A collection without any right looks like none;
+//!   `read`, system attributes `system-xattr-read`, metadata `meta-read`, writing `upsert`
+//!   (`insert` for a new document), deleting `delete`. A collection without any right looks like
+//!   none;
 //! - an answer has at most [`parameters::BYTES_SHOWN_MAX`] of a value and
 //!   [`parameters::ROWS_MAX`] rows. Longer values go through [`transfer`];
 //! - few of these requests run at a time (`document_gate`).

@@ -1,12 +1,12 @@
 //! Figures as JSON, for the console and for scripts: of the node and its buckets, of vbuckets, and
 //! the last slow operations.
 //!
-//! Owns: the shape of `GET /node/figures`, `GET /node/slowOperations` and
-//! `GET /pools/default/buckets/B/vbuckets`. Invariants: it counts nothing itself; a user sees the
-//! buckets in which it has `simple-stats` everywhere, the figures of the node with that right in all
-//! buckets, and slow operations, which name keys, as an administrator. Histograms are counts since
-//! the start by powers of two of microseconds, so that a reader who subtracts an earlier answer has
-//! the percentiles of the time in between. Caller: `routes`.
+//! Owns: the shape of `GET /node/figures`, `GET /node/slowOperations` and `GET
+//! /pools/default/buckets/B/vbuckets`. Invariants: it counts nothing itself; a user sees the
+//! buckets in which it has `simple-stats` everywhere, the figures of the node with that right in
+//! all buckets, and slow operations, which name keys, as an administrator. Histograms are counts
+//! since the start by powers of two of microseconds, so that a reader who subtracts an earlier
+//! answer has the percentiles of the time in between. Caller: `routes`.
 
 use std::sync::Arc;
 

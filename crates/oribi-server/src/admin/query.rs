@@ -1,17 +1,20 @@
 //! Statements of SQL: `POST /query/sql`.
 //!
 //! Owns: the request, the thread of a statement, and how many run at once. The parts: [`request`]
-//! decodes the body, [`places`] counts, [`answer`] makes pieces of rows. [`crate::sql`] reads documents.
+//! decodes the body, [`places`] counts, [`answer`] makes pieces of rows. [`crate::sql`] reads
+//! documents.
 //!
 //! An answer is lines of JSON. A statement begins with an object, `{"columns":[{"name":..,
-//! "type":..}]}`; each row is an array; the last line of all is an object again: `{"end":"complete",
-//! "rows":N,"elapsed_ms":N}`, or with `"end"` as `error`, `timeout`, `shutdown`, `lost_privileges` or
-//! `unavailable`, and `"error"` beside it. What fails before the first row has a status of its own.
+//! "type":..}]}`; each row is an array; the last line of all is an object again:
+//! `{"end":"complete", "rows":N,"elapsed_ms":N}`, or with `"end"` as `error`, `timeout`,
+//! `shutdown`, `lost_privileges` or `unavailable`, and `"error"` beside it. What fails before the
+//! first row has a status of its own.
 //!
 //! Invariants:
-//! - a statement runs on a thread of its own, of low priority, never on a worker's or this runtime's;
-//! - at most [`places::Statements`] allows run, each counts against its user's streams, and each ends with
-//!   its time, its client or the server;
+//! - a statement runs on a thread of its own, of low priority, never on a worker's or this
+//!   runtime's;
+//! - at most [`places::Statements`] allows run, each counts against its user's streams, and each
+//!   ends with its time, its client or the server;
 //! - what waits for the client is reserved in the connections' memory; SQLite's heap is bounded for
 //!   all statements together.
 //!

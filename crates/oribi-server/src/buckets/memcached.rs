@@ -31,8 +31,8 @@ impl MemcachedPlace {
 
 impl Buckets {
     /// The bucket that is set for the user; else the one of the settings, if the user has rights
-    /// there; else the only one in which the user has rights; else `default`, if the user has rights
-    /// there. A bucket that is set but unusable is not replaced by another.
+    /// there; else the only one in which the user has rights; else `default`, if the user has
+    /// rights there. A bucket that is set but unusable is not replaced by another.
     pub fn of_memcached_client(
         &self,
         user: &Identity,

@@ -2,7 +2,8 @@
 //!
 //! Owns: their fields and spelling. Without a topology a document shows this node alone and names
 //! no host, so that a client uses the address it connected to; a node with an address for clients
-//! outside names both. With a topology every node has its advertised host. The cluster configuration calls this once for each revision.
+//! outside names both. With a topology every node has its advertised host. The cluster
+//! configuration calls this once for each revision.
 
 use std::collections::BTreeMap;
 

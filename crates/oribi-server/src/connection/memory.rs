@@ -228,8 +228,8 @@ impl Connection {
         }
     }
 
-    /// Reserves memory for a request of `bytes`. `None` when the reservation is made; `Done` when it
-    /// is refused.
+    /// Reserves memory for a request of `bytes`. `None` when the reservation is made; `Done` when
+    /// it is refused.
     pub(super) fn reserve_bytes(&mut self, env: &mut Environment, bytes: usize) -> Option<Served> {
         if std::mem::take(&mut self.state.memory_refused) {
             return Some(Served::Done);

@@ -3,12 +3,12 @@
 //! Owns: the distance between two looks. A look at a stream costs about as much for one change as
 //! for ten: a lock, a marker, a send, and caches that the work of others has taken. So a producer
 //! that found many changes waits before the next look. It waits longer while its looks find few
-//! changes in each stream, and shorter while they find many changes or bytes. One that found few changes in all
-//! looks at once, so light load has no delay; nor has a backfill.
+//! changes in each stream, and shorter while they find many changes or bytes. One that found few
+//! changes in all looks at once, so light load has no delay; nor has a backfill.
 //!
 //! Invariants: what is announced is looked at within [`CHANGES_PAUSE_NS_MAX`], and a pause is held
-//! only after a look that found more than [`CHANGES_WITHOUT_PAUSE_MAX`] changes. The worker asks when
-//! a producer is announced, and gives the held ones their turn.
+//! only after a look that found more than [`CHANGES_WITHOUT_PAUSE_MAX`] changes. The worker asks
+//! when a producer is announced, and gives the held ones their turn.
 
 use crate::limits::{
     CHANGES_PAUSE_BYTES_MAX, CHANGES_PAUSE_NS_MAX, CHANGES_PAUSE_NS_MIN, CHANGES_PER_SNAPSHOT_MIN,

@@ -6,8 +6,8 @@
 //! read, from memory that is cold by then. So a turn of a live stream goes on until it has sent as
 //! many messages as the worker has served requests since the turn before.
 //!
-//! Invariants: a turn sends at most [`CHANGES_PER_TURN_MAX`] messages, and one of backfills a slice.
-//! The producer counts, the worker asks after it has sent the output.
+//! Invariants: a turn sends at most [`CHANGES_PER_TURN_MAX`] messages, and one of backfills a
+//! slice. The producer counts, the worker asks after it has sent the output.
 
 use crate::limits::{CHANGES_PER_TURN, CHANGES_PER_TURN_MAX};
 

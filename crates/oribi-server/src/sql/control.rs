@@ -1,8 +1,8 @@
 //! Why a statement ends before its last row.
 //!
 //! Owns: the deadline, the client, the server's end, and the user's rights as of the last look.
-//! SQLite asks [`Control::has_to_end`] every few hundred microseconds, sources ask before each batch
-//! and while they wait.
+//! SQLite asks [`Control::has_to_end`] every few hundred microseconds, sources ask before each
+//! batch and while they wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Scans of vbuckets, each at one moment.
 //!
-//! Owns: the order of vbuckets, the wait until writes are persisted, and the batch of documents that
-//! a scan holds. A scan pauses inside the engine's scan, where no lock is held, while SQLite looks
-//! at a batch. Invariant: what was acknowledged before the scan began is shown, unless it was
+//! Owns: the order of vbuckets, the wait until writes are persisted, and the batch of documents
+//! that a scan holds. A scan pauses inside the engine's scan, where no lock is held, while SQLite
+//! looks at a batch. Invariant: what was acknowledged before the scan began is shown, unless it was
 //! changed since.
 
 use std::collections::VecDeque;

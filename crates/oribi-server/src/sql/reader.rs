@@ -1,7 +1,7 @@
 //! What look-ups and scans of a table share.
 //!
-//! Owns: which collections a table shows, and the user's rights in them. Invariant: a collection that
-//! was dropped is never shown; a table of which nothing is left ends with an error.
+//! Owns: which collections a table shows, and the user's rights in them. Invariant: a collection
+//! that was dropped is never shown; a table of which nothing is left ends with an error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

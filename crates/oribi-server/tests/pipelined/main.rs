@@ -1,10 +1,12 @@
-//! Pipelined batches against a simple model, on the server's connection state machine without sockets.
+//! Pipelined batches against a simple model, on the server's connection state machine without
+//! sockets.
 //!
-//! Checked, whatever the batches are and however their bytes are cut: a piece of input is answered by exactly the
-//! answers of the requests that it completes, in their order, with the right content; quiet requests are
-//! silent when they should be; an error in mid-batch does not disturb its neighbours; nothing after a
-//! QUIT is served; and connections that take turns see each other's writes at once. Documents are evicted between the
-//! pieces, so that requests anywhere in a batch wait for the store: nobody may notice.
+//! Checked, whatever the batches are and however their bytes are cut: a piece of input is answered
+//! by exactly the answers of the requests that it completes, in their order, with the right
+//! content; quiet requests are silent when they should be; an error in mid-batch does not disturb
+//! its neighbours; nothing after a QUIT is served; and connections that take turns see each other's
+//! writes at once. Documents are evicted between the pieces, so that requests anywhere in a batch
+//! wait for the store: nobody may notice.
 
 mod model;
 mod request;
@@ -81,7 +83,8 @@ impl Client {
         self.fed == self.bytes.len()
     }
 
-    /// Feeds up to `bytes` of the stream and compares what is answered. False when the connection has ended.
+    /// Feeds up to `bytes` of the stream and compares what is answered. False when the connection
+    /// has ended.
     fn feed(&mut self, bytes: usize, model: &mut Model) -> bool {
         let end = (self.fed + bytes).min(self.bytes.len());
         let answered = self.harness.feed(&self.bytes[self.fed..end]);
@@ -290,7 +293,8 @@ fn a_batch_may_be_cut_at_every_byte() {
     }
 }
 
-/// Canaries: the comparison notices an answer that is missing, one too many, a wrong one, and a wrong order.
+/// Canaries: the comparison notices an answer that is missing, one too many, a wrong one, and a
+/// wrong order.
 mod canaries {
     use super::*;
 

@@ -1,8 +1,9 @@
-//! What the server ought to answer: a map of documents, and the rules of memcached's binary protocol.
+//! What the server ought to answer: a map of documents, and the rules of memcached's binary
+//! protocol.
 //!
-//! Owns: the documents. A CAS is the server's choice, so the model learns it from the first answer that shows
-//! it, and from then on insists: one version has one CAS, and a newer version of a key a higher one. Time stands still, so
-//! a lock ends by being opened only.
+//! Owns: the documents. A CAS is the server's choice, so the model learns it from the first answer
+//! that shows it, and from then on insists: one version has one CAS, and a newer version of a key a
+//! higher one. Time stands still, so a lock ends by being opened only.
 
 use std::collections::BTreeMap;
 
@@ -166,8 +167,8 @@ impl Model {
             Some(Document { lock: Some(lock), .. }) if lock.holds => Err(Status::KeyEexists),
             _ if cas == 0 => Ok(()),
             None => Err(Status::KeyEnoent),
-            // A CAS that was known when the request was encoded cannot be that of a version whose CAS
-            // nobody has seen yet.
+            // A CAS that was known when the request was encoded cannot be that of a version whose
+            // CAS nobody has seen yet.
             Some(document) if document.cas == Some(cas) => Ok(()),
             Some(_) => Err(Status::KeyEexists),
         }
@@ -310,8 +311,8 @@ impl Model {
     }
 }
 
-/// A counter's value: decimal digits, at most 64 bits of them. Space around them and a plus sign before them are
-/// passed over; a text of more than 64 bytes is no counter.
+/// A counter's value: decimal digits, at most 64 bits of them. Space around them and a plus sign
+/// before them are passed over; a text of more than 64 bytes is no counter.
 fn number(value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= 64)?;
     let text = text.trim_matches(['\t', '\n', '\x0b', '\x0c', '\r', ' ']);

@@ -1,7 +1,7 @@
 //! Requests as a test chooses them, and as they go over the wire.
 //!
-//! Owns: what kinds there are, including the ones that no sound client sends, their encoding, and the
-//! strategy that draws them. Which answers they get is the model's.
+//! Owns: what kinds there are, including the ones that no sound client sends, their encoding, and
+//! the strategy that draws them. Which answers they get is the model's.
 
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
@@ -270,8 +270,8 @@ fn any_document_opcode() -> impl Strategy<Value = Opcode> {
     ])
 }
 
-/// Mostly small; sometimes above the size from which values are sent from their blocks, rarely so large
-/// that they are received and sent in several turns.
+/// Mostly small; sometimes above the size from which values are sent from their blocks, rarely so
+/// large that they are received and sent in several turns.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let filled = |bytes: std::ops::Range<usize>| {
         (any::<u8>(), bytes).prop_map(|(byte, bytes)| vec![byte; bytes])
@@ -279,7 +279,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         20 => filled(0..300),
         8 => "[0-9]{1,4}".prop_map(String::into_bytes),
-        // What may be a counter: zeros before it, a sign, space around it, too many digits, too long a text.
+        // What may be a counter: zeros before it, a sign, space around it, too many digits, too
+        // long a text.
         4 => "[ \t\r\n]{0,2}[+-]?(0{0,70}|[1 ])[0-9]{0,21}[ \n]{0,3}".prop_map(String::into_bytes),
         3 => filled(7_000..12_000),
         1 => filled(30_000..70_000),

@@ -1,4 +1,5 @@
-//! A server with and without TLS, and a connection to it that negotiates what a row of the matrix says.
+//! A server with and without TLS, and a connection to it that negotiates what a row of the matrix
+//! says.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

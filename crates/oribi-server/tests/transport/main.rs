@@ -1,8 +1,10 @@
-//! The transport matrix: every operation on documents over every way a connection can speak (extended
-//! attributes, JSON, Snappy, collections, TLS; each negotiated or not), and values at the limit.
+//! The transport matrix: every operation on documents over every way a connection can speak
+//! (extended attributes, JSON, Snappy, collections, TLS; each negotiated or not), and values at the
+//! limit.
 //!
-//! The operations are one table, and a row says what a client sees whatever it negotiated; what depends on
-//! the transport (datatype bits, key prefix, whether attributes may be named) follows from it by rule.
+//! The operations are one table, and a row says what a client sees whatever it negotiated; what
+//! depends on the transport (datatype bits, key prefix, whether attributes may be named) follows
+//! from it by rule.
 
 // What sets a test up and fails, fails its test, which is all that `unwrap` does.
 #![allow(clippy::unwrap_used)]

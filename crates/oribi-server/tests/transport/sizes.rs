@@ -1,5 +1,5 @@
-//! Values at the size limit and one byte over it: accepted or refused with the right status, and the
-//! connection goes on.
+//! Values at the size limit and one byte over it: accepted or refused with the right status, and
+//! the connection goes on.
 
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::opcode::Opcode::{Append, Get, Set, SubdocDictUpsert, SubdocGet};
@@ -82,7 +82,8 @@ fn check(connection: &mut Connection, case: &Case, with_attributes: bool) {
 fn values_at_the_limit_and_beyond() {
     let fixture = Fixture::start();
     let all = cases();
-    // Twenty megabytes take their time in a debug build, so not everything is combined with everything.
+    // Twenty megabytes take their time in a debug build, so not everything is combined with
+    // everything.
     for (tls, with_attributes, cases) in
         [(false, false, &all[..]), (false, true, &all[2..]), (true, true, &all[1..3])]
     {

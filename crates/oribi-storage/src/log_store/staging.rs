@@ -4,7 +4,8 @@
 //! takes whole blocks only. So the last block of a frame is written with zeros behind the frame,
 //! stays here, and is written once more with the next frame's first bytes. Invariants: a block is
 //! written only with everything that the log has in it; what was acknowledged is written again with
-//! the same bytes, so a write that power cuts off changes none of them. Caller: the writer, which tells where each frame begins.
+//! the same bytes, so a write that power cuts off changes none of them. Caller: the writer, which
+//! tells where each frame begins.
 
 use std::io;
 

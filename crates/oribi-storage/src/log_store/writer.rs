@@ -8,8 +8,8 @@
 //! - after a failed write or sync nothing is written before `recovery.rs` has cut it off (the
 //!   caller sees to that).
 //!
-//! Values are copied once, into the staging buffer, from which the disk reads them. Callers: commits,
-//! removals, compaction, and the end of opening.
+//! Values are copied once, into the staging buffer, from which the disk reads them. Callers:
+//! commits, removals, compaction, and the end of opening.
 
 use std::io;
 use std::sync::Arc;

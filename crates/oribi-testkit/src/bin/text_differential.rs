@@ -30,8 +30,8 @@ fn main() -> Result<ExitCode> {
     let (mut oribi, mut other) = (None, None);
     let port = match &arguments.server {
         Some(binary) => {
-            // Each `flush_all` waits for the disk, once for every vbucket, in memory too: with 64 of
-            // them this takes far longer than everything else together.
+            // Each `flush_all` waits for the disk, once for every vbucket, in memory too: with 64
+            // of them this takes far longer than everything else together.
             let mut options = ServerOptions::new(binary, directory.path().join("data"))
                 .argument("--cache")
                 .setting("vbuckets", 2)

@@ -2,10 +2,10 @@
 //!
 //! Owns: the list of it. In answers to `gets`, CAS values become numbers in the order of their
 //! first appearance, document by document: Oribi's are unique for a document, memcached's for the
-//! server. A meta answer need not name its document, so its CAS is only known to be there. Times that
-//! pass become rounded ones. Whether a document was read before (`h`, `fetch`) begins anew with each
-//! version of memcached's, and not of Oribi's. The debug line of `me` and the version describe the
-//! server.
+//! server. A meta answer need not name its document, so its CAS is only known to be there. Times
+//! that pass become rounded ones. Whether a document was read before (`h`, `fetch`) begins anew
+//! with each version of memcached's, and not of Oribi's. The debug line of `me` and the version
+//! describe the server.
 
 use std::collections::BTreeMap;
 

@@ -9,8 +9,8 @@
 //!   is always sent so, and a key that is not is never answered to base64.
 //! - It sees that an opaque is too long when it answers: the counter has been changed by then, the
 //!   document created. Here such an opaque is only with commands that change nothing before.
-//! - A counter that it cannot change in place loses its marks and its new time to live: when it gets
-//!   longer, or when a reader holds it. Here counters have no marks, and `ma` has no flag T.
+//! - A counter that it cannot change in place loses its marks and its new time to live: when it
+//!   gets longer, or when a reader holds it. Here counters have no marks, and `ma` has no flag T.
 
 use super::command::{Command, Piece};
 use super::parts::{
@@ -92,8 +92,8 @@ fn delete(random: &mut Random) -> Command {
         _ => Command::new("md").piece(text_key(random)),
     };
     let command = with_flags(random, command, b"CIIkOqT");
-    // A reader may win the stale document. That of an `ms` with flag I is as stale, but a case whose
-    // CAS values are not compared would have none to be too old.
+    // A reader may win the stale document. That of an `ms` with flag I is as stale, but a case
+    // whose CAS values are not compared would have none to be too old.
     let marks = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes == b"I");
     if command.pieces.iter().any(marks) { command.touching() } else { command }
 }

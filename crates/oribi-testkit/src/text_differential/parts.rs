@@ -7,9 +7,9 @@ use super::command::{Command, Piece, WRONG_CAS};
 use crate::random::Random;
 
 /// Names behind the prefix: few, so that commands meet. Counters have names of their own, because
-/// memcached is at odds with itself over them: it reads one that is blank beyond its end. It changes
-/// one in place and pads it with spaces, unless a reader holds it just then; that makes a new
-/// document, not read yet.
+/// memcached is at odds with itself over them: it reads one that is blank beyond its end. It
+/// changes one in place and pads it with spaces, unless a reader holds it just then; that makes a
+/// new document, not read yet.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const COUNTERS: [&str; 2] = ["n", "m"];
 /// From here on a value is sent with a valid command only: memcached takes a long line that is no

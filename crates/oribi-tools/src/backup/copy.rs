@@ -61,8 +61,8 @@ pub struct CopyArgs {
     resume: Option<PathBuf>,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Write each version whatever the target has. Without it, a version stays that is the same or newer by
-    /// the bucket's conflict resolution.
+    /// Write each version whatever the target has. Without it, a version stays that is the same or
+    /// newer by the bucket's conflict resolution.
     #[arg(long)]
     overwrite: bool,
     /// Print the summary as JSON.

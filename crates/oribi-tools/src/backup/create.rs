@@ -46,8 +46,8 @@ pub struct CreateArgs {
     full: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Take the server's users as well, with their roles and the verifiers of their passwords, from this
-    /// data directory of it.
+    /// Take the server's users as well, with their roles and the verifiers of their passwords, from
+    /// this data directory of it.
     #[arg(long, value_name = "DATA_DIR")]
     with_users: Option<PathBuf>,
     /// Level of zstd's compression: 1 to 19, or -7 to -1, which are faster and compress less.
@@ -56,8 +56,8 @@ pub struct CreateArgs {
     level: i32,
     #[command(flatten)]
     jobs: Jobs,
-    /// KiB of documents in a file of the archive. What is in a finished file need not be fetched again when
-    /// the backup is interrupted; memory holds two of each job, after compression.
+    /// KiB of documents in a file of the archive. What is in a finished file need not be fetched
+    /// again when the backup is interrupted; memory holds two of each job, after compression.
     #[arg(long, value_name = "KIB", default_value_t = SEGMENT_KIB)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SEGMENT_BYTES / 1024))]
     segment_kib: u64,

@@ -1,4 +1,5 @@
-//! An archive in an object store: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure.
+//! An archive in an object store: Amazon S3 and what speaks its protocol, Google Cloud Storage,
+//! Azure.
 //!
 //! Invariants: an object is there as a whole or not at all, because a put or the completion of a
 //! multipart upload is atomic in all of these. A put is on the condition that there is no such

@@ -1,10 +1,10 @@
 //! `oribi backup restore`: a backup's documents into a bucket.
 //!
-//! First every file that is needed is compared with its checksum; a damaged archive restores nothing.
-//! Then missing scopes and collections are created, by name: ids are the target's own. The records
-//! follow as versions with their metadata: they are inflated once ([`reading`]) and written by
-//! several lanes, each with vbuckets of its own ([`lane`], [`writes`]). Limits of time come last,
-//! because a server would cut the expiry of documents that are older than the limit.
+//! First every file that is needed is compared with its checksum; a damaged archive restores
+//! nothing. Then missing scopes and collections are created, by name: ids are the target's own. The
+//! records follow as versions with their metadata: they are inflated once ([`reading`]) and written
+//! by several lanes, each with vbuckets of its own ([`lane`], [`writes`]). Limits of time come
+//! last, because a server would cut the expiry of documents that are older than the limit.
 //!
 //! A restore that was interrupted is repeated: versions that are there already are left alone.
 
@@ -55,24 +55,25 @@ pub struct RestoreArgs {
     /// Bucket to write to [default: that of --bucket].
     #[arg(long, value_name = "BUCKET")]
     into: Option<String>,
-    /// Which backup: an id, or a UTC time such as 2026-11-23T02:30 for the last one finished by then
-    /// [default: the last one].
+    /// Which backup: an id, or a UTC time such as 2026-11-23T02:30 for the last one finished by
+    /// then [default: the last one].
     #[arg(long, value_name = "TIME|ID")]
     at: Option<String>,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Create the bucket if there is none, with the settings in the backup and this quota of memory.
+    /// Create the bucket if there is none, with the settings in the backup and this quota of
+    /// memory.
     #[arg(long, value_name = "MIB")]
     create_bucket: Option<u32>,
-    /// Write each version whatever the bucket has. Without it, a version stays that is the same or newer
-    /// by the bucket's conflict resolution.
+    /// Write each version whatever the bucket has. Without it, a version stays that is the same or
+    /// newer by the bucket's conflict resolution.
     #[arg(long)]
     overwrite: bool,
     /// Leave versions alone that are the same or newer: the default.
     #[arg(long, conflicts_with = "overwrite")]
     skip_newer: bool,
-    /// Add the users in the backup to those in this data directory, whose server may run. Users that are
-    /// there stay as they are, unless given --overwrite.
+    /// Add the users in the backup to those in this data directory, whose server may run. Users
+    /// that are there stay as they are, unless given --overwrite.
     #[arg(long, value_name = "DATA_DIR")]
     with_users: Option<PathBuf>,
     /// Check the archive and say what would be written.

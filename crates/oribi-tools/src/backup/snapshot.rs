@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::print;
 
-/// Copy a data directory on this machine by hard links, at once, also while its server runs. A server can
-/// be started on the copy.
+/// Copy a data directory on this machine by hard links, at once, also while its server runs. A
+/// server can be started on the copy.
 #[derive(Args, Debug)]
 pub struct SnapshotArgs {
     /// Directory that is made; on the file system of the data directory, and not in it.

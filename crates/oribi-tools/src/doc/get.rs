@@ -26,8 +26,8 @@ pub struct GetArgs {
     key: OsString,
     #[command(flatten)]
     place: Place,
-    /// Print a JSON object with key, value, CAS, flags, expiry and datatype. CAS is a string, because
-    /// many JSON readers round 64-bit numbers.
+    /// Print a JSON object with key, value, CAS, flags, expiry and datatype. CAS is a string,
+    /// because many JSON readers round 64-bit numbers.
     #[arg(long)]
     json: bool,
     /// Write the exact bytes to this file instead of standard output.

@@ -1,5 +1,5 @@
-//! `oribi doc import`: a file of JSON lines, a JSON array or CSV into collections, thousands of writes
-//! in flight.
+//! `oribi doc import`: a file of JSON lines, a JSON array or CSV into collections, thousands of
+//! writes in flight.
 //!
 //! The command streams the file, and the pipeline bounds the writes in flight, so memory does not
 //! grow with the file. It takes answers in line order. An invalid line, or one that the server
@@ -67,8 +67,8 @@ pub struct ImportArgs {
     place: Place,
     #[command(flatten)]
     admin: AdminArgs,
-    /// What the file has [default: csv if its name ends in .csv, tsv for .tsv, else array or lines, whichever
-    /// it begins like].
+    /// What the file has [default: csv if its name ends in .csv, tsv for .tsv, else array or lines,
+    /// whichever it begins like].
     #[arg(long, value_enum, help_heading = INPUT)]
     format: Option<Format>,
     /// With CSV: numbers, true, false and null are such, instead of strings.
@@ -80,14 +80,15 @@ pub struct ImportArgs {
     /// Field of each object that holds its key.
     #[arg(long, help_heading = INPUT, value_name = "FIELD", default_value = "_key", value_parser = parse_key_field)]
     key_field: String,
-    /// Make keys from fields of each object, as in '{type}::{id}'; {a.b} is field b of the object a.
+    /// Make keys from fields of each object, as in '{type}::{id}'; {a.b} is field b of the object
+    /// a.
     #[arg(long, help_heading = INPUT, value_name = "TEMPLATE", conflicts_with_all = ["key_field", "drop_key", "meta"])]
     key: Option<KeyTemplate>,
     /// Leave the key field out of the documents.
     #[arg(long, help_heading = INPUT)]
     drop_key: bool,
-    /// Read lines that `export --meta` wrote: take flags, expiry, extended attributes and collection from
-    /// them, and leave these fields and the key out of the documents.
+    /// Read lines that `export --meta` wrote: take flags, expiry, extended attributes and
+    /// collection from them, and leave these fields and the key out of the documents.
     #[arg(long, help_heading = INPUT)]
     meta: bool,
     /// Create scopes and collections that are missing, by the server's admin HTTP.
@@ -99,8 +100,8 @@ pub struct ImportArgs {
     /// What a write waits for.
     #[arg(long, value_enum, default_value_t = Durability::None)]
     durability: Durability,
-    /// Continue where an earlier import of this file stopped. If the server may have crashed meanwhile, use
-    /// --durability persist for both.
+    /// Continue where an earlier import of this file stopped. If the server may have crashed
+    /// meanwhile, use --durability persist for both.
     #[arg(long)]
     resume: bool,
     /// File that records progress, removed at the end [default: FILE.oribi-import].

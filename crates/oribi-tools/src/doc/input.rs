@@ -1,5 +1,5 @@
-//! Records of a file or of standard input, read ahead by a dedicated thread: lines, records of CSV, or
-//! the elements of a JSON array.
+//! Records of a file or of standard input, read ahead by a dedicated thread: lines, records of CSV,
+//! or the elements of a JSON array.
 //!
 //! It owns splitting into records, their line numbers, and their positions. Each record's
 //! [`Position`] has a digest of everything before it, so a later import can tell whether the file

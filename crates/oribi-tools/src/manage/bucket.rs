@@ -51,7 +51,8 @@ pub enum BucketCommand {
     Drop(OneBucket),
     /// Remove all documents of a bucket, which needs its setting --flush-enabled.
     Flush(OneBucket),
-    /// Give back disk space of documents that were removed or overwritten. It goes on behind the answer.
+    /// Give back disk space of documents that were removed or overwritten. It goes on behind the
+    /// answer.
     Compact {
         /// Its name.
         name: String,
@@ -104,7 +105,8 @@ pub struct Settings {
 /// Settings of a new bucket that cannot change.
 #[derive(Args, Debug)]
 pub struct FixedSettings {
-    /// Where documents are kept: log, memory, or `kudu://MASTER[,MASTER]/DATABASE` (default: the server's).
+    /// Where documents are kept: log, memory, or `kudu://MASTER[,MASTER]/DATABASE` (default: the
+    /// server's).
     #[arg(long, help_heading = "Bucket")]
     storage: Option<String>,
     /// Number of vbuckets, a power of two up to 1024.

@@ -33,8 +33,8 @@ pub enum CollectionCommand {
         /// Its path, as scope.collection.
         #[arg(value_parser = parse_path)]
         path: CollectionPath,
-        /// Longest life of its documents, such as 7d or 3600 (seconds); never for no limit whatever the bucket
-        /// says.
+        /// Longest life of its documents, such as 7d or 3600 (seconds); never for no limit whatever
+        /// the bucket says.
         #[arg(long, value_name = "TIME", value_parser = parse_max_ttl)]
         max_ttl: Option<i64>,
         #[command(flatten)]
@@ -45,7 +45,8 @@ pub enum CollectionCommand {
         /// Its path, as scope.collection.
         #[arg(value_parser = parse_path)]
         path: CollectionPath,
-        /// Longest life of its documents, such as 7d or 3600 (seconds); 0 for the bucket's, never for no limit.
+        /// Longest life of its documents, such as 7d or 3600 (seconds); 0 for the bucket's, never
+        /// for no limit.
         #[arg(long, value_name = "TIME", value_parser = parse_max_ttl)]
         max_ttl: i64,
         #[command(flatten)]

@@ -1,9 +1,9 @@
 //! The parts of a document that SQL shows differently from its row.
 //!
-//! Attributes and compressed bodies are shown as everywhere ([`oribi_sql::document_cells`]). It owns
-//! what is particular to Kudu: attributes too large for a cell precede the body, and documents may
-//! span several rows. Invariant: an unreadable part is shown unchanged, because users look at a table most when
-//! something is wrong with it.
+//! Attributes and compressed bodies are shown as everywhere ([`oribi_sql::document_cells`]). It
+//! owns what is particular to Kudu: attributes too large for a cell precede the body, and documents
+//! may span several rows. Invariant: an unreadable part is shown unchanged, because users look at a
+//! table most when something is wrong with it.
 
 use anyhow::{Context, Result};
 use oribi_kudu::{Row, ScanBatch};

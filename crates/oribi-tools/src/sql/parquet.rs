@@ -3,8 +3,8 @@
 //! Owns: the type of each column, and the rows of the group in progress. Columns of tables have
 //! their declared type. SQLite knows no type of an expression, so its first group of rows decides:
 //! integers, numbers, bytes, else text. Invariants: a file has a group of rows in memory, not all
-//! rows; a value that does not fit its column is converted without loss or is an error. A file whose
-//! statement failed has no end, so readers refuse it.
+//! rows; a value that does not fit its column is converted without loss or is an error. A file
+//! whose statement failed has no end, so readers refuse it.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;

@@ -33,7 +33,8 @@ const PAGES_MAX: usize = 2 * SCANS;
 /// Keys that are looked up one by one. More are found by a scan.
 const LOOK_UPS_MAX: usize = 256;
 
-/// Most reads of a document whose value and metadata differ in version because of concurrent writes.
+/// Most reads of a document whose value and metadata differ in version because of concurrent
+/// writes.
 const READS_MAX: usize = 16;
 
 /// Documents that a bucket has, for a planner that cannot know.

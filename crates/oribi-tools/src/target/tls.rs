@@ -20,8 +20,8 @@ pub struct TlsArgs {
     /// PEM file with trusted certificate authorities [default: the system's].
     #[arg(long, help_heading = HEADING, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// Do not verify the server's certificate. Anyone in between can then read and change everything,
-    /// the password included.
+    /// Do not verify the server's certificate. Anyone in between can then read and change
+    /// everything, the password included.
     #[arg(long, help_heading = HEADING, conflicts_with = "tls_ca")]
     pub tls_insecure: bool,
     /// PEM file with a client certificate, which replaces user name and password.

@@ -1,8 +1,8 @@
 //! The screen of `oribi top`: the model, drawn into a grid of characters.
 //!
 //! Owns the layout. The same drawing serves the terminal and the plain text of `--once` and
-//! `--batch`; the latter is drawn into a grid that has room for everything. [`columns`] chooses what a
-//! narrow table shows.
+//! `--batch`; the latter is drawn into a grid that has room for everything. [`columns`] chooses
+//! what a narrow table shows.
 
 mod columns;
 

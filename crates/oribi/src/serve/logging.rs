@@ -1,8 +1,8 @@
 //! The server's log: lines on standard error, for people or for programs.
 //!
-//! Owns: the form of a line, and the filter, which a reload replaces. Invariants: a JSON line is one
-//! object with `time`, `level`, `target`, `message` and the event's fields; colours appear only on
-//! a terminal, and never when `NO_COLOR` is set and not empty.
+//! Owns: the form of a line, and the filter, which a reload replaces. Invariants: a JSON line is
+//! one object with `time`, `level`, `target`, `message` and the event's fields; colours appear only
+//! on a terminal, and never when `NO_COLOR` is set and not empty.
 
 use std::fmt;
 use std::io::{IsTerminal, stderr};

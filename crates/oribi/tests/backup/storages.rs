@@ -1,4 +1,5 @@
-//! Buckets of every storage of one server, filled at random, backed up and restored into each other.
+//! Buckets of every storage of one server, filled at random, backed up and restored into each
+//! other.
 //!
 //! A bucket on Kudu is in `tests/kudu_bucket/backup.rs`.
 

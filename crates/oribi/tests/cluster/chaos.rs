@@ -1,8 +1,8 @@
 //! Load on several nodes, and the oracle that judges what is left of it.
 //!
-//! Each document has one writer. What became of a write without an answer is not known, and bytes of it may lie anywhere for any
-//! time, so its document is given up for another one. When everything has come to rest the failover tables say what
-//! went on (`ack_log`).
+//! Each document has one writer. What became of a write without an answer is not known, and bytes
+//! of it may lie anywhere for any time, so its document is given up for another one. When
+//! everything has come to rest the failover tables say what went on (`ack_log`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -185,7 +185,8 @@ fn changed_nothing(error: &ClientError) -> bool {
         || refused.is_some_and(|refused| refused.is_transient() || refused == Refused::NotFound)
 }
 
-/// The failover table of every vbucket, each from the node that serves it, when there is one for each.
+/// The failover table of every vbucket, each from the node that serves it, when there is one for
+/// each.
 #[track_caller]
 fn tables(nodes: &[&ServerProcess]) -> Tables {
     let all = || {

@@ -93,7 +93,8 @@ async fn a_node_that_is_paused_serves_nothing_stale_and_overwrites_nothing() {
     nodes::assert_quiet(&[&one, &two]);
 }
 
-/// One of two nodes is cut off from etcd. Clients reach both all the time, and one says that it is not the one to ask.
+/// One of two nodes is cut off from etcd. Clients reach both all the time, and one says that it is
+/// not the one to ask.
 async fn cut_off_from_etcd(database: &'static str, cut: &str) {
     let Some(cluster) = Cluster::start(database) else { return };
     let proxy = TcpProxy::start(cluster.etcd.port()).unwrap();

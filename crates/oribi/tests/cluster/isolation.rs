@@ -15,8 +15,8 @@ const DOCUMENTS: usize = 128;
 /// Long enough for a hand-over, short enough for a write that nobody will answer.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What is cut off answers nobody and hears of nothing. When its cable is back, what it and others have sent in the meantime
-/// still arrives: writes to the store, too, which come too late.
+/// What is cut off answers nobody and hears of nothing. When its cable is back, what it and others
+/// have sent in the meantime still arrives: writes to the store, too, which come too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_cable_was_pulled_does_no_harm_when_it_is_back() {
     if !inside_own_network("isolation::a_node_whose_cable_was_pulled_does_no_harm_when_it_is_back")
@@ -81,8 +81,8 @@ impl Fault {
         }
     }
 
-    /// How many of three nodes the map has meanwhile, and how many writes are waited for: where the store is missing every
-    /// durable one waits for its timeout.
+    /// How many of three nodes the map has meanwhile, and how many writes are waited for: where the
+    /// store is missing every durable one waits for its timeout.
     fn meanwhile(self) -> (usize, u64) {
         match self {
             Fault::Killed | Fault::Paused | Fault::CutOff | Fault::WithoutRegistry => (2, 200),

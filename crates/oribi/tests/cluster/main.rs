@@ -1,8 +1,10 @@
-//! Several nodes over a real Kudu, agreeing through a real etcd: killed, paused, cut off and stopped in order.
+//! Several nodes over a real Kudu, agreeing through a real etcd: killed, paused, cut off and
+//! stopped in order.
 //!
-//! The oracle is a number in each document, which a writer raises: what was acknowledged as persisted is the least that
-//! may be read, what was sent the most. Nodes on hosts of their own are judged by the oracle of the crash tests, too. Without Kudu
-//! or etcd these tests are left out, and say so.
+//! The oracle is a number in each document, which a writer raises: what was acknowledged as
+//! persisted is the least that may be read, what was sent the most. Nodes on hosts of their own are
+//! judged by the oracle of the crash tests, too. Without Kudu or etcd these tests are left out, and
+//! say so.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 

@@ -1,4 +1,5 @@
-//! Change streams over a take-over: the node that has a vbucket now tells the truth about what the one before had.
+//! Change streams over a take-over: the node that has a vbucket now tells the truth about what the
+//! one before had.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! A writer that goes on whatever happens and knows what it was told, and a reader that holds everybody to it.
+//! A writer that goes on whatever happens and knows what it was told, and a reader that holds
+//! everybody to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +14,8 @@ use tokio::task::JoinHandle;
 /// Documents, overwritten in turn.
 const DOCUMENTS: u64 = 60;
 
-/// What is known of one: the newest number that was acknowledged as persisted, and the newest that was sent.
+/// What is known of one: the newest number that was acknowledged as persisted, and the newest that
+/// was sent.
 #[derive(Clone, Copy, Default)]
 struct Known {
     acknowledged: u64,
@@ -38,7 +40,8 @@ fn key(document: u64) -> String {
 }
 
 impl Writer {
-    /// Returns when documents were written and read, so that whatever happens from then on happens to both.
+    /// Returns when documents were written and read, so that whatever happens from then on happens
+    /// to both.
     pub async fn start(client: Arc<Client>) -> Writer {
         let (stop, notes) = (Arc::new(AtomicBool::new(false)), Notes::default());
         let read = Arc::<AtomicU64>::default();
@@ -81,13 +84,15 @@ async fn write(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) {
         if written.is_ok() {
             notes.lock().unwrap().entry(document).or_default().acknowledged = number;
         } else {
-            // What became of it nobody knows, and it may still be on its way: nothing is written that it could overwrite.
+            // What became of it nobody knows, and it may still be on its way: nothing is written
+            // that it could overwrite.
             resting.insert(document);
         }
     }
 }
 
-/// Reads that begin after a write was acknowledged do not find anything older, whoever answers them. Counts them in `read`.
+/// Reads that begin after a write was acknowledged do not find anything older, whoever answers
+/// them. Counts them in `read`.
 async fn compare(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>, read: Arc<AtomicU64>) {
     let mut turn = 0;
     while !stop.load(Ordering::Acquire) {

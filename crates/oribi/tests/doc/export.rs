@@ -124,8 +124,8 @@ fn a_running_server_exports_all_documents_of_a_collection() {
     assert_eq!(stdout(&fixture.doc(&["export", "-"])), "{\"_key\":\"elsewhere\"}\n");
 }
 
-/// The scan of a vbucket is longer than all that waits between server and file, so that it stands in its middle when the
-/// connections end; what comes then begins behind the last key.
+/// The scan of a vbucket is longer than all that waits between server and file, so that it stands
+/// in its middle when the connections end; what comes then begins behind the last key.
 #[test]
 fn a_scan_goes_on_behind_its_last_key_when_its_connection_ends() {
     const COUNT: usize = 80;

@@ -21,8 +21,8 @@ const XATTR: i16 = 4;
 /// A second that is long gone, and one that is not.
 const PAST: i64 = 1_000_000_000;
 const FUTURE: i64 = 10_000_000_000;
-/// Documents of the bucket that SQL sees: 300 orders, two customers, a binary, a long one, two compressed ones, one whose
-/// attributes are too long for their cell.
+/// Documents of the bucket that SQL sees: 300 orders, two customers, a binary, a long one, two
+/// compressed ones, one whose attributes are too long for their cell.
 const DOCUMENTS: u64 = 307;
 
 /// A row of the bucket's table.
@@ -162,7 +162,8 @@ async fn fill(table: &Table) {
         row.write(&mut session).await;
     }
     fill_unusual(&mut session).await;
-    // What SQL does not see: a tombstone, an expired document, a state, the manifest, what was in collection 9.
+    // What SQL does not see: a tombstone, an expired document, a state, the manifest, what was in
+    // collection 9.
     Row { deleted: true, ..Row::json("gone", 700, "{}") }.write(&mut session).await;
     Row { expiry: PAST, ..Row::json("expired", 701, "{}") }.write(&mut session).await;
     Row { collection: -1, ..Row::binary("", 0, b"state") }.write(&mut session).await;
@@ -176,8 +177,8 @@ async fn fill(table: &Table) {
     assert!(session.take_errors().is_empty());
 }
 
-/// Documents whose bodies are compressed, because their batch would have been too long, and one whose attributes are
-/// longer than a cell: block and body are one.
+/// Documents whose bodies are compressed, because their batch would have been too long, and one
+/// whose attributes are longer than a cell: block and body are one.
 async fn fill_unusual(session: &mut Session) {
     let packed = |body: &str| snap::raw::Encoder::new().compress_vec(body.as_bytes()).unwrap();
     let (json, text) = (packed(r#"{"kind":"packed"}"#), packed("packed text"));
@@ -274,8 +275,8 @@ fn long_documents_are_whole() {
     assert_eq!(found, [expected]);
 }
 
-/// JSON that the store could not inflate was a NULL here, and `json is not null` did not find it; attributes that are
-/// longer than their cell were shown as a part of the body.
+/// JSON that the store could not inflate was a NULL here, and `json is not null` did not find it;
+/// attributes that are longer than their cell were shown as a part of the body.
 #[test]
 fn documents_that_are_kept_otherwise_are_shown_as_any() {
     let Some(cluster) = shop() else { return };
@@ -302,8 +303,9 @@ fn documents_that_are_kept_otherwise_are_shown_as_any() {
             rows(cluster, &format!("select count(*) as n from shop where {condition}"));
         assert_eq!(found, [json!({"n": count})], "{condition}");
     }
-    // Bodies that are no JSON stay where they are when JSON is asked for. Sent are first rows and one that has expired,
-    // all rows of the two documents that are read once more, and the bucket's list of collections.
+    // Bodies that are no JSON stay where they are when JSON is asked for. Sent are first rows and
+    // one that has expired, all rows of the two documents that are read once more, and the bucket's
+    // list of collections.
     let (_, cost) = rows(cluster, "select id, json from shop where json is not null");
     assert_eq!(figure(&cost, "rows"), 305 + 1 + 3 + 2 + 1, "{cost}");
 }
@@ -324,7 +326,8 @@ fn branches_of_an_or_find_all_their_rows() {
     assert_eq!(found, [json!({"n": 2})]);
 }
 
-/// A long document is read again, later than its first row was: it may be no JSON any more, or shorter.
+/// A long document is read again, later than its first row was: it may be no JSON any more, or
+/// shorter.
 #[test]
 fn a_long_document_that_is_replaced_meanwhile_is_the_new_one() {
     let Some(cluster) = shop() else { return };

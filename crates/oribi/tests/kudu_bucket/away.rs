@@ -1,5 +1,5 @@
-//! Kudu stops answering: what waits for it ends when it was promised to, and memory keeps to its bound meanwhile and
-//! after.
+//! Kudu stops answering: what waits for it ends when it was promised to, and memory keeps to its
+//! bound meanwhile and after.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use oribi_types::DurabilityLevel;
 
 use crate::options;
 
-/// A document is a temporary failure after ten seconds, and the end of the server waits for twenty; what a busy
-/// machine adds comes on top.
+/// A document is a temporary failure after ten seconds, and the end of the server waits for twenty;
+/// what a busy machine adds comes on top.
 const READ_WAIT_MAX: Duration = Duration::from_secs(15);
 const STOP_WAIT_MAX: Duration = Duration::from_secs(28);
 
@@ -65,7 +65,8 @@ fn fill(server: &ServerProcess, count: u64) {
     }
 }
 
-/// Asks for documents, all at once over one connection; how many could not be read, and when the last answer came.
+/// Asks for documents, all at once over one connection; how many could not be read, and when the
+/// last answer came.
 fn read_all(port: u16, numbers: std::ops::Range<u64>) -> (usize, Duration) {
     let mut connection = RawConnection::login(port).unwrap();
     let requests: Vec<Request> = numbers.map(|number| Request::get(key(number))).collect();
@@ -83,7 +84,8 @@ fn read_all(port: u16, numbers: std::ops::Range<u64>) -> (usize, Duration) {
     (failed, begun.elapsed())
 }
 
-/// Reads took ten seconds for each document, one after the other, and the end of the server waited for all of them.
+/// Reads took ten seconds for each document, one after the other, and the end of the server waited
+/// for all of them.
 #[test]
 fn reads_and_the_end_of_the_server_wait_no_longer_than_promised() {
     const DOCUMENTS: u64 = 1500;
@@ -130,8 +132,8 @@ fn resident_max(quota_mib: u64) -> u64 {
     (quota_mib << 20) * 11 / 10 + (64 << 20)
 }
 
-/// Writes the load until `taken` documents were taken or `refused` in a row were not; the most bytes that were
-/// resident meanwhile.
+/// Writes the load until `taken` documents were taken or `refused` in a row were not; the most
+/// bytes that were resident meanwhile.
 fn load(server: &ServerProcess, from: u64, taken: u64, refused: u64) -> (u64, u64) {
     let mut connection = RawConnection::login(server.port()).unwrap();
     let value = "x".repeat(VALUE_BYTES);
@@ -150,7 +152,8 @@ fn load(server: &ServerProcess, from: u64, taken: u64, refused: u64) -> (u64, u6
     (number, peak)
 }
 
-/// The queue took all of the quota during an outage, and each tablet kept the buffers of its largest batch.
+/// The queue took all of the quota during an outage, and each tablet kept the buffers of its
+/// largest batch.
 #[test]
 fn memory_keeps_to_its_bound_over_outages() {
     const QUOTA_MIB: u64 = 64;

@@ -79,7 +79,8 @@ fn write_all(connection: &mut RawConnection, expiry: u32) {
     expect(connection, &durable(json));
     let attribute = on_attribute(Opcode::SubdocDictUpsert, "json", "meta.by", MKDIR_P, "\"me\"");
     expect(connection, &durable(attribute));
-    // A key that is no text, and JSON that is longer than a row and would be cut inside of a character.
+    // A key that is no text, and JSON that is longer than a row and would be cut inside of a
+    // character.
     expect(connection, &durable(Request::set(b"\xff\0\xfe key", "odd")));
     expect(connection, &durable(Request::set("long-json", long_json())));
     expect(connection, &durable(Request::set("gone", "soon")));
@@ -132,7 +133,8 @@ fn documents_of_all_kinds_survive_a_crash_and_are_readable_in_the_table() {
     assert!(json.json.contains("Ann"), "{json:?}");
     assert!(!found.keys().any(|(_, key)| key == "gone"), "a deleted document is shown as live");
 
-    // What was evicted from memory, or never came into it, is read from Kudu; an overwrite leaves no rows behind.
+    // What was evicted from memory, or never came into it, is read from Kudu; an overwrite leaves
+    // no rows behind.
     let mut connection = login(server.port());
     expect(&mut connection, &durable(Request::set(key_of(20 << 20), "small")));
     assert!(server.terminate().unwrap().success(), "{}", server.output());

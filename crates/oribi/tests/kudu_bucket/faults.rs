@@ -1,5 +1,5 @@
-//! Kudu's servers are killed, paused and restarted under load: nothing acknowledged as persisted is lost, nothing is
-//! acknowledged meanwhile that is not, and the server goes on when Kudu does.
+//! Kudu's servers are killed, paused and restarted under load: nothing acknowledged as persisted is
+//! lost, nothing is acknowledged meanwhile that is not, and the server goes on when Kudu does.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,8 @@ const DOCUMENTS: u64 = 40;
 /// How long a durable write is watched for an answer that must not come.
 const SILENCE: Duration = Duration::from_millis(1500);
 
-/// What the writer knows of a document: the newest number that was acknowledged as persisted, and the newest sent.
+/// What the writer knows of a document: the newest number that was acknowledged as persisted, and
+/// the newest sent.
 #[derive(Clone, Copy, Default)]
 struct Known {
     acknowledged: u64,

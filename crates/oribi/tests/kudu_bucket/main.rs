@@ -1,5 +1,5 @@
-//! A server whose bucket is a table of a real Kudu: what is acknowledged as persisted survives whatever happens to
-//! either, and the table is what the C++ tool says it is.
+//! A server whose bucket is a table of a real Kudu: what is acknowledged as persisted survives
+//! whatever happens to either, and the table is what the C++ tool says it is.
 //!
 //! Without Kudu these tests are left out, and say so.
 

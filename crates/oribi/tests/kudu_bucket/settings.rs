@@ -19,7 +19,8 @@ fn a_url_that_is_wrong_ends_the_start_with_what_is_wrong() {
     assert!(output.contains("replicas=\"2\" is not an odd number"), "{output}");
 }
 
-/// The environment said who owns the table; in a container or a service it says nothing, and the owner was "kudu".
+/// The environment said who owns the table; in a container or a service it says nothing, and the
+/// owner was "kudu".
 #[test]
 fn the_table_belongs_to_the_user_who_runs_the_server() {
     let Some(cluster) = CLUSTER.get() else { return };

@@ -1,4 +1,5 @@
-//! Change streams of a bucket on Kudu: read by seqno from the table, handed over to memory, continued after a kill.
+//! Change streams of a bucket on Kudu: read by seqno from the table, handed over to memory,
+//! continued after a kill.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Servers that are not there, users without the right, TLS, and where a command looks for a server.
+//! Servers that are not there, users without the right, TLS, and where a command looks for a
+//! server.
 
 use std::net::TcpListener;
 use std::process::Output;

@@ -1,4 +1,5 @@
-//! The text protocol and the meta commands: against Oribi, and against memcached where there is one.
+//! The text protocol and the meta commands: against Oribi, and against memcached where there is
+//! one.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

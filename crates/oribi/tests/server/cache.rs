@@ -1,4 +1,5 @@
-//! A full bucket makes room for the writes of memcached's clients, which do not repeat a refused one.
+//! A full bucket makes room for the writes of memcached's clients, which do not repeat a refused
+//! one.
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;

@@ -1,5 +1,5 @@
-//! What connections may cost together, whatever clients do: the process stays within quotas + 10 % + 64 MiB, others
-//! are served meanwhile, and memory goes back when it is over.
+//! What connections may cost together, whatever clients do: the process stays within quotas + 10 %
+//! + 64 MiB, others are served meanwhile, and memory goes back when it is over.
 
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
@@ -41,8 +41,8 @@ impl Bystander {
         Bystander { fixture, connection, resident_before, resident_most: 0, longest }
     }
 
-    /// Writes and reads, and measures both. A large document in the queue takes all of its quota until it is flushed, so a
-    /// write may have to come again.
+    /// Writes and reads, and measures both. A large document in the queue takes all of its quota
+    /// until it is flushed, so a write may have to come again.
     fn look(&mut self) {
         let set = Request::set("bystander", "unharmed");
         let written = poll_until(PATIENCE, || {
@@ -157,7 +157,8 @@ fn readers_of_compressed_documents_that_do_not_read_cost_a_window_each() {
     bystander.fixture.finish(&[]);
 }
 
-/// Sends as much of `bytes` as the socket takes now; true when all of it is gone or the server closed.
+/// Sends as much of `bytes` as the socket takes now; true when all of it is gone or the server
+/// closed.
 fn trickle(connection: &mut RawConnection, bytes: &[u8], sent: &mut usize) -> bool {
     connection.stream().set_nonblocking(true).unwrap();
     while *sent < bytes.len() {

@@ -1,8 +1,8 @@
 //! SIGKILL under load, again and again on one directory, judged by the oracle of the test kit.
 //!
-//! `oribi_testkit::kill_cycles` describes a cycle. The few cycles of an ordinary run become as many as
-//! the variable `ORIBI_KILL_CYCLES` says; `cargo xtask soak kill` runs thousands against a release binary. The
-//! seed is printed and can be set with the variable `ORIBI_TEST_SEED`.
+//! `oribi_testkit::kill_cycles` describes a cycle. The few cycles of an ordinary run become as many
+//! as the variable `ORIBI_KILL_CYCLES` says; `cargo xtask soak kill` runs thousands against a
+//! release binary. The seed is printed and can be set with the variable `ORIBI_TEST_SEED`.
 
 use oribi_testkit::ServerOptions;
 use oribi_testkit::kill_cycles::{KillCycles, KillOptions};

@@ -19,8 +19,8 @@ pub const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 /// What every server without users says at start, and may say.
 pub const DEVELOPMENT_WARNING: &str = "DEVELOPMENT MODE";
 
-/// A running server and the directory it owns. The server is declared first, so that it ends before its directory
-/// goes away.
+/// A running server and the directory it owns. The server is declared first, so that it ends before
+/// its directory goes away.
 pub struct Fixture {
     pub server: ServerProcess,
     pub directory: TempDir,
@@ -62,8 +62,8 @@ impl Fixture {
             .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)
     }
 
-    /// Waits for a text in the server's log: a client may see its connection end before the reason is
-    /// written.
+    /// Waits for a text in the server's log: a client may see its connection end before the reason
+    /// is written.
     #[track_caller]
     pub fn expect_logged(&self, text: &str) {
         let logged = poll_until(PATIENCE, || self.server.log().contains(text).then_some(()));

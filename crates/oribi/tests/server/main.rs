@@ -1,7 +1,7 @@
 //! Tests of the whole server through its real binary: processes, sockets, directories.
 //!
-//! One test program for all of them, because linking is what costs. A module covers one promise of the
-//! server; [`fixture`] starts what they need. Tests run in parallel, each with a server, a data
+//! One test program for all of them, because linking is what costs. A module covers one promise of
+//! the server; [`fixture`] starts what they need. Tests run in parallel, each with a server, a data
 //! directory and ports of its own, and wait by polling only.
 
 // A helper that fails fails its test, which is all that `unwrap` does.

@@ -1,7 +1,9 @@
-//! Several buckets, sizes that change, clients that mean no good: what is resident stays within what is promised.
+//! Several buckets, sizes that change, clients that mean no good: what is resident stays within
+//! what is promised.
 //!
-//! `oribi_testkit::memory_soak` describes a run. An ordinary one lasts some seconds; `cargo xtask soak memory` goes on
-//! for as long as wanted, against a release binary, with more hostile clients and with Kudu.
+//! `oribi_testkit::memory_soak` describes a run. An ordinary one lasts some seconds; `cargo xtask
+//! soak memory` goes on for as long as wanted, against a release binary, with more hostile clients
+//! and with Kudu.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Many times more data than memory: every document can be read, at any time, and the process stays within its
-//! bounds.
+//! Many times more data than memory: every document can be read, at any time, and the process stays
+//! within its bounds.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Random operations on the real server and on a map, which have to agree on every answer.
 //!
-//! One connection, so the model is exact: status, value, flags, and that CAS and seqno only rise. Every so
-//! often the server is stopped and started, after which all documents are compared. The seed is printed
-//! and can be set with the variable `ORIBI_TEST_SEED`.
+//! One connection, so the model is exact: status, value, flags, and that CAS and seqno only rise.
+//! Every so often the server is stopped and started, after which all documents are compared. The
+//! seed is printed and can be set with the variable `ORIBI_TEST_SEED`.
 
 use std::collections::BTreeMap;
 

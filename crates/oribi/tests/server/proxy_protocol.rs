@@ -1,4 +1,5 @@
-//! Balancers name their clients by the PROXY protocol: what is served, what is seen, what is refused.
+//! Balancers name their clients by the PROXY protocol: what is served, what is seen, what is
+//! refused.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -84,7 +84,8 @@ fn a_client_that_pipelines_without_reading_is_held_back() {
     let mut flood = fixture.login();
     let batch = flood.encode(&Request::new(Opcode::Noop), 1).repeat(1000);
     flood.stream().set_nonblocking(true).unwrap();
-    // The server stops reading once its answers pile up, so the socket has to fill up at some point.
+    // The server stops reading once its answers pile up, so the socket has to fill up at some
+    // point.
     let mut sent = 0usize;
     let held_back = poll_until(PATIENCE, || match flood.stream().write(&batch) {
         Ok(written) => {

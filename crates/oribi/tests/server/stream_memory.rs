@@ -1,4 +1,5 @@
-//! Idle consumers of change streams: what a hundred of them with a stream of every vbucket cost in memory.
+//! Idle consumers of change streams: what a hundred of them with a stream of every vbucket cost in
+//! memory.
 
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, StreamValue};
 use oribi_testkit::raw_connection::DEFAULT_VBUCKETS;

@@ -1,7 +1,8 @@
 //! What a panic in a thread of the server means: each is planted in the real binary.
 //!
-//! A thread that owns state ends the process with a code of its own, and what was acknowledged as durable is there
-//! after a restart. A job that panics is answered so, and the next one is done by the same thread.
+//! A thread that owns state ends the process with a code of its own, and what was acknowledged as
+//! durable is there after a restart. A job that panics is answered so, and the next one is done by
+//! the same thread.
 
 use std::fs;
 use std::path::PathBuf;

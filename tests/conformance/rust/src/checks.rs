@@ -35,8 +35,8 @@ pub fn fails<T>(result: Result<T, Error>, expected: ErrorKind) -> Result<(), Fai
     }
 }
 
-/// Limits one call to the time that every healthy one needs at most. The SDK's futures are so deeply nested
-/// that the compiler gives up on their layout unless they are boxed.
+/// Limits one call to the time that every healthy one needs at most. The SDK's futures are so
+/// deeply nested that the compiler gives up on their layout unless they are boxed.
 pub async fn within<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
     let limit = Duration::from_secs(OPERATION_SECONDS_MAX);
     Ok(timeout(limit, Box::pin(call)).await.map_err(|_| "an operation timed out")??)

@@ -97,8 +97,8 @@ async fn open_as(
     if let Some(mode) = compression {
         options = options.compression_mode(mode);
     }
-    // The authority that vouches for the server, where TLS is spoken. A file that cannot be read vouches for
-    // nobody, so that connecting fails.
+    // The authority that vouches for the server, where TLS is spoken. A file that cannot be read
+    // vouches for nobody, so that connecting fails.
     if let Ok(authority) = env::var("ORIBI_CA_DER") {
         let der = std::fs::read(authority).unwrap_or_default();
         options = options.tls_options(TlsOptions::new().add_ca_certificate(der.into()));
@@ -350,7 +350,8 @@ impl Program {
         let dropped = manager.drop_collection("rust", "things", None).await;
         fails(dropped, ErrorKind::CollectionNotFound)?;
         check(!self.lists("rust", Some("things")).await?, "the collection is gone")?;
-        // A client cannot know that the collection will not come back, so it may retry until the caller gives up.
+        // A client cannot know that the collection will not come back, so it may retry until the
+        // caller gives up.
         if let Ok(answer) = timeout(Duration::from_secs(2), things.get("same-key", None)).await {
             fails(answer, ErrorKind::CollectionNotFound)?;
         }
@@ -389,8 +390,8 @@ impl Program {
         Ok(String::new())
     }
 
-    /// The SDK keeps trying to connect until the caller gives up, because a password may become right, and
-    /// only its log says why. So the log is what shows that the server refuses at once.
+    /// The SDK keeps trying to connect until the caller gives up, because a password may become
+    /// right, and only its log says why. So the log is what shows that the server refuses at once.
     async fn wrong_password(&self) -> Outcome {
         let log = Log::default();
         let attempt = timeout(

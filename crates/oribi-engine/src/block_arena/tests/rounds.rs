@@ -82,7 +82,8 @@ fn marked_chunks_give_nothing_out_and_go_back_when_they_are_empty() {
     assert_empty(&arena.stats());
 }
 
-/// Compaction must not make the process larger: while much was marked, writes used to map new chunks.
+/// Compaction must not make the process larger: while much was marked, writes used to map new
+/// chunks.
 #[test]
 fn a_marked_chunk_gives_something_out_before_a_new_one_is_mapped() {
     let (arena, class, mut blocks) = sparse_arena();
@@ -147,7 +148,8 @@ fn only_what_fits_elsewhere_is_chosen_and_no_more_than_is_wanted() {
     assert_empty(&arena.stats());
 }
 
-/// Threads take and give blocks of many lengths while rounds come and go; contents are checked by who gives them back.
+/// Threads take and give blocks of many lengths while rounds come and go; contents are checked by
+/// who gives them back.
 #[test]
 fn rounds_beside_threads_that_allocate_lose_nothing() {
     const THREADS: usize = 2;

@@ -1,4 +1,5 @@
-//! Which groups a table has, for readers without its lock: its own, and while it grows those before.
+//! Which groups a table has, for readers without its lock: its own, and while it grows those
+//! before.
 //!
 //! Owns: two places and their memory orderings, and the order of a look-up. The atomics come from
 //! the parent module: the standard library's in the server, a model checker's in `models/miss.rs`,

@@ -98,7 +98,8 @@ fn run(seed: u64) -> (usize, usize) {
     (scanned.scans, scanned.grown_under)
 }
 
-/// Inserts up to `last`, taking one slice of one group after every `pace` inserts, and then to the end.
+/// Inserts up to `last`, taking one slice of one group after every `pace` inserts, and then to the
+/// end.
 fn scan_from(first: u16, pace: u16, last: u16) {
     let mut scanned = Scanned::new(u64::from(first));
     (0..first).for_each(|key| scanned.insert(key));
@@ -122,7 +123,8 @@ fn a_scan_sees_what_stays_whatever_happens_between_its_slices() {
     assert!(counts.0 > 1000 && counts.1 > 300, "{counts:?}");
 }
 
-/// Items that moved behind the scan were missed, because it went over the current groups before the old ones.
+/// Items that moved behind the scan were missed, because it went over the current groups before the
+/// old ones.
 #[test]
 fn a_scan_sees_what_stays_when_growth_begins_at_any_step_of_it() {
     for first in 0..120 {

@@ -1,9 +1,9 @@
 //! What requests for documents do on the engine.
 //!
 //! Owns: the repetition of an operation whose document has to be fetched first, the outcomes as
-//! statuses, and pages with their deadline. Invariants: an answer that was computed past the lease's
-//! deadline is not sent; a page runs on a blocking thread and ends at [`PAGE_DEADLINE`]. Caller:
-//! `documents`.
+//! statuses, and pages with their deadline. Invariants: an answer that was computed past the
+//! lease's deadline is not sent; a page runs on a blocking thread and ends at [`PAGE_DEADLINE`].
+//! Caller: `documents`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

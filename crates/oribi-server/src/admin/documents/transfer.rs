@@ -2,10 +2,10 @@
 //!
 //! Owns: their bounds in size and time. Invariants:
 //! - a body above [`SHORT_BYTES_MAX`] names its length and needs a place of
-//!   [`DocumentGate::enter_transfer`], as every raw answer does. So few long values are in memory at a
-//!   time, and none longer than its deadline;
-//! - a raw answer that ends early is shorter than its `Content-Length`, so no client takes a part for
-//!   the whole. A browser that is led to it stores a file and shows nothing.
+//!   [`DocumentGate::enter_transfer`], as every raw answer does. So few long values are in memory
+//!   at a time, and none longer than its deadline;
+//! - a raw answer that ends early is shorter than its `Content-Length`, so no client takes a part
+//!   for the whole. A browser that is led to it stores a file and shows nothing.
 //!
 //! Caller: `documents`.
 

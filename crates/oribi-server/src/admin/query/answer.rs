@@ -1,9 +1,9 @@
 //! Rows as pieces of an answer.
 //!
 //! Owns: the piece in progress, the beginning of the answer, and its last line. It runs on the
-//! statement's thread and waits there for memory and for the client. Invariants: a piece is reserved
-//! before rows are written into it, and a row that needs more than a piece has its own; every wait
-//! ends with the statement's time, its client or the server.
+//! statement's thread and waits there for memory and for the client. Invariants: a piece is
+//! reserved before rows are written into it, and a row that needs more than a piece has its own;
+//! every wait ends with the statement's time, its client or the server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! `dcp`, `dcpagg [SEPARATOR]` and `dcp-vbtakeover VBUCKET [NAME]`: connections that follow changes.
+//! `dcp`, `dcpagg [SEPARATOR]` and `dcp-vbtakeover VBUCKET [NAME]`: connections that follow
+//! changes.
 //!
 //! Names are those that monitoring tools of Couchbase know. Figures of streams are those that the
 //! producer's worker published last, at most a second ago. What is left to send is computed anew.

@@ -109,8 +109,8 @@ fn a_large_request_that_cannot_be_served_is_not_received() {
     memory.release(all);
 }
 
-/// A value that was received into its item stays there while its write waits for room: it is neither
-/// copied nor received again, and it is stored when there is room.
+/// A value that was received into its item stays there while its write waits for room: it is
+/// neither copied nor received again, and it is stored when there is room.
 #[test]
 fn a_received_value_is_kept_while_its_write_waits_for_room() {
     let value: String = (0..LARGE).map(|at| char::from(b'a' + (at % 23) as u8)).collect();

@@ -1,8 +1,8 @@
 //! Calls the handler of the binary request that a command means.
 //!
 //! Owns: the handlers that the text protocol has of its own: touches and counts keep the marks of a
-//! document ([`Marks`]), as in memcached. Only a document with marks takes their path; any other one
-//! takes that of the binary protocol.
+//! document ([`Marks`]), as in memcached. Only a document with marks takes their path; any other
+//! one takes that of the binary protocol.
 
 use oribi_engine::{ItemRef, Mutation, counter_value};
 use oribi_protocol::opcode::Opcode;
@@ -53,8 +53,8 @@ fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// Changes the expiry of a document that has marks; `expiry` as on the binary wire. Returns the
-/// document as it was before, which may have expired by now. `None`, without a change, when there is
-/// no document or it has no marks.
+/// document as it was before, which may have expired by now. `None`, without a change, when there
+/// is no document or it has no marks.
 pub(super) fn touch_marked(
     x: &Request<'_>,
     located: Located<'_>,

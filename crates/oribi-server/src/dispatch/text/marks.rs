@@ -30,7 +30,8 @@ const CAS_DIGITS: usize = 16;
 const STALE: &[u8] = b"\",\"stale\":true";
 const WON: &[u8] = b"\",\"won\":true";
 
-/// How often a change that depends on the marks starts again because the document changed meanwhile.
+/// How often a change that depends on the marks starts again because the document changed
+/// meanwhile.
 pub(super) const ATTEMPTS_MAX: usize = 64;
 
 /// The answer after these attempts.

@@ -3,8 +3,8 @@
 //! 1. The output is whole frames: answers with a known status, and messages that decode.
 //! 2. A message belongs to a stream that was opened, with its vbucket and id, after the answer to
 //!    its request and before its end.
-//! 3. Snapshots follow each other and are whole, unless a scan left the consumer behind; then another
-//!    one goes on where it stopped. Seqnos ascend in them, and a document is in one once.
+//! 3. Snapshots follow each other and are whole, unless a scan left the consumer behind; then
+//!    another one goes on where it stopped. Seqnos ascend in them, and a document is in one once.
 //! 4. Nothing is outside of the filter. What is shown was written, with its value.
 //! 5. No message goes out while the window is full.
 //! 6. A consumer that is sent back is sent below where it was.

@@ -143,8 +143,8 @@ fn a_thousand_connections_are_served_side_by_side() {
     }
 }
 
-/// The header of a balancer comes before the first byte of TLS, however it is torn, and takes none of
-/// the handshake's bytes.
+/// The header of a balancer comes before the first byte of TLS, however it is torn, and takes none
+/// of the handshake's bytes.
 #[test]
 fn tls_begins_behind_the_header_of_a_balancer() {
     let fixture = Fixture::start(|settings| settings.proxy_protocol = vec!["127.0.0.1".to_owned()]);

@@ -1,7 +1,8 @@
 //! One lane of a restore: the versions of some vbuckets of the archive, in their order.
 //!
-//! All versions of a key are in one vbucket, so lanes need no order among each other. Every lane sees
-//! every block, because passing over a record costs less than sorting it out for another thread.
+//! All versions of a key are in one vbucket, so lanes need no order among each other. Every lane
+//! sees every block, because passing over a record costs less than sorting it out for another
+//! thread.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! From an archive to the lanes of a restore: files are read ahead, inflated block by block, and each
-//! block goes to every lane.
+//! From an archive to the lanes of a restore: files are read ahead, inflated block by block, and
+//! each block goes to every lane.
 //!
-//! Two threads: one reads files, one inflates. Memory: two files, and the blocks that lanes have not
-//! worked off, whose memory is used again. A lane that is slow lets the others wait once its queue is
-//! full.
+//! Two threads: one reads files, one inflates. Memory: two files, and the blocks that lanes have
+//! not worked off, whose memory is used again. A lane that is slow lets the others wait once its
+//! queue is full.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! Versions on their way to a bucket, in batches of quiet requests.
 //!
-//! A server answers a quiet request only to refuse it, so a batch costs one answer: that to the NOOP
-//! behind it, on each connection that the batch used. A few batches are in flight. A version that is
-//! the same or newer there is a refusal that counts as done.
+//! A server answers a quiet request only to refuse it, so a batch costs one answer: that to the
+//! NOOP behind it, on each connection that the batch used. A few batches are in flight. A version
+//! that is the same or newer there is a refusal that counts as done.
 //!
 //! Any other refusal, and a connection that ends, lead to the slow way: what is in flight is waited
-//! for, and everything from the first version on that may be missing is written once more, one after
-//! the other. Only so a newer version of a key is never followed by an older one. Writing a version
-//! twice does no harm. Memory is that of the batches in flight.
+//! for, and everything from the first version on that may be missing is written once more, one
+//! after the other. Only so a newer version of a key is never followed by an older one. Writing a
+//! version twice does no harm. Memory is that of the batches in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -136,8 +136,8 @@ enum Outcome {
 }
 
 impl Writes {
-    /// Writes to the collections of a mapping. The client's connections must keep the order of requests:
-    /// what is behind a batch confirms it.
+    /// Writes to the collections of a mapping. The client's connections must keep the order of
+    /// requests: what is behind a batch confirms it.
     pub fn new(
         client: Arc<Client>,
         mapping: Arc<Mapping>,

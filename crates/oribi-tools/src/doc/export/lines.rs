@@ -25,20 +25,20 @@ pub struct ExportArgs {
     pub file: PathBuf,
     /// Export the documents with these keys, one key a line, in this order; - reads standard input.
     ///
-    /// Without it, range scans export all documents of the collections, in any order. They need a bucket with
-    /// storage, and the rights to scan and to read metadata.
+    /// Without it, range scans export all documents of the collections, in any order. They need a
+    /// bucket with storage, and the rights to scan and to read metadata.
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,
     /// Export from the data directory of a stopped server.
     ///
-    /// No document changes, but opening the store recovers its files as a start of the server does: it
-    /// cuts off what a crash left half written, and may compact.
+    /// No document changes, but opening the store recovers its files as a start of the server does:
+    /// it cuts off what a crash left half written, and may compact.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]
     pub target: Target,
-    /// Collection, as scope.collection; the default one if not given. Given several times, with --meta, each
-    /// line names its own.
+    /// Collection, as scope.collection; the default one if not given. Given several times, with
+    /// --meta, each line names its own.
     #[arg(long = "collection", value_name = "COLLECTION")]
     pub collections: Vec<String>,
     /// All collections of the bucket; each line names its own, so that an import finds them.

@@ -67,7 +67,8 @@ impl Output {
         self.writer.write_all(bytes).map_err(|error| failed(error, WRITING))
     }
 
-    /// Makes the output durable where it is a file, and gives the complete file its name; returns its size.
+    /// Makes the output durable where it is a file, and gives the complete file its name; returns
+    /// its size.
     pub fn finish(mut self) -> anyhow::Result<u64> {
         self.writer.flush().map_err(|error| failed(error, WRITING))?;
         let Some(PartFile { file, part, path }) = self.file else {

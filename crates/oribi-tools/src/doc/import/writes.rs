@@ -112,7 +112,8 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Sends the documents of records, or reports an invalid record after all before it are complete.
+    /// Sends the documents of records, or reports an invalid record after all before it are
+    /// complete.
     pub async fn take_all(&mut self, lines: Vec<Line>) -> anyhow::Result<()> {
         let mut parsed = Vec::with_capacity(lines.len());
         for line in lines {

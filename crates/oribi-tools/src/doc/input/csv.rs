@@ -1,8 +1,8 @@
 //! Records of CSV (RFC 4180) as JSON objects: the first record names the fields.
 //!
 //! Values are strings, unless types are to be inferred. Then the JSON forms of numbers, `true`,
-//! `false` and `null` stand for themselves; a number with leading zeros has no such form and stays a
-//! string.
+//! `false` and `null` stand for themselves; a number with leading zeros has no such form and stays
+//! a string.
 
 use std::collections::HashSet;
 

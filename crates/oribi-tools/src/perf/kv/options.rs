@@ -35,13 +35,13 @@ const COLLECTIONS_MAX: usize = 10_000;
 
 /// Write and read documents, and verify every value that is read.
 ///
-/// First every document is written (unless --no-population), then documents are read and written until
-/// --num-cycles, --duration or Ctrl-C ends the load. A connection sends a batch of requests at once (pipelined), and
-/// the next batch after all answers. Latency is the time from sending the batch to receiving the answer: with
-/// --batch-size 1 it is a plain round trip.
+/// First every document is written (unless --no-population), then documents are read and written
+/// until --num-cycles, --duration or Ctrl-C ends the load. A connection sends a batch of requests
+/// at once (pipelined), and the next batch after all answers. Latency is the time from sending the
+/// batch to receiving the answer: with --batch-size 1 it is a plain round trip.
 ///
-/// Every value is verified by length, document and checksum. The exit status is 1 if a document was missing or
-/// wrong, or an operation was refused.
+/// Every value is verified by length, document and checksum. The exit status is 1 if a document was
+/// missing or wrong, or an operation was refused.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "With --open-loop, operations are due at evenly spaced times, --rate-limit per second, \
@@ -136,8 +136,8 @@ pub struct KvArgs {
     /// Use the plain memcached binary protocol: no login, no bucket, vbucket 0.
     #[arg(long, conflicts_with_all = ["collection", "durability", "compress"])]
     pub memcached: bool,
-    /// Protocol of the load: binary, or memcached's text protocol or meta commands. These two need no bucket and no
-    /// cluster map, and log in only with --user.
+    /// Protocol of the load: binary, or memcached's text protocol or meta commands. These two need
+    /// no bucket and no cluster map, and log in only with --user.
     #[arg(long, value_enum, default_value_t = Protocol::Binary, conflicts_with = "memcached")]
     pub protocol: Protocol,
     /// With --protocol text, most keys of one get: consecutive reads of a batch are one command.
@@ -146,8 +146,8 @@ pub struct KvArgs {
     /// Process ID of a server on this machine, to report its CPU time as well (Linux).
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub server_pid: Option<u32>,
-    /// Only write the operations that the load would do with --no-population to this file: 8 bytes each, little-endian,
-    /// twice the number of the document, plus one for a write.
+    /// Only write the operations that the load would do with --no-population to this file: 8 bytes
+    /// each, little-endian, twice the number of the document, plus one for a write.
     #[arg(long, value_name = "FILE")]
     pub choices: Option<PathBuf>,
     #[command(flatten)]

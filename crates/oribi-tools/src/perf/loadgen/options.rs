@@ -21,9 +21,9 @@ const ZIPF_KEYS_MAX: u64 = 1 << 52;
 
 /// Write generated rows into Kudu as fast as possible.
 ///
-/// Flags, table, data, report and clean-up are those of `kudu perf loadgen`, so that both tools can be compared
-/// and used on the same table. The table that is created for the run is dropped at its end, even after errors and
-/// Ctrl-C.
+/// Flags, table, data, report and clean-up are those of `kudu perf loadgen`, so that both tools can
+/// be compared and used on the same table. The table that is created for the run is dropped at its
+/// end, even after errors and Ctrl-C.
 #[derive(Args, Clone, Debug)]
 pub struct LoadgenArgs {
     #[command(flatten)]
@@ -38,7 +38,8 @@ pub struct LoadgenArgs {
     #[arg(long, alias = "buffer_size_bytes", value_name = "BYTES", default_value_t = 4 << 20,
           value_parser = clap::value_parser!(u64).range(1..=BUFFER_BYTES_MAX))]
     pub buffer_size_bytes: u64,
-    /// Accepted for compatibility, without effect: each tablet has its own buffer and one Write in flight.
+    /// Accepted for compatibility, without effect: each tablet has its own buffer and one Write in
+    /// flight.
     #[arg(long, alias = "buffers_num", value_name = "COUNT", default_value_t = 2)]
     pub buffers_num: u32,
     /// Bytes of failed rows that a session keeps; 0 for no limit.
@@ -63,7 +64,8 @@ pub struct LoadgenArgs {
     #[arg(long, alias = "run_scan", num_args = 0..=1, require_equals = true, value_name = "BOOL",
           default_value_t = false, default_missing_value = "true")]
     pub run_scan: bool,
-    /// First number of the sequence; for another run on the same table, add threads x rows x columns.
+    /// First number of the sequence; for another run on the same table, add threads x rows x
+    /// columns.
     #[arg(long, alias = "seq_start", value_name = "NUMBER", default_value_t = 0)]
     pub seq_start: u64,
     /// Failed rows of each thread to show.

@@ -42,8 +42,8 @@ pub struct TableScanArgs {
     #[arg(long, alias = "fill_cache", num_args = 0..=1, require_equals = true, value_name = "BOOL",
           default_value_t = true, default_missing_value = "true")]
     pub fill_cache: bool,
-    /// Conditions as JSON: ["<", "column", 5], ["IN", "column", [1, 2]], ["NULL", "column"], ["NOTNULL", "column"]
-    /// or ["AND", condition, ...].
+    /// Conditions as JSON: ["<", "column", 5], ["IN", "column", [1, 2]], ["NULL", "column"],
+    /// ["NOTNULL", "column"] or ["AND", condition, ...].
     #[arg(long, default_value = "", hide_default_value = true)]
     pub predicates: String,
     /// Tablets to scan, by ID, separated by commas [default: all].

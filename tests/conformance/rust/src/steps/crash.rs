@@ -97,8 +97,8 @@ fn count(acknowledged: &Acknowledged) -> Result<usize, Failure> {
     Ok(acknowledged.lock().map_err(|_| "a writer panicked")?.len())
 }
 
-/// Asks for a crash, or another change of the servers, and waits until it is done. One HTTP request by hand: not
-/// worth a dependency.
+/// Asks for a crash, or another change of the servers, and waits until it is done. One HTTP request
+/// by hand: not worth a dependency.
 pub(super) async fn control(action: &str) -> Result<(), Failure> {
     let url = env::var("ORIBI_CONTROL")?;
     let address = url.trim_start_matches("http://");

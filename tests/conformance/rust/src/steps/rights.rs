@@ -1,4 +1,5 @@
-//! What a user with rights in some collections may do: write to open, read shown, and know nothing of hidden.
+//! What a user with rights in some collections may do: write to open, read shown, and know nothing
+//! of hidden.
 
 use std::env;
 use std::time::Duration;
@@ -54,7 +55,8 @@ impl Program {
         fails(shown.binary().append("d", b"x", None).await, no_access)?;
         let all = self.bucket.scope(SCOPE).collection("shown");
         equal(within(all.get("d", None)).await?.content_as::<String>()?, "shown".to_owned())?;
-        // A client cannot know that the collection will not come, so it may retry until the caller gives up.
+        // A client cannot know that the collection will not come, so it may retry until the caller
+        // gives up.
         let hidden = scope.collection("hidden");
         if let Ok(answer) = timeout(Duration::from_secs(1), hidden.get("d", None)).await {
             fails(answer, ErrorKind::CollectionNotFound)?;

@@ -181,7 +181,8 @@ impl Program {
         Ok(String::new())
     }
 
-    /// One node has no replicas, and this SDK reads from no other copy than the one that is asked for.
+    /// One node has no replicas, and this SDK reads from no other copy than the one that is asked
+    /// for.
     pub(super) async fn replicas(&self) -> Outcome {
         within(self.collection.upsert("replicas", 1, None)).await?;
         let first = GetReplicaStrategy::from_index(ReplicaIndex::First, None);

@@ -2,9 +2,9 @@
 //!
 //! Owns: how operations become commands, and which operation each answer belongs to. Answers come
 //! in the order of the commands. A `get` of several keys has one answer for each document that
-//! exists, so an operation whose key is left out is a miss. The key of every document and the opaque
-//! of every meta command are compared with what was sent, so a server that loses or invents an
-//! answer is found at the next one.
+//! exists, so an operation whose key is left out is a miss. The key of every document and the
+//! opaque of every meta command are compared with what was sent, so a server that loses or invents
+//! an answer is found at the next one.
 
 use std::ops::Range;
 
