@@ -127,6 +127,13 @@ impl ConnectionMemory {
         self.queue.lock().try_reserve(self.counted(bytes), self.reservable_bytes())
     }
 
+    /// As [`ConnectionMemory::try_reserve`], for whoever is no connection of a worker: the result
+    /// returns the memory.
+    pub fn hold(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let bytes = self.try_reserve(bytes)?;
+        Some(Reservation { memory: Arc::clone(self), bytes })
+    }
+
     /// Reserves memory, or queues for it: then [`Message::MemoryGranted`] notifies the connection.
     pub fn reserve(
         &self,
@@ -210,6 +217,19 @@ impl ConnectionMemory {
             refused: self.refused.load(Ordering::Relaxed),
             closed: self.closed.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// Memory that is reserved for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    memory: Arc<ConnectionMemory>,
+    bytes: usize,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.memory.release(self.bytes);
     }
 }
 

@@ -113,7 +113,7 @@ pub(crate) async fn read(
                 let target = target(state, &found, key, &parameters.key)?;
                 let item = operations::get(&target).await?;
                 if parameters.is_raw {
-                    return transfer::send(item.item, state.documents.enter_transfer()?);
+                    return transfer::send(item.item, &state.server.connection_memory);
                 }
                 let scope = shown::Scope::of(found.held, parameters.bytes_max);
                 Ok(shown::document(&target, &item, scope))
@@ -156,7 +156,8 @@ pub(crate) async fn change(
         match *method {
             Method::PUT => {
                 found.demand(parameters.needed())?;
-                let value = transfer::receive(request.into_body(), &state.documents).await?;
+                let memory = &state.server.connection_memory;
+                let value = transfer::receive(request.into_body(), memory).await?;
                 operations::put(&target, &parameters, &value).await
             }
             Method::DELETE => {

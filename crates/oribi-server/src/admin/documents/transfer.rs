@@ -1,17 +1,19 @@
 //! Whole values: the body of a `PUT`, and the answer to a `GET` with `raw=1`.
 //!
 //! Owns: their bounds in size and time. Invariants:
-//! - a body above [`SHORT_BYTES_MAX`] names its length and needs a place of
-//!   [`DocumentGate::enter_transfer`], as every raw answer does. So few long values are in memory
-//!   at a time, and none longer than its deadline;
+//! - a long value is reserved in the connections' memory before it is received or sent until it was
+//!   stored or sent. So HTTP clients hold no more than that allows, and none longer than its
+//!   deadline;
 //! - a raw answer that ends early is shorter than its `Content-Length`, so no client takes a part
 //!   for the whole. A browser that is led to it stores a file and shows nothing.
 //!
 //! Caller: `documents`.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue,
@@ -21,49 +23,91 @@ use hyper::{Response, StatusCode};
 use oribi_engine::ItemRef;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_types::Datatype;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use super::super::body::ReplyBody;
-use super::super::document_gate::DocumentGate;
-use super::super::message::{Refusal, Reply, error};
+use super::super::message::{Refusal, Reply, busy, error};
+use crate::connection_memory::{ConnectionMemory, Reservation};
 
-/// Bytes of a body that may come without a place, and without a length.
-const SHORT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a body for which no memory is reserved.
+const SHORT_BYTES_MAX: usize = 64 * 1024;
 
-/// Time for a short body to arrive.
+/// Bytes of a body that does not name its length.
+const UNANNOUNCED_BYTES_MAX: usize = 1 << 20;
+
+/// Time for a body of up to [`UNANNOUNCED_BYTES_MAX`] to arrive.
 const SHORT_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Time for a long value, in either direction.
+/// Time for a longer value, in either direction.
 const LONG_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Bytes of a raw answer at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Receives a document.
-pub(super) async fn receive(body: Incoming, gate: &DocumentGate) -> Result<Bytes, Refusal> {
-    let length = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    match length {
-        Some(bytes) if bytes > VALUE_BYTES_MAX => {
-            tokio::spawn(discard(body));
-            Err(too_long(VALUE_BYTES_MAX))
-        }
-        Some(bytes) if bytes > SHORT_BYTES_MAX => match gate.enter_transfer() {
-            Ok(_place) => collect(body, VALUE_BYTES_MAX, LONG_DEADLINE).await,
-            Err(refusal) => {
-                tokio::spawn(discard(body));
-                Err(refusal)
-            }
-        },
-        _ => collect(body, SHORT_BYTES_MAX, SHORT_DEADLINE).await,
+/// A document that was received.
+pub(super) struct Received {
+    bytes: Vec<u8>,
+    _memory: Option<Reservation>,
+}
+
+impl Deref for Received {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-async fn collect(body: Incoming, bytes_max: usize, deadline: Duration) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(deadline, Limited::new(body, bytes_max).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(_)) => Err(too_long(bytes_max)),
+/// Receives a document.
+pub(super) async fn receive(
+    body: Incoming,
+    memory: &Arc<ConnectionMemory>,
+) -> Result<Received, Refusal> {
+    let length = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let bytes_max = length.unwrap_or(UNANNOUNCED_BYTES_MAX);
+    if bytes_max > VALUE_BYTES_MAX {
+        tokio::spawn(discard(body));
+        return Err(too_long(VALUE_BYTES_MAX));
+    }
+    let held = match bytes_max > SHORT_BYTES_MAX {
+        true => memory.hold(bytes_max).map(Some),
+        false => Some(None),
+    };
+    let Some(held) = held else {
+        tokio::spawn(discard(body));
+        return Err(no_memory());
+    };
+    let deadline = if bytes_max > UNANNOUNCED_BYTES_MAX { LONG_DEADLINE } else { SHORT_DEADLINE };
+    Ok(Received { bytes: collect(body, bytes_max, deadline).await?, _memory: held })
+}
+
+/// The whole body, in memory that is filled once when its length is known.
+async fn collect(
+    mut body: Incoming,
+    bytes_max: usize,
+    deadline: Duration,
+) -> Result<Vec<u8>, Refusal> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let mut bytes = Vec::with_capacity(announced.min(bytes_max));
+    let receive = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| error(StatusCode::BAD_REQUEST, "the body broke off"))?;
+            let Ok(part) = frame.into_data() else { continue };
+            if part.len() > bytes_max - bytes.len() {
+                return Err(too_long(bytes_max));
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    };
+    match tokio::time::timeout(deadline, receive).await {
+        Ok(received) => received,
         Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
     }
+}
+
+fn no_memory() -> Refusal {
+    busy("the memory for connections is in use").into()
 }
 
 /// Receives a refused body behind its answer and keeps nothing of it: a browser in the middle of an
@@ -76,18 +120,23 @@ async fn discard(mut body: Incoming) {
 
 fn too_long(bytes_max: usize) -> Refusal {
     let message = match bytes_max {
-        SHORT_BYTES_MAX => format!("A body of more than {SHORT_BYTES_MAX} bytes names its length"),
+        UNANNOUNCED_BYTES_MAX => {
+            format!("A body of more than {UNANNOUNCED_BYTES_MAX} bytes names its length")
+        }
         _ => format!("A document has at most {bytes_max} bytes"),
     };
     error(StatusCode::PAYLOAD_TOO_LARGE, &message).into()
 }
 
 /// Sends the value of a document, without its attributes.
-pub(super) fn send(item: ItemRef, place: OwnedSemaphorePermit) -> Result<Reply, Refusal> {
+pub(super) fn send(item: ItemRef, memory: &Arc<ConnectionMemory>) -> Result<Reply, Refusal> {
     let Ok(length) = item.plain_body_bytes() else {
         let message = "The stored value is damaged";
         return Err(error(StatusCode::INTERNAL_SERVER_ERROR, message).into());
     };
+    // The document may leave its bucket meanwhile, and a compressed one is inflated as a whole.
+    let inflated_bytes = if item.datatype().contains(Datatype::SNAPPY) { length } else { 0 };
+    let held = memory.hold(item.value_bytes() + inflated_bytes).ok_or_else(no_memory)?;
     let content_type = match item.datatype().contains(Datatype::JSON) {
         true => "application/json",
         false => "application/octet-stream",
@@ -96,7 +145,7 @@ pub(super) fn send(item: ItemRef, place: OwnedSemaphorePermit) -> Result<Reply, 
     tokio::spawn(async move {
         // A client that is gone or too slow gets less than the length says.
         let _ = tokio::time::timeout(LONG_DEADLINE, send_pieces(&item, &sender)).await;
-        drop(place);
+        drop(held);
     });
     let mut reply = Response::new(ReplyBody::Stream { pieces, _open: None });
     let headers = reply.headers_mut();

@@ -108,7 +108,7 @@ fn clients_that_do_not_read_long_values_keep_others_out_only_while_they_are_ther
         }
     };
     wait_for(503);
-    assert_eq!(announce(&fixture, "long", (1 << 20) + 1), 503);
+    assert_eq!(announce(&fixture, "long", 20 << 20), 503);
     assert_eq!(put(&fixture, "short", "1").status, 200);
     drop(stalled);
     wait_for(200);
