@@ -9,7 +9,6 @@
 //! version and whether it is in development mode; no file is taken from the disk or from a path of
 //! the network; names with a hash never change their content. Caller: `routes`.
 
-use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, ETAG,
@@ -95,10 +94,10 @@ fn file(name: &str, request: &HeaderMap) -> Reply {
     let is_zipped = takes_gzip(request);
     let content = match (is_known, is_zipped) {
         (true, _) => None,
-        (false, true) => Some(Bytes::from_static(asset.gzip)),
-        (false, false) => Some(Bytes::from_static(asset.plain)),
+        (false, true) => Some(asset.gzip),
+        (false, false) => Some(asset.plain),
     };
-    let mut reply = Response::new(ReplyBody::Whole(content));
+    let mut reply = Response::new(ReplyBody::File(content));
     if is_known {
         *reply.status_mut() = StatusCode::NOT_MODIFIED;
     }

@@ -6,15 +6,19 @@
 //! search for. Callers: `routes` and the handlers. This module does not know what a path means.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::ReplyBody;
+use super::body::{ReplyBody, WHOLE_BYTES_MAX};
+use crate::connection_memory::ConnectionMemory;
 
 /// Bytes of a request's body. Forms with every field set have about 500.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -182,6 +186,25 @@ pub(crate) fn busy(why: &str) -> Reply {
     reply
 }
 
+/// 503: other clients hold all memory for connections.
+pub(crate) fn no_memory() -> Reply {
+    busy("the memory for connections is in use")
+}
+
+/// The same answer, with no more in memory than is counted; 503 when there is no room for it.
+pub(crate) fn counted(reply: Reply, memory: &Arc<ConnectionMemory>) -> Reply {
+    let (mut head, body) = reply.into_parts();
+    let body = match body {
+        ReplyBody::Whole(Some(bytes)) if bytes.len() > WHOLE_BYTES_MAX => {
+            let Some(held) = memory.hold(bytes.len()) else { return no_memory() };
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+            ReplyBody::paced(bytes, held)
+        }
+        other => other,
+    };
+    Reply::from_parts(head, body)
+}
+
 /// 403: the user is known but may not do this.
 pub(crate) fn forbidden(needed: &str) -> Reply {
     let body = json!({
@@ -236,6 +259,31 @@ mod tests {
         assert_eq!(form.flag("flag").unwrap(), Some(false));
         assert!(form.number("name").is_err() && form.flag("name").is_err());
         assert!(Form::parse("a=%f").is_none());
+    }
+
+    #[tokio::test]
+    async fn answers_that_nobody_reads_are_counted_and_then_refused() {
+        const BYTES: usize = 1 << 20;
+        let memory = Arc::new(ConnectionMemory::default());
+        let reserved = || memory.stats().reserved_bytes as usize;
+        let answer = |bytes: usize| {
+            let text = "x".repeat(bytes);
+            counted(whole(StatusCode::OK, "text/plain", text), &memory)
+        };
+        let mut unread = Vec::new();
+        while memory.reservable_bytes() - reserved() >= BYTES {
+            unread.push(answer(BYTES));
+            assert_eq!(reserved(), unread.len() * BYTES);
+        }
+        assert_eq!(answer(BYTES).status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer(WHOLE_BYTES_MAX).status(), StatusCode::OK, "short ones need no memory");
+        let read = unread.pop().unwrap();
+        assert_eq!(read.headers()[CONTENT_LENGTH], BYTES.to_string());
+        assert!(read.into_body().collect().await.unwrap().to_bytes() == "x".repeat(BYTES));
+        drop(unread);
+        while reserved() > 0 {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[test]

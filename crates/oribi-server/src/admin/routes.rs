@@ -9,7 +9,8 @@
 //! - reading about users needs the role `admin`;
 //! - reading about a bucket needs some right in it, and shows only scopes and collections in which
 //!   the user has one;
-//! - figures of all buckets need a right in all of them.
+//! - figures of all buckets need a right in all of them;
+//! - what an answer holds in memory is counted.
 //!
 //! The tables are `match`es: one arm, one call. Caller: `admin`.
 
@@ -23,7 +24,7 @@ use super::asker::Asker;
 use super::audit::Client;
 use super::login::TooManyLogins;
 use super::message::{
-    Form, Reply, busy, forbidden, host_of, path_not_found, segments, unauthorized,
+    Form, Reply, busy, counted, forbidden, host_of, path_not_found, segments, unauthorized,
 };
 use super::state::AdminState;
 use super::{
@@ -47,6 +48,7 @@ pub(crate) async fn answer(
         Some(_) if !origin::is_welcome(&state, &request) => origin::misdirected(),
         Some(_) => route(&state, &method, &parts, request, &client).await,
     };
+    let reply = counted(reply, &state.server.connection_memory);
     tracing::debug!(%method, path = ?parts, status = reply.status().as_u16(), "admin request");
     reply
 }

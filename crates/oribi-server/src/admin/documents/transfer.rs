@@ -1,11 +1,9 @@
 //! Whole values: the body of a `PUT`, and the answer to a `GET` with `raw=1`.
 //!
-//! Owns: their bounds in size and time. Invariants:
-//! - a long value is reserved in the connections' memory before it is received or sent until it was
-//!   stored or sent. So HTTP clients hold no more than that allows, and none longer than its
-//!   deadline;
-//! - a raw answer that ends early is shorter than its `Content-Length`, so no client takes a part
-//!   for the whole. A browser that is led to it stores a file and shows nothing.
+//! Owns: their bounds in size and time. Invariant: a long value is reserved in the connections'
+//! memory before it is received or sent until it was stored or sent. So HTTP clients hold no more
+//! than that allows, and none longer than its deadline. A browser that is led to a raw answer
+//! stores a file and shows nothing.
 //!
 //! Caller: `documents`.
 
@@ -14,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue,
     X_CONTENT_TYPE_OPTIONS,
@@ -23,10 +21,9 @@ use hyper::{Response, StatusCode};
 use oribi_engine::ItemRef;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_types::Datatype;
-use tokio::sync::mpsc;
 
 use super::super::body::ReplyBody;
-use super::super::message::{Refusal, Reply, busy, error};
+use super::super::message::{Refusal, Reply, error, no_memory};
 use crate::connection_memory::{ConnectionMemory, Reservation};
 
 /// Bytes of a body for which no memory is reserved.
@@ -38,11 +35,8 @@ const UNANNOUNCED_BYTES_MAX: usize = 1 << 20;
 /// Time for a body of up to [`UNANNOUNCED_BYTES_MAX`] to arrive.
 const SHORT_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Time for a longer value, in either direction.
+/// Time for a longer value to arrive.
 const LONG_DEADLINE: Duration = Duration::from_secs(120);
-
-/// Bytes of a raw answer at a time.
-const PIECE_BYTES: usize = 64 * 1024;
 
 /// A document that was received.
 pub(super) struct Received {
@@ -75,7 +69,7 @@ pub(super) async fn receive(
     };
     let Some(held) = held else {
         tokio::spawn(discard(body));
-        return Err(no_memory());
+        return Err(no_memory().into());
     };
     let deadline = if bytes_max > UNANNOUNCED_BYTES_MAX { LONG_DEADLINE } else { SHORT_DEADLINE };
     Ok(Received { bytes: collect(body, bytes_max, deadline).await?, _memory: held })
@@ -106,10 +100,6 @@ async fn collect(
     }
 }
 
-fn no_memory() -> Refusal {
-    busy("the memory for connections is in use").into()
-}
-
 /// Receives a refused body behind its answer and keeps nothing of it: a browser in the middle of an
 /// upload would report the closed connection instead of the answer. Gives up after
 /// [`SHORT_DEADLINE`]; the connection then closes.
@@ -130,24 +120,22 @@ fn too_long(bytes_max: usize) -> Refusal {
 
 /// Sends the value of a document, without its attributes.
 pub(super) fn send(item: ItemRef, memory: &Arc<ConnectionMemory>) -> Result<Reply, Refusal> {
-    let Ok(length) = item.plain_body_bytes() else {
-        let message = "The stored value is damaged";
-        return Err(error(StatusCode::INTERNAL_SERVER_ERROR, message).into());
-    };
+    let Ok(length) = item.plain_body_bytes() else { return Err(damaged()) };
     // The document may leave its bucket meanwhile, and a compressed one is inflated as a whole.
-    let inflated_bytes = if item.datatype().contains(Datatype::SNAPPY) { length } else { 0 };
+    let is_compressed = item.is_compressed();
+    let inflated_bytes = if is_compressed { length } else { 0 };
     let held = memory.hold(item.value_bytes() + inflated_bytes).ok_or_else(no_memory)?;
     let content_type = match item.datatype().contains(Datatype::JSON) {
         true => "application/json",
         false => "application/octet-stream",
     };
-    let (sender, pieces) = mpsc::channel(1);
-    tokio::spawn(async move {
-        // A client that is gone or too slow gets less than the length says.
-        let _ = tokio::time::timeout(LONG_DEADLINE, send_pieces(&item, &sender)).await;
-        drop(held);
-    });
-    let mut reply = Response::new(ReplyBody::Stream { pieces, _open: None });
+    let mut inflated = Vec::new();
+    let body = match item.plain_body(&mut inflated) {
+        Err(_) => return Err(damaged()),
+        Ok(_) if is_compressed => ReplyBody::paced(inflated, held),
+        Ok(_) => ReplyBody::paced(Stored(item), held),
+    };
+    let mut reply = Response::new(body);
     let headers = reply.headers_mut();
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -157,12 +145,15 @@ pub(super) fn send(item: ItemRef, memory: &Arc<ConnectionMemory>) -> Result<Repl
     Ok(reply)
 }
 
-async fn send_pieces(item: &ItemRef, sender: &mpsc::Sender<Bytes>) {
-    let mut scratch = Vec::new();
-    let Ok(body) = item.plain_body(&mut scratch) else { return };
-    for piece in body.chunks(PIECE_BYTES) {
-        if sender.send(Bytes::copy_from_slice(piece)).await.is_err() {
-            return;
-        }
+/// A value as it is stored, plain.
+struct Stored(ItemRef);
+
+impl AsRef<[u8]> for Stored {
+    fn as_ref(&self) -> &[u8] {
+        self.0.body()
     }
+}
+
+fn damaged() -> Refusal {
+    error(StatusCode::INTERNAL_SERVER_ERROR, "The stored value is damaged").into()
 }
