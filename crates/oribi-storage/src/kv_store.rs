@@ -287,7 +287,8 @@ pub trait KvStore: Send + Sync {
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError>;
 
     /// Visits the records of one collection from a key on, tombstones included, in order of keys.
-    /// All are shown as they were at one moment, however long `visit` takes: it may wait for a
+    /// All are shown as they were at one moment, however long `visit` takes, as far as the store
+    /// has memory for that; of a larger collection each key is shown once. `visit` may wait for a
     /// client, and no lock is held meanwhile.
     fn scan_keys_from(
         &self,

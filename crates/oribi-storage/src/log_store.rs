@@ -56,7 +56,6 @@ mod get_many;
 mod hint;
 mod index;
 mod intake;
-mod kept_bytes;
 mod key_scan;
 mod layout;
 mod load;
@@ -70,6 +69,7 @@ mod reader;
 mod recovery;
 mod removal;
 mod scan;
+mod scan_memory;
 #[cfg(any(test, feature = "testing"))]
 mod sim_files;
 mod snapshot;

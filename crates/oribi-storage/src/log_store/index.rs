@@ -33,6 +33,9 @@ const OVERFLOW: usize = 32;
 pub(super) struct Fingerprint(u128);
 
 impl Fingerprint {
+    /// None is less.
+    pub(super) const FIRST: Fingerprint = Fingerprint(0);
+
     /// The fingerprint of a key whose 128-bit hash this is.
     pub(super) fn of(hash: u128) -> Fingerprint {
         Fingerprint(hash >> (u128::BITS - FINGERPRINT_BITS))
@@ -183,6 +186,12 @@ impl Table {
     /// Entries in no useful order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> {
         self.entries.iter().filter(|entry| **entry != 0).map(|entry| Entry(*entry))
+    }
+
+    /// Entries of this fingerprint and greater ones, ascending.
+    pub(super) fn iter_from(&self, from: Fingerprint) -> impl Iterator<Item = Entry> {
+        let rest = self.entries.get(self.seek(from)..).unwrap_or_default();
+        rest.iter().filter(|entry| **entry != 0).map(|entry| Entry(*entry))
     }
 
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<Entry> {

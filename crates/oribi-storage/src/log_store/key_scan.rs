@@ -1,22 +1,30 @@
-//! Scans by key: the records of a vbucket at one moment, sorted in memory.
+//! Scans by key: the records of a collection in a vbucket, sorted in memory.
 //!
 //! Owns: what a scan keeps of its moment. The index has neither keys nor their order, so a scan
-//! reads its records once as they lie, joined where they are near to each other, and sorts them.
-//! It keeps whole records, while all scans of the log together keep few enough ([`Share`]). Of
-//! further ones it keeps the key and the length, and reads each again when its turn comes.
-//! Invariants: every record is checked before it is shown; no lock is held while a scan reads.
-//! Memory: 40 bytes and the key for each record, and the whole records.
+//! reads the records as they lie, joined where they are near to each other, and sorts them. What
+//! it keeps of them depends on the memory that scans of the process have left ([`Share`]):
+//!
+//! 1. the places of the records that it is about to read, of all or of so many as fit, in the order
+//!    of fingerprints. A key keeps its fingerprint, so commits and compaction between two lots of
+//!    places neither hide a key nor show it twice;
+//! 2. whole records; of further ones the key and the length, and it reads each again in its turn;
+//! 3. where not even all keys fit, the smallest ones. It shows these, and passes over the records
+//!    again for those behind.
+//!
+//! A scan with one lot of places and one pass shows one moment. Invariants: a scan never fails for
+//! want of memory; every record is checked before it is shown; no lock is held while a scan reads.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
 
 use oribi_types::{CollectionId, DocKey, Vbid};
 
-use super::catalog::{Catalog, Segment};
-use super::index::{Entry, Mark, Place};
-use super::kept_bytes::{KEPT_STEP_BYTES, Share};
-use super::layout::{RECORD_HEADER_BYTES, decode_record, decode_unchecked};
+use super::catalog::{Catalog, Segment, TableKey};
+use super::index::{Fingerprint, Mark};
+use super::layout::{RECORD_HEADER_BYTES, UNIT_BYTES, decode_record, decode_unchecked};
 use super::log::Log;
 use super::read::{FIRST_READ_BYTES, damaged};
+use super::scan_memory::{FLOOR_BYTES, Kept, SHARED_BYTES_MAX, Share};
 use super::window::Window;
 use crate::counters::ReadCount;
 use crate::{Record, RecordVisitor, StoreError};
@@ -27,138 +35,292 @@ const JOINED_BYTES_MAX: u64 = 512 << 10;
 /// Records this near to each other are read together, as in [`super::scan`].
 const GAP_BYTES_MAX: u64 = 16 << 10;
 
-/// Entries of a vbucket with the segments that they point into, as they were at one time.
-struct View {
-    /// By slot.
-    segments: Vec<Option<Segment>>,
-    entries: Vec<(CollectionId, Entry)>,
+/// Fewest and most places that are taken at a time. The fewest fit a share's floor beside keys; the
+/// most take a quarter of what scans have.
+const PLACES_MIN: usize = FLOOR_BYTES / 2 / size_of::<RecordPlace>();
+const PLACES_MAX: usize = SHARED_BYTES_MAX / 4 / size_of::<RecordPlace>();
+
+/// Room for keys that a scan has beside its places.
+const KEYS_MIN: usize = 512;
+const KEYS_BYTES_MIN: usize = 16 << 10;
+const _: () = assert!(
+    PLACES_MIN * size_of::<RecordPlace>() + KEYS_MIN * size_of::<Found>() + KEYS_BYTES_MIN
+        <= FLOOR_BYTES
+);
+
+/// By how much lists grow, at first and when they are long.
+const KEPT_STEPS: [usize; 2] = [8 << 10, 256 << 10];
+const ORDER_STEPS: [usize; 2] = [256, 8 << 10];
+
+/// A record: its segment, by its index in [`Pass::segments`], and where it begins there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RecordPlace {
+    segment: u32,
+    unit: u32,
 }
 
-impl View {
-    /// Of one collection, or of all.
-    fn of(catalog: &Catalog, vbid: Vbid, only: Option<CollectionId>) -> View {
-        let mut entries = Vec::new();
-        for ((_, collection), table) in catalog.tables_of(vbid) {
-            if only.is_some_and(|only| only != *collection) {
-                continue;
-            }
-            let shown = table.iter().filter(|entry| entry.mark() != Mark::Purged);
-            entries.extend(shown.map(|entry| (*collection, entry)));
-        }
-        // In the order in which they lie, so that the disk is read forwards.
-        entries.sort_unstable_by_key(|(_, entry)| entry.place());
-        View { segments: catalog.segments.clone(), entries }
-    }
-
-    fn segment(&self, place: Place) -> &Segment {
-        let segment = self.segments.get(usize::from(place.slot)).and_then(Option::as_ref);
-        segment.expect("the copy has every segment that its entries point into")
-    }
-
-    /// Bytes from the record of the entry at `index` to the end of those that are worth reading
-    /// with it.
-    fn together(&self, index: usize) -> u64 {
-        let first = self.entries[index].1.place();
-        let mut last = first.offset();
-        for (_, entry) in &self.entries[index + 1..] {
-            let place = entry.place();
-            let is_near = place.slot == first.slot
-                && place.offset() - last <= GAP_BYTES_MAX
-                && place.offset() - first.offset() <= JOINED_BYTES_MAX;
-            if !is_near {
-                break;
-            }
-            last = place.offset();
-        }
-        last - first.offset() + FIRST_READ_BYTES as u64
+impl RecordPlace {
+    fn offset(self) -> u64 {
+        u64::from(self.unit) * UNIT_BYTES
     }
 }
 
-/// A record of a scan.
+/// A record that a pass will show.
+#[derive(Clone, Copy)]
 struct Found {
-    collection: CollectionId,
-    /// In the bytes that the scan keeps.
-    key: Range<usize>,
+    place: RecordPlace,
+    /// With header and padding.
+    stored_bytes: u32,
+    /// Where its key begins in the bytes that the pass keeps.
+    key_at: u32,
+    key_bytes: u16,
     /// The record is there, too, around its key.
     is_whole: bool,
-    place: Place,
-    /// With header and padding.
-    stored_bytes: usize,
 }
 
-/// The records of a scan in order of collection and key.
-struct Sorted {
+impl Found {
+    fn key(self) -> Range<usize> {
+        let begin = self.key_at as usize;
+        begin..begin + usize::from(self.key_bytes)
+    }
+}
+
+/// One pass over a table: the smallest keys of a range that fit.
+struct Pass<'s> {
+    from: Vec<u8>,
+    share: &'s mut Share,
+    /// Those that places point into, and their indices by their numbers.
+    segments: Vec<Segment>,
+    known: BTreeMap<u32, u32>,
+    places: Vec<RecordPlace>,
     kept: Vec<u8>,
     order: Vec<Found>,
+    keeps_records: bool,
+    /// Keys from here on are for the next pass.
+    to: Option<Vec<u8>>,
 }
 
-impl Sorted {
-    /// Reads all records of the view whose key is not before `from`.
-    fn read(view: &View, from: &[u8], share: &mut Share<'_>) -> Result<Sorted, StoreError> {
-        let mut window = Window::ahead(FIRST_READ_BYTES as u64);
-        let (mut kept, mut order): (Vec<u8>, Vec<Found>) = (Vec::new(), Vec::new());
-        let mut whole_bytes = 0;
-        for (index, (collection, entry)) in view.entries.iter().enumerate() {
-            let place = entry.place();
-            let (segment, offset) = (view.segment(place), place.offset());
-            if !window.has_head(segment, offset) {
-                window.cover(segment, offset, view.together(index))?;
-            }
-            let raw = window.raw(segment, offset)?;
-            let (stored, _) =
-                decode_record(raw).map_err(|what| damaged(segment.id, offset, what))?;
-            let key = stored.record.key.key;
-            if key < from {
-                continue;
-            }
-            let is_whole = share.reaches(whole_bytes + raw.len());
-            let (bytes, skipped) = if is_whole { (raw, RECORD_HEADER_BYTES) } else { (key, 0) };
-            if kept.len() + bytes.len() > kept.capacity() {
-                kept.reserve_exact(bytes.len().next_multiple_of(KEPT_STEP_BYTES));
-            }
-            let begin = kept.len() + skipped;
-            let (collection, stored_bytes) = (*collection, raw.len());
-            let key = begin..begin + key.len();
-            order.push(Found { collection, key, is_whole, place, stored_bytes });
-            kept.extend_from_slice(bytes);
-            whole_bytes += if is_whole { bytes.len() } else { 0 };
+impl<'s> Pass<'s> {
+    fn new(from: Vec<u8>, share: &'s mut Share) -> Pass<'s> {
+        Pass {
+            from,
+            share,
+            segments: Vec::new(),
+            known: BTreeMap::new(),
+            places: Vec::new(),
+            kept: Vec::new(),
+            order: Vec::new(),
+            keeps_records: true,
+            to: None,
         }
-        order.sort_unstable_by(|left, right| {
-            let of = |found: &Found| (found.collection, &kept[found.key.clone()]);
-            of(left).cmp(&of(right))
+    }
+
+    /// Reads the table to its end.
+    fn read(&mut self, log: &Log, table: TableKey) -> Result<(), StoreError> {
+        let mut next = Some(Fingerprint::FIRST);
+        while let Some(from) = next {
+            next = self.take_places(&log.catalog.read(), table, from);
+            self.read_places()?;
+        }
+        self.places = Vec::new();
+        let kept = &self.kept;
+        let key = |found: &Found| &kept[found.key()];
+        self.order.sort_unstable_by(|left, right| key(left).cmp(key(right)));
+        Ok(())
+    }
+
+    /// Takes places from a fingerprint on, and tells from which on there are more.
+    fn take_places(
+        &mut self,
+        catalog: &Catalog,
+        table: TableKey,
+        from: Fingerprint,
+    ) -> Option<Fingerprint> {
+        self.places.clear();
+        let entries = catalog.tables.get(&table)?;
+        let wanted = entries.len().clamp(PLACES_MIN, PLACES_MAX);
+        if wanted > self.places.capacity() {
+            let mut room = wanted;
+            while room > PLACES_MIN && !self.has_room_for(KEYS_BYTES_MIN, KEYS_MIN, room) {
+                room = (room / 2).max(PLACES_MIN);
+            }
+            self.places.reserve_exact(room);
+        }
+        let room = self.places.capacity();
+        // By slot, which another segment has after this one.
+        let mut indices: Vec<Option<u32>> = vec![None; catalog.segments.len()];
+        let mut next = None;
+        for entry in entries.iter_from(from).filter(|entry| entry.mark() != Mark::Purged) {
+            if self.places.len() == room {
+                next = Some(entry.fingerprint());
+                break;
+            }
+            let place = entry.place();
+            let slot = usize::from(place.slot);
+            let segment = *indices[slot].get_or_insert_with(|| self.index_of(catalog, slot));
+            self.places.push(RecordPlace { segment, unit: place.unit });
+        }
+        // In the order in which they lie, so that the disk is read forwards.
+        self.places.sort_unstable();
+        next
+    }
+
+    /// The index of the segment that has this slot now.
+    fn index_of(&mut self, catalog: &Catalog, slot: usize) -> u32 {
+        let segment = catalog.segments[slot].as_ref();
+        let segment = segment.expect("entries point into segments that are there");
+        *self.known.entry(segment.id).or_insert_with(|| {
+            self.segments.push(segment.clone());
+            (self.segments.len() - 1) as u32
+        })
+    }
+
+    /// Reads the records at the places.
+    fn read_places(&mut self) -> Result<(), StoreError> {
+        let mut window = Window::ahead(FIRST_READ_BYTES as u64);
+        for index in 0..self.places.len() {
+            let place = self.places[index];
+            let segment = &self.segments[place.segment as usize];
+            if !window.has_head(segment, place.offset()) {
+                window.cover(segment, place.offset(), together(&self.places[index..]))?;
+            }
+            let raw = window.raw(segment, place.offset())?;
+            let (stored, _) =
+                decode_record(raw).map_err(|what| damaged(segment.id, place.offset(), what))?;
+            let key = stored.record.key.key;
+            if self.is_wanted(key) {
+                self.keep(place, raw, key);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, key: &[u8]) -> bool {
+        key >= self.from.as_slice() && self.to.as_ref().is_none_or(|to| key < to.as_slice())
+    }
+
+    /// Keeps a record or its key, at the cost of greater keys if need be.
+    fn keep(&mut self, place: RecordPlace, raw: &[u8], key: &[u8]) {
+        let is_whole = self.keeps_records && self.has_room_as(Kept::Records, raw.len(), 1, 0);
+        if !is_whole {
+            // A pass has one key at least, and so the scan comes to its end.
+            while !self.order.is_empty() && !self.has_room_for(key.len(), 1, 0) {
+                self.make_room();
+                if !self.is_wanted(key) {
+                    return;
+                }
+            }
+        }
+        let (bytes, skipped) = if is_whole { (raw, RECORD_HEADER_BYTES) } else { (key, 0) };
+        grow(&mut self.kept, bytes.len(), KEPT_STEPS);
+        grow(&mut self.order, 1, ORDER_STEPS);
+        let number = |bytes: usize| u32::try_from(bytes).expect("a share is far below 4 GiB");
+        self.order.push(Found {
+            place,
+            stored_bytes: number(raw.len()),
+            key_at: number(self.kept.len() + skipped),
+            key_bytes: u16::try_from(key.len()).expect("keys are checked when they are decoded"),
+            is_whole,
         });
-        Ok(Sorted { kept, order })
+        self.kept.extend_from_slice(bytes);
+    }
+
+    /// Gives up whole records, and where there is none, the greater half of the keys.
+    fn make_room(&mut self) {
+        self.keeps_records = false;
+        let kept = &self.kept;
+        let key = |found: &Found| &kept[found.key()];
+        if !self.order.iter().any(|found| found.is_whole) {
+            let half = self.order.len() / 2;
+            let by_key = |left: &Found, right: &Found| key(left).cmp(key(right));
+            let (_, middle, _) = self.order.select_nth_unstable_by(half, by_key);
+            self.to = Some(key(middle).to_vec());
+            self.order.truncate(half);
+        }
+        // Keys move towards the beginning, each into room that is free by then.
+        self.order.sort_unstable_by_key(|found| found.key_at);
+        let mut end = 0;
+        for found in &mut self.order {
+            self.kept.copy_within(found.key(), end);
+            found.key_at = u32::try_from(end).expect("less than before");
+            found.is_whole = false;
+            end += usize::from(found.key_bytes);
+        }
+        self.kept.truncate(end);
+    }
+
+    fn has_room_for(&mut self, bytes: usize, records: usize, places: usize) -> bool {
+        self.has_room_as(Kept::Keys, bytes, records, places)
+    }
+
+    /// Whether the share has room for so much more, or can be made to.
+    fn has_room_as(&mut self, what: Kept, bytes: usize, records: usize, places: usize) -> bool {
+        let kept = grown(&self.kept, bytes, KEPT_STEPS);
+        let order = grown(&self.order, records, ORDER_STEPS) * size_of::<Found>();
+        let places = self.places.capacity().max(places) * size_of::<RecordPlace>();
+        self.share.reaches(kept + order + places, what)
     }
 
     fn visit(
         &self,
-        view: &View,
         count: &mut ReadCount,
         visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<ControlFlow<()>, StoreError> {
         let mut window = Window::ahead(0);
         let mut show = |record: Record<'_>| {
             count.add(&record);
             visit(record)
         };
         for found in &self.order {
-            let (segment, offset) = (view.segment(found.place), found.place.offset());
+            let segment = &self.segments[found.place.segment as usize];
+            let offset = found.place.offset();
             let flow = if found.is_whole {
-                let begin = found.key.start - RECORD_HEADER_BYTES;
-                let raw = &self.kept[begin..begin + found.stored_bytes];
+                let begin = found.key().start - RECORD_HEADER_BYTES;
+                let raw = &self.kept[begin..begin + found.stored_bytes as usize];
                 // It was checked when it was read.
                 let decoded = decode_unchecked(raw);
                 show(decoded.map_err(|what| damaged(segment.id, offset, what))?.0.record)
             } else {
-                window.cover(segment, offset, found.stored_bytes as u64)?;
+                window.cover(segment, offset, found.stored_bytes.into())?;
                 show(window.record(segment, offset)?.record)
             };
             if flow.is_break() {
-                break;
+                return Ok(flow);
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
+}
+
+/// Bytes from the first record to the end of those that are worth reading with it.
+fn together(places: &[RecordPlace]) -> u64 {
+    let first = places[0];
+    let mut last = first.offset();
+    for place in &places[1..] {
+        let is_near = place.segment == first.segment
+            && place.offset() - last <= GAP_BYTES_MAX
+            && place.offset() - first.offset() <= JOINED_BYTES_MAX;
+        if !is_near {
+            break;
+        }
+        last = place.offset();
+    }
+    last - first.offset() + FIRST_READ_BYTES as u64
+}
+
+/// The capacity of a list that has so many more elements. It grows by the first step until it has
+/// as many elements as the second, and then by that.
+fn grown<T>(list: &Vec<T>, more: usize, [first, second]: [usize; 2]) -> usize {
+    let needed = list.len() + more;
+    if needed <= list.capacity() {
+        return list.capacity();
+    }
+    needed.next_multiple_of(if needed < second { first } else { second })
+}
+
+fn grow<T>(list: &mut Vec<T>, more: usize, steps: [usize; 2]) {
+    let capacity = grown(list, more, steps);
+    list.reserve_exact(capacity - list.len());
 }
 
 impl Log {
@@ -168,8 +330,9 @@ impl Log {
         vbid: Vbid,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        let view = View::of(&self.catalog.read(), vbid, None);
-        self.scan_view(&view, b"", visit)
+        let tables: Vec<TableKey> =
+            self.catalog.read().tables_of(vbid).map(|(table, _)| *table).collect();
+        self.scan_tables(&tables, b"", visit)
     }
 
     /// The same for one collection, without the documents before `from`.
@@ -179,20 +342,32 @@ impl Log {
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        let view = View::of(&self.catalog.read(), vbid, Some(from.collection));
-        self.scan_view(&view, from.key, visit)
+        self.scan_tables(&[(vbid, from.collection)], from.key, visit)
     }
 
-    fn scan_view(
+    fn scan_tables(
         &self,
-        view: &View,
+        tables: &[(Vbid, CollectionId)],
         from: &[u8],
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
-        let mut share = Share::of(&self.kept_by_scans);
-        let result = Sorted::read(view, from, &mut share)
-            .and_then(|sorted| sorted.visit(view, &mut count, visit));
+        let mut share = Share::of(self.scan_memory);
+        let mut scan = || {
+            for table in tables {
+                let mut from = Some(from.to_vec());
+                while let Some(begin) = from {
+                    let mut pass = Pass::new(begin, &mut share);
+                    pass.read(self, *table)?;
+                    if pass.visit(&mut count, visit)?.is_break() {
+                        return Ok(());
+                    }
+                    from = pass.to;
+                }
+            }
+            Ok(())
+        };
+        let result = scan();
         self.counters.read(&count, result)
     }
 }

@@ -16,10 +16,10 @@ use super::catalog::{Catalog, TableKey};
 use super::files::LogDirectory;
 use super::hint::Version;
 use super::index::{Entry, Mark, Place};
-use super::kept_bytes::KeptBytes;
 use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
+use super::scan_memory::ScanMemory;
 use super::spans::Span;
 use super::victim::Compaction;
 use super::writer::{WriteFailure, Writer, frame_bytes, write_error};
@@ -38,7 +38,8 @@ pub(super) struct Log {
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
     pub(super) counters: Counters,
-    pub(super) kept_by_scans: KeptBytes,
+    /// What scans by key may keep.
+    pub(super) scan_memory: &'static ScanMemory,
     /// Opening found the end that closing writes, and nothing behind it.
     pub(super) ended_in_order: bool,
     pub(super) planted: Planted,

@@ -19,7 +19,6 @@ use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
 use super::hint::{self, Hint, Version};
 use super::intake::Intake;
-use super::kept_bytes::KeptBytes;
 use super::layout::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header};
 use super::log::Log;
 use super::newest::{Newest, NewestFault, read_newest};
@@ -27,6 +26,7 @@ use super::options::LogOptions;
 use super::planted::{Bug, Planted};
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
+use super::scan_memory;
 use super::staging::Staging;
 use super::writer::{Active, Writer, hint_name, segment_name};
 use crate::StoreError;
@@ -357,7 +357,7 @@ impl Opening<'_> {
             moves: RwLock::new(()),
             compaction: Mutex::default(),
             counters: Counters::default(),
-            kept_by_scans: KeptBytes::default(),
+            scan_memory: &scan_memory::OF_PROCESS,
             ended_in_order,
             planted: self.planted,
         }

@@ -1,11 +1,11 @@
 //! Scans by seqno and what they remember of segments; scans by key and what they keep.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
 use oribi_types::Vbid;
 
-use super::super::kept_bytes::KEPT_BYTES_MAX;
 use super::super::planted::Bug;
+use super::super::scan_memory::{SHARED_BYTES_MAX, ScanMemory};
 use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore};
 use super::driver::options;
@@ -77,7 +77,15 @@ fn ranges_are_right_however_runs_are_mixed() {
     }
 }
 
-/// Of records that scans may not keep, the keys are enough.
+/// The log with a memory for scans of its own, of which others keep so many bytes.
+fn with_memory(store: &mut LogStore, kept: usize) -> &'static ScanMemory {
+    let memory: &'static ScanMemory = Box::leak(Box::new(ScanMemory::new()));
+    memory.set_kept(kept);
+    Arc::get_mut(&mut store.log).expect("nothing else has it").scan_memory = memory;
+    memory
+}
+
+/// Of records that scans may not keep, the keys are enough; of keys, the smallest.
 #[test]
 fn scans_by_key_show_the_same_whatever_they_may_keep() {
     let files = SimDirectory::new(4);
@@ -86,7 +94,10 @@ fn scans_by_key_show_the_same_whatever_they_may_keep() {
     let mut store = open(&files, false, &options);
     let mut newest = std::collections::BTreeMap::new();
     for seqno in 1..=300 {
-        let key = format!("key-{}", random.below(100)).into_bytes();
+        // Keys of up to 3 KB, so that a floor holds some of them.
+        let mut key = random.below(100).to_string().into_bytes();
+        key.resize(key.len() + random.below(3000) as usize % 3000 / 100 * 100, b'k');
+        key.truncate(2000 + key.len() / 10);
         let value = vec![b'v'; random.below(3000) as usize];
         let kept = Kept::document(seqno, &key, &value);
         commit(&store, VB, std::slice::from_ref(&kept));
@@ -94,17 +105,35 @@ fn scans_by_key_show_the_same_whatever_they_may_keep() {
     }
     let expected: Vec<Kept> = newest.into_values().collect();
     for round in 0..2 {
-        let kept_now = &store.log.kept_by_scans.0;
-        for left in [0, 1000, 256 << 10, 512 << 10, KEPT_BYTES_MAX] {
-            kept_now.store(KEPT_BYTES_MAX - left, Relaxed);
+        for left in [0, 1000, 64 << 10, 128 << 10, 4 << 20, SHARED_BYTES_MAX] {
+            let memory = with_memory(&mut store, SHARED_BYTES_MAX - left);
             assert_eq!(scan_keys(&store, VB), expected, "{left} bytes may be kept, {round}");
-            assert_eq!(
-                kept_now.load(Relaxed),
-                KEPT_BYTES_MAX - left,
-                "a scan gives back its share"
-            );
+            assert_eq!(memory.kept(), SHARED_BYTES_MAX - left, "a scan gives back its share");
         }
         drop(store);
         store = open(&files, true, &options);
     }
+}
+
+/// While a scan that has no room passes over its records again, others are written, moved and
+/// removed. Each key that stays is shown once, in order.
+#[test]
+fn keys_that_stay_are_shown_once_however_often_a_scan_passes_over_them() {
+    let (files, options) = (SimDirectory::new(6), options());
+    let mut store = open(&files, false, &options);
+    let key = |number: u64| format!("{number:04}{}", "k".repeat(800)).into_bytes();
+    let of = |seqno, number| Kept::document(seqno, &key(number), b"v");
+    let kept: Vec<Kept> = (0..300).map(|number| of(number + 1, number)).collect();
+    commit(&store, VB, &kept);
+    with_memory(&mut store, SHARED_BYTES_MAX);
+    let (mut shown, mut seqno) = (Vec::new(), 300);
+    let scanned = store.scan_keys(VB, &mut |record| {
+        shown.push(record.key.key.to_vec());
+        seqno += 1;
+        commit(&store, VB, &[of(seqno, seqno * 7 % 300)]);
+        while store.compaction_step().expect("it compacts") != CompactionStep::Idle {}
+        std::ops::ControlFlow::Continue(())
+    });
+    scanned.expect("it scans");
+    assert_eq!(shown, (0..300).map(key).collect::<Vec<_>>());
 }

@@ -1,0 +1,115 @@
+//! What scans by key hold in memory, by a counting allocator: of all stores of the process
+//! together, however many records there are and however long their keys.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use oribi_storage::{KvStore, LogOptions, LogStore, Record, VbBatch, VbucketState};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
+
+/// Counts the bytes that are allocated, and the most there were.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        let now = NOW.fetch_add(bytes, Relaxed) + bytes - layout.size();
+        NOW.fetch_sub(layout.size(), Relaxed);
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const VB: Vbid = Vbid(1);
+
+/// What the process promises for scans, and what two of them need to read the disk: joined reads
+/// of half a MiB each.
+const BYTES_MAX: usize = (16 << 20) + 2 * (1 << 20);
+
+fn key(number: u64, bytes: usize) -> Vec<u8> {
+    format!("{:0bytes$}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes()
+}
+
+/// A store with so many documents in one vbucket.
+fn store(directory: &std::path::Path, documents: u64, key_bytes: usize, value: &[u8]) -> LogStore {
+    let store = LogStore::open(directory, LogOptions::default()).expect("the store opens");
+    for first in (0..documents).step_by(10_000) {
+        let numbers = first..(first + 10_000).min(documents);
+        let keys: Vec<Vec<u8>> = numbers.clone().map(|number| key(number, key_bytes)).collect();
+        let records = keys
+            .iter()
+            .zip(numbers.clone())
+            .map(|(key, number)| Record {
+                key: DocKey { collection: CollectionId::DEFAULT, key },
+                value,
+                cas: Cas(1),
+                seqno: Seqno(number + 1),
+                rev_seqno: RevSeqno(1),
+                flags: 0,
+                expiry: 0,
+                datatype: Datatype::RAW,
+                deleted: false,
+                expired: false,
+            })
+            .collect();
+        let state = VbucketState { high_seqno: Seqno(numbers.end), ..VbucketState::empty() };
+        store.commit(&[VbBatch { vbid: VB, records, state }]).expect("it is committed");
+    }
+    store
+}
+
+/// Scans a store, and within that the others. Returns how many documents were seen in order.
+fn scan(stores: &[LogStore]) -> usize {
+    let Some((store, others)) = stores.split_first() else { return 0 };
+    let (mut seen, mut last, mut inner) = (0, Vec::new(), None);
+    let scanned = store.scan_keys(VB, &mut |record| {
+        assert!(last.as_slice() < record.key.key, "in order, each once");
+        last.clear();
+        last.extend_from_slice(record.key.key);
+        seen += 1;
+        inner.get_or_insert_with(|| scan(others));
+        ControlFlow::Continue(())
+    });
+    scanned.expect("it scans");
+    seen + inner.unwrap_or(0)
+}
+
+#[test]
+fn all_scans_of_the_process_hold_no_more_than_it_promises() {
+    // Two stores whose records are too many, and one whose keys are.
+    for (stores, documents, key_bytes, value_bytes) in [(2, 3000, 20, 4000), (1, 80_000, 240, 10)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let value = vec![b'v'; value_bytes];
+        let open = |number: u64| {
+            let path = directory.path().join(number.to_string());
+            store(&path, documents, key_bytes, &value)
+        };
+        let stores: Vec<LogStore> = (0..stores).map(open).collect();
+        let before = NOW.load(Relaxed);
+        MOST.store(before, Relaxed);
+        assert_eq!(scan(&stores), stores.len() * documents as usize);
+        let most = MOST.load(Relaxed) - before;
+        assert!(most <= BYTES_MAX, "{most} bytes for keys of {key_bytes}, values of {value_bytes}");
+    }
+}
