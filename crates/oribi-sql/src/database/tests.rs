@@ -113,7 +113,6 @@ fn strangers_may_only_read() {
         "savepoint x",
         "analyze",
         "select load_extension('x')",
-        "select fts3_tokenizer('x')",
     ] {
         database.declare("numbers").unwrap();
         let said = error_of(&database, statement);
@@ -147,6 +146,8 @@ fn wrong_statements_say_what_is_wrong() {
         ("select m from numbers", "no such column: m"),
         ("select * from numbers where n = ?", "?1 has no value"),
         ("select no_function(1)", "no such function"),
+        // `.cargo/config.toml` leaves it out.
+        ("select fts3_tokenizer('x')", "no such function"),
     ] {
         let said = error_of(&database, statement);
         assert!(said.contains(expected), "{statement}: {said:?}");
