@@ -17,8 +17,14 @@ use super::wake::StreamWaker;
 /// dropped reads nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CursorId {
-    pub(super) place: usize,
-    pub(super) number: u64,
+    place: usize,
+    number: u64,
+    is_stream: bool,
+}
+
+impl CursorId {
+    /// No cursor's.
+    pub(super) const NONE: CursorId = CursorId { place: 0, number: 0, is_stream: false };
 }
 
 /// What a registration found.
@@ -65,8 +71,8 @@ impl Cursor {
 
 /// Cursors of streams that were taken away, to be freed without the queue's lock.
 #[must_use = "their owners are to be told"]
-#[expect(clippy::vec_box, reason = "they are moved while the queue is locked")]
-pub struct TakenStreams(Vec<Box<Cursor>>);
+#[derive(Default)]
+pub struct TakenStreams(Group);
 
 impl TakenStreams {
     /// Their owners.
@@ -76,98 +82,56 @@ impl TakenStreams {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.count
     }
 
     /// True when there was none to take.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.count == 0
     }
 }
 
-/// All cursors of a queue, in order of registration where none was dropped.
+/// Cursors by place.
 ///
 /// Their positions are kept a second time, because the queue's lock is held while the lowest is
-/// looked for. A cursor is moved as one pointer.
+/// looked for. A cursor is moved as one pointer, and all of a group are as well.
 #[derive(Default)]
-pub(super) struct Cursors {
+struct Group {
     places: Vec<Option<Box<Cursor>>>,
-    /// Positions by place, of streams and of the others.
-    stream_positions: Positions,
-    other_positions: Positions,
+    positions: Positions,
     count: usize,
-    numbers: u64,
 }
 
-impl Cursors {
-    pub(super) fn add(&mut self, name: &str, at: u64, stream: Option<StreamSide>) -> CursorId {
-        self.numbers += 1;
-        self.count += 1;
-        let number = self.numbers;
-        let (name, is_stream) = (name.into(), stream.is_some());
-        let cursor = Cursor { name, number, position: at, read_to: at, visits: 0, stream };
+impl Group {
+    /// Adds a cursor and returns its place.
+    fn add(&mut self, cursor: Cursor) -> usize {
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
         });
+        self.positions.set(place, cursor.position);
         self.places[place] = Some(Box::new(cursor));
-        self.positions_of(is_stream).set(place, at);
-        CursorId { place, number }
+        self.count += 1;
+        place
     }
 
-    pub(super) fn get(&self, id: CursorId) -> Option<&Cursor> {
-        self.places.get(id.place)?.as_deref().filter(|cursor| cursor.number == id.number)
+    fn iter(&self) -> impl Iterator<Item = &Cursor> {
+        self.places.iter().flatten().map(Box::as_ref)
     }
 
-    pub(super) fn get_mut(&mut self, id: CursorId) -> Option<&mut Cursor> {
-        self.places.get_mut(id.place)?.as_deref_mut().filter(|cursor| cursor.number == id.number)
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Cursor> {
+        self.places.iter_mut().flatten().map(Box::as_mut)
     }
 
-    /// Moves a cursor: it has processed everything up to `position`.
-    pub(super) fn process_to(&mut self, id: CursorId, position: u64) {
-        let Some(cursor) = self.get_mut(id) else { return };
-        cursor.position = position;
-        let is_stream = cursor.is_stream();
-        self.positions_of(is_stream).set(id.place, position);
+    fn take_at(&mut self, place: usize) -> Option<Box<Cursor>> {
+        let taken = self.places[place].take()?;
+        self.positions.remove(place);
+        self.count -= 1;
+        Some(taken)
     }
 
-    /// Moves all cursors: they have processed and read everything up to `position`.
-    pub(super) fn all_to(&mut self, position: u64) {
-        for (place, cursor) in self.places.iter_mut().enumerate() {
-            let Some(cursor) = cursor else { continue };
-            (cursor.position, cursor.read_to) = (position, position);
-            let positions = match cursor.is_stream() {
-                true => &mut self.stream_positions,
-                false => &mut self.other_positions,
-            };
-            positions.set(place, position);
-        }
-    }
-
-    /// Takes out the streams that have processed less than `kept`. They are only moved, with one
-    /// allocation at most.
-    pub(super) fn take_streams_below(&mut self, kept: u64) -> TakenStreams {
-        let mut taken = Vec::new();
-        for place in 0..self.stream_positions.places() {
-            if self.stream_positions.get(place).is_none_or(|position| position >= kept) {
-                continue;
-            }
-            if taken.is_empty() {
-                taken.reserve_exact(self.count);
-            }
-            taken.extend(self.take_at(place));
-        }
-        TakenStreams(taken)
-    }
-
-    /// Takes out every stream.
-    pub(super) fn take_streams(&mut self) -> TakenStreams {
-        self.take_streams_below(u64::MAX)
-    }
-
-    /// Drops those of a name.
-    pub(super) fn drop_named(&mut self, name: &str) {
+    fn drop_named(&mut self, name: &str) {
         for place in 0..self.places.len() {
             if self.places[place].as_ref().is_some_and(|cursor| *cursor.name == *name) {
                 self.take_at(place);
@@ -175,58 +139,140 @@ impl Cursors {
         }
     }
 
+    /// Moves all cursors: they have processed and read everything up to `position`.
+    fn all_to(&mut self, position: u64) {
+        for (place, cursor) in self.places.iter_mut().enumerate() {
+            let Some(cursor) = cursor else { continue };
+            (cursor.position, cursor.read_to) = (position, position);
+            self.positions.set(place, position);
+        }
+    }
+
+    /// Takes out the cursors that have processed less than `kept`: all of them as one, if so. The
+    /// others are only moved, with one allocation at most.
+    fn take_below(&mut self, kept: u64) -> Group {
+        if self.positions.lowest().is_none_or(|lowest| lowest >= kept) {
+            return Group::default();
+        }
+        if self.positions.are_below(kept) {
+            return std::mem::take(self);
+        }
+        let mut taken = Group { places: Vec::with_capacity(self.count), ..Group::default() };
+        for place in 0..self.places.len() {
+            if self.positions.get(place).is_some_and(|position| position < kept) {
+                taken.places.push(self.take_at(place));
+            }
+        }
+        taken.count = taken.places.len();
+        taken
+    }
+
+    /// Panics unless the positions agree with the cursors.
+    fn check(&self, is_stream: bool) {
+        for (place, cursor) in self.places.iter().enumerate() {
+            let expected = cursor.as_ref().map(|cursor| cursor.position);
+            assert_eq!(self.positions.get(place), expected, "position at place {place}");
+        }
+        assert!(self.iter().all(|cursor| cursor.is_stream() == is_stream), "one kind of cursor");
+        assert_eq!(self.iter().count(), self.count, "number of cursors");
+    }
+}
+
+/// All cursors of a queue: those of streams, and the others.
+#[derive(Default)]
+pub(super) struct Cursors {
+    others: Group,
+    streams: Group,
+    numbers: u64,
+}
+
+impl Cursors {
+    pub(super) fn add(&mut self, name: &str, at: u64, stream: Option<StreamSide>) -> CursorId {
+        self.numbers += 1;
+        let (number, is_stream) = (self.numbers, stream.is_some());
+        let name = name.into();
+        let cursor = Cursor { name, number, position: at, read_to: at, visits: 0, stream };
+        let place = self.group(is_stream).add(cursor);
+        CursorId { place, number, is_stream }
+    }
+
+    pub(super) fn get(&self, id: CursorId) -> Option<&Cursor> {
+        let group = if id.is_stream { &self.streams } else { &self.others };
+        let cursor = group.places.get(id.place)?.as_deref();
+        cursor.filter(|cursor| cursor.number == id.number)
+    }
+
+    pub(super) fn get_mut(&mut self, id: CursorId) -> Option<&mut Cursor> {
+        let cursor = self.group(id.is_stream).places.get_mut(id.place)?.as_deref_mut();
+        cursor.filter(|cursor| cursor.number == id.number)
+    }
+
+    /// Moves a cursor: it has processed everything up to `position`.
+    pub(super) fn process_to(&mut self, id: CursorId, position: u64) {
+        let Some(cursor) = self.get_mut(id) else { return };
+        cursor.position = position;
+        self.group(id.is_stream).positions.set(id.place, position);
+    }
+
+    /// Moves all cursors: they have processed and read everything up to `position`.
+    pub(super) fn all_to(&mut self, position: u64) {
+        self.others.all_to(position);
+        self.streams.all_to(position);
+    }
+
+    /// Takes out the streams that have processed less than `kept`.
+    pub(super) fn take_streams_below(&mut self, kept: u64) -> TakenStreams {
+        TakenStreams(self.streams.take_below(kept))
+    }
+
+    /// Takes out every stream.
+    pub(super) fn take_streams(&mut self) -> TakenStreams {
+        TakenStreams(std::mem::take(&mut self.streams))
+    }
+
+    /// Drops those of a name.
+    pub(super) fn drop_named(&mut self, name: &str) {
+        self.others.drop_named(name);
+        self.streams.drop_named(name);
+    }
+
     /// Drops one, if it is still there.
     pub(super) fn drop_one(&mut self, id: CursorId) {
         if self.get(id).is_some() {
-            self.take_at(id.place);
+            self.group(id.is_stream).take_at(id.place);
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Cursor> {
-        self.places.iter().flatten().map(Box::as_ref)
+        self.others.iter().chain(self.streams.iter())
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Cursor> {
-        self.places.iter_mut().flatten().map(Box::as_mut)
+    pub(super) fn streams_mut(&mut self) -> impl Iterator<Item = &mut Cursor> {
+        self.streams.iter_mut()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.others.count + self.streams.count == 0
     }
 
     /// The lowest position; `None` without a cursor.
     pub(super) fn lowest(&self) -> Option<u64> {
-        let (streams, others) = (self.stream_positions.lowest(), self.lowest_of_others());
+        let (streams, others) = (self.streams.positions.lowest(), self.lowest_of_others());
         [streams, others].into_iter().flatten().min()
     }
 
     /// The lowest position of the cursors that are no streams.
     pub(super) fn lowest_of_others(&self) -> Option<u64> {
-        self.other_positions.lowest()
+        self.others.positions.lowest()
     }
 
     /// Panics unless the positions agree with the cursors.
     pub(super) fn check_positions(&self) {
-        for (place, cursor) in self.places.iter().enumerate() {
-            let found = (self.stream_positions.get(place), self.other_positions.get(place));
-            let expected = match cursor {
-                None => (None, None),
-                Some(cursor) if cursor.is_stream() => (Some(cursor.position), None),
-                Some(cursor) => (None, Some(cursor.position)),
-            };
-            assert_eq!(found, expected, "positions at place {place}");
-        }
+        self.others.check(false);
+        self.streams.check(true);
     }
 
-    fn take_at(&mut self, place: usize) -> Option<Box<Cursor>> {
-        self.stream_positions.remove(place);
-        self.other_positions.remove(place);
-        let taken = self.places[place].take()?;
-        self.count -= 1;
-        Some(taken)
-    }
-
-    fn positions_of(&mut self, is_stream: bool) -> &mut Positions {
-        if is_stream { &mut self.stream_positions } else { &mut self.other_positions }
+    fn group(&mut self, is_stream: bool) -> &mut Group {
+        if is_stream { &mut self.streams } else { &mut self.others }
     }
 }

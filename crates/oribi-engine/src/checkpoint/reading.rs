@@ -31,7 +31,7 @@ impl CheckpointManager {
     pub(super) fn find_start(&self, from: Seqno) -> Registered {
         let (next, first) = (from.0.min(self.high_seqno) + 1, self.first_start());
         Registered {
-            id: CursorId { place: 0, number: 0 },
+            id: CursorId::NONE,
             first: Seqno(next.max(first)),
             needs_backfill: next < first,
         }

@@ -57,7 +57,7 @@ impl CheckpointManager {
     pub(crate) fn take_idle_streams(&mut self) -> Vec<StreamWaker> {
         let mut found = Vec::new();
         self.has_idle_stream = false;
-        for cursor in self.cursors.iter_mut() {
+        for cursor in self.cursors.streams_mut() {
             let has_more = cursor.read_to < self.high_seqno;
             match &mut cursor.stream {
                 Some(stream) if stream.is_idle && has_more => {
