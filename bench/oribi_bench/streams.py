@@ -26,6 +26,9 @@ from .wire import Connection
 VALUE_BYTES = 512
 PERSIST_SECONDS_MAX = 600
 WARMUP_SECONDS_MAX = 300
+SETTLE_SECONDS_MAX, SETTLED_SECONDS = 300, 1
+# Threads in which streaming is done; what the others do is persistence.
+STREAMING_THREADS = ("oribi-worker", "backfill")
 READERS = 10
 # What a live stream finds at 400,000 writes a second, and its longest pause.
 LIVE_LOOK, LIVE_PAUSE_US = 2000, 5000
@@ -123,6 +126,17 @@ def wait_warm(server):
         time.sleep(0.05)
 
 
+def settle(server):
+    """Returns once the log store is done with what was written: a run pays for its own garbage, and for no other's."""
+    end = time.monotonic() + SETTLE_SECONDS_MAX
+    before = None
+    while (spent_s := server.cpu_s_by_thread().get("log-compaction", 0)) != before:
+        if time.monotonic() > end:
+            raise SystemExit("the log store does not come to rest")
+        before = spent_s
+        time.sleep(SETTLED_SECONDS)
+
+
 class CpuAccount:
     """Processor time that a server uses from now on: in all, and by the first word of its threads' names."""
 
@@ -192,10 +206,12 @@ def backfills(options, program, directory, items, rounds):
 def load_once(options, server, load, seed, distribution):
     """One run of writes; CPU per write, and what was persisted."""
     server.wait_persisted(PERSIST_SECONDS_MAX)
+    settle(server)
     persisted, seqno, account = stat(server, "ep_total_persisted"), high_seqnos(server), CpuAccount(server)
     arguments = [*load.run_arguments(seed), *(["--distribution", "zipf"] if distribution else [])]
     operations = run_tool(options.binary, server, arguments)["load"]["operations"]
     server.wait_persisted(PERSIST_SECONDS_MAX)
+    settle(server)
     return {"operations": operations, **account.figures(), "writes": high_seqnos(server) - seqno,
             "persisted": stat(server, "ep_total_persisted") - persisted}
 
@@ -224,24 +240,29 @@ def live(options, program, directory, items, rounds, distribution=None):
     return runs
 
 
-def extra_ns(runs):
-    """Processor time that writes with a live stream take more than those without, for each streamed change."""
+def extra_ns(runs, threads=None):
+    """Processor time that writes with a live stream take more than those without, for each streamed change: of all
+    threads, or of those that are named."""
+    def cpu_s(run):
+        return run["cpu_s"] if threads is None else sum(run["cpu_s_by_thread"].get(name, 0) for name in threads)
+
     pairs = zip(runs["with"], runs["without"], strict=True)
-    return spread([(with_it["cpu_s"] - without["cpu_s"] * with_it["writes"] / without["writes"]) * 1e9 / with_it["streamed"]
+    return spread([(cpu_s(with_it) - cpu_s(without) * with_it["writes"] / without["writes"]) * 1e9 / with_it["streamed"]
                    for with_it, without in pairs])
 
 
 def live_rows(runs, items):
     per_write = {side: [run["cpu_s"] / run["writes"] for run in runs[side]] for side in runs}
     ratio = ratios(per_write["with"], per_write["without"])
-    more = extra_ns(runs)
+    more, of_all = extra_ns(runs, STREAMING_THREADS), extra_ns(runs)
     share = spread([run["streamed"] / run["writes"] for run in runs["with"]])
     what = f"SET of {VALUE_BYTES} B, {items:,} documents"
     return [
         Row(f"{what}: server CPU with one live stream over without",
             f"{text_of(ratio)}; without, {ns_by_thread(runs['without'], 'writes')}; with, "
             f"{ns_by_thread(runs['with'], 'writes')}", "<= 1.15", ratio["median"] <= 1.15),
-        Row("the same, producer CPU per streamed mutation", f"{text_of(more, 0)} ns, "
+        Row("the same, producer CPU per streamed mutation: the thread that sends, with the stream less without",
+            f"{text_of(more, 0)} ns; {text_of(of_all, 0)} ns with the threads that persist; "
             f"{share['median']:.0%} of the writes streamed, the others coalesced", "<= 150 ns",
             more["median"] <= 150),
     ]
