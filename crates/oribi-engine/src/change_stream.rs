@@ -3,9 +3,10 @@
 //! Owns: the vocabulary of a stream ([`request`], [`step`]), the decision where a reader may go on
 //! ([`open`], [`rollback`]), what it sees ([`filter`]), and the stream itself. A stream reads
 //! recent mutations from the vbucket's queue ([`memory`]) and everything older from a backfill
-//! ([`backfilling`]). Its cursor enters the queue first and the backfill follows, so nothing lies
-//! between them; what both have is sent once, because the stream knows what it has read. When
-//! memory recovery takes the cursor away, the stream goes back to a backfill by itself.
+//! ([`backfilling`]), one change at a time or in runs ([`run`]). Its cursor enters the queue first
+//! and the backfill follows, so nothing lies between them; what both have is sent once, because the
+//! stream knows what it has read. When memory recovery takes the cursor away, the stream goes back
+//! to a backfill by itself.
 //!
 //! Invariants: seqnos ascend and lie inside the last marker; a key occurs at most once in a
 //! snapshot; at the end of a snapshot the reader has the exact state of its collections; a stream
@@ -20,6 +21,7 @@ mod memory;
 mod open;
 mod request;
 mod rollback;
+mod run;
 mod source;
 mod step;
 
@@ -38,6 +40,7 @@ use crate::vbucket::{StreamCursor, VBucket};
 use filter::Filter;
 use open::Opening;
 pub use request::{StreamFilter, StreamFlags, StreamRefused, StreamRequest};
+pub use run::Run;
 use source::{Batch, Source, Turn};
 pub use step::{
     Change, ChangedDocument, EndReason, SnapshotMarker, SnapshotSource, StreamPhase, StreamStats,
@@ -219,8 +222,7 @@ impl ChangeStream {
         if let Some(reason) = self.ending {
             return self.end(reason);
         }
-        let vbucket = self.vbucket();
-        if !vbucket.is_serving() || vbucket.incarnation() != self.opening.incarnation {
+        if !self.is_current() {
             return self.end(EndReason::StateChanged);
         }
         match &self.source {
@@ -263,6 +265,12 @@ impl ChangeStream {
         } else {
             self.source = Source::Memory(None);
         }
+    }
+
+    /// True while the vbucket serves what it had when the stream was opened.
+    fn is_current(&self) -> bool {
+        let vbucket = self.vbucket();
+        vbucket.is_serving() && vbucket.incarnation() == self.opening.incarnation
     }
 
     fn is_at_its_end(&self) -> bool {

@@ -104,6 +104,14 @@ impl std::fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
+/// Replaces the opaque of an encoded frame.
+///
+/// # Panics
+/// When `frame` is shorter than a header.
+pub fn set_opaque(frame: &mut [u8], opaque: u32) {
+    frame[offset::OPAQUE..offset::CAS].copy_from_slice(&opaque.to_be_bytes());
+}
+
 impl Header {
     /// Decodes a header of either layout.
     #[inline]

@@ -53,10 +53,11 @@ pub const CHANGES_PER_TURN: usize = 256;
 /// in between: about half a millisecond of work.
 pub const CHANGES_PER_TURN_MAX: usize = 2048;
 
-/// Messages of one stream before the connection's next one gets its turn. Consumers work on several
-/// vbuckets at once; many messages in a row keep what one stream has looked at in the processor's
-/// cache until it is sent.
-pub const CHANGES_PER_STREAM_TURN: usize = 64;
+/// Documents that a stream sends in a row, and steps of one stream before the connection's next one
+/// gets its turn. Consumers work on several vbuckets at once; many messages in a row keep what one
+/// stream has looked at in the processor's cache until it is sent. A part of a backfill has about
+/// as many documents of half a kibibyte.
+pub const CHANGES_PER_STREAM_TURN: usize = 128;
 
 /// Pauses of a busy producer between two looks at its streams. The shortest is some hundred writes
 /// of one worker under full load. The longest is what light load may take for 99 of 100 changes,

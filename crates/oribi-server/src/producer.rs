@@ -4,8 +4,8 @@
 //! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
 //! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its
 //! part of the worker's time, [`streams`] is the table of streams and their order, [`frames`]
-//! writes messages, [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to
-//! statistics.
+//! writes messages, [`image`] shares those of backfills, [`inbox`] takes wake-ups of other threads,
+//! and [`registry`] shows producers to statistics.
 //!
 //! Invariants:
 //! - nothing is taken from a stream while the window is full or enough output is pending, so a slow
@@ -17,6 +17,7 @@
 //! The dispatcher opens it and its streams; the connection gives it a turn after its requests.
 
 pub(crate) mod frames;
+pub(crate) mod image;
 pub(crate) mod inbox;
 pub(crate) mod noop;
 pub(crate) mod options;
@@ -30,7 +31,7 @@ pub(crate) mod window;
 use std::sync::Arc;
 
 use oribi_engine::change_stream::{
-    EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
+    Change, EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
 };
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::open::OpenFlags;
@@ -45,6 +46,7 @@ use crate::connection_state::rights::Rights;
 use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN};
 use crate::write_buffer::WriteBuffer;
 use frames::{Damaged, FrameWriter};
+use image::Image;
 use inbox::Inbox;
 use noop::Noop;
 use options::{Choices, Options};
@@ -289,7 +291,6 @@ impl Producer {
             if *left == 0 || !self.may_send(out) {
                 break;
             }
-            *left -= 1;
             let Some(open) = self.streams.get_mut(key) else { return Ok(Turn::Over) };
             if open.rights_generation != self.rights_generation {
                 open.rights_generation = self.rights_generation;
@@ -299,13 +300,27 @@ impl Producer {
             }
             let (flags, features, options) = (self.flags, self.features, &self.options);
             let writer = FrameWriter { flags, features, options };
+            let pending = CHANGES_PENDING_BYTES_MAX - out.pending_bytes();
+            let room = self.window.room().min(pending as u64);
+            let changes_max = CHANGES_PER_STREAM_TURN.min(*left);
+            let sent = send_run(&writer, open, changes_max, room, out);
+            if let Some((changes, bytes)) = sent.map_err(|_| CloseReason::DamagedDocument)? {
+                *left -= changes;
+                self.window.sent(bytes);
+                self.record.note_sent(bytes, changes);
+                if !open.stream.is_backfilling() {
+                    self.pace.sent(changes, bytes);
+                }
+                continue;
+            }
+            *left -= 1;
             let sent = send_one(&writer, open, out).map_err(|_| CloseReason::DamagedDocument)?;
             let Sent::Frame { bytes, kind } = sent else { return Ok(Turn::Idle) };
             self.window.sent(bytes);
-            self.record.note_sent(bytes, kind == Kind::Change);
+            self.record.note_sent(bytes, usize::from(kind == Kind::Change));
             // The scan of a backfill waits for its readers, so they do not wait for it.
             match kind {
-                Kind::Change if !open.stream.is_backfilling() => self.pace.sent(bytes),
+                Kind::Change if !open.stream.is_backfilling() => self.pace.sent(1, bytes),
                 Kind::MemorySnapshot => self.pace.began_snapshot(),
                 Kind::End => return Ok(Turn::Over),
                 Kind::Change | Kind::Other => {}
@@ -330,6 +345,36 @@ enum Kind {
     MemorySnapshot,
     End,
     Other,
+}
+
+/// Sends the documents that come next, `changes_max` at most and no more than begin within `room`
+/// bytes. Returns their number and bytes; `None` when something else comes next.
+fn send_run(
+    writer: &FrameWriter<'_>,
+    open: &mut OpenStream,
+    changes_max: usize,
+    room: u64,
+    out: &mut WriteBuffer,
+) -> Result<Option<(usize, usize)>, Damaged> {
+    if open.ending.is_some() {
+        return Ok(None);
+    }
+    let Some(run) = open.stream.next_run(changes_max) else { return Ok(None) };
+    let (range, mut changes, mut bytes) = (run.range(), 0, 0);
+    if let Some(image) = Image::of(&run, writer, open.head) {
+        changes = image.fitting(range.clone(), room);
+        bytes = image.append(range.start..range.start + changes, open.head, out);
+    } else {
+        for document in range.map_while(|index| run.document(index)) {
+            if bytes as u64 >= room {
+                break;
+            }
+            bytes += writer.change(out, open.head, &Change::Document(document))?;
+            changes += 1;
+        }
+    }
+    open.stream.pass_run(changes);
+    Ok(Some((changes, bytes)))
 }
 
 /// Sends the next message of a stream, if there is one.

@@ -22,6 +22,8 @@ pub enum PinnedValue {
     Part(ItemRef, Range<u32>),
     /// A document made by the server, such as a manifest.
     Document(Arc<str>),
+    /// A part of messages that several connections send.
+    Messages(Arc<Vec<u8>>, Range<u32>),
     /// The compressed body of a stored item, inflated piece by piece as the client takes it.
     Inflating(ItemRef, Box<Inflating>),
 }
@@ -40,6 +42,7 @@ impl PinnedValue {
         match self {
             Self::Item(item) | Self::Part(item, _) => item.block_bytes(),
             Self::Document(_) => 0,
+            Self::Messages(messages, _) => messages.capacity(),
             Self::Inflating(item, inflating) => item.block_bytes() + inflating.held_bytes(),
         }
     }
@@ -49,7 +52,7 @@ impl PinnedBytes for PinnedValue {
     fn total_bytes(&self) -> usize {
         match self {
             Self::Item(item) => item.body().len(),
-            Self::Part(_, part) => (part.end - part.start) as usize,
+            Self::Part(_, part) | Self::Messages(_, part) => (part.end - part.start) as usize,
             Self::Document(text) => text.len(),
             Self::Inflating(_, inflating) => inflating.total_bytes(),
         }
@@ -60,6 +63,7 @@ impl PinnedBytes for PinnedValue {
             Self::Item(item) => &item.body()[sent..],
             Self::Part(item, part) => &item.value()[part.start as usize + sent..part.end as usize],
             Self::Document(text) => &text.as_bytes()[sent..],
+            Self::Messages(all, part) => &all[part.start as usize + sent..part.end as usize],
             Self::Inflating(_, inflating) => inflating.ready(sent),
         }
     }

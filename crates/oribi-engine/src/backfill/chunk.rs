@@ -1,10 +1,12 @@
 //! Records that a scan has copied, or versions in memory, shared by all streams of the scan.
 //!
 //! Owns: the copy, each record once, and its place in the account of memory: a chunk is counted
-//! from its making until its last holder lets go of it.
+//! from its making until its last holder lets go of it. A reader may leave with a chunk of copied
+//! records what it has made of them, for the other readers of the scan. That is counted as well.
 
-use std::sync::Arc;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use oribi_storage::Record;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
@@ -36,6 +38,11 @@ pub(super) struct Records {
 }
 
 impl Records {
+    /// Room for about this many bytes of records, so that they are not moved as they come.
+    pub(super) fn with_room(bytes: usize) -> Records {
+        Records { heads: Vec::new(), bytes: Vec::with_capacity(bytes) }
+    }
+
     pub(super) fn push(&mut self, record: &Record<'_>) {
         self.heads.push(Head {
             at: self.bytes.len(),
@@ -92,10 +99,17 @@ enum Content {
     Shared(Vec<ItemRef>),
 }
 
+/// What a reader has made of a chunk, and its bytes.
+struct Kept {
+    made: Arc<dyn Any + Send + Sync>,
+    bytes: u64,
+}
+
 /// A part of a snapshot, in ascending seqno.
 pub(crate) struct Chunk {
     content: Content,
     bytes: u64,
+    kept: OnceLock<Kept>,
     /// Bytes of all chunks of the bucket.
     account: Arc<AtomicU64>,
 }
@@ -115,7 +129,7 @@ impl Chunk {
 
     fn new(content: Content, bytes: u64, account: &Arc<AtomicU64>) -> Arc<Chunk> {
         account.fetch_add(bytes, Ordering::Relaxed);
-        Arc::new(Chunk { content, bytes, account: Arc::clone(account) })
+        Arc::new(Chunk { content, bytes, kept: OnceLock::new(), account: Arc::clone(account) })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -144,10 +158,30 @@ impl Chunk {
             Content::Shared(items) => items.get(index),
         }
     }
+
+    /// What the first reader made of the records, with its bytes. `None` when that is of another
+    /// type, when nothing was made and no other reader is left to use it, and for versions in
+    /// memory, which can be large.
+    pub(crate) fn kept<T: Any + Send + Sync>(
+        self: &Arc<Chunk>,
+        make: impl FnOnce() -> (T, usize),
+    ) -> Option<Arc<T>> {
+        let is_alone = self.kept.get().is_none() && Arc::strong_count(self) == 1;
+        if is_alone || matches!(self.content, Content::Shared(_)) {
+            return None;
+        }
+        let kept = self.kept.get_or_init(|| {
+            let (made, bytes) = make();
+            self.account.fetch_add(bytes as u64, Ordering::Relaxed);
+            Kept { made: Arc::new(made), bytes: bytes as u64 }
+        });
+        Arc::clone(&kept.made).downcast().ok()
+    }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.account.fetch_sub(self.bytes, Ordering::Relaxed);
+        let kept = self.kept.get().map_or(0, |kept| kept.bytes);
+        self.account.fetch_sub(self.bytes + kept, Ordering::Relaxed);
     }
 }

@@ -142,8 +142,10 @@ impl Scan<'_> {
         if !self.readers.iter().any(wants) {
             return;
         }
+        if self.records.is_empty() {
+            self.records = Records::with_room(self.bounds.chunk_bytes as usize);
+        }
         self.records.push(record);
-        self.backfiller.counts.records.fetch_add(1, Ordering::Relaxed);
         if self.records.bytes() >= self.bounds.chunk_bytes {
             self.deliver();
             self.wait_for_room();
@@ -153,6 +155,8 @@ impl Scan<'_> {
     fn deliver(&mut self) {
         let records = std::mem::take(&mut self.records);
         if !records.is_empty() {
+            let count = records.len() as u64;
+            self.backfiller.counts.records.fetch_add(count, Ordering::Relaxed);
             let chunk = Chunk::of_records(records, self.core.memory().backfill_account());
             self.readers.iter().for_each(|reader| reader.inbox.push(&chunk));
             self.core.memory().backfill_grew();

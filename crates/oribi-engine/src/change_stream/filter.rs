@@ -72,15 +72,20 @@ impl Filter {
 
     /// Decides about the next change of the history.
     pub(super) fn pass(&mut self, record: &Record<'_>, manifest: &Manifest) -> Shown {
-        let collection = record.key.collection;
-        if collection == CollectionId::SYSTEM {
+        if record.key.collection == CollectionId::SYSTEM {
             let event = SystemEvent::decode(record.seqno, record.value);
             return event.map_or(Shown::No, |event| self.pass_event(&event));
         }
+        if self.shows(record, manifest) { Shown::Yes } else { Shown::No }
+    }
+
+    /// True when it shows this version of a document, or tombstone.
+    pub(super) fn shows(&self, record: &Record<'_>, manifest: &Manifest) -> bool {
         if record.deleted && planted::has(Bug::StreamsNoTombstones) {
-            return Shown::No;
+            return false;
         }
-        let is_shown = match self {
+        let collection = record.key.collection;
+        match self {
             _ if planted::has(Bug::LeaksThroughTheFilter) => true,
             Filter::Default => collection == CollectionId::DEFAULT,
             Filter::All { gone } => !gone.contains(&collection),
@@ -91,8 +96,7 @@ impl Filter {
                 is_known && !gone.contains(&collection)
             }
             Filter::Collections(ids) => ids.contains(&collection),
-        };
-        if is_shown { Shown::Yes } else { Shown::No }
+        }
     }
 
     fn pass_event(&mut self, event: &SystemEvent<'_>) -> Shown {

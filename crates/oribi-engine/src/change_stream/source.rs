@@ -87,10 +87,21 @@ impl Batch {
     /// The next item to send.
     pub(super) fn advance(&mut self) -> Option<&ItemRef> {
         self.current = Some(self.items.next()?);
-        if let Some(ahead) = self.items.as_slice().get(SENT_AHEAD - 1) {
+        Batch::load_ahead(self.items.as_slice(), 0);
+        self.current.as_ref()
+    }
+
+    /// Loads what is sent soon after the item before `next`.
+    pub(super) fn load_ahead(items: &[ItemRef], next: usize) {
+        if let Some(ahead) = items.get(next + SENT_AHEAD - 1) {
             load_lines(ahead.address(), SENT_AHEAD_BYTES);
         }
-        self.current.as_ref()
+    }
+
+    /// Lets go of the next items, which were sent. Returns the seqno of the last of them.
+    pub(super) fn pass(&mut self, count: usize) -> Option<Seqno> {
+        self.current = None;
+        self.items.by_ref().take(count).last().map(|item| item.seqno())
     }
 
     /// The item that was sent last.

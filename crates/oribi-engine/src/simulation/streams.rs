@@ -368,6 +368,16 @@ impl World {
         let models = self.vbuckets.borrow();
         let model = &models[&reader.vbid];
         let mut open = reader.open.take().expect("an open stream");
+        if self.below(2) == 0
+            && let Some(found) = self.take_run(&mut open.stream)
+        {
+            reader.open = Some(open);
+            for change in &found {
+                self.count(|counts| counts.heard += 1);
+                reader.changed(&change.record(), model);
+            }
+            return true;
+        }
         let phase = open.stream.stats().phase;
         let mut change = None;
         let mut end = None;
@@ -417,6 +427,19 @@ impl World {
             reader.moved(seqno, model);
         }
         true
+    }
+
+    /// Some changes of a backfill in a row, if there are any.
+    fn take_run(&self, stream: &mut ChangeStream) -> Option<Vec<OwnedChange>> {
+        let run = stream.next_run(1 + self.below(8) as usize)?;
+        let taken = 1 + self.below(run.range().len() as u64) as usize;
+        let documents = run.range().take(taken).map(|index| run.document(index));
+        let found = documents
+            .map(|found| OwnedChange::of(&found.expect("a run has documents only").record))
+            .collect();
+        stream.pass_run(taken);
+        self.count(|counts| counts.runs += 1);
+        Some(found)
     }
 
     fn stream_ended(&self, reader: &mut Reader, reason: EndReason, model: &VbucketModel) {

@@ -125,6 +125,7 @@ pub(super) struct Counts {
     pub(super) streams: u64,
     pub(super) rollbacks: u64,
     pub(super) heard: u64,
+    pub(super) runs: u64,
     pub(super) backfills: u64,
     pub(super) cursors_dropped: u64,
 }
@@ -151,6 +152,7 @@ impl Counts {
         self.streams += other.streams;
         self.rollbacks += other.rollbacks;
         self.heard += other.heard;
+        self.runs += other.runs;
         self.backfills += other.backfills;
         self.cursors_dropped += other.cursors_dropped;
     }
@@ -177,6 +179,7 @@ impl Counts {
             self.streams,
             self.rollbacks,
             self.heard,
+            self.runs,
             self.backfills,
             self.cursors_dropped,
         ];

@@ -74,9 +74,9 @@ impl Pace {
         self.is_held
     }
 
-    /// Counts a change from memory, in a frame of so many bytes.
-    pub fn sent(&mut self, bytes: usize) {
-        self.found.changes += 1;
+    /// Counts changes from memory, in frames of so many bytes.
+    pub fn sent(&mut self, changes: usize, bytes: usize) {
+        self.found.changes += changes;
         self.found.bytes += bytes;
     }
 

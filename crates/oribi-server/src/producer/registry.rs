@@ -114,9 +114,9 @@ impl ProducerRecord {
         self.published.lock().clone()
     }
 
-    /// Records a message. Only the producer's worker calls it.
-    pub fn note_sent(&self, bytes: usize, is_change: bool) {
-        self.items_sent.add(u64::from(is_change));
+    /// Records messages. Only the producer's worker calls it.
+    pub fn note_sent(&self, bytes: usize, changes: usize) {
+        self.items_sent.add(changes as u64);
         self.bytes_sent.add(bytes as u64);
         self.is_dirty.store(true, Ordering::Relaxed);
     }

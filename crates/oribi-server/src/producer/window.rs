@@ -36,10 +36,18 @@ impl Window {
 
     /// True when another message may be sent.
     pub fn is_open(&self) -> bool {
-        self.size == 0 || self.unacknowledged < u64::from(self.size)
+        self.room() > 0
     }
 
-    /// Records a message.
+    /// Bytes that may be sent; one message more may begin within them.
+    pub fn room(&self) -> u64 {
+        match self.size {
+            0 => u64::MAX,
+            size => u64::from(size).saturating_sub(self.unacknowledged),
+        }
+    }
+
+    /// Records a message, or several.
     pub fn sent(&mut self, bytes: usize) {
         if self.size != 0 {
             self.unacknowledged += bytes as u64;

@@ -268,7 +268,7 @@ impl Follower {
                 self.write_id(&mut piece);
             }
             piece.bytes.push(b'\n');
-            self.parts.record.note_sent(piece.bytes.len() - begin, is_change);
+            self.parts.record.note_sent(piece.bytes.len() - begin, usize::from(is_change));
         };
         if piece.bytes.is_empty() {
             return otherwise;

@@ -1,5 +1,6 @@
 //! Change streams: the requests of a consumer, and the messages that it gets.
 
+mod backfills;
 mod documents;
 mod forms;
 mod opening;

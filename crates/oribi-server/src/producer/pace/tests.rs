@@ -6,7 +6,7 @@ use super::*;
 fn find(pace: &mut Pace, streams: usize, changes: usize, bytes: usize) {
     for _ in 0..streams {
         pace.began_snapshot();
-        (0..changes).for_each(|_| pace.sent(bytes));
+        (0..changes).for_each(|_| pace.sent(1, bytes));
     }
 }
 
