@@ -35,7 +35,7 @@ use crate::scanner::{
     Block, CellError, FromCell, Layout, Projection, ReadMode, Row, RowwiseBlock, SCAN, ScanBatch,
     ScanSpec, Scanner, TabletFilter,
 };
-use crate::schema::Value;
+use crate::schema::{ColumnSchemaBuilder, Value};
 use crate::table::Table;
 use key::LookupKey;
 use request::RequestTemplate;
@@ -45,6 +45,7 @@ use request::RequestTemplate;
 pub struct PointLookupBuilder {
     table: Table,
     columns: Option<Vec<String>>,
+    added: Vec<ColumnSchemaBuilder>,
     selection: ReplicaSelection,
     read_mode: ReadMode,
     timeout: Duration,
@@ -117,6 +118,7 @@ impl Table {
         PointLookupBuilder {
             table: self.clone(),
             columns: None,
+            added: Vec::new(),
             selection: ReplicaSelection::Leader,
             read_mode: ReadMode::Latest,
             timeout: self.shared().rpc_timeout(),
@@ -131,6 +133,13 @@ impl PointLookupBuilder {
         columns: impl IntoIterator<Item = T>,
     ) -> PointLookupBuilder {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Returns, behind the others, a column that the table did not have when it was opened. A
+    /// tablet that does not have it refuses the lookup: an `ALTER TABLE` has not reached it.
+    pub fn added_column(mut self, column: ColumnSchemaBuilder) -> PointLookupBuilder {
+        self.added.push(column);
         self
     }
 
@@ -154,8 +163,13 @@ impl PointLookupBuilder {
 
     /// Builds the lookup, or says what is wrong with the description.
     pub fn build(self) -> Result<PointLookup, Error> {
-        let projection =
-            Arc::new(Projection::of_table(self.table.schema(), self.columns.as_deref())?);
+        let mut projection = Projection::of_table(self.table.schema(), self.columns.as_deref())?;
+        if !self.added.is_empty() {
+            let known = projection.columns().iter().map(|column| Ok(column.schema().clone()));
+            let added = self.added.into_iter().map(ColumnSchemaBuilder::build);
+            projection = Projection::new(known.chain(added).collect::<Result<Vec<_>, _>>()?);
+        }
+        let projection = Arc::new(projection);
         let template = RequestTemplate::new(&projection, self.read_mode);
         let inner = Inner {
             table: self.table,

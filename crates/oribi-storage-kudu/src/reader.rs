@@ -26,7 +26,7 @@ use crate::scan::Bounds;
 use crate::shared::Shared;
 
 /// Concurrent look-ups. Servers have a queue of 50 calls by default, and other work.
-const LOOKUPS_AT_A_TIME: usize = 32;
+pub(crate) const LOOKUPS_AT_A_TIME: usize = 32;
 
 /// Longest time for reading documents that clients wait for, however many there are.
 pub(crate) const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -39,6 +39,12 @@ fn key_values<'a>(vbid: Vbid, key: &DocKey<'a>) -> [Value<'a>; 4] {
         Value::Binary(key.key),
         Value::Int16(0),
     ]
+}
+
+/// The primary key of a vbucket's state.
+pub(crate) fn state_key(vbid: Vbid) -> [Value<'static>; 4] {
+    let vbucket = Value::Int16(vbucket_cell(vbid));
+    [vbucket, Value::Int64(STATE_COLLECTION), Value::Binary(b""), Value::Int16(0)]
 }
 
 impl Shared {
@@ -143,10 +149,7 @@ impl Shared {
         mut attempts: Attempts,
     ) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
         loop {
-            let keys = vbids.iter().map(|vbid| {
-                let vbucket = Value::Int16(vbucket_cell(*vbid));
-                [vbucket, Value::Int64(STATE_COLLECTION), Value::Binary(b""), Value::Int16(0)]
-            });
+            let keys = vbids.iter().map(|vbid| state_key(*vbid));
             let found = self.lookups.named.get_many(keys.collect::<Vec<_>>(), LOOKUPS_AT_A_TIME);
             match found.collect().await {
                 Ok(rows) => return states_of(vbids, &rows),

@@ -97,6 +97,7 @@ impl Shared {
         vbid: Vbid,
         purge_before: u32,
     ) -> Result<Option<Seqno>, StoreError> {
+        self.settle_take_over(writer, Attempts::until(step_limit())).await?;
         let mut tombstones = self.old_tombstones(vbid, purge_before).await?;
         if tombstones.is_empty() {
             return Ok(None);

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use oribi_kudu::{Client, ClientBuilder, Error, MasterErrorCode, Table};
 use oribi_storage::{
-    Counters, GetVisitor, KvStore, LoadPart, LoadPlan, MetadataVisitor, Ownership, ReadCount,
-    Record, RecordVisitor, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState, assert_fits,
+    Counters, GetVisitor, KvStore, LoadPart, LoadPlan, MetadataVisitor, Ownership, PartVisitor,
+    ReadCount, Record, RecordVisitor, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
+    assert_fits,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -135,10 +136,10 @@ impl KuduStore {
     /// being closed.
     fn write<T>(
         &self,
-        mut writer: MutexGuard<'_, Writer>,
+        writer: &mut Writer,
         write: impl AsyncFnOnce(&mut Writer) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let written = self.block_on(self.shared.patience.within_grace(write(&mut writer)));
+        let written = self.block_on(self.shared.patience.within_grace(write(writer)));
         written.unwrap_or_else(|| Err(writer.abandon()))
     }
 
@@ -203,7 +204,7 @@ impl KvStore for KuduStore {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         batches.iter().for_each(assert_fits);
         let units: Vec<Unit<'_>> = batches.iter().map(Unit::Batch).collect();
-        let written = self.write(self.writer.lock(), async |writer| {
+        let written = self.write(&mut self.writer.lock(), async |writer| {
             self.shared.write(writer, &units, None).await
         });
         self.counters.commit(batches, written)
@@ -303,24 +304,28 @@ impl KvStore for KuduStore {
     }
 
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
-        let writer = self.turn()?;
+        let mut writer = self.turn()?;
         let limit = Some(Instant::now() + TURN);
-        self.write(writer, async |writer| self.shared.put_local(writer, (name, value), limit).await)
+        self.write(&mut writer, async |writer| {
+            self.shared.put_local(writer, (name, value), limit).await
+        })
     }
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
-        self.write(self.turn()?, async |writer| {
+        self.write(&mut *self.turn()?, async |writer| {
             self.shared.purge_collection(writer, vbid, collection).await
         })
     }
 
     fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.write(self.turn()?, async |writer| self.shared.drop_vbucket(writer, vbid).await)
+        self.write(&mut *self.turn()?, async |writer| self.shared.drop_vbucket(writer, vbid).await)
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        let compacted = self.turn().and_then(|writer| {
-            self.write(writer, async |writer| self.shared.compact(writer, vbid, purge_before).await)
+        let compacted = self.turn().and_then(|mut writer| {
+            self.write(&mut writer, async |writer| {
+                self.shared.compact(writer, vbid, purge_before).await
+            })
         });
         self.counters.compact(compacted)
     }
@@ -330,7 +335,25 @@ impl KvStore for KuduStore {
     }
 
     fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.write(self.writer.lock(), async |writer| self.shared.take_over(writer, vbuckets).await)
+        let mut taken = Vec::new();
+        self.take_over_in_parts(vbuckets, &mut |_, states| taken.extend(states))?;
+        Ok(taken)
+    }
+
+    fn take_over_in_parts(
+        &self,
+        vbuckets: &[Vbid],
+        ready: &mut PartVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        let begin = async |writer: &mut Writer| self.shared.begin_take_over(writer, vbuckets).await;
+        let mut taking = self.write(&mut writer, begin)?;
+        while !taking.is_complete() {
+            let next = async |writer: &mut Writer| self.shared.take_next(writer, &mut taking).await;
+            let part = self.write(&mut writer, next)?;
+            ready(&part.vbids, part.states);
+        }
+        Ok(())
     }
 
     fn set_ownership(&self, owned: Arc<dyn Ownership>) {

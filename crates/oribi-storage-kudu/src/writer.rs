@@ -32,6 +32,9 @@ use crate::shared::Shared;
 pub(crate) struct Writer {
     /// None before the first take-over, and after another process has changed the table.
     pub(crate) epoch: Option<Epoch>,
+    /// The epoch of a take-over after which nothing was written: tablets may not accept Writes yet,
+    /// and `chunks` is older.
+    pub(crate) unsettled: Option<u64>,
     pub(crate) was_taken_over: bool,
     pub(crate) taken: TakenVbuckets,
     pub(crate) chunks: ChunkIndex,
@@ -221,6 +224,7 @@ impl Shared {
         attempts: Attempts,
     ) -> Result<(), StoreError> {
         writer.may_start()?;
+        self.settle_take_over(writer, attempts).await?;
         if writer.epoch.is_some() {
             return Ok(());
         }

@@ -187,6 +187,9 @@ pub struct StoreStats {
 /// Receives records in scan order; `Break` ends the scan early without error.
 pub type RecordVisitor<'v> = dyn FnMut(Record<'_>) -> ControlFlow<()> + 'v;
 
+/// Receives vbuckets that were taken over, and the states of those that have one.
+pub type PartVisitor<'v> = dyn FnMut(&[Vbid], Vec<(Vbid, VbucketState)>) + 'v;
+
 /// Receives the answer for the key at an index: its stored version, or `None` when there is none.
 pub type GetVisitor<'v> = dyn FnMut(usize, Option<Record<'_>>) + 'v;
 
@@ -405,6 +408,19 @@ pub trait KvStore: Send + Sync {
     fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
         let _ = vbuckets;
         Err(StoreError::Foreign("this kind of store belongs to one process".into()))
+    }
+
+    /// [`KvStore::take_over`] that tells of each vbucket as soon as it is taken over: `ready` gets
+    /// some of them, and the states of those that have one. Every vbucket is told of once, unless
+    /// there is an error. A later write may wait until the store accepts it.
+    fn take_over_in_parts(
+        &self,
+        vbuckets: &[Vbid],
+        ready: &mut PartVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let states = self.take_over(vbuckets)?;
+        ready(vbuckets, states);
+        Ok(())
     }
 
     /// Sets who is asked which vbuckets this process owns. Without it the process owns what it has

@@ -26,8 +26,8 @@ pub use conformance::Medium;
 pub use counters::{Counters, ReadCount};
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use kv_store::{
-    FailoverEntry, GetVisitor, KvStore, LoadVisitor, MetadataVisitor, Ownership, Record,
-    RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch,
+    FailoverEntry, GetVisitor, KvStore, LoadVisitor, MetadataVisitor, Ownership, PartVisitor,
+    Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch,
     VbucketPhase, VbucketState,
 };
 pub use load_plan::{LoadPart, LoadPlan};

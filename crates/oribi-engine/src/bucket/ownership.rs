@@ -2,8 +2,10 @@
 //!
 //! Owns: the order of the steps. A take-over waits until no flush and no purge of this bucket is in
 //! flight. Then it claims the vbuckets, fences earlier owners and reads the states
-//! ([`oribi_storage::KvStore::take_over`]), makes the beginning of a new history durable, and
-//! serves. So the store never repeats a commit of one ownership in another. An orderly hand-over is
+//! ([`oribi_storage::KvStore::take_over_in_parts`]), serves, and makes the beginning of a new
+//! history durable before anything else. So the store never repeats a commit of one ownership in
+//! another. If the node dies before that, its history was never persisted, and no write of it was:
+//! the next owner's history begins at the same seqno. An orderly hand-over is
 //! [`Bucket::stop_serving`], flush steps until [`Bucket::is_flushed`], then [`Bucket::deactivate`];
 //! a sudden one is the last alone. Called by the cluster, which assigns vbuckets to nodes.
 
@@ -64,18 +66,20 @@ impl Bucket {
         self.core.set_ownership(ownership);
     }
 
-    /// Takes vbuckets over from their last owners and serves them when it returns; warmup loads
-    /// their documents meanwhile. Skips those that this node owns already. Blocks for the store.
+    /// Takes vbuckets over from their last owners, and serves each as soon as its last owner is
+    /// fenced; warmup loads their documents meanwhile. Skips those that this node owns already.
+    /// Blocks until the store has the new histories, which no flush of the bucket precedes.
     ///
     /// # Errors
-    /// The store's. None of the vbuckets was taken over then.
+    /// The store's. All of the vbuckets are given up then, also those that were served already;
+    /// with `Fenced` only those that were lost, or that the store did not come to.
     pub fn take_over(&self, vbuckets: &[Vbid]) -> Result<(), StoreError> {
         self.take_over_unless(vbuckets, &|| false)
     }
 
     /// [`Bucket::take_over`] that can be called off while it waits for the store: it serves nothing
-    /// if `is_called_off` becomes true and [`Bucket::call_off`] is called after that. It does not
-    /// end sooner.
+    /// more if `is_called_off` becomes true and [`Bucket::call_off`] is called after that. It does
+    /// not end sooner.
     ///
     /// # Errors
     /// As [`Bucket::take_over`]; `Fenced` when it was called off.
@@ -101,33 +105,46 @@ impl Bucket {
             true => Err(StoreError::Fenced("the take-over was called off".into())),
             false => self.take_over_claimed(&wanted),
         };
-        match taken {
-            Ok(()) => {
-                self.reconcile(wanted.iter().filter_map(|vbid| self.vbucket(*vbid)));
-                self.warmup.serve_and_load(&self.core, &wanted);
-            }
-            Err(_) => wanted.iter().for_each(|vbid| self.deactivate(*vbid)),
+        let lost = match &taken {
+            Ok(()) => self.core.lost(&wanted, true),
+            Err(StoreError::Fenced(_)) => self.core.lost(&wanted, false),
+            Err(_) => wanted.clone(),
+        };
+        lost.iter().for_each(|vbid| self.deactivate(*vbid));
+        // Those that the store did not come to.
+        self.call_off(&wanted);
+        match (taken, lost.is_empty()) {
+            (Ok(()), false) => Err(StoreError::Fenced("it was lost meanwhile".into())),
+            (taken, _) => taken,
         }
-        taken
     }
 
+    /// Serves each vbucket as soon as its earlier owner is fenced, and makes the beginnings of the
+    /// new histories durable at the end, because the store may accept no write before.
     fn take_over_claimed(&self, wanted: &[Vbid]) -> Result<(), StoreError> {
-        let known = self.core.store().take_over(wanted)?;
         let mut batches = Vec::with_capacity(wanted.len());
-        for vbid in wanted {
-            let found = known.iter().find(|(known, _)| known == vbid);
-            let state = self
-                .first_state(found.map_or_else(VbucketState::empty, |(_, state)| state.clone()));
-            if let Some(vbucket) = self.vbucket(*vbid) {
-                vbucket.continue_from(&state);
+        self.core.store().take_over_in_parts(wanted, &mut |part, known| {
+            for vbid in part {
+                let found = known.iter().find(|(known, _)| known == vbid);
+                let state = found.map_or_else(VbucketState::empty, |(_, state)| state.clone());
+                let state = self.first_state(state);
+                if let Some(vbucket) = self.vbucket(*vbid) {
+                    vbucket.continue_from(&state);
+                }
+                batches.push(VbBatch { vbid: *vbid, records: Vec::new(), state });
             }
-            batches.push(VbBatch { vbid: *vbid, records: Vec::new(), state });
-        }
-        self.core.store().commit(&batches)?;
-        match self.core.lost(wanted, true).is_empty() {
-            true => Ok(()),
-            false => Err(StoreError::Fenced("the node's lease ended meanwhile".into())),
-        }
+            self.serve(part);
+        })?;
+        self.core.store().commit(&batches)
+    }
+
+    /// Serves those of the claimed vbuckets that this node has not lost since.
+    fn serve(&self, claimed: &[Vbid]) {
+        let lost = self.core.lost(claimed, true);
+        let kept = claimed.iter().copied().filter(|vbid| !lost.contains(vbid));
+        let kept: Vec<Vbid> = kept.collect();
+        self.reconcile(kept.iter().filter_map(|vbid| self.vbucket(*vbid)));
+        self.warmup.serve_and_load(&self.core, &kept);
     }
 
     /// The state with which a vbucket goes on here. It begins a new history, because writes that

@@ -312,14 +312,63 @@ fn a_take_over_that_is_called_off_serves_nothing_whenever_that_happens() {
     assert!(bucket.owned().is_empty());
     // While the store is busy with it.
     let other = Arc::clone(&bucket);
-    store.next(move || other.call_off(&[VB]));
+    *store.in_take_over.lock() = Some(Box::new(move || other.call_off(&ALL)));
     assert!(matches!(bucket.take_over(&ALL), Err(StoreError::Fenced(_))));
     assert!(bucket.owned().is_empty());
     // What is served already is not given up.
+    let other = Arc::clone(&bucket);
+    store.next(move || other.call_off(&ALL));
     bucket.take_over(&ALL).unwrap();
     bucket.call_off(&ALL);
     assert_eq!(bucket.owned(), ALL);
     done(bucket.store(VB, key("k"), &set("1"), NOW));
+}
+
+/// After a bulk load Kudu takes no Write for seconds, although the earlier owner is fenced.
+#[test]
+fn a_vbucket_is_served_before_the_store_accepts_a_write() {
+    let medium = Arc::<SharedMedium>::default();
+    let (before, _) = nodes(&medium);
+    before.take_over(&ALL).unwrap();
+    done(before.store(VB, key("k"), &set("1"), NOW));
+    before.flush_step().unwrap();
+    let last = before.vbucket(VB).unwrap().failover_table()[0].uuid;
+
+    let store = Interrupted::on(&medium);
+    let bucket = node(store.clone());
+    let served = Arc::clone(&bucket);
+    let history = Arc::<Mutex<Option<_>>>::default();
+    let seen = Arc::clone(&history);
+    store.next(move || {
+        load_all(&served);
+        assert_eq!(value(&served, VB, "k").as_deref(), Some("1"));
+        let written = done(served.store(VB, key("k"), &set("2"), NOW));
+        assert!(!served.is_flushed(VB));
+        *seen.lock() = Some(written.vb_uuid);
+    });
+    bucket.take_over(&ALL).unwrap();
+    let history = history.lock().expect("the store was written to");
+    let states = store.vbucket_states().unwrap();
+    let (_, state) = states.into_iter().find(|(vbid, _)| *vbid == VB).unwrap();
+    assert_eq!([state.failover_table[0].uuid, state.failover_table[1].uuid], [history, last]);
+    assert_eq!(state.high_seqno, Seqno(1), "the write waits for the flush");
+    assert_eq!(bucket.flush_step().unwrap().items, 1);
+}
+
+/// A hand-over, or the end of a lease, while the store does not accept the beginning of a history.
+#[test]
+fn what_is_lost_while_the_store_is_busy_takes_nothing_else_along() {
+    let store = Interrupted::on(&Arc::default());
+    let bucket = node(store.clone());
+    let other = Arc::clone(&bucket);
+    store.next(move || {
+        done(other.store(Vbid(2), key("k"), &set("1"), NOW));
+        other.deactivate(VB);
+    });
+    assert!(matches!(bucket.take_over(&ALL), Err(StoreError::Fenced(_))));
+    assert_eq!(bucket.owned().len(), ALL.len() - 1);
+    assert_eq!(value(&bucket, Vbid(2), "k").as_deref(), Some("1"));
+    assert_eq!(bucket.flush_step().unwrap().items, 1);
 }
 
 #[test]

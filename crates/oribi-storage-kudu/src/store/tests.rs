@@ -3,6 +3,8 @@
 //! The tests share a cluster and run one after the other. Its clients forget the locations of
 //! tablets after a second.
 
+mod take_over;
+
 use std::sync::OnceLock;
 
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
@@ -53,7 +55,14 @@ fn open(cluster: &KuduCluster, bucket: &str) -> KuduStore {
     let url = format!("kudu://{}/tests?tablets=1&replicas=1", cluster.master_addresses());
     let store = KuduStore::open(&url.parse().unwrap(), bucket, VBUCKETS, &|| true).unwrap();
     store.take_over(&all()).unwrap();
+    settle(&store);
     store
+}
+
+/// Waits until the tablets accept what the new owner writes.
+fn settle(store: &KuduStore) {
+    let mut writer = store.writer.lock();
+    store.block_on(store.shared.settle_take_over(&mut writer, Attempts::default())).unwrap();
 }
 
 fn soon() -> Option<Instant> {
@@ -149,9 +158,11 @@ fn a_wait_for_the_places_of_tablets_can_be_ended() {
             writer.epoch.iter_mut().for_each(Epoch::renew_session);
             store.shared.write(&mut writer, &[Unit::Batch(&batch)], soon()).await
         });
-        written.err().map(|error| failure(Err(error)))
+        // A busy machine may take longer for a Write, too.
+        let why = written.err().map(|error| failure(Err(error)));
+        why.filter(|why| why.contains("nothing was sent"))
     });
-    assert!(ended.as_ref().is_some_and(|why| why.contains("nothing was sent")), "{ended:?}");
+    assert!(ended.is_some());
     drop(paused);
     drop(writer);
     store.commit(&[batch(seqno + 1, b"value", false)]).unwrap();
