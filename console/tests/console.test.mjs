@@ -269,7 +269,7 @@ test("changes appear as they happen, and a pause holds them", async () => {
 test("nodes, vbuckets and slow operations", async () => {
   const page = await enter(server);
   await visit(page, "#/nodes", "Nodes and vbuckets");
-  await page.getByText("64 vbuckets, 64 active on 1 node(s).").waitFor();
+  await page.getByText("64 vbuckets, 64 active; 1 node(s).").waitFor();
   assert.equal(await page.locator(".grid span").count(), 64);
   await checkAccess(page, "nodes");
   await screenshot(page, "nodes");

@@ -67,6 +67,7 @@ export async function startServer({ users = {}, flags = [] } = {}) {
   return {
     origin: `http://localhost:${page}`,
     port: ports.port,
+    adminPort: admin,
     process,
     async stop() {
       proxy?.close();

@@ -18,6 +18,7 @@ interface Node {
 }
 
 interface Terse {
+  nodesExt?: Peer[];
   vBucketServerMap?: { serverList: string[]; vBucketMap: number[][] };
 }
 
@@ -39,10 +40,15 @@ interface Peer {
   thisNode?: boolean;
 }
 
-function Nodes() {
-  const asked = useAsked((signal) => get<{ clusterName: string; nodes: Node[] }>("/pools/default", {}, signal), []);
-  const all = useAsked((signal) => get<{ nodesExt: Peer[] }>("/pools/default/nodeServices", {}, signal), []);
+const ELSEWHERE = "on another node";
+
+function Nodes({ round }: { round: number }) {
+  const asked = useAsked((signal) => get<{ clusterName: string; nodes: Node[] }>("/pools/default", {}, signal), [round]);
+  const all = useAsked((signal) => get<{ nodesExt: Peer[] }>("/pools/default/nodeServices", {}, signal), [round]);
+  const own = all.value?.nodesExt.find((peer) => peer.thisNode);
   const others = all.value?.nodesExt.filter((peer) => !peer.thisNode) ?? [];
+  // As the other nodes know it, not as this browser does.
+  const addressOf = (node: Node) => (own?.hostname ? `${own.hostname}:${own.services.mgmt}` : node.hostname);
   return (
     <section>
       <Failure error={asked.error ?? all.error} again={() => (asked.again(), all.again())} />
@@ -52,7 +58,7 @@ function Nodes() {
         <Table caption="Nodes" columns={["Address", "State", "Version", ["Port of clients", "number"], "System", "Up"]}>
           {asked.value.nodes.map((node) => (
             <tr key={node.hostname}>
-              <th scope="row">{node.hostname}</th>
+              <th scope="row">{addressOf(node)}</th>
               <td>{node.status}</td>
               <td>{node.version}</td>
               <td class="number">{node.ports.direct}</td>
@@ -78,6 +84,9 @@ function Nodes() {
   );
 }
 
+/** "–" for what only the other node can say. */
+const figure = (number: number | undefined) => (number === undefined ? "–" : count(number));
+
 function VbucketTable({ rows, owners }: { rows: Vbucket[]; owners: string[] }) {
   return (
     <Table
@@ -101,13 +110,13 @@ function VbucketTable({ rows, owners }: { rows: Vbucket[]; owners: string[] }) {
           </th>
           <td>{owners[row.vbucket] ?? "–"}</td>
           <td>{row.state}</td>
-          <td class="number">{count(row.items ?? 0)}</td>
-          <td class="number">{count(row.evicted ?? 0)}</td>
-          <td class="number">{count(row.queue_items ?? 0)}</td>
-          <td class="number">{row.high_seqno}</td>
-          <td class="number">{row.persisted_seqno}</td>
+          <td class="number">{figure(row.items)}</td>
+          <td class="number">{figure(row.evicted)}</td>
+          <td class="number">{figure(row.queue_items)}</td>
+          <td class="number">{row.high_seqno ?? "–"}</td>
+          <td class="number">{row.persisted_seqno ?? "–"}</td>
           <td>
-            <code>{row.uuid}</code>
+            <code>{row.uuid ?? "–"}</code>
           </td>
         </tr>
       ))}
@@ -121,42 +130,50 @@ const GRADES = 5;
 function VbucketGrid({ rows }: { rows: Vbucket[] }) {
   const most = Math.max(1, ...rows.map((row) => row.items ?? 0));
   const grade = (row: Vbucket) =>
-    row.state !== "active" ? "away" : `grade-${Math.ceil(((row.items ?? 0) / most) * GRADES)}`;
+    row.state === ELSEWHERE ? "elsewhere" : row.state !== "active" ? "away" : `grade-${Math.ceil(((row.items ?? 0) / most) * GRADES)}`;
   return (
     <div class="grid" aria-hidden="true">
       {rows.map((row) => (
-        <span class={grade(row)} key={row.vbucket} title={`vbucket ${row.vbucket}: ${count(row.items ?? 0)} documents`} />
+        <span class={grade(row)} key={row.vbucket} title={`vbucket ${row.vbucket}: ${row.state === ELSEWHERE ? ELSEWHERE : `${count(row.items ?? 0)} documents`}`} />
       ))}
     </div>
   );
 }
 
-function Vbuckets({ bucket }: { bucket: string }) {
+function Vbuckets({ bucket, round, refresh }: { bucket: string; round: number; refresh: () => void }) {
   const { user } = useApp();
   const maySee = may(user, "simple-stats", bucket);
-  const map = useAsked((signal) => get<Terse>(path("pools", "default", "b", bucket), {}, signal), [bucket]);
+  const map = useAsked((signal) => get<Terse>(path("pools", "default", "b", bucket), {}, signal), [bucket, round]);
   const asked = useAsked(
     (signal) =>
       maySee
         ? get<{ vbuckets: Vbucket[] }>(bucketPath(bucket, "vbuckets"), {}, signal)
         : Promise.resolve({ vbuckets: [] }),
-    [bucket],
+    [bucket, round],
   );
   const server = map.value?.vBucketServerMap;
   const owners = server?.vBucketMap.map(([active]) => server.serverList[active ?? -1]?.replace("$HOST", location.hostname) ?? "none") ?? [];
+  // This node has nothing of a vbucket that another one serves.
+  const own = map.value?.nodesExt?.findIndex((peer) => peer.thisNode) ?? -1;
+  const isElsewhere = ({ vbucket, state }: Vbucket) => {
+    const active = server?.vBucketMap[vbucket]?.[0] ?? -1;
+    return state === "dead" && active >= 0 && active !== own;
+  };
   const rows = maySee
-    ? (asked.value?.vbuckets ?? [])
+    ? (asked.value?.vbuckets ?? []).map((row): Vbucket =>
+        isElsewhere(row) ? { vbucket: row.vbucket, state: ELSEWHERE } : row,
+      )
     : owners.map((_, vbucket): Vbucket => ({ vbucket, state: "active" }));
   const states = new Map<string, number>();
   for (const row of rows) states.set(row.state, (states.get(row.state) ?? 0) + 1);
   return (
     <>
-      <Failure error={asked.error ?? map.error} again={asked.again} />
+      <Failure error={asked.error ?? map.error} again={refresh} />
       {asked.isBusy && !asked.value && <Busy />}
       <p>
         {rows.length} vbuckets
-        {[...states].map(([state, number]) => `, ${number} ${state}`).join("")} on {new Set(owners).size} node(s).{" "}
-        <button type="button" onClick={asked.again}>
+        {[...states].sort().map(([state, number]) => `, ${number} ${state}`).join("")}; {new Set(owners).size} node(s).{" "}
+        <button type="button" onClick={refresh}>
           Refresh
         </button>
       </p>
@@ -169,19 +186,20 @@ function Vbuckets({ bucket }: { bucket: string }) {
 export function NodesPage() {
   const asked = useAsked(buckets, []);
   const [chosen, setChosen] = useState("");
+  const [round, setRound] = useState(0);
   const names = asked.value?.map(({ name }) => name) ?? [];
   const bucket = names.includes(chosen) ? chosen : names[0];
   return (
     <>
       <h1>Nodes and vbuckets</h1>
-      <Nodes />
+      <Nodes round={round} />
       <div class="heading">
         <h2>vbucket map</h2>
         {bucket && <SelectField label="Bucket" value={bucket} options={names} change={setChosen} />}
       </div>
       <Failure error={asked.error} again={asked.again} />
       {asked.value?.length === 0 && <NoBucket />}
-      {bucket && <Vbuckets bucket={bucket} key={bucket} />}
+      {bucket && <Vbuckets bucket={bucket} round={round} refresh={() => setRound(round + 1)} key={bucket} />}
     </>
   );
 }
