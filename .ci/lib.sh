@@ -46,6 +46,14 @@ need_wheel() {
     export PATH="$PWD/$python/bin:$PATH"
 }
 
+# Puts a program of this version from npm into target/tools, once, and its folder into PATH.
+need_npm() {
+    local package="$1" version="$2" prefix="target/tools/npm-$1-$2"
+    [ -d "$prefix/node_modules/.bin" ] ||
+        npm install --silent --no-audit --no-fund --prefix "$prefix" "$package@$version"
+    export PATH="$PWD/$prefix/node_modules/.bin:$PATH"
+}
+
 # Succeeds when a nightly toolchain is installed; says so when not.
 have_nightly() {
     if ! cargo +nightly --version >/dev/null 2>&1; then

@@ -17,8 +17,8 @@ pub mod kill_cycles;
 mod kudu_cluster;
 mod memcached_server;
 pub mod memory_soak;
-mod moto_server;
 mod network;
+mod object_server;
 mod poll;
 mod process;
 mod random;
@@ -38,8 +38,8 @@ pub use kudu_cluster::{
     KuduCluster, KuduOptions, KuduServer, SharedKuduCluster, ToolOutput, kudu_is_available,
 };
 pub use memcached_server::MemcachedServer;
-pub use moto_server::MotoServer;
 pub use network::{Host, Network, inside_own_network};
+pub use object_server::{ObjectServer, ObjectServerKind};
 pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};
 pub use random::Random;

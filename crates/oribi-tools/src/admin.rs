@@ -179,6 +179,14 @@ impl Admin {
         self.ask(method, path, &form).await.map(drop)
     }
 
+    /// Changes something; returns what the server says about it.
+    pub async fn put(&self, path: &str, form: &[(&str, String)]) -> anyhow::Result<Value> {
+        let form: Vec<(&str, &str)> =
+            form.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let body = self.ask(Method::PUT, path, &form).await?;
+        serde_json::from_slice(&body).with_context(|| format!("the answer to {path}"))
+    }
+
     /// Creates a scope; that there is one is no error.
     pub async fn create_scope(&self, bucket: &str, scope: &str) -> anyhow::Result<()> {
         let path = format!("/pools/default/buckets/{}/scopes", escape(bucket));

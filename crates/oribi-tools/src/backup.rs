@@ -10,6 +10,7 @@ mod clock;
 mod copy;
 mod create;
 mod filter;
+mod histories;
 mod jobs;
 mod list;
 #[cfg(feature = "object-stores")]

@@ -2,9 +2,9 @@
 //!
 //! Owns: the identity of each connection's client, and the bound on unauthenticated events. It
 //! records the first request by each user of a connection, wrong credentials, refused requests
-//! (without credentials or without the right), and every change that an administrator requested,
-//! with its outcome. Invariant: paths and names come from the network and are truncated. Called by
-//! `routes`, once the answer is known.
+//! (without credentials or without the right), and every change and every copy of the users'
+//! verifiers that an administrator requested, with its outcome. Invariant: paths and names come
+//! from the network and are truncated. Called by `routes`, once the answer is known.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -109,8 +109,8 @@ impl AdminAudit {
         }
     }
 
-    /// Records an administrator's request for a change, with its outcome.
-    pub(crate) fn changed(
+    /// Records an administrator's request for a change or for verifiers, with its outcome.
+    pub(crate) fn requested(
         &self,
         log: &AuditLog,
         client: &Client,

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use super::body::{ReplyBody, WHOLE_BYTES_MAX};
 use crate::connection_memory::ConnectionMemory;
 
-/// Bytes of a request's body. Forms with every field set have about 500.
-const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of most requests' bodies. Forms with every field set have about 500.
+pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Time for a request's body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
@@ -41,10 +41,10 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// Reads an `application/x-www-form-urlencoded` body.
-    pub(crate) async fn read(body: Incoming) -> Result<Form, Refusal> {
+    /// Reads an `application/x-www-form-urlencoded` body of at most `bytes_max`.
+    pub(crate) async fn read(body: Incoming, bytes_max: usize) -> Result<Form, Refusal> {
         let collected =
-            tokio::time::timeout(BODY_DEADLINE, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+            tokio::time::timeout(BODY_DEADLINE, Limited::new(body, bytes_max).collect()).await;
         let bytes = match collected {
             Ok(Ok(collected)) => collected.to_bytes(),
             // The body is too long, or the client is gone and will not read the answer.

@@ -24,7 +24,8 @@ use super::asker::Asker;
 use super::audit::Client;
 use super::login::TooManyLogins;
 use super::message::{
-    Form, Reply, busy, counted, forbidden, host_of, path_not_found, segments, unauthorized,
+    BODY_BYTES_MAX, Form, Reply, busy, counted, forbidden, host_of, path_not_found, segments,
+    unauthorized,
 };
 use super::state::AdminState;
 use super::{
@@ -32,6 +33,9 @@ use super::{
     users,
 };
 use crate::auth::{Identity, Privilege};
+
+/// All users with their verifiers.
+const USERS_BACKUP: &[&str] = &["settings", "rbac", "backup"];
 
 /// Answers any request.
 pub(crate) async fn answer(
@@ -117,6 +121,9 @@ async fn route(
             let reply = read(state, parts, details, &asker).await;
             if reply.status() == StatusCode::FORBIDDEN {
                 state.audit.refused(log, client, Some(&asker.identity), (method, parts));
+            } else if parts == USERS_BACKUP {
+                // Passwords can be guessed at with what it tells.
+                state.audit.requested(log, client, &asker.identity, (method, parts), &reply);
             }
             reply
         }
@@ -148,7 +155,7 @@ async fn route(
                 true => forbidden("same origin"),
                 false => change(state, method, parts, request, &identity).await,
             };
-            state.audit.changed(log, client, &identity, (method, parts), &reply);
+            state.audit.requested(log, client, &identity, (method, parts), &reply);
             reply
         }
     }
@@ -253,7 +260,11 @@ async fn change(
     identity: &Identity,
 ) -> Reply {
     let host = host_of(request.headers());
-    let form = match Form::read(request.into_body()).await {
+    let bytes_max = match parts {
+        USERS_BACKUP => users::BACKUP_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
+    };
+    let form = match Form::read(request.into_body(), bytes_max).await {
         Ok(form) => form,
         Err(reply) => return *reply,
     };

@@ -20,8 +20,8 @@ use super::audit::Client;
 use super::blocking::{blocking, failed};
 use super::login::TooManyLogins;
 use super::message::{
-    Form, Refusal, Reply, busy, empty, error, field_error, forbidden, host_of, json_reply,
-    unauthorized,
+    BODY_BYTES_MAX, Form, Refusal, Reply, busy, empty, error, field_error, forbidden, host_of,
+    json_reply, unauthorized,
 };
 use super::state::AdminState;
 use super::{origin, pools, users};
@@ -72,7 +72,7 @@ pub(crate) async fn without_credentials(
     }
     let host = host_of(request.headers());
     let refused = unauthorized(request.headers());
-    let form = match Form::read(request.into_body()).await {
+    let form = match Form::read(request.into_body(), BODY_BYTES_MAX).await {
         Ok(form) => form,
         Err(reply) => return *reply,
     };
@@ -84,7 +84,7 @@ pub(crate) async fn without_credentials(
         };
         if let Some(developer) = developer {
             let request = (&Method::POST, parts);
-            state.audit.changed(&state.server.audit, client, &developer, request, &reply);
+            state.audit.requested(&state.server.audit, client, &developer, request, &reply);
         }
         return reply;
     }

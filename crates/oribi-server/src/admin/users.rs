@@ -1,8 +1,9 @@
-//! Users over HTTP, as the client libraries' user managers call it.
+//! Users over HTTP, as the client libraries' user managers call it, and as backups take them.
 //!
 //! Owns: the JSON of a user and of a role, the fields of a form, and the wording of each error,
 //! which those managers search for. Invariants: a change that was answered with 200 is durable and
-//! in force; a role that is not known is refused by name; passwords are in no answer. There are no
+//! in force; a role that is not known is refused by name; passwords are in no answer, and their
+//! verifiers only in that to `GET /settings/rbac/backup`. There are no
 //! groups and no domain but `local`: their lists are empty, and requests to add one are refused.
 //! Caller: `routes`, which has checked the rights.
 
@@ -17,16 +18,20 @@ use super::message::{
 };
 use super::state::AdminState;
 use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
-use crate::auth::{Identity, Role, StoredUser, UserChange, UserChangeError};
+use crate::auth::{Identity, Restored, Role, StoredUser, UserChange, UserChangeError};
 
 /// Fields of a form about a user. The last two are Oribi's own.
 const KNOWN_FIELDS: [&str; 6] =
     ["name", "password", "roles", "groups", "memcachedBucket", "memcachedCollection"];
 
+/// Bytes of a form with all users: about 10,000 of them.
+pub(crate) const BACKUP_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// The routes below `/settings/rbac` that read.
 pub(crate) async fn read(state: &Arc<AdminState>, rest: &[&str]) -> Reply {
     match rest {
         ["roles"] => json_reply(&roles_json()),
+        ["backup"] => backup(state).await,
         ["groups"] | ["users", "external"] => json_reply(&json!([])),
         ["groups", _] => not_found("Unknown group."),
         ["users"] | ["users", "local"] => list(state).await,
@@ -47,6 +52,7 @@ pub(crate) async fn change(
         (&Method::PUT, ["users", "local", name]) => put(state, name, form, true).await,
         (&Method::PATCH, ["users", "local", name]) => put(state, name, form, false).await,
         (&Method::DELETE, ["users", "local", name]) => remove(state, name).await,
+        (&Method::PUT, ["backup"]) => restore(state, form).await,
         (&Method::DELETE, ["users", "external", _]) => unknown(),
         (&Method::PUT | &Method::PATCH, ["users", "external", _]) => {
             error(StatusCode::BAD_REQUEST, "There are no external users, only local ones")
@@ -212,6 +218,46 @@ async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
     let (users, removed) = (Arc::clone(&state.server.users), name.to_owned());
     match blocking(move || users.remove(&removed)).await {
         Ok(outcome) => reply_of(outcome, name, "removed a user"),
+        Err(reply) => *reply,
+    }
+}
+
+/// All users as the users file has them, with verifiers.
+async fn backup(state: &Arc<AdminState>) -> Reply {
+    let users = Arc::clone(&state.server.users);
+    match blocking(move || users.backup()).await {
+        Ok(Ok(users)) => json_reply(&users),
+        Ok(Err(failure)) => failed("read the users", &failure),
+        Err(reply) => *reply,
+    }
+}
+
+/// Adds the users of a backup; those that are there stay unless `canOverwrite` says otherwise.
+async fn restore(state: &Arc<AdminState>, form: &Form) -> Reply {
+    if let Err(reply) = form.only(&["backup", "canOverwrite"]) {
+        return *reply;
+    }
+    let replaces = match form.get("canOverwrite") {
+        Some("true") => true,
+        None | Some("false") => false,
+        Some(_) => return field_error("canOverwrite", "The value must be true or false"),
+    };
+    let Some(backup) = form.get("backup") else {
+        return field_error("backup", "The value must be supplied");
+    };
+    let (users, backup) = (Arc::clone(&state.server.users), backup.to_owned());
+    match blocking(move || users.restore(&backup, replaces)).await {
+        Ok(Ok(restored)) => {
+            let Restored { created, overwritten, skipped } = restored;
+            let (new, changed) = (created.len(), overwritten.len());
+            tracing::info!(new, changed, "restored users");
+            json_reply(&json!({
+                "usersCreated": created,
+                "usersOverwritten": overwritten,
+                "usersSkipped": skipped,
+            }))
+        }
+        Ok(Err(failure)) => reply_of(Err(failure), "", ""),
         Err(reply) => *reply,
     }
 }

@@ -6,8 +6,10 @@
 //! that a request cannot lock everybody out. Callers: the admin HTTP and `--init`. Derivation takes
 //! a tenth of a second, so no event loop may call this.
 
+use serde_json::Value;
+
 use super::role::{Access, CollectionPath, Role};
-use super::user_file::{StoredUser, UserFile, UserFileError, check_name};
+use super::user_file::{Restored, StoredUser, UserFile, UserFileError, check_name};
 use super::user_store::UserStore;
 
 /// Longest display name, in characters.
@@ -101,6 +103,27 @@ impl UserStore {
             }
         }
         self.change(change, true)
+    }
+
+    /// All users with their verifiers, as the users file has them.
+    pub(crate) fn backup(&self) -> Result<Value, UserFileError> {
+        let file = match self.data_dir() {
+            Some(data_dir) => UserFile::load(data_dir)?,
+            None => UserFile::empty(),
+        };
+        Ok(file.to_json())
+    }
+
+    /// Adds the users that [`UserStore::backup`] gave. One that is there stays, unless it is to be
+    /// replaced.
+    pub(crate) fn restore(&self, text: &str, replaces: bool) -> Result<Restored, UserChangeError> {
+        let users = UserFile::parse(text).map_err(|why| refused("backup", &why))?;
+        let mut restored = Restored::default();
+        self.edit(|file| {
+            restored = file.adopt(users, replaces);
+            Ok(!restored.created.is_empty() || !restored.overwritten.is_empty())
+        })?;
+        Ok(restored)
     }
 
     /// Removes a user.

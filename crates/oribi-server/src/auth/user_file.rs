@@ -63,6 +63,17 @@ pub struct StoredUser {
     pub(super) verifiers: Vec<Verifier>,
 }
 
+/// What became of the users of a backup, by name.
+#[derive(Default)]
+pub(crate) struct Restored {
+    /// There was none of that name.
+    pub(crate) created: Vec<String>,
+    /// It replaced one of that name.
+    pub(crate) overwritten: Vec<String>,
+    /// The one of that name stays.
+    pub(crate) skipped: Vec<String>,
+}
+
 /// The content of a users file.
 #[derive(Clone)]
 pub struct UserFile {
@@ -202,29 +213,25 @@ impl UserFile {
     }
 
     /// The file's content, with the verifiers of passwords: to be kept as safe as the file.
-    pub fn to_json(&self) -> serde_json::Value {
+    pub(super) fn to_json(&self) -> serde_json::Value {
         serde_json::from_str(&self.to_text()).expect("the file is JSON")
     }
 
-    /// The users that [`UserFile::to_json`] gave.
-    ///
-    /// # Errors
-    /// Why it is not that.
-    pub fn from_json(value: &serde_json::Value) -> Result<UserFile, String> {
-        UserFile::parse(&value.to_string())
-    }
-
-    /// Adds the users of another file, and replaces those of the same name if that is wanted.
-    /// Returns how many it added or replaced.
-    pub fn adopt(&mut self, other: UserFile, replaces: bool) -> usize {
-        let mut adopted = 0;
+    /// Adds the users of another file. One that is there stays, unless it is to be replaced.
+    pub(super) fn adopt(&mut self, other: UserFile, replaces: bool) -> Restored {
+        let mut restored = Restored::default();
         for (name, user) in other.users {
-            if replaces || !self.users.contains_key(&name) {
-                self.users.insert(name, user);
-                adopted += 1;
+            let is_there = self.users.contains_key(&name);
+            if !is_there || replaces {
+                self.users.insert(name.clone(), user);
+            }
+            match (is_there, replaces) {
+                (false, _) => restored.created.push(name),
+                (true, true) => restored.overwritten.push(name),
+                (true, false) => restored.skipped.push(name),
             }
         }
-        adopted
+        restored
     }
 
     /// Adds a user or replaces the one of the same name; true when the name is new.
@@ -252,11 +259,11 @@ impl UserFile {
         self.users.is_empty()
     }
 
-    fn empty() -> UserFile {
+    pub(super) fn empty() -> UserFile {
         UserFile { users: BTreeMap::new(), unknown_user_key: random_bytes::<32>().to_vec() }
     }
 
-    fn parse(text: &str) -> Result<UserFile, String> {
+    pub(super) fn parse(text: &str) -> Result<UserFile, String> {
         let document: Document = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if document.format != FORMAT || document.version != VERSION {
             let (format, version) = (document.format, document.version);

@@ -26,17 +26,17 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::create::collections_of;
 use super::filter::{Filter, FilterArgs};
+use super::histories::{self, Histories};
 use super::progress;
 use super::restore::collections::{Mapping, missing};
-use super::restore::wait_for_disk;
 use super::restore::writes::{Stored, Totals, Writes, Written};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
 use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
 
-/// Time between two records of the position.
-const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two records of the position. Each waits until the target has everything on disk.
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Copy a bucket to another server. The options of the source are those of all subcommands.
 #[derive(Args, Debug)]
@@ -136,6 +136,26 @@ impl Known {
     }
 }
 
+/// Where changes go.
+struct Sink {
+    client: Arc<Client>,
+    /// Of the target's vbuckets, before the first change.
+    histories: Histories,
+    on_disk: bool,
+}
+
+impl Sink {
+    /// Waits until all that was acknowledged is on the target's disk, if it has one.
+    async fn settle(&self) -> anyhow::Result<()> {
+        match self.histories.go_on(&self.client, self.on_disk).await? {
+            true => Ok(()),
+            false => bail!(
+                "the target may have lost changes that it had acknowledged: copy again; --resume goes on behind those that were on its disk"
+            ),
+        }
+    }
+}
+
 /// Why the loop over events was left.
 enum Left {
     /// There is nothing more.
@@ -171,6 +191,11 @@ impl CopyArgs {
         let to = Arc::new(self.client_of(&target).await?);
         let admin_args = AdminArgs { admin_port: self.target_admin_port };
         let admin = Admin::find(&admin_args, &target, &to).await;
+        let sink = Sink {
+            client: to.clone(),
+            histories: Histories::of(&to).await?,
+            on_disk: histories::has_disk(admin.as_ref().ok(), &target.bucket).await,
+        };
         let (position, mut known) = self.position(&filter)?;
         let mut options = ChangeStreamOptions::new()
             .attributes(true)
@@ -201,15 +226,16 @@ impl CopyArgs {
             let written = Written::default();
             let mut writes = Writes::new(writer, of, self.overwrite, bar.clone(), written);
             writes.totals = *totals;
-            let left =
-                self.stream(&mut changes, &mut writes, (&mapping, &known), &filter, bar).await;
+            let left = self
+                .stream(&mut changes, (&mut writes, &sink), (&mapping, &known), &filter, bar)
+                .await;
             *totals = writes.totals;
             if matches!(left?, Left::AtEnd) {
                 mapping.set_limits(admin.as_ref().ok(), &target.bucket).await?;
                 break;
             }
         }
-        wait_for_disk(&to, admin.as_ref().ok(), &target.bucket).await?;
+        sink.settle().await?;
         self.save(&filter, &changes.token(), &known)
     }
 
@@ -222,7 +248,7 @@ impl CopyArgs {
     async fn stream(
         &self,
         changes: &mut ChangeStream,
-        writes: &mut Writes,
+        (writes, sink): (&mut Writes, &Sink),
         (mapping, known): (&Mapping, &Known),
         filter: &Filter,
         bar: &ProgressBar,
@@ -273,8 +299,9 @@ impl CopyArgs {
                 }
                 Some(_) => {}
             }
-            if saved.elapsed() >= SAVE_INTERVAL && self.resume.is_some() {
+            if saved.elapsed() >= SAVE_INTERVAL {
                 writes.settle().await?;
+                sink.settle().await?;
                 self.save(filter, &changes.token(), known)?;
                 saved = Instant::now();
             }

@@ -7,12 +7,11 @@
 
 mod lane;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use oribi_backup::limits::SEGMENT_BYTES;
 use oribi_backup::manifest::{Begin, Kind, Manifest, Place};
@@ -46,10 +45,10 @@ pub struct CreateArgs {
     full: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Take the server's users as well, with their roles and the verifiers of their passwords, from
-    /// this data directory of it.
-    #[arg(long, value_name = "DATA_DIR")]
-    with_users: Option<PathBuf>,
+    /// Take the server's users as well, with their roles and the verifiers of their passwords. It
+    /// needs the role `admin`.
+    #[arg(long)]
+    with_users: bool,
     /// Level of zstd's compression: 1 to 19, or -7 to -1, which are faster and compress less.
     #[arg(long, value_name = "LEVEL", default_value_t = 1, allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(-7..=19))]
@@ -170,8 +169,13 @@ impl CreateArgs {
     async fn describe_bucket(&self, client: &Client, filter: &Filter) -> anyhow::Result<Begin> {
         let Target { bucket, .. } = &self.target;
         let (manifest_uid, scopes, places) = collections_of(client, filter).await?;
-        let settings =
-            async { Admin::find(&self.admin, &self.target, client).await?.bucket(bucket).await };
+        let admin = Admin::find(&self.admin, &self.target, client).await;
+        let users = match (&admin, self.with_users) {
+            (_, false) => None,
+            (Ok(admin), true) => Some(users::read(admin).await?),
+            (Err(error), true) => bail!("users come by the admin HTTP: {error:#}"),
+        };
+        let settings = async { admin?.bucket(bucket).await };
         let bucket_settings = match settings.await {
             Ok(settings) => Some(settings),
             Err(error) => {
@@ -196,7 +200,7 @@ impl CreateArgs {
             places,
             scopes: if filter.collections.is_empty() { scopes } else { Vec::new() },
             bucket_settings,
-            users: self.with_users.as_deref().map(users::read).transpose()?,
+            users,
             from: String::new(),
         })
     }

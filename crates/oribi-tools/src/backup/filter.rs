@@ -16,6 +16,7 @@ pub struct FilterArgs {
 }
 
 /// A filter that is ready for use.
+#[derive(Clone)]
 pub struct Filter {
     /// Paths with their scope, sorted; empty for all.
     pub collections: Vec<String>,

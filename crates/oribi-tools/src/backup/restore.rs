@@ -6,14 +6,16 @@
 //! by several lanes, each with vbuckets of its own ([`lane`], [`writes`]). Limits of time come
 //! last, because a server would cut the expiry of documents that are older than the limit.
 //!
-//! A restore that was interrupted is repeated: versions that are there already are left alone.
+//! A server that crashes meanwhile may lose versions that it has acknowledged. So at the end the
+//! histories of the target's vbuckets are compared with those at the beginning ([`Histories`]), and
+//! the work is repeated where they differ. A restore that was interrupted is repeated by its user:
+//! versions that are there already are left alone.
 
 pub(super) mod collections;
 mod lane;
 mod reading;
 pub(super) mod writes;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +27,7 @@ use indicatif::HumanCount;
 use oribi_backup::chain::Chain;
 use oribi_backup::manifest::Manifest;
 use oribi_backup::{Archive, ArchiveError, time};
-use oribi_client::{Client, Persistence, Vbid};
+use oribi_client::Client;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -34,6 +36,7 @@ use self::collections::{Mapping, missing};
 use self::lane::{Lane, Selection};
 use self::writes::{Totals, Writes, Written};
 use super::filter::{Filter, FilterArgs};
+use super::histories::{self, Histories};
 use super::jobs::Jobs;
 use super::place::ArchivePlace;
 use super::{list, progress, users};
@@ -43,6 +46,9 @@ use crate::target::{INTERRUPTED, Target};
 
 /// Pause between two looks whether something has happened.
 const POLL: Duration = Duration::from_millis(20);
+
+/// How often everything is written when the server crashes again and again.
+const ROUNDS_MAX: usize = 5;
 
 /// Longest wait for a new bucket to be served.
 const BUCKET_PATIENCE: Duration = Duration::from_secs(60);
@@ -72,10 +78,10 @@ pub struct RestoreArgs {
     /// Leave versions alone that are the same or newer: the default.
     #[arg(long, conflicts_with = "overwrite")]
     skip_newer: bool,
-    /// Add the users in the backup to those in this data directory, whose server may run. Users
-    /// that are there stay as they are, unless given --overwrite.
-    #[arg(long, value_name = "DATA_DIR")]
-    with_users: Option<PathBuf>,
+    /// Add the users in the backup to those of the server. Users that are there stay as they are,
+    /// unless given --overwrite. It needs the role `admin`.
+    #[arg(long)]
+    with_users: bool,
     /// Check the archive and say what would be written.
     #[arg(long)]
     dry_run: bool,
@@ -123,12 +129,15 @@ impl RestoreArgs {
         let chain = Arc::new(archive.chain(&manifest.begin.id)?);
         self.check(&archive, &chain).await?;
         check_filter(&filter, &manifest)?;
+        let users = self.with_users.then(|| users::of(&manifest)).transpose()?;
         let totals = match self.dry_run {
             true => self.rehearse(&archive, chain, filter).await?,
             false => self.write(&archive, chain, filter).await?,
         };
-        if let Some(data_dir) = self.with_users.as_deref().filter(|_| !self.dry_run) {
-            users::write(data_dir, &manifest, self.overwrite)?;
+        // Last, because the first user ends the development mode, and with it this program's login.
+        if let Some(users) = users.filter(|_| !self.dry_run) {
+            let admin = Admin::find_without_bucket(&self.admin, &self.target).await?;
+            users::write(&admin, users, self.overwrite).await?;
         }
         self.print_summary(&manifest, &totals, started.elapsed())?;
         Ok(ExitCode::SUCCESS)
@@ -206,9 +215,36 @@ impl RestoreArgs {
             missing.create(admin, &target.bucket).await?;
         }
         let mapping = Arc::new(Mapping::of(&client, &begin.places, &filter).await?);
+        let admin = admin.as_ref().ok();
+        let on_disk = !self.no_persist && histories::has_disk(admin, &target.bucket).await;
+        let mut histories = Histories::of(&client).await?;
+        let mut totals = self.write_once(archive, (&chain, &filter), (&client, &mapping)).await?;
+        let mut rounds = 1;
+        while !histories.go_on(&client, on_disk).await? {
+            if rounds == ROUNDS_MAX {
+                bail!("the server lost what was restored {rounds} times: restore it again");
+            }
+            rounds += 1;
+            eprintln!("oribi: the server may have lost what was restored, which is written again");
+            histories = Histories::of(&client).await?;
+            let again = self.write_once(archive, (&chain, &filter), (&client, &mapping)).await?;
+            totals.written += again.written;
+            totals.repeated += again.repeated;
+        }
+        mapping.set_limits(admin, &target.bucket).await?;
+        Ok(totals)
+    }
+
+    /// Writes all versions.
+    async fn write_once(
+        &self,
+        archive: &Arc<Archive>,
+        (chain, filter): (&Arc<Chain>, &Filter),
+        (client, mapping): (&Arc<Client>, &Arc<Mapping>),
+    ) -> anyhow::Result<Totals> {
         let bar = progress::bar(Some(chain.records()), "restoring");
         let written = Written::default();
-        let lanes = self.lanes(archive, chain, filter).into_iter();
+        let lanes = self.lanes(archive, chain.clone(), filter.clone()).into_iter();
         let lanes = lanes.map(|lane| {
             let (client, mapping) = (client.clone(), mapping.clone());
             let (bar, written) = (bar.clone(), written.clone());
@@ -216,15 +252,10 @@ impl RestoreArgs {
         });
         let outcome = sum(lanes.collect()).await;
         bar.finish_and_clear();
-        let totals = outcome.with_context(|| {
+        outcome.with_context(|| {
             let written = HumanCount(written.load(Ordering::Relaxed));
             format!("the restore stopped: {written} versions were written, others are missing")
-        })?;
-        mapping.set_limits(admin.as_ref().ok(), &target.bucket).await?;
-        if !self.no_persist {
-            wait_for_disk(&client, admin.as_ref().ok(), &target.bucket).await?;
-        }
-        Ok(totals)
+        })
     }
 
     async fn create_bucket(
@@ -286,6 +317,7 @@ impl RestoreArgs {
                 "bytes": totals.bytes,
                 "written": totals.written,
                 "skipped": totals.skipped,
+                "repeated": totals.repeated,
                 "seconds": (seconds * 1000.0).round() / 1000.0,
             });
             return print::line(&summary.to_string());
@@ -322,32 +354,4 @@ async fn sum(mut lanes: JoinSet<anyhow::Result<Totals>>) -> anyhow::Result<Total
         totals.add(&ended.context("a part of the restore")??);
     }
     Ok(totals)
-}
-
-/// Waits until everything that the bucket has is on disk, if it has one.
-pub(super) async fn wait_for_disk(
-    client: &Client,
-    admin: Option<&Admin>,
-    bucket: &str,
-) -> anyhow::Result<()> {
-    if let Some(admin) = admin
-        && let Ok(settings) = admin.bucket(bucket).await
-        && settings["bucketType"] == "ephemeral"
-    {
-        return Ok(());
-    }
-    for vbid in (0..client.config().vbucket_count()).map(Vbid) {
-        let last = client.last_mutation(vbid).await.context("asking what is on disk")?;
-        if last.seqno.0 == 0 {
-            continue;
-        }
-        loop {
-            match client.persistence(&last).await.context("asking what is on disk")? {
-                Persistence::Persisted => break,
-                Persistence::Pending => tokio::time::sleep(POLL).await,
-                _ => bail!("the server lost what was restored: restore it again"),
-            }
-        }
-    }
-    Ok(())
 }

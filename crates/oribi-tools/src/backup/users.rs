@@ -1,38 +1,47 @@
-//! Users in a backup: from the users file of a data directory, and into one.
+//! Users in a backup, which go over the admin HTTP and need the role `admin`.
 //!
-//! Passwords are there as verifiers, which are as secret as the file: encrypt such an archive.
-
-use std::path::Path;
+//! Passwords are there as verifiers, which are as secret as the server's own file of users: encrypt
+//! such an archive. The server decides whether it understands what is restored.
 
 use anyhow::{Context, bail};
 use oribi_backup::manifest::Manifest;
-use oribi_server::auth::{UserFile, UserFileError};
-use oribi_server::data_dir::DataDir;
 use serde_json::Value;
 
-/// The users in a data directory, which must have some.
-pub fn read(data_dir: &Path) -> anyhow::Result<Value> {
-    let file = UserFile::load(data_dir)?;
-    if file.is_empty() {
-        bail!("{} has no users", data_dir.display());
+use crate::admin::Admin;
+
+const PATH: &str = "/settings/rbac/backup";
+
+/// What a server calls the form of its users that it can take back.
+const FORMAT: &str = "oribi-users";
+
+/// The users of a server, which must have some.
+pub async fn read(admin: &Admin) -> anyhow::Result<Value> {
+    let users = admin.get(PATH).await.context("the server's users")?;
+    if users["format"] != FORMAT {
+        bail!("the server is no Oribi server: its users cannot be in the backup");
     }
-    Ok(file.to_json())
+    match users["users"].as_array().is_none_or(Vec::is_empty) {
+        true => bail!("the server has no users, only those of the development mode"),
+        false => Ok(users),
+    }
 }
 
-/// Adds the users of a backup to those of a data directory.
-pub fn write(data_dir: &Path, manifest: &Manifest, replaces: bool) -> anyhow::Result<()> {
+/// The users in a backup.
+pub fn of(manifest: &Manifest) -> anyhow::Result<&Value> {
     let id = &manifest.begin.id;
-    let users = manifest.begin.users.as_ref();
-    let users = users.with_context(|| format!("backup {id} has no users"))?;
-    let users = UserFile::from_json(users).map_err(anyhow::Error::msg);
-    let users = users.with_context(|| format!("the users in backup {id}"))?;
-    DataDir::prepare(data_dir)?;
-    let mut adopted = 0;
-    UserFile::edit(data_dir, |file| {
-        adopted = file.adopt(users, replaces);
-        adopted > 0
-    })
-    .map_err(|error: UserFileError| anyhow::anyhow!(error))?;
-    eprintln!("oribi: {adopted} users were added or replaced in {}", data_dir.display());
+    manifest.begin.users.as_ref().with_context(|| format!("backup {id} has no users"))
+}
+
+/// Adds these users to those of a server.
+pub async fn write(admin: &Admin, users: &Value, replaces: bool) -> anyhow::Result<()> {
+    let form = [("backup", users.to_string()), ("canOverwrite", replaces.to_string())];
+    let answer = admin.put(PATH, &form).await.context("restoring the users")?;
+    let number = |field: &str| answer[field].as_array().map_or(0, Vec::len);
+    eprintln!(
+        "oribi: {} users were added, {} replaced, {} left alone",
+        number("usersCreated"),
+        number("usersOverwritten"),
+        number("usersSkipped"),
+    );
     Ok(())
 }

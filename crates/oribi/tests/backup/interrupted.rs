@@ -91,8 +91,59 @@ async fn a_backup_that_was_killed_goes_on() {
     }
     let _ = child.kill();
     child.wait().expect("it can be waited for");
-    target.backup(&["restore", &archive]);
+    // What is there is not written again.
+    let there = table_of(&of_target).await.len() as u64;
+    let again = target.backup(&["restore", &archive]);
+    assert!(again["skipped"].as_u64() >= Some(there), "{again}, {there} were there");
     assert_equal(&table_of(&client).await, &table_of(&of_target).await);
+    let once_more = target.backup(&["restore", &archive]);
+    assert_eq!((&once_more["written"], &once_more["skipped"]), (&0.into(), &2001.into()));
+    let all = target.backup(&["restore", &archive, "--overwrite"]);
+    assert_eq!((&all["written"], &all["skipped"]), (&2001.into(), &0.into()));
+    assert_equal(&table_of(&client).await, &table_of(&of_target).await);
+}
+
+#[tokio::test]
+async fn a_restore_notices_that_the_target_crashed_and_goes_on_over_new_connections() {
+    const DOCUMENTS: u64 = 2000;
+    let source = Fixture::start();
+    let client = source.client().await;
+    let mut random = Random::new(5);
+    let noise: Vec<u8> = (0..40_000).map(|_| random.below(256) as u8).collect();
+    let noise = Bytes::from(noise);
+    for number in 0..DOCUMENTS {
+        let value = noise.slice((number as usize * 7)..20_000 + (number as usize * 7));
+        let (key, options) = (format!("document:{number}"), WriteOptions::new());
+        let default = client.default_collection();
+        client.upsert(default, key.as_bytes(), value, &options).await.expect("it is written");
+    }
+    let archive = source.archive();
+    source.backup(&["create", &archive]);
+
+    // It has no disk, so a crash loses everything.
+    let mut target = Fixture::start();
+    let form = [("name", "memory"), ("storage", "memory"), ("ramQuotaMB", "100")];
+    target.post("/pools/default/buckets", &form);
+    let of_target = target.client_of("memory").await;
+    let restore = ["restore", &archive, "--into", "memory", "--jobs", "1", "--json"];
+    let mut command = target.backup_command(&restore);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().expect("it runs");
+    let mut started = false;
+    while !started {
+        let found = of_target.get(of_target.default_collection(), b"document:3").await;
+        started = found.expect("an answer").is_some();
+    }
+    target.server.kill().expect("it can be killed");
+    target.server.restart().expect("it starts again");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("written again"), "{said}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    // The batches that were in flight, and no later ones.
+    assert!(summary["repeated"].as_u64() < Some(DOCUMENTS / 4), "{summary}");
+    assert_equal(&table_of(&client).await, &table_of(&target.client_of("memory").await).await);
 }
 
 #[tokio::test]

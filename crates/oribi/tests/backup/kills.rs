@@ -51,8 +51,8 @@ async fn persist(client: &Client) {
     }
 }
 
-/// Starts the command and kills it, or `victim`, after a while.
-fn run_with_kill(mut command: Command, victim: Option<&mut Fixture>, life: Duration) {
+/// Starts the command and kills it, or `victim`, after a while; true when it says that all is done.
+fn run_with_kill(mut command: Command, victim: Option<&mut Fixture>, life: Duration) -> bool {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     // The moment is the point, so it is no wait for anything.
     thread::sleep(life);
@@ -64,7 +64,7 @@ fn run_with_kill(mut command: Command, victim: Option<&mut Fixture>, life: Durat
         }
     }
     let ended = poll_until(PATIENCE, || child.try_wait().expect("it can be waited for"));
-    ended.expect("it ends");
+    ended.expect("it ends").success()
 }
 
 fn succeeds(mut command: Command) {
@@ -101,7 +101,10 @@ async fn after_any_kill_the_same_command_completes_the_work() {
             (1, 0 | 2) | (_, 0) => Some(&mut source),
             _ => Some(&mut target),
         };
-        run_with_kill(begun, killed, life);
+        let is_done = run_with_kill(begun, killed, life);
+        if is_done && what != 0 {
+            assert_equal(&table_of(&client).await, &table_of(&of_target).await);
+        }
         if source.path("archive/archive.json").exists() {
             assert_eq!(problems(&source, &archive), [""; 0], "cycle {cycle}");
         }

@@ -1,14 +1,16 @@
 //! Archives in an object store, also one that fails.
 //!
-//! moto's server stands for S3. Where it is missing, the tests say so and pass, unless
-//! `ORIBI_MOTO_REQUIRED` is set, as in CI.
+//! moto's server stands for S3, Azurite for Azure. Where one is missing, its tests say so and pass,
+//! unless `ORIBI_MOTO_REQUIRED` or `ORIBI_AZURITE_REQUIRED` is set, as in CI.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use oribi_client::{Bytes, Client, WriteOptions};
 use oribi_testkit::http::HttpClient;
-use oribi_testkit::{FailingProxy, Fault, MotoServer, PATIENCE, Random, poll_until};
+use oribi_testkit::{
+    FailingProxy, Fault, ObjectServer, ObjectServerKind, PATIENCE, Random, poll_until,
+};
 use serde_json::Value;
 
 use crate::filled::fill;
@@ -17,20 +19,48 @@ use crate::{Fixture, text};
 
 const ARCHIVE: &str = "s3://backups/of/shop";
 
+/// Azurite's account, its key, and the right to everything until the year 2099 signed with it. All
+/// are public.
+const AZURITE_ACCOUNT: &str = "devstoreaccount1";
+const AZURITE_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+const AZURITE_RIGHT: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
+                             &sig=YKAtmJudHaH98kax9IHOYkiCF9veHhGg4TBHNwluLXo%3D";
+
 /// An object store, perhaps behind a proxy.
 struct Objects {
-    moto: MotoServer,
+    server: ObjectServer,
+    kind: ObjectServerKind,
     /// Port that the programs are told.
     port: u16,
 }
 
 impl Objects {
     fn start() -> Option<Objects> {
-        let moto = MotoServer::start_for_test()?;
-        let answer =
-            HttpClient::new(moto.port()).request("PUT", "/backups", "", b"").expect("moto answers");
-        assert_eq!(answer.status, 200);
-        Some(Objects { port: moto.port(), moto })
+        Objects::of(ObjectServerKind::Moto)
+    }
+
+    fn of(kind: ObjectServerKind) -> Option<Objects> {
+        let server = ObjectServer::start_for_test(kind)?;
+        let path = match kind {
+            ObjectServerKind::Moto => "/backups".to_owned(),
+            ObjectServerKind::Azurite => {
+                format!("/{AZURITE_ACCOUNT}/backups?restype=container&{AZURITE_RIGHT}")
+            }
+        };
+        let answer = HttpClient::new(server.port()).request("PUT", &path, "", b"");
+        let answer = answer.expect("the store answers");
+        assert!(answer.status < 300, "{}", answer.text());
+        Some(Objects { port: server.port(), server, kind })
+    }
+
+    /// An archive there, with this at the end of its name.
+    fn archive(&self, end: &str) -> String {
+        let scheme = match self.kind {
+            ObjectServerKind::Moto => "s3",
+            ObjectServerKind::Azurite => "az",
+        };
+        format!("{scheme}://backups/of/shop{end}")
     }
 
     fn behind(&mut self, proxy: &FailingProxy) {
@@ -39,11 +69,17 @@ impl Objects {
 
     fn command(&self, fixture: &Fixture, arguments: &[&str]) -> Command {
         let mut command = fixture.backup_command(arguments);
+        let endpoint = format!("http://127.0.0.1:{}", self.port);
         command
+            .env("AZURE_STORAGE_ACCOUNT_NAME", AZURITE_ACCOUNT)
+            .env("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)
+            .env("AZURE_ENDPOINT", format!("{endpoint}/{AZURITE_ACCOUNT}"))
+            .env("AZURE_ALLOW_HTTP", "true")
+            .env("AZURE_TIMEOUT", "20s")
             .env("AWS_ACCESS_KEY_ID", "key")
             .env("AWS_SECRET_ACCESS_KEY", "secret")
             .env("AWS_REGION", "us-east-1")
-            .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port))
+            .env("AWS_ENDPOINT_URL", endpoint)
             .env("AWS_ALLOW_HTTP", "true")
             .env("AWS_TIMEOUT", "5s");
         command
@@ -60,16 +96,23 @@ impl Objects {
     }
 
     fn assert_well(&self, fixture: &Fixture) {
-        let report = self.backup(fixture, &["verify", ARCHIVE]);
+        let report = self.backup(fixture, &["verify", &self.archive("")]);
         assert_eq!(report["problems"], Value::Array(vec![]));
     }
 
     /// Names of all objects, as the store lists them.
     fn names(&self) -> Vec<String> {
-        let listed = HttpClient::new(self.moto.port()).get("/backups?list-type=2");
-        let listed = listed.expect("moto answers").text();
-        let names = listed.split("<Key>").skip(1);
-        names.map(|rest| rest.split("</Key>").next().unwrap_or_default().to_owned()).collect()
+        let (path, tag) = match self.kind {
+            ObjectServerKind::Moto => ("/backups?list-type=2".to_owned(), "<Key>"),
+            ObjectServerKind::Azurite => {
+                let list = "restype=container&comp=list";
+                (format!("/{AZURITE_ACCOUNT}/backups?{list}&{AZURITE_RIGHT}"), "<Name>")
+            }
+        };
+        let listed = HttpClient::new(self.server.port()).get(&path);
+        let listed = listed.expect("the store answers").text();
+        let names = listed.split(tag).skip(1);
+        names.map(|rest| rest.split("</").next().unwrap_or_default().to_owned()).collect()
     }
 }
 
@@ -88,29 +131,37 @@ async fn fill_megabytes(client: &Client, megabytes: u64) {
 
 #[tokio::test]
 async fn an_object_store_has_archives_like_a_directory() {
-    let Some(objects) = Objects::start() else { return };
+    for kind in [ObjectServerKind::Moto, ObjectServerKind::Azurite] {
+        if let Some(objects) = Objects::of(kind) {
+            keeps_archives(&objects).await;
+        }
+    }
+}
+
+async fn keeps_archives(objects: &Objects) {
+    let (archive, other_archive) = (&*objects.archive(""), &*objects.archive("2"));
     let source = Fixture::start();
     let client = source.client().await;
     fill(&source, &client).await;
     fill_megabytes(&client, 20).await;
-    let full = objects.backup(&source, &["create", ARCHIVE]);
+    let full = objects.backup(&source, &["create", archive]);
     assert!(full["stored_bytes"].as_u64().is_some_and(|bytes| bytes > 20_000_000), "{full}");
     write(&client, client.default_collection(), "text", "changed").await;
     remove(&client, client.default_collection(), "json").await;
-    let second = objects.backup(&source, &["create", ARCHIVE]);
+    let second = objects.backup(&source, &["create", archive]);
     assert_eq!((&second["kind"], &second["documents"]), (&"incremental".into(), &1.into()));
     assert!(objects.names().iter().all(|name| name.starts_with("of/shop/")));
     assert_eq!(objects.names().iter().filter(|name| name.ends_with("/begin.json")).count(), 0);
     objects.assert_well(&source);
     let target = Fixture::start();
-    objects.backup(&target, &["restore", ARCHIVE]);
+    objects.backup(&target, &["restore", archive]);
     assert_equal(&table_of(&client).await, &table_of(&target.client().await).await);
 
     // Another archive beside it is not seen.
-    let other = objects.backup(&source, &["create", "s3://backups/of/shop2", "--full"]);
-    assert_eq!(objects.backup(&source, &["list", ARCHIVE]).as_array().map(Vec::len), Some(2));
-    objects.backup(&source, &["create", ARCHIVE, "--full"]);
-    let pruned = objects.backup(&source, &["prune", ARCHIVE, "--keep-last", "1"]);
+    let other = objects.backup(&source, &["create", other_archive, "--full"]);
+    assert_eq!(objects.backup(&source, &["list", archive]).as_array().map(Vec::len), Some(2));
+    objects.backup(&source, &["create", archive, "--full"]);
+    let pruned = objects.backup(&source, &["prune", archive, "--keep-last", "1"]);
     assert_eq!(pruned["removed"].as_array().map(Vec::len), Some(2));
     objects.assert_well(&source);
     let id = other["id"].as_str().expect("an id");

@@ -1,23 +1,29 @@
 //! Users in a backup: they can log in where they were restored.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use oribi_testkit::http::HttpClient;
+use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 
 use crate::Fixture;
 use crate::table::write;
 
-fn user(data_dir: &std::path::Path, arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oribi"));
-    command.arg("user").args(arguments).arg("--data-dir").arg(data_dir);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut child = child.expect("the program runs");
-    let mut input = child.stdin.take().expect("a pipe");
-    // A command that reads nothing has closed it.
-    let _ = input.write_all(b"the-password\n");
-    drop(input);
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success());
-    crate::text(&output.stdout)
+impl Fixture {
+    fn put_user(&self, name: &str, password: &str, roles: &str) {
+        let form = format!("password={password}&roles={roles}");
+        let path = format!("/settings/rbac/users/local/{name}");
+        let kind = "application/x-www-form-urlencoded";
+        let answer = self.admin().request("PUT", &path, kind, form.as_bytes()).expect("an answer");
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+    }
+
+    /// The first role of a user, by its own login.
+    fn role_of(&self, name: &str, password: &str) -> Option<String> {
+        let client = HttpClient::new(self.server.admin_port()).with_credentials(name, password);
+        let answer = client.get("/whoami").expect("an answer");
+        let role = || answer.json().expect("JSON")["roles"][0]["role"].as_str().map(str::to_owned);
+        (answer.status == 200).then(role).flatten()
+    }
 }
 
 #[tokio::test]
@@ -26,27 +32,45 @@ async fn users_are_in_a_backup_if_asked_for_with_roles_and_passwords() {
     let client = source.client().await;
     write(&client, client.default_collection(), "key", "value").await;
     let archive = source.archive();
-    let [from, to] = ["from", "to"].map(|name| source.path(name));
-    let read_only = ["add", "anna", "--role", "read-only:default", "--password-stdin"];
-    user(&from, &read_only);
-    user(&from, &["add", "otto", "--role", "admin", "--password-stdin"]);
-    user(&to, &["add", "otto", "--role", "read-only:default", "--password-stdin"]);
-    let [from_text, to_text] = [&from, &to].map(|path| path.to_str().expect("text"));
-    source.backup(&["create", &archive]);
-    let error = source.backup_fails(&["restore", &archive, "--with-users", to_text]);
+    let create = ["create", &archive, "--with-users"];
+    let restore = ["restore", &archive, "--with-users"];
+    let error = source.backup_fails(&create);
     assert!(error.contains("has no users"), "{error}");
-    source.backup(&["create", &archive, "--with-users", from_text]);
-    source.backup(&["restore", &archive, "--with-users", to_text]);
-    let users = |text: String| -> serde_json::Value { serde_json::from_str(&text).expect("JSON") };
-    let listed = users(user(&to, &["list", "--json"]));
-    assert_eq!(listed[0]["roles"], users(user(&from, &["list", "--json"]))[0]["roles"]);
-    assert_eq!(listed[1]["roles"][0], "read-only:default", "who is there stays");
-    // The verifier came along, and with it the password.
-    let secret = |path: &std::path::Path| {
-        let file = std::fs::read_to_string(path.join("users.json")).expect("it is there");
-        users(file)["users"][0]["verifiers"].clone()
+    source.backup(&create[..2]);
+    let error = source.backup_fails(&restore);
+    assert!(error.contains("has no users"), "{error}");
+
+    source.put_user(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "admin");
+    source.put_user("anna", "annas-password", "bucket_full_access[default]");
+    source.put_user("otto", "old-password", "admin");
+    let as_anna = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oribi"));
+        let port = source.server.port().to_string();
+        command.arg("backup").args(arguments).args(["--port", &port, "--user", "anna"]);
+        command.env("ORIBI_PASSWORD", "annas-password").output().expect("the program runs")
     };
-    assert_eq!(secret(&from), secret(&to));
-    source.backup(&["restore", &archive, "--with-users", to_text, "--overwrite"]);
-    assert_eq!(users(user(&to, &["list", "--json"])), users(user(&from, &["list", "--json"])));
+    assert!(as_anna(&create[..2]).status.success());
+    let refused = as_anna(&create);
+    let said = crate::text(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("lacks the right"), "{said}");
+    source.backup(&create);
+
+    let target = Fixture::start();
+    target.put_user(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "admin");
+    target.put_user("otto", "new-password", "data_reader[default]");
+    target.backup(&[&restore[..], &["--dry-run"]].concat());
+    assert_eq!(target.role_of("anna", "annas-password"), None);
+    target.backup(&restore);
+    let role = |name: &str| Some(name.to_owned());
+    assert_eq!(target.role_of("anna", "annas-password"), role("bucket_full_access"));
+    assert_eq!(target.role_of("otto", "new-password"), role("data_reader"), "who is there stays");
+    target.backup(&[&restore[..], &["--overwrite"]].concat());
+    assert_eq!(target.role_of("otto", "new-password"), None);
+    assert_eq!(target.role_of("otto", "old-password"), role("admin"));
+
+    // A server that has none yet.
+    let empty = Fixture::start();
+    empty.backup(&restore);
+    assert_eq!(empty.role_of("otto", "old-password"), role("admin"));
+    assert_eq!(empty.role_of("anna", "annas-password"), role("bucket_full_access"));
 }

@@ -214,3 +214,64 @@ fn connections_of_a_dropped_user_end() {
     stream.read_to_end(&mut Vec::new()).expect("the server closes the connection");
     assert!(started.elapsed() < Duration::from_secs(20));
 }
+
+#[test]
+fn a_copy_of_the_users_is_for_administrators_and_restores_them() {
+    const BACKUP: &str = "/settings/rbac/backup";
+    let fixture = with_root();
+    let alice = format!("{USERS}/alice");
+    let form = "password=secret2&roles=bucket_full_access[*]";
+    assert_eq!(fixture.as_root("PUT", &alice, form).0, 200);
+    for (method, login, status) in
+        [("GET", "alice:secret2", 403), ("PUT", "alice:secret2", 403), ("GET", "", 401)]
+    {
+        assert_eq!(fixture.ask(method, BACKUP, login, "").status, status, "{method} {login}");
+    }
+    let (status, copy) = fixture.as_root("GET", BACKUP, "");
+    assert!(status == 200 && copy.contains("stored_key"), "{status}: {copy}");
+    let escaped =
+        |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
+
+    assert_eq!(fixture.as_root("DELETE", &alice, "").0, 200);
+    assert_eq!(fixture.as_root("PATCH", &format!("{USERS}/root"), "name=Root").0, 200);
+    let put = |copy: &str, options: &str| {
+        fixture.ask("PUT", BACKUP, ROOT, &format!("backup={}{options}", escaped(copy)))
+    };
+    let restored = put(&copy, "").json();
+    let expected =
+        json!({ "usersCreated": ["alice"], "usersOverwritten": [], "usersSkipped": ["root"] });
+    assert_eq!(restored, expected);
+    assert_eq!(fixture.user("root")["name"], "Root");
+    assert_eq!(fixture.ask("GET", "/whoami", "alice:secret2", "").status, 200);
+    let restored = put(&copy, "&canOverwrite=true").json();
+    assert_eq!(restored["usersOverwritten"], json!(["alice", "root"]));
+    assert_eq!(fixture.user("root")["name"], "");
+
+    // Many users are more than another form may have.
+    let mut many: Value = serde_json::from_str(&copy).unwrap();
+    let (user, users) = (many["users"][0].clone(), many["users"].as_array_mut().unwrap());
+    for number in 0..200 {
+        let mut user = user.clone();
+        user["name"] = json!(format!("user{number}"));
+        users.push(user);
+    }
+    assert_eq!(put(&many.to_string(), "").json()["usersCreated"].as_array().unwrap().len(), 200);
+
+    // What is damaged, or leaves no administrator, changes nothing.
+    let before = fixture.as_root("GET", BACKUP, "").1;
+    let no_admin = copy.replace("\"admin\"", "\"read-only:*\"");
+    for (form, field) in [
+        ("".to_owned(), "backup"),
+        ("backup=%7B%7D".to_owned(), "backup"),
+        (format!("backup={}", escaped(&copy[1..])), "backup"),
+        (format!("backup={}", escaped(&copy.replace("stored_key", "key"))), "backup"),
+        (format!("backup={}&canOverwrite=1", escaped(&copy)), "canOverwrite"),
+        (format!("backup={}&height=1", escaped(&copy)), "height"),
+        (format!("backup={}&canOverwrite=true", escaped(&no_admin)), "roles"),
+    ] {
+        let answer = fixture.ask("PUT", BACKUP, ROOT, &form);
+        assert_eq!(answer.status, 400, "{field}: {}", answer.body);
+        assert!(answer.json()["errors"][field].is_string(), "{field}: {}", answer.body);
+    }
+    assert_eq!(fixture.as_root("GET", BACKUP, "").1, before);
+}

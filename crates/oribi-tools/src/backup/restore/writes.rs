@@ -58,6 +58,8 @@ pub struct Totals {
     pub written: u64,
     /// Versions that the target left out, because it had them or newer ones.
     pub skipped: u64,
+    /// Versions that were written once more, one by one, because their first outcome is not known.
+    pub repeated: u64,
 }
 
 impl Totals {
@@ -77,6 +79,7 @@ impl Totals {
         self.bytes += other.bytes;
         self.written += other.written;
         self.skipped += other.skipped;
+        self.repeated += other.repeated;
     }
 }
 
@@ -324,6 +327,7 @@ impl Writes {
         }
         self.batches.push_back(open);
         while self.confirm_oldest().await.is_some() {}
+        self.totals.repeated += self.window.len() as u64;
         while let Some(stored) = self.window.pop_front() {
             match self.write(&stored).await.with_context(|| name_of(&stored))? {
                 Outcome::Written => self.count(1, 0),
@@ -353,7 +357,11 @@ impl Writes {
                 {
                     self.resolution = Resolution::Time;
                 }
-                Err(error) if error.was_interrupted() && interruptions < 10 => interruptions += 1,
+                Err(error)
+                    if (error.was_interrupted() || error.was_not_sent()) && interruptions < 10 =>
+                {
+                    interruptions += 1;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
