@@ -24,8 +24,8 @@ use super::asker::Asker;
 use super::audit::Client;
 use super::login::TooManyLogins;
 use super::message::{
-    BODY_BYTES_MAX, Form, Reply, busy, counted, forbidden, host_of, path_not_found, segments,
-    unauthorized,
+    BODY_BYTES_MAX, Form, Reply, busy, counted, forbidden, host_of, no_memory, path_not_found,
+    segments, unauthorized,
 };
 use super::state::AdminState;
 use super::{
@@ -260,10 +260,14 @@ async fn change(
     identity: &Identity,
 ) -> Reply {
     let host = host_of(request.headers());
-    let bytes_max = match parts {
-        USERS_BACKUP => users::BACKUP_BYTES_MAX,
-        _ => BODY_BYTES_MAX,
+    let (bytes_max, held) = match parts {
+        USERS_BACKUP => {
+            let memory = users::memory_of_backup(request.body());
+            (users::BACKUP_BYTES_MAX, state.server.connection_memory.hold(memory).map(Some))
+        }
+        _ => (BODY_BYTES_MAX, Some(None)),
     };
+    let Some(_held) = held else { return no_memory() };
     let form = match Form::read(request.into_body(), bytes_max).await {
         Ok(form) => form,
         Err(reply) => return *reply,

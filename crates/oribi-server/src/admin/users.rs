@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use hyper::body::{Body as _, Incoming};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -26,6 +27,12 @@ const KNOWN_FIELDS: [&str; 6] =
 
 /// Bytes of a form with all users: about 10,000 of them.
 pub(crate) const BACKUP_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes that such a form takes in memory: itself, its fields, and the users in them.
+pub(crate) fn memory_of_backup(body: &Incoming) -> usize {
+    let announced = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+    3 * announced.map_or(BACKUP_BYTES_MAX, |bytes| bytes.min(BACKUP_BYTES_MAX))
+}
 
 /// The routes below `/settings/rbac` that read.
 pub(crate) async fn read(state: &Arc<AdminState>, rest: &[&str]) -> Reply {
