@@ -61,6 +61,9 @@ pub struct ScanRange<'a> {
     pub attributes: bool,
     /// Keys alone are wanted.
     pub only_keys: bool,
+    /// Documents may come in any order, so that an Oribi server need not sort them. Other servers
+    /// know only the order of keys.
+    pub unordered: bool,
 }
 
 impl<'a> ScanRange<'a> {
@@ -77,6 +80,7 @@ impl<'a> ScanRange<'a> {
             patience,
             attributes: false,
             only_keys: false,
+            unordered: false,
         }
     }
 
@@ -112,6 +116,13 @@ impl<'a> ScanRange<'a> {
         self
     }
 
+    /// Documents may come in any order, or come in that of their keys. A scan in any order that was
+    /// cut off cannot be continued behind a key.
+    pub fn unordered(mut self, is_enough: bool) -> ScanRange<'a> {
+        self.unordered = is_enough;
+        self
+    }
+
     /// The request. Some servers insist on both ends, so that the least and the greatest key are
     /// named.
     fn json(&self) -> String {
@@ -131,8 +142,9 @@ impl<'a> ScanRange<'a> {
         let collection = self.collection.0;
         let attributes = if self.attributes { r#","include_xattrs":true"# } else { "" };
         let keys = if self.only_keys { r#","key_only":true"# } else { "" };
+        let order = if self.unordered { r#","unordered":true"# } else { "" };
         format!(
-            r#"{{"collection":"{collection:x}","range":{{{start},"end":"{end}"}}{snapshot}{attributes}{keys}}}"#
+            r#"{{"collection":"{collection:x}","range":{{{start},"end":"{end}"}}{snapshot}{attributes}{keys}{order}}}"#
         )
     }
 }
@@ -394,6 +406,10 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&range().only_keys(true).json()).unwrap();
         assert_eq!((json.get("include_xattrs"), &json["key_only"]), (None, &true.into()));
+        assert_eq!(json.get("unordered"), None);
+        let json: serde_json::Value =
+            serde_json::from_str(&range().unordered(true).json()).unwrap();
+        assert_eq!(json["unordered"], true);
 
         let persisted =
             Some(MutationToken { vbid: Vbid(3), vb_uuid: VbUuid(u64::MAX), seqno: Seqno(9) });

@@ -177,7 +177,7 @@ pub const RANGE_SCANS_MAX: usize = 32;
 pub const RANGE_SCAN_LIFETIME: Duration = Duration::from_secs(180);
 
 /// Size at which a page of a range scan is sent; one document may exceed it.
-pub const RANGE_SCAN_PAGE_BYTES: usize = 128 * 1024;
+pub const RANGE_SCAN_PAGE_BYTES: usize = 96 * 1024;
 
 /// Memory that connections may hold together in small pieces: parts of requests, and answers that
 /// wait for their client. With the usual 64 KiB for each it is enough for 128 clients that stopped

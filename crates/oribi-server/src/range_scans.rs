@@ -1,9 +1,10 @@
-//! Range scans: the persisted documents of a collection in one vbucket, in key order, a page at a
-//! time. Of a bucket without a store they have the documents in memory.
+//! Range scans: the persisted documents of a collection in one vbucket, in key order or in any, a
+//! page at a time. Of a bucket without a store they have the documents in memory.
 //!
 //! Owns: the scans of a bucket, at most [`RANGE_SCANS_MAX`]. Each scan has a thread that pauses
 //! inside the store's scan and waits there for the next request ([`runner`]). All pages therefore
-//! show one moment, and the workers stay free. The threads have a low priority.
+//! show one moment, as far as the store's scan does, and the workers stay free. The threads have a
+//! low priority.
 //!
 //! Invariants:
 //! - a scan holds one page at most;

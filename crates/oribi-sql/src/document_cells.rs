@@ -37,7 +37,9 @@ impl Content {
 
 /// True when SQL shows an inflated body as JSON.
 pub fn is_json(datatype: Datatype, body: &[u8]) -> bool {
-    datatype.contains(Datatype::JSON) && !body.is_empty() && std::str::from_utf8(body).is_ok()
+    // Most bodies are ASCII, which is seen at many times the speed.
+    let is_text = || body.is_ascii() || std::str::from_utf8(body).is_ok();
+    datatype.contains(Datatype::JSON) && !body.is_empty() && is_text()
 }
 
 /// What was compressed with Snappy, unless it is damaged or absurdly long.

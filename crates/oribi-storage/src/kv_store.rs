@@ -327,6 +327,16 @@ pub trait KvStore: Send + Sync {
         self.begin_scan(vbid, from, to)?.resume(visit).map(|_| ())
     }
 
+    /// Begins a scan of the records of one collection, in ascending seqno, as they are now. Records
+    /// of other collections may come, too.
+    fn begin_collection_scan(
+        &self,
+        vbid: Vbid,
+        _collection: CollectionId,
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        self.begin_scan(vbid, Seqno(1), Seqno(u64::MAX))
+    }
+
     /// Splits a load of every record of every vbucket that has a state into parts.
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
         let states = self.vbucket_states()?;

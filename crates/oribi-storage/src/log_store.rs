@@ -232,7 +232,16 @@ impl KvStore for LogStore {
         from: Seqno,
         to: Seqno,
     ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        Ok(Box::new(LogScan::begin(&self.log, vbid, from, to)))
+        Ok(Box::new(LogScan::begin(&self.log, vbid, None, from, to)))
+    }
+
+    fn begin_collection_scan(
+        &self,
+        vbid: Vbid,
+        collection: CollectionId,
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        let only = Some(collection);
+        Ok(Box::new(LogScan::begin(&self.log, vbid, only, Seqno(1), Seqno(u64::MAX))))
     }
 
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {

@@ -1,16 +1,20 @@
 //! Scans vbuckets of a running server, one after the other.
 //!
 //! Owns: what follows when a scan ends early for a transient reason: a lost node, a moved vbucket,
-//! the server's time limit. Another scan then continues after the last key, so no document comes
-//! twice. Invariants: a scan includes every write acknowledged before it began; it fails only when
-//! there is no progress for as long as an operation may take. `oribi doc export` and `oribi sql`
-//! run some of them side by side.
+//! the server's time limit. Another scan then continues after the last key. Without an order of
+//! keys it leaves out those that have come, which the scanner keeps for one vbucket. So no document
+//! comes twice. Invariants: a scan includes every write acknowledged before it began; it fails only
+//! when there is no progress for as long as an operation may take. `oribi doc export` and `oribi
+//! sql` run some of them side by side.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use oribi_client::{Client, ClientError, Connection, KvNode, Refused, ScanPage, ScanRange};
+use oribi_client::{
+    Client, ClientError, Connection, KvNode, Malformed, MutationToken, Refused, ScanPage, ScanRange,
+};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Vbid};
 use tokio::sync::mpsc;
@@ -29,9 +33,63 @@ pub enum Progress {
         collection: CollectionId,
         /// They.
         page: ScanPage,
+        /// Keys that have come before, for the receiver to leave out.
+        known: Option<Arc<KnownKeys>>,
     },
     /// A vbucket is complete.
     Vbucket,
+}
+
+/// Keys of a vbucket that have come.
+pub type KnownKeys = HashSet<Vec<u8>>;
+
+/// How far the scans of a vbucket have come.
+#[derive(Default)]
+struct Passed {
+    /// The last key, in the order of keys.
+    last: Option<Vec<u8>>,
+    /// All keys of the present scan one after the other, each behind its length, where there is no
+    /// order.
+    keys: Vec<u8>,
+    /// Those of the scans before it.
+    known: Option<Arc<KnownKeys>>,
+    pages: u64,
+    scans: u64,
+}
+
+impl Passed {
+    /// A page has come.
+    fn note(&mut self, page: &ScanPage, is_unordered: bool) -> Result<(), Malformed> {
+        self.pages += 1;
+        if !is_unordered {
+            let last = page.documents().last().transpose()?;
+            self.last = last.map(|document| document.key.to_vec()).or(self.last.take());
+            return Ok(());
+        }
+        for document in page.documents() {
+            let key = document?.key;
+            // A key has at most 250 bytes.
+            self.keys.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
+            self.keys.extend_from_slice(key);
+        }
+        Ok(())
+    }
+
+    /// Another scan begins.
+    fn begin(&mut self) {
+        if self.keys.is_empty() {
+            return;
+        }
+        let mut known = self.known.take().map_or_else(KnownKeys::new, |known| (*known).clone());
+        let mut rest = &self.keys[..];
+        while let Some((length, behind)) = rest.split_first() {
+            let (key, behind) = behind.split_at(usize::from(*length).min(behind.len()));
+            known.insert(key.to_vec());
+            rest = behind;
+        }
+        self.keys.clear();
+        self.known = Some(Arc::new(known));
+    }
 }
 
 /// Scans one vbucket after the other.
@@ -40,11 +98,15 @@ pub struct Scanner {
     collection: CollectionId,
     with_attributes: bool,
     only_keys: bool,
+    unordered: bool,
     /// The least key and the greatest one.
     between: (Option<Vec<u8>>, Option<Vec<u8>>),
     /// How long a scan may go without progress.
     patience: Duration,
     connection: Option<(KvNode, Connection)>,
+    /// The last mutation of the vbucket that was scanned last: what was acknowledged before the
+    /// scanner was made is not behind it, in whichever collection.
+    last: Option<MutationToken>,
     pages: mpsc::Sender<anyhow::Result<Progress>>,
 }
 
@@ -75,9 +137,11 @@ impl Scanner {
             collection,
             with_attributes: false,
             only_keys: false,
+            unordered: false,
             between: (None, None),
             patience,
             connection: None,
+            last: None,
             pages,
         }
     }
@@ -97,6 +161,12 @@ impl Scanner {
     /// With keys alone.
     pub fn with_only_keys(mut self, only_keys: bool) -> Scanner {
         self.only_keys = only_keys;
+        self
+    }
+
+    /// In any order.
+    pub fn unordered(mut self) -> Scanner {
+        self.unordered = true;
         self
     }
 
@@ -131,15 +201,15 @@ impl Scanner {
     }
 
     async fn vbucket(&mut self, vbid: Vbid) -> Result<(), Stopped> {
-        let mut last_key = None;
+        let mut passed = Passed::default();
         let mut deadline = Instant::now() + self.patience;
         loop {
-            let before = last_key.clone();
-            let error = match self.scan(vbid, &mut last_key).await {
+            let before = passed.pages;
+            let error = match self.scan(vbid, &mut passed).await {
                 Err(Stopped::Failed(error)) if may_pass(&error) => error,
                 outcome => return outcome,
             };
-            if last_key != before {
+            if passed.pages != before {
                 deadline = Instant::now() + self.patience;
             }
             if Instant::now() + PAUSE >= deadline {
@@ -154,13 +224,21 @@ impl Scanner {
         }
     }
 
-    /// Scans from the last key on, and moves it.
-    async fn scan(&mut self, vbid: Vbid, last_key: &mut Option<Vec<u8>>) -> Result<(), Stopped> {
-        let last = self.client.last_mutation(vbid).await?;
+    /// Scans what has not come.
+    async fn scan(&mut self, vbid: Vbid, passed: &mut Passed) -> Result<(), Stopped> {
+        // A scan that is repeated may have met another history.
+        let known = self.last.take().filter(|last| last.vbid == vbid && passed.scans == 0);
+        passed.scans += 1;
+        let last = match known {
+            Some(last) => last,
+            None => self.client.last_mutation(vbid).await?,
+        };
+        self.last = Some(last);
         if last.seqno.0 == 0 {
             return Ok(());
         }
-        let behind = last_key.take();
+        passed.begin();
+        let behind = passed.last.clone();
         // The answer must arrive before the connection stops waiting for it.
         let patience = self.patience * 3 / 4;
         let range = ScanRange::new(vbid, self.collection).persisted(last, patience);
@@ -168,27 +246,23 @@ impl Scanner {
         let range = range.between(from.as_deref(), to.as_deref());
         let mut range = range.attributes(self.with_attributes).only_keys(self.only_keys);
         range.behind = behind.as_deref();
-        let outcome = self.pages_of(&range, last_key).await;
-        if last_key.is_none() {
-            *last_key = behind;
-        }
-        outcome
+        range.unordered = self.unordered;
+        self.pages_of(&range, passed).await
     }
 
     async fn pages_of(
         &mut self,
         range: &ScanRange<'_>,
-        last_key: &mut Option<Vec<u8>>,
+        passed: &mut Passed,
     ) -> Result<(), Stopped> {
         let pages = self.pages.clone();
         let connection = self.connection_for(range.vbid).await?;
         let Some(mut scan) = connection.scan(range).await? else { return Ok(()) };
         while let Some(page) = scan.next_page().await? {
-            let last = page.documents().last().transpose();
-            let last = last.map_err(|error| Stopped::Page(error.into()))?;
-            *last_key = last.map(|document| document.key.to_vec()).or(last_key.take());
+            let noted = passed.note(&page, range.unordered);
+            noted.map_err(|error| Stopped::Page(error.into()))?;
             let (vbid, collection) = (range.vbid, range.collection);
-            let message = Progress::Page { vbid, collection, page };
+            let message = Progress::Page { vbid, collection, page, known: passed.known.clone() };
             pages.send(Ok(message)).await.map_err(|_| Stopped::Unwanted)?;
         }
         Ok(())

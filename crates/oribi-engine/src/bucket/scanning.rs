@@ -5,7 +5,7 @@
 //! of the engine, so the visitor may take its time.
 
 use oribi_storage::{Record, RecordVisitor, ScanProgress, SeqnoScan, StoreError};
-use oribi_types::{DocKey, Seqno, Timestamp, Vbid};
+use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
 use crate::config::Storage;
@@ -94,17 +94,26 @@ impl Bucket {
         self.core.store().scan_seqnos(vbid, from, to, visit)
     }
 
-    /// Begins a scan of a vbucket as it is now. `None` when there is no such vbucket, when it
+    /// Begins a scan of a vbucket as it is now, of one collection or of all; with one, versions of
+    /// others may come, too. `None` when there is no such vbucket, when it
     /// serves no longer, or when memory is too short for a moment.
     ///
     /// # Errors
     /// The store's.
-    pub fn begin_moment(&self, vbid: Vbid) -> Result<Option<MomentScan>, StoreError> {
+    pub fn begin_moment(
+        &self,
+        vbid: Vbid,
+        only: Option<CollectionId>,
+    ) -> Result<Option<MomentScan>, StoreError> {
         if self.config().storage == Storage::Memory {
             let items = self.items_now(vbid);
             return Ok(items.map(|items| MomentScan(Moment::Memory { items, at: 0 })));
         }
-        let scan = self.core.store().begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?;
+        let store = self.core.store();
+        let scan = match only {
+            Some(collection) => store.begin_collection_scan(vbid, collection)?,
+            None => store.begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?,
+        };
         Ok(Some(MomentScan(Moment::Store(scan))))
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct ScanRequest {
     pub content: Content,
     /// The requirement on persistence before the scan begins.
     pub snapshot: Option<SnapshotRequirement>,
+    /// Documents come in the order of their keys. Samples always do.
+    pub is_in_order: bool,
 }
 
 /// The parts of each document that a scan shows.
@@ -85,6 +87,9 @@ struct Written {
     key_only: bool,
     #[serde(default)]
     include_xattrs: bool,
+    /// Oribi's own: the order of documents does not matter.
+    #[serde(default)]
+    unordered: bool,
     range: Option<WrittenRange>,
     sampling: Option<WrittenSampling>,
     snapshot_requirements: Option<WrittenSnapshot>,
@@ -143,7 +148,8 @@ impl ScanRequest {
             _ => return Err(Status::Einval),
         };
         let snapshot = written.snapshot_requirements.map(snapshot).transpose()?;
-        Ok(ScanRequest { vbid, collection, selection, content, snapshot })
+        let is_in_order = !written.unordered || matches!(selection, Selection::Sample { .. });
+        Ok(ScanRequest { vbid, collection, selection, content, snapshot, is_in_order })
     }
 
     /// True when the scan is a sample.
@@ -170,9 +176,14 @@ impl ScanRequest {
         key.collection != self.collection || is_after_end
     }
 
-    /// False for the first key of a range that excludes it.
+    /// True when the scan takes this document.
     pub fn contains(&self, key: DocKey<'_>) -> bool {
-        !matches!(&self.selection, Selection::Range { start: Bound::Excluded(start), .. } if key.key == start)
+        let is_from_start = match &self.selection {
+            Selection::Range { start: Bound::Included(start), .. } => key.key >= start.as_slice(),
+            Selection::Range { start: Bound::Excluded(start), .. } => key.key > start.as_slice(),
+            _ => true,
+        };
+        is_from_start && !self.is_behind(key)
     }
 
     /// Chooses among `count` documents.

@@ -27,6 +27,14 @@ use crate::limits::RANGE_SCAN_PAGE_BYTES;
 /// Interval between two checks of the persisted seqno, while a request waits for one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
+/// Documents between two looks at the clock: some microseconds of work.
+const DOCUMENTS_PER_LOOK: u8 = 32;
+
+/// Room of a page: as long as it may be, and a usual document more.
+const PAGE_CAPACITY: usize = RANGE_SCAN_PAGE_BYTES + RANGE_SCAN_PAGE_BYTES / 4;
+const _: () =
+    assert!(PAGE_CAPACITY < 128 << 10, "longer blocks are mapped, and cleared, each time");
+
 /// The state of a scan's thread.
 pub(super) struct Runner {
     id: ScanId,
@@ -41,6 +49,8 @@ pub(super) struct Runner {
     answering: Option<Answering>,
     /// UNIX seconds at the start: documents that had expired by then are not shown.
     now: u32,
+    /// Documents since the last look at the clock.
+    since_look: u8,
 }
 
 /// The current request.
@@ -68,7 +78,18 @@ impl Runner {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
         let created = Some(reply);
-        Runner { id, bucket, request, orders, flags, ends, created, answering: None, now }
+        Runner {
+            id,
+            bucket,
+            request,
+            orders,
+            flags,
+            ends,
+            created,
+            answering: None,
+            now,
+            since_look: 0,
+        }
     }
 
     /// Runs the scan to its end.
@@ -128,7 +149,7 @@ impl Runner {
     fn has_seqno(&self, seqno: Seqno) -> Result<bool, StoreError> {
         let mut found = false;
         if self.is_in_memory() {
-            let Some(mut moment) = self.bucket.begin_moment(self.request.vbid)? else {
+            let Some(mut moment) = self.bucket.begin_moment(self.request.vbid, None)? else {
                 return Ok(false);
             };
             moment.resume(&mut |record| {
@@ -159,8 +180,9 @@ impl Runner {
 
     fn scan(&mut self, mut picker: Picker) -> Result<(), StoreError> {
         let (bucket, request) = (Arc::clone(&self.bucket), self.request.clone());
-        bucket.scan_persisted(request.vbid, request.from(), &mut |record| {
-            if request.is_behind(record.key) {
+        let is_in_order = request.is_in_order;
+        let mut visit = |record: Record<'_>| {
+            if is_in_order && request.is_behind(record.key) {
                 return ControlFlow::Break(());
             }
             self.flow()?;
@@ -168,7 +190,14 @@ impl Runner {
                 return self.look_at_time();
             }
             self.visit(&record)
-        })
+        };
+        if is_in_order {
+            return bucket.scan_persisted(request.vbid, request.from(), &mut visit);
+        }
+        match bucket.begin_moment(request.vbid, Some(request.collection))? {
+            Some(mut moment) => moment.resume(&mut visit).map(|_| ()),
+            None => Err(StoreError::Away("the vbucket has no moment to be scanned at".into())),
+        }
     }
 
     /// False for tombstones and expired documents.
@@ -216,7 +245,7 @@ impl Runner {
         match self.orders.recv_timeout(left) {
             Ok(Order::Continue { limits, shown, reply }) => {
                 let started = Instant::now();
-                let (page, reply) = (Vec::new(), Some(reply));
+                let (page, reply) = (Vec::with_capacity(PAGE_CAPACITY), Some(reply));
                 self.answering =
                     Some(Answering { limits, shown, started, items: 0, bytes: 0, page, reply });
             }
@@ -245,11 +274,8 @@ impl Runner {
     fn hand_over(&mut self, status: Status) {
         let only_keys = self.request.content == Content::Keys;
         let Some(answering) = &mut self.answering else { return };
-        // The next page is probably as long.
         let next = match status {
-            Status::Success => {
-                Vec::with_capacity(answering.page.len().min(2 * RANGE_SCAN_PAGE_BYTES))
-            }
+            Status::Success => Vec::with_capacity(PAGE_CAPACITY),
             _ => Vec::new(),
         };
         let bytes = std::mem::replace(&mut answering.page, next);
@@ -274,10 +300,11 @@ impl Runner {
     }
 
     /// Breaks when the scan is cancelled. A scan whose time is over is cancelled here.
-    fn flow(&self) -> ControlFlow<()> {
-        if Instant::now() >= self.ends {
+    fn flow(&mut self) -> ControlFlow<()> {
+        if self.since_look == 0 && Instant::now() >= self.ends {
             self.flags.is_cancelled.store(true, Ordering::Release);
         }
+        self.since_look = (self.since_look + 1) % DOCUMENTS_PER_LOOK;
         if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

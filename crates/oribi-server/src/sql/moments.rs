@@ -93,7 +93,11 @@ impl Moments {
         if !bucket.is_serving(vbid) {
             return Err(self.reader.not_here());
         }
-        match bucket.begin_moment(vbid).map_err(|error| self.unreadable(&error))? {
+        let only = match self.collections.as_slice() {
+            [only] => Some(*only),
+            _ => None,
+        };
+        match bucket.begin_moment(vbid, only).map_err(|error| self.unreadable(&error))? {
             Some(scan) => Ok(scan),
             None => Err(self.reader.control.unavailable("memory is short; try again")),
         }

@@ -31,6 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("a scan by seqno shows one moment", seqno_scans::one_moment),
     ("a scan by seqno says which moment it shows", seqno_scans::moments),
     ("a scan by seqno sees no part of a commit", seqno_scans::beside_commits),
+    ("a scan of a collection has all of it", seqno_scans::one_collection),
     ("a later state takes no purge back", seqno_scans::purges_last),
     ("a visitor can end a scan", scans_end_early),
     ("a load visits every record once", load),

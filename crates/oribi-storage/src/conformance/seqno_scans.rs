@@ -49,6 +49,33 @@ pub(super) fn order_and_bounds(medium: &dyn Medium) {
     assert_eq!(scan_seqnos(&*store, VB, 300, 4), vec![], "an empty range is no error");
 }
 
+/// A scan of a collection shows all of it at one moment, and others' records at most beside. Scans
+/// of everything that follow are none the worse.
+pub(super) fn one_collection(medium: &dyn Medium) {
+    let store = open(medium);
+    let in_one = |seqno: u64| seqno % 3 == 1;
+    let kept = |seqno: u64| {
+        let kept = Kept::document(seqno, format!("k{}", seqno * 7 % 40).as_bytes(), b"value");
+        if in_one(seqno) { kept.in_collection(8) } else { kept }
+    };
+    let all: Vec<Kept> = (1..=30).map(kept).collect();
+    commit(&*store, VB, &all);
+    commit(&*store, Vbid(4), &[kept(1)]);
+    let of = |collection| {
+        store.begin_collection_scan(VB, CollectionId(collection)).expect("the scan begins")
+    };
+    let mut scan = of(8);
+    commit(&*store, VB, &[kept(31)]);
+    let mut found = rest(&mut *scan);
+    found.retain(|kept| kept.collection == CollectionId(8));
+    let expected = |last: u64| (1..=last).filter(|seqno| in_one(*seqno)).map(kept);
+    assert_eq!(found, expected(30).collect::<Vec<_>>());
+    assert!(rest(&mut *of(9)).iter().all(|kept| kept.collection != CollectionId(9)));
+    let everything: Vec<Kept> = (1..=31).map(kept).collect();
+    assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), everything);
+    assert_eq!(scan_seqnos(&*store, VB, 2, 3), everything[1..3]);
+}
+
 /// Seqnos beyond 63 bits, which some stores keep as negative numbers.
 pub(super) fn highest_seqnos(medium: &dyn Medium) {
     let store = open(medium);

@@ -19,7 +19,7 @@ use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use oribi_types::{Seqno, Vbid};
+use oribi_types::{CollectionId, Seqno, Vbid};
 
 use super::catalog::{Catalog, Segment};
 use super::index::Mark;
@@ -148,6 +148,8 @@ impl Eq for Run {}
 pub(super) struct LogScan {
     log: Arc<Log>,
     vbid: Vbid,
+    /// Only records of this collection.
+    only: Option<CollectionId>,
     moment: ScanMoment,
     from: Seqno,
     to: Seqno,
@@ -160,15 +162,22 @@ pub(super) struct LogScan {
 
 impl LogScan {
     /// Takes the places of all records in range.
-    pub(super) fn begin(log: &Arc<Log>, vbid: Vbid, from: Seqno, to: Seqno) -> LogScan {
+    pub(super) fn begin(
+        log: &Arc<Log>,
+        vbid: Vbid,
+        only: Option<CollectionId>,
+        from: Seqno,
+        to: Seqno,
+    ) -> LogScan {
         // A commit shows itself table by table, and holds the writer meanwhile.
         let _no_commit = log.writer.lock();
         let catalog = log.catalog.read();
-        let mut parts = parts_of(&catalog, vbid, from, to);
+        let mut parts = parts_of(&catalog, vbid, only, from, to);
         parts.sort_by_key(|part| Reverse(part.lowest()));
         LogScan {
             log: Arc::clone(log),
             vbid,
+            only,
             moment: ScanMoment::of(catalog.states.get(&vbid)),
             from,
             to,
@@ -268,7 +277,9 @@ impl LogScan {
             run.units.push(all.units[index]);
         }
         self.runs.extend(runs.into_iter().map(|(_, run)| run));
-        if let (Some(found), None, true) = (found, span, is_sealed) {
+        // A collection's records say little about those of others.
+        let is_whole = is_sealed && self.only.is_none();
+        if let (Some(found), None, true) = (found, span, is_whole) {
             self.log.catalog.write().learn(slot, all.segment.id, self.vbid, found);
         }
         Ok(())
@@ -276,7 +287,13 @@ impl LogScan {
 }
 
 /// The places of the vbucket's records by segment, without segments that have none in range.
-fn parts_of(catalog: &Catalog, vbid: Vbid, from: Seqno, to: Seqno) -> Vec<Part> {
+fn parts_of(
+    catalog: &Catalog,
+    vbid: Vbid,
+    only: Option<CollectionId>,
+    from: Seqno,
+    to: Seqno,
+) -> Vec<Part> {
     let part = |slot: u16, segment: &Segment| {
         let span = match catalog.span(slot, vbid) {
             Known::Absent => return None,
@@ -290,7 +307,9 @@ fn parts_of(catalog: &Catalog, vbid: Vbid, from: Seqno, to: Seqno) -> Vec<Part> 
     let taken = (0..).zip(&catalog.segments);
     let mut parts: Vec<Option<Part>> =
         taken.map(|(slot, segment)| part(slot, segment.as_ref()?)).collect();
-    for (_, table) in catalog.tables_of(vbid) {
+    let is_wanted = |collection: CollectionId| only.is_none_or(|only| only == collection);
+    let tables = catalog.tables_of(vbid).filter(|((_, collection), _)| is_wanted(*collection));
+    for (_, table) in tables {
         for entry in table.iter().filter(|entry| entry.mark() != Mark::Purged) {
             let place = entry.place();
             if let Some(Some(part)) = parts.get_mut(usize::from(place.slot)) {

@@ -36,8 +36,19 @@ pub enum Format {
     Parquet,
 }
 
+/// How rows are printed as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// See [`Format::Table`].
+    Table,
+    /// See [`Format::Json`].
+    Json,
+    /// See [`Format::Csv`].
+    Csv,
+}
+
 impl Format {
-    /// The format of this name, of those that lines have.
+    /// The format of this name, of those that are text.
     pub fn named(name: &str) -> Option<Format> {
         match name {
             "table" => Some(Format::Table),
@@ -46,12 +57,22 @@ impl Format {
             _ => None,
         }
     }
+
+    /// The form of the text; `None` for a file.
+    pub fn lines(self) -> Option<Lines> {
+        match self {
+            Format::Table => Some(Lines::Table),
+            Format::Json => Some(Lines::Json),
+            Format::Csv => Some(Lines::Csv),
+            Format::Parquet => None,
+        }
+    }
 }
 
 /// Prints the rows of one statement.
 pub struct RowWriter {
     out: Output,
-    format: Format,
+    lines: Lines,
     names: Vec<String>,
     /// Whether a column is one of JSON documents, which JSON lines contain as documents and not as
     /// strings.
@@ -62,19 +83,19 @@ pub struct RowWriter {
 
 impl RowWriter {
     /// Prints to standard output. A statement without columns prints nothing.
-    pub fn stdout(format: Format, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
-        RowWriter::new(Output::stdout()?, format, columns)
+    pub fn stdout(lines: Lines, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
+        RowWriter::new(Output::stdout()?, lines, columns)
     }
 
-    fn new(out: Output, format: Format, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
+    fn new(out: Output, lines: Lines, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
         let are_documents = columns.iter().map(ResultColumn::is_document).collect();
         let mut names = columns.into_iter().map(|column| column.name).collect::<Vec<_>>();
-        if format == Format::Json {
+        if lines == Lines::Json {
             make_distinct(&mut names);
         }
         let mut writer =
-            RowWriter { out, format, names, are_documents, page: Vec::new(), page_bytes: 0 };
-        if format == Format::Csv && !writer.names.is_empty() {
+            RowWriter { out, lines, names, are_documents, page: Vec::new(), page_bytes: 0 };
+        if lines == Lines::Csv && !writer.names.is_empty() {
             let names = writer.names.clone();
             let names = names.iter().map(|name| ValueRef::Text(name.as_bytes()));
             writer.csv(&names.collect::<Vec<_>>());
@@ -84,11 +105,10 @@ impl RowWriter {
 
     /// Prints a row, or keeps it for its page.
     pub fn row(&mut self, values: &[ValueRef<'_>]) -> io::Result<()> {
-        match self.format {
-            Format::Json => self.json(values),
-            Format::Csv => self.csv(values),
-            // Files have a writer of their own.
-            Format::Table | Format::Parquet => {
+        match self.lines {
+            Lines::Json => self.json(values),
+            Lines::Csv => self.csv(values),
+            Lines::Table => {
                 let row = values.iter().map(|value| shown(*value)).collect::<Vec<_>>();
                 self.page_bytes += row.iter().map(String::len).sum::<usize>();
                 self.page.push(row);
@@ -210,11 +230,7 @@ mod tests {
 
     use super::*;
 
-    fn printed(
-        format: Format,
-        columns: &[(&str, Option<&str>)],
-        values: &[ValueRef<'_>],
-    ) -> String {
+    fn printed(lines: Lines, columns: &[(&str, Option<&str>)], values: &[ValueRef<'_>]) -> String {
         let mut file = tempfile::tempfile().unwrap();
         let columns = columns
             .iter()
@@ -224,7 +240,7 @@ mod tests {
             })
             .collect();
         let out = Output::new(file.try_clone().unwrap());
-        let mut writer = RowWriter::new(out, format, columns).unwrap();
+        let mut writer = RowWriter::new(out, lines, columns).unwrap();
         writer.row(values).unwrap();
         writer.finish().unwrap();
         let mut text = String::new();
@@ -240,7 +256,7 @@ mod tests {
         let values =
             [ValueRef::Text(b"k\"1"), ValueRef::Integer(-3), document, ValueRef::Blob(&[0xff])];
         assert_eq!(
-            printed(Format::Json, &columns, &values),
+            printed(Lines::Json, &columns, &values),
             "{\"id\":\"k\\\"1\",\"id_2\":-3,\"json\":{ \"a\":[1]},\"b\":{\"base64\":\"/w==\"}}\n"
         );
         let broken = [
@@ -250,7 +266,7 @@ mod tests {
             ValueRef::Real(0.5),
         ];
         assert_eq!(
-            printed(Format::Json, &columns, &broken),
+            printed(Lines::Json, &columns, &broken),
             "{\"id\":null,\"id_2\":null,\"json\":\"{\",\"b\":0.5}\n"
         );
     }
@@ -261,14 +277,14 @@ mod tests {
         let values =
             [ValueRef::Text(b"x\"y"), ValueRef::Null, ValueRef::Text(b""), ValueRef::Blob(&[0xff])];
         assert_eq!(
-            printed(Format::Csv, &columns, &values),
+            printed(Lines::Csv, &columns, &values),
             "\"a,b\",c,d,e\r\n\"x\"\"y\",,\"\",base64:/w==\r\n"
         );
     }
 
     #[test]
     fn a_table_shows_nothing_that_a_terminal_obeys() {
-        let text = printed(Format::Table, &[("k", None)], &[ValueRef::Text(b"\x1b[2J")]);
+        let text = printed(Lines::Table, &[("k", None)], &[ValueRef::Text(b"\x1b[2J")]);
         assert!(text.contains("\\x1b[2J") && !text.contains('\x1b'), "{text:?}");
         assert_eq!(shown(ValueRef::Blob(&[0xfe; 40])).len(), 2 * SHOWN_BYTES_MAX + 17);
     }

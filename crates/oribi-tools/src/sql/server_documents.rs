@@ -21,12 +21,12 @@ use tokio::task::JoinSet;
 
 use super::backend::Backend;
 use super::server::ServerLink;
-use crate::vbucket_scan::{Progress, Scanner};
+use crate::vbucket_scan::{KnownKeys, Progress, Scanner};
 
 /// Scans side by side, each on its own connection: the server prepares one while another is read.
 const SCANS: usize = 2;
 
-/// Pages that wait for the statement, besides the one that each scan holds. A page has 128 KiB, or
+/// Pages that wait for the statement, besides the one that each scan holds. A page has 96 KiB, or
 /// one document.
 const PAGES_MAX: usize = 2 * SCANS;
 
@@ -57,7 +57,8 @@ impl ServerDocuments {
         ServerDocuments { link, client, collections }
     }
 
-    /// Tasks for the scanners to take: a collection's vbuckets, one after the other.
+    /// Tasks for the scanners to take: the collections of a vbucket one after the other, which then
+    /// costs one look at its history.
     fn places(&self, scan: &DocumentScan) -> VecDeque<(CollectionId, Vbid)> {
         let vbuckets = self.client.config().vbucket_count();
         let of_keys = scan.keys.points();
@@ -68,14 +69,12 @@ impl ServerDocuments {
                     .is_none_or(|keys| keys.iter().any(|key| vbucket_of(key, vbuckets) == *vbid))
         };
         let wanted = (0..vbuckets).map(Vbid).filter(is_wanted).collect::<Vec<_>>();
-        let of_collection = |(_, id): &(String, CollectionId)| {
-            wanted.iter().map(|vbid| (*id, *vbid)).collect::<Vec<_>>()
-        };
-        let known = self
-            .collections
-            .iter()
-            .filter(|(_, id)| scan.collections.as_ref().is_none_or(|wanted| wanted.contains(id)));
-        known.flat_map(of_collection).collect()
+        let ids = self.collections.iter().map(|(_, id)| *id);
+        let is_named =
+            |id: &CollectionId| scan.collections.as_ref().is_none_or(|wanted| wanted.contains(id));
+        let known: Vec<CollectionId> = ids.filter(is_named).collect();
+        let of_vbucket = |vbid: Vbid| known.iter().map(move |id| (*id, vbid));
+        wanted.into_iter().flat_map(of_vbucket).collect()
     }
 }
 
@@ -196,7 +195,7 @@ struct Scan {
     pages: mpsc::Receiver<Result<Progress>>,
     /// They end when this is dropped.
     _scans: JoinSet<()>,
-    page: Option<(Vbid, CollectionId, ScanPage)>,
+    page: Option<(Vbid, CollectionId, ScanPage, Option<Arc<KnownKeys>>)>,
     /// Positions of the current document in the page and of the next one.
     at: usize,
     next: usize,
@@ -219,6 +218,7 @@ impl Scan {
             let work = async move {
                 let mut scanner = Scanner::new(client, CollectionId::DEFAULT, patience, sender)
                     .between(from, to)
+                    .unordered()
                     .with_attributes(scan.needs_xattrs)
                     .with_only_keys(!scan.needs_figures);
                 loop {
@@ -239,11 +239,12 @@ impl Scan {
 impl DocumentStream for Scan {
     fn advance(&mut self) -> Result<bool> {
         loop {
-            if let Some((_, _, page)) = &self.page {
+            if let Some((_, _, page, known)) = &self.page {
                 while let Some(document) = page.document_at(self.next) {
                     let (document, next) = document?;
                     self.at = std::mem::replace(&mut self.next, next);
-                    if self.keys.contains(document.key) {
+                    let is_known = known.as_ref().is_some_and(|known| known.contains(document.key));
+                    if !is_known && self.keys.contains(document.key) {
                         self.link.count(document.value.len());
                         return Ok(true);
                     }
@@ -254,8 +255,8 @@ impl DocumentStream for Scan {
                 None => return Ok(false),
                 Some(Err(error)) => return Err(error.context("a scan ended early")),
                 Some(Ok(Progress::Vbucket)) => {}
-                Some(Ok(Progress::Page { vbid, collection, page })) => {
-                    self.page = Some((vbid, collection, page));
+                Some(Ok(Progress::Page { vbid, collection, page, known })) => {
+                    self.page = Some((vbid, collection, page, known));
                     (self.at, self.next) = (0, 0);
                 }
             }
@@ -263,7 +264,7 @@ impl DocumentStream for Scan {
     }
 
     fn document(&self) -> Option<StoredDocument<'_>> {
-        let (vbid, collection, page) = self.page.as_ref()?;
+        let (vbid, collection, page, _) = self.page.as_ref()?;
         let (document, _) = page.document_at(self.at)?.ok()?;
         Some(StoredDocument {
             vbid: *vbid,

@@ -111,9 +111,9 @@ impl Printer<'_> {
 
 impl RowSink for Printer<'_> {
     fn begin(&mut self, columns: Vec<ResultColumn>) -> Result<()> {
-        self.rows = Some(match self.session.format {
-            Format::Parquet => self.begin_file(columns)?,
-            format => Rows::Printed(RowWriter::stdout(format, columns)?),
+        self.rows = Some(match self.session.format.lines() {
+            None => self.begin_file(columns)?,
+            Some(lines) => Rows::Printed(RowWriter::stdout(lines, columns)?),
         });
         Ok(())
     }

@@ -207,6 +207,50 @@ fn buckets_in_memory_have_rows() {
     assert_eq!(json!(one), json!([{"json": {"n": 7}}]));
 }
 
+/// The scan of a vbucket is longer than all that waits between server and client, so that it stands
+/// in its middle when the connections end. What comes then is in no order, so keys that have come
+/// are left out.
+#[test]
+fn each_document_is_a_row_once_when_the_connections_of_a_scan_end() {
+    const COUNT: usize = 120;
+    let fixture = Fixture::start();
+    // Of one vbucket, however many there are up to 1024.
+    let vbucket = |key: &str| oribi_protocol::hash::vbucket_of(key.as_bytes(), 1024);
+    let keys = (0..).map(|number| format!("k{number}"));
+    let keys: Vec<String> =
+        keys.filter(|key| vbucket(key) == oribi_types::Vbid(7)).take(COUNT).collect();
+    let line = |key: &String| format!("{{\"_key\":\"{key}\",\"t\":\"{}\"}}\n", "x".repeat(300_000));
+    let file = fixture.directory.path().join("lines");
+    std::fs::write(&file, keys.iter().map(line).collect::<String>()).expect("the file is written");
+    let import = fixture.command(&["doc", "import", file.to_str().expect("a path of UTF-8")]);
+    succeeds(&{ import }.output().expect("oribi runs"));
+
+    let proxy = oribi_testkit::TcpProxy::start(fixture.server.port()).expect("a proxy");
+    let mut child = Command::new(ORIBI)
+        .args(["sql", "--format", "json", "--port", &proxy.port().to_string()])
+        .args(["--user", DEVELOPMENT_USER, "select json, id from \"default\""])
+        .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("oribi runs");
+    let mut out = child.stdout.take().expect("a pipe");
+    let mut text = vec![0; 16];
+    out.read_exact(&mut text).expect("there are rows");
+    // Mending closes every connection there is.
+    proxy.mend();
+    out.read_to_end(&mut text).expect("there are more");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(text).expect("it is text");
+    let id = |line: &str| line.rsplit('\"').nth(1).map(str::to_owned);
+    let mut found: Vec<String> = text.lines().filter_map(id).collect();
+    found.sort_unstable();
+    let mut wanted = keys;
+    wanted.sort_unstable();
+    assert!(found == wanted, "{} rows, each document comes once", found.len());
+}
+
 #[test]
 fn a_collection_dropped_in_mid_statement_ends_it() {
     const DOCUMENTS: usize = 24;

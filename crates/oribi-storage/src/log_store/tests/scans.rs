@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oribi_types::Vbid;
+use oribi_types::{CollectionId, Vbid};
 
 use super::super::planted::Bug;
 use super::super::scan_memory::{SHARED_BYTES_MAX, ScanMemory};
@@ -74,6 +74,34 @@ fn ranges_are_right_however_runs_are_mixed() {
                 assert_eq!(scan_seqnos(&store, VB, from, to), expected, "{from}..={to}");
             }
         }
+    }
+}
+
+/// What a scan of one collection has seen of a segment is not taken for all that is in it.
+#[test]
+fn a_scan_of_a_collection_teaches_nothing_about_others() {
+    let (files, options) = (SimDirectory::new(7), options());
+    let of = |seqno: u64| match seqno % 10 {
+        5 => document(seqno, seqno).in_collection(8),
+        _ => document(seqno, seqno),
+    };
+    let store = open(&files, false, &options);
+    let kept: Vec<Kept> = (1..100).map(of).collect();
+    kept.iter().for_each(|one| commit(&store, VB, std::slice::from_ref(one)));
+    drop(store);
+    // Opening forgets what is known of segments.
+    let store = open(&files, true, &options);
+    let mut scan = store.begin_collection_scan(VB, CollectionId(8)).expect("it begins");
+    let mut seen = 0;
+    let mut count = |_: crate::Record<'_>| {
+        seen += 1;
+        std::ops::ControlFlow::Continue(())
+    };
+    scan.resume(&mut count).expect("it goes on");
+    assert_eq!(seen, 10);
+    for from in 1..100 {
+        let found = scan_seqnos(&store, VB, from, from + 1);
+        assert_eq!(found, kept[from as usize - 1..(from as usize + 1).min(99)], "from {from}");
     }
 }
 
