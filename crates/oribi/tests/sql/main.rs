@@ -222,8 +222,8 @@ fn each_document_is_a_row_once_when_the_connections_of_a_scan_end() {
     let line = |key: &String| format!("{{\"_key\":\"{key}\",\"t\":\"{}\"}}\n", "x".repeat(300_000));
     let file = fixture.directory.path().join("lines");
     std::fs::write(&file, keys.iter().map(line).collect::<String>()).expect("the file is written");
-    let import = fixture.command(&["doc", "import", file.to_str().expect("a path of UTF-8")]);
-    succeeds(&{ import }.output().expect("oribi runs"));
+    let import = ["doc", "import", file.to_str().expect("a path of UTF-8")];
+    succeeds(&fixture.command(&import).output().expect("oribi runs"));
 
     let proxy = oribi_testkit::TcpProxy::start(fixture.server.port()).expect("a proxy");
     let mut child = Command::new(ORIBI)
