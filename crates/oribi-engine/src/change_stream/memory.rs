@@ -7,6 +7,7 @@ use oribi_types::{Seqno, Timestamp};
 
 use super::ChangeStream;
 use super::filter::Shown;
+use super::run::is_document;
 use super::source::{Batch, Source, Turn};
 use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
 use crate::checkpoint::StreamBatch;
@@ -62,7 +63,7 @@ impl ChangeStream {
     /// Picks what the filter shows of a snapshot, behind what a backfill has sent of it already.
     fn load(&mut self, read: StreamBatch) {
         let manifest = self.bucket.core().collections().in_force().load();
-        let (read_to, mut is_last) = (self.read_to, false);
+        let (read_to, mut is_last, mut has_event) = (self.read_to, false, false);
         let (end, begins_checkpoint) = (read.end().max(read_to), read.begins_checkpoint());
         // Taking the references has brought the headers into the processor's cache.
         let mut items = read.into_items();
@@ -71,7 +72,9 @@ impl ChangeStream {
             if is_sent || is_last {
                 return false;
             }
-            let shown = self.filter.pass(&record::of(item), &manifest);
+            let record = record::of(item);
+            has_event |= !is_document(&record);
+            let shown = self.filter.pass(&record, &manifest);
             is_last = shown == Shown::Last;
             shown != Shown::No
         });
@@ -90,7 +93,8 @@ impl ChangeStream {
             purge_seqno: self.vbucket().purge_seqno(),
         };
         let items = items.into_iter();
-        let batch = Batch { marker: Some(marker), items, current: None, end, is_last };
+        let marker = Some(marker);
+        let batch = Batch { marker, items, has_event, current: None, end, is_last };
         self.source = Source::Memory(Some(batch));
     }
 }

@@ -81,11 +81,13 @@ impl ChangeStream {
         }
         let run = match &self.source {
             Source::Backfill(reading) => self.run_of_part(reading, changes_max),
-            Source::Memory(Some(Batch { marker: None, items, .. })) => {
+            // Its items are not looked at before their turn: that would wait for each to be loaded.
+            Source::Memory(Some(Batch { marker: None, has_event: false, items, .. })) => {
                 let items = items.as_slice();
-                let next = items.iter().take(changes_max);
-                let changes = next.take_while(|item| is_document(&record::of(item))).count();
-                Some(Run { content: Content::Queued(items), range: 0..changes })
+                Some(Run {
+                    content: Content::Queued(items),
+                    range: 0..items.len().min(changes_max),
+                })
             }
             Source::Memory(_) => None,
         };
@@ -130,6 +132,7 @@ impl ChangeStream {
     }
 }
 
-fn is_document(record: &Record<'_>) -> bool {
+/// True for a document or its tombstone.
+pub(super) fn is_document(record: &Record<'_>) -> bool {
     record.key.collection != CollectionId::SYSTEM
 }

@@ -70,6 +70,8 @@ pub(super) struct Batch {
     pub(super) marker: Option<SnapshotMarker>,
     /// What the filter shows and was not sent.
     pub(super) items: std::vec::IntoIter<ItemRef>,
+    /// Some of it is no document. Rare: an event is queued in a checkpoint of its own.
+    pub(super) has_event: bool,
     /// What was sent last. It is let go of while it is in the processor's cache.
     pub(super) current: Option<ItemRef>,
     /// The read was complete up to here.
