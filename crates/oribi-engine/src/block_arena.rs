@@ -78,7 +78,7 @@ pub use arena::ArenaStats;
 pub use bound::{Pressure, pressure};
 pub use choice::Goal;
 pub use round::{CompactionStats, Round, compaction_stats, release_kept};
-pub use taken::{excess_bytes, set_bounds, taken_bytes, watch_growth};
+pub use taken::{excess_bytes, room_bytes, set_bounds, taken_bytes, watch_growth};
 pub use zeroed::ZeroedMemory;
 
 use arena::ARENA;

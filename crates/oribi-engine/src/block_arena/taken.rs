@@ -28,6 +28,11 @@ pub fn excess_bytes() -> u64 {
     taken_bytes().saturating_sub(LOWER.load(Ordering::Relaxed))
 }
 
+/// What may be taken before the upper bound is reached.
+pub fn room_bytes() -> u64 {
+    UPPER.load(Ordering::Relaxed).saturating_sub(taken_bytes())
+}
+
 /// By how much the upper bound is exceeded.
 pub(super) fn beyond_upper_bytes() -> u64 {
     taken_bytes().saturating_sub(UPPER.load(Ordering::Relaxed))

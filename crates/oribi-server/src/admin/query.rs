@@ -30,6 +30,7 @@ use std::time::Instant;
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Response};
+use oribi_engine::block_arena;
 use oribi_sql::database::Database;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -38,7 +39,7 @@ use super::asker::Asker;
 use super::body::ReplyBody;
 use super::message::{Refusal, Reply, busy, error, field_error, panicked};
 use super::state::AdminState;
-use crate::limits::{READING_NICENESS, SQL_HEAP_BYTES_MAX};
+use crate::limits::{READING_NICENESS, SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN};
 use crate::sql::catalog::BucketTables;
 use crate::sql::control::{Control, Ending};
 use answer::{Answer, Begun, Summary};
@@ -125,7 +126,9 @@ fn execute(
     mut answer: Answer,
 ) -> bool {
     let tables = BucketTables::new(buckets, query.bucket.clone(), Arc::clone(&control));
-    let outcome = Database::restricted(Arc::new(tables), SQL_HEAP_BYTES_MAX).and_then(|mut one| {
+    // SQLite takes what documents leave of the process's memory.
+    let heap_bytes = block_arena::room_bytes().clamp(SQL_HEAP_BYTES_MIN, SQL_HEAP_BYTES_MAX);
+    let outcome = Database::restricted(Arc::new(tables), heap_bytes).and_then(|mut one| {
         let looks = Arc::clone(&control);
         one.end_when(move || looks.has_to_end())?;
         one.run(&query.statement, &query.parameters, &mut answer)
