@@ -9,11 +9,10 @@
 use serde_json::Value;
 
 use super::role::{Access, CollectionPath, Role};
-use super::user_file::{Restored, StoredUser, UserFile, UserFileError, check_name};
+use super::user_file::{
+    Restored, StoredUser, UserFile, UserFileError, check_display_name, check_name,
+};
 use super::user_store::UserStore;
-
-/// Longest display name, in characters.
-const DISPLAY_NAME_CHARS_MAX: usize = 128;
 
 /// A change of one user. `None` leaves a property of an existing user as it is.
 #[derive(Default)]
@@ -168,7 +167,7 @@ fn changed(before: StoredUser, change: &UserChange) -> Result<StoredUser, UserCh
         user.bucket = user.bucket.filter(reaches);
     }
     if let Some(name) = &change.display_name {
-        check_display_name(name)?;
+        check_display_name(name).map_err(|error| refused_as("name", error))?;
         user.display_name = Some(name.clone()).filter(|name| !name.is_empty());
     }
     match change.bucket.as_deref() {
@@ -189,14 +188,6 @@ fn changed(before: StoredUser, change: &UserChange) -> Result<StoredUser, UserCh
         }
     }
     Ok(user)
-}
-
-fn check_display_name(name: &str) -> Result<(), UserChangeError> {
-    if name.chars().count() > DISPLAY_NAME_CHARS_MAX || name.chars().any(char::is_control) {
-        let message = "a display name has at most 128 characters, none of them a control character";
-        return Err(refused("name", message));
-    }
-    Ok(())
 }
 
 fn refused(field: &'static str, message: &str) -> UserChangeError {

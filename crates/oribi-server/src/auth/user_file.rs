@@ -30,6 +30,7 @@ const VERSION: u32 = 1;
 
 /// Longest user name in bytes, as in other Couchbase-compatible servers.
 pub(crate) const NAME_BYTES_MAX: usize = 128;
+const DISPLAY_NAME_CHARS_MAX: usize = 128;
 
 /// Shortest and longest password in bytes. The upper limit keeps PLAIN within a small frame.
 const PASSWORD_BYTES_MIN: usize = 6;
@@ -326,6 +327,9 @@ fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
     let collection = entry.collection.as_deref().map(str::parse).transpose()?;
     let (name, bucket) = (entry.name.clone(), entry.bucket.clone());
     let display_name = entry.display_name.clone();
+    if let Some(name) = &display_name {
+        check_display_name(name).map_err(|error| error.to_string())?;
+    }
     Ok(StoredUser { name, display_name, roles, bucket, collection, verifiers })
 }
 
@@ -337,6 +341,15 @@ pub(super) fn check_name(name: &str) -> Result<(), UserFileError> {
     if name.chars().any(|character| character.is_control() || character == ':') {
         return Err(UserFileError::Refused(
             "a user name may not contain control characters or a colon",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn check_display_name(name: &str) -> Result<(), UserFileError> {
+    if name.chars().count() > DISPLAY_NAME_CHARS_MAX || name.chars().any(char::is_control) {
+        return Err(UserFileError::Refused(
+            "a display name has at most 128 characters, none of them a control character",
         ));
     }
     Ok(())

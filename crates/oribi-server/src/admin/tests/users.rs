@@ -259,12 +259,15 @@ fn a_copy_of_the_users_is_for_administrators_and_restores_them() {
 
     // What is damaged, or leaves no administrator, changes nothing.
     let before = fixture.as_root("GET", BACKUP, "").1;
+    let mut unreadable: Value = serde_json::from_str(&copy).unwrap();
+    unreadable["users"][0]["display_name"] = json!("a\u{1b}[2Jb");
     let no_admin = copy.replace("\"admin\"", "\"read-only:*\"");
     for (form, field) in [
         ("".to_owned(), "backup"),
         ("backup=%7B%7D".to_owned(), "backup"),
         (format!("backup={}", escaped(&copy[1..])), "backup"),
         (format!("backup={}", escaped(&copy.replace("stored_key", "key"))), "backup"),
+        (format!("backup={}", escaped(&unreadable.to_string())), "backup"),
         (format!("backup={}&canOverwrite=1", escaped(&copy)), "canOverwrite"),
         (format!("backup={}&height=1", escaped(&copy)), "height"),
         (format!("backup={}&canOverwrite=true", escaped(&no_admin)), "roles"),
