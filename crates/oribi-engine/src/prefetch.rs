@@ -6,9 +6,8 @@
 //! several keys ahead, as a pipelined connection does, takes each through two steps before it is
 //! served: [`crate::Bucket::announce`] hashes the key and starts loading its group of the hash
 //! table, and some keys later [`crate::Bucket::locate`] reads the group and starts loading the item
-//! whose tag fits. Where there is none and the store has to be asked,
-//! [`crate::Bucket::announce_to_store`] starts loading what it will look at. The hash is kept in
-//! the [`KeyAhead`], so that the operation does not compute it again.
+//! whose tag fits. The hash is kept in the [`KeyAhead`], so that the operation does not compute it
+//! again.
 //!
 //! A prefetch decides nothing: a wrong hint costs one cache line. The address of a group is read
 //! without the table's lock and may be stale. Called by the server's connections, by warmup, and by

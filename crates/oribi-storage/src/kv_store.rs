@@ -270,12 +270,6 @@ pub trait KvStore: Send + Sync {
         true
     }
 
-    /// Starts loading what [`KvStore::may_contain`] will look at. A hint: it decides nothing, and
-    /// never waits.
-    fn announce(&self, vbid: Vbid, key: DocKey<'_>) {
-        let _ = (vbid, key);
-    }
-
     /// [`KvStore::get`] for many keys, in whatever order is fastest: `visit` is told the index of
     /// each key once. After an error the keys that were not visited are unknown, and a caller can
     /// still ask for them one by one.

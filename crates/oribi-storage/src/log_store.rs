@@ -205,10 +205,6 @@ impl KvStore for LogStore {
         self.log.may_contain(vbid, key)
     }
 
-    fn announce(&self, vbid: Vbid, key: DocKey<'_>) {
-        self.log.announce(vbid, key);
-    }
-
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],

@@ -30,24 +30,12 @@ impl Bucket {
 
     /// Starts loading the first `bytes` of the item that an announced key most likely has. A
     /// processor core has about a dozen lines in flight, so a line that no request needs costs as
-    /// much as a missing one. True when memory has no such item and the store will be asked:
-    /// [`Bucket::announce_to_store`] is worth a call then.
+    /// much as a missing one.
     #[inline]
-    pub fn locate(&self, section: &ReadSection, ahead: &KeyAhead, bytes: usize) -> bool {
-        let Some(vbucket) = self.vbucket(ahead.vbid) else { return false };
-        match vbucket.candidate_address(section, ahead.hash) {
-            Some(item) => {
-                load_lines(item, bytes);
-                false
-            }
-            None => vbucket.is_absence_uncertain(),
-        }
-    }
-
-    /// Starts loading what the store looks at to rule a key out.
-    #[inline]
-    pub fn announce_to_store(&self, ahead: &KeyAhead, key: DocKey<'_>) {
-        self.core.store().announce(ahead.vbid, key);
+    pub fn locate(&self, section: &ReadSection, ahead: &KeyAhead, bytes: usize) {
+        let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
+        let Some(item) = vbucket.candidate_address(section, ahead.hash) else { return };
+        load_lines(item, bytes);
     }
 
     /// Reads a document.

@@ -136,16 +136,6 @@ fn a_value_that_was_evicted_is_left_to_a_fetch() {
     assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
 }
 
-/// What look-ahead finds: the store will be asked for the key. Telling the store changes nothing.
-fn is_sought_in_store(bucket: &Bucket, key: DocKey<'_>) -> bool {
-    let ahead = bucket.announce(VB, key).expect("the vbucket is in the map");
-    let is_sought = bucket.locate(&ReadSection::open(), &ahead, 64);
-    if is_sought {
-        bucket.announce_to_store(&ahead, key);
-    }
-    is_sought
-}
-
 #[test]
 fn after_a_document_was_evicted_whole_no_miss_is_certain() {
     let config = BucketConfig { eviction: EvictionPolicy::Full, ..config() };
@@ -155,9 +145,7 @@ fn after_a_document_was_evicted_whole_no_miss_is_certain() {
     done(bucket.store(VB, key("k"), &set("v"), NOW));
     flush(&bucket);
     assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
-    assert!(!is_sought_in_store(&bucket, key("k")) && !is_sought_in_store(&bucket, key("other")));
     assert!(bucket.evict(VB, key("k")));
-    assert!(is_sought_in_store(&bucket, key("k")) && is_sought_in_store(&bucket, key("other")));
     assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
     assert_eq!(shared(&bucket, key("other"), NOW), Shared::Undecided);
     assert!(matches!(bucket.get(VB, key("k"), NOW), GetOutcome::Refused(Refused::NeedsFetch)));

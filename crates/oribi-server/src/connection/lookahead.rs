@@ -65,8 +65,6 @@ pub(super) struct Lookahead<'s> {
     announced: usize,
     /// Bytes of the announced requests that are not yet served.
     ahead_bytes: usize,
-    /// Bytes of the located requests that are not yet served.
-    located_bytes: usize,
     /// The last announced request has no complete request behind it, or it must be served before
     /// the meaning of later keys is known.
     is_exhausted: bool,
@@ -92,7 +90,6 @@ impl<'s> Lookahead<'s> {
             located: 0,
             announced: 0,
             ahead_bytes: 0,
-            located_bytes: 0,
             is_exhausted: false,
             value_bytes: usize::from(value_bytes),
             decoder: Decoder::default(),
@@ -135,24 +132,19 @@ impl<'s> Lookahead<'s> {
             self.announced += 1;
             self.ahead_bytes += frame_bytes;
         }
-        self.locate_near(state, bucket, received);
+        self.locate_near(bucket);
     }
 
-    /// Starts loading the items of the requests that are near, and what the store will look at for
-    /// those without one. `received` begins with the request that is served next.
+    /// Starts loading the items of the requests that are near.
     #[inline(always)]
-    fn locate_near(&mut self, state: &ConnectionState, bucket: &Bucket, received: &[u8]) {
+    fn locate_near(&mut self, bucket: &Bucket) {
         let near = self.announced.min(self.served + self.distance.div_ceil(2));
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
             if let Some(key) = &entry.key {
                 let value_bytes = if entry.reads_value { self.value_bytes } else { 0 };
-                if bucket.locate(self.section, key, entry.head_bytes() + value_bytes) {
-                    let rest = received.get(self.located_bytes..).unwrap_or_default();
-                    announce_to_store(state, bucket, key, rest);
-                }
+                bucket.locate(self.section, key, entry.head_bytes() + value_bytes);
             }
-            self.located_bytes += entry.frame_bytes as usize;
             self.located += 1;
         }
     }
@@ -193,14 +185,13 @@ impl<'s> Lookahead<'s> {
             self.announced += 1;
             self.ahead_bytes += consumed;
         }
-        // Keys of the text protocol are not announced to the store.
-        self.locate_near(state, bucket, &[]);
+        self.locate_near(bucket);
     }
 
     /// Forgets what was announced, because other requests will be served next.
     pub(super) fn restart(&mut self) {
         (self.served, self.located, self.announced) = (0, 0, 0);
-        (self.ahead_bytes, self.located_bytes, self.is_exhausted) = (0, 0, false);
+        (self.ahead_bytes, self.is_exhausted) = (0, false);
     }
 
     /// The announced key of the request that is served next, if the lookahead has reached it.
@@ -223,25 +214,12 @@ impl<'s> Lookahead<'s> {
         }
         self.ahead_bytes -= frame_bytes as usize;
         self.served += 1;
-        if self.located < self.served {
-            self.located = self.served;
-        } else {
-            self.located_bytes -= frame_bytes as usize;
-        }
+        self.located = self.located.max(self.served);
     }
 
     #[inline]
     fn next(&self) -> Option<&Entry> {
         (self.served < self.announced).then(|| &self.ring[self.served % PREFETCH_KEYS_MAX])
-    }
-}
-
-/// Tells the store of the key of the request that `rest` begins with.
-#[inline(never)]
-fn announce_to_store(state: &ConnectionState, bucket: &Bucket, ahead: &KeyAhead, rest: &[u8]) {
-    let document = Frame::whole(rest).and_then(|frame| document_of(state, &frame));
-    if let Some((_, key)) = document {
-        bucket.announce_to_store(ahead, key);
     }
 }
 

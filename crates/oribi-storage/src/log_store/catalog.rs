@@ -122,13 +122,6 @@ impl Catalog {
         table.find(Catalog::fingerprint(self.seed, key.key))
     }
 
-    /// Starts loading what [`Catalog::find`] will look at.
-    pub(super) fn announce(&self, vbid: Vbid, key: DocKey<'_>) {
-        if let Some(table) = self.tables.get(&(vbid, key.collection)) {
-            table.announce(Catalog::fingerprint(self.seed, key.key));
-        }
-    }
-
     /// The segment in this slot, to which some entry points.
     pub(super) fn segment(&self, slot: u16) -> &Segment {
         let segment = self.segments.get(usize::from(slot)).and_then(Option::as_ref);

@@ -43,13 +43,6 @@ impl Log {
         found.is_some_and(|entry| entry.mark() != Mark::Purged)
     }
 
-    /// Starts loading what [`Log::may_contain`] will look at.
-    pub(super) fn announce(&self, vbid: Vbid, key: DocKey<'_>) {
-        if let Some(catalog) = self.catalog.try_read() {
-            catalog.announce(vbid, key);
-        }
-    }
-
     pub(super) fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],

@@ -11,8 +11,6 @@
 //! in a table and 10^12 inserts, one in 9,000 that it happens once. That is below what disks and
 //! memory do to data in the same time. Reads compare the key, so a wrong document is never shown.
 
-use crate::prefetch::load_line;
-
 /// Bits of the fingerprint.
 const FINGERPRINT_BITS: u32 = 77;
 const SIZE_BITS: u32 = 5;
@@ -200,12 +198,6 @@ impl Table {
         let at = self.seek(fingerprint);
         let entry = Entry(*self.entries.get(at)?);
         (entry.0 != 0 && entry.fingerprint() == fingerprint).then_some(entry)
-    }
-
-    /// Starts loading where the entry of the fingerprint is or belongs.
-    pub(super) fn announce(&self, fingerprint: Fingerprint) {
-        let home = self.home(fingerprint.0 << (u128::BITS - FINGERPRINT_BITS));
-        load_line(self.entries.as_ptr().wrapping_add(home).cast());
     }
 
     /// Loads where the entries belong into the cache, all at once: the loads do not wait for each
