@@ -107,12 +107,15 @@ fn may_be_mit(expression: &str) -> bool {
     expression.replace('/', " OR ").split(" OR ").any(|choice| choice.trim() == "MIT")
 }
 
+/// Whether a file says under which terms a crate is used: by its name, or by that of its directory
+/// (`LICENSES`, as reuse.software has it).
 fn is_notice(path: &Path) -> bool {
     const BEGINNINGS: [&str; 6] =
         ["license", "licence", "copying", "copyright", "notice", "unlicense"];
     let name = lower_name(path);
     let is_code = [".rs", ".toml", ".html", ".c", ".h", ".py", ".json"];
-    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    let is_among_licenses = path.parent().is_some_and(|parent| lower_name(parent) == "licenses");
+    (is_among_licenses || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)))
         && !is_code.iter().any(|extension| name.ends_with(extension))
 }
 
@@ -171,7 +174,15 @@ mod tests {
 
     #[test]
     fn notices_are_told_from_code() {
-        for name in ["LICENSE", "LICENSE-MIT", "License.txt", "COPYING", "NOTICE.md", "UNLICENSE"] {
+        for name in [
+            "LICENSE",
+            "LICENSE-MIT",
+            "License.txt",
+            "COPYING",
+            "NOTICE.md",
+            "UNLICENSE",
+            "crate/LICENSES/MIT.txt",
+        ] {
             assert!(is_notice(Path::new(name)), "{name}");
         }
         for name in ["license.rs", "README.md", "Cargo.toml", "copying.c", "lib.rs"] {
