@@ -183,12 +183,14 @@ fn printed(command: &mut Command, head: &str) -> Result<f64> {
 fn figures(machine: &machine::Machine, cases: &[Case]) -> String {
     let mut text = format!(
         "Moving a cache line from one core to the other takes {:.0} ns here. A lock that no other \
-         core wants takes {:.0} ns, one that another core wants all the time {:.0} ns.\n\n",
+         core wants\ntakes {:.0} ns, one that another core wants all the time {:.0} ns.\n\n",
         machine.transfer_ns, machine.lock_ns, machine.contended_lock_ns
     );
     text += "| operations | CPU alone | lines written that others touch | lines read that others write | \
              lock held | 2 workers, predicted | 2 workers, measured |\n\
              |---|---|---|---|---|---|---|\n";
+    // What is not there is measured as a little less than nothing at times.
+    let at_least_0 = |measured: f64| measured.max(0.0) + 0.0;
     for case in cases {
         let two = case.predictions.iter().find(|one| one.cores == 2);
         text += &format!(
@@ -196,9 +198,9 @@ fn figures(machine: &machine::Machine, cases: &[Case]) -> String {
             case.name,
             case.set_pct,
             case.apart_ns,
-            case.lines.written(),
-            case.lines.read(),
-            case.lines.held_share() * case.apart_ns,
+            at_least_0(case.lines.written()),
+            at_least_0(case.lines.read()),
+            at_least_0(case.lines.held_share() * case.apart_ns),
             two.map_or(f64::NAN, |one| one.busy_ns / case.apart_ns),
             case.together.median,
             case.together.min,
