@@ -358,6 +358,25 @@ test("statements of SQL run, fail and end, where the server has them", async () 
   await page.finish();
 });
 
+test("a statement that is run before the buckets are known waits for them", async () => {
+  const page = await enter(server);
+  if ((await server.request("POST", "/query/sql", "SELECT 1")).status === 404) return page.finish();
+  let answer;
+  const answered = new Promise((resolve) => (answer = resolve));
+  await page.route("**/pools/default/buckets", async (route) => {
+    await answered;
+    await route.continue();
+  });
+  await visit(page, "#/query", "Query");
+  const statement = page.getByRole("textbox", { name: "SQL statement" });
+  await statement.fill('SELECT id FROM "default" LIMIT 1');
+  await statement.press("Control+Enter");
+  await page.getByText("Running, 0 rows so far").waitFor();
+  answer();
+  await page.getByText("1 row in").waitFor();
+  await page.finish();
+});
+
 test("the keyboard reaches every page", async () => {
   const page = await enter(server);
   await page.locator("main").press("?");

@@ -38,11 +38,12 @@ interface Line {
   elapsed_ms?: number;
 }
 
-/** Runs a statement and shows what arrives. */
-async function run(statement: string, bucket: string, signal: AbortSignal, show: (results: Results) => void) {
+/** Runs a statement, in the first bucket if none is known yet, and shows what arrives. */
+async function run(statement: string, known: string, signal: AbortSignal, show: (results: Results) => void) {
   const results: Results = { columns: [], rows: [], state: "running" };
   let drawn = performance.now();
   show({ ...results });
+  const bucket = known || (await buckets(signal))[0]?.name;
   const response = await send("POST", "/query/sql", { json: { statement, bucket }, signal });
   if (!response.ok || !response.body) throw await errorOf(response);
   for await (const line of lines(response.body)) {
