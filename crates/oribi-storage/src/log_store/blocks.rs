@@ -28,6 +28,11 @@ impl Blocks {
         &mut self.memory[self.begin..self.begin + bytes]
     }
 
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.len()
+    }
+
     /// The first bytes; there was room for so many.
     pub(super) fn first(&self, bytes: usize) -> &[u8] {
         &self.memory[self.begin..self.begin + bytes]

@@ -154,9 +154,14 @@ impl Catalog {
         Some(slot as u16)
     }
 
-    /// The segment in this slot has nothing yet, so all of its spans will be known.
-    pub(super) fn begins(&mut self, slot: u16) {
-        self.spans[usize::from(slot)] = Spans::complete();
+    /// The seqnos of all that the segment in this slot has so far.
+    pub(super) fn has_spans(&mut self, slot: u16, spans: Spans) {
+        self.spans[usize::from(slot)] = spans;
+    }
+
+    /// What is known of the seqnos in the segment in this slot.
+    pub(super) fn spans(&self, slot: u16) -> &Spans {
+        &self.spans[usize::from(slot)]
     }
 
     /// Versions were written to the segment in this slot, behind all others.

@@ -1,21 +1,26 @@
 //! The index file of a sealed segment: what opening has to know of it, without the documents.
 //!
-//! Owns: its layout, how it is collected while the segment is written, and how it is read back.
+//! Owns: its layout, how it is collected while the segment is written, and how it is read back. It
+//! lists the versions, and behind them the seqnos of each vbucket ([`super::spans`]), so that a
+//! scan by seqno need not read the segment twice after a restart.
 //! Invariant: nothing depends on it for correctness. It is written without a sync, and one that is
 //! missing, cut off, of another segment or has a wrong checksum is as good as none: the segment
 //! itself is read instead.
 
-use oribi_types::{CollectionId, Vbid};
+use oribi_types::{CollectionId, Seqno, Vbid};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::index::{Fingerprint, Size};
 use super::layout::{Kind, Stored, UNIT_BYTES};
+use super::spans::{Span, Spans};
 use crate::state_layout::{put, take};
 
 /// What an index file begins with.
 pub(super) const HINT_MAGIC: [u8; 8] = *b"ORIBIIDX";
 /// Version of the format of index files.
-pub(super) const HINT_VERSION: u32 = 2;
+pub(super) const HINT_VERSION: u32 = 3;
+/// The version before it, whose files have no spans.
+pub(super) const HINT_VERSION_WITHOUT_SPANS: u32 = 2;
 /// Offset of the version, u32.
 pub(super) const HINT_VERSION_AT: usize = 8;
 /// Offset of the number of the segment, u32.
@@ -41,8 +46,17 @@ pub(super) const HINT_VBID_AT: usize = 28;
 pub(super) const HINT_KIND_AT: usize = 30;
 /// Offset of the class of the record's length, see [`Size`].
 pub(super) const HINT_SIZE_AT: usize = 31;
-/// Length of an entry.
+/// Length of an entry, of a version or a span.
 pub(super) const HINT_ENTRY_BYTES: usize = 32;
+
+/// Kind of an entry that is a span. Its vbucket is where that of a version is.
+pub(super) const HINT_SPAN_KIND: u8 = 255;
+/// Offset of the lowest seqno in a span, u64.
+pub(super) const HINT_LOWEST_AT: usize = 0;
+/// Offset of the highest seqno, u64.
+pub(super) const HINT_HIGHEST_AT: usize = 8;
+/// Offset of a byte that is 1 where the records ascend, else 0; eleven bytes that are zero follow.
+pub(super) const HINT_ASCENDING_AT: usize = 16;
 
 /// One version of a document in a segment, as opening sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +116,16 @@ impl Hint {
         self.content.extend_from_slice(&entry);
     }
 
+    fn push_span(&mut self, vbid: Vbid, span: Span) {
+        let mut entry = [0; HINT_ENTRY_BYTES];
+        put(&mut entry, HINT_LOWEST_AT, span.lowest.0.to_le_bytes());
+        put(&mut entry, HINT_HIGHEST_AT, span.highest.0.to_le_bytes());
+        entry[HINT_ASCENDING_AT] = u8::from(span.is_ascending);
+        put(&mut entry, HINT_VBID_AT, vbid.0.to_le_bytes());
+        entry[HINT_KIND_AT] = HINT_SPAN_KIND;
+        self.content.extend_from_slice(&entry);
+    }
+
     /// Forgets what stands from `end` on in the segment. Entries are in the order of their offsets.
     pub(super) fn cut_off(&mut self, end: u64) {
         let unit = |entry: &[u8]| u64::from(u32::from_le_bytes(take(entry, HINT_UNIT_AT)));
@@ -111,11 +135,19 @@ impl Hint {
         self.content.truncate(self.content.len() - cut * HINT_ENTRY_BYTES);
     }
 
-    /// The whole file, for a segment of this number and length.
-    pub(super) fn content(&mut self, segment: u32, bytes: u64, seed: u64) -> &[u8] {
+    /// The whole file, for a segment of this number and length, with these seqnos. Nothing can be
+    /// pushed or cut off afterwards.
+    pub(super) fn content(&mut self, segment: u32, bytes: u64, seed: u64, spans: &Spans) -> &[u8] {
+        let version = match spans.is_complete() {
+            true => HINT_VERSION,
+            false => HINT_VERSION_WITHOUT_SPANS,
+        };
+        if version == HINT_VERSION {
+            spans.iter().for_each(|(vbid, span)| self.push_span(vbid, span));
+        }
         let mut header = [0; HINT_HEADER_BYTES];
         put(&mut header, 0, HINT_MAGIC);
-        put(&mut header, HINT_VERSION_AT, HINT_VERSION.to_le_bytes());
+        put(&mut header, HINT_VERSION_AT, version.to_le_bytes());
         put(&mut header, HINT_SEGMENT_AT, segment.to_le_bytes());
         put(&mut header, HINT_SEGMENT_BYTES_AT, bytes.to_le_bytes());
         let checksum = checksum(&header, &self.content[HINT_HEADER_BYTES..], seed);
@@ -125,22 +157,30 @@ impl Hint {
     }
 }
 
+/// What an index file lists.
+pub(super) struct Listed<V> {
+    pub(super) versions: V,
+    /// Incomplete where the file has none.
+    pub(super) spans: Spans,
+}
+
 fn checksum(header: &[u8; HINT_HEADER_BYTES], entries: &[u8], seed: u64) -> u64 {
     let of_header = xxh3_64_with_seed(&header[..HINT_CHECKSUM_AT], seed);
     xxh3_64_with_seed(entries, of_header)
 }
 
-/// The versions that an index file lists, or `None` when it is not a whole one of this segment.
+/// What an index file lists, or `None` when it is not a whole one of this segment.
 pub(super) fn read(
     content: &[u8],
     segment: u32,
     bytes: u64,
     seed: u64,
-) -> Option<impl Iterator<Item = Version>> {
+) -> Option<Listed<impl Iterator<Item = Version>>> {
     let (header, entries) = content.split_first_chunk::<HINT_HEADER_BYTES>()?;
     let stored_checksum = u64::from_le_bytes(take(header, HINT_CHECKSUM_AT));
+    let file_version = u32::from_le_bytes(take(header, HINT_VERSION_AT));
     let is_right = header[..HINT_MAGIC.len()] == HINT_MAGIC
-        && u32::from_le_bytes(take(header, HINT_VERSION_AT)) == HINT_VERSION
+        && [HINT_VERSION, HINT_VERSION_WITHOUT_SPANS].contains(&file_version)
         && u32::from_le_bytes(take(header, HINT_SEGMENT_AT)) == segment
         && u64::from_le_bytes(take(header, HINT_SEGMENT_BYTES_AT)) == bytes
         && entries.len().is_multiple_of(HINT_ENTRY_BYTES)
@@ -149,9 +189,32 @@ pub(super) fn read(
         return None;
     }
     // The checksum was right, so what is left to check is what a bug could have written.
-    let chunks = entries.chunks_exact(HINT_ENTRY_BYTES);
+    let is_span = |entry: &&[u8]| entry[HINT_KIND_AT] == HINT_SPAN_KIND;
+    let spans = entries.rchunks_exact(HINT_ENTRY_BYTES).take_while(is_span);
+    let (versions, spans) = entries.split_at(entries.len() - spans.count() * HINT_ENTRY_BYTES);
+    let spans = match file_version {
+        HINT_VERSION => Some(spans_of(spans)?),
+        _ => spans.is_empty().then(Spans::default),
+    };
+    let chunks = versions.chunks_exact(HINT_ENTRY_BYTES);
     let is_sound = chunks.clone().all(|entry| version(entry).is_some_and(|v| v.offset < bytes));
-    is_sound.then(|| chunks.filter_map(version))
+    let versions = is_sound.then(|| chunks.filter_map(version))?;
+    Some(Listed { versions, spans: spans? })
+}
+
+fn spans_of(entries: &[u8]) -> Option<Spans> {
+    let mut spans = Spans::complete();
+    for entry in entries.chunks_exact(HINT_ENTRY_BYTES) {
+        let lowest = Seqno(u64::from_le_bytes(take(entry, HINT_LOWEST_AT)));
+        let highest = Seqno(u64::from_le_bytes(take(entry, HINT_HIGHEST_AT)));
+        let is_ascending = entry[HINT_ASCENDING_AT] == 1;
+        if highest < lowest || entry[HINT_ASCENDING_AT] > 1 {
+            return None;
+        }
+        let vbid = Vbid(u16::from_le_bytes(take(entry, HINT_VBID_AT)));
+        spans.wrote(vbid, Span { lowest, highest, is_ascending });
+    }
+    Some(spans)
 }
 
 fn version(entry: &[u8]) -> Option<Version> {

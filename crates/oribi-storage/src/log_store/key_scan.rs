@@ -181,7 +181,7 @@ impl<'s> Pass<'s> {
         for index in 0..self.places.len() {
             let place = self.places[index];
             let segment = &self.segments[place.segment as usize];
-            if !window.has_head(segment, place.offset()) {
+            if !window.has_record(segment, place.offset()) {
                 window.cover(segment, place.offset(), together(&self.places[index..]))?;
             }
             let raw = window.raw(segment, place.offset())?;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use oribi_types::Vbid;
+use oribi_types::{Seqno, Vbid};
 
 use super::bounds::{Bounds, Position, TombstonePurge};
 use super::catalog::Catalog;
@@ -22,6 +22,7 @@ use super::layout::{
 };
 use super::planted::{Bug, Planted};
 use super::reader::{ReadFault, SegmentReader, Step, find_frame};
+use super::spans::{Span, Spans};
 use crate::VbucketState;
 use crate::state_layout::{decode_state, take};
 
@@ -37,6 +38,8 @@ pub(super) struct Newest {
     pub(super) locals: BTreeMap<String, Vec<u8>>,
     /// Versions in the order in which they were written.
     pub(super) versions: Vec<Version>,
+    /// Their seqnos.
+    pub(super) spans: Spans,
     /// Where the last whole frame ends.
     pub(super) end: u64,
     /// Where frames begin that no other frame says were synced.
@@ -70,7 +73,7 @@ struct Frames {
     /// Highest number that a frame says was synced.
     synced: u64,
     /// What the frame that is being read says, until it is whole.
-    versions: Vec<Version>,
+    versions: Vec<(Version, Seqno)>,
     controls: Vec<Control>,
 }
 
@@ -182,6 +185,7 @@ impl Frames {
             states: BTreeMap::new(),
             locals: BTreeMap::new(),
             versions: Vec::new(),
+            spans: Spans::complete(),
             end: SEGMENT_HEADER_BYTES as u64,
             uncertain: 0,
             last_number: 0,
@@ -209,7 +213,8 @@ impl Frames {
                 Step::Record { at, stored, .. } if stored.kind.is_version() => {
                     let key = stored.record.key.key;
                     let fingerprint = Catalog::fingerprint(self.newest.seed, key);
-                    self.versions.push(Version::of(&stored, fingerprint, at));
+                    let version = Version::of(&stored, fingerprint, at);
+                    self.versions.push((version, stored.record.seqno));
                 }
                 Step::Record { stored, .. } => self.controls.push(Control::of(&stored)),
                 Step::FrameEnd { next } => {
@@ -232,7 +237,10 @@ impl Frames {
             let bad = ReadFault::Bad { offset: at, what: "a frame that this version cannot read" };
             self.newest.control(control).ok_or(bad)?;
         }
-        self.newest.versions.append(&mut self.versions);
+        for (version, seqno) in self.versions.drain(..) {
+            self.newest.spans.wrote(version.vbid, Span::of(seqno));
+            self.newest.versions.push(version);
+        }
         self.newest.last_number = header.number;
         self.newest.is_closed = header.records == 0;
         self.synced = self.synced.max(header.synced);

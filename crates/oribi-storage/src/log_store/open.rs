@@ -11,6 +11,7 @@
 use std::io;
 use std::sync::Arc;
 
+use oribi_types::Seqno;
 use parking_lot::{Mutex, RwLock};
 
 use super::blocks::BLOCK_BYTES_MAX;
@@ -27,6 +28,7 @@ use super::planted::{Bug, Planted};
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
 use super::scan_memory;
+use super::spans::{Span, Spans};
 use super::staging::Staging;
 use super::writer::{Active, Writer, hint_name, segment_name};
 use crate::StoreError;
@@ -114,6 +116,7 @@ impl Opening<'_> {
             intake.take(version);
         }
         intake.finish();
+        catalog.has_spans(slot, newest.spans.clone());
         let has_tail = self.mend(&newest).map_err(|error| system_error(&error))?;
         let file = Arc::clone(&newest.file);
         let (id, end) = (newest.id, newest.end);
@@ -211,16 +214,22 @@ impl Opening<'_> {
         let mut intake = Intake::new(catalog, &newest.bounds, id, slot);
         if let Some(hint) = self.hint_of(id) {
             let listed = hint::read(&hint, id, bytes, newest.seed);
-            if let Some(versions) = listed {
-                versions.for_each(|version| intake.take(&version));
+            if let Some(listed) = listed {
+                listed.versions.for_each(|version| intake.take(&version));
                 intake.finish();
+                catalog.has_spans(slot, listed.spans);
                 return Ok(false);
             }
             tracing::warn!(segment = id, "a bad index file; the segment is read instead");
         }
-        let take = &mut |version: &Version| intake.take(version);
+        let mut spans = Spans::complete();
+        let take = &mut |version: &Version, seqno| {
+            spans.wrote(version.vbid, Span::of(seqno));
+            intake.take(version);
+        };
         let is_damaged = self.scan_older(&file, id, bytes, newest, take)?;
         intake.finish();
+        catalog.has_spans(slot, spans);
         Ok(is_damaged || !is_whole)
     }
 
@@ -246,7 +255,7 @@ impl Opening<'_> {
         id: u32,
         bytes: u64,
         newest: &Newest,
-        take: &mut dyn FnMut(&Version),
+        take: &mut dyn FnMut(&Version, Seqno),
     ) -> Result<bool, StoreError> {
         let seed = newest.seed;
         let mut reader = SegmentReader::new(Arc::clone(file), id, seed, bytes, self.planted);
@@ -255,12 +264,15 @@ impl Opening<'_> {
         loop {
             match reader.next() {
                 Ok(Step::End) => return Ok(is_damaged),
-                Ok(Step::FrameEnd { .. }) => versions.drain(..).for_each(|version| take(&version)),
+                Ok(Step::FrameEnd { .. }) => {
+                    versions.drain(..).for_each(|(version, seqno)| take(&version, seqno));
+                }
                 Ok(Step::Frame { .. }) => versions.clear(),
                 Ok(Step::Record { at, stored, .. }) => {
                     if stored.kind.is_version() {
                         let fingerprint = Catalog::fingerprint(seed, stored.record.key.key);
-                        versions.push(Version::of(&stored, fingerprint, at));
+                        let version = Version::of(&stored, fingerprint, at);
+                        versions.push((version, stored.record.seqno));
                     }
                 }
                 Err(ReadFault::Bad { offset, what }) if self.options.accepts_damage => {

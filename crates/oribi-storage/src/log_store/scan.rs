@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use oribi_types::{CollectionId, Seqno, Vbid};
 
+use super::blocks::BLOCK_BYTES_MAX;
 use super::catalog::{Catalog, Segment};
 use super::index::Mark;
 use super::layout::{RECORD_SEQNO_AT, Stored, UNIT_BYTES};
@@ -37,6 +38,8 @@ const READ_AHEAD_BYTES: u64 = 8 << 20;
 /// Bytes that one run reads ahead: at most as many as stay in a core's own cache, at least a page.
 const RUN_AHEAD_MAX: u64 = 512 << 10;
 const RUN_AHEAD_MIN: u64 = 4 << 10;
+/// What a window may have beyond what it reads ahead: the record that begins there, and blocks.
+const WINDOW_BYTES_MORE: u64 = FIRST_READ_BYTES as u64 + 3 * BLOCK_BYTES_MAX as u64;
 /// Records this near to each other are read together, as in [`super::get_many`].
 const GAP_BYTES_MAX: u64 = 16 << 10;
 
@@ -70,8 +73,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(next_seqno: Seqno, segment: Arc<Segment>, units: Vec<u32>) -> Run {
-        let window = Window::ahead(FIRST_READ_BYTES as u64);
+    fn new(next_seqno: Seqno, segment: Arc<Segment>, units: Vec<u32>, window: Window) -> Run {
         Run { next_seqno, segment, units, next: 0, window }
     }
 
@@ -101,6 +103,17 @@ impl Run {
             last = offset;
         }
         last - first + FIRST_READ_BYTES as u64
+    }
+
+    /// Loads the next record and as many behind it as are worth reading with it, `ahead` bytes at
+    /// most. A record of which the last read has only the head begins the next read: to read the
+    /// rest of it alone would leave the next one cut off as well, and so on to the end of the run.
+    fn load(&mut self, ahead: u64) -> Result<(), StoreError> {
+        let offset = self.offset(self.next);
+        match self.window.has_record(&self.segment, offset) {
+            true => Ok(()),
+            false => self.window.cover(&self.segment, offset, self.together(self.next, ahead)),
+        }
     }
 
     fn record(&mut self) -> Result<Stored<'_>, StoreError> {
@@ -156,6 +169,8 @@ pub(super) struct LogScan {
     /// By lowest seqno, the lowest one last.
     parts: Vec<Part>,
     runs: BinaryHeap<Run>,
+    /// That of a run which has ended; the next one reads into its memory.
+    spare: Option<Window>,
     /// Every record up to here was shown or passed over.
     passed: Seqno,
 }
@@ -183,6 +198,7 @@ impl LogScan {
             to,
             parts,
             runs: BinaryHeap::new(),
+            spare: None,
             passed: Seqno(0),
         }
     }
@@ -213,21 +229,21 @@ impl LogScan {
         count: &mut ReadCount,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let ahead = READ_AHEAD_BYTES / (self.runs.len() as u64 + 1);
-        let (may_keep, ahead) = (ahead, ahead.clamp(RUN_AHEAD_MIN, RUN_AHEAD_MAX));
+        let ahead = self.ahead().clamp(RUN_AHEAD_MIN, RUN_AHEAD_MAX);
         // No two records have the same seqno.
         let others = self.runs.peek().map(|run| run.next_seqno);
         let limit = others.into_iter().chain(self.parts.last().map(Part::lowest)).min();
         while run.next < run.units.len() {
+            run.load(ahead)?;
             let seqno = run.seqno(run.next, ahead)?;
             if seqno > self.to {
                 break;
             }
             if limit.is_some_and(|limit| seqno > limit) {
                 run.next_seqno = seqno;
-                run.window.keep_at_most(may_keep + FIRST_READ_BYTES as u64);
+                run.window.keep_at_most(self.may_keep());
                 self.runs.push(run);
-                break;
+                return Ok(ControlFlow::Continue(()));
             }
             let (id, offset) = (run.segment.id, run.offset(run.next));
             let stored = run.record()?;
@@ -244,14 +260,34 @@ impl LogScan {
                 return Ok(flow);
             }
         }
+        self.spare = Some(run.window);
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// A window for the next run, in memory that a run has left.
+    fn window(&mut self) -> Window {
+        let mut window = self.spare.take();
+        if let Some(window) = &mut window {
+            window.keep_at_most(self.may_keep());
+        }
+        window.unwrap_or_else(|| Window::ahead(FIRST_READ_BYTES as u64))
+    }
+
+    /// Bytes that a run may keep in memory while it waits for its turn.
+    fn may_keep(&self) -> u64 {
+        self.ahead() + WINDOW_BYTES_MORE
+    }
+
+    /// Bytes that each run may read ahead.
+    fn ahead(&self) -> u64 {
+        READ_AHEAD_BYTES / (self.runs.len() as u64 + 1)
     }
 
     /// Finds the runs of a segment.
     fn open(&mut self, part: Part) -> Result<(), StoreError> {
         let Part { segment, slot, mut units, span, is_sealed } = part;
         units.sort_unstable();
-        let mut all = Run::new(self.from, Arc::new(segment), units);
+        let mut all = Run::new(self.from, Arc::new(segment), units, self.window());
         if let Some(span) = span.filter(|span| span.is_ascending) {
             all.next_seqno = span.lowest.max(self.from);
             if span.lowest < self.from {
@@ -270,16 +306,19 @@ impl LogScan {
             }
             let at = runs.partition_point(|(last, _)| *last > seqno);
             if at == runs.len() {
-                runs.push((seqno, Run::new(seqno, Arc::clone(&all.segment), Vec::new())));
+                let window = Window::ahead(FIRST_READ_BYTES as u64);
+                runs.push((seqno, Run::new(seqno, Arc::clone(&all.segment), Vec::new(), window)));
             }
             let (last, run) = &mut runs[at];
             *last = seqno;
             run.units.push(all.units[index]);
         }
         self.runs.extend(runs.into_iter().map(|(_, run)| run));
+        self.spare = Some(all.window);
         // A collection's records say little about those of others.
-        let is_whole = is_sealed && self.only.is_none();
-        if let (Some(found), None, true) = (found, span, is_whole) {
+        let is_news = is_sealed && self.only.is_none() && span != found;
+        if let (Some(found), true) = (found, is_news) {
+            // What still counts may ascend where not all that was written does.
             self.log.catalog.write().learn(slot, all.segment.id, self.vbid, found);
         }
         Ok(())

@@ -103,6 +103,8 @@ struct State {
     durable_names: Names,
     random: SeededRandom,
     steps: u64,
+    /// Reads of files, and bytes that they gave.
+    reads: (u64, u64),
     trouble: Option<(u64, Trouble)>,
     is_off: bool,
     is_full: bool,
@@ -150,6 +152,7 @@ impl SimDirectory {
             durable_names: Names::new(),
             random: SeededRandom::new(seed),
             steps: 0,
+            reads: (0, 0),
             trouble: None,
             is_off: false,
             is_full: false,
@@ -167,6 +170,11 @@ impl SimDirectory {
     /// Steps so far.
     pub fn steps(&self) -> u64 {
         self.state.lock().steps
+    }
+
+    /// Reads of files so far, and bytes that they gave.
+    pub fn reads(&self) -> (u64, u64) {
+        self.state.lock().reads
     }
 
     /// Plans trouble for the step that is `after` steps ahead, 1 for the next one.
@@ -359,6 +367,9 @@ impl LogFile for SimFile {
         let rest = content.cache.get(offset as usize..).unwrap_or_default();
         let length = rest.len().min(buffer.len());
         buffer[..length].copy_from_slice(&rest[..length]);
+        drop(content);
+        let reads = &mut self.state.lock().reads;
+        *reads = (reads.0 + 1, reads.1 + length as u64);
         Ok(length)
     }
 

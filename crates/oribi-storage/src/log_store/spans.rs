@@ -2,9 +2,10 @@
 //! the others forwards.
 //!
 //! Owns: [`Spans`] of one segment. Invariant: a span covers every version of its vbucket that the
-//! index points at in the segment; it may cover more. Commits and moves tell them for segments that
-//! this process has begun. Of a segment that opening found nothing is known until a scan has read
-//! the vbucket's records in it, which are then never joined by others.
+//! index points at in the segment; it may cover more. Commits and moves tell them. Opening finds
+//! them in the segment's index file, or as it reads the segment. Of a segment whose index file is
+//! of an earlier build nothing is known until a scan has read the vbucket's records in it, which
+//! are then never joined by others.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ pub(super) enum Known {
 }
 
 /// The spans of a segment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
     by_vbucket: BTreeMap<Vbid, Span>,
     /// Everything that was written to the segment was told.
@@ -70,6 +71,16 @@ impl Spans {
             let span = self.by_vbucket.entry(vbid);
             span.and_modify(|span| *span = span.followed_by(written)).or_insert(written);
         }
+    }
+
+    /// True when a vbucket that it does not know has no records in the segment.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// All that are known.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Vbid, Span)> {
+        self.by_vbucket.iter().map(|(vbid, span)| (*vbid, *span))
     }
 
     /// A scan has seen all that the index points at, in a segment that is written no more.

@@ -64,6 +64,15 @@ impl Window {
         self.id == segment.id && self.offset <= offset && offset + RECORD_HEADER_BYTES as u64 <= end
     }
 
+    /// True when the whole record at `offset` is here, by the length that its header says.
+    pub(super) fn has_record(&self, segment: &Segment, offset: u64) -> bool {
+        if !self.has_head(segment, offset) {
+            return false;
+        }
+        let here = &self.bytes()[(offset - self.offset) as usize..];
+        here.first_chunk().is_some_and(|head| stored_bytes_of(head) <= here.len() as u64)
+    }
+
     /// The header of the record at `offset`, unchecked.
     pub(super) fn head(
         &mut self,
@@ -78,7 +87,7 @@ impl Window {
 
     /// Gives its memory back when that is more than `bytes`.
     pub(super) fn keep_at_most(&mut self, bytes: u64) {
-        if self.len as u64 > bytes {
+        if self.memory.bytes() as u64 > bytes {
             (self.memory, self.len) = (Blocks::default(), 0);
         }
     }

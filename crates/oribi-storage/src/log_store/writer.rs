@@ -27,6 +27,7 @@ use super::layout::{
     LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
 };
 use super::planted::{Bug, Planted};
+use super::spans::Spans;
 use super::staging::Staging;
 use crate::StoreError;
 use crate::state_layout::encode_state;
@@ -218,7 +219,7 @@ impl Writer {
             return Err(error);
         }
         self.unfinished = None;
-        self.write_hint(sealed);
+        self.write_hint(sealed, catalog);
         Ok(())
     }
 
@@ -236,7 +237,7 @@ impl Writer {
         let mut catalog = catalog.write();
         let slot = catalog.add_segment(Segment::new(id, file, bytes));
         self.active.slot = slot.ok_or_else(|| io::Error::other("no slot for a segment"))?;
-        catalog.begins(self.active.slot);
+        catalog.has_spans(self.active.slot, Spans::complete());
         catalog.active = self.active.slot;
         Ok(())
     }
@@ -270,9 +271,10 @@ impl Writer {
 
     /// Writes the index file of a sealed segment. Without one the segment is read at the next
     /// opening, so a failure is worth no more than a line in the log.
-    fn write_hint(&mut self, mut sealed: Active) {
+    fn write_hint(&mut self, mut sealed: Active, catalog: &RwLock<Catalog>) {
         let name = hint_name(sealed.id);
-        let content = sealed.hint.content(sealed.id, sealed.end, self.seed);
+        let spans = catalog.read().spans(sealed.slot).clone();
+        let content = sealed.hint.content(sealed.id, sealed.end, self.seed, &spans);
         let file = self.directory.create(&name);
         let written = file.and_then(|file| self.staging.write_file(&*file, content));
         if let Err(error) = written {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use oribi_types::Vbid;
+use oribi_types::{Seqno, Vbid};
 
 use super::super::hint::{
-    HINT_CHECKSUM_AT, HINT_COLLECTION_AT, HINT_ENTRY_BYTES, HINT_EXPIRY_AT, HINT_FINGERPRINT_AT,
-    HINT_HEADER_BYTES, HINT_KIND_AT, HINT_SEGMENT_AT, HINT_SEGMENT_BYTES_AT, HINT_SIZE_AT,
-    HINT_UNIT_AT, HINT_VBID_AT, HINT_VERSION_AT,
+    HINT_ASCENDING_AT, HINT_CHECKSUM_AT, HINT_COLLECTION_AT, HINT_ENTRY_BYTES, HINT_EXPIRY_AT,
+    HINT_FINGERPRINT_AT, HINT_HEADER_BYTES, HINT_HIGHEST_AT, HINT_KIND_AT, HINT_LOWEST_AT,
+    HINT_SEGMENT_AT, HINT_SEGMENT_BYTES_AT, HINT_SIZE_AT, HINT_SPAN_KIND, HINT_UNIT_AT,
+    HINT_VBID_AT, HINT_VERSION_AT, Hint, Version, read,
 };
 use super::super::index::{Entry, Fingerprint, Mark, Place, Size, Table};
 use super::super::layout::{
@@ -19,6 +20,7 @@ use super::super::layout::{
     RECORD_VBID_AT, SEGMENT_CHECKSUM_AT, SEGMENT_HEADER_BYTES, SEGMENT_ID_AT, SEGMENT_SEED_AT,
     SEGMENT_VERSION_AT, Stored, decode_record, decode_unchecked,
 };
+use super::super::spans::{Known, Span, Spans};
 use crate::SeededRandom;
 use crate::conformance::fixture::Kept;
 
@@ -151,6 +153,10 @@ fn the_document_says_what_the_constants_are() {
         ("HINT_KIND_AT", HINT_KIND_AT),
         ("HINT_SIZE_AT", HINT_SIZE_AT),
         ("HINT_ENTRY_BYTES", HINT_ENTRY_BYTES),
+        ("HINT_LOWEST_AT", HINT_LOWEST_AT),
+        ("HINT_HIGHEST_AT", HINT_HIGHEST_AT),
+        ("HINT_ASCENDING_AT", HINT_ASCENDING_AT),
+        ("HINT_SPAN_KIND", usize::from(HINT_SPAN_KIND)),
     ];
     for (name, offset) in offsets {
         assert_eq!(documented(name), offset.to_string(), "{name}");
@@ -177,6 +183,28 @@ fn the_bytes_are_those_of_version_one() {
     assert_eq!((bits[10], &bits[..10], &bits[11..52]), (1, &bytes[..10], &bytes[11..52]));
     bits.resize(64, 0);
     assert_eq!(decode_record(&bits).map(|(decoded, _)| decoded), Ok(stored));
+}
+
+/// An index file of this version has the seqnos; one of the version before is as good for the rest.
+#[test]
+fn an_index_file_says_which_seqnos_there_are() {
+    let span = Span { lowest: Seqno(3), highest: Seqno(9), is_ascending: false };
+    let mut complete = Spans::complete();
+    complete.wrote(Vbid(7), span);
+    for (spans, of_7, of_8) in [
+        (complete, Known::Span(span), Known::Absent),
+        (Spans::default(), Known::Nothing, Known::Nothing),
+    ] {
+        let kept = Kept::document(5, b"key", b"value");
+        let stored = Stored::version(Vbid(7), 1, kept.record());
+        let version = Version::of(&stored, Fingerprint::of(1 << 100), 4096);
+        let mut hint = Hint::default();
+        hint.push(&version);
+        let content = hint.content(1, 8192, 42, &spans).to_vec();
+        let listed = read(&content, 1, 8192, 42).expect("a whole file");
+        assert_eq!((listed.spans.of(Vbid(7)), listed.spans.of(Vbid(8))), (of_7, of_8));
+        assert_eq!(listed.versions.collect::<Vec<_>>(), [version]);
+    }
 }
 
 /// Bits that no version writes, and the bit of expiry where nothing expired.

@@ -77,6 +77,37 @@ fn ranges_are_right_however_runs_are_mixed() {
     }
 }
 
+/// A read ended in the middle of a record, and from there on each record was a read of its own. The
+/// first scan after a restart read every segment twice.
+#[test]
+fn scans_read_each_segment_once_and_in_large_pieces() {
+    let files = SimDirectory::new(8);
+    let options = LogOptions { segment_bytes: 1 << 20, ..options() };
+    let store = open(&files, false, &options);
+    let kept: Vec<Kept> = (1..=6000).map(|seqno| document(seqno, seqno)).collect();
+    for some in kept.chunks(500) {
+        commit(&store, VB, some);
+    }
+    drop(store);
+    let store = open(&files, true, &options);
+    let (segments, bytes) = (store.sizes().segments, store.sizes().log_bytes);
+    assert!(segments > 4, "{segments}");
+    let scans: [&dyn Fn() -> usize; 3] = [
+        &|| scan_seqnos(&store, VB, 0, u64::MAX).len(),
+        &|| scan_seqnos(&store, VB, 0, u64::MAX).len(),
+        &|| scan_keys(&store, VB).len(),
+    ];
+    for (number, scan) in scans.iter().enumerate() {
+        let before = files.reads();
+        assert_eq!(scan(), kept.len());
+        let after = files.reads();
+        let (reads, read_bytes) = (after.0 - before.0, after.1 - before.1);
+        let reads_max = bytes / (64 << 10) + 2 * segments;
+        assert!(reads <= reads_max, "scan {number}: {reads} reads of {bytes} bytes");
+        assert!(read_bytes <= bytes / 8 * 9, "scan {number}: {read_bytes} of {bytes} bytes");
+    }
+}
+
 /// What a scan of one collection has seen of a segment is not taken for all that is in it.
 #[test]
 fn a_scan_of_a_collection_teaches_nothing_about_others() {
