@@ -37,6 +37,7 @@ pub(crate) use order::{Reply, ScanAnswer, ScanId, ScanLimits};
 pub(crate) use page::Shown;
 pub(crate) use request::{Content, ScanRequest};
 
+use crate::connection_memory::ConnectionMemory;
 use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX, READING_NICENESS};
 use order::{Flags, Order};
 use runner::Runner;
@@ -72,8 +73,15 @@ struct Scan {
 
 impl RangeScans {
     /// Starts a scan. The answer follows when the first document is found, or when there is none.
-    pub fn create(&self, bucket: Arc<Bucket>, request: ScanRequest, reply: Reply) {
-        self.create_until(bucket, request, Instant::now() + RANGE_SCAN_LIFETIME, reply);
+    pub fn create(
+        &self,
+        bucket: Arc<Bucket>,
+        request: ScanRequest,
+        memory: Arc<ConnectionMemory>,
+        reply: Reply,
+    ) {
+        let ends = Instant::now() + RANGE_SCAN_LIFETIME;
+        self.create_until(bucket, request, memory, ends, reply);
     }
 
     /// As [`RangeScans::create`], for a scan that ends at this time at the latest.
@@ -81,6 +89,7 @@ impl RangeScans {
         &self,
         bucket: Arc<Bucket>,
         request: ScanRequest,
+        memory: Arc<ConnectionMemory>,
         ends: Instant,
         reply: Reply,
     ) {
@@ -94,7 +103,8 @@ impl RangeScans {
         let flags = Arc::new(Flags::default());
         let subject = Subject { collection: request.collection, content: request.content };
         let vbid = request.vbid;
-        let runner = Runner::new(id, bucket, request, taken, Arc::clone(&flags), ends, reply);
+        let runner =
+            Runner::new(id, bucket, request, memory, (taken, Arc::clone(&flags)), ends, reply);
         let shared = Arc::clone(&self.shared);
         let work = move || {
             // Without it the scan competes with workers as an equal.

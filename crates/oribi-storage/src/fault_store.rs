@@ -19,7 +19,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use crate::counters::Counters;
 use crate::{
     GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Ownership, Record, RecordVisitor,
-    ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
+    RoomVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch,
+    VbucketState,
 };
 
 pub use plan::{Fault, FaultPlan};
@@ -78,8 +79,16 @@ impl SeqnoScan for FaultScan {
     }
 
     fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    fn resume_asking(
+        &mut self,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
         let mut checked = Ok(());
-        let progress = self.inner.resume(&mut |record| {
+        let progress = self.inner.resume_asking(room, &mut |record| {
             checked = self.plan.check_scan(1);
             if checked.is_ok() { visit(record) } else { ControlFlow::Break(()) }
         });
@@ -128,6 +137,16 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         self.inner.scan_keys_from(vbid, from, visit)
+    }
+
+    fn scan_keys_asking(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.inner.scan_keys_asking(vbid, from, room, visit)
     }
 
     fn begin_scan(

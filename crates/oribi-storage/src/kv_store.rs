@@ -187,6 +187,22 @@ pub struct StoreStats {
 /// Receives records in scan order; `Break` ends the scan early without error.
 pub type RecordVisitor<'v> = dyn FnMut(Record<'_>) -> ControlFlow<()> + 'v;
 
+/// Asked before a scan reads a record of more than [`LARGE_RECORD_BYTES`]: for room for so many
+/// bytes, in vain when it breaks, which ends the scan as a visitor does. It may wait; the scan
+/// holds no other such record meanwhile.
+pub type RoomVisitor<'v> = dyn FnMut(usize) -> ControlFlow<()> + 'v;
+
+/// Records up to this size, as stored, are read without asking for room.
+pub const LARGE_RECORD_BYTES: usize = 256 << 10;
+
+/// Asks for a record that is in memory already.
+pub fn ask_for(record: &Record<'_>, room: &mut RoomVisitor<'_>) -> ControlFlow<()> {
+    match record.value.len() {
+        bytes if bytes > LARGE_RECORD_BYTES => room(bytes),
+        _ => ControlFlow::Continue(()),
+    }
+}
+
 /// Receives vbuckets that were taken over, and the states of those that have one.
 pub type PartVisitor<'v> = dyn FnMut(&[Vbid], Vec<(Vbid, VbucketState)>) + 'v;
 
@@ -241,6 +257,19 @@ pub trait SeqnoScan: Send {
     /// counts as visited. An error ends the scan; another one, from behind the last record on,
     /// shows another moment.
     fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError>;
+
+    /// As [`SeqnoScan::resume`]; asks for room before it reads a large record, or before it shows
+    /// it where the store reads several at a time.
+    fn resume_asking(
+        &mut self,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
+        self.resume(&mut |record| {
+            ask_for(&record, room)?;
+            visit(record)
+        })
+    }
 }
 
 /// Durable storage of one bucket.
@@ -304,6 +333,21 @@ pub trait KvStore: Send + Sync {
             Ordering::Equal if record.key.key < from.key => ControlFlow::Continue(()),
             Ordering::Equal => visit(record),
             Ordering::Greater => ControlFlow::Break(()),
+        })
+    }
+
+    /// As [`KvStore::scan_keys_from`]; asks for room before it reads a large record, or before it
+    /// shows it where the store reads several at a time.
+    fn scan_keys_asking(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.scan_keys_from(vbid, from, &mut |record| {
+            ask_for(&record, room)?;
+            visit(record)
         })
     }
 

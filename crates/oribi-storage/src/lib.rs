@@ -26,9 +26,9 @@ pub use conformance::Medium;
 pub use counters::{Counters, ReadCount};
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use kv_store::{
-    FailoverEntry, GetVisitor, KvStore, LoadVisitor, MetadataVisitor, Ownership, PartVisitor,
-    Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch,
-    VbucketPhase, VbucketState,
+    FailoverEntry, GetVisitor, KvStore, LARGE_RECORD_BYTES, LoadVisitor, MetadataVisitor,
+    Ownership, PartVisitor, Record, RecordVisitor, RoomVisitor, ScanMoment, ScanProgress,
+    SeqnoScan, StoreError, StoreStats, VbBatch, VbucketPhase, VbucketState, ask_for,
 };
 pub use load_plan::{LoadPart, LoadPlan};
 pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore, SnapshotSizes, snapshot_log};

@@ -82,6 +82,7 @@ mod window;
 mod worker;
 mod writer;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,8 +99,8 @@ use crate::directory::Found;
 use crate::directory::{Directory, StoreKind};
 use crate::load_plan::Part;
 use crate::{
-    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, SeqnoScan,
-    StoreError, StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, RoomVisitor,
+    SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
 };
 
 pub use compaction::CompactionStep;
@@ -223,7 +224,17 @@ impl KvStore for LogStore {
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.log.scan_keys_from(vbid, from, visit)
+        self.scan_keys_asking(vbid, from, &mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    fn scan_keys_asking(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.log.scan_keys_from(vbid, from, room, visit)
     }
 
     fn begin_scan(

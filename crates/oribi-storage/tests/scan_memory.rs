@@ -4,8 +4,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
-use oribi_storage::{KvStore, LogOptions, LogStore, Record, VbBatch, VbucketState};
+use oribi_storage::{KvStore, LogOptions, LogStore, Record, ScanProgress, VbBatch, VbucketState};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 /// Counts the bytes that are allocated, and the most there were.
@@ -42,6 +43,9 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const VB: Vbid = Vbid(1);
+
+/// A test counts what the whole process holds.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// What the process promises for scans, and what two of them need to read the disk: joined reads
 /// of half a MiB each.
@@ -97,6 +101,7 @@ fn scan(stores: &[LogStore]) -> usize {
 
 #[test]
 fn all_scans_of_the_process_hold_no_more_than_it_promises() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Two stores whose records are too many, and one whose keys are.
     for (stores, documents, key_bytes, value_bytes) in [(2, 3000, 20, 4000), (1, 80_000, 240, 10)] {
         let directory = tempfile::tempdir().expect("a directory");
@@ -111,5 +116,47 @@ fn all_scans_of_the_process_hold_no_more_than_it_promises() {
         assert_eq!(scan(&stores), stores.len() * documents as usize);
         let most = MOST.load(Relaxed) - before;
         assert!(most <= BYTES_MAX, "{most} bytes for keys of {key_bytes}, values of {value_bytes}");
+    }
+}
+
+#[test]
+fn a_scan_holds_no_large_record_while_it_asks_for_room_and_afterwards() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    const RECORD_BYTES: usize = 8 << 20;
+    /// What a scan reads at a time.
+    const WAITING_BYTES_MAX: usize = 2 << 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = store(directory.path(), 4, 20, &vec![b'v'; RECORD_BYTES]);
+    let before = NOW.load(Relaxed);
+    let held = || NOW.load(Relaxed) - before;
+    let from = DocKey { collection: CollectionId::DEFAULT, key: b"" };
+    for in_order in [true, false] {
+        MOST.store(before, Relaxed);
+        let (mut asked, mut seen) = (0, 0);
+        let mut room = |bytes: usize| {
+            assert!(bytes >= RECORD_BYTES);
+            assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it asks", held());
+            asked += 1;
+            if asked == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut visit = |record: Record<'_>| {
+            assert_eq!(record.value.len(), RECORD_BYTES);
+            seen += 1;
+            ControlFlow::Continue(())
+        };
+        if in_order {
+            store.scan_keys_asking(VB, from, &mut room, &mut visit).expect("it scans");
+        } else {
+            let mut scan = store.begin_scan(VB, Seqno(1), Seqno(u64::MAX)).expect("it begins");
+            let progress = scan.resume_asking(&mut room, &mut visit).expect("it scans");
+            assert_eq!(progress, ScanProgress::Paused);
+            assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it is paused", held());
+            // The record for which there was no room is not lost.
+            scan.resume(&mut visit).expect("it goes on");
+            seen -= 1;
+        }
+        assert_eq!((asked, seen), (4, 3));
+        let most = MOST.load(Relaxed) - before;
+        assert!(most <= RECORD_BYTES + WAITING_BYTES_MAX, "{most} bytes at most");
     }
 }

@@ -4,7 +4,11 @@
 //! Called by threads of their own, above all those of range scans. Invariant: a scan holds no lock
 //! of the engine, so the visitor may take its time.
 
-use oribi_storage::{Record, RecordVisitor, ScanProgress, SeqnoScan, StoreError};
+use std::ops::ControlFlow;
+
+use oribi_storage::{
+    Record, RecordVisitor, RoomVisitor, ScanProgress, SeqnoScan, StoreError, ask_for,
+};
 use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
@@ -27,12 +31,28 @@ impl MomentScan {
     /// # Errors
     /// The store's.
     pub fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    /// As [`MomentScan::resume`]; asks for room before a large record.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn resume_asking(
+        &mut self,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
         match &mut self.0 {
-            Moment::Store(scan) => scan.resume(visit),
+            Moment::Store(scan) => scan.resume_asking(room, visit),
             Moment::Memory { items, at } => {
                 while let Some(item) = items.get(*at) {
+                    let record = record::of(item);
+                    if ask_for(&record, room).is_break() {
+                        return Ok(ScanProgress::Paused);
+                    }
                     *at += 1;
-                    if visit(record::of(item)).is_break() {
+                    if visit(record).is_break() {
                         return Ok(ScanProgress::Paused);
                     }
                 }
@@ -55,8 +75,22 @@ impl Bucket {
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
+        self.scan_persisted_asking(vbid, from, &mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    /// As [`Bucket::scan_persisted`]; asks for room before a large record.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scan_persisted_asking(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
         if self.config().storage != Storage::Memory {
-            return self.core.store().scan_keys_from(vbid, from, visit);
+            return self.core.store().scan_keys_asking(vbid, from, room, visit);
         }
         let Some(mut items) = self.items_now(vbid) else {
             return Err(StoreError::Away(format!("{vbid} has no moment to be scanned at")));
@@ -65,7 +99,8 @@ impl Bucket {
         items.retain(|item| is_wanted(item.key()));
         items.sort_unstable_by(|left, right| left.key().key.cmp(right.key().key));
         for item in &items {
-            if visit(record::of(item)).is_break() {
+            let record = record::of(item);
+            if ask_for(&record, room).is_break() || visit(record).is_break() {
                 break;
             }
         }

@@ -69,8 +69,9 @@ pub(super) fn create<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     if request.snapshot.is_some_and(|wanted| history.is_none_or(|is| is.uuid != wanted.vb_uuid)) {
         return Err(Status::VbUuidNotEqual.into());
     }
+    let memory = Arc::clone(&x.env.server.connection_memory);
     Ok(Reply::Job(Job::RangeScan(Box::new(move |reply| {
-        handle.range_scans().create(Arc::clone(handle.bucket()), request, reply);
+        handle.range_scans().create(Arc::clone(handle.bucket()), request, memory, reply);
     }))))
 }
 
@@ -158,7 +159,7 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
 pub(super) fn finish(state: &mut ConnectionState, answer: ScanAnswer) -> LateOutcome {
     match answer {
         ScanAnswer::Created(id) => Ok(LateReply::value(id.to_vec())),
-        ScanAnswer::Page { status, only_keys, bytes } => {
+        ScanAnswer::Page { status, only_keys, bytes, held: _held } => {
             match &mut state.range_scan {
                 Some(scan) if status == Status::Success => scan.is_due = true,
                 _ => end(state),

@@ -3,6 +3,7 @@
 //! Owns: the messages between a bucket's scans, their threads and the dispatcher. Invariant: every
 //! accepted order is answered once.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_protocol::status::Status;
@@ -16,7 +17,7 @@ pub(crate) type ScanId = [u8; 16];
 pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
 
 /// The answer to a request about a scan.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum ScanAnswer {
     /// The scan has documents, and got this id.
     Created(ScanId),
@@ -28,6 +29,8 @@ pub(crate) enum ScanAnswer {
         only_keys: bool,
         /// Encoded for clients.
         bytes: Vec<u8>,
+        /// The reservation of a large page, for as long as no connection has it.
+        held: Option<Box<dyn Any + Send>>,
     },
     /// This status alone.
     Refused(Status),

@@ -6,8 +6,10 @@
 //! Invariants:
 //! - the owner of a [`Reply`] answers it, at the latest by dropping it;
 //! - a page is handed over before the next document is read;
+//! - a large document is read while its client waits for it, and in memory that was reserved;
 //! - a cancelled scan reads no further document.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +24,8 @@ use oribi_types::Seqno;
 use super::order::{Flags, Order, Reply, ScanAnswer, ScanId, ScanLimits};
 use super::page::{Shown, append};
 use super::request::{Content, Picker, ScanRequest};
-use crate::limits::RANGE_SCAN_PAGE_BYTES;
+use crate::connection_memory::{ConnectionMemory, Reservation};
+use crate::limits::{MEMORY_WAIT_MS, RANGE_SCAN_PAGE_BYTES};
 
 /// Interval between two checks of the persisted seqno, while a request waits for one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -40,6 +43,7 @@ pub(super) struct Runner {
     id: ScanId,
     bucket: Arc<Bucket>,
     request: ScanRequest,
+    memory: Arc<ConnectionMemory>,
     orders: Receiver<Order>,
     flags: Arc<Flags>,
     /// When the scan ends at the latest.
@@ -47,6 +51,8 @@ pub(super) struct Runner {
     /// For the creator of the scan; taken when it is answered.
     created: Option<Reply>,
     answering: Option<Answering>,
+    /// For a large document that is about to be read, and for the page that has it.
+    held: Option<Reservation>,
     /// UNIX seconds at the start: documents that had expired by then are not shown.
     now: u32,
     /// Documents since the last look at the clock.
@@ -70,8 +76,8 @@ impl Runner {
         id: ScanId,
         bucket: Arc<Bucket>,
         request: ScanRequest,
-        orders: Receiver<Order>,
-        flags: Arc<Flags>,
+        memory: Arc<ConnectionMemory>,
+        (orders, flags): (Receiver<Order>, Arc<Flags>),
         ends: Instant,
         reply: Reply,
     ) -> Runner {
@@ -82,11 +88,13 @@ impl Runner {
             id,
             bucket,
             request,
+            memory,
             orders,
             flags,
             ends,
             created,
             answering: None,
+            held: None,
             now,
             since_look: 0,
         }
@@ -181,21 +189,26 @@ impl Runner {
     fn scan(&mut self, mut picker: Picker) -> Result<(), StoreError> {
         let (bucket, request) = (Arc::clone(&self.bucket), self.request.clone());
         let is_in_order = request.is_in_order;
+        let runner = RefCell::new(self);
         let mut visit = |record: Record<'_>| {
+            let mut runner = runner.borrow_mut();
             if is_in_order && request.is_behind(record.key) {
                 return ControlFlow::Break(());
             }
-            self.flow()?;
-            if !self.is_shown(&record) || !request.contains(record.key) || !picker.takes() {
-                return self.look_at_time();
-            }
-            self.visit(&record)
+            runner.flow()?;
+            let is_wanted =
+                runner.is_shown(&record) && request.contains(record.key) && picker.takes();
+            let flow = if is_wanted { runner.visit(&record) } else { runner.look_at_time() };
+            runner.held = None;
+            flow
         };
+        let mut room = |bytes| runner.borrow_mut().make_room(bytes);
         if is_in_order {
-            return bucket.scan_persisted(request.vbid, request.from(), &mut visit);
+            let from = request.from();
+            return bucket.scan_persisted_asking(request.vbid, from, &mut room, &mut visit);
         }
         match bucket.begin_moment(request.vbid, Some(request.collection))? {
-            Some(mut moment) => moment.resume(&mut visit).map(|_| ()),
+            Some(mut moment) => moment.resume_asking(&mut room, &mut visit).map(|_| ()),
             None => Err(StoreError::Away("the vbucket has no moment to be scanned at".into())),
         }
     }
@@ -209,7 +222,7 @@ impl Runner {
         if let Some(reply) = self.created.take() {
             reply(ScanAnswer::Created(self.id));
         }
-        if self.answering.as_ref().is_none_or(|answering| answering.reply.is_none()) {
+        if !self.is_waited_for() {
             self.wait_for_order()?;
         }
         let content = self.request.content;
@@ -226,19 +239,50 @@ impl Runner {
         ControlFlow::Continue(())
     }
 
+    /// Reserves memory for a large document and the page with it, which is held for as long as the
+    /// scan reads. So it first waits for its client, whom it tells that there are documents: at
+    /// worst this one has expired and was the only one.
+    fn make_room(&mut self, bytes: usize) -> ControlFlow<()> {
+        if let Some(reply) = self.created.take() {
+            reply(ScanAnswer::Created(self.id));
+        }
+        let mut refusal = Instant::now();
+        loop {
+            if !self.is_waited_for() {
+                self.wait_for_order()?;
+                refusal = Instant::now() + Duration::from_millis(MEMORY_WAIT_MS);
+            }
+            self.held = self.memory.hold(2 * bytes);
+            if self.held.is_some() {
+                return ControlFlow::Continue(());
+            }
+            if Instant::now() >= refusal {
+                self.memory.note_refused();
+                self.flags.is_cancelled.store(true, Ordering::Release);
+                self.end(Status::Etmpfail);
+                return ControlFlow::Break(());
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+            self.look_at_time()?;
+        }
+    }
+
     /// Ends a request whose time is over while documents are skipped.
     fn look_at_time(&mut self) -> ControlFlow<()> {
-        let is_waited_for =
-            |answering: &Answering| answering.reply.is_some() && answering.is_late();
-        if self.answering.as_ref().is_some_and(is_waited_for) {
+        if self.is_waited_for() && self.answering.as_ref().is_some_and(Answering::is_late) {
             self.end(Status::RangeScanMore);
         }
         self.flow()
     }
 
+    /// True while a client waits for a page.
+    fn is_waited_for(&self) -> bool {
+        self.answering.as_ref().is_some_and(|answering| answering.reply.is_some())
+    }
+
     /// Waits for the next order. Breaks when none can follow.
     fn wait_for_order(&mut self) -> ControlFlow<()> {
-        if self.answering.as_ref().is_some_and(|answering| answering.reply.is_some()) {
+        if self.is_waited_for() {
             return ControlFlow::Continue(());
         }
         let left = self.ends.saturating_duration_since(Instant::now());
@@ -280,7 +324,8 @@ impl Runner {
         };
         let bytes = std::mem::replace(&mut answering.page, next);
         if let Some(reply) = answering.reply.take() {
-            reply(ScanAnswer::Page { status, only_keys, bytes });
+            let held = self.held.take().map(|held| Box::new(held) as _);
+            reply(ScanAnswer::Page { status, only_keys, bytes, held });
         }
     }
 

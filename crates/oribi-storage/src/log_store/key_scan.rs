@@ -21,13 +21,15 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::catalog::{Catalog, Segment, TableKey};
 use super::index::{Fingerprint, Mark};
-use super::layout::{RECORD_HEADER_BYTES, UNIT_BYTES, decode_record, decode_unchecked};
+use super::layout::{
+    RECORD_HEADER_BYTES, UNIT_BYTES, decode_record, decode_unchecked, stored_bytes_of,
+};
 use super::log::Log;
 use super::read::{FIRST_READ_BYTES, damaged};
 use super::scan_memory::{FLOOR_BYTES, Kept, SHARED_BYTES_MAX, Share};
 use super::window::Window;
 use crate::counters::ReadCount;
-use crate::{Record, RecordVisitor, StoreError};
+use crate::{LARGE_RECORD_BYTES, Record, RecordVisitor, RoomVisitor, StoreError};
 
 /// Most bytes of one joined read: as many as stay in a core's own cache.
 const JOINED_BYTES_MAX: u64 = 512 << 10;
@@ -184,12 +186,20 @@ impl<'s> Pass<'s> {
             if !window.has_record(segment, place.offset()) {
                 window.cover(segment, place.offset(), together(&self.places[index..]))?;
             }
+            let stored_bytes = stored_bytes_of(window.head(segment, place.offset())?);
+            if stored_bytes > LARGE_RECORD_BYTES as u64 {
+                let key = window.check_by_pieces(segment, place.offset())?;
+                if self.is_wanted(&key) {
+                    self.keep(place, stored_bytes, None, &key);
+                }
+                continue;
+            }
             let raw = window.raw(segment, place.offset())?;
             let (stored, _) =
                 decode_record(raw).map_err(|what| damaged(segment.id, place.offset(), what))?;
             let key = stored.record.key.key;
             if self.is_wanted(key) {
-                self.keep(place, raw, key);
+                self.keep(place, stored_bytes, Some(raw), key);
             }
         }
         Ok(())
@@ -199,10 +209,11 @@ impl<'s> Pass<'s> {
         key >= self.from.as_slice() && self.to.as_ref().is_none_or(|to| key < to.as_slice())
     }
 
-    /// Keeps a record or its key, at the cost of greater keys if need be.
-    fn keep(&mut self, place: RecordPlace, raw: &[u8], key: &[u8]) {
-        let is_whole = self.keeps_records && self.has_room_as(Kept::Records, raw.len(), 1, 0);
-        if !is_whole {
+    /// Keeps a record, where it is here, or its key, at the cost of greater keys if need be.
+    fn keep(&mut self, place: RecordPlace, stored_bytes: u64, raw: Option<&[u8]>, key: &[u8]) {
+        let keeps = self.keeps_records;
+        let whole = raw.filter(|raw| keeps && self.has_room_as(Kept::Records, raw.len(), 1, 0));
+        if whole.is_none() {
             // A pass has one key at least, and so the scan comes to its end.
             while !self.order.is_empty() && !self.has_room_for(key.len(), 1, 0) {
                 self.make_room();
@@ -211,16 +222,16 @@ impl<'s> Pass<'s> {
                 }
             }
         }
-        let (bytes, skipped) = if is_whole { (raw, RECORD_HEADER_BYTES) } else { (key, 0) };
+        let (bytes, skipped) = whole.map_or((key, 0), |raw| (raw, RECORD_HEADER_BYTES));
         grow(&mut self.kept, bytes.len(), KEPT_STEPS);
         grow(&mut self.order, 1, ORDER_STEPS);
         let number = |bytes: usize| u32::try_from(bytes).expect("a share is far below 4 GiB");
         self.order.push(Found {
             place,
-            stored_bytes: number(raw.len()),
+            stored_bytes: number(stored_bytes as usize),
             key_at: number(self.kept.len() + skipped),
             key_bytes: u16::try_from(key.len()).expect("keys are checked when they are decoded"),
-            is_whole,
+            is_whole: whole.is_some(),
         });
         self.kept.extend_from_slice(bytes);
     }
@@ -264,6 +275,7 @@ impl<'s> Pass<'s> {
     fn visit(
         &self,
         count: &mut ReadCount,
+        room: &mut RoomVisitor<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let mut window = Window::ahead(0);
@@ -281,8 +293,14 @@ impl<'s> Pass<'s> {
                 let decoded = decode_unchecked(raw);
                 show(decoded.map_err(|what| damaged(segment.id, offset, what))?.0.record)
             } else {
-                window.cover(segment, offset, found.stored_bytes.into())?;
-                show(window.record(segment, offset)?.record)
+                let bytes = found.stored_bytes as usize;
+                if bytes > LARGE_RECORD_BYTES && room(bytes).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                window.cover(segment, offset, bytes as u64)?;
+                let flow = show(window.record(segment, offset)?.record);
+                window.keep_at_most(LARGE_RECORD_BYTES as u64);
+                flow
             };
             if flow.is_break() {
                 return Ok(flow);
@@ -332,7 +350,7 @@ impl Log {
     ) -> Result<(), StoreError> {
         let tables: Vec<TableKey> =
             self.catalog.read().tables_of(vbid).map(|(table, _)| *table).collect();
-        self.scan_tables(&tables, b"", visit)
+        self.scan_tables(&tables, b"", &mut |_| ControlFlow::Continue(()), visit)
     }
 
     /// The same for one collection, without the documents before `from`.
@@ -340,15 +358,17 @@ impl Log {
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.scan_tables(&[(vbid, from.collection)], from.key, visit)
+        self.scan_tables(&[(vbid, from.collection)], from.key, room, visit)
     }
 
     fn scan_tables(
         &self,
         tables: &[(Vbid, CollectionId)],
         from: &[u8],
+        room: &mut RoomVisitor<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
@@ -359,7 +379,7 @@ impl Log {
                 while let Some(begin) = from {
                     let mut pass = Pass::new(begin, &mut share);
                     pass.read(self, *table)?;
-                    if pass.visit(&mut count, visit)?.is_break() {
+                    if pass.visit(&mut count, room, visit)?.is_break() {
                         return Ok(());
                     }
                     from = pass.to;

@@ -6,7 +6,7 @@
 //! decoding answers a record or what is wrong with it and never panics. It does no I/O.
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 use crate::Record;
 use crate::state_layout::{VBUCKETS_MAX, put, take};
@@ -221,7 +221,11 @@ fn padded(body_bytes: u64) -> u64 {
 
 /// Checksum of a record: `head` is header and key with a checksum field of zero.
 fn record_checksum(head: &[u8], value: &[u8]) -> u32 {
-    (xxh3_64(head).rotate_left(17) ^ xxh3_64(value)) as u32
+    joined(xxh3_64(head), xxh3_64(value))
+}
+
+fn joined(of_head: u64, of_value: u64) -> u32 {
+    (of_head.rotate_left(17) ^ of_value) as u32
 }
 
 /// Length of a stored record, by its header.
@@ -294,6 +298,44 @@ fn checksum_as_read(head: &[u8], value: &[u8]) -> u32 {
     copy.copy_from_slice(head);
     put(copy, RECORD_CHECKSUM_AT, [0; 4]);
     record_checksum(copy, value)
+}
+
+/// The check of a record whose value comes in pieces.
+pub(super) struct PiecewiseCheck {
+    checksum: u32,
+    of_head: u64,
+    of_value: Xxh3,
+    value_bytes: u64,
+}
+
+impl PiecewiseCheck {
+    /// Begins with header and key as they are on disk.
+    pub(super) fn begin(head: &[u8; RECORD_HEADER_BYTES], key: &[u8]) -> PiecewiseCheck {
+        let mut copy = [head.as_slice(), key].concat();
+        put(&mut copy, RECORD_CHECKSUM_AT, [0; 4]);
+        PiecewiseCheck {
+            checksum: u32::from_le_bytes(take(head, RECORD_CHECKSUM_AT)),
+            of_head: xxh3_64(&copy),
+            of_value: Xxh3::new(),
+            value_bytes: u64::from(u32::from_le_bytes(take(head, RECORD_VALUE_BYTES_AT))),
+        }
+    }
+
+    /// Bytes of the value that have yet to come.
+    pub(super) fn left(&self) -> u64 {
+        self.value_bytes
+    }
+
+    /// Adds a piece of the value, of at most as many bytes as are left.
+    pub(super) fn add(&mut self, piece: &[u8]) {
+        self.of_value.update(piece);
+        self.value_bytes -= piece.len() as u64;
+    }
+
+    /// Whether the record is as it was written.
+    pub(super) fn is_right(&self) -> bool {
+        self.checksum == joined(self.of_head, self.of_value.digest())
+    }
 }
 
 /// The header of a segment.

@@ -24,14 +24,16 @@ use oribi_types::{CollectionId, Seqno, Vbid};
 use super::blocks::BLOCK_BYTES_MAX;
 use super::catalog::{Catalog, Segment};
 use super::index::Mark;
-use super::layout::{RECORD_SEQNO_AT, Stored, UNIT_BYTES};
+use super::layout::{RECORD_SEQNO_AT, Stored, UNIT_BYTES, stored_bytes_of};
 use super::log::Log;
 use super::read::{FIRST_READ_BYTES, damaged};
 use super::spans::{Known, Span};
 use super::window::Window;
 use crate::counters::ReadCount;
 use crate::state_layout::take;
-use crate::{RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError};
+use crate::{
+    LARGE_RECORD_BYTES, RecordVisitor, RoomVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError,
+};
 
 /// Bytes that all runs read ahead together.
 const READ_AHEAD_BYTES: u64 = 8 << 20;
@@ -114,6 +116,12 @@ impl Run {
             true => Ok(()),
             false => self.window.cover(&self.segment, offset, self.together(self.next, ahead)),
         }
+    }
+
+    /// Of the next record, unchecked. [`Run::load`] has read its header.
+    fn stored_bytes(&mut self) -> Result<usize, StoreError> {
+        let offset = self.offset(self.next);
+        Ok(stored_bytes_of(self.window.head(&self.segment, offset)?) as usize)
     }
 
     fn record(&mut self) -> Result<Stored<'_>, StoreError> {
@@ -206,6 +214,7 @@ impl LogScan {
     fn visit(
         &mut self,
         count: &mut ReadCount,
+        room: &mut RoomVisitor<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         loop {
@@ -216,7 +225,7 @@ impl LogScan {
                 self.open(part)?;
             }
             let Some(run) = self.runs.pop() else { return Ok(ScanProgress::Ended) };
-            if self.visit_run(run, count, visit)?.is_break() {
+            if self.visit_run(run, count, room, visit)?.is_break() {
                 return Ok(ScanProgress::Paused);
             }
         }
@@ -227,6 +236,7 @@ impl LogScan {
         &mut self,
         mut run: Run,
         count: &mut ReadCount,
+        room: &mut RoomVisitor<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let ahead = self.ahead().clamp(RUN_AHEAD_MIN, RUN_AHEAD_MAX);
@@ -246,6 +256,15 @@ impl LogScan {
                 return Ok(ControlFlow::Continue(()));
             }
             let (id, offset) = (run.segment.id, run.offset(run.next));
+            let bytes = run.stored_bytes()?;
+            if bytes > LARGE_RECORD_BYTES {
+                run.window.keep_at_most(0);
+                if room(bytes).is_break() {
+                    run.next_seqno = seqno;
+                    self.runs.push(run);
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
             let stored = run.record()?;
             if stored.vbid != self.vbid || seqno <= self.passed {
                 return Err(damaged(id, offset, "a record out of the order of seqnos"));
@@ -253,6 +272,9 @@ impl LogScan {
             self.passed = seqno;
             count.add(&stored.record);
             let flow = visit(stored.record);
+            if bytes > LARGE_RECORD_BYTES {
+                run.window.keep_at_most(0);
+            }
             run.next += 1;
             if flow.is_break() {
                 run.next_seqno = Seqno(seqno.0.saturating_add(1));
@@ -365,8 +387,16 @@ impl SeqnoScan for LogScan {
     }
 
     fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    fn resume_asking(
+        &mut self,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
         let mut count = ReadCount::default();
-        let result = self.visit(&mut count, visit);
+        let result = self.visit(&mut count, room, visit);
         self.log.counters.read(&count, result)
     }
 }

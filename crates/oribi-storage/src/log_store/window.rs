@@ -7,12 +7,18 @@
 
 use super::blocks::Blocks;
 use super::catalog::Segment;
-use super::layout::{RECORD_HEADER_BYTES, Stored, decode_record, stored_bytes_of};
+use super::layout::{
+    PiecewiseCheck, RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT, Stored, decode_record,
+    stored_bytes_of,
+};
 use super::read::{damaged, io_error};
 use crate::StoreError;
+use crate::state_layout::take;
 
 /// Reads from this length on pass the page cache.
 const DIRECT_BYTES_MIN: u64 = 256 << 10;
+/// Pieces in which a record is checked that is not kept.
+const PIECE_BYTES: u64 = 256 << 10;
 
 /// Bytes of one segment.
 pub(super) struct Window {
@@ -52,10 +58,43 @@ impl Window {
         if offset + stored_bytes > segment.bytes {
             return Err(damaged(segment.id, offset, "a record that is longer than its segment"));
         }
-        self.cover(segment, offset, stored_bytes)?;
+        self.piece(segment, offset, stored_bytes)
+    }
+
+    /// Checks the record at `offset` of the segment without having it here as a whole, and returns
+    /// its key.
+    pub(super) fn check_by_pieces(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+    ) -> Result<Vec<u8>, StoreError> {
+        let head = *self.head(segment, offset)?;
+        let stored_bytes = stored_bytes_of(&head);
+        if offset + stored_bytes > segment.bytes {
+            return Err(damaged(segment.id, offset, "a record that is longer than its segment"));
+        }
+        let mut at = offset + RECORD_HEADER_BYTES as u64;
+        let key_bytes = u16::from_le_bytes(take(&head, RECORD_KEY_BYTES_AT));
+        let key = self.piece(segment, at, key_bytes.into())?.to_vec();
+        at += u64::from(key_bytes);
+        let mut check = PiecewiseCheck::begin(&head, &key);
+        while check.left() > 0 {
+            let bytes = check.left().min(PIECE_BYTES);
+            check.add(self.piece(segment, at, bytes)?);
+            at += bytes;
+        }
+        match check.is_right() {
+            true => Ok(key),
+            false => Err(damaged(segment.id, offset, "a record with a wrong checksum")),
+        }
+    }
+
+    /// Bytes from `offset` of the segment on.
+    fn piece(&mut self, segment: &Segment, offset: u64, bytes: u64) -> Result<&[u8], StoreError> {
+        self.cover(segment, offset, bytes)?;
         let begin = (offset - self.offset) as usize;
         let cut_off = || damaged(segment.id, offset, "a record that is cut off");
-        self.bytes().get(begin..begin + stored_bytes as usize).ok_or_else(cut_off)
+        self.bytes().get(begin..begin + bytes as usize).ok_or_else(cut_off)
     }
 
     /// True when the header of the record at `offset` is here.

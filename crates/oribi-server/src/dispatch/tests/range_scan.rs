@@ -332,9 +332,40 @@ fn a_walk_over_many_documents_ends_with_the_time_of_the_scan() {
         let bucket = Arc::clone(client.harness.bucket().bucket());
         let (answers, answered) = sync_channel(1);
         let reply = Box::new(move |answer| answers.send(answer).unwrap());
-        client.harness.bucket().range_scans().create_until(bucket, request, Instant::now(), reply);
+        let memory = Arc::clone(&client.harness.server().connection_memory);
+        let (scans, ends) = (client.harness.bucket().range_scans(), Instant::now());
+        scans.create_until(bucket, request, memory, ends, reply);
         let answer = answered.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert_eq!(answer, ScanAnswer::Refused(Status::RangeScanCancelled));
+        assert!(matches!(answer, ScanAnswer::Refused(Status::RangeScanCancelled)), "{answer:?}");
+    }
+}
+
+/// Regression: a scan read the next document before its client asked for it, and held up to 20 MiB
+/// for as long as the client liked, which nobody counted.
+#[test]
+fn a_large_document_is_read_when_its_client_waits_and_memory_is_reserved() {
+    let keys = keys(3);
+    let mut client = Client::modern();
+    let value = vec![b'v'; 1 << 20];
+    for key in &keys {
+        assert_eq!(client.set(key.as_bytes(), &value).status, Status::Success);
+    }
+    persist(&client);
+    let memory = Arc::clone(&client.harness.server().connection_memory);
+    for in_order in [true, false] {
+        let request = json!({"unordered": !in_order, "range": {}});
+        let id = created(&mut client, &request);
+        assert_eq!(memory.stats().reserved_bytes, 0, "a scan without a request holds nothing");
+        let first = values_of(&proceed(&mut client, &id, [1, 0, 0]));
+        assert!(first.iter().map(|(_, value)| value).eq([&value]));
+        // Others hold all of it.
+        let others = memory.hold(usize::MAX).unwrap();
+        assert_eq!(proceed(&mut client, &id, [1, 0, 0])[0].status, Status::Etmpfail);
+        drop(others);
+        let id = created(&mut client, &request);
+        let all = values_of(&proceed(&mut client, &id, [0, 0, 0]));
+        assert!(all.iter().map(|(_, value)| value).eq([&value; 3]));
+        assert_eq!(memory.stats().reserved_bytes, 0);
     }
 }
 
