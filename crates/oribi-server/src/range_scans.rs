@@ -33,11 +33,10 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Vbid};
 use parking_lot::Mutex;
 
-pub(crate) use order::{Reply, ScanAnswer, ScanId, ScanLimits};
+pub(crate) use order::{Held, Reply, Reserve, ScanAnswer, ScanId, ScanLimits};
 pub(crate) use page::Shown;
 pub(crate) use request::{Content, ScanRequest};
 
-use crate::connection_memory::ConnectionMemory;
 use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX, READING_NICENESS};
 use order::{Flags, Order};
 use runner::Runner;
@@ -77,11 +76,11 @@ impl RangeScans {
         &self,
         bucket: Arc<Bucket>,
         request: ScanRequest,
-        memory: Arc<ConnectionMemory>,
+        reserve: Reserve,
         reply: Reply,
     ) {
         let ends = Instant::now() + RANGE_SCAN_LIFETIME;
-        self.create_until(bucket, request, memory, ends, reply);
+        self.create_until(bucket, request, reserve, ends, reply);
     }
 
     /// As [`RangeScans::create`], for a scan that ends at this time at the latest.
@@ -89,7 +88,7 @@ impl RangeScans {
         &self,
         bucket: Arc<Bucket>,
         request: ScanRequest,
-        memory: Arc<ConnectionMemory>,
+        reserve: Reserve,
         ends: Instant,
         reply: Reply,
     ) {
@@ -104,7 +103,7 @@ impl RangeScans {
         let subject = Subject { collection: request.collection, content: request.content };
         let vbid = request.vbid;
         let runner =
-            Runner::new(id, bucket, request, memory, (taken, Arc::clone(&flags)), ends, reply);
+            Runner::new(id, bucket, request, reserve, (taken, Arc::clone(&flags)), ends, reply);
         let shared = Arc::clone(&self.shared);
         let work = move || {
             // Without it the scan competes with workers as an equal.

@@ -22,13 +22,15 @@ use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
+use crate::connection_memory::ConnectionMemory;
 use crate::connection_state::continued_scan::ContinuedScan;
 use crate::connection_state::{ConnectionState, Wait};
 use crate::environment::Environment;
 use crate::job::Job;
 use crate::mailbox::ConnectionId;
 use crate::range_scans::{
-    Content, Reply as ScanReply, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown, Subject,
+    Content, Held, Reply as ScanReply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown,
+    Subject,
 };
 use crate::write_buffer::WriteBuffer;
 
@@ -69,10 +71,16 @@ pub(super) fn create<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     if request.snapshot.is_some_and(|wanted| history.is_none_or(|is| is.uuid != wanted.vb_uuid)) {
         return Err(Status::VbUuidNotEqual.into());
     }
-    let memory = Arc::clone(&x.env.server.connection_memory);
+    let reserve = reserve_in(&x.env.server.connection_memory);
     Ok(Reply::Job(Job::RangeScan(Box::new(move |reply| {
-        handle.range_scans().create(Arc::clone(handle.bucket()), request, memory, reply);
+        handle.range_scans().create(Arc::clone(handle.bucket()), request, reserve, reply);
     }))))
+}
+
+/// A scan reserves large documents as connections do large answers.
+pub(super) fn reserve_in(memory: &Arc<ConnectionMemory>) -> Reserve {
+    let memory = Arc::clone(memory);
+    Box::new(move |bytes| memory.hold(bytes).map(|held| Box::new(held) as Held))
 }
 
 /// RangeScanContinue.

@@ -16,6 +16,12 @@ pub(crate) type ScanId = [u8; 16];
 /// Takes an answer.
 pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
 
+/// Memory that is reserved while this is there.
+pub(crate) type Held = Box<dyn Any + Send>;
+
+/// Reserves memory of so many bytes, or has none at the moment.
+pub(crate) type Reserve = Box<dyn Fn(usize) -> Option<Held> + Send>;
+
 /// The answer to a request about a scan.
 #[derive(Debug)]
 pub(crate) enum ScanAnswer {
@@ -30,7 +36,7 @@ pub(crate) enum ScanAnswer {
         /// Encoded for clients.
         bytes: Vec<u8>,
         /// The reservation of a large page, for as long as no connection has it.
-        held: Option<Box<dyn Any + Send>>,
+        held: Option<Held>,
     },
     /// This status alone.
     Refused(Status),

@@ -21,10 +21,9 @@ use oribi_protocol::status::Status;
 use oribi_storage::{Record, StoreError};
 use oribi_types::Seqno;
 
-use super::order::{Flags, Order, Reply, ScanAnswer, ScanId, ScanLimits};
+use super::order::{Flags, Held, Order, Reply, Reserve, ScanAnswer, ScanId, ScanLimits};
 use super::page::{Shown, append};
 use super::request::{Content, Picker, ScanRequest};
-use crate::connection_memory::{ConnectionMemory, Reservation};
 use crate::limits::{MEMORY_WAIT_MS, RANGE_SCAN_PAGE_BYTES};
 
 /// Interval between two checks of the persisted seqno, while a request waits for one.
@@ -43,7 +42,7 @@ pub(super) struct Runner {
     id: ScanId,
     bucket: Arc<Bucket>,
     request: ScanRequest,
-    memory: Arc<ConnectionMemory>,
+    reserve: Reserve,
     orders: Receiver<Order>,
     flags: Arc<Flags>,
     /// When the scan ends at the latest.
@@ -52,7 +51,7 @@ pub(super) struct Runner {
     created: Option<Reply>,
     answering: Option<Answering>,
     /// For a large document that is about to be read, and for the page that has it.
-    held: Option<Reservation>,
+    held: Option<Held>,
     /// UNIX seconds at the start: documents that had expired by then are not shown.
     now: u32,
     /// Documents since the last look at the clock.
@@ -76,7 +75,7 @@ impl Runner {
         id: ScanId,
         bucket: Arc<Bucket>,
         request: ScanRequest,
-        memory: Arc<ConnectionMemory>,
+        reserve: Reserve,
         (orders, flags): (Receiver<Order>, Arc<Flags>),
         ends: Instant,
         reply: Reply,
@@ -88,7 +87,7 @@ impl Runner {
             id,
             bucket,
             request,
-            memory,
+            reserve,
             orders,
             flags,
             ends,
@@ -252,12 +251,11 @@ impl Runner {
                 self.wait_for_order()?;
                 refusal = Instant::now() + Duration::from_millis(MEMORY_WAIT_MS);
             }
-            self.held = self.memory.hold(2 * bytes);
+            self.held = (self.reserve)(2 * bytes);
             if self.held.is_some() {
                 return ControlFlow::Continue(());
             }
             if Instant::now() >= refusal {
-                self.memory.note_refused();
                 self.flags.is_cancelled.store(true, Ordering::Release);
                 self.end(Status::Etmpfail);
                 return ControlFlow::Break(());
@@ -324,8 +322,7 @@ impl Runner {
         };
         let bytes = std::mem::replace(&mut answering.page, next);
         if let Some(reply) = answering.reply.take() {
-            let held = self.held.take().map(|held| Box::new(held) as _);
-            reply(ScanAnswer::Page { status, only_keys, bytes, held });
+            reply(ScanAnswer::Page { status, only_keys, bytes, held: self.held.take() });
         }
     }
 

@@ -15,6 +15,7 @@ use oribi_protocol::status::Status;
 use oribi_types::Vbid;
 use serde_json::{Value, json};
 
+use super::super::range_scan::reserve_in;
 use super::{Client, Reply, SET_EXTRAS, bytes, replies};
 use crate::auth::{Access, Identity};
 use crate::harness::HARNESS_VBUCKETS;
@@ -332,9 +333,9 @@ fn a_walk_over_many_documents_ends_with_the_time_of_the_scan() {
         let bucket = Arc::clone(client.harness.bucket().bucket());
         let (answers, answered) = sync_channel(1);
         let reply = Box::new(move |answer| answers.send(answer).unwrap());
-        let memory = Arc::clone(&client.harness.server().connection_memory);
+        let reserve = reserve_in(&client.harness.server().connection_memory);
         let (scans, ends) = (client.harness.bucket().range_scans(), Instant::now());
-        scans.create_until(bucket, request, memory, ends, reply);
+        scans.create_until(bucket, request, reserve, ends, reply);
         let answer = answered.recv_timeout(Duration::from_secs(20)).unwrap();
         assert!(matches!(answer, ScanAnswer::Refused(Status::RangeScanCancelled)), "{answer:?}");
     }
