@@ -6,7 +6,9 @@
 //! the vbucket at one moment, so what it shows is one snapshot. It waits for a slow stream as long
 //! as that one makes progress. A stream that stands still is left behind: it loses what it has not
 //! read yet, and asks again from where it stopped when its reader comes back. So a reader that
-//! stands still holds no memory, no scan and no other reader.
+//! stands still holds no memory, no scan and no other reader. How long a scan waits ([`patience`])
+//! depends on whether others wait for it: streams of a reader that itself stands still do not count
+//! as such, because nothing that they got would be read.
 //!
 //! Errors of the store: the streams of the scan ask again, and a stream that has failed
 //! [`FAILURES_MAX`] times in a row ends. Above the backfill threshold of memory no scan begins.
@@ -15,6 +17,7 @@
 
 mod chunk;
 mod inbox;
+mod patience;
 mod scan;
 
 use std::collections::VecDeque;
@@ -26,7 +29,7 @@ use oribi_storage::StoreError;
 use oribi_types::{Seqno, Vbid};
 use parking_lot::Mutex;
 
-use crate::checkpoint::StreamWaker;
+use crate::checkpoint::{Owner, StreamWaker};
 use crate::core::Core;
 use crate::failure::StoreOperation;
 use crate::flusher::Flusher;
@@ -35,6 +38,7 @@ use crate::tasks::{StepClock, Task};
 
 pub(crate) use chunk::Chunk;
 pub(crate) use inbox::{Inbox, Snapshot, Taken, Wanted};
+pub(crate) use patience::{BACKFILL_PAUSE, Patience};
 
 /// Failed scans in a row after which a stream ends.
 pub(crate) const FAILURES_MAX: u32 = 5;
@@ -49,9 +53,10 @@ const INBOXES_PART: u64 = 32;
 /// Why a scan does not go on at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackfillPause {
-    /// Pauses in a row in which no stream took anything.
+    /// Pauses in a row in which no stream took anything. A pause ends early when the scan's thread
+    /// is woken, so their number says nothing about time.
     pub idle: u32,
-    /// Other streams wait to be served.
+    /// Streams wait to be served, of an owner that does not itself hold up the scan.
     pub others_wait: bool,
 }
 
@@ -158,6 +163,7 @@ impl Backfiller {
     }
 
     /// True when no stream waits.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.lock().is_empty()
     }
@@ -263,7 +269,8 @@ impl Backfiller {
         let held = || self.in_inboxes.load(Ordering::Relaxed);
         let (mut idle, mut before) = (0, held());
         while before >= bounds.inboxes_bytes {
-            if !pace(BackfillPause { idle, others_wait: !self.is_empty() }) {
+            let others_wait = idle > 0 && self.others_wait(&self.owners_of_unread());
+            if !pace(BackfillPause { idle, others_wait }) {
                 self.leave_all_behind();
                 return held() < bounds.inboxes_bytes;
             }
@@ -272,6 +279,22 @@ impl Backfiller {
             before = now;
         }
         true
+    }
+
+    /// True when a stream waits whose owner is none of these.
+    fn others_wait(&self, owners: &[Owner]) -> bool {
+        let waiting = self.waiting.lock();
+        let is_other = |job: &Job| !owners.contains(&job.inbox.owner());
+        waiting.iter().any(|job| is_other(job) && !job.inbox.is_closed())
+    }
+
+    fn owners_of_unread(&self) -> Vec<Owner> {
+        let unread = self.unread.lock();
+        let unread = unread.iter().filter_map(Weak::upgrade).filter(|inbox| inbox.holds_any());
+        let mut owners: Vec<Owner> = unread.map(|inbox| inbox.owner()).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        owners
     }
 
     fn leave_all_behind(&self) {

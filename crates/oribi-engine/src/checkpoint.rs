@@ -65,6 +65,7 @@ use open::OpenCheckpoint;
 pub use run::CheckpointRun;
 pub use stats::{CheckpointManagerStats, CheckpointStats, CursorStats};
 use sums::{Held, Sums};
+pub(crate) use wake::Owner;
 pub use wake::{StreamSink, StreamWaker};
 
 /// Size at which the open checkpoint closes by itself; a read closes it earlier.

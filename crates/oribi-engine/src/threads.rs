@@ -7,6 +7,7 @@
 //! tries again. This driver is the one place of the engine that reads a clock; it hands the
 //! readings to the steps.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -16,7 +17,7 @@ use oribi_storage::StoreError;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use crate::backfill::{BackfillPause, BackfillReport};
+use crate::backfill::{BACKFILL_PAUSE, BackfillPause, BackfillReport, Patience};
 use crate::block_arena;
 use crate::bucket::Bucket;
 use crate::compaction::{self, NextStep};
@@ -49,11 +50,6 @@ const LOADER_RETRY: Duration = Duration::from_millis(500);
 const BACKFILLERS: usize = 2;
 /// How often a backfiller looks for work without being woken.
 const BACKFILL_IDLE: Duration = Duration::from_secs(1);
-/// Pause of a backfill that waits for a reader, for memory or for a commit.
-const BACKFILL_PAUSE: Duration = Duration::from_millis(10);
-/// Such pauses in which a reader takes nothing, before it is left behind: one second if other
-/// streams wait, thirty if not.
-const BACKFILL_PAUSES_MAX: [u32; 2] = [3000, 100];
 
 /// Running threads of one bucket.
 pub struct BucketThreads {
@@ -358,9 +354,9 @@ fn run_purger(bucket: &Bucket, stop: &AtomicBool) {
 /// Reads older changes for change streams.
 fn run_backfiller(bucket: &Bucket, stop: &AtomicBool) {
     let mut failures: u32 = 0;
+    let patience = RefCell::new(Patience::new(Instant::now()));
     let pace = |pause: BackfillPause| {
-        let pauses_max = BACKFILL_PAUSES_MAX[usize::from(pause.others_wait)];
-        if stop.load(Ordering::Acquire) || pause.idle >= pauses_max {
+        if stop.load(Ordering::Acquire) || !patience.borrow_mut().lasts(pause, Instant::now()) {
             return false;
         }
         std::thread::park_timeout(BACKFILL_PAUSE);

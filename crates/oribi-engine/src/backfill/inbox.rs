@@ -13,7 +13,7 @@ use oribi_types::{CollectionId, Seqno};
 use parking_lot::Mutex;
 
 use super::chunk::Chunk;
-use crate::checkpoint::StreamWaker;
+use crate::checkpoint::{Owner, StreamWaker};
 
 /// What a scan shows: the vbucket as it was at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,8 +76,8 @@ struct State {
     standing: Standing,
     /// The stream found nothing.
     is_asleep: bool,
-    /// The scan waits for room.
-    scanner: Option<Thread>,
+    /// The scan waits until the inbox has no more bytes than these.
+    scanner: Option<(Thread, u64)>,
 }
 
 /// See the module text.
@@ -115,7 +115,8 @@ impl Inbox {
             state.bytes -= chunk.bytes();
             state.taken += 1;
             self.in_inboxes.fetch_sub(chunk.bytes(), Ordering::Relaxed);
-            if let Some(scanner) = state.scanner.take() {
+            let left = state.bytes;
+            if let Some((scanner, _)) = state.scanner.take_if(|(_, bytes)| left <= *bytes) {
                 scanner.unpark();
             }
             return Taken::Chunk(chunk);
@@ -159,16 +160,21 @@ impl Inbox {
         !self.state.lock().chunks.is_empty()
     }
 
-    /// True when it has as much as it takes.
-    pub(super) fn is_full(&self, bytes_max: u64) -> bool {
-        self.state.lock().bytes >= bytes_max
+    /// True when it has so many bytes, or more.
+    pub(super) fn has(&self, bytes: u64) -> bool {
+        self.state.lock().bytes >= bytes
     }
 
-    /// Chunks taken so far. The scan is woken when the next one is.
-    pub(super) fn taken(&self, scanner: Thread) -> u64 {
+    /// Chunks taken so far. The scan is woken when there are no more than so many bytes left.
+    pub(super) fn taken(&self, scanner: Thread, wake_at_bytes: u64) -> u64 {
         let mut state = self.state.lock();
-        state.scanner = Some(scanner);
+        state.scanner = Some((scanner, wake_at_bytes));
         state.taken
+    }
+
+    /// The owner of the stream.
+    pub(super) fn owner(&self) -> Owner {
+        self.waker.owner()
     }
 
     /// The scan begins.
@@ -225,7 +231,7 @@ impl Inbox {
         state.chunks.clear();
         let bytes = std::mem::take(&mut state.bytes);
         self.in_inboxes.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(scanner) = state.scanner.take() {
+        if let Some((scanner, _)) = state.scanner.take() {
             scanner.unpark();
         }
     }

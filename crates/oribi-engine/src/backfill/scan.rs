@@ -17,6 +17,7 @@ use oribi_types::Seqno;
 use super::chunk::{Chunk, Records};
 use super::inbox::{Inbox, Snapshot};
 use super::{BackfillPace, BackfillPause, Backfiller, Bounds, Job};
+use crate::checkpoint::Owner;
 use crate::config::Storage;
 use crate::core::Core;
 use crate::flusher::Flusher;
@@ -172,29 +173,39 @@ impl Scan<'_> {
         }
     }
 
-    /// Waits for the streams that have as much as they take, and leaves those behind that stand
-    /// still.
+    /// Waits for the streams that have as much as they take until they have read half of that, so
+    /// that the scan is woken for many records. Leaves those behind that stand still.
     fn wait_for_room(&mut self) {
+        let half = self.bounds.inbox_bytes / 2;
+        let is_full = |reader: &&Reader| reader.inbox.has(self.bounds.inbox_bytes);
+        let mut full: Vec<Reader> = self.readers.iter().filter(is_full).cloned().collect();
         let mut pause = BackfillPause { idle: 0, others_wait: false };
         let mut before = u64::MAX;
         loop {
             self.readers.retain(|reader| !reader.inbox.is_closed());
-            let is_full = |reader: &Reader| reader.inbox.is_full(self.bounds.inbox_bytes);
-            let full: Vec<Reader> =
-                self.readers.iter().filter(|reader| is_full(reader)).cloned().collect();
+            full.retain(|reader| reader.inbox.has(half + 1));
             if full.is_empty() {
                 return;
             }
             let scanner = std::thread::current();
-            let taken = full.iter().map(|reader| reader.inbox.taken(scanner.clone())).sum();
+            let taken = full.iter().map(|it| it.inbox.taken(scanner.clone(), half)).sum();
             pause.idle = if taken == before { pause.idle + 1 } else { 0 };
             before = taken;
-            pause.others_wait = !self.backfiller.is_empty();
+            // Whatever was taken before the scan asked to be woken.
+            if full.iter().any(|reader| !reader.inbox.has(half + 1)) {
+                continue;
+            }
+            pause.others_wait = pause.idle > 0 && self.others_wait(&full);
             if !(self.pace)(pause) {
                 self.leave_behind(&full);
                 return;
             }
         }
+    }
+
+    fn others_wait(&self, slow: &[Reader]) -> bool {
+        let owners: Vec<Owner> = slow.iter().map(|reader| reader.inbox.owner()).collect();
+        self.backfiller.others_wait(&owners)
     }
 
     fn leave_behind(&mut self, slow: &[Reader]) {

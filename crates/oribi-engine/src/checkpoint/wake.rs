@@ -18,10 +18,19 @@ pub struct StreamWaker {
     token: u64,
 }
 
+/// Identity of an owner while one of its wakers is there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Owner(usize);
+
 impl StreamWaker {
     /// Wakes by calling `sink` with `token`.
     pub fn new(sink: Arc<dyn StreamSink>, token: u64) -> StreamWaker {
         StreamWaker { sink, token }
+    }
+
+    /// Which owner it is.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(Arc::as_ptr(&self.sink).addr())
     }
 
     /// The owner's name for the stream.

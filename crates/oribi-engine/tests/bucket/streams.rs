@@ -10,7 +10,9 @@ use oribi_engine::change_stream::{
     Change, ChangeStream, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase,
     StreamRefused, StreamRequest, StreamSink, StreamStep,
 };
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, WarmupStep};
+use oribi_engine::{
+    BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, WarmupStep,
+};
 use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, Seqno, VbUuid};
 
@@ -219,6 +221,38 @@ fn a_vbucket_that_loads_opens_no_stream_yet() {
     backfill(&bucket);
     heard.read(&mut stream);
     assert_eq!(heard.table.len(), 10);
+}
+
+/// A scan is left for others who wait, but not for other streams of the reader that holds it up.
+#[test]
+fn only_streams_of_other_readers_make_a_scan_impatient() {
+    let bucket = over_a_store();
+    write(&bucket, 0..3000, &"x".repeat(1000));
+    bucket.flush_step().expect("the store is sound");
+    let request = from(0, VbUuid(0), StreamFilter::All);
+    let (slow, other) = (Arc::<Woken>::default(), Arc::<Woken>::default());
+    let open = |sink: &Arc<Woken>, token| {
+        let mut stream = bucket.open_stream(&request, sink.clone(), token).expect("it opens");
+        assert!(matches!(stream.next(), StreamStep::Idle), "it asks for a scan");
+        stream
+    };
+    let first = open(&slow, 1);
+    let (waiting, said) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let pace = |pause: BackfillPause| {
+        said.borrow_mut().push(pause.others_wait);
+        let sink = match said.borrow().len() {
+            1 => return true,
+            2 => &slow,
+            3 => &other,
+            _ => return false,
+        };
+        waiting.borrow_mut().push(open(sink, 2));
+        true
+    };
+    bucket.backfill_step(&pace, &|| NOW).expect("the store is sound");
+    assert_eq!(*said.borrow(), [false, false, false, true], "nobody, nobody, itself, another");
+    assert_eq!(bucket.backfill_stats().left_behind, 1);
+    drop(first);
 }
 
 /// Between two steps of a scan whose reader takes one chunk and then nothing.

@@ -1,0 +1,83 @@
+//! How long a scan waits for streams that take nothing.
+//!
+//! Owns: the pauses that count. A scan that waits is woken by much that is no progress, above all
+//! by every stream that asks for a backfill. Only a pause that lasted as long as it should counts.
+//! So a thousand wake-ups at once, and a process that got no processor for a while, are one pause
+//! and leave no stream behind. Driven by the threads of the bucket, which read the clock.
+
+use std::time::{Duration, Instant};
+
+use super::BackfillPause;
+
+/// Pause of a backfill that waits for a reader, for memory or for a commit.
+pub(crate) const BACKFILL_PAUSE: Duration = Duration::from_millis(10);
+/// Pauses without progress before streams are left behind: thirty seconds' worth, or one second's
+/// if streams of other readers wait.
+const PAUSES_MAX: u32 = 3000;
+const PAUSES_MAX_FOR_OTHERS: u32 = 100;
+
+/// See the module text.
+pub(crate) struct Patience {
+    pauses: u32,
+    /// The last one that counted, or progress.
+    counted: Instant,
+}
+
+impl Patience {
+    pub(crate) fn new(now: Instant) -> Patience {
+        Patience { pauses: 0, counted: now }
+    }
+
+    /// True while another pause is worth it.
+    pub(crate) fn lasts(&mut self, pause: BackfillPause, now: Instant) -> bool {
+        if pause.idle == 0 {
+            *self = Patience::new(now);
+        } else if now.saturating_duration_since(self.counted) >= BACKFILL_PAUSE {
+            (self.pauses, self.counted) = (self.pauses + 1, now);
+        }
+        self.pauses < if pause.others_wait { PAUSES_MAX_FOR_OTHERS } else { PAUSES_MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pauses until the patience is over, each this long.
+    fn pauses(others_wait: bool, length: Duration, pauses_max: u32) -> u32 {
+        let begin = Instant::now();
+        let mut patience = Patience::new(begin);
+        let is_over = |idle: &u32| {
+            let now = begin + length * *idle;
+            !patience.lasts(BackfillPause { idle: *idle, others_wait }, now)
+        };
+        (0..pauses_max).find(is_over).unwrap_or(pauses_max)
+    }
+
+    /// Ten readers opened 64 streams each. Each request woke the scans, and after a hundred of them
+    /// the scans left behind streams that had had no time to read.
+    #[test]
+    fn wake_ups_at_once_leave_nothing_behind() {
+        assert_eq!(pauses(true, Duration::from_micros(1), 5000), 5000);
+        // A hundredth of a pause each: a second, or thirty, is as long as it was.
+        let (a_second, thirty) = (pauses(true, BACKFILL_PAUSE / 100, 11_000), 100 * 100);
+        assert_eq!(a_second, thirty);
+        assert_eq!(pauses(true, BACKFILL_PAUSE, 5000), 100);
+        assert_eq!(pauses(false, BACKFILL_PAUSE, 5000), 3000);
+    }
+
+    #[test]
+    fn a_pause_in_which_the_process_stood_still_is_one() {
+        assert_eq!(pauses(true, Duration::from_secs(100), 5000), 100);
+    }
+
+    #[test]
+    fn progress_begins_anew() {
+        let begin = Instant::now();
+        let mut patience = Patience::new(begin);
+        for number in 1..1000u32 {
+            let pause = BackfillPause { idle: number % 100, others_wait: true };
+            assert!(patience.lasts(pause, begin + BACKFILL_PAUSE * number), "{number}");
+        }
+    }
+}
