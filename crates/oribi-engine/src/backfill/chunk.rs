@@ -109,6 +109,8 @@ struct Kept {
 pub(crate) struct Chunk {
     content: Content,
     bytes: u64,
+    /// That of all records, where there is only one.
+    collection: Option<CollectionId>,
     kept: OnceLock<Kept>,
     /// Bytes of all chunks of the bucket.
     account: Arc<AtomicU64>,
@@ -118,18 +120,31 @@ impl Chunk {
     pub(super) fn of_records(mut records: Records, account: &Arc<AtomicU64>) -> Arc<Chunk> {
         records.bytes.shrink_to_fit();
         let bytes = records.bytes();
-        Chunk::new(Content::Copied(records), bytes, account)
+        let collection = only(records.heads.iter().map(|head| head.collection));
+        Chunk::new(Content::Copied(records), bytes, collection, account)
     }
 
     /// Counts the references only: the blocks are the hash table's, mostly.
     pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<Chunk> {
         let bytes = size_of_val(&items[..]) as u64;
-        Chunk::new(Content::Shared(items), bytes, account)
+        let collection = only(items.iter().map(|item| item.key().collection));
+        Chunk::new(Content::Shared(items), bytes, collection, account)
     }
 
-    fn new(content: Content, bytes: u64, account: &Arc<AtomicU64>) -> Arc<Chunk> {
+    fn new(
+        content: Content,
+        bytes: u64,
+        collection: Option<CollectionId>,
+        account: &Arc<AtomicU64>,
+    ) -> Arc<Chunk> {
         account.fetch_add(bytes, Ordering::Relaxed);
-        Arc::new(Chunk { content, bytes, kept: OnceLock::new(), account: Arc::clone(account) })
+        let (kept, account) = (OnceLock::new(), Arc::clone(account));
+        Arc::new(Chunk { content, bytes, collection, kept, account })
+    }
+
+    /// The collection of all records; `None` when there are several.
+    pub(crate) fn collection(&self) -> Option<CollectionId> {
+        self.collection
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -177,6 +192,11 @@ impl Chunk {
         });
         Arc::clone(&kept.made).downcast().ok()
     }
+}
+
+fn only(mut collections: impl Iterator<Item = CollectionId>) -> Option<CollectionId> {
+    let first = collections.next()?;
+    collections.all(|collection| collection == first).then_some(first)
 }
 
 impl Drop for Chunk {

@@ -81,10 +81,16 @@ impl Filter {
 
     /// True when it shows this version of a document, or tombstone.
     pub(super) fn shows(&self, record: &Record<'_>, manifest: &Manifest) -> bool {
-        if record.deleted && planted::has(Bug::StreamsNoTombstones) {
-            return false;
-        }
-        let collection = record.key.collection;
+        let is_left_out = record.deleted && planted::has(Bug::StreamsNoTombstones);
+        !is_left_out && self.shows_of(record.key.collection, manifest)
+    }
+
+    /// True when it shows every version of every document of the collection, and every tombstone.
+    pub(super) fn shows_all_of(&self, collection: CollectionId, manifest: &Manifest) -> bool {
+        !planted::has(Bug::StreamsNoTombstones) && self.shows_of(collection, manifest)
+    }
+
+    fn shows_of(&self, collection: CollectionId, manifest: &Manifest) -> bool {
         match self {
             _ if planted::has(Bug::LeaksThroughTheFilter) => true,
             Filter::Default => collection == CollectionId::DEFAULT,

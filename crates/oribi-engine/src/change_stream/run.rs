@@ -101,6 +101,14 @@ impl ChangeStream {
         };
         let manifest = self.bucket.core().collections().in_force().load();
         let end = chunk.len().min(at.saturating_add(changes_max));
+        let is_behind = |index| chunk.record(index).is_some_and(|it| it.seqno > self.read_to);
+        // Seqnos ascend, so one look decides about records of one collection.
+        let shows_all = chunk.collection().is_some_and(|collection| {
+            collection != CollectionId::SYSTEM
+                && !manifest.has_dropped(collection)
+                && self.filter.shows_all_of(collection, &manifest)
+                && is_behind(*at)
+        });
         let is_shown = |index: &usize| {
             chunk.record(*index).is_some_and(|record| {
                 record.seqno > self.read_to
@@ -109,7 +117,10 @@ impl ChangeStream {
                     && self.filter.shows(&record, &manifest)
             })
         };
-        let changes = (*at..end).take_while(is_shown).count();
+        let changes = match shows_all {
+            true => end - *at,
+            false => (*at..end).take_while(is_shown).count(),
+        };
         Some(Run { content: Content::Part(chunk), range: *at..*at + changes })
     }
 
