@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, VBucket};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, VBucket};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
 use oribi_types::Vbid;
@@ -403,6 +403,8 @@ impl Buckets {
             bucket: &file.name,
             vbuckets: file.vbuckets,
             accepts_damage: options.accepts_damaged_log,
+            many_keys_memory_bytes: (eviction == EvictionPolicy::Full)
+                .then_some(memory_quota_bytes),
             waits: options.waits_for_store,
         };
         let store = file

@@ -164,6 +164,7 @@ impl OfflineBucket {
             bucket: name,
             vbuckets: VBUCKETS_MAX,
             accepts_damage: false,
+            many_keys_memory_bytes: None,
             waits: false,
         };
         let store = storage_in(&bucket_dir).open(&place)?;

@@ -4,14 +4,14 @@
 //! thousand over all 64 vbuckets, as the flusher makes them; first every key once, then uniformly
 //! random overwrites, so that compaction runs) and its report. CPU is that of the whole process,
 //! background threads included, without what making the batches takes. Run it with `cargo run
-//! --release -p oribi-storage --example log_store_bench -- [--keys N] [--overwrites N]`.
+//! --release -p oribi-storage --example log_store_bench -- [--keys N] [--overwrites N] [--packed]`.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use oribi_storage::{
-    KvStore, LogOptions, LogStore, Record, SeededRandom, StoreError, VbBatch, VbucketState,
+    KvStore, LogOptions, LogStore, Packing, Record, SeededRandom, StoreError, VbBatch, VbucketState,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
@@ -27,6 +27,7 @@ struct Options {
     keys: usize,
     overwrites: usize,
     directory: Option<String>,
+    packing: Option<Packing>,
 }
 
 fn main() -> Result<(), StoreError> {
@@ -47,12 +48,17 @@ fn main() -> Result<(), StoreError> {
         "{} keys, {} overwrites, {VALUE_BYTES} B, {RECORDS_PER_COMMIT} a commit",
         options.keys, options.overwrites
     );
-    run(&directory.path().join("log"), &workload)
+    run(&directory.path().join("log"), &workload, options.packing)
 }
 
 fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { keys: 1_000_000, overwrites: 2_000_000, directory: None };
+    let mut options =
+        Options { keys: 1_000_000, overwrites: 2_000_000, directory: None, packing: None };
     while let Some(argument) = arguments.next() {
+        if argument == "--packed" {
+            options.packing = Some(Packing::default());
+            continue;
+        }
         let text = arguments.next().unwrap_or_default();
         let number = || text.parse::<usize>().map_err(|_| format!("{argument} takes a number"));
         match argument.as_str() {
@@ -61,7 +67,7 @@ fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, St
             "--directory" => options.directory = Some(text),
             _ => {
                 return Err(
-                    "usage: log_store_bench [--keys N] [--overwrites N] [--directory PATH]".into(),
+                    "usage: log_store_bench [--keys N] [--overwrites N] [--directory PATH] [--packed]".into(),
                 );
             }
         }
@@ -69,8 +75,9 @@ fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, St
     Ok(options)
 }
 
-fn run(path: &Path, workload: &Workload) -> Result<(), StoreError> {
-    let store = LogStore::open(path, LogOptions::default())?;
+fn run(path: &Path, workload: &Workload, packing: Option<Packing>) -> Result<(), StoreError> {
+    let options = LogOptions { packing, ..LogOptions::default() };
+    let store = LogStore::open(path, options.clone())?;
     workload.write(&store)?;
     let sizes = store.sizes();
     figure("index", sizes.index_bytes as f64 / sizes.keys.max(1) as f64, "B/key");
@@ -78,7 +85,7 @@ fn run(path: &Path, workload: &Workload) -> Result<(), StoreError> {
     workload.read(&store)?;
     drop(store);
     for (name, reads_hints) in [("reopen", true), ("reopen without index files", false)] {
-        let options = LogOptions { reads_hints, ..LogOptions::default() };
+        let options = LogOptions { reads_hints, ..options.clone() };
         let begun = Instant::now();
         let store = LogStore::open(path, options)?;
         figure(name, millis(begun.elapsed()), "ms");

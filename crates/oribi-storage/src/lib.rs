@@ -31,7 +31,9 @@ pub use kv_store::{
     SeqnoScan, StoreError, StoreStats, VbBatch, VbucketPhase, VbucketState, ask_for,
 };
 pub use load_plan::{LoadPart, LoadPlan};
-pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore, SnapshotSizes, snapshot_log};
+pub use log_store::{
+    CompactionStep, LogOptions, LogSizes, LogStore, Packing, SnapshotSizes, snapshot_log,
+};
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use owned_record::OwnedRecord;
 pub use seeded_random::SeededRandom;

@@ -63,6 +63,7 @@ mod log;
 mod newest;
 mod open;
 mod options;
+mod packing;
 mod planted;
 mod read;
 mod reader;
@@ -105,7 +106,7 @@ use crate::{
 
 pub use compaction::CompactionStep;
 pub use log::LogSizes;
-pub use options::LogOptions;
+pub use options::{LogOptions, Packing};
 #[cfg(any(test, feature = "testing"))]
 pub use planted::Bug;
 #[cfg(any(test, feature = "testing"))]

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use oribi_storage::testing::{Bug as StoreBug, SimDirectory};
-use oribi_storage::{KvStore, LogOptions, LogStore, SeededRandom, StoreError};
+use oribi_storage::{KvStore, LogOptions, LogStore, Packing, SeededRandom, StoreError};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
@@ -31,6 +31,10 @@ use crate::system_event::SystemEvent;
 /// Few of everything, so that operations meet each other.
 pub(super) const VBUCKETS: u16 = 2;
 const NAMES: u64 = 7;
+
+/// Packs the log store's index so that keys are taken for each other all the time.
+const CROWDED: Packing =
+    Packing { prefix_bits: 3, exact_keys: 4, exact_min: 2, recent_bytes: 8192 };
 
 /// What to simulate.
 #[derive(Clone, Copy, Debug)]
@@ -390,6 +394,7 @@ impl World {
             segment_bytes: 8192,
             garbage_percent: 20,
             compacts_in_background: false,
+            packing: (self.setup.eviction == EvictionPolicy::Full).then_some(CROWDED),
             ..LogOptions::default()
         };
         let is_made = self.is_made.get();

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use oribi_storage::{KvStore, LogOptions, LogStore, StoreError};
+use oribi_storage::{KvStore, LogOptions, LogStore, Packing, StoreError};
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "kudu")]
@@ -26,6 +26,25 @@ pub enum BucketStorage {
     Memory,
     /// Memory and a table of Apache Kudu.
     Kudu(kudu::KuduUrl),
+}
+
+/// Bytes of the log in which a document was written of late, for each byte of the bucket's memory:
+/// most documents in memory are among them.
+const RECENT_PER_MEMORY: u64 = 2;
+
+/// Bytes of the log store's index for each key that is not packed, and what a bucket has for them
+/// before it packs any: 16 MiB, or a 32nd of its memory.
+const INDEX_BYTES_PER_KEY: u64 = 20;
+const INDEX_BYTES_MIN: u64 = 16 << 20;
+const INDEX_PART: u64 = 32;
+
+/// How the index of a bucket with so much memory, and perhaps many more keys, is packed.
+fn packing_of(memory_bytes: u64) -> Packing {
+    Packing {
+        exact_keys: (memory_bytes / INDEX_PART).max(INDEX_BYTES_MIN) / INDEX_BYTES_PER_KEY,
+        recent_bytes: memory_bytes.saturating_mul(RECENT_PER_MEMORY),
+        ..Packing::default()
+    }
 }
 
 impl BucketStorage {
@@ -86,8 +105,11 @@ impl BucketStorage {
     pub fn open(&self, place: &StorePlace<'_>) -> Result<Arc<dyn KvStore>, StoreError> {
         match self {
             BucketStorage::Log | BucketStorage::Memory => {
-                let options =
-                    LogOptions { accepts_damage: place.accepts_damage, ..LogOptions::default() };
+                let options = LogOptions {
+                    accepts_damage: place.accepts_damage,
+                    packing: place.many_keys_memory_bytes.map(packing_of),
+                    ..LogOptions::default()
+                };
                 Ok(Arc::new(LogStore::open(place.path, options)?))
             }
             BucketStorage::Kudu(url) => kudu::open(url, place),

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::files::LogFile;
 use super::index::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size, Table};
+use super::options::Packing;
 use super::spans::{Known, Span, Spans};
 use crate::VbucketState;
 
@@ -81,6 +82,14 @@ impl Segment {
     }
 }
 
+/// A packed entry of a key that a commit writes again.
+pub(super) struct Superseded {
+    /// Number of the record in the commit.
+    pub(super) index: usize,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) place: Place,
+}
+
 /// Entries whose places are loaded side by side before they are put in: as many as a processor
 /// loads at a time, and few enough to be still there.
 const TOUCHED_TOGETHER: usize = 64;
@@ -102,7 +111,8 @@ pub(super) struct Catalog {
     pub(super) active: u16,
     pub(super) states: BTreeMap<Vbid, VbucketState>,
     pub(super) locals: BTreeMap<String, Vec<u8>>,
-    /// Entries that are purged tombstones.
+    /// Entries of all tables, and those of them that are purged tombstones.
+    entries: u64,
     purged: u64,
 }
 
@@ -117,9 +127,12 @@ impl Catalog {
         Fingerprint::of(xxh3_128_with_seed(key, seed))
     }
 
-    pub(super) fn find(&self, vbid: Vbid, key: DocKey<'_>) -> Option<Entry> {
-        let table = self.tables.get(&(vbid, key.collection))?;
-        table.find(Catalog::fingerprint(self.seed, key.key))
+    /// The entries of which one is that of the key, if it is shown; most often there is at most
+    /// one.
+    pub(super) fn candidates(&self, vbid: Vbid, key: DocKey<'_>) -> impl Iterator<Item = Entry> {
+        let table = self.tables.get(&(vbid, key.collection));
+        let found = table.map(|table| table.candidates(Catalog::fingerprint(self.seed, key.key)));
+        found.into_iter().flatten().filter(|entry| entry.mark() != Mark::Purged)
     }
 
     /// The segment in this slot, to which some entry points.
@@ -152,6 +165,12 @@ impl Catalog {
         self.segments[slot] = Some(segment);
         self.spans[slot] = Spans::default();
         Some(slot as u16)
+    }
+
+    /// Slot of the segment with this number.
+    pub(super) fn slot_of(&self, id: u32) -> Option<u16> {
+        let is_it = |segment: &Option<Segment>| segment.as_ref().is_some_and(|one| one.id == id);
+        self.segments.iter().position(is_it).map(|slot| slot as u16)
     }
 
     /// The seqnos of all that the segment in this slot has so far.
@@ -192,6 +211,21 @@ impl Catalog {
         found
     }
 
+    /// By slot, whether the segment's entries are packed: those of the newest bytes are not. `None`
+    /// while all entries are few enough.
+    pub(super) fn packed_slots(&self, packing: Packing) -> Option<Vec<bool>> {
+        if self.entries <= packing.exact_keys {
+            return None;
+        }
+        let mut old = vec![false; self.segments.len()];
+        let mut behind = 0;
+        for (slot, segment) in self.segments_by_age().iter().rev() {
+            old[usize::from(*slot)] = behind >= packing.recent_bytes;
+            behind += segment.bytes;
+        }
+        Some(old)
+    }
+
     /// Number of the oldest segment other than the one in `slot`.
     pub(super) fn oldest_but(&self, slot: u16) -> Option<u32> {
         let others = self.segments.iter().zip(0u16..).filter(|(_, other)| *other != slot);
@@ -200,16 +234,19 @@ impl Catalog {
 
     /// Points the key's entry at a new record that supersedes whatever it pointed at.
     pub(super) fn put(&mut self, table: TableKey, entry: Entry) {
-        self.segment_mut(entry.place().slot).gain(entry);
-        self.purged += u64::from(entry.mark() == Mark::Purged);
+        self.gain(entry);
         if let Some(replaced) = self.tables.entry(table).or_default().put(entry) {
             self.forget(replaced);
         }
     }
 
-    /// As [`Catalog::put`] for many entries of one table, without looking it up for each.
-    pub(super) fn put_all(&mut self, table: TableKey, entries: &[Entry]) {
-        let table = self.tables.entry(table).or_default();
+    /// As [`Catalog::put`] for many entries of one table, without looking it up for each. The
+    /// packed entries that they supersede go.
+    pub(super) fn put_all(&mut self, key: TableKey, entries: &[Entry], superseded: &[Superseded]) {
+        for one in superseded {
+            self.remove_at(key, one.fingerprint, one.place);
+        }
+        let table = self.tables.entry(key).or_default();
         for some in entries.chunks(TOUCHED_TOGETHER) {
             table.touch(some);
             for entry in some {
@@ -217,11 +254,13 @@ impl Catalog {
                 if let Some(segment) = &mut self.segments[usize::from(entry.place().slot)] {
                     segment.gain(*entry);
                 }
+                self.entries += 1;
                 self.purged += u64::from(entry.mark() == Mark::Purged);
                 let Some(replaced) = replaced else { continue };
                 if let Some(segment) = &mut self.segments[usize::from(replaced.place().slot)] {
                     segment.lose(replaced);
                 }
+                self.entries -= 1;
                 self.purged -= u64::from(replaced.mark() == Mark::Purged);
             }
         }
@@ -230,22 +269,34 @@ impl Catalog {
     /// Takes out the entry that points at `place`, if the table still has it.
     pub(super) fn remove_at(&mut self, table: TableKey, fingerprint: Fingerprint, place: Place) {
         let Some(entries) = self.tables.get_mut(&table) else { return };
-        if entries.find(fingerprint).is_some_and(|entry| entry.place() == place)
-            && let Some(removed) = entries.remove(fingerprint)
-        {
+        if let Some(removed) = entries.remove_at(fingerprint, place) {
             self.forget(removed);
         }
     }
 
-    /// True when the key's entry points at `place`.
+    /// Puts `entry` in the place of the key's entry that points at `from`, if the table still has
+    /// it.
+    pub(super) fn repoint(
+        &mut self,
+        table: TableKey,
+        fingerprint: Fingerprint,
+        from: Place,
+        entry: Entry,
+    ) {
+        let Some(entries) = self.tables.get_mut(&table) else { return };
+        let Some(replaced) = entries.replace_at(fingerprint, from, entry) else { return };
+        self.gain(entry);
+        self.forget(replaced);
+    }
+
+    /// The key's entry, if it points at `place`.
     pub(super) fn points_at(
         &self,
         table: TableKey,
         fingerprint: Fingerprint,
         place: Place,
     ) -> Option<Entry> {
-        let found = self.tables.get(&table)?.find(fingerprint)?;
-        (found.place() == place).then_some(found)
+        self.tables.get(&table)?.at(fingerprint, place)
     }
 
     /// Takes out every entry of the vbucket, and its state.
@@ -266,9 +317,17 @@ impl Catalog {
         self.tables.range((vbid, CollectionId(0))..=(vbid, CollectionId(u32::MAX)))
     }
 
+    /// An entry comes.
+    fn gain(&mut self, entry: Entry) {
+        self.segment_mut(entry.place().slot).gain(entry);
+        self.entries += 1;
+        self.purged += u64::from(entry.mark() == Mark::Purged);
+    }
+
     /// An entry is no longer there.
     fn forget(&mut self, entry: Entry) {
         self.segment_mut(entry.place().slot).lose(entry);
+        self.entries -= 1;
         self.purged -= u64::from(entry.mark() == Mark::Purged);
     }
 
@@ -285,7 +344,7 @@ impl Catalog {
 
     /// Entries, and how many of them are purged tombstones.
     pub(super) fn entries(&self) -> (u64, u64) {
-        (self.tables.values().map(|table| table.len() as u64).sum(), self.purged)
+        (self.entries, self.purged)
     }
 
     /// Bytes of all segments, and how many of them compaction would give back.

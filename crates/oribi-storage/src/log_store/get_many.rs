@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use oribi_types::{DocKey, Vbid};
 
 use super::catalog::Segment;
-use super::index::{Entry, Mark};
+use super::index::Entry;
 use super::log::Log;
 use super::read::FIRST_READ_BYTES;
 use super::window::Window;
@@ -39,8 +39,7 @@ struct Wanted {
 impl Log {
     /// False only when nothing is shown under the key.
     pub(super) fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
-        let found = self.catalog.read().find(vbid, key);
-        found.is_some_and(|entry| entry.mark() != Mark::Purged)
+        self.catalog.read().candidates(vbid, key).next().is_some()
     }
 
     pub(super) fn get_many(
@@ -49,7 +48,7 @@ impl Log {
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
-        let (segments, wanted) = self.places_of(keys, visit);
+        let (segments, wanted, unsure) = self.places_of(keys, visit);
         let mut window = Window::ahead(FIRST_READ_BYTES as u64);
         let mut read_all = || {
             let mut left = wanted.as_slice();
@@ -72,27 +71,39 @@ impl Log {
             Ok(())
         };
         let result = read_all();
-        self.counters.read(&count, result)
+        self.counters.read(&count, result)?;
+        for index in unsure {
+            let (vbid, key) = keys[index];
+            if !self.get(vbid, key, &mut |record| visit(index, Some(record)))? {
+                visit(index, None);
+            }
+        }
+        Ok(())
     }
 
     /// Where the keys' records are, in that order, and their segments, whose files stay readable.
-    /// Keys of which there is nothing are answered at once.
+    /// Keys of which there is nothing are answered at once. The rest are keys with several records
+    /// that may be theirs, which is rare.
     fn places_of(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
         visit: &mut GetVisitor<'_>,
-    ) -> (BTreeMap<u32, Segment>, Vec<Wanted>) {
+    ) -> (BTreeMap<u32, Segment>, Vec<Wanted>, Vec<usize>) {
         let mut segments: BTreeMap<u32, Segment> = BTreeMap::new();
         let mut wanted = Vec::with_capacity(keys.len());
-        let mut absent = Vec::new();
+        let (mut absent, mut unsure) = (Vec::new(), Vec::new());
         for (number, chunk) in keys.chunks(KEYS_PER_HOLD).enumerate() {
             let catalog = self.catalog.read();
             for (index, (vbid, key)) in (number * KEYS_PER_HOLD..).zip(chunk) {
-                let found = catalog.find(*vbid, *key).filter(|found| found.mark() != Mark::Purged);
-                let Some(place) = found.map(Entry::place) else {
+                let mut found = catalog.candidates(*vbid, *key).map(Entry::place);
+                let Some(place) = found.next() else {
                     absent.push(index);
                     continue;
                 };
+                if found.next().is_some() {
+                    unsure.push(index);
+                    continue;
+                }
                 let segment = catalog.segment(place.slot);
                 // By number, because a slot can have another segment at the next hold; and the
                 // active segment grows from hold to hold.
@@ -103,7 +114,7 @@ impl Log {
         }
         absent.into_iter().for_each(|index| visit(index, None));
         wanted.sort_unstable();
-        (segments, wanted)
+        (segments, wanted, unsure)
     }
 }
 

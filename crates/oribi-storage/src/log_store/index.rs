@@ -1,319 +1,165 @@
 //! The table from keys to places in the log: one for each collection of each vbucket.
 //!
-//! Owns: [`Table`], an ordered array with gaps (linear probing in which entries stay sorted by
-//! fingerprint). Sixteen bytes an entry: 77 bits of a keyed hash, the record's class of length,
-//! what it is, and its place. A table is filled to at most nine tenths and grows by an eighth, so
-//! an entry costs 18 to 20 bytes once a table has a few hundred of them. Growing is one pass in
-//! order of memory, because the order of entries does not depend on the capacity.
+//! Owns: [`Table`], which has entries in two forms. **Exact** ones ([`exact`]) have 77 bits of a
+//! keyed hash in sixteen bytes, and take 18 to 20. **Packed** ones ([`packed`]) have 32 bits of the
+//! hash, and take seven to eight bytes. A store that packs ([`LogOptions`](super::LogOptions)) does
+//! so whenever a table has a sixteenth of exact entries, so all together take about half a byte
+//! more.
 //!
 //! **Keys are not in the index**, so two keys with the same fingerprint would be taken for one.
 //! Among `n` keys of a table a new one meets that with a chance of `n / 2^77`: for 16 million keys
 //! in a table and 10^12 inserts, one in 9,000 that it happens once. That is below what disks and
 //! memory do to data in the same time. Reads compare the key, so a wrong document is never shown.
+//! A packed entry is taken for that of a key only after its record was read and compared.
 
-/// Bits of the fingerprint.
-const FINGERPRINT_BITS: u32 = 77;
-const SIZE_BITS: u32 = 5;
-const MARK_BITS: u32 = 2;
-const SLOT_BITS: u32 = 14;
-const UNIT_BITS: u32 = 30;
-const _: () =
-    assert!(FINGERPRINT_BITS + SIZE_BITS + MARK_BITS + SLOT_BITS + UNIT_BITS == u128::BITS);
+mod entry;
+mod exact;
+mod packed;
 
-/// Most segments that a store can have at a time.
-pub(super) const SLOTS_MAX: usize = 1 << SLOT_BITS;
+pub(super) use self::entry::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size};
 
-/// Capacity of the smallest table.
-const CAPACITY_MIN: usize = 8;
-/// Room behind the last home for entries that were moved on, and by how much it grows when needed.
-const OVERFLOW: usize = 32;
+use self::exact::Exact;
+use self::packed::Packed;
+use super::options::Packing;
 
-/// What tells keys of one table apart: the upper bits of a hash of the key.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Fingerprint(u128);
-
-impl Fingerprint {
-    /// None is less.
-    pub(super) const FIRST: Fingerprint = Fingerprint(0);
-
-    /// The fingerprint of a key whose 128-bit hash this is.
-    pub(super) fn of(hash: u128) -> Fingerprint {
-        Fingerprint(hash >> (u128::BITS - FINGERPRINT_BITS))
-    }
-
-    /// As a number, to be stored.
-    pub(super) fn number(self) -> u128 {
-        self.0
-    }
-
-    /// From what was stored; `None` for a number that is none.
-    pub(super) fn from_number(number: u128) -> Option<Fingerprint> {
-        (number >> FINGERPRINT_BITS == 0).then_some(Fingerprint(number))
-    }
-}
-
-/// About how long a record is: a class of lengths, two for each power of two from 64 bytes to 4
-/// MiB. Good enough to know how much of a segment still counts, whatever mix of lengths it has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Size(u8);
-
-impl Size {
-    /// Shortest length that is told from others, and the highest class.
-    const BYTES_MIN: u64 = 64;
-    const HIGHEST: u8 = (1 << SIZE_BITS) - 1;
-
-    /// Of a record that takes this many bytes on disk.
-    pub(super) fn of(stored_bytes: u64) -> Size {
-        let times = stored_bytes.max(Size::BYTES_MIN) / (Size::BYTES_MIN / 2);
-        let octave = times.ilog2();
-        let class = 2 * (octave - 1) + (times >> (octave - 1) & 1) as u32;
-        Size(class.min(u32::from(Size::HIGHEST)) as u8)
-    }
-
-    /// As a number, to be stored.
-    pub(super) fn number(self) -> u8 {
-        self.0
-    }
-
-    /// From what was stored; `None` for a number that is none.
-    pub(super) fn from_number(number: u8) -> Option<Size> {
-        (number <= Size::HIGHEST).then_some(Size(number))
-    }
-
-    /// The middle of the class in bytes.
-    pub(super) fn bytes(self) -> u64 {
-        let (octave, half) = (self.0 / 2, u64::from(self.0 % 2));
-        (Size::BYTES_MIN + Size::BYTES_MIN / 4 + half * Size::BYTES_MIN / 2) << octave
-    }
-}
-
-/// What an entry's record is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mark {
-    /// A document.
-    Document,
-    /// A tombstone.
-    Tombstone,
-    /// A purged tombstone, which readers are not shown.
-    Purged,
-}
-
-/// A segment by its slot, and where in it, in units of eight bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
-    pub(super) slot: u16,
-    pub(super) unit: u32,
-}
-
-impl Place {
-    /// The place at byte `offset`, which is a multiple of the unit, of the segment in `slot`.
-    pub(super) fn at(slot: u16, offset: u64) -> Place {
-        let unit = offset / super::layout::UNIT_BYTES;
-        assert!(offset.is_multiple_of(super::layout::UNIT_BYTES) && unit < 1 << UNIT_BITS);
-        Place { slot, unit: unit as u32 }
-    }
-
-    /// Offset in the segment in bytes.
-    pub(super) fn offset(self) -> u64 {
-        u64::from(self.unit) * super::layout::UNIT_BYTES
-    }
-}
-
-/// An entry of a table. Zero is no entry, because no record stands at offset zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entry(u128);
-
-impl Entry {
-    pub(super) fn new(fingerprint: Fingerprint, size: Size, mark: Mark, place: Place) -> Entry {
-        debug_assert!(place.unit > 0 && usize::from(place.slot) < SLOTS_MAX);
-        let mark = match mark {
-            Mark::Document => 0,
-            Mark::Tombstone => 1,
-            Mark::Purged => 2,
-        };
-        let what = u128::from(size.0) << MARK_BITS | mark;
-        let low = (what << SLOT_BITS | u128::from(place.slot)) << UNIT_BITS;
-        let above = u128::BITS - FINGERPRINT_BITS;
-        Entry(fingerprint.0 << above | low | u128::from(place.unit))
-    }
-
-    /// The same record as something else.
-    pub(super) fn marked(self, mark: Mark) -> Entry {
-        Entry::new(self.fingerprint(), self.size(), mark, self.place())
-    }
-
-    pub(super) fn size(self) -> Size {
-        Size((self.0 >> (MARK_BITS + SLOT_BITS + UNIT_BITS)) as u8 & Size::HIGHEST)
-    }
-
-    pub(super) fn fingerprint(self) -> Fingerprint {
-        Fingerprint::of(self.0)
-    }
-
-    pub(super) fn mark(self) -> Mark {
-        match (self.0 >> (SLOT_BITS + UNIT_BITS)) & ((1 << MARK_BITS) - 1) {
-            0 => Mark::Document,
-            1 => Mark::Tombstone,
-            _ => Mark::Purged,
-        }
-    }
-
-    pub(super) fn place(self) -> Place {
-        let slot = (self.0 >> UNIT_BITS) & ((1 << SLOT_BITS) - 1);
-        Place { slot: slot as u16, unit: (self.0 & ((1 << UNIT_BITS) - 1)) as u32 }
-    }
-}
+/// Packed entries for each exact one that a table may have. Each insert pays for packing so many
+/// again.
+const PACKED_FOR_EXACT: usize = 16;
 
 /// Entries of one collection in one vbucket.
+///
+/// All of them are exact, until [`Table::packed`] packs them; entries that come later are exact
+/// again. A key has one entry. A packed one may be taken for that of another key with the same
+/// prefix. So whoever puts an entry of a key in takes its packed one out, and reads the record to
+/// know which one that is. To whom the place is known, no entry is taken for another.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// `capacity` homes and [`OVERFLOW`] more, or nothing at all.
-    entries: Vec<u128>,
-    capacity: usize,
-    len: usize,
+    exact: Exact,
+    packed: Packed,
+    /// Exact entries that the last packing left, because they were young.
+    left_exact: usize,
 }
 
 impl Table {
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.exact.len() + self.packed.len()
     }
 
     /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<u128>()
+        self.exact.bytes() + self.packed.bytes()
     }
 
-    /// Entries in no useful order.
+    /// Packed entries.
+    pub(super) fn packed_len(&self) -> usize {
+        self.packed.len()
+    }
+
+    /// Entries in no useful order. Packed ones have only the upper bits of their fingerprints.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> {
-        self.entries.iter().filter(|entry| **entry != 0).map(|entry| Entry(*entry))
+        self.exact.iter().chain(self.packed.iter())
     }
 
-    /// Entries of this fingerprint and greater ones, ascending.
+    /// Entries of this fingerprint and greater ones, ascending. Packed ones come in as if the lower
+    /// bits of their fingerprints were zero, so `from` is a [`Fingerprint::group`].
     pub(super) fn iter_from(&self, from: Fingerprint) -> impl Iterator<Item = Entry> {
-        let rest = self.entries.get(self.seek(from)..).unwrap_or_default();
-        rest.iter().filter(|entry| **entry != 0).map(|entry| Entry(*entry))
+        let mut exact = self.exact.iter_from(from).peekable();
+        let mut packed = self.packed.iter_from(from).peekable();
+        std::iter::from_fn(move || {
+            let is_exact_next = match (exact.peek(), packed.peek()) {
+                (Some(exact), Some(packed)) => exact.fingerprint() < packed.fingerprint(),
+                (exact, _) => exact.is_some(),
+            };
+            if is_exact_next { exact.next() } else { packed.next() }
+        })
     }
 
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<Entry> {
-        let at = self.seek(fingerprint);
-        let entry = Entry(*self.entries.get(at)?);
-        (entry.0 != 0 && entry.fingerprint() == fingerprint).then_some(entry)
+    /// The entries of which one is that of the key, if it has one.
+    pub(super) fn candidates(&self, fingerprint: Fingerprint) -> impl Iterator<Item = Entry> {
+        let exact = self.exact.find(fingerprint);
+        let packed = exact.is_none().then(|| self.packed.candidates(fingerprint));
+        exact.into_iter().chain(packed.into_iter().flatten())
     }
 
-    /// Loads where the entries belong into the cache, all at once: the loads do not wait for each
-    /// other, as those of the changes that follow would.
+    /// The packed entries that may be that of the key; none when it has an exact one.
+    pub(super) fn unsure(&self, fingerprint: Fingerprint) -> impl Iterator<Item = Entry> {
+        let mut packed = self.packed.candidates(fingerprint).peekable();
+        let is_exact = packed.peek().is_some() && self.exact.find(fingerprint).is_some();
+        packed.filter(move |_| !is_exact)
+    }
+
+    /// The entry of the key that points at this place.
+    pub(super) fn at(&self, fingerprint: Fingerprint, place: Place) -> Option<Entry> {
+        let exact = self.exact.find(fingerprint).filter(|entry| entry.place() == place);
+        exact.or_else(|| self.packed.at(fingerprint, place))
+    }
+
+    /// Starts loading where the entry of the fingerprint is or belongs.
+    pub(super) fn load(&self, fingerprint: Fingerprint) {
+        self.exact.load(fingerprint);
+        self.packed.load(fingerprint);
+    }
+
+    /// Loads where the exact entries belong into the cache, all at once: the loads do not wait for
+    /// each other, as those of the changes that follow would.
     pub(super) fn touch(&self, entries: &[Entry]) {
-        let homes = entries.iter().filter_map(|entry| self.entries.get(self.home(entry.0)));
-        std::hint::black_box(homes.fold(0, |sum, entry| sum ^ entry));
+        self.exact.touch(entries);
     }
 
-    /// Puts the entry in and returns the one of the same fingerprint that it replaces.
+    /// Puts the entry in and returns the exact one of the same fingerprint that it replaces.
     pub(super) fn put(&mut self, entry: Entry) -> Option<Entry> {
-        let mut at = self.seek(entry.fingerprint());
-        if let Some(slot) = self.entries.get_mut(at)
-            && *slot != 0
-            && Entry(*slot).fingerprint() == entry.fingerprint()
-        {
-            return Some(Entry(std::mem::replace(slot, entry.0)));
-        }
-        if (self.len + 1) * 10 > self.capacity * 9 {
-            self.resize((self.len + 1) * 10 / 8);
-            at = self.seek(entry.fingerprint());
-        }
-        let gap = self.entries[at..].iter().position(|slot| *slot == 0);
-        let gap = gap.unwrap_or_else(|| {
-            // The run of entries reaches the end, which is rare: make it longer.
-            let end = self.entries.len();
-            self.entries.resize(end + OVERFLOW, 0);
-            end - at
-        });
-        self.entries.copy_within(at..at + gap, at + 1);
-        self.entries[at] = entry.0;
-        self.len += 1;
-        None
+        self.exact.put(entry)
     }
 
-    /// Takes the entry of this fingerprint out.
-    pub(super) fn remove(&mut self, fingerprint: Fingerprint) -> Option<Entry> {
-        let mut at = self.seek(fingerprint);
-        let entry = Entry(*self.entries.get(at)?);
-        if entry.0 == 0 || entry.fingerprint() != fingerprint {
-            return None;
+    /// Takes out the entry of the key that points at this place.
+    pub(super) fn remove_at(&mut self, fingerprint: Fingerprint, place: Place) -> Option<Entry> {
+        if self.exact.find(fingerprint).is_some_and(|entry| entry.place() == place) {
+            return self.exact.remove(fingerprint);
         }
-        while let Some(next) = self.entries.get(at + 1).copied()
-            && next != 0
-            && self.home(next) <= at
-        {
-            self.entries[at] = next;
-            at += 1;
-        }
-        self.entries[at] = 0;
-        self.len -= 1;
-        if self.capacity > CAPACITY_MIN && self.len * 5 < self.capacity * 2 {
-            self.resize(self.len * 10 / 8);
-        }
-        Some(entry)
+        self.packed.remove_at(fingerprint, place)
     }
 
-    /// Where the entry of the fingerprint is, or where it belongs.
-    fn seek(&self, fingerprint: Fingerprint) -> usize {
-        let wanted = fingerprint.0 << (u128::BITS - FINGERPRINT_BITS);
-        let mut at = self.home(wanted);
-        while let Some(entry) = self.entries.get(at)
-            && *entry != 0
-            && Entry(*entry).fingerprint() < fingerprint
-        {
-            at += 1;
+    /// Puts `new` in the place of the entry of the key that points at `from`, and returns that. The
+    /// fingerprint is whole unless `new` points there as well.
+    pub(super) fn replace_at(
+        &mut self,
+        fingerprint: Fingerprint,
+        from: Place,
+        new: Entry,
+    ) -> Option<Entry> {
+        if self.exact.find(fingerprint).is_some_and(|entry| entry.place() == from) {
+            return self.exact.put(new);
         }
-        at
+        self.packed.replace_at(fingerprint, from, new).unwrap_or_else(|()| {
+            let removed = self.packed.remove_at(fingerprint, from);
+            self.exact.put(new);
+            removed
+        })
     }
 
-    /// First choice for an entry: its fingerprint's share of the capacity. Monotone, so entries
-    /// that are sorted by home can be sorted by fingerprint as well.
-    fn home(&self, entry: u128) -> usize {
-        let high = entry >> 64;
-        ((high * self.capacity as u128) >> 64) as usize
+    /// True when there are as many exact entries, or gone ones, that packing is worth a pass over
+    /// all of them.
+    pub(super) fn is_due(&self, packing: Packing) -> bool {
+        let added = self.exact.len().saturating_sub(self.left_exact);
+        let tolerated = (self.packed.len() + self.left_exact) / PACKED_FOR_EXACT;
+        added.max(self.packed.gone()) > packing.exact_min.max(tolerated)
     }
 
-    /// Lays the entries out anew, in order, with `capacity` homes.
-    fn resize(&mut self, capacity: usize) {
-        let capacity = capacity.max(CAPACITY_MIN);
-        let length = capacity + OVERFLOW;
-        if length < self.entries.len() {
-            let mut fewer = Vec::with_capacity(length);
-            fewer.extend(self.entries.iter().filter(|entry| **entry != 0));
-            self.entries = fewer;
-        }
-        self.capacity = capacity;
-        self.entries.reserve_exact(length.saturating_sub(self.entries.len()));
-        self.entries.resize(length.max(self.entries.len()), 0);
-        self.spread();
+    /// What is packed, and with it the exact entries in the segments that `old` says, by slot.
+    /// `packing` is the same for all of a table's life.
+    pub(super) fn packed(&self, packing: Packing, old: &[bool]) -> Packed {
+        let is_old = |entry: &Entry| is_in(old, *entry);
+        Packed::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits)
     }
 
-    /// Moves every entry to its place, in the memory that there is: first all to the end, in order,
-    /// then each forwards. An entry never passes the next one, because all of them have room behind
-    /// it.
-    fn spread(&mut self) {
-        let mut next = self.entries.len();
-        for from in (0..self.entries.len()).rev() {
-            let entry = std::mem::take(&mut self.entries[from]);
-            if entry != 0 {
-                next -= 1;
-                self.entries[next] = entry;
-            }
-        }
-        let (mut from, mut free) = (next, 0);
-        while from < self.entries.len() {
-            let at = self.home(self.entries[from]).max(free);
-            if at > from {
-                // The last ones are crowded, which is rare: they need more room behind them.
-                self.entries.splice(from..from, [0; OVERFLOW]);
-                from += OVERFLOW;
-                continue;
-            }
-            let entry = std::mem::take(&mut self.entries[from]);
-            self.entries[at] = entry;
-            (from, free) = (from + 1, at + 1);
-        }
+    /// Takes over what [`Table::packed`] has made of it.
+    pub(super) fn take_packed(&mut self, packed: Packed, old: &[bool]) {
+        self.packed = packed;
+        self.exact.retain(|entry| !is_in(old, entry));
+        self.left_exact = self.exact.len();
     }
+}
+
+fn is_in(old: &[bool], entry: Entry) -> bool {
+    old.get(usize::from(entry.place().slot)).is_some_and(|is_old| *is_old)
 }

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use oribi_types::Vbid;
+
 use super::bounds::{Bounds, Position};
 use super::catalog::{Catalog, TableKey};
 use super::hint::Version;
@@ -16,8 +18,32 @@ use super::layout::Kind;
 /// Entries that collect before they go into the catalog: bounds the memory of an opening.
 const ENTRIES_MAX: usize = 1 << 17;
 
+/// Some of the vbuckets, which one pass over all segments takes up.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    number: u16,
+    parts: u16,
+}
+
+impl Part {
+    /// All vbuckets in so many parts.
+    pub(super) fn split(parts: u16) -> impl Iterator<Item = Part> {
+        (0..parts).map(move |number| Part { number, parts })
+    }
+
+    /// True for the part that comes first.
+    pub(super) fn is_first(self) -> bool {
+        self.number == 0
+    }
+
+    fn has(self, vbid: Vbid) -> bool {
+        vbid.0 % self.parts == self.number
+    }
+}
+
 /// See the module text.
 pub(super) struct Intake<'c> {
+    part: Part,
     catalog: &'c mut Catalog,
     bounds: &'c Bounds,
     id: u32,
@@ -30,14 +56,16 @@ pub(super) struct Intake<'c> {
 }
 
 impl<'c> Intake<'c> {
-    /// For versions of segment `id`, which is in `slot`.
+    /// For the part's versions of segment `id`, which is in `slot`.
     pub(super) fn new(
+        part: Part,
         catalog: &'c mut Catalog,
         bounds: &'c Bounds,
         id: u32,
         slot: u16,
     ) -> Intake<'c> {
         Intake {
+            part,
             catalog,
             bounds,
             id,
@@ -51,7 +79,12 @@ impl<'c> Intake<'c> {
 
     /// Takes up one version, unless it is gone by a bound.
     pub(super) fn take(&mut self, version: &Version) {
-        self.catalog.segment_mut(self.slot).wrote(version.size);
+        if self.part.is_first() {
+            self.catalog.segment_mut(self.slot).wrote(version.size);
+        }
+        if !self.part.has(version.vbid) {
+            return;
+        }
         let position = Position { segment: self.id, offset: version.offset };
         let table = (version.vbid, version.collection);
         if self.bounds.is_gone(version.vbid, version.collection, position) {
@@ -85,7 +118,7 @@ impl<'c> Intake<'c> {
     fn apply(&mut self) {
         self.end_run();
         for (table, entries) in &mut self.groups {
-            self.catalog.put_all(*table, entries);
+            self.catalog.put_all(*table, entries, &[]);
             entries.clear();
         }
         self.collected = 0;

@@ -4,9 +4,10 @@
 //! reads the records as they lie, joined where they are near to each other, and sorts them. What
 //! it keeps of them depends on the memory that scans of the process have left ([`Share`]):
 //!
-//! 1. the places of the records that it is about to read, of all or of so many as fit, in the order
-//!    of fingerprints. A key keeps its fingerprint, so commits and compaction between two lots of
-//!    places neither hide a key nor show it twice;
+//! 1. the places of the records that it is about to read, of all or of so many as fit, in the
+//!    order of fingerprints. A key keeps its fingerprint, and packing keeps the upper bits of it. A
+//!    lot has all keys with the same upper bits. So commits, compaction and packing between two
+//!    lots neither hide a key nor show it twice;
 //! 2. whole records; of further ones the key and the length, and it reads each again in its turn;
 //! 3. where not even all keys fit, the smallest ones. It shows these, and passes over the records
 //!    again for those behind.
@@ -25,6 +26,7 @@ use super::layout::{
     RECORD_HEADER_BYTES, UNIT_BYTES, decode_record, decode_unchecked, stored_bytes_of,
 };
 use super::log::Log;
+use super::options::Packing;
 use super::read::{FIRST_READ_BYTES, damaged};
 use super::scan_memory::{FLOOR_BYTES, Kept, SHARED_BYTES_MAX, Share};
 use super::window::Window;
@@ -121,7 +123,7 @@ impl<'s> Pass<'s> {
     fn read(&mut self, log: &Log, table: TableKey) -> Result<(), StoreError> {
         let mut next = Some(Fingerprint::FIRST);
         while let Some(from) = next {
-            next = self.take_places(&log.catalog.read(), table, from);
+            next = self.take_places(&log.catalog.read(), table, from, log.options.packing);
             self.read_places()?;
         }
         self.places = Vec::new();
@@ -137,6 +139,7 @@ impl<'s> Pass<'s> {
         catalog: &Catalog,
         table: TableKey,
         from: Fingerprint,
+        packing: Option<Packing>,
     ) -> Option<Fingerprint> {
         self.places.clear();
         let entries = catalog.tables.get(&table)?;
@@ -152,9 +155,16 @@ impl<'s> Pass<'s> {
         // By slot, which another segment has after this one.
         let mut indices: Vec<Option<u32>> = vec![None; catalog.segments.len()];
         let mut next = None;
+        let (mut group, mut group_at) = (from, 0);
         for entry in entries.iter_from(from).filter(|entry| entry.mark() != Mark::Purged) {
-            if self.places.len() == room {
-                next = Some(entry.fingerprint());
+            if entry.fingerprint().group(packing) != group {
+                (group, group_at) = (entry.fingerprint().group(packing), self.places.len());
+            }
+            // A group that does not fit as a whole makes room: it has a handful of keys, and more
+            // only with the few bits of tests.
+            if self.places.len() >= room && group_at > 0 {
+                self.places.truncate(group_at);
+                next = Some(group);
                 break;
             }
             let place = entry.place();
@@ -171,10 +181,13 @@ impl<'s> Pass<'s> {
     fn index_of(&mut self, catalog: &Catalog, slot: usize) -> u32 {
         let segment = catalog.segments[slot].as_ref();
         let segment = segment.expect("entries point into segments that are there");
-        *self.known.entry(segment.id).or_insert_with(|| {
+        let index = *self.known.entry(segment.id).or_insert_with(|| {
             self.segments.push(segment.clone());
             (self.segments.len() - 1) as u32
-        })
+        });
+        // The active segment grows from lot to lot.
+        self.segments[index as usize].bytes = segment.bytes;
+        index
     }
 
     /// Reads the records at the places.

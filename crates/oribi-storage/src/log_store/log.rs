@@ -12,7 +12,7 @@ use oribi_types::Vbid;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::bounds::{Bounds, Position};
-use super::catalog::{Catalog, TableKey};
+use super::catalog::{Catalog, Superseded, TableKey};
 use super::files::LogDirectory;
 use super::hint::Version;
 use super::index::{Entry, Mark, Place};
@@ -88,8 +88,9 @@ impl Log {
         }
         let committed = payload_of(batches).and_then(|(payload_bytes, records)| {
             self.exclusive(|writer| {
+                let superseded = self.superseded(batches)?;
                 self.make_room(writer, payload_bytes)?;
-                self.write_batches(writer, batches, payload_bytes, records)
+                self.write_batches(writer, batches, &superseded, payload_bytes, records)
                     .map_err(|error| write_error(writer, &error))
             })
         });
@@ -100,6 +101,7 @@ impl Log {
         &self,
         writer: &mut Writer,
         batches: &[VbBatch<'_>],
+        superseded: &[Superseded],
         payload_bytes: u64,
         records: u32,
     ) -> io::Result<()> {
@@ -134,7 +136,7 @@ impl Log {
         }
         frame.finish()?;
         if self.planted.has(Bug::ShowsBeforeTheSync) {
-            self.apply(writer, &entries, &groups);
+            self.apply(writer, &entries, &groups, superseded);
         }
         writer.sync()?;
         {
@@ -142,11 +144,14 @@ impl Log {
             let mut catalog = self.catalog.write();
             spans.into_iter().for_each(|(vbid, span)| catalog.wrote(slot, vbid, span));
         }
-        self.apply(writer, &entries, &groups);
-        let mut catalog = self.catalog.write();
-        for (batch, state) in batches.iter().zip(states) {
-            catalog.states.insert(batch.vbid, state);
+        self.apply(writer, &entries, &groups, superseded);
+        {
+            let mut catalog = self.catalog.write();
+            for (batch, state) in batches.iter().zip(states) {
+                catalog.states.insert(batch.vbid, state);
+            }
         }
+        self.pack(groups.iter().map(|group| group.table));
         Ok(())
     }
 
@@ -162,7 +167,13 @@ impl Log {
     }
 
     /// Shows readers what was just synced, group by group, so that none of them waits for all.
-    fn apply(&self, writer: &Writer, entries: &[Entry], groups: &[Group]) {
+    fn apply(
+        &self,
+        writer: &Writer,
+        entries: &[Entry],
+        groups: &[Group],
+        superseded: &[Superseded],
+    ) {
         {
             let mut catalog = self.catalog.write();
             let segment = catalog.segment_mut(writer.active.slot);
@@ -171,7 +182,9 @@ impl Log {
         }
         let ends = groups.iter().skip(1).map(|group| group.begin).chain([entries.len()]);
         for (group, end) in groups.iter().zip(ends) {
-            self.catalog.write().put_all(group.table, &entries[group.begin..end]);
+            let number = |index| superseded.partition_point(|one| one.index < index);
+            let superseded = &superseded[number(group.begin)..number(end)];
+            self.catalog.write().put_all(group.table, &entries[group.begin..end], superseded);
         }
     }
 

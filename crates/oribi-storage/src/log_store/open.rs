@@ -18,9 +18,11 @@ use super::blocks::BLOCK_BYTES_MAX;
 use super::bounds::Bounds;
 use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
-use super::hint::{self, Hint, Version};
-use super::intake::Intake;
-use super::layout::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header};
+use super::hint::{self, HINT_ENTRY_BYTES, Hint, Version};
+use super::intake::{Intake, Part};
+use super::layout::{
+    RECORD_HEADER_BYTES, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header,
+};
 use super::log::Log;
 use super::newest::{Newest, NewestFault, read_newest};
 use super::options::LogOptions;
@@ -34,6 +36,10 @@ use super::writer::{Active, Writer, hint_name, segment_name};
 use crate::StoreError;
 use crate::counters::Counters;
 use crate::directory::Found;
+
+/// Parts of the vbuckets of a store that packs its index. Until a part is packed, its entries take
+/// more than twice the memory; each part reads the index files again.
+const PARTS: u16 = 4;
 
 /// Bytes that are written again at a time.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -101,21 +107,16 @@ impl Opening<'_> {
         catalog.states = newest.states.clone();
         catalog.locals = newest.locals.clone();
         let mut to_evacuate = Vec::new();
-        for (id, bytes) in newest.segments.iter().filter(|(id, _)| **id != newest.id) {
-            if self.take_older(*id, *bytes, &newest, &mut catalog)? {
-                to_evacuate.push(*id);
+        let parts = if self.is_packed(&newest) { PARTS } else { 1 };
+        for part in Part::split(parts) {
+            let damaged = self.take_part(part, &newest, &mut catalog)?;
+            if part.is_first() {
+                to_evacuate = damaged;
             }
         }
-        let segment = Segment::new(newest.id, Arc::clone(&newest.file), newest.end);
-        let slot = add_segment(&mut catalog, segment)?;
-        catalog.active = slot;
+        let slot = catalog.active;
         let mut hint = Hint::default();
-        let mut intake = Intake::new(&mut catalog, &newest.bounds, newest.id, slot);
-        for version in &newest.versions {
-            hint.push(version);
-            intake.take(version);
-        }
-        intake.finish();
+        newest.versions.iter().for_each(|version| hint.push(version));
         catalog.has_spans(slot, newest.spans.clone());
         let has_tail = self.mend(&newest).map_err(|error| system_error(&error))?;
         let file = Arc::clone(&newest.file);
@@ -175,10 +176,49 @@ impl Opening<'_> {
         decode_segment_header(&header, id).ok()
     }
 
+    /// True when there may be so many keys that the index is packed.
+    fn is_packed(&self, newest: &Newest) -> bool {
+        let versions = newest.segments.iter().map(|(id, bytes)| {
+            let hint = self.directory.open(&hint_name(*id)).and_then(|file| file.bytes());
+            hint.map_or(bytes / RECORD_HEADER_BYTES as u64, |hint| hint / HINT_ENTRY_BYTES as u64)
+        });
+        self.options.packing.is_some_and(|packing| versions.sum::<u64>() > packing.exact_keys)
+    }
+
+    /// Takes up a part of the vbuckets from all segments. Returns the segments that are damaged or
+    /// missing, which is accepted.
+    fn take_part(
+        &self,
+        part: Part,
+        newest: &Newest,
+        catalog: &mut Catalog,
+    ) -> Result<Vec<u32>, StoreError> {
+        let mut damaged = Vec::new();
+        for (id, bytes) in newest.segments.iter().filter(|(id, _)| **id != newest.id) {
+            if self.take_older(part, *id, *bytes, newest, catalog)? {
+                damaged.push(*id);
+            }
+        }
+        let segment = Segment::new(newest.id, Arc::clone(&newest.file), newest.end);
+        catalog.active = slot_of(part, catalog, segment)?;
+        let slot = catalog.active;
+        let mut intake = Intake::new(part, catalog, &newest.bounds, newest.id, slot);
+        newest.versions.iter().for_each(|version| intake.take(version));
+        intake.finish();
+        if let Some(packing) = self.options.packing {
+            let Some(old) = catalog.packed_slots(packing) else { return Ok(damaged) };
+            for table in catalog.tables.values_mut().filter(|table| table.is_due(packing)) {
+                table.take_packed(table.packed(packing, &old), &old);
+            }
+        }
+        Ok(damaged)
+    }
+
     /// Takes up a segment that is not the newest. True when it is damaged or missing and that is
     /// accepted.
     fn take_older(
         &self,
+        part: Part,
         id: u32,
         listed_bytes: u64,
         newest: &Newest,
@@ -210,8 +250,8 @@ impl Opening<'_> {
             });
         }
         let bytes = bytes.min(SEGMENT_BYTES_MAX);
-        let slot = add_segment(catalog, Segment::new(id, Arc::clone(&file), bytes))?;
-        let mut intake = Intake::new(catalog, &newest.bounds, id, slot);
+        let slot = slot_of(part, catalog, Segment::new(id, Arc::clone(&file), bytes))?;
+        let mut intake = Intake::new(part, catalog, &newest.bounds, id, slot);
         if let Some(hint) = self.hint_of(id) {
             let listed = hint::read(&hint, id, bytes, newest.seed);
             if let Some(listed) = listed {
@@ -386,8 +426,12 @@ fn is_padding(file: &dyn LogFile, end: u64, behind: u64) -> io::Result<bool> {
     Ok(rest[..read].iter().all(|byte| *byte == 0))
 }
 
-fn add_segment(catalog: &mut Catalog, segment: Segment) -> Result<u16, StoreError> {
-    let slot = catalog.add_segment(segment);
+/// Slot of a segment, which the first part takes up.
+fn slot_of(part: Part, catalog: &mut Catalog, segment: Segment) -> Result<u16, StoreError> {
+    let slot = match part.is_first() {
+        true => catalog.add_segment(segment),
+        false => catalog.slot_of(segment.id),
+    };
     slot.ok_or_else(|| StoreError::Corrupt("there are more segments than there can be".into()))
 }
 

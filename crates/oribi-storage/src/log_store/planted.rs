@@ -46,6 +46,8 @@ pub enum Bug {
     PurgesBeforeItSaysSo,
     /// Compaction moves versions that were superseded meanwhile.
     MovesWithoutLooking,
+    /// A commit takes a packed entry of the index for that of its key without reading the record.
+    TrustsAPrefix,
 }
 
 /// The bug of one store.

@@ -9,7 +9,6 @@ use std::io;
 use oribi_types::{DocKey, Vbid};
 
 use super::catalog::Segment;
-use super::index::Mark;
 use super::layout::{RECORD_HEADER_BYTES, Stored, decode_record, stored_bytes_of};
 use super::log::Log;
 use super::reader::ReadFault;
@@ -87,20 +86,19 @@ impl Log {
         key: DocKey<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        let (segment, offset) = {
+        let candidates: Vec<(Segment, u64)> = {
             let catalog = self.catalog.read();
-            let Some(entry) = catalog.find(vbid, key) else { return Ok(false) };
-            if entry.mark() == Mark::Purged {
-                return Ok(false);
-            }
-            (catalog.segment(entry.place().slot).clone(), entry.place().offset())
+            let places = catalog.candidates(vbid, key).map(|entry| entry.place());
+            places.map(|place| (catalog.segment(place.slot).clone(), place.offset())).collect()
         };
         let mut buffer = Vec::new();
-        let stored = read_record(&segment, offset, &mut buffer)?;
-        let is_it = stored.vbid == vbid && stored.record.key == key;
-        if is_it {
-            visit(stored.record);
+        for (segment, offset) in candidates {
+            let stored = read_record(&segment, offset, &mut buffer)?;
+            if stored.vbid == vbid && stored.record.key == key {
+                visit(stored.record);
+                return Ok(true);
+            }
         }
-        Ok(is_it)
+        Ok(false)
     }
 }

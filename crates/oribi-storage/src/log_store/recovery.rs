@@ -114,7 +114,10 @@ impl Log {
                 match catalog.points_at(*table, entry.fingerprint(), *from) {
                     // Meanwhile it may have become a purged tombstone, by a bound that covers the
                     // copy.
-                    Some(current) => catalog.put(*table, entry.marked(current.mark())),
+                    Some(current) => {
+                        let entry = entry.marked(current.mark());
+                        catalog.repoint(*table, entry.fingerprint(), *from, entry);
+                    }
                     None if self.planted.has(Bug::MovesWithoutLooking) => {
                         catalog.put(*table, *entry);
                     }

@@ -38,7 +38,7 @@ impl Candidate {
     /// Hides the tombstone. It stays where it is, because older versions may still be on disk.
     fn purge(&self, catalog: &mut Catalog) {
         let entry = self.entry.marked(Mark::Purged);
-        catalog.put(self.table, entry);
+        catalog.repoint(self.table, entry.fingerprint(), entry.place(), entry);
     }
 }
 

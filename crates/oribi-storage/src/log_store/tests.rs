@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod directory;
 mod driver;
+mod packing;
 mod parts;
 mod scans;
 mod space;

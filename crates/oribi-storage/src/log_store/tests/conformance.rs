@@ -3,6 +3,7 @@
 use tempfile::TempDir;
 
 use super::super::{LogOptions, LogStore};
+use super::driver::CROWDED;
 use crate::{KvStore, Medium, StoreError, conformance};
 
 struct DirectoryMedium {
@@ -38,4 +39,14 @@ fn passes_the_conformance_suite_with_small_segments() {
 #[test]
 fn passes_the_conformance_suite_without_index_files() {
     run(&LogOptions { segment_bytes: 2048, reads_hints: false, ..LogOptions::default() });
+}
+
+#[test]
+fn passes_the_conformance_suite_with_a_packed_index() {
+    run(&LogOptions {
+        segment_bytes: 2048,
+        garbage_percent: 10,
+        packing: Some(CROWDED),
+        ..LogOptions::default()
+    });
 }

@@ -11,7 +11,7 @@ use oribi_types::{CollectionId, Vbid};
 
 use super::super::planted::Bug;
 use super::super::sim_files::{SimDirectory, Trouble};
-use super::super::{LogOptions, LogStore};
+use super::super::{LogOptions, LogStore, Packing};
 use crate::conformance::fixture::{Kept, batch, get, scan_keys, scan_seqnos, state, states};
 use crate::conformance::model::Model;
 use crate::{CompactionStep, KvStore, SeededRandom, StoreError, VbucketState};
@@ -30,6 +30,15 @@ pub(super) fn options() -> LogOptions {
         compacts_in_background: false,
         ..LogOptions::default()
     }
+}
+
+/// Packs the index so that keys are taken for each other all the time.
+pub(super) const CROWDED: Packing =
+    Packing { prefix_bits: 5, exact_keys: 8, exact_min: 2, recent_bytes: 2 * 4096 };
+
+/// Every second seed packs the index.
+fn options_of(seed: u64) -> LogOptions {
+    LogOptions { packing: seed.is_multiple_of(2).then_some(CROWDED), ..options() }
 }
 
 /// A group of batches: records and states of some vbuckets.
@@ -350,7 +359,7 @@ impl Driver {
 /// `operations` random ones, one in eight with trouble ahead, and a look at the end. How often the
 /// store recovered without being reopened.
 pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) -> u64 {
-    let mut driver = Driver::new(seed, options(), bug);
+    let mut driver = Driver::new(seed, options_of(seed), bug);
     driver.open();
     for _ in 0..operations {
         if driver.random.below(8) == 0 {
@@ -368,7 +377,7 @@ pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) -> u64 {
 /// the end. Returns how many steps there were.
 pub(super) fn run_at_every_step(seed: u64, operations: usize, trouble: Trouble, bug: Bug) -> u64 {
     for at in 1.. {
-        let mut driver = Driver::new(seed, options(), bug);
+        let mut driver = Driver::new(seed, options_of(seed), bug);
         driver.files.plan(at, trouble);
         driver.open();
         for _ in 0..operations {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use oribi_types::{Seqno, Vbid};
 
+use super::super::Packing;
 use super::super::hint::{
     HINT_ASCENDING_AT, HINT_CHECKSUM_AT, HINT_COLLECTION_AT, HINT_ENTRY_BYTES, HINT_EXPIRY_AT,
     HINT_FINGERPRINT_AT, HINT_HEADER_BYTES, HINT_HIGHEST_AT, HINT_KIND_AT, HINT_LOWEST_AT,
@@ -24,8 +25,13 @@ use super::super::spans::{Known, Span, Spans};
 use crate::SeededRandom;
 use crate::conformance::fixture::Kept;
 
-/// Random entries in and out, against a map: many fingerprints, few that repeat, and crowded ones,
-/// which push each other on and past the end.
+/// What an entry says, but for the part of the fingerprint that a packed one has not.
+fn said(entry: Entry) -> (Size, Mark, Place) {
+    (entry.size(), entry.mark(), entry.place())
+}
+
+/// Random entries in, out and elsewhere, packed now and then, against a map: many fingerprints, few
+/// that repeat, and crowded ones, which push each other on and past the end.
 #[test]
 fn a_table_is_a_map() {
     let sources: [fn(u128) -> u128; 3] = [
@@ -35,29 +41,77 @@ fn a_table_is_a_map() {
         |number| (u128::MAX << 62) | ((number % 401) << 52),
     ];
     for (seed, source) in (1..).zip(sources) {
-        let mut random = SeededRandom::new(seed);
-        let (mut table, mut model) = (Table::default(), BTreeMap::new());
-        for step in 0..12_000u32 {
-            let number = u128::from(random.number()) << 64 | u128::from(random.number());
-            let fingerprint = Fingerprint::of(source(number));
-            let place = Place { slot: (step % 7) as u16, unit: step + 1 };
-            let mark = [Mark::Document, Mark::Tombstone, Mark::Purged][step as usize % 3];
-            let size = Size::of(1 << (step % 26));
-            let entry = Entry::new(fingerprint, size, mark, place);
-            assert_eq!((entry.size(), entry.mark(), entry.place()), (size, mark, place));
-            assert_eq!(entry.fingerprint(), fingerprint);
-            let shrinks = step / 2000 % 2 == 1;
-            if random.below(4) < if shrinks { 3 } else { 1 } {
-                assert_eq!(table.remove(fingerprint), model.remove(&fingerprint));
-            } else {
-                assert_eq!(table.put(entry), model.insert(fingerprint, entry));
+        // With few bits of fingerprints, packed entries are taken for those of other keys.
+        for prefix_bits in [1, 12, 32] {
+            run_table(seed, source, prefix_bits);
+        }
+    }
+}
+
+fn run_table(seed: u64, source: fn(u128) -> u128, prefix_bits: u32) {
+    let mut random = SeededRandom::new(seed + u64::from(prefix_bits));
+    let packing = Packing { prefix_bits, exact_min: 2, ..Packing::default() };
+    let mut table = Table::default();
+    let mut model: BTreeMap<Fingerprint, Entry> = BTreeMap::new();
+    for step in 0..6_000u32 {
+        let number = u128::from(random.number()) << 64 | u128::from(random.number());
+        let mut fingerprint = Fingerprint::of(source(number));
+        if random.below(2) == 0
+            && let Some((known, _)) = model.range(fingerprint..).next()
+        {
+            fingerprint = *known;
+        }
+        let place = Place { slot: (step % 7) as u16, unit: step + 1 };
+        let mark = [Mark::Document, Mark::Tombstone, Mark::Purged][step as usize % 3];
+        let size = Size::of(1 << (step % 26));
+        let entry = Entry::new(fingerprint, size, mark, place);
+        assert_eq!((said(entry), entry.fingerprint()), ((size, mark, place), fingerprint));
+        let known = model.get(&fingerprint).copied();
+        let from = known.map_or(place, Entry::place);
+        let shrinks = step / 1000 % 2 == 1;
+        let before = match random.below(4) {
+            choice if choice < if shrinks { 2 } else { 1 } => {
+                model.remove(&fingerprint);
+                table.remove_at(fingerprint, from)
             }
-            assert_eq!(table.find(fingerprint), model.get(&fingerprint).copied());
-            assert_eq!(table.len(), model.len());
-            if step % 1000 == 0 {
-                let listed: Vec<Entry> = table.iter().collect();
-                let expected: Vec<Entry> = model.values().copied().collect();
-                assert_eq!(listed, expected, "seed {seed}, step {step}");
+            3 if known.is_some() => {
+                model.insert(fingerprint, entry);
+                table.replace_at(fingerprint, from, entry)
+            }
+            _ => {
+                model.insert(fingerprint, entry);
+                let is_unsure = table.unsure(fingerprint).any(|found| found.place() == from);
+                let packed = is_unsure.then(|| table.remove_at(fingerprint, from)).flatten();
+                table.put(entry).or(packed)
+            }
+        };
+        assert_eq!(before.map(said), known.map(said), "seed {seed}, step {step}");
+        let now = model.get(&fingerprint).copied();
+        assert_eq!(table.at(fingerprint, place).map(said), now.map(said));
+        let is_found =
+            table.candidates(fingerprint).any(|found| Some(said(found)) == now.map(said));
+        assert_eq!(is_found, now.is_some());
+        assert_eq!(table.len(), model.len());
+        if random.below(100) == 0 {
+            let old: Vec<bool> = (0..7).map(|_| random.below(4) > 0).collect();
+            table.take_packed(table.packed(packing, &old), &old);
+        }
+        if step % 500 == 0 {
+            let mut listed: Vec<Place> = table.iter().map(Entry::place).collect();
+            let mut expected: Vec<Place> = model.values().map(|entry| entry.place()).collect();
+            listed.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(listed, expected, "seed {seed}, step {step}");
+            let all: Vec<Entry> = table.iter_from(Fingerprint::FIRST).collect();
+            assert_eq!(all.len(), listed.len());
+            for from in all.iter().step_by(7).map(|entry| entry.fingerprint()) {
+                let from = from.group(Some(packing));
+                let behind = all.partition_point(|entry| entry.fingerprint() < from);
+                assert!(table.iter_from(from).eq(all[behind..].iter().copied()), "{from:?}");
+            }
+            for (fingerprint, entry) in &model {
+                let found = table.at(*fingerprint, entry.place());
+                assert_eq!(found.map(said), Some(said(*entry)));
             }
         }
     }
@@ -96,6 +150,55 @@ fn an_entry_costs_at_most_twenty_bytes() {
     }
     let mean = total / sizes;
     assert!(mean <= 20.0, "{mean} bytes an entry on average");
+}
+
+/// The promise of a packed index, for a table that grows to more than a million keys: eight bytes a
+/// packed key, half a byte more for those that are not packed yet, and at no moment more than one
+/// table twice.
+#[test]
+fn a_packed_entry_costs_at_most_eight_bytes() {
+    const KEYS: u32 = 1_100_000;
+    const WATCHED_FROM: u32 = 500_000;
+    // As with records of 600 bytes in segments of 64 MiB.
+    const UNITS_EACH: u32 = 75;
+    const UNITS_PER_SEGMENT: u32 = 8 << 20;
+    let mut random = SeededRandom::new(9);
+    let (packing, mut table) = (Packing::default(), Table::default());
+    let (mut total, mut looks, mut packings, mut packed_each) = (0.0, 0.0, 0, 0.0_f64);
+    let (mut strangers, old) = (0, vec![true; 16]);
+    for number in 0..KEYS {
+        let hash = u128::from(random.number()) << 64 | u128::from(random.number());
+        let records_per_segment = UNITS_PER_SEGMENT / UNITS_EACH;
+        let slot = (number / records_per_segment) as u16;
+        let unit = number % records_per_segment * UNITS_EACH + 4;
+        let fingerprint = Fingerprint::of(hash);
+        strangers += u32::from(table.unsure(fingerprint).next().is_some());
+        table.put(Entry::new(fingerprint, Size::of(600), Mark::Document, Place { slot, unit }));
+        // Fewer packings at first, to save time.
+        let is_watched = number >= WATCHED_FROM;
+        if number == WATCHED_FROM || !is_watched && number.is_power_of_two() {
+            table.take_packed(table.packed(packing, &old), &old);
+        }
+        if !is_watched || number % 64 != 0 {
+            continue;
+        }
+        let bytes_each = |table: &Table| table.bytes() as f64 / f64::from(number + 1);
+        assert!(bytes_each(&table) <= 8.5, "{} bytes a key of {number}", bytes_each(&table));
+        if table.is_due(packing) {
+            table.take_packed(table.packed(packing, &old), &old);
+            packings += 1;
+            packed_each = packed_each.max(bytes_each(&table));
+        }
+        total += bytes_each(&table);
+        looks += 1.0;
+    }
+    let mean = total / looks;
+    eprintln!("{packed_each} bytes packed at most, {mean} of all on average, {packings} packings");
+    assert!(packed_each <= 7.5 && mean <= 8.0, "{packed_each}, {mean} bytes a key");
+    assert!((8..30).contains(&packings), "each pays for a sixteenth: {packings}");
+    // Of a million keys of which each has met half of the others, one in 8,000 on average.
+    assert!(strangers < KEYS / 4000, "{strangers} new keys look like others");
+    assert_eq!(table.len(), KEYS as usize);
 }
 
 const DOCUMENT: &str =

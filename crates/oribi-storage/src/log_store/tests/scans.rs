@@ -1,6 +1,7 @@
 //! Scans by seqno and what they remember of segments; scans by key and what they keep.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use oribi_types::{CollectionId, Vbid};
 
@@ -8,9 +9,9 @@ use super::super::planted::Bug;
 use super::super::scan_memory::{SHARED_BYTES_MAX, ScanMemory};
 use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore};
-use super::driver::options;
+use super::driver::{CROWDED, options};
 use crate::conformance::fixture::{Kept, commit, scan_keys, scan_seqnos};
-use crate::{CompactionStep, KvStore};
+use crate::{CompactionStep, KvStore, Packing, StoreError};
 
 const VB: Vbid = Vbid(1);
 
@@ -172,6 +173,47 @@ fn scans_by_key_show_the_same_whatever_they_may_keep() {
         drop(store);
         store = open(&files, true, &options);
     }
+}
+
+/// Between two lots of places, keys are written, moved and packed. Keys that are alike in the index
+/// are in one lot, so each key that stays is shown once.
+#[test]
+fn keys_of_a_packed_index_are_shown_once_however_many_lots_there_are() {
+    for (round, prefix_bits) in [(0, 32), (1, 9), (2, 9), (3, 9), (4, 9), (5, 9)] {
+        let packing = Packing { prefix_bits, recent_bytes: 64 << 10, ..CROWDED };
+        let segment_bytes = 256 << 10;
+        let options = LogOptions { segment_bytes, packing: Some(packing), ..options() };
+        let files = SimDirectory::new(8);
+        let mut store = open(&files, false, &options);
+        let key = |number: u64| format!("{round}-{number:04}").into_bytes();
+        let of = |seqno, number| Kept::document(seqno, &key(number), b"v");
+        let kept: Vec<Kept> = (0..6_000).map(|number| of(number + 1, number)).collect();
+        kept.chunks(1000).for_each(|some| commit(&store, VB, some));
+        with_memory(&mut store, SHARED_BYTES_MAX);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for seqno in (6_001..).take_while(|_| !is_over.load(Relaxed)) {
+                    commit(&store, VB, &[of(seqno, seqno * 7919 % 6_000)]);
+                    while store.compaction_step().expect("it compacts") != CompactionStep::Idle {}
+                }
+            });
+            let shown = keys_of(&store);
+            is_over.store(true, Relaxed);
+            let expected: Vec<Vec<u8>> = (0..6_000).map(key).collect();
+            assert!(shown.expect("it scans") == expected, "{prefix_bits} bits, {round}");
+        });
+    }
+}
+
+/// What a scan by key shows.
+fn keys_of(store: &LogStore) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut shown = Vec::new();
+    store.scan_keys(VB, &mut |record| {
+        shown.push(record.key.key.to_vec());
+        std::ops::ControlFlow::Continue(())
+    })?;
+    Ok(shown)
 }
 
 /// While a scan that has no room passes over its records again, others are written, moved and
