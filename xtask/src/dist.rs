@@ -47,11 +47,11 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Resul
     let third_party = third_party::of(root, &graph)?;
     let mut staged = Vec::new();
     for link in options.links() {
-        let binary = match options.binary(link) {
+        let binaries = match options.binaries(link) {
             Some(path) => PathBuf::from(path),
             None => build::build(root, &options, link)?,
         };
-        staged.push((link, stage::stage(root, link, &binary, &options, &third_party)?));
+        staged.push((link, stage::stage(root, link, &binaries, &options, &third_party)?));
     }
     for (link, stage) in &staged {
         if options.wants(Kind::Tarball) {

@@ -1,9 +1,10 @@
-//! The tools of the `oribi` binary: every subcommand that is not part of running a server.
+//! The tools of Oribi: every subcommand of `oribi` that is not part of running a server.
 //!
 //! It owns `doc`, `bucket`, `scope`, `collection`, `node`, `backup`, `copy`, `stats`, `perf`,
 //! `ping`, `top`, `watch` and `sql`, one module each, with their own dependencies: SQLite, a
-//! terminal interface, plots. The `oribi` crate links this one unless it is built without its
-//! feature `tools`; the server never does. Standard output has only a tool's output for programs.
+//! terminal interface, plots. [`program`] is the program `oribi-tools`. The program `oribi`
+//! executes that one; from this crate it has only [`commands`] and [`users`]. Standard output has
+//! only a tool's output for programs.
 
 #![forbid(unsafe_code)]
 // A reader that closes the pipe would make these panic; `print` ends the tool quietly.
@@ -17,6 +18,7 @@ mod manage;
 mod perf;
 mod ping;
 mod print;
+pub mod program;
 mod sql;
 mod stats;
 mod target;

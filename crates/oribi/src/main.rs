@@ -1,9 +1,9 @@
-//! The `oribi` program: one binary, one subcommand per job.
+//! The `oribi` program: the server, and one command for all tools.
 //!
 //! It owns the command line and the exit status. Invariants: an error is one line on standard error
-//! and a status other than 0. `serve`, `config`, `user` and `health` are modules here; the tools
-//! are the crate `oribi-tools`. A build without the feature `tools` has `no_tools` instead and
-//! links none of the tools' dependencies.
+//! and a status other than 0. `serve`, `config`, `user` and `health` are modules here. The tools
+//! are a program of their own, `oribi-tools`, which [`tools`] executes; this one has only their
+//! command lines, for help, completions and manual.
 
 // A C function sets up the system's allocator; no other code may be unsafe.
 #![deny(unsafe_code)]
@@ -13,27 +13,25 @@
 mod config;
 mod health;
 mod manual;
-#[cfg(any(test, not(feature = "tools")))]
-mod no_tools;
 mod notify;
 mod print;
 mod serve;
 mod system_allocator;
+mod tools;
 mod user;
 
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
-#[cfg(feature = "tools")]
-use oribi_tools as tools;
 
-#[cfg(not(feature = "tools"))]
-use crate::no_tools as tools;
 use crate::user::UserCommand;
 
 fn main() -> ExitCode {
-    let matches = command().get_matches();
-    match run(&matches) {
+    let outcome = match tools::named(std::env::args_os().nth(1).as_deref()) {
+        Some(tool) => tools::run(tool),
+        None => run(&command().get_matches()),
+    };
+    match outcome {
         Ok(status) => status,
         Err(error) => {
             eprintln!("oribi: {error:#}");
@@ -43,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn command() -> Command {
-    let user = Command::new("user").about("Manage the users of a server or of a data directory");
+    let user = user::with_arguments(UserCommand::augment_subcommands(Command::new("user")));
     Command::new("oribi")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A durable key-value server for clients of Couchbase and memcached")
@@ -52,7 +50,7 @@ fn command() -> Command {
         .subcommand(serve::command())
         .subcommand(config::command())
         .subcommand(
-            user::with_arguments(UserCommand::augment_subcommands(user))
+            user.about("Manage the users of a server or of a data directory")
                 .subcommand_required(true)
                 .arg_required_else_help(true),
         )
@@ -77,7 +75,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("man", matches)) => {
             manual::write_manual(matches, command()).map(|()| ExitCode::SUCCESS)
         }
-        Some((tool, matches)) => tools::run(tool, matches),
+        Some((tool, _)) => tools::run(tool),
         None => unreachable!("clap demands a subcommand"),
     }
 }

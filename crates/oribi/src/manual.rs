@@ -70,6 +70,7 @@ fn write_pages(program: Command, directory: &Path) -> anyhow::Result<()> {
     program.build();
     std::fs::create_dir_all(directory)
         .and_then(|()| write_pages_below(&program, directory))
+        .and_then(|()| write_page_of_tools(directory))
         .with_context(|| format!("cannot write manual pages to {}", directory.display()))
 }
 
@@ -77,6 +78,19 @@ fn write_pages_below(program: &Command, directory: &Path) -> std::io::Result<()>
     page(program.clone()).generate_to(directory)?;
     let visible = program.get_subcommands().filter(|command| !command.is_hide_set());
     visible.into_iter().try_for_each(|command| write_pages_below(command, directory))
+}
+
+/// `oribi-tools` has the page of `oribi`, which executes it.
+#[cfg(feature = "tools")]
+fn write_page_of_tools(directory: &Path) -> std::io::Result<()> {
+    let name = format!("{}.1", oribi_tools::program::NAME);
+    std::fs::write(directory.join(name), ".so man1/oribi.1\n")
+}
+
+/// There is no such program.
+#[cfg(not(feature = "tools"))]
+fn write_page_of_tools(_: &Path) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// The page of one command. Its date is blank: a page changes with the version, not with a day.

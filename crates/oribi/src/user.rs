@@ -15,14 +15,10 @@ use clap::{Arg, ArgMatches, Subcommand};
 use oribi_server::auth::{CollectionPath, Role, StoredUser, UserFile};
 use oribi_server::config::arguments_named;
 use oribi_server::data_dir::DataDir;
-#[cfg(feature = "tools")]
-use oribi_tools::users;
 
 use crate::config::resolve_here;
-#[cfg(not(feature = "tools"))]
-use crate::no_tools::users;
 use crate::print;
-use users::{Change, User, UserServer};
+use crate::tools::users::{self, Change, User, UserServer};
 
 /// Environment variable with the data directory, as of the server.
 const DATA_DIR_VARIABLE: &str = "ORIBI_DATA_DIR";

@@ -1,7 +1,7 @@
-//! The recipe of a release binary: flags, environment, and facts about the sources.
+//! The recipe of release binaries: flags, environment, and facts about the sources.
 //!
 //! Invariants: no path of this machine gets into a binary. How the C library is linked is a flag of
-//! the last crate alone, so both binaries share every other compiled crate.
+//! the last crate alone, so all binaries share every other compiled crate.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,39 @@ use anyhow::{Context, Result, bail};
 
 use super::options::{Link, Options};
 
-/// Builds the binary and returns its path.
+/// The programs of a package. The first executes the second, which is beside it.
+pub(super) const PROGRAMS: [&str; 2] = ["oribi", "oribi-tools"];
+
+/// Builds [`PROGRAMS`] and returns the directory that has them.
 pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBuf> {
     // Of its own, so that its flags do not make the usual target directory build everything anew.
     let target_dir = root.join("target/packages/build");
+    // The other link is built to the same place.
+    let kept = target_dir.join(link.name());
+    std::fs::create_dir_all(&kept).with_context(|| format!("cannot create {}", kept.display()))?;
+    for program in PROGRAMS {
+        build_program(root, &target_dir, options, link, program)?;
+        let built = target_dir.join(&options.target).join(profile_dir(&options.profile));
+        std::fs::copy(built.join(program), kept.join(program))
+            .with_context(|| format!("cannot copy {program} from {}", built.display()))?;
+    }
+    Ok(kept)
+}
+
+fn build_program(
+    root: &Path,
+    target_dir: &Path,
+    options: &Options,
+    link: Link,
+    program: &str,
+) -> Result<()> {
     let mut command = Command::new(cargo());
     command
         .current_dir(root)
-        .args(["rustc", "--locked", "-p", "oribi", "--bin", "oribi", "--profile", &options.profile])
+        .args(["rustc", "--locked", "-p", "oribi", "--bin", program, "--profile", &options.profile])
         .args(["--target", &options.target])
         .arg("--target-dir")
-        .arg(&target_dir)
+        .arg(target_dir)
         // C code that names its date. Not the commit's: that would compile C anew for each commit.
         .env("SOURCE_DATE_EPOCH", "0")
         .env("CARGO_INCREMENTAL", "0")
@@ -34,18 +56,14 @@ pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBu
     let sign = if link == Link::Static { '+' } else { '-' };
     command.args(["--", "-C", &format!("target-feature={sign}crt-static")]);
     if link == Link::Static {
-        // Half a megabyte less. A system's loader understands it from glibc 2.36 on only; this
-        // binary brings its own, of the machine that builds it.
+        // Half a megabyte less. A system's loader understands it from glibc 2.36 on only; these
+        // binaries bring their own, of the machine that builds them.
         command.args(["-C", "link-arg=-Wl,-z,pack-relative-relocs"]);
     }
     if !command.status().context("cannot run cargo")?.success() {
-        bail!("the {} build for {} failed", link.name(), options.target);
+        bail!("the {} build of {program} for {} failed", link.name(), options.target);
     }
-    let built = target_dir.join(&options.target).join(profile_dir(&options.profile)).join("oribi");
-    // The other link is built to the same place.
-    let kept = target_dir.join(format!("oribi-{}", link.name()));
-    std::fs::copy(&built, &kept).with_context(|| format!("cannot copy {}", built.display()))?;
-    Ok(kept)
+    Ok(())
 }
 
 /// Cargo's directory for the artifacts of a profile.

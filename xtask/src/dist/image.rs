@@ -1,7 +1,7 @@
 //! The container image: an OCI layout, written without a daemon.
 //!
 //! Owns: `oci/` (the layout) and the same as one archive. The image has one layer with the static
-//! binary, the two files that name its user, and an empty data directory. The formats:
+//! binaries, the two files that name its user, and an empty data directory. The formats:
 //! <https://github.com/opencontainers/image-spec>, `image-layout.md`, `manifest.md`, `config.md`.
 //! Invariant: blobs are named by their digests, and nothing in them depends on the run.
 
@@ -11,9 +11,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use super::build::PROGRAMS;
 use super::checksums::sha256;
 use super::release::{Release, rfc3339};
-use super::stage::BINARY;
+use super::stage::BINARIES;
 use super::tarball::{Archive, Attributes, gzip};
 
 /// The user that the server runs as: "nonroot" of distroless images.
@@ -34,7 +35,7 @@ const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Writes the layout and its archive for the binary of `stage`.
+/// Writes the layout and its archive for the binaries of `stage`.
 pub(super) fn write(stage: &Path, out: &Path, release: &Release) -> Result<()> {
     let layout = out.join("oci");
     fs::create_dir_all(layout.join("blobs/sha256")).context("cannot create the image layout")?;
@@ -76,7 +77,6 @@ fn blob(layout: &Path, media_type: &str, bytes: &[u8]) -> Result<Value> {
 
 /// The root file system.
 fn layer(stage: &Path, time_s: u64) -> Result<Vec<u8>> {
-    let binary = fs::read(stage.join(BINARY)).context("cannot read the staged binary")?;
     let mut archive = Archive::new(Vec::new(), time_s);
     for directory in ["etc", "usr", "usr/bin", "var", "var/lib"] {
         archive.directory(Path::new(directory), Attributes::of_root(0o755))?;
@@ -86,7 +86,12 @@ fn layer(stage: &Path, time_s: u64) -> Result<Vec<u8>> {
     archive.directory(Path::new(DATA_DIR), data)?;
     archive.file(Path::new("etc/passwd"), PASSWD.as_bytes(), Attributes::of_root(0o644))?;
     archive.file(Path::new("etc/group"), GROUP.as_bytes(), Attributes::of_root(0o644))?;
-    archive.file(Path::new("usr/bin/oribi"), &binary, Attributes::of_root(0o755))?;
+    for program in PROGRAMS {
+        let binary = fs::read(stage.join(BINARIES).join(program))
+            .with_context(|| format!("cannot read the staged {program}"))?;
+        let place = Path::new("usr/bin").join(program);
+        archive.file(&place, &binary, Attributes::of_root(0o755))?;
+    }
     archive.finish()
 }
 
@@ -154,8 +159,11 @@ mod tests {
             time_s: 9,
             compression: flate2::Compression::fast(),
         };
-        fs::create_dir_all(root.join("stage/bin")).unwrap();
-        fs::write(root.join("stage").join(BINARY), "binary").unwrap();
+        let binaries = root.join("stage").join(BINARIES);
+        fs::create_dir_all(&binaries).unwrap();
+        for program in PROGRAMS {
+            fs::write(binaries.join(program), program).unwrap();
+        }
         let mut indexes = Vec::new();
         for name in ["one", "two"] {
             write(&root.join("stage"), &root.join(name), &release).unwrap();

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 /// Help for the list of tasks.
 pub(crate) const USAGE: &str = "\
   dist [--target TRIPLE] [--profile NAME] [--link static|dynamic] [--only KIND[,KIND...]]
-       [--binary static=FILE] [--binary dynamic=FILE] [--pages-from FILE] [--out DIR] [--jobs N]
+       [--binaries static=DIR] [--binaries dynamic=DIR] [--pages-from FILE] [--out DIR] [--jobs N]
          builds and packs a release into target/packages/out: tarballs, deb, rpm, container image,
          SBOM, notes, checksums; KIND: tarball, deb, rpm, image, sbom, notes";
 
@@ -109,11 +109,11 @@ impl Options {
                 "--only" => {
                     options.kinds = value.split(',').map(Kind::parse).collect::<Result<_>>()?;
                 }
-                "--binary" => {
-                    let Some((link, file)) = value.split_once('=') else {
-                        bail!("--binary wants static=FILE or dynamic=FILE, not {value:?}");
+                "--binaries" => {
+                    let Some((link, directory)) = value.split_once('=') else {
+                        bail!("--binaries wants static=DIR or dynamic=DIR, not {value:?}");
                     };
-                    options.binaries.push((Link::parse(link)?, file.to_owned()));
+                    options.binaries.push((Link::parse(link)?, directory.to_owned()));
                 }
                 _ => bail!("{flag} is not known\n\n{USAGE}"),
             }
@@ -144,8 +144,8 @@ impl Options {
         self.kinds.contains(&kind)
     }
 
-    /// A binary that is given instead of built.
-    pub fn binary(&self, link: Link) -> Option<&str> {
+    /// The directory of binaries that are given instead of built.
+    pub fn binaries(&self, link: Link) -> Option<&str> {
         let given = self.binaries.iter().find(|(of, _)| *of == link);
         given.map(|(_, path)| path.as_str())
     }
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn a_mistake_is_refused() {
-        for words in ["--link musl", "--only snap", "--binary oribi", "--out", "--colour red"] {
+        for words in ["--link musl", "--only snap", "--binaries oribi", "--out", "--colour red"] {
             assert!(parse(words).is_err(), "{words}");
         }
-        let options = parse("--binary static=/tmp/oribi").unwrap();
-        assert_eq!(options.binary(Link::Static), Some("/tmp/oribi"));
-        assert_eq!(options.binary(Link::Dynamic), None);
+        let options = parse("--binaries static=/tmp/oribi").unwrap();
+        assert_eq!(options.binaries(Link::Static), Some("/tmp/oribi"));
+        assert_eq!(options.binaries(Link::Dynamic), None);
     }
 }

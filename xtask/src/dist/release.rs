@@ -6,7 +6,7 @@ use super::options::Link;
 
 /// A version for a target, at a time.
 pub(super) struct Release {
-    /// Version of the binary.
+    /// Version of the programs.
     pub version: String,
     /// Target triple.
     pub target: String,

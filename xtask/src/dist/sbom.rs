@@ -1,4 +1,4 @@
-//! The bill of materials: every crate that is linked into the binary, as CycloneDX 1.5 in JSON.
+//! The bill of materials: every crate that is linked into the programs, as CycloneDX 1.5 in JSON.
 //!
 //! The format: <https://cyclonedx.org/docs/1.5/json/>. It has no serial number, which would differ
 //! from run to run.

@@ -1,7 +1,7 @@
 //! The files of a package, in the tree in which they are installed.
 //!
 //! Owns: `target/packages/stage/LINK`, made anew for each run. The tarball is this tree; deb and
-//! rpm name its files in `crates/oribi/Cargo.toml`. Manual and completions come from the binary.
+//! rpm name its files in `crates/oribi/Cargo.toml`. Manual and completions come from `oribi`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::build::PROGRAMS;
 use super::options::{Link, Options};
 use super::third_party;
 
@@ -32,14 +33,14 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/oribi.fish"),
 ];
 
-/// Place of the binary in the tree.
-pub(super) const BINARY: &str = "bin/oribi";
+/// Place of the programs in the tree.
+pub(super) const BINARIES: &str = "bin";
 
-/// Makes the tree for `binary` and returns its place.
+/// Makes the tree for the programs in the directory `binaries` and returns its place.
 pub(super) fn stage(
     root: &Path,
     link: Link,
-    binary: &Path,
+    binaries: &Path,
     options: &Options,
     third_party: &str,
 ) -> Result<PathBuf> {
@@ -47,14 +48,17 @@ pub(super) fn stage(
     if stage.exists() {
         fs::remove_dir_all(&stage).with_context(|| format!("cannot empty {}", stage.display()))?;
     }
-    let binary = root.join(binary);
-    copy(&binary, &stage.join(BINARY), 0o755)?;
+    let binaries = root.join(binaries);
+    for program in PROGRAMS {
+        copy(&binaries.join(program), &stage.join(BINARIES).join(program), 0o755)?;
+    }
     for (from, to) in COPIED {
         copy(&root.join(from), &stage.join(to), 0o644)?;
     }
     fs::write(stage.join(third_party::PLACE), third_party)
         .with_context(|| format!("cannot write {}", third_party::PLACE))?;
-    let printer = options.pages_from.as_ref().map_or(binary, |path| root.join(path));
+    let printer =
+        options.pages_from.as_ref().map_or(binaries.join("oribi"), |path| root.join(path));
     let pages = stage.join("share/man/man1");
     run(&printer, &["man".as_ref(), pages.as_os_str()])?;
     for (shell, to) in COMPLETIONS {

@@ -1,4 +1,4 @@
-//! `THIRD-PARTY.txt`: licences and notices of everything that is in the binary beside Oribi's own.
+//! `THIRD-PARTY.txt`: licences and notices of everything in the programs beside Oribi's own.
 //!
 //! Owns: which files of a crate are its notices, and the text that has each of them once. A crate
 //! without a notice is an error: its licence could not be kept.
@@ -17,10 +17,11 @@ pub(super) const PLACE: &str = "share/doc/oribi/THIRD-PARTY.txt";
 /// The web console's, which its own build writes.
 const CONSOLE: &str = "console/dist/licenses.txt";
 const HEAD: &str = "\
-The program `oribi` is under the Apache License 2.0 (LICENSE). It contains the code of others below.
+The programs `oribi` and `oribi-tools` are under the Apache License 2.0 (LICENSE). They contain the
+code of others below.
 
 Rust's standard library is under the MIT licence or the Apache License 2.0, at your choice
-(https://www.rust-lang.org). The static binary contains the GNU C Library, under the GNU Lesser
+(https://www.rust-lang.org). The static programs contain the GNU C Library, under the GNU Lesser
 General Public License 2.1 or later (https://www.gnu.org/software/libc/); `cargo xtask dist` links
 the same sources with another version of it. SQLite is in the public domain. Crates under the MIT
 licence or the Apache License, at your choice, are used under the MIT licence.

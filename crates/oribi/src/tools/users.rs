@@ -1,0 +1,53 @@
+//! Users of a running server in a build without the feature `tools`, which cannot reach one.
+
+use anyhow::bail;
+use clap::{ArgMatches, Command};
+use oribi_server::auth::Role;
+
+/// The users are those of the data directory.
+pub const ARE_REACHABLE: bool = false;
+
+/// A user as it is listed.
+pub struct User {
+    pub name: String,
+    pub roles: Vec<String>,
+    pub bucket: Option<String>,
+    pub collection: Option<String>,
+}
+
+/// What changes; `None` stays.
+pub struct Change {
+    pub password: Option<Vec<u8>>,
+    pub roles: Option<Vec<Role>>,
+    pub bucket: Option<String>,
+    pub collection: Option<String>,
+}
+
+/// There is none.
+pub enum UserServer {}
+
+pub fn with_arguments(command: Command) -> Command {
+    command
+}
+
+pub fn names_server(_: &ArgMatches) -> bool {
+    false
+}
+
+impl UserServer {
+    pub fn of(_: &ArgMatches) -> anyhow::Result<UserServer> {
+        bail!("this build reaches no servers: use --data-dir")
+    }
+
+    pub fn list(&self) -> anyhow::Result<Vec<User>> {
+        match *self {}
+    }
+
+    pub fn change(&self, _: &str, _: Change, _: bool) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    pub fn remove(&self, _: &str) -> anyhow::Result<()> {
+        match *self {}
+    }
+}
