@@ -35,7 +35,7 @@ const USAGE: &str = "change_stream drain|follow|latency|floor --port PORT [--str
 /// collection.
 const CHANGE_BYTES_MIN: usize = 24 + 31 + 21;
 /// Bytes that the server sends at once.
-const SLICE_BYTES: usize = 64 << 10;
+const SLICE_BYTES: usize = 160 << 10;
 
 struct Arguments {
     mode: String,
@@ -59,7 +59,7 @@ impl Arguments {
             seconds: 10,
             value_bytes: 512,
             changes: 1_000_000,
-            look: 2000,
+            look: 230,
             pause_us: 0,
         };
         let mut arguments = std::env::args().skip(1);

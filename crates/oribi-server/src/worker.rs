@@ -36,8 +36,9 @@ use crate::connection::Connection;
 use crate::connection_state::close_reason::CloseReason;
 use crate::connection_state::parked::ParkToken;
 use crate::environment::{Environment, LatencyClock};
-use crate::limits::{DEADLINE_SCAN_MS, ROOM_RETRY_MS};
+use crate::limits::{CHANGES_LOOK_BYTES, DEADLINE_SCAN_MS, ROOM_RETRY_MS};
 use crate::mailbox::{Mailbox, Message};
+use crate::producer::pace::Moment;
 use crate::server_context::ServerContext;
 use connections::Connections;
 
@@ -77,6 +78,7 @@ impl Worker {
                 messages: Vec::new(),
                 now_ns: 0,
                 scanned_ms: 0,
+                taken_at_bytes: 0,
                 room_retry_ms: 0,
                 stopping_since: None,
             };
@@ -112,6 +114,8 @@ struct WorkerLoop {
     /// Monotonic clock of this round.
     now_ns: u64,
     scanned_ms: u64,
+    /// Bytes received when it looked into its mailbox last.
+    taken_at_bytes: u64,
     /// When writes that wait for room try again.
     room_retry_ms: u64,
     stopping_since: Option<Instant>,
@@ -140,7 +144,6 @@ impl WorkerLoop {
                 }
             }
             self.take_messages();
-            self.connections.end_pauses(now_ns);
             self.retry_writes();
             self.connections.run_timers(self.environment.now_ms);
             self.run_turns();
@@ -180,13 +183,20 @@ impl WorkerLoop {
         due_ms.map_or(Duration::MAX, left).min(pause_ns.map_or(Duration::MAX, pause))
     }
 
+    fn moment(&self) -> Moment {
+        Moment { ns: self.now_ns, received: self.environment.counters.bytes_read.get() }
+    }
+
     fn take_messages(&mut self) {
+        let now = self.moment();
+        self.taken_at_bytes = now.received;
         let mut messages = std::mem::take(&mut self.messages);
         self.environment.mailbox.take(&mut messages);
         for message in messages.drain(..) {
             self.receive(message);
         }
         self.messages = messages;
+        self.connections.end_pauses(now);
     }
 
     fn receive(&mut self, message: Message) {
@@ -217,7 +227,7 @@ impl WorkerLoop {
                 self.connections.grant_memory(connection, bytes, &mut self.environment);
             }
             Message::ChangesReady { connection } => {
-                self.connections.announce_changes(connection, self.now_ns);
+                self.connections.announce_changes(connection, self.moment());
             }
             Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
             // The channel has room for each worker's answer; it is closed when it comes too late.
@@ -249,6 +259,11 @@ impl WorkerLoop {
             let session = self.environment.session();
             for (connection, job) in self.environment.jobs.drain(..) {
                 self.blocking.submit(job, (connection, session), &self.environment.mailbox);
+            }
+            // A round of many writers is long: changes are announced, and sent, within it.
+            let received = self.environment.counters.bytes_read.get();
+            if received.wrapping_sub(self.taken_at_bytes) >= CHANGES_LOOK_BYTES as u64 {
+                self.take_messages();
             }
         }
     }

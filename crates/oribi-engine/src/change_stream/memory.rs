@@ -82,6 +82,7 @@ impl ChangeStream {
             self.read_to = end;
             return;
         };
+        Batch::load_first(&items);
         let is_first = self.progress.markers == 0;
         let ahead = u64::from(planted::has(Bug::AnnouncesTooMuch));
         let marker = SnapshotMarker {

@@ -80,10 +80,11 @@ pub(super) struct Batch {
     pub(super) is_last: bool,
 }
 
-/// The item that is sent after this many others is being loaded, as far as its first bytes; the
-/// processor loads the rest when it sees them being copied.
-const SENT_AHEAD: usize = 2;
-const SENT_AHEAD_BYTES: usize = 256;
+/// The item that is sent after this many others is being loaded: as long as a miss takes, with a
+/// copy of half a kibibyte for each. Of a long one only the first bytes are loaded; the processor
+/// loads the rest when it sees them being copied.
+const SENT_AHEAD: usize = 4;
+const SENT_AHEAD_BYTES_MAX: usize = 1024;
 
 impl Batch {
     /// The next item to send.
@@ -93,11 +94,14 @@ impl Batch {
         self.current.as_ref()
     }
 
+    /// Loads what is sent first. The headers were read just now.
+    pub(super) fn load_first(items: &[ItemRef]) {
+        items.iter().take(SENT_AHEAD).for_each(load_item);
+    }
+
     /// Loads what is sent soon after the item before `next`.
     pub(super) fn load_ahead(items: &[ItemRef], next: usize) {
-        if let Some(ahead) = items.get(next + SENT_AHEAD - 1) {
-            load_lines(ahead.address(), SENT_AHEAD_BYTES);
-        }
+        items.get(next + SENT_AHEAD - 1).into_iter().for_each(load_item);
     }
 
     /// Lets go of the next items, which were sent. Returns the seqno of the last of them.
@@ -111,4 +115,8 @@ impl Batch {
         let item = self.current.as_ref()?;
         Some((record::of(item), Some(item)))
     }
+}
+
+fn load_item(item: &ItemRef) {
+    load_lines(item.address(), item.block_bytes().min(SENT_AHEAD_BYTES_MAX));
 }

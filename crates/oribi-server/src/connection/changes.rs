@@ -7,6 +7,7 @@ use super::{Connection, Progress};
 use crate::connection_state::ConnectionState;
 use crate::connection_state::close_reason::CloseReason;
 use crate::environment::Environment;
+use crate::producer::pace::Moment;
 
 impl Connection {
     /// Sends the first slice of changes of a turn. `has_served` when the consumer sent something.
@@ -66,14 +67,15 @@ impl Connection {
 
     /// Takes note that streams have changes. Returns when to call [`Connection::release_changes`];
     /// `None` when the connection needs a turn now.
-    pub fn announce_changes(&mut self, now_ns: u64) -> Option<u64> {
-        self.state.producer.as_mut()?.pace.announce(now_ns)
+    pub fn announce_changes(&mut self, now: Moment) -> Option<Moment> {
+        let producer = self.state.producer.as_mut()?;
+        producer.pace.announce(now, producer.streams.len())
     }
 
     /// Ends the pause that [`Connection::announce_changes`] began.
-    pub fn release_changes(&mut self, now_ns: u64) {
+    pub fn release_changes(&mut self, now: Moment) {
         if let Some(producer) = &mut self.state.producer {
-            producer.pace.release(now_ns);
+            producer.pace.release(now);
         }
     }
 

@@ -11,14 +11,31 @@
 //! when a producer is announced, and gives the held ones their turn.
 
 use crate::limits::{
-    CHANGES_PAUSE_BYTES_MAX, CHANGES_PAUSE_NS_MAX, CHANGES_PAUSE_NS_MIN, CHANGES_PER_SNAPSHOT_MIN,
+    CHANGES_LOOK_BYTES, CHANGES_LOOK_BYTES_PER_STREAM, CHANGES_PAUSE_BYTES_MAX,
+    CHANGES_PAUSE_NS_MAX, CHANGES_PAUSE_NS_MIN, CHANGES_PER_SNAPSHOT_MIN,
     CHANGES_WITHOUT_PAUSE_MAX,
 };
 
-/// See the module text. Times are those of the worker's monotonic clock.
+/// A moment of a worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// On the worker's monotonic clock.
+    pub ns: u64,
+    /// Bytes that the worker has received so far.
+    pub received: u64,
+}
+
+impl Moment {
+    /// True when either is reached.
+    pub fn has_reached(self, due: Moment) -> bool {
+        self.ns >= due.ns || self.received >= due.received
+    }
+}
+
+/// See the module text.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    looked_ns: u64,
+    looked: Moment,
     /// How long a busy producer waits after that.
     pause_ns: u64,
     found: Found,
@@ -42,7 +59,7 @@ impl Found {
 impl Default for Pace {
     fn default() -> Pace {
         Pace {
-            looked_ns: 0,
+            looked: Moment::default(),
             pause_ns: CHANGES_PAUSE_NS_MIN,
             found: Found::default(),
             is_held: false,
@@ -51,22 +68,26 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Takes note that there are changes. Returns when to call [`Pace::release`]; `None` when the
-    /// producer may look now.
-    pub fn announce(&mut self, now_ns: u64) -> Option<u64> {
-        let due_ns = self.looked_ns.saturating_add(self.next_pause_ns());
-        if !self.found.is_busy() || due_ns <= now_ns {
-            self.release(now_ns);
+    /// Takes note that one of so many streams has changes. Returns when to call
+    /// [`Pace::release`]; `None` when the producer may look now.
+    pub fn announce(&mut self, now: Moment, streams: usize) -> Option<Moment> {
+        let bytes = CHANGES_LOOK_BYTES.max(CHANGES_LOOK_BYTES_PER_STREAM * streams);
+        let due = Moment {
+            ns: self.looked.ns.saturating_add(self.next_pause_ns()),
+            received: self.looked.received.saturating_add(bytes as u64),
+        };
+        if !self.found.is_busy() || now.has_reached(due) {
+            self.release(now);
             return None;
         }
         self.is_held = true;
-        Some(due_ns)
+        Some(due)
     }
 
     /// Ends a pause: the producer looks now.
-    pub fn release(&mut self, now_ns: u64) {
+    pub fn release(&mut self, now: Moment) {
         let pause_ns = self.next_pause_ns();
-        *self = Pace { looked_ns: now_ns, pause_ns, ..Pace::default() };
+        *self = Pace { looked: now, pause_ns, ..Pace::default() };
     }
 
     /// True during a pause.

@@ -118,6 +118,11 @@ impl Streams {
         positions.into_iter().for_each(|position| self.make_ready(position));
     }
 
+    /// Number of streams.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// True when there is no stream.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()

@@ -19,6 +19,7 @@ use crate::connection_state::close_reason::CloseReason;
 use crate::environment::Environment;
 use crate::limits::WORKER_CONNECTIONS_MAX;
 use crate::mailbox::{Accepted, ConnectionId};
+use crate::producer::pace::Moment;
 
 /// See the module text.
 #[derive(Default)]
@@ -113,12 +114,12 @@ impl Connections {
     }
 
     /// Gives a connection whose streams have changes a turn, now or when its pause is over.
-    pub fn announce_changes(&mut self, id: ConnectionId, now_ns: u64) {
+    pub fn announce_changes(&mut self, id: ConnectionId, now: Moment) {
         let slot = self.slots.get_mut(id.slot as usize);
         let Some(slot) = slot.filter(|slot| slot.connection.id() == id) else { return };
-        match slot.connection.announce_changes(now_ns) {
-            Some(due_ns) => self.pauses.add(id, due_ns),
-            None => self.enqueue(id.slot as usize),
+        match slot.connection.announce_changes(now) {
+            Some(due) => self.pauses.add(id, due),
+            None => self.enqueue_first(id.slot as usize),
         }
     }
 
@@ -128,9 +129,14 @@ impl Connections {
     }
 
     /// Gives connections a turn whose pause is over.
-    pub fn end_pauses(&mut self, now_ns: u64) {
-        while let Some(id) = self.pauses.take_due(now_ns) {
-            self.with_id(id, |connection| connection.release_changes(now_ns));
+    pub fn end_pauses(&mut self, now: Moment) {
+        while let Some(id) = self.pauses.take_due(now) {
+            let key = id.slot as usize;
+            let slot = self.slots.get_mut(key).filter(|slot| slot.connection.id() == id);
+            if let Some(slot) = slot {
+                slot.connection.release_changes(now);
+                self.enqueue_first(key);
+            }
         }
     }
 
@@ -335,6 +341,16 @@ impl Connections {
                 None => self.run_queue.push_back(key),
                 Some(_) => self.handshake_queue.push_back(key),
             }
+        }
+    }
+
+    /// Gives a connection with changes the next turn: what writers do in theirs takes the changes
+    /// out of the processor's cache.
+    fn enqueue_first(&mut self, key: usize) {
+        let was_queued = self.slots.get(key).is_some_and(|slot| slot.queued);
+        self.enqueue(key);
+        if !was_queued && self.run_queue.back() == Some(&key) {
+            self.run_queue.rotate_right(1);
         }
     }
 

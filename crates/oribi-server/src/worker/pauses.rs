@@ -5,58 +5,84 @@
 //! is gone is ignored. The worker calls this once per round.
 
 use crate::mailbox::ConnectionId;
+use crate::producer::pace::Moment;
 
 /// See the module text.
 #[derive(Default)]
 pub(super) struct Pauses {
-    held: Vec<(u64, ConnectionId)>,
-    /// The earliest end; `None` without a pause.
-    due_ns: Option<u64>,
+    held: Vec<(Moment, ConnectionId)>,
+    /// The earliest end of each kind; `None` without a pause.
+    due: Option<Moment>,
 }
 
 impl Pauses {
-    /// Adds a connection until `due_ns`.
-    pub fn add(&mut self, connection: ConnectionId, due_ns: u64) {
-        self.held.push((due_ns, connection));
-        self.due_ns = Some(self.due_ns.map_or(due_ns, |first_ns| first_ns.min(due_ns)));
+    /// Adds a connection until `due`.
+    pub fn add(&mut self, connection: ConnectionId, due: Moment) {
+        self.held.push((due, connection));
+        self.due = Some(self.due.map_or(due, |first| earlier(first, due)));
     }
 
-    /// When the first pause is over.
+    /// When the first pause is over, whatever the worker receives.
     pub fn due_ns(&self) -> Option<u64> {
-        self.due_ns
+        self.due.map(|due| due.ns)
     }
 
     /// Takes out a connection whose pause is over.
-    pub fn take_due(&mut self, now_ns: u64) -> Option<ConnectionId> {
-        if self.due_ns.is_none_or(|due_ns| now_ns < due_ns) {
+    pub fn take_due(&mut self, now: Moment) -> Option<ConnectionId> {
+        if self.due.is_none_or(|due| !now.has_reached(due)) {
             return None;
         }
-        let at = self.held.iter().position(|(due_ns, _)| *due_ns <= now_ns);
+        let at = self.held.iter().position(|(due, _)| now.has_reached(*due));
         let found = at.map(|at| self.held.swap_remove(at).1);
         if found.is_none() {
-            self.due_ns = self.held.iter().map(|(due_ns, _)| *due_ns).min();
+            self.due = self.held.iter().map(|(due, _)| *due).reduce(earlier);
         }
         found
     }
 }
 
+/// The earlier of each kind.
+fn earlier(one: Moment, other: Moment) -> Moment {
+    Moment { ns: one.ns.min(other.ns), received: one.received.min(other.received) }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ConnectionId, Pauses};
+    use super::{ConnectionId, Moment, Pauses};
+
+    const LONG: Moment = Moment { ns: u64::MAX, received: u64::MAX };
+
+    fn id(slot: u32) -> ConnectionId {
+        ConnectionId { slot, generation: 1 }
+    }
 
     #[test]
     fn each_pause_ends_once_and_not_early() {
-        let id = |slot| ConnectionId { slot, generation: 1 };
+        let at = |ns| Moment { ns, received: 0 };
+        let until = |ns| Moment { ns, ..LONG };
         let mut pauses = Pauses::default();
-        assert_eq!((pauses.due_ns(), pauses.take_due(u64::MAX)), (None, None));
-        pauses.add(id(1), 20);
-        pauses.add(id(2), 10);
-        pauses.add(id(3), 10);
-        assert_eq!((pauses.due_ns(), pauses.take_due(9)), (Some(10), None));
-        let mut ended = [pauses.take_due(10), pauses.take_due(10)].map(|id| id.unwrap().slot);
+        assert_eq!((pauses.due_ns(), pauses.take_due(LONG)), (None, None));
+        pauses.add(id(1), until(20));
+        pauses.add(id(2), until(10));
+        pauses.add(id(3), until(10));
+        assert_eq!((pauses.due_ns(), pauses.take_due(at(9))), (Some(10), None));
+        let mut ended =
+            [pauses.take_due(at(10)), pauses.take_due(at(10))].map(|id| id.unwrap().slot);
         ended.sort_unstable();
-        assert_eq!((ended, pauses.take_due(10)), ([2, 3], None));
-        assert_eq!((pauses.due_ns(), pauses.take_due(25)), (Some(20), Some(id(1))));
-        assert_eq!((pauses.take_due(25), pauses.due_ns()), (None, None));
+        assert_eq!((ended, pauses.take_due(at(10))), ([2, 3], None));
+        assert_eq!((pauses.due_ns(), pauses.take_due(at(25))), (Some(20), Some(id(1))));
+        assert_eq!((pauses.take_due(at(25)), pauses.due_ns()), (None, None));
+    }
+
+    #[test]
+    fn bytes_end_a_pause_before_its_time() {
+        let mut pauses = Pauses::default();
+        pauses.add(id(1), Moment { ns: 100, received: 5000 });
+        pauses.add(id(2), Moment { ns: 200, received: 3000 });
+        assert_eq!(pauses.take_due(Moment { ns: 1, received: 2999 }), None);
+        assert_eq!(pauses.take_due(Moment { ns: 1, received: 3000 }), Some(id(2)));
+        assert_eq!(pauses.take_due(Moment { ns: 1, received: 3000 }), None);
+        assert_eq!(pauses.due_ns(), Some(100));
+        assert_eq!(pauses.take_due(Moment { ns: 100, received: 3000 }), Some(id(1)));
     }
 }
