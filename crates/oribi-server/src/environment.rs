@@ -18,7 +18,8 @@ use crate::connection_memory::ledger::MemoryLedger;
 use crate::counters::WorkerCounters;
 use crate::job::Job;
 use crate::limits::{
-    LONE_TRANSFER_SLICE_BYTES, SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_SLICE_BYTES,
+    LONE_TRANSFER_SLICE_BYTES, SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_REST_PART,
+    TRANSFER_SLICE_BYTES,
 };
 use crate::mailbox::{ConnectionId, Mailbox};
 use crate::refusal_log::RefusalLog;
@@ -154,6 +155,14 @@ impl Environment {
             true => LONE_TRANSFER_SLICE_BYTES,
             false => TRANSFER_SLICE_BYTES,
         }
+    }
+
+    /// How many of `left` bytes move before the next connection gets its turn: a slice, or all if
+    /// only a short rest would remain. The client waits for the rest, so it must not wait for the
+    /// slices of other connections.
+    pub fn transfer_bytes(&self, left: usize) -> usize {
+        let slice = self.transfer_slice_bytes();
+        if left <= slice + slice / TRANSFER_REST_PART { left } else { slice }
     }
 
     /// Notes that a connection without a large value was served. Such connections should not wait

@@ -113,6 +113,11 @@ pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;
 /// in four slices than in one.
 pub const LONE_TRANSFER_SLICE_BYTES: usize = 1024 * 1024;
 
+/// A rest of a large value that is shorter than this part of a slice moves with the slice before
+/// it. A value of a power of two, which is a common size, has a header besides: in slices of that
+/// size its end would be a slice of its own.
+pub const TRANSFER_REST_PART: usize = 8;
+
 /// How long after a worker's last small request its slices stay small.
 pub const SMALL_REQUESTS_REMEMBERED_MS: u64 = 100;
 

@@ -31,7 +31,7 @@ pub(super) fn receive(
     };
     let (room_bytes, received) = match connection.incoming() {
         Some(item) => {
-            let room_bytes = item.missing_bytes().min(env.transfer_slice_bytes());
+            let room_bytes = env.transfer_bytes(item.missing_bytes());
             let received = item.fill_by(room_bytes, |room| {
                 let (received, _) = rustix::io::read(&*stream, room)?;
                 Ok(received)
@@ -110,7 +110,7 @@ pub(super) fn send(
     if let Transport::Tls(_) = &slot.transport {
         return send_tls(slot, env, blocks);
     }
-    let mut left = env.transfer_slice_bytes();
+    let mut left = env.transfer_bytes(slot.connection.writer().pending_bytes());
     while slot.writable && !slot.connection.writer().is_empty() {
         if left == 0 {
             return Ok(Sent::Slice);

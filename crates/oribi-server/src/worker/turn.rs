@@ -84,20 +84,13 @@ fn run(
     if slot.is_lingering {
         return linger(slot);
     }
-    let was_moving_large_value = slot.connection.is_moving_large_value();
-    let has_received = slot.is_hungry && slot.readable && receive(slot, env, blocks)? > 0;
     let session = env.session();
-    let mut progress = slot.connection.process(env);
-    // Its next request should not wait behind large slices of other connections.
-    if has_received && !was_moving_large_value && !slot.connection.is_moving_large_value() {
-        env.note_small_requests();
+    let mut progress = serve(slot, env, blocks)?;
+    if defers_sending(slot) && !slot.connection.is_moving_large_value() {
+        // A client that waits for the answer has sent nothing more. It should not wait for the
+        // slices of other connections as well.
+        progress = serve(slot, env, blocks)?;
     }
-    // Checked after serving: the lease was held while the requests read, so their data was current
-    // then, however late the answers arrive.
-    if !env.still_holds(session) {
-        return Err(CloseReason::LeaseLost);
-    }
-    slot.is_hungry = progress == Progress::NeedInput;
     if defers_sending(slot) {
         slot.deferred_sends += 1;
         return Ok(Turn::Again);
@@ -134,6 +127,30 @@ fn run(
         Turn::Idle if slot.connection.has_changes_to_send() => Turn::Again,
         turn => turn,
     })
+}
+
+/// Receives once if there is something to receive, and serves what is there.
+#[inline]
+fn serve(
+    slot: &mut Slot,
+    env: &mut Environment,
+    blocks: &mut TlsBlocks,
+) -> Result<Progress, CloseReason> {
+    let was_moving_large_value = slot.connection.is_moving_large_value();
+    let has_received = slot.is_hungry && slot.readable && receive(slot, env, blocks)? > 0;
+    let session = env.session();
+    let progress = slot.connection.process(env);
+    // Its next request should not wait behind large slices of other connections.
+    if has_received && !was_moving_large_value && !slot.connection.is_moving_large_value() {
+        env.note_small_requests();
+    }
+    // Checked after serving: the lease was held while the requests read, so their data was current
+    // then, however late the answers arrive.
+    if !env.still_holds(session) {
+        return Err(CloseReason::LeaseLost);
+    }
+    slot.is_hungry = progress == Progress::NeedInput;
+    Ok(progress)
 }
 
 /// True while a few short answers may wait for those of the requests behind them. Between large

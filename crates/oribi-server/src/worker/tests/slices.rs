@@ -1,6 +1,7 @@
 //! How much of a large value moves in a turn: little while other clients send small requests, more
 //! when none do.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll};
+use oribi_protocol::limits::READ_BLOCK_BYTES;
 use oribi_storage::MemoryStore;
 use oribi_types::Timestamp;
 
@@ -17,7 +19,8 @@ use crate::auth::UserStore;
 use crate::environment::{Environment, LatencyClock};
 use crate::harness::in_memory_server;
 use crate::limits::{
-    LONE_TRANSFER_SLICE_BYTES, SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_SLICE_BYTES,
+    LONE_TRANSFER_SLICE_BYTES, RECEIVE_IN_PLACE_BYTES_MIN, SMALL_REQUESTS_REMEMBERED_MS,
+    TRANSFER_SLICE_BYTES,
 };
 use crate::mailbox::{Accepted, Mailbox};
 
@@ -79,6 +82,26 @@ impl Turns {
         }
         talk.join().unwrap()
     }
+
+    /// Waits until the worker has noticed that these many connections have sent something.
+    fn notice(&mut self, connections: usize) {
+        let mut noticed = HashSet::new();
+        while noticed.len() < connections {
+            self.poll.poll(&mut self.events, Some(PATIENCE)).unwrap();
+            for event in &self.events {
+                noticed.insert(event.token());
+                self.connections.on_event(event);
+            }
+        }
+    }
+}
+
+/// True when the server has sent something that the client has not read.
+fn is_answered(client: &TcpStream) -> bool {
+    client.set_nonblocking(true).unwrap();
+    let peeked = client.peek(&mut [0]);
+    client.set_nonblocking(false).unwrap();
+    peeked.is_ok()
 }
 
 #[test]
@@ -101,4 +124,38 @@ fn slices_are_small_while_somebody_sends_small_requests() {
 
     assert_eq!(turns.exchange(&small, get(b"small")), 0);
     assert_eq!(turns.env.transfer_slice_bytes(), TRANSFER_SLICE_BYTES);
+}
+
+#[test]
+fn a_short_rest_moves_with_its_slice() {
+    let mut turns = Turns::new();
+    for slice in [LONE_TRANSFER_SLICE_BYTES, TRANSFER_SLICE_BYTES] {
+        assert_eq!(turns.env.transfer_slice_bytes(), slice);
+        assert_eq!(turns.env.transfer_bytes(0), 0);
+        assert_eq!(turns.env.transfer_bytes(slice + 28), slice + 28, "a value and its header");
+        assert_eq!(turns.env.transfer_bytes(slice * 9 / 8), slice * 9 / 8);
+        assert_eq!(turns.env.transfer_bytes(slice * 9 / 8 + 1), slice);
+        turns.env.note_small_requests();
+    }
+}
+
+#[test]
+fn an_answer_does_not_wait_for_the_values_of_others() {
+    let mut turns = Turns::new();
+    let clients = [turns.connect(), turns.connect()];
+    let request = set(b"large", &vec![7; RECEIVE_IN_PLACE_BYTES_MIN]);
+    for client in &clients {
+        // More than one read: it is received in place, and so is what follows.
+        assert_eq!(turns.exchange(client, set(b"large", &vec![7; READ_BLOCK_BYTES * 2])), 0);
+    }
+    for mut client in &clients {
+        client.write_all(&request).unwrap();
+    }
+    turns.notice(clients.len());
+    let answered = || clients.iter().filter(|client| is_answered(client)).count();
+    // The head of each, then the value of one and then that of the other.
+    for answers in [0, 0, 1, 2] {
+        turns.connections.run_next(&mut turns.env);
+        assert_eq!(answered(), answers);
+    }
 }
