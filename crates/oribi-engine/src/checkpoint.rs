@@ -30,6 +30,7 @@
 //! drops them after the lock is released. It knows neither the hash table nor the store.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use oribi_types::{Cas, RevSeqno, Seqno, Timestamp};
@@ -97,16 +98,18 @@ pub struct Enqueued {
     pub displaced: Option<ItemRef>,
 }
 
-/// Queue of one vbucket.
+/// Queue of one vbucket. What every enqueue changes comes first: with a lock before it, it is one
+/// cache line.
+#[repr(C)]
 pub struct CheckpointManager {
+    high_seqno: u64,
+    max_cas: u64,
+    open: OpenCheckpoint,
     limits: CheckpointLimits,
     /// Last seqno before the queue was made.
     seqno_at_start: u64,
-    high_seqno: u64,
-    max_cas: u64,
     /// Oldest first.
     closed: VecDeque<Arc<ClosedCheckpoint>>,
-    open: OpenCheckpoint,
     /// Number of the open checkpoint; the first one is 1.
     open_id: u64,
     /// Sums over all checkpoints that were ever closed.
@@ -123,6 +126,10 @@ pub struct CheckpointManager {
 }
 
 impl CheckpointManager {
+    /// Bytes of it that an enqueue changes, besides its slot.
+    pub(crate) const ENQUEUED_BYTES: usize =
+        offset_of!(CheckpointManager, open) + OpenCheckpoint::ENQUEUED_BYTES;
+
     /// A queue that continues after `high_seqno` and above `max_cas`.
     pub fn new(high_seqno: Seqno, max_cas: Cas) -> CheckpointManager {
         CheckpointManager::with_limits(high_seqno, max_cas, CheckpointLimits::default())
@@ -135,12 +142,12 @@ impl CheckpointManager {
         limits: CheckpointLimits,
     ) -> CheckpointManager {
         CheckpointManager {
-            limits,
-            seqno_at_start: high_seqno.0,
             high_seqno: high_seqno.0,
             max_cas: max_cas.0,
-            closed: VecDeque::new(),
             open: OpenCheckpoint::new(high_seqno.0 + 1),
+            limits,
+            seqno_at_start: high_seqno.0,
+            closed: VecDeque::new(),
             open_id: 1,
             closed_sums: Sums::default(),
             closed_held: Held::default(),

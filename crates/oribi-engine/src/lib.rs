@@ -49,6 +49,7 @@ mod memory;
 #[allow(clippy::duplicate_mod, reason = "the same code over the model checker's atomics")]
 mod models;
 mod outcome;
+mod own_lines;
 mod persistence;
 mod planted;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]

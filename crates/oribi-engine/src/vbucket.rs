@@ -24,7 +24,9 @@ use crate::config::Storage;
 use crate::grace_period::ReadSection;
 use crate::hash_table::{HashSeed, HashTable, KeyHash};
 use crate::limits::FAILOVER_ENTRIES_MAX;
+use crate::own_lines::{LINE_BYTES, OwnLines};
 use crate::persistence::Waiters;
+use crate::prefetch::load_line_to_write;
 use crate::system_event::SystemEvent;
 
 mod backfilling;
@@ -88,7 +90,7 @@ pub struct VBucket {
     /// as stale. Changes only while table and queue are locked.
     incarnation: AtomicU64,
     table: SharedTable,
-    queue: Mutex<CheckpointManager>,
+    queue: OwnLines<Mutex<CheckpointManager>>,
     /// `None` when documents are kept in memory only.
     persistence_cursor: Option<CursorId>,
     failover_table: Mutex<Vec<FailoverEntry>>,
@@ -106,6 +108,10 @@ pub struct VBucket {
     expired: AtomicU64,
     waiters: Waiters,
 }
+
+// The lock is the first byte and the manager follows, aligned.
+const _: () =
+    assert!(align_of::<CheckpointManager>() + CheckpointManager::ENQUEUED_BYTES <= LINE_BYTES);
 
 impl VBucket {
     /// A vbucket as the store knows it. With `loading` it answers "try again" until
@@ -129,7 +135,7 @@ impl VBucket {
                 if loading { LOADING } else { state.phase as u8 },
                 seed,
             ),
-            queue: Mutex::new(queue),
+            queue: OwnLines(Mutex::new(queue)),
             persistence_cursor,
             failover_table: Mutex::new(state.failover_table.clone()),
             uuid: AtomicU64::new(uuid.0),
@@ -153,6 +159,13 @@ impl VBucket {
     #[inline]
     pub(crate) fn group_hint(&self, hash: KeyHash) -> *const u8 {
         self.table.groups().group_address(hash)
+    }
+
+    /// Begins to take over the cache lines of the vbucket that a write changes.
+    #[inline]
+    pub(crate) fn load_to_write(&self) {
+        self.table.load_to_write();
+        load_line_to_write((&raw const self.queue).cast());
     }
 
     /// Where the item is that a hash most likely belongs to, for a prefetch.

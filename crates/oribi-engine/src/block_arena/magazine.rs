@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 
-use oribi_storage::prefetch::load_lines;
+use oribi_storage::prefetch::load_lines_to_write;
 
 use super::arena::{ARENA, Arena};
 use super::class::{CLASSES, Class};
@@ -96,7 +96,7 @@ impl<'a> Magazines<'a> {
         self.taken.set(self.taken.get() + 1);
         let taken = magazine.pop().unwrap_or_else(|| self.refill(class));
         if let Some(next) = magazine.peek() {
-            load_lines(next.as_ptr(), class.block_bytes().min(BYTES_AHEAD_MAX));
+            load_lines_to_write(next.as_ptr(), class.block_bytes().min(BYTES_AHEAD_MAX));
         }
         taken
     }

@@ -14,7 +14,7 @@ use crate::outcome::{
     MutationOutcome, Refused, RewriteOutcome, SharedOutcome, Sought, StoreRequest, UnlockOutcome,
     VersionOutcome, WithMetaRequest,
 };
-use crate::prefetch::{KeyAhead, load_line, load_lines};
+use crate::prefetch::{KeyAhead, load_line, load_line_to_write, load_lines, load_lines_to_write};
 use crate::vbucket::{Context, Current, NextVersion, VBucket, store_fields};
 
 impl Bucket {
@@ -26,6 +26,17 @@ impl Bucket {
         let hash = vbucket.hash_of(key);
         load_line(vbucket.group_hint(hash));
         Some(KeyAhead { vbid, hash })
+    }
+
+    /// [`Bucket::locate`] for a write: takes over what it will change besides, and has the item's
+    /// lines to itself.
+    #[inline]
+    pub fn locate_to_write(&self, section: &ReadSection, ahead: &KeyAhead, bytes: usize) {
+        let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
+        vbucket.load_to_write();
+        let Some(item) = vbucket.candidate_address(section, ahead.hash) else { return };
+        load_line_to_write(vbucket.group_hint(ahead.hash));
+        load_lines_to_write(item, bytes);
     }
 
     /// Starts loading the first `bytes` of the item that an announced key most likely has. A

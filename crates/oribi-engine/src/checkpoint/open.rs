@@ -4,11 +4,15 @@
 //! stream which keeps up copies the few references that it does not have yet. Called by the
 //! manager.
 
+use std::mem::offset_of;
+
 use oribi_types::Seqno;
 
 use super::slots::Slots;
 use crate::item::ItemRef;
 
+/// What an enqueue changes comes first.
+#[repr(C)]
 pub(super) struct OpenCheckpoint {
     /// Seqno of the first slot.
     pub(super) start: u64,
@@ -21,6 +25,9 @@ pub(super) struct OpenCheckpoint {
 }
 
 impl OpenCheckpoint {
+    /// Bytes of it that an enqueue changes, besides its slot.
+    pub(super) const ENQUEUED_BYTES: usize = offset_of!(OpenCheckpoint, slots);
+
     pub(super) fn new(start: u64) -> OpenCheckpoint {
         OpenCheckpoint { start, items: 0, item_bytes: 0, tombstones: 0, slots: Slots::default() }
     }

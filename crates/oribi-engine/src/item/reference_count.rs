@@ -59,6 +59,10 @@ impl ReferenceCount {
     #[inline]
     #[must_use]
     pub(super) fn release(&self) -> bool {
+        // Nobody else holds a reference, so nobody can take one: there is nothing to write.
+        if self.0.load(Ordering::Acquire) & COUNT == 1 {
+            return true;
+        }
         if self.0.fetch_sub(1, Ordering::Release) & COUNT != 1 {
             return false;
         }

@@ -243,6 +243,30 @@ impl Count for Torn {
     }
 }
 
+/// Planted bug: the only holder does not see that the reads of those before it are over.
+struct BlindlyAlone(atomic::AtomicU32);
+
+impl Count for BlindlyAlone {
+    fn one() -> BlindlyAlone {
+        BlindlyAlone(atomic::AtomicU32::new(1))
+    }
+
+    fn acquire(&self) {
+        self.0.fetch_add(1, atomic::Ordering::Relaxed);
+    }
+
+    fn release(&self) -> bool {
+        self.0.load(atomic::Ordering::Relaxed) == 1
+            || self.0.fetch_sub(1, atomic::Ordering::AcqRel) == 1
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_count_that_is_alone_without_acquire_is_found() {
+    loom::model(clone_read_drop::<BlindlyAlone>);
+}
+
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_count_without_release_is_found() {

@@ -6,6 +6,8 @@
 //! from its first version in this vbucket on; a run of writes to one collection searches once. Ids
 //! are kept apart from figures so that a search touches few cache lines. Called by the table only.
 
+use std::mem::offset_of;
+
 use oribi_types::{CollectionId, Datatype, Seqno};
 
 use crate::item::ItemRef;
@@ -13,30 +15,32 @@ use crate::item::ItemRef;
 #[cfg(test)]
 mod tests;
 
-/// What one collection has in one vbucket.
+/// What one collection has in one vbucket. What every write changes comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub struct CollectionStats {
     /// Documents, including expired ones that were not touched since.
     pub items: u64,
-    /// Of these, documents that were evicted whole: memory has nothing of them.
-    pub stored_only: u64,
     /// Bytes of the blocks in memory, those of tombstones included.
     pub item_bytes: u64,
     /// Bytes of keys and values of the documents: what they take in the store before its own
     /// headers and compression. Runs ahead of the store by what is not flushed yet.
     pub disk_bytes: u64,
-    /// Always 0: figures begin with a collection's first version, not with the event of its
-    /// creation.
-    pub start_seqno: Seqno,
     /// Seqno of the newest mutation, deletions included. After a restart it is the highest among
     /// what the store has: a tombstone that was purged no longer counts.
     pub high_seqno: Seqno,
+    /// Of the items, documents that were evicted whole: memory has nothing of them.
+    pub stored_only: u64,
+    /// Always 0: figures begin with a collection's first version, not with the event of its
+    /// creation.
+    pub start_seqno: Seqno,
     /// The newest of these that is known to be durable.
     pub persisted_high_seqno: Seqno,
 }
 
 /// Figures of all collections that ever had a version in the vbucket, and of the default one.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct CollectionFigures {
     default: CollectionStats,
     /// Ascending; `named` is parallel to it.
@@ -59,6 +63,15 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// Both are documents of one datatype, with their values, or both are tombstones.
+    #[inline]
+    pub(super) fn is_alike(&self, other: &Share) -> bool {
+        let kind = |share: &Share| (share.tombstones, share.evicted, share.datatype);
+        kind(self) == kind(other)
+    }
+}
+
+impl Share {
     pub(super) fn of(item: &ItemRef) -> Share {
         let items = u64::from(!item.is_deleted());
         Share {
@@ -73,6 +86,9 @@ impl Share {
 }
 
 impl CollectionStats {
+    /// Bytes of the default collection's figures that an overwrite changes.
+    pub(super) const OVERWRITTEN_BYTES: usize = offset_of!(CollectionStats, stored_only);
+
     /// One version has taken the place of another in the table; either may be nothing.
     pub(super) fn exchange(&mut self, new: &Share, old: &Share) {
         self.items = self.items + new.items - old.items;

@@ -12,6 +12,7 @@ use super::compressed::{body_compressed, plain_body, received_form, stored_form}
 use super::context::Context;
 use super::locks::Claim;
 use super::next_version::{Current, NextVersion};
+use super::table::Table;
 use super::writing::{Basis, Denied, Found};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
 use crate::datatype;
@@ -88,7 +89,7 @@ impl VBucket {
             StoreMode::Add => Claim::Any,
             StoreMode::Set | StoreMode::Replace => Claim::Cas(request.cas),
         };
-        let written = self.publish(context, hash, claim.into(), new, |_, found, new| {
+        let decide = |_: &Table, found: &Found<'_>, new: &mut NewItem| {
             check_store(request, found)?;
             if let Some(live) = found.live {
                 if live.has_attributes() {
@@ -99,9 +100,9 @@ impl VBucket {
                 }
             }
             Ok(())
-        });
-        match written {
-            Ok((mutation, _)) => Ok(mutation),
+        };
+        match self.publish(context, hash, claim.into(), new, decide, |_| ()) {
+            Ok((mutation, ())) => Ok(mutation),
             Err((Denied::Refused(refusal), new)) => Err((refusal, new)),
             Err((Denied::Rebase, body)) => self.store_body(context, claim, body, request),
         }
@@ -134,12 +135,12 @@ impl VBucket {
     ) -> MutationOutcome {
         let (hash, claim) = (self.table.seed().hash(key), Claim::Cas(cas));
         let new = tombstone(key, context.now);
-        let written = self.publish(context, hash, claim.into(), new, |_, found, _| {
+        let decide = |_: &Table, found: &Found<'_>, _: &mut NewItem| {
             let live = check_existing(found, cas, MutationOutcome::NotFound)?;
             if live.has_attributes() { Err(Denied::Rebase) } else { Ok(()) }
-        });
-        match written {
-            Ok((mutation, _)) => MutationOutcome::Done(mutation),
+        };
+        match self.publish(context, hash, claim.into(), new, decide, |_| ()) {
+            Ok((mutation, ())) => MutationOutcome::Done(mutation),
             Err((Denied::Refused(refusal), _)) => refusal,
             // The system's attributes stay.
             Err((Denied::Rebase, _)) => mutated(self.update(context, key, cas, |found| {

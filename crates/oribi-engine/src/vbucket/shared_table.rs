@@ -20,14 +20,16 @@ use oribi_types::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::collection_figures::CollectionFigures;
-use super::table::Table;
+use super::table::{OVERWRITTEN_BYTES, Table};
 use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash};
 use crate::item::ItemRef;
+use crate::own_lines::{LINE_BYTES, OwnLines};
+use crate::prefetch::load_line_to_write;
 
 /// See the top of the file.
 pub(super) struct SharedTable {
     shown: Shown,
-    table: Mutex<Table>,
+    table: OwnLines<Mutex<Table>>,
 }
 
 /// Aligned to the pairs in which cache lines are loaded.
@@ -43,6 +45,9 @@ struct Shown {
     has_left_any: AtomicBool,
 }
 
+// The lock is the first byte and the table follows, aligned.
+const _: () = assert!(align_of::<Table>() + OVERWRITTEN_BYTES <= LINE_BYTES);
+
 impl SharedTable {
     pub(super) fn new(table: Table, phase: u8, seed: HashSeed) -> SharedTable {
         let shown = Shown {
@@ -52,12 +57,18 @@ impl SharedTable {
             locked_until_ns: AtomicU64::new(0),
             has_left_any: AtomicBool::new(false),
         };
-        SharedTable { shown, table: Mutex::new(table) }
+        SharedTable { shown, table: OwnLines(Mutex::new(table)) }
     }
 
     #[inline]
     pub(super) fn lock(&self) -> TableGuard<'_> {
         TableGuard { table: self.table.lock(), shown: &self.shown }
+    }
+
+    /// Begins to take over the cache line that an overwrite changes, for a write that comes soon.
+    #[inline]
+    pub(super) fn load_to_write(&self) {
+        load_line_to_write((&raw const self.table).cast());
     }
 
     /// The phase; stored under the lock.

@@ -4,6 +4,8 @@
 //! and subtracting each item as it enters and leaves. No counter is shared between vbuckets;
 //! readers sum over them.
 
+use std::mem::offset_of;
+
 use oribi_storage::Record;
 use oribi_types::{CollectionId, RevSeqno, Seqno};
 
@@ -24,11 +26,17 @@ pub(super) struct Writes {
     pub(super) deleted: u64,
 }
 
+/// What an overwrite of a document of the default collection changes comes first: with the lock
+/// before it, it is one cache line. The lines behind it change more rarely, so they stay in the
+/// caches of all cores that write.
+#[repr(C)]
 pub(super) struct Table {
+    item_bytes: u64,
+    updated: u64,
+    collections: CollectionFigures,
     pub(super) index: HashTable,
     pub(super) locks: Locks,
     tombstones: u64,
-    item_bytes: u64,
     /// Versions in the table whose values are in the store only.
     evicted: u64,
     /// Documents by datatype.
@@ -40,25 +48,31 @@ pub(super) struct Table {
     /// Bytes that were reported to the bucket.
     reported: u64,
     max_deleted_rev: u64,
-    writes: Writes,
-    collections: CollectionFigures,
+    created: u64,
+    deleted: u64,
 }
+
+/// Bytes of a [`Table`] that an overwrite changes.
+pub(super) const OVERWRITTEN_BYTES: usize =
+    offset_of!(Table, collections) + CollectionStats::OVERWRITTEN_BYTES;
 
 impl Table {
     pub(super) fn new(index: HashTable, max_deleted_rev: RevSeqno) -> Table {
         Table {
+            item_bytes: 0,
+            updated: 0,
+            collections: CollectionFigures::default(),
             index,
             locks: Locks::default(),
             tombstones: 0,
-            item_bytes: 0,
             evicted: 0,
             datatypes: [0; DATATYPES],
             stored_only: 0,
             max_removed_seqno: Seqno(0),
             reported: 0,
             max_deleted_rev: max_deleted_rev.0,
-            writes: Writes::default(),
-            collections: CollectionFigures::default(),
+            created: 0,
+            deleted: 0,
         }
     }
 
@@ -124,7 +138,7 @@ impl Table {
     }
 
     pub(super) fn writes(&self) -> Writes {
-        self.writes
+        Writes { created: self.created, updated: self.updated, deleted: self.deleted }
     }
 
     pub(super) fn collections(&self) -> &CollectionFigures {
@@ -146,9 +160,13 @@ impl Table {
         let collection = item.key().collection;
         let replaced = self.index.put(hash, place, item);
         let old = replaced.as_ref().map_or(Share::default(), Share::of);
-        self.writes.deleted += new.tombstones;
-        self.writes.updated += new.items & old.items;
-        self.writes.created += new.items & (1 - old.items);
+        match new.items & old.items {
+            0 => {
+                self.deleted += new.tombstones;
+                self.created += new.items;
+            }
+            _ => self.updated += 1,
+        }
         self.exchange(collection, &new, &old).high_seqno = seqno;
         replaced
     }
@@ -265,6 +283,15 @@ impl Table {
         old: &Share,
     ) -> &mut CollectionStats {
         self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
+        if !new.is_alike(old) {
+            self.exchange_kinds(new, old);
+        }
+        let figures = self.collections.of(collection);
+        figures.exchange(new, old);
+        figures
+    }
+
+    fn exchange_kinds(&mut self, new: &Share, old: &Share) {
         self.tombstones = self.tombstones + new.tombstones - old.tombstones;
         self.evicted = self.evicted + new.evicted - old.evicted;
         if let Some(datatype) = new.datatype {
@@ -273,9 +300,6 @@ impl Table {
         if let Some(datatype) = old.datatype {
             self.datatypes[usize::from(datatype.0)] -= 1;
         }
-        let figures = self.collections.of(collection);
-        figures.exchange(new, old);
-        figures
     }
 
     /// Forgets the figures of every collection that `keep` refuses, after its versions were

@@ -129,7 +129,7 @@ impl VBucket {
             let live = version.filter(|item| item.is_live(now_s));
             let is_lock_cas = seen.as_ref().is_some_and(|(_, is_lock_cas)| *is_lock_cas);
             let NextVersion { item, stamps } = build(&Found { version, live, is_lock_cas })?.into();
-            let written = self.publish(context, hash, terms, item, |table, found, new| {
+            let decide = |table: &Table, found: &Found<'_>, new: &mut NewItem| {
                 let current = found.version.filter(|item| basis.counts(item, now_s));
                 let is_current = match (version, current) {
                     (Some(seen), Some(current)) => seen.same_block(current),
@@ -143,8 +143,8 @@ impl VBucket {
                     stamp(new, &stamps, self.queue.lock().next_version(context.now));
                 }
                 if is_current { Ok(()) } else { Err(Denied::Rebase) }
-            });
-            match written {
+            };
+            match self.publish(context, hash, terms, item, decide, ItemRef::clone) {
                 Ok(written) => return Ok(written),
                 Err((Denied::Refused(answer), _)) => return Err(answer),
                 Err((Denied::Rebase, _)) => {}
@@ -204,23 +204,25 @@ impl VBucket {
         claim: Claim,
         is_same: impl FnOnce(&ItemRef) -> bool,
     ) -> bool {
-        let written = self.publish::<Refused>(context, hash, claim.into(), new, |_, found, _| {
+        let decide = |_: &Table, found: &Found<'_>, _: &mut NewItem| {
             if found.version.is_some_and(is_same) { Ok(()) } else { Err(Denied::Rebase) }
-        });
-        written.is_ok()
+        };
+        self.publish::<Refused, ()>(context, hash, claim.into(), new, decide, |_| ()).is_ok()
     }
 
     /// Publishes `new` if every check and `decide` let it pass; `decide` may complete it. Otherwise
-    /// returns it.
+    /// returns it. What `keep` takes of the new version is returned with the answer. Most callers
+    /// need none: a reference would be written by this core when others read the version already.
     #[inline]
-    pub(super) fn publish<R: From<Refused>>(
+    pub(super) fn publish<R: From<Refused>, K>(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
         terms: Terms,
         mut new: NewItem,
         decide: impl FnOnce(&Table, &Found<'_>, &mut NewItem) -> Result<(), Denied<R>>,
-    ) -> Result<(Mutation, ItemRef), (Denied<R>, NewItem)> {
+        keep: impl FnOnce(&ItemRef) -> K,
+    ) -> Result<(Mutation, K), (Denied<R>, NewItem)> {
         // Asked here first, so that a write that will be refused does not count as pressure on
         // memory.
         if let Err(refused) = self.check_phase() {
@@ -230,7 +232,7 @@ impl VBucket {
             return Err((denied(refused), new));
         }
         let report_bytes = context.memory.report_bytes();
-        let (item, garbage, change, queued_bytes, has_idle_stream) = {
+        let (written, garbage, change, queued_bytes, has_idle_stream) = {
             let mut table = self.table.lock();
             let admitted = self.admit(context, &table, hash, terms, &mut new, decide);
             let Admitted { place, previous, rev_seqno } = match admitted {
@@ -243,16 +245,20 @@ impl VBucket {
             let queued_bytes = queue.growth(report_bytes);
             let has_idle_stream = queue.has_idle_stream();
             drop(queue);
-            let replaced = table.write(hash, place, queued.item.clone());
+            let item = queued.item;
+            let (cas, seqno, vb_uuid) = (item.cas(), item.seqno(), self.uuid());
+            let written = (Mutation { cas, seqno, vb_uuid }, keep(&item));
+            let unkept = (!self.keeps(&item)).then(|| item.clone());
+            let replaced = table.write(hash, place, item);
             if let Some(replaced) = &replaced {
                 table.locks.end(replaced);
             }
-            if !self.keeps(&queued.item) {
-                self.purge_unqueued(&mut table, hash, &queued.item);
+            if let Some(unkept) = &unkept {
+                self.purge_unqueued(&mut table, hash, unkept);
             }
             let change = table.unreported(queue_bytes, report_bytes);
-            let garbage = (queued.displaced, replaced, table.index.take_retired());
-            (queued.item, garbage, change, queued_bytes, has_idle_stream)
+            let garbage = (queued.displaced, replaced, unkept, table.index.take_retired());
+            (written, garbage, change, queued_bytes, has_idle_stream)
         };
         drop(garbage);
         if let Some(bytes) = change {
@@ -265,8 +271,7 @@ impl VBucket {
         if has_idle_stream {
             self.wake_streams();
         }
-        let mutation = Mutation { cas: item.cas(), seqno: item.seqno(), vb_uuid: self.uuid() };
-        Ok((mutation, item))
+        Ok(written)
     }
 
     /// Makes every check of a write under the table's lock.

@@ -142,8 +142,11 @@ impl<'s> Lookahead<'s> {
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
             if let Some(key) = &entry.key {
-                let value_bytes = if entry.reads_value { self.value_bytes } else { 0 };
-                bucket.locate(self.section, key, entry.head_bytes() + value_bytes);
+                let head_bytes = entry.head_bytes();
+                match entry.reads_value {
+                    true => bucket.locate(self.section, key, head_bytes + self.value_bytes),
+                    false => bucket.locate_to_write(self.section, key, head_bytes),
+                }
             }
             self.located += 1;
         }
