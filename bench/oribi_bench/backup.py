@@ -129,11 +129,21 @@ class Backups:
         if not has_failed:
             os.killpg(self.child.pid, 15)
             self.child.wait()
+            self.wait_for_group()
         self.finished = len(self.count.read_text()) if self.count.exists() else 0
         self.count.unlink(missing_ok=True)
         shutil.rmtree(self.archive, ignore_errors=True)
         if has_failed and error is None:
             raise SystemExit("a backup beside the load failed")
+
+    def wait_for_group(self):
+        """Until the backup has ended as well, which may still write to the archive."""
+        try:
+            while True:
+                os.killpg(self.child.pid, 0)
+                time.sleep(0.01)
+        except ProcessLookupError:
+            pass
 
 
 def loaded(options, directory, rounds):
@@ -157,6 +167,20 @@ def loaded(options, directory, rounds):
     return runs
 
 
+def loaded_rows_of(figures):
+    beside = figures["loaded"]
+    p99 = {side: [one["p99_us"] for one in of] for side, of in beside.items()}
+    impact, noise = ratios(p99["with"], p99["without"]), ratios(p99["control"], p99["without"])
+    median = {side: spread(of)["median"] for side, of in p99.items()}
+    finished = sum(one["backups"] for one in beside["with"])
+    return [
+        Row(f"p99 of {RATE:,} operations per second with backups over without, by round",
+            f"{text_of(impact)}; without over without {text_of(noise)}; medians {median['with']:.0f} and "
+            f"{median['without']:.0f} µs; {finished} backups in {len(p99['with'])} rounds", "<= 1.5",
+            impact["median"] <= 1.5),
+    ]
+
+
 def rows_of(figures):
     runs, items = figures["runs"], figures["items"]
     documents = f"{items:,} documents of {VALUE_BYTES} B"
@@ -164,11 +188,6 @@ def rows_of(figures):
     client = spread([one["client_s"] * 1e6 / items for one in runs["full"]])["median"]
     back = spread([us_per_document(one, items) for one in runs["restore"]])
     share = ratios([one["wall_s"] for one in runs["incremental"]], [one["wall_s"] for one in runs["full"]])
-    beside = figures["loaded"]
-    p99 = {side: [one["p99_us"] for one in of] for side, of in beside.items()}
-    impact, noise = ratios(p99["with"], p99["without"]), ratios(p99["control"], p99["without"])
-    median = {side: spread(of)["median"] for side, of in p99.items()}
-    finished = sum(one["backups"] for one in beside["with"])
     size, tar = runs["full"][0]["stored_bytes"], figures["tar_bytes"]
     memory = max(one["client_mib"] for one in runs["full"] + runs["restore"])
     return [
@@ -178,10 +197,7 @@ def rows_of(figures):
             share["median"] <= 0.03),
         Row("restore up to the disk: CPU of client and server per document", f"{text_of(back)} µs", "<= 2.5 µs",
             back["median"] <= 2.5),
-        Row(f"p99 of {RATE:,} operations per second with backups over without, by round",
-            f"{text_of(impact)}; without over without {text_of(noise)}; medians {median['with']:.0f} and "
-            f"{median['without']:.0f} µs; {finished} backups in {len(p99['with'])} rounds", "<= 1.5",
-            impact["median"] <= 1.5),
+        *loaded_rows_of(figures),
         Row("archive over `tar --zstd` of the same JSON lines: bytes", f"{size / tar:.2f}: {size / items:.0f} and "
             f"{tar / items:.0f} B a document", "reported"),
         Row("memory of the program, at most", f"{memory:.0f} MiB", "reported"),
@@ -198,5 +214,16 @@ def measure(options):
         orders.write(changed, range(0, items, round(1 / CHANGED_SHARE)), VALUE_BYTES, "changed")
         figures = {"items": items, "value_bytes": VALUE_BYTES, "tar_bytes": tar_bytes(lines),
                    "runs": whole(options, directory, lines, changed, items, rounds),
-                   "loaded": loaded(options, directory, options.rounds or (2 if options.quick else LOADED_ROUNDS))}
+                   "loaded": loaded(options, directory, loaded_rounds(options))}
     return Outcome(figures, rows_of(figures))
+
+
+def loaded_rounds(options):
+    return options.rounds or (2 if options.quick else LOADED_ROUNDS)
+
+
+def measure_load(options):
+    """The part of the loaded server alone."""
+    with tempfile.TemporaryDirectory() as directory:
+        figures = {"loaded": loaded(options, directory, loaded_rounds(options))}
+    return Outcome(figures, loaded_rows_of(figures))

@@ -13,6 +13,8 @@
 //! it. A segment stands for itself: the footer of the last one tells where a backup that was
 //! interrupted goes on.
 
+mod raw_frame;
+
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
@@ -89,11 +91,13 @@ pub struct SegmentWriter {
     /// Of each vbucket up to the highest one; those without records have none.
     ranges: Vec<Range>,
     footer: Footer,
-    compressor: zstd::bulk::Compressor<'static>,
+    /// None for frames of records as they are.
+    compressor: Option<zstd::bulk::Compressor<'static>>,
 }
 
 impl SegmentWriter {
-    /// An empty segment; `level` is zstd's, 1 to 19, or below 0 for its fast ones.
+    /// An empty segment; `level` is zstd's, 1 to 19, or below 0 for its fast ones. With 0, frames
+    /// have the records as they are.
     pub(crate) fn new(level: i32) -> std::io::Result<SegmentWriter> {
         let mut segment = SegmentWriter {
             bytes: Vec::new(),
@@ -102,7 +106,10 @@ impl SegmentWriter {
             compressed: Vec::new(),
             ranges: Vec::new(),
             footer: Footer::default(),
-            compressor: zstd::bulk::Compressor::new(level)?,
+            compressor: match level {
+                0 => None,
+                _ => Some(zstd::bulk::Compressor::new(level)?),
+            },
         };
         segment.begin();
         Ok(segment)
@@ -180,15 +187,23 @@ impl SegmentWriter {
         if self.block.is_empty() {
             return;
         }
-        // The destination has the bound that zstd gives, so compressing cannot fail.
-        let bound = zstd::zstd_safe::compress_bound(self.block.len());
-        if self.compressed.len() < bound {
-            self.compressed.resize(bound, 0);
-        }
-        let stored = self.compressor.compress_to_buffer(&self.block, &mut self.compressed[..]);
-        let stored = stored.expect("the destination is as large as zstd asks for");
-        let frame = &self.compressed[..stored];
-        let offset = self.bytes.len() as u64;
+        let frame = match &mut self.compressor {
+            Some(compressor) => {
+                // The destination has the bound that zstd gives, so compressing cannot fail.
+                let bound = zstd::zstd_safe::compress_bound(self.block.len());
+                if self.compressed.len() < bound {
+                    self.compressed.resize(bound, 0);
+                }
+                let stored = compressor.compress_to_buffer(&self.block, &mut self.compressed[..]);
+                let stored = stored.expect("the destination is as large as zstd asks for");
+                &self.compressed[..stored]
+            }
+            None => {
+                raw_frame::write(&self.block, &mut self.compressed);
+                &self.compressed[..]
+            }
+        };
+        let (offset, stored) = (self.bytes.len() as u64, frame.len());
         // Both are far below 4 GiB, see `limits`.
         for word in [stored as u32, self.block.len() as u32, crc32fast::hash(frame)] {
             self.bytes.extend_from_slice(&word.to_be_bytes());

@@ -44,7 +44,7 @@ struct State {
 }
 
 impl BackupWriter {
-    /// Begins a backup. `level` is zstd's, 1 to 19, or below 0 for its fast ones.
+    /// Begins a backup. `level` is zstd's: 1 to 19, below 0 for its fast ones, 0 for none.
     ///
     /// # Errors
     /// When the store fails.

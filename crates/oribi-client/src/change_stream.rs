@@ -13,9 +13,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use oribi_protocol::change_token::ChangeToken;
-use oribi_protocol::frame::Header;
+use oribi_protocol::frame::Frame;
 use oribi_types::Vbid;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
@@ -28,6 +27,7 @@ use crate::error::{ClientError, Malformed, Refused, Site};
 use crate::retry::Backoff;
 
 mod attributes;
+mod blocks;
 mod event;
 mod feed;
 #[cfg(any(test, feature = "harness"))]
@@ -40,13 +40,15 @@ mod producer;
 
 pub use attributes::Attribute;
 pub use event::{
-    Change, ChangeEvent, ChangeKind, CollectionPath, Disconnected, Rollback, SystemEvent,
-    SystemEventKind,
+    Change, ChangeEvent, ChangeKind, CollectionPath, Disconnected, LentChange, LentEvent, Rollback,
+    SystemEvent, SystemEventKind,
 };
 pub use options::ChangeStreamOptions;
 
-use feed::{Feed, FeedEvent, window_bytes};
-use machine::{FeedId, Machine, Then, Wanted};
+use blocks::{Frames, window_bytes};
+use event::PlacedChange;
+use feed::{Feed, FeedEvent};
+use machine::{FeedId, Machine, Taken, Then, Wanted};
 use names::Names;
 use producer::ProducerOptions;
 
@@ -75,11 +77,27 @@ pub struct ChangeStream {
     sender: UnboundedSender<Received>,
     manifests: Manifests,
     /// Frames that were received and not taken.
-    frames: Option<(FeedId, std::vec::IntoIter<(Header, Bytes)>)>,
+    frames: Option<(FeedId, Frames)>,
     failed: Option<ClientError>,
 }
 
 type Received = (FeedId, FeedEvent);
+
+/// What the application gets.
+enum Given {
+    /// In the block of the frames.
+    Change(PlacedChange),
+    Event(ChangeEvent),
+}
+
+/// What was taken out of the received frames.
+enum Step {
+    Nothing,
+    /// A frame, which may have added events.
+    Frame,
+    /// A frame with a change, which comes before those events.
+    Change(PlacedChange),
+}
 
 /// A node with vbuckets of the stream.
 struct Node {
@@ -215,15 +233,44 @@ impl ChangeStream {
     /// When the stream cannot go on: the user may not read it, or the server has no change streams.
     /// Every later call gives the same error.
     pub async fn next(&mut self) -> Result<Option<ChangeEvent>, ClientError> {
+        Ok(self.give().await?.map(|given| match (given, &self.frames) {
+            (Given::Event(event), _) => event,
+            (Given::Change(change), Some((_, frames))) => {
+                ChangeEvent::Change(self.machine.share(change, &frames.block))
+            }
+            (Given::Change(_), None) => unreachable!("the block of a change is there"),
+        }))
+    }
+
+    /// The next event as by [`ChangeStream::next`], with a change where it was received. This
+    /// counts no references, and the memory is used again. The name of the change's collection is
+    /// not looked up.
+    ///
+    /// # Errors
+    /// As [`ChangeStream::next`].
+    pub async fn next_lent(&mut self) -> Result<Option<LentEvent<'_>>, ClientError> {
+        Ok(self.give().await?.map(|given| match (given, &self.frames) {
+            (Given::Event(event), _) => LentEvent::Other(event),
+            (Given::Change(change), Some((_, frames))) => {
+                LentEvent::Change(change.lend(&frames.block))
+            }
+            (Given::Change(_), None) => unreachable!("the block of a change is there"),
+        }))
+    }
+
+    /// The next event, whose block stays until the next call.
+    async fn give(&mut self) -> Result<Option<Given>, ClientError> {
         loop {
             if let Some(event) = self.machine.next_event() {
-                return Ok(Some(event));
+                return Ok(Some(Given::Event(event)));
             }
             if let Some(error) = &self.failed {
                 return Err(error.clone());
             }
-            if self.take_frame() {
-                continue;
+            match self.take_frame() {
+                Step::Change(change) => return Ok(Some(Given::Change(change))),
+                Step::Frame => continue,
+                Step::Nothing => {}
             }
             let due = self.attend();
             if self.machine.is_finished() {
@@ -250,31 +297,39 @@ impl ChangeStream {
         feeds.map(|feed| feed.ledger.waiting()).sum()
     }
 
-    /// Takes one received frame; false when there is none.
-    fn take_frame(&mut self) -> bool {
-        let Some((id, frames)) = &mut self.frames else { return false };
+    /// Takes one received frame.
+    fn take_frame(&mut self) -> Step {
+        let Some((id, frames)) = &mut self.frames else { return Step::Nothing };
         let id = *id;
-        let Some((header, body)) = frames.next() else {
-            self.frames = None;
-            return false;
-        };
         // What a connection had sent before it was given up comes again over the next one.
         let Some((_, feed)) = feed_of(&mut self.nodes, id) else {
             self.frames = None;
-            return true;
+            return Step::Frame;
+        };
+        let place = frames.next();
+        let Some(frame) = place.and_then(|place| Frame::whole(&frames.block[place])) else {
+            if let Some((_, frames)) = self.frames.take() {
+                feed.pool.give_back(frames);
+            }
+            return Step::Nothing;
         };
         let mut out = Vec::new();
         let has_collections = feed.has_collections.unwrap_or_default();
-        let outcome = self.machine.take(id, &header, &body, has_collections, &mut out);
-        feed.ledger.take(window_bytes(&header));
+        let taken = self.machine.take(id, &frame, &frames.block, has_collections, &mut out);
+        feed.ledger.take(window_bytes(&frame.header));
         if !out.is_empty() {
             feed.send(out);
         }
-        match outcome {
-            Ok(then) => self.follow(id, then),
-            Err(malformed) => self.give_up(id, malformed),
+        match taken {
+            Ok(Taken { then, change }) => {
+                self.follow(id, then);
+                change.map_or(Step::Frame, Step::Change)
+            }
+            Err(malformed) => {
+                self.give_up(id, malformed);
+                Step::Frame
+            }
         }
-        true
     }
 
     /// Does what a frame asks for.
@@ -411,7 +466,7 @@ impl ChangeStream {
                 }
                 self.idle.iter_mut().for_each(|idle| idle.due = None);
             }
-            FeedEvent::Frames(frames) => self.frames = Some((id, frames.into_iter())),
+            FeedEvent::Frames(frames) => self.frames = Some((id, frames)),
             FeedEvent::Closed(error) => self.close(id, &error),
         }
     }

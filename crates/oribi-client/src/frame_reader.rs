@@ -189,6 +189,16 @@ impl FrameReader {
         self.buffer.unread().len() + large
     }
 
+    /// The bytes received and not yet handed out, for another reader.
+    pub(crate) fn into_unread(self) -> Vec<u8> {
+        let mut unread = self.large.map_or_else(Vec::new, |mut large| {
+            large.block.truncate(large.filled_bytes);
+            large.block
+        });
+        unread.extend_from_slice(self.buffer.unread());
+        unread
+    }
+
     /// Bytes received in the reader's life.
     pub fn received_bytes(&self) -> u64 {
         self.buffer.received_bytes() + self.large_received_bytes

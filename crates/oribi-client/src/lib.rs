@@ -379,7 +379,7 @@ pub use oribi_types::{
 pub use change_stream::harness;
 pub use change_stream::{
     Attribute, Change, ChangeEvent, ChangeKind, ChangeStream, ChangeStreamOptions, CollectionPath,
-    Disconnected, Rollback, SystemEvent, SystemEventKind,
+    Disconnected, LentChange, LentEvent, Rollback, SystemEvent, SystemEventKind,
 };
 pub use client::Client;
 pub use collection::{Collection, CollectionsManifest, ManifestCollection, ManifestScope};

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{Document, any_document};
 
-fn segment_of(documents: &[Document]) -> (Vec<u8>, Footer) {
-    let mut writer = SegmentWriter::new(1).unwrap();
+fn segment_of(level: i32, documents: &[Document]) -> (Vec<u8>, Footer) {
+    let mut writer = SegmentWriter::new(level).unwrap();
     for document in documents {
         writer.push(&document.as_record()).unwrap();
     }
@@ -42,7 +42,10 @@ fn long_segments_have_several_blocks() {
             ..Default::default()
         })
         .collect();
-    let (bytes, footer) = segment_of(&documents);
+    let (bytes, footer) = segment_of(0, &documents);
+    assert!(footer.blocks.len() > 3 && bytes.len() > 2_900_000, "{} bytes", bytes.len());
+    assert_eq!(read(&bytes).unwrap(), documents);
+    let (bytes, footer) = segment_of(1, &documents);
     assert!(footer.blocks.len() > 3 && bytes.len() < 100_000, "{} bytes", bytes.len());
     assert_eq!(read(&bytes).unwrap(), documents);
     let range = |vbucket, first, last, records| Range { vbucket, first, last, records };
@@ -53,7 +56,7 @@ fn long_segments_have_several_blocks() {
 
 #[test]
 fn a_block_that_announces_more_than_any_has_takes_no_memory() {
-    let (mut bytes, footer) = segment_of(&[Document::default()]);
+    let (mut bytes, footer) = segment_of(1, &[Document::default()]);
     let at = footer.blocks[0].offset as usize + 4;
     bytes[at..at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
     let error = read(&bytes).unwrap_err().to_string();
@@ -62,8 +65,11 @@ fn a_block_that_announces_more_than_any_has_takes_no_memory() {
 
 proptest! {
     #[test]
-    fn segments_come_back(documents in prop::collection::vec(any_document(), 0..30)) {
-        let (bytes, footer) = segment_of(&documents);
+    fn segments_come_back(
+        level in -1..2,
+        documents in prop::collection::vec(any_document(), 0..30),
+    ) {
+        let (bytes, footer) = segment_of(level, &documents);
         prop_assert_eq!(footer.mutations + footer.removals, documents.len() as u64);
         prop_assert_eq!(read(&bytes).unwrap(), documents);
     }
@@ -71,11 +77,12 @@ proptest! {
     /// Any one byte that changes, and any cut, is noticed.
     #[test]
     fn damage_is_noticed(
+        level in 0..2,
         documents in prop::collection::vec(any_document(), 1..10),
         at in any::<prop::sample::Index>(),
         flip in 1..=255_u8,
     ) {
-        let (bytes, _) = segment_of(&documents);
+        let (bytes, _) = segment_of(level, &documents);
         let at = at.index(bytes.len());
         let mut damaged = bytes.clone();
         damaged[at] ^= flip;

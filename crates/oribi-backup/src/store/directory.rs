@@ -1,14 +1,16 @@
 //! An archive in a directory of this machine.
 //!
 //! A put writes a temporary file, syncs it, renames it, and syncs the directories that it is in.
-//! [`Lock`] keeps two programs from writing one archive.
+//! Segments go past the page cache where the file system can do that: nothing reads them soon, and
+//! new pages of the cache cost more than compressing what is in them. [`Lock`] keeps two programs
+//! from writing one archive.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::{ArchiveStore, FileEntry};
 
@@ -20,6 +22,16 @@ const LOCK: &str = ".lock";
 
 /// Directories inside directories that are listed; an archive has fewer.
 const DEPTH_MAX: usize = 8;
+
+/// Files of this size and more are written past the page cache.
+const DIRECT_BYTES_MIN: usize = 256 * 1024;
+
+/// Bytes that one direct write has at most: a copy of them is made, because memory, length and
+/// offset have to be multiples of a block.
+const DIRECT_BYTES: usize = 1024 * 1024;
+
+/// Largest block of usual devices.
+const DEVICE_BLOCK_BYTES: usize = 4096;
 
 /// See the module text.
 #[derive(Clone, Debug)]
@@ -127,7 +139,11 @@ impl ArchiveStore for DirectoryStore {
         }
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(bytes)?;
+        if bytes.len() < DIRECT_BYTES_MIN || !write_direct(&temporary, bytes)? {
+            file.write_all(bytes)?;
+        }
+        // Cuts off what fills the last block of a direct write.
+        file.set_len(bytes.len() as u64)?;
         file.sync_all()?;
         fs::rename(&temporary, &path)?;
         File::open(directory)?.sync_all()
@@ -168,6 +184,34 @@ impl ArchiveStore for DirectoryStore {
             fs::remove_dir_all(directory)?;
         }
         Ok(())
+    }
+}
+
+/// Writes the file's content past the page cache, with zeros up to the end of the last block; false
+/// when the file system cannot do that.
+fn write_direct(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path);
+    let mut memory = vec![0; DIRECT_BYTES + DEVICE_BLOCK_BYTES];
+    let address = memory.as_ptr().addr();
+    let begin = address.next_multiple_of(DEVICE_BLOCK_BYTES) - address;
+    let blocks = &mut memory[begin..begin + DIRECT_BYTES];
+    let mut write = |file: &File| -> io::Result<()> {
+        for (part, offset) in bytes.chunks(DIRECT_BYTES).zip((0..).step_by(DIRECT_BYTES)) {
+            let end = part.len().next_multiple_of(DEVICE_BLOCK_BYTES);
+            blocks[..part.len()].copy_from_slice(part);
+            blocks[part.len()..end].fill(0);
+            file.write_all_at(&blocks[..end], offset)?;
+        }
+        Ok(())
+    };
+    match file.and_then(|file| write(&file)) {
+        Ok(()) => Ok(true),
+        // What a file system answers that has no such writes, or wants larger blocks.
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -218,6 +262,21 @@ mod tests {
         store.remove("x/z").unwrap();
         assert!(!directory.path().join("a/b/x").exists(), "nothing is left of an empty backup");
         assert_eq!(names(""), ["top"]);
+    }
+
+    #[test]
+    fn files_of_any_length_come_back_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::new(directory.path());
+        let bytes: Vec<u8> = (0..2 * DIRECT_BYTES + 2).map(|at| (at % 251) as u8).collect();
+        let (least, most) = (DIRECT_BYTES_MIN, DIRECT_BYTES);
+        for length in [least - 1, least, least + 1, most - 1, most, most + 1, bytes.len()] {
+            // Not aligned, as segments are.
+            let content = &bytes[1..length];
+            store.put(&length.to_string(), content).unwrap();
+            let read = store.get(&length.to_string(), bytes.len()).unwrap().unwrap();
+            assert!(read == content, "a file of {} bytes", content.len());
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a change stream yields.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -126,6 +127,88 @@ impl Change {
         let Position { vbid, seqno, .. } = self.position;
         let peer = format!("{vbid}, seqno {}", seqno.0).into();
         malformed.at(Site { peer, operation: "value of a change" })
+    }
+}
+
+/// What [`crate::ChangeStream::next_lent`] yields.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LentEvent<'a> {
+    /// A document changed.
+    Change(LentChange<'a>),
+    /// Anything else; never [`ChangeEvent::Change`].
+    Other(ChangeEvent),
+}
+
+/// A change of a document, in the memory that it was received into; its fields are those of a
+/// [`Change`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LentChange<'a> {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// Vbucket and seqno of the change, as the place to go on behind it.
+    pub position: Position,
+    /// The document's collection.
+    pub collection: CollectionId,
+    /// The document's key.
+    pub key: &'a [u8],
+    /// CAS of this version.
+    pub cas: Cas,
+    /// How often the document was changed.
+    pub rev: RevSeqno,
+    /// Flags that the writer set; 0 for a removal.
+    pub flags: u32,
+    /// Expiry as UNIX time; 0 for none.
+    pub expiry: u32,
+    /// When the document was removed, as UNIX time, if it was and the server tells.
+    pub deleted_at: Option<u32>,
+    /// Type of `raw_value`.
+    pub datatype: Datatype,
+    /// Attributes and value as they came.
+    pub raw_value: &'a [u8],
+}
+
+/// A change whose key and value are places in a block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PlacedChange {
+    pub kind: ChangeKind,
+    pub position: Position,
+    pub collection: CollectionId,
+    pub key: Range<usize>,
+    pub cas: Cas,
+    pub rev: RevSeqno,
+    pub flags: u32,
+    pub expiry: u32,
+    pub deleted_at: Option<u32>,
+    pub datatype: Datatype,
+    pub raw_value: Range<usize>,
+}
+
+impl PlacedChange {
+    /// The change, with parts of its block.
+    pub fn lend(self, block: &[u8]) -> LentChange<'_> {
+        let PlacedChange { kind, position, collection, cas, rev, flags, expiry, .. } = self;
+        let (deleted_at, datatype) = (self.deleted_at, self.datatype);
+        let (key, raw_value) = (&block[self.key], &block[self.raw_value]);
+        #[rustfmt::skip]
+        let lent = LentChange {
+            kind, position, collection, key, cas, rev, flags, expiry, deleted_at, datatype, raw_value,
+        };
+        lent
+    }
+
+    /// The change, with shares of its block's memory.
+    pub fn share(self, block: &Bytes, path: Option<Arc<CollectionPath>>) -> Change {
+        let PlacedChange { kind, position, collection, cas, rev, flags, expiry, .. } = self;
+        let (deleted_at, datatype) = (self.deleted_at, self.datatype);
+        let (key, raw_value) = (block.slice(self.key), block.slice(self.raw_value));
+        #[rustfmt::skip]
+        let shared = Change {
+            kind, position, collection, path, key, cas, rev, flags, expiry, deleted_at, datatype,
+            raw_value,
+        };
+        shared
     }
 }
 

@@ -5,15 +5,13 @@
 //! Requests come from the stream as bytes. What the application takes is acknowledged.
 //!
 //! Memory: a server sends at most its window ahead, and one message. The task stops reading when a
-//! server does not keep to that. Each batch copies small frames into one block; a large frame stays
-//! in the block that it was received into.
+//! server does not keep to that. Frames are handed over in the blocks that they were received into
+//! ([`super::blocks`]).
 
 use std::io::{ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use oribi_protocol::frame::{Frame, Header};
 use oribi_protocol::limits::FRAME_BYTES_MAX;
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
@@ -26,17 +24,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::blocks::{BlockReader, Frames, Pool};
 use super::ledger::Ledger;
 use super::machine::FeedId;
 use super::producer::{Producer, ProducerOptions};
 use crate::connection::Parts;
 use crate::error::{ClientError, Site};
-use crate::frame_reader::{FrameReader, LARGE_FRAME_BYTES_MIN};
 use crate::options::ConnectOptions;
 use crate::socket::Socket;
-
-/// A batch is handed over at this size, so that the application need not wait for a whole window.
-const BATCH_BYTES: u64 = 256 * 1024;
 
 /// What a node may take longer than twice the interval to show that it lives.
 const NOOP_GRACE: Duration = Duration::from_secs(2);
@@ -47,7 +42,7 @@ pub(super) enum FeedEvent {
     /// Requests can be sent.
     Opened { has_collections: bool },
     /// Frames, in their order.
-    Frames(Vec<(Header, Bytes)>),
+    Frames(Frames),
     /// It ended, or could not be opened. Nothing comes after it.
     Closed(ClientError),
 }
@@ -57,6 +52,8 @@ pub(super) enum FeedEvent {
 pub(super) struct Feed {
     pub id: FeedId,
     pub ledger: Arc<Ledger>,
+    /// Where blocks go whose frames were taken.
+    pub pool: Arc<Pool>,
     /// None until it is open: whether keys come with collections.
     pub has_collections: Option<bool>,
     requests: UnboundedSender<Vec<u8>>,
@@ -74,7 +71,8 @@ impl Feed {
     ) -> Feed {
         let (requests, received) = unbounded_channel();
         let ledger = Arc::new(Ledger::new(options.window_bytes));
-        let for_task = ledger.clone();
+        let pool = Arc::new(Pool::default());
+        let (for_task, of_task) = (ledger.clone(), pool.clone());
         let task = runtime.spawn(async move {
             let error = match Producer::open(&connect, &options).await {
                 Ok(producer) => {
@@ -93,7 +91,8 @@ impl Feed {
                     let task = Task {
                         id,
                         stream,
-                        reader,
+                        reader: BlockReader::new(&reader.into_unread()),
+                        pool: of_task,
                         out: Vec::new(),
                         sent_bytes: 0,
                         is_flushed: true,
@@ -111,7 +110,7 @@ impl Feed {
             // Without a receiver the stream is gone, and its task with it.
             let _ = events.send((id, FeedEvent::Closed(error)));
         });
-        Feed { id, ledger, has_collections: None, requests, task }
+        Feed { id, ledger, pool, has_collections: None, requests, task }
     }
 
     /// Sends requests. A connection that has ended tells so by itself.
@@ -129,7 +128,8 @@ impl Drop for Feed {
 struct Task {
     id: FeedId,
     stream: Socket,
-    reader: FrameReader,
+    reader: BlockReader,
+    pool: Arc<Pool>,
     out: Vec<u8>,
     /// Of `out`.
     sent_bytes: usize,
@@ -196,12 +196,11 @@ impl Task {
 
     /// Does what can be done without waiting; true when nothing more was there to read.
     fn turn(&mut self, heard: &mut Instant) -> Result<bool, Ended> {
-        let mut batch = Batch::default();
-        let read = self.read(&mut batch, heard);
-        if !batch.frames.is_empty() {
-            self.ledger.receive(batch.bytes);
-            let frames = FeedEvent::Frames(batch.finish());
-            if self.events.send((self.id, frames)).is_err() {
+        let read = self.read(heard);
+        let bytes = self.reader.window_bytes();
+        if let Some(frames) = self.reader.take(&self.pool) {
+            self.ledger.receive(bytes);
+            if self.events.send((self.id, FeedEvent::Frames(frames))).is_err() {
                 return Err("the stream is gone".into());
             }
         }
@@ -221,43 +220,44 @@ impl Task {
         self.ledger.waiting() > self.waiting_max
     }
 
-    /// Reads frames until a batch is full; true when nothing more is there.
-    fn read(&mut self, batch: &mut Batch, heard: &mut Instant) -> Result<bool, Ended> {
+    /// Reads until a block is full; true when nothing more is there.
+    fn read(&mut self, heard: &mut Instant) -> Result<bool, Ended> {
         // The first bytes may have come behind the answers of the handshake.
-        self.split(batch)?;
-        while batch.bytes < BATCH_BYTES {
-            if self.ledger.waiting() + batch.bytes > self.waiting_max {
+        self.find()?;
+        loop {
+            if self.ledger.waiting() + self.reader.window_bytes() > self.waiting_max {
                 return Ok(true);
             }
-            match self.stream.try_read(self.reader.spare()) {
+            let Some(spare) = self.reader.spare() else { return Ok(false) };
+            match self.stream.try_read(spare) {
                 Ok(0) => return Err("the server closed the connection".into()),
                 Ok(bytes) => self.reader.commit(bytes),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(format!("reading failed: {error}").into()),
             }
             *heard = Instant::now();
-            self.split(batch)?;
+            self.find()?;
         }
-        Ok(false)
     }
 
-    /// Takes whole frames out of what was received.
-    fn split(&mut self, batch: &mut Batch) -> Result<(), Ended> {
-        while self.reader.advance().map_err(|error| error.to_string())? {
-            let Some(header) = self.reader.header().copied() else { return Ok(()) };
-            match header.magic {
-                // News that other connections bring too.
-                Magic::ServerRequest => {}
-                Magic::ServerResponse => return Err("a frame that only clients send".into()),
-                magic if magic.is_request() && header.opcode == Opcode::DcpNoop as u8 => {
-                    let opcode = Opcode::DcpNoop as u8;
-                    let answer = ResponseParts::new(opcode, Status::Success, header.opaque);
-                    write_response(&mut self.out, &answer);
-                }
-                _ => batch.push(header, &mut self.reader),
+    /// Finds whole frames in what was received, and answers questions among them.
+    fn find(&mut self) -> Result<(), Ended> {
+        let (out, mut is_foreign) = (&mut self.out, false);
+        let found = self.reader.find(|header| match header.magic {
+            Magic::ServerResponse => is_foreign = true,
+            Magic::ClientRequest | Magic::AltClientRequest
+                if header.opcode == Opcode::DcpNoop as u8 =>
+            {
+                let opcode = Opcode::DcpNoop as u8;
+                write_response(out, &ResponseParts::new(opcode, Status::Success, header.opaque));
             }
+            _ => {}
+        });
+        found.map_err(|error| error.to_string())?;
+        match is_foreign {
+            true => Err("a frame that only clients send".into()),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn write(&mut self) -> Result<(), Ended> {
@@ -274,64 +274,5 @@ impl Task {
         self.sent_bytes = 0;
         self.is_flushed = self.stream.try_flush().map_err(failed)?;
         Ok(())
-    }
-}
-
-/// Frames on their way to the stream.
-#[derive(Default)]
-struct Batch {
-    /// Bodies of small frames, one behind the other.
-    block: Vec<u8>,
-    frames: Vec<(Header, Body)>,
-    /// What a window counts for them.
-    bytes: u64,
-}
-
-enum Body {
-    /// In the block, up to this offset.
-    Small(usize),
-    Large(Bytes),
-}
-
-impl Batch {
-    fn push(&mut self, mut header: Header, reader: &mut FrameReader) {
-        // Nothing was asked for that framing extras could tell.
-        header.body_bytes -= u32::from(header.framing_bytes);
-        header.framing_bytes = 0;
-        self.bytes += window_bytes(&header);
-        let body = match (header.body_bytes as usize) < LARGE_FRAME_BYTES_MIN {
-            true => {
-                if let Some(Frame { extras, key, value, .. }) = reader.frame() {
-                    for part in [extras, key, value] {
-                        self.block.extend_from_slice(part);
-                    }
-                }
-                Body::Small(self.block.len())
-            }
-            false => Body::Large(reader.take_body().map(|(_, body)| body).unwrap_or_default()),
-        };
-        self.frames.push((header, body));
-    }
-
-    fn finish(self) -> Vec<(Header, Bytes)> {
-        let block = Bytes::from(self.block);
-        let mut begin = 0;
-        let frames = self.frames.into_iter().map(|(header, body)| match body {
-            Body::Large(body) => (header, body),
-            Body::Small(end) => {
-                let body = block.slice(begin..end);
-                begin = end;
-                (header, body)
-            }
-        });
-        frames.collect()
-    }
-}
-
-/// Bytes that a window counts for a frame: those of messages, none for answers.
-pub(super) fn window_bytes(header: &Header) -> u64 {
-    match header.magic.is_request() {
-        true => header.frame_bytes() as u64,
-        false => 0,
     }
 }

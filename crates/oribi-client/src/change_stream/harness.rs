@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use oribi_protocol::change_token::{ChangeToken, Position, Rest};
-use oribi_protocol::magic::Magic;
+use oribi_protocol::frame::Frame;
 use oribi_types::{CollectionId, Seqno, Vbid};
 
 use super::event::ChangeEvent;
@@ -77,13 +77,20 @@ impl Check {
 
     /// Takes the present frame; false when the connection is to end.
     fn take(&mut self, reader: &mut FrameReader) -> bool {
-        let Some((mut header, body)) = reader.take_body() else { return true };
+        let Some((mut header, block)) = reader.take_body() else { return true };
         header.body_bytes -= u32::from(header.framing_bytes);
         header.framing_bytes = 0;
-        if matches!(header.magic, Magic::ServerRequest | Magic::ServerResponse) {
-            return true;
-        }
-        let then = self.machine.take(FEED, &header, &body, self.has_collections, &mut self.out);
+        let Some(frame) = Frame::from_body(header, &block) else { return false };
+        let taken = self.machine.take(FEED, &frame, &block, self.has_collections, &mut self.out);
+        let then = taken.map(|taken| {
+            if let Some(change) = taken.change {
+                let lent = change.clone().lend(&block);
+                let shared = self.machine.share(change.clone(), &block);
+                assert_eq!((lent.key, lent.raw_value), (&*shared.key, &*shared.raw_value));
+                self.see(&ChangeEvent::Change(shared));
+            }
+            taken.then
+        });
         while let Some(event) = self.machine.next_event() {
             self.see(&event);
         }

@@ -7,7 +7,7 @@
 //! A request's opaque names its vbucket and counts up, so what belongs to an earlier request, or to
 //! a connection that the vbucket has left, is recognised and ignored.
 //!
-//! Invariants: a vbucket's position covers exactly the changes that were taken out as events, so a
+//! Invariants: a vbucket's position covers exactly the changes that were taken out, so a
 //! stream that begins there repeats and omits none; frames of a vbucket are taken in their order.
 
 use std::collections::VecDeque;
@@ -16,10 +16,11 @@ use bytes::Bytes;
 use oribi_protocol::change_cursor::ChangeCursor;
 use oribi_protocol::change_token::{ChangeToken, Position, Rest};
 use oribi_protocol::dcp::message::{self, Message, MessageError};
-use oribi_protocol::frame::{Frame, Header};
+use oribi_protocol::frame::Frame;
+use oribi_protocol::magic::Magic;
 use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno, Vbid};
 
-use super::event::{ChangeEvent, Rollback};
+use super::event::{ChangeEvent, ChangeKind, PlacedChange, Rollback};
 use super::names::Names;
 use crate::collection::CollectionsManifest;
 use crate::error::{Malformed, Refused};
@@ -54,6 +55,20 @@ pub(super) enum Then {
     Streaming(Vbid),
     /// The stream cannot go on.
     Fail(Refused),
+}
+
+/// What came of a frame.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Taken {
+    pub then: Then,
+    /// A document's change, in the frame's block.
+    pub change: Option<PlacedChange>,
+}
+
+impl From<Then> for Taken {
+    fn from(then: Then) -> Taken {
+        Taken { then, change: None }
+    }
 }
 
 /// What a vbucket waits for.
@@ -205,30 +220,38 @@ impl Machine {
         }
     }
 
-    /// Takes a frame of a connection; `body` is everything behind its header. Requests are appended
-    /// to `out`.
+    /// Takes a frame of a connection, which is a part of `block`. Requests are appended to `out`. A
+    /// document's change comes before the events that the frame added.
     ///
     /// # Errors
     /// When the server breaks the protocol: nothing more of this connection can be trusted.
     pub fn take(
         &mut self,
         feed: FeedId,
-        header: &Header,
-        body: &Bytes,
+        frame: &Frame<'_>,
+        block: &Bytes,
         has_collections: bool,
         out: &mut Vec<u8>,
-    ) -> Result<Then, Malformed> {
-        let frame = Frame::from_body(*header, body)
-            .ok_or_else(|| Malformed::new("a frame that is cut off"))?;
-        if !header.magic.is_request() {
-            return self.take_answer(feed, &frame, body, has_collections, out);
+    ) -> Result<Taken, Malformed> {
+        match frame.header.magic {
+            // News that other connections bring too; and what no server sends.
+            Magic::ServerRequest | Magic::ServerResponse => return Ok(Then::GoOn.into()),
+            magic if magic.is_request() => {}
+            _ => {
+                let then = self.take_answer(feed, frame, block, has_collections, out)?;
+                return Ok(then.into());
+            }
         }
-        let (stream, message) = match message::decode(&frame) {
+        let (stream, message) = match message::decode(frame) {
             Ok(decoded) => decoded,
             // One that the protocol gets later; nothing was asked for that would need it.
-            Err(MessageError::NotDcp) => return Ok(Then::GoOn),
+            Err(MessageError::NotDcp) => return Ok(Then::GoOn.into()),
             Err(MessageError::Malformed) => return Err(Malformed::new("a malformed message")),
         };
+        if let Message::Noop = message {
+            // The connection has answered it.
+            return Ok(Then::GoOn.into());
+        }
         let request = RequestId { feed, opaque: stream.opaque };
         let Some(vbucket) = self.vbuckets.get_mut(usize::from(stream.vbid.0)) else {
             return Err(Malformed::new("a message of a vbucket that the bucket does not have"));
@@ -239,21 +262,21 @@ impl Machine {
                 Phase::Asked { request: asked, .. } if asked == request => {
                     Err(Malformed::new("a message before the stream was accepted"))
                 }
-                _ => Ok(Then::GoOn),
+                _ => Ok(Then::GoOn.into()),
             };
         }
-        self.take_message(stream.vbid, &message, body, has_collections)
+        self.take_message(stream.vbid, &message, block, has_collections)
     }
 
     fn take_message(
         &mut self,
         vbid: Vbid,
         message: &Message<'_>,
-        body: &Bytes,
+        block: &[u8],
         has_collections: bool,
-    ) -> Result<Then, Malformed> {
+    ) -> Result<Taken, Malformed> {
         if let Message::StreamEnd(reason) = message {
-            return Ok(self.end_stream(vbid, *reason));
+            return Ok(self.end_stream(vbid, *reason).into());
         }
         let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
         let Some(cursor) = &mut vbucket.cursor else {
@@ -262,7 +285,7 @@ impl Machine {
         let seqno = match message {
             Message::SnapshotMarker(marker) => {
                 cursor.announce(marker.start, marker.end)?;
-                return Ok(Then::GoOn);
+                return Ok(Then::GoOn.into());
             }
             Message::SeqnoAdvanced(seqno) => {
                 let was_at_end = cursor.position().is_at_snapshot_end();
@@ -272,22 +295,44 @@ impl Machine {
                 if position.is_at_snapshot_end() && is_news {
                     self.events.push_back(ChangeEvent::SnapshotEnd(position));
                 }
-                return Ok(Then::GoOn);
+                return Ok(Then::GoOn.into());
             }
             Message::Mutation(document) => document.extras.by_seqno,
             Message::Deletion(document) | Message::Expiration(document) => document.extras.by_seqno,
             Message::SystemEvent(event) => event.by_seqno,
-            Message::StreamEnd(_) | Message::Noop => return Ok(Then::GoOn),
+            Message::StreamEnd(_) | Message::Noop => return Ok(Then::GoOn.into()),
         };
         let mut moved = *cursor;
         let position = moved.advance(seqno)?;
-        let event = self.translate(position, message, body, has_collections)?;
+        let change = match message {
+            Message::Mutation(document) => {
+                let extras = &document.extras;
+                let change =
+                    Self::placed(position, document, extras.rev_seqno, block, has_collections)?;
+                Some(PlacedChange { flags: extras.flags, expiry: extras.expiry, ..change })
+            }
+            Message::Deletion(document) | Message::Expiration(document) => {
+                let kind = match message {
+                    Message::Expiration(_) => ChangeKind::Expiration,
+                    _ => ChangeKind::Deletion,
+                };
+                let extras = &document.extras;
+                let change =
+                    Self::placed(position, document, extras.rev_seqno, block, has_collections)?;
+                let deleted_at = extras.delete_time.filter(|time| *time != 0);
+                Some(PlacedChange { kind, deleted_at, ..change })
+            }
+            _ => None,
+        };
+        if let Message::SystemEvent(event) = message {
+            let event = self.system_event(position, event);
+            self.events.push_back(event);
+        }
         self.vbuckets[usize::from(vbid.0)].cursor = Some(moved);
-        self.events.push_back(event);
         if position.is_at_snapshot_end() {
             self.events.push_back(ChangeEvent::SnapshotEnd(position));
         }
-        Ok(Then::GoOn)
+        Ok(Taken { then: Then::GoOn, change })
     }
 
     fn finish(&mut self, vbid: Vbid) {

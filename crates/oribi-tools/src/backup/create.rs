@@ -49,7 +49,8 @@ pub struct CreateArgs {
     /// needs the role `admin`.
     #[arg(long)]
     with_users: bool,
-    /// Level of zstd's compression: 1 to 19, or -7 to -1, which are faster and compress less.
+    /// Level of zstd's compression: 1 to 19, or -7 to -1, which are faster and compress less; 0
+    /// does not compress.
     #[arg(long, value_name = "LEVEL", default_value_t = 1, allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(-7..=19))]
     level: i32,

@@ -1,7 +1,9 @@
 //! Archives in an object store, also one that fails.
 //!
-//! moto's server stands for S3, Azurite for Azure. Where one is missing, its tests say so and pass,
-//! unless `ORIBI_MOTO_REQUIRED` or `ORIBI_AZURITE_REQUIRED` is set, as in CI.
+//! moto's server stands for S3, Azurite for Azure. moto also answers the requests to Google's
+//! store, which are those of S3 but for their authorization and the condition of a put; it ignores
+//! the latter. Where a server is missing, its tests say so and pass, unless `ORIBI_MOTO_REQUIRED`
+//! or `ORIBI_AZURITE_REQUIRED` is set, as in CI.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -27,10 +29,15 @@ const AZURITE_KEY: &str =
 const AZURITE_RIGHT: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
                              &sig=YKAtmJudHaH98kax9IHOYkiCF9veHhGg4TBHNwluLXo%3D";
 
+/// A token for Google's store in which moto finds the account and service that it looks for.
+const GOOGLE_TOKEN: &str = "Credential=key/20260101/us-east-1/s3/aws4_request";
+
 /// An object store, perhaps behind a proxy.
 struct Objects {
     server: ObjectServer,
     kind: ObjectServerKind,
+    /// What the URLs of archives begin with.
+    scheme: &'static str,
     /// Port that the programs are told.
     port: u16,
 }
@@ -51,16 +58,21 @@ impl Objects {
         let answer = HttpClient::new(server.port()).request("PUT", &path, "", b"");
         let answer = answer.expect("the store answers");
         assert!(answer.status < 300, "{}", answer.text());
-        Some(Objects { port: server.port(), server, kind })
+        let scheme = match kind {
+            ObjectServerKind::Moto => "s3",
+            ObjectServerKind::Azurite => "az",
+        };
+        Some(Objects { port: server.port(), server, kind, scheme })
+    }
+
+    /// One that gets the requests of Google's store.
+    fn of_google() -> Option<Objects> {
+        Objects::start().map(|objects| Objects { scheme: "gs", ..objects })
     }
 
     /// An archive there, with this at the end of its name.
     fn archive(&self, end: &str) -> String {
-        let scheme = match self.kind {
-            ObjectServerKind::Moto => "s3",
-            ObjectServerKind::Azurite => "az",
-        };
-        format!("{scheme}://backups/of/shop{end}")
+        format!("{}://backups/of/shop{end}", self.scheme)
     }
 
     fn behind(&mut self, proxy: &FailingProxy) {
@@ -76,6 +88,10 @@ impl Objects {
             .env("AZURE_ENDPOINT", format!("{endpoint}/{AZURITE_ACCOUNT}"))
             .env("AZURE_ALLOW_HTTP", "true")
             .env("AZURE_TIMEOUT", "20s")
+            .env("GOOGLE_BEARER_TOKEN", GOOGLE_TOKEN)
+            .env("GOOGLE_BASE_URL", &endpoint)
+            .env("GOOGLE_ALLOW_HTTP", "true")
+            .env("GOOGLE_TIMEOUT", "20s")
             .env("AWS_ACCESS_KEY_ID", "key")
             .env("AWS_SECRET_ACCESS_KEY", "secret")
             .env("AWS_REGION", "us-east-1")
@@ -131,10 +147,9 @@ async fn fill_megabytes(client: &Client, megabytes: u64) {
 
 #[tokio::test]
 async fn an_object_store_has_archives_like_a_directory() {
-    for kind in [ObjectServerKind::Moto, ObjectServerKind::Azurite] {
-        if let Some(objects) = Objects::of(kind) {
-            keeps_archives(&objects).await;
-        }
+    let stores = [Objects::start(), Objects::of(ObjectServerKind::Azurite), Objects::of_google()];
+    for objects in stores.into_iter().flatten() {
+        keeps_archives(&objects).await;
     }
 }
 

@@ -46,7 +46,7 @@ async fn the_documented_format_is_enough_to_read_an_archive() {
     source.backup(&["create", &archive]);
     write(&client, client.default_collection(), "text", "changed").await;
     remove(&client, client.default_collection(), "json").await;
-    source.backup(&["create", &archive, "--segment-kib", "1"]);
+    source.backup(&["create", &archive, "--segment-kib", "1", "--level", "0"]);
 
     let output = Command::new("python3").args([SCRIPT, &archive]).output().expect("python3 runs");
     assert!(output.status.success(), "{}", crate::text(&output.stderr));

@@ -17,7 +17,7 @@ impl Machine {
         &mut self,
         feed: FeedId,
         frame: &Frame<'_>,
-        body: &Bytes,
+        block: &Bytes,
         has_collections: bool,
         out: &mut Vec<u8>,
     ) -> Result<Then, Malformed> {
@@ -34,7 +34,7 @@ impl Machine {
         }
         let status = frame.header.vbucket_or_status;
         if status != Status::Success.code() {
-            return self.take_refusal(vbid, question, frame, body, (feed, has_collections), out);
+            return self.take_refusal(vbid, question, frame, block, (feed, has_collections), out);
         }
         match question {
             Question::History => {
@@ -42,7 +42,7 @@ impl Machine {
                 self.ask_for_last_seqno(feed, vbid, vb_uuid, out);
             }
             Question::LastSeqno => {
-                let observed = ObservedSeqno::decode_present(body.slice_ref(frame.value), vbid)?;
+                let observed = ObservedSeqno::decode_present(block.slice_ref(frame.value), vbid)?;
                 let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
                 let now = Position::at(vbid, observed.vb_uuid, observed.current);
                 let cursor = *vbucket.cursor.get_or_insert(ChangeCursor::new(now));
@@ -76,7 +76,7 @@ impl Machine {
         vbid: Vbid,
         question: Question,
         frame: &Frame<'_>,
-        body: &Bytes,
+        block: &Bytes,
         (feed, has_collections): (FeedId, bool),
         out: &mut Vec<u8>,
     ) -> Result<Then, Malformed> {
@@ -91,7 +91,7 @@ impl Machine {
         }
         self.vbuckets[usize::from(vbid.0)].rest();
         Ok(match Status::from_u16(code) {
-            Some(Status::NotMyVbucket) => Then::Moved(vbid, body.slice_ref(frame.value)),
+            Some(Status::NotMyVbucket) => Then::Moved(vbid, block.slice_ref(frame.value)),
             // The history has ended between two questions, or a stream is not quite gone yet.
             Some(Status::KeyEnoent | Status::KeyEexists) => Then::Later(vbid),
             Some(Status::UnknownCollection | Status::UnknownScope) => Then::CheckFilter(vbid),

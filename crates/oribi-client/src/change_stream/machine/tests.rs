@@ -77,11 +77,16 @@ impl Run {
     /// Takes bytes of the producer; returns the machine's requests.
     fn take(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        while let Ok(Decoded::Complete { frame, consumed }) = frame::decode(bytes) {
-            let body = [frame.extras, frame.key, frame.value].concat().into();
-            let taken = self.machine.take(self.feed, &frame.header, &body, true, &mut out);
-            taken.expect("the producer keeps to the protocol");
+        while let Ok(Decoded::Complete { consumed, .. }) = frame::decode(bytes) {
+            let block = Bytes::copy_from_slice(&bytes[..consumed]);
+            let frame = Frame::whole(&block).expect("it was decoded");
+            let taken = self.machine.take(self.feed, &frame, &block, true, &mut out);
+            let taken = taken.expect("the producer keeps to the protocol");
             bytes = &bytes[consumed..];
+            if let Some(change) = taken.change {
+                let change = self.machine.share(change, &block);
+                self.see(ChangeEvent::Change(change));
+            }
             while let Some(event) = self.machine.next_event() {
                 self.see(event);
             }
@@ -258,11 +263,10 @@ fn refused(status: Status, value: &[u8]) -> (Machine, Result<Then, Malformed>) {
     let mut machine = Machine::new(1, &from, wanted, false, Names::new());
     let mut out = Vec::new();
     machine.begin(1, VBID, true, &mut out);
-    let answer = producer::response(&out, status, value);
-    let Ok(Decoded::Complete { frame, .. }) = frame::decode(&answer) else { panic!("a frame") };
-    let body = Bytes::copy_from_slice(frame.value);
-    let then = machine.take(1, &frame.header, &body, true, &mut out);
-    (machine, then)
+    let answer = Bytes::from(producer::response(&out, status, value));
+    let frame = Frame::whole(&answer).expect("a frame");
+    let taken = machine.take(1, &frame, &answer, true, &mut out);
+    (machine, taken.map(|taken| taken.then))
 }
 
 #[test]
@@ -349,14 +353,13 @@ fn messages_before_the_answer_break_the_protocol() {
     producer.write(1, Some(1));
     producer.answer(&out);
     let early = producer.send(10);
-    let Ok(Decoded::Complete { frame, .. }) = frame::decode(&early) else { panic!("a frame") };
-    let body = Bytes::copy_from_slice(frame.extras);
-    machine.take(1, &frame.header, &body, true, &mut out).expect_err("too early");
+    let early = Bytes::from(early);
+    let mut frame = Frame::whole(&early).expect("a frame");
+    machine.take(1, &frame, &early, true, &mut out).expect_err("too early");
     // Of other vbuckets than the bucket has.
-    let mut header = frame.header;
-    header.vbucket_or_status = 5;
-    machine.take(1, &header, &body, true, &mut out).expect_err("no such vbucket");
-    assert_eq!(Opcode::from_u8(header.opcode), Some(Opcode::DcpSnapshotMarker));
+    frame.header.vbucket_or_status = 5;
+    machine.take(1, &frame, &early, true, &mut out).expect_err("no such vbucket");
+    assert_eq!(Opcode::from_u8(frame.header.opcode), Some(Opcode::DcpSnapshotMarker));
     assert_eq!(machine.token().position(VBID).map(|p| p.vb_uuid), Some(VbUuid(0)));
 }
 

@@ -1,81 +1,63 @@
 //! Messages of a producer as events of the application.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oribi_protocol::dcp::message::{Document, Message};
+use oribi_protocol::dcp::message::Document;
 use oribi_protocol::dcp::system_event::{self, EventChange};
 use oribi_protocol::leb128;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno};
 
-use super::super::event::{Change, ChangeEvent, ChangeKind, SystemEvent, SystemEventKind};
+use super::super::event::{
+    Change, ChangeEvent, ChangeKind, PlacedChange, SystemEvent, SystemEventKind,
+};
 use super::{Machine, Position};
 use crate::error::Malformed;
 
-impl Machine {
-    /// The event that a message is, at `position`. Names are learned on the way.
-    pub(super) fn translate(
-        &mut self,
-        position: Position,
-        message: &Message<'_>,
-        body: &Bytes,
-        has_collections: bool,
-    ) -> Result<ChangeEvent, Malformed> {
-        let change = match message {
-            Message::Mutation(document) => {
-                let extras = &document.extras;
-                let change =
-                    self.change(position, document, extras.rev_seqno, body, has_collections)?;
-                Change { flags: extras.flags, expiry: extras.expiry, ..change }
-            }
-            Message::Deletion(document) | Message::Expiration(document) => {
-                let kind = match message {
-                    Message::Expiration(_) => ChangeKind::Expiration,
-                    _ => ChangeKind::Deletion,
-                };
-                let extras = &document.extras;
-                let change =
-                    self.change(position, document, extras.rev_seqno, body, has_collections)?;
-                let deleted_at = extras.delete_time.filter(|time| *time != 0);
-                Change { kind, deleted_at, ..change }
-            }
-            Message::SystemEvent(event) => return Ok(self.system_event(position, event)),
-            _ => return Err(Malformed::new("a message without a change")),
-        };
-        Ok(ChangeEvent::Change(change))
-    }
+/// Where a part of a block is.
+fn place_in(block: &[u8], part: &[u8]) -> Range<usize> {
+    let begin = part.as_ptr().addr() - block.as_ptr().addr();
+    begin..begin + part.len()
+}
 
-    fn change<E>(
-        &self,
+impl Machine {
+    /// A document's change or removal at `position`; `block` has its key and value.
+    pub(super) fn placed<E>(
         position: Position,
         document: &Document<'_, E>,
         rev: RevSeqno,
-        body: &Bytes,
+        block: &[u8],
         has_collections: bool,
-    ) -> Result<Change, Malformed> {
+    ) -> Result<PlacedChange, Malformed> {
         let (collection, key) = match has_collections {
             true => leb128::decode_u32(document.key)
                 .ok_or_else(|| Malformed::new("a key without a collection"))?,
             false => (CollectionId::DEFAULT.0, document.key),
         };
-        let collection = CollectionId(collection);
-        Ok(Change {
+        Ok(PlacedChange {
             kind: ChangeKind::Mutation,
             position,
-            collection,
-            path: self.names.collection(collection).cloned(),
-            key: body.slice_ref(key),
+            collection: CollectionId(collection),
+            key: place_in(block, key),
             cas: Cas(document.cas),
             rev,
             flags: 0,
             expiry: 0,
             deleted_at: None,
             datatype: Datatype(document.datatype),
-            raw_value: body.slice_ref(document.value),
+            raw_value: place_in(block, document.value),
         })
     }
 
-    fn system_event(
+    /// A change that was taken, with its collection's name and shares of its block's memory.
+    pub fn share(&self, change: PlacedChange, block: &Bytes) -> Change {
+        let path = self.names.collection(change.collection).cloned();
+        change.share(block, path)
+    }
+
+    /// What happened to a collection or scope. Names are learned on the way.
+    pub(super) fn system_event(
         &mut self,
         position: Position,
         event: &system_event::SystemEvent<'_>,

@@ -19,8 +19,8 @@ use oribi_backup::segment::SegmentWriter;
 use oribi_backup::writer::BackupWriter;
 use oribi_backup::{ArchiveError, Record, RecordKind};
 use oribi_client::{
-    Change, ChangeEvent, ChangeKind, ChangeStream, ChangeStreamOptions, ChangeToken, Client,
-    Position, Rest, SystemEvent, SystemEventKind, Vbid,
+    ChangeEvent, ChangeKind, ChangeStream, ChangeStreamOptions, ChangeToken, Client, LentChange,
+    LentEvent, Position, Rest, SystemEvent, SystemEventKind, Vbid,
 };
 use tokio::task::JoinHandle;
 
@@ -82,11 +82,11 @@ impl Lane {
     pub async fn run(mut self, from: ChangeToken) -> anyhow::Result<ChangeToken> {
         let mut changes = self.open(from).await?;
         let mut events = 0_u64;
-        while let Some(event) = changes.next().await.context("reading changes")? {
+        while let Some(event) = changes.next_lent().await.context("reading changes")? {
             match event {
-                ChangeEvent::Change(change) => self.take(&change)?,
-                ChangeEvent::System(event) => self.learn(&event),
-                ChangeEvent::Rollback(rollback) => {
+                LentEvent::Change(change) => self.take(&change)?,
+                LentEvent::Other(ChangeEvent::System(event)) => self.learn(&event),
+                LentEvent::Other(ChangeEvent::Rollback(rollback)) => {
                     let vbid = rollback.to.vbid;
                     let mut token = changes.token();
                     token.set(Position::beginning(vbid));
@@ -97,7 +97,7 @@ impl Lane {
                         changes = self.open(token).await?;
                     }
                 }
-                ChangeEvent::Disconnected(lost)
+                LentEvent::Other(ChangeEvent::Disconnected(lost))
                     if self.is_first && self.lost.insert(lost.peer.clone()) =>
                 {
                     let reason = clean(lost.reason.as_bytes());
@@ -136,12 +136,12 @@ impl Lane {
         }
     }
 
-    fn take(&mut self, change: &Change) -> Result<(), ArchiveError> {
+    fn take(&mut self, change: &LentChange<'_>) -> Result<(), ArchiveError> {
         if !self.lost.is_empty() {
             self.lost.clear();
         }
         self.uncounted += 1;
-        match self.shared.filter.has_key(&change.key) {
+        match self.shared.filter.has_key(change.key) {
             true => self.segment.push(&record_of(change)),
             false => Ok(()),
         }
@@ -189,7 +189,7 @@ impl Lane {
     }
 }
 
-fn record_of(change: &Change) -> Record<'_> {
+fn record_of<'a>(change: &LentChange<'a>) -> Record<'a> {
     let kind = match change.kind {
         ChangeKind::Deletion => RecordKind::Deletion,
         ChangeKind::Expiration => RecordKind::Expiration,
@@ -201,16 +201,16 @@ fn record_of(change: &Change) -> Record<'_> {
     };
     Record {
         kind,
-        vbid: change.vbid(),
-        seqno: change.seqno(),
+        vbid: change.position.vbid,
+        seqno: change.position.seqno,
         cas: change.cas,
         rev: change.rev,
         flags: change.flags,
         expiry,
         collection: change.collection,
         datatype: change.datatype,
-        key: &change.key,
-        value: &change.raw_value,
+        key: change.key,
+        value: change.raw_value,
     }
 }
 
