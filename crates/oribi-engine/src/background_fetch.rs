@@ -216,7 +216,7 @@ impl Fetcher {
 /// Evicts while memory is above the quota, because the batch adds to it.
 fn make_room(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
     for _ in 0..PAGER_STEPS_MAX {
-        if core.memory().used_bytes() <= core.memory().quota_bytes() {
+        if core.memory().used_bytes() <= core.memory().room_bytes() {
             return;
         }
         let report = pager.step(core, clock);

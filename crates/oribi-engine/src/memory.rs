@@ -40,6 +40,13 @@ const UNREPORTED_PART: u64 = 64;
 /// Per cent of the quota above which streams read nothing more from the store.
 const BACKFILL_PERCENT: u8 = 96;
 
+/// What the store of a bucket that evicts whole documents may need beside the quota: a part of it,
+/// and 16 MiB in any case. What it needs beyond that, documents have less, down to a part of the
+/// quota.
+const STORE_FREE_PART: u64 = 32;
+const STORE_FREE_BYTES: u64 = 16 << 20;
+const DOCUMENTS_PART: u64 = 4;
+
 /// Memory is above the quota.
 const OVER_QUOTA: u8 = 1;
 /// The queue is longer than the store keeps up with.
@@ -64,6 +71,8 @@ pub(crate) struct Memory {
     /// An [`EvictionPolicy`] by its number.
     policy: AtomicU8,
     quota_bytes: AtomicU64,
+    /// What the store's index leaves of the quota.
+    room_bytes: AtomicU64,
     report_bytes: AtomicU64,
     high_percent: u8,
     low_percent: u8,
@@ -90,6 +99,7 @@ impl Memory {
             flags: AtomicU8::new(0),
             policy: AtomicU8::new(config.eviction as u8),
             quota_bytes: AtomicU64::new(0),
+            room_bytes: AtomicU64::new(0),
             report_bytes: AtomicU64::new(0),
             high_percent: config.high_watermark_percent,
             low_percent: config.low_watermark_percent,
@@ -149,17 +159,37 @@ impl Memory {
 
     /// Changes the quota. It refuses writes at once; the pager evicts as soon as it runs.
     pub(crate) fn set_quota(&self, bytes: u64) {
-        let before = self.quota_bytes.swap(bytes, Ordering::Relaxed);
-        process::change_quotas(before, bytes);
+        self.quota_bytes.store(bytes, Ordering::Relaxed);
+        self.make_room();
         let unreported = (bytes / UNREPORTED_PART).min(UNREPORTED_BYTES_MAX);
         self.report_bytes.store((unreported / self.vbuckets).max(1), Ordering::Relaxed);
         self.report(0);
         self.report_queued(0);
     }
 
+    /// What documents may take: the quota without what the store needs beyond its free share. Only
+    /// a bucket that evicts whole documents has that many keys. Documents keep a part in any case.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.room_bytes.load(Ordering::Relaxed)
+    }
+
+    fn make_room(&self) {
+        let quota = self.quota_bytes();
+        let room = match self.policy() {
+            EvictionPolicy::Full => {
+                let free = (quota / STORE_FREE_PART).max(STORE_FREE_BYTES);
+                let beyond = self.store.memory_bytes().saturating_sub(free);
+                quota.saturating_sub(beyond).max(quota / DOCUMENTS_PART)
+            }
+            _ => quota,
+        };
+        let before = self.room_bytes.swap(room, Ordering::Relaxed);
+        process::change_quotas(before, room);
+    }
+
     /// The quota of all queues together, queued items included.
     pub(crate) fn queue_quota(&self) -> CheckpointQuota {
-        CheckpointQuota { bytes: part(self.quota_bytes(), self.queue_percent) }
+        CheckpointQuota { bytes: part(self.room_bytes(), self.queue_percent) }
     }
 
     /// Bytes of all queues, as far as vbuckets have reported them.
@@ -169,17 +199,17 @@ impl Memory {
 
     /// Above this the item pager begins.
     pub(crate) fn high_watermark_bytes(&self) -> u64 {
-        part(self.quota_bytes(), self.high_percent)
+        part(self.room_bytes(), self.high_percent)
     }
 
     /// Here it stops.
     pub(crate) fn low_watermark_bytes(&self) -> u64 {
-        part(self.quota_bytes(), self.low_percent)
+        part(self.room_bytes(), self.low_percent)
     }
 
     /// Above this no stream is opened and no backfill begins. Source of the share: Couchbase.
     pub(crate) fn backfill_threshold_bytes(&self) -> u64 {
-        part(self.quota_bytes(), BACKFILL_PERCENT)
+        part(self.room_bytes(), BACKFILL_PERCENT)
     }
 
     /// Bytes that one vbucket may leave unreported.
@@ -193,9 +223,9 @@ impl Memory {
     pub(crate) fn report(&self, bytes: i64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         let used = self.used_bytes();
-        self.set_flag(OVER_QUOTA, used > self.quota_bytes());
+        self.set_flag(OVER_QUOTA, used > self.room_bytes());
         // Another report may have come in between and set the flag first.
-        self.set_flag(OVER_QUOTA, self.used_bytes() > self.quota_bytes());
+        self.set_flag(OVER_QUOTA, self.used_bytes() > self.room_bytes());
         if bytes < 0 {
             self.set_flag(NOTHING_TO_EVICT, false);
         }
@@ -221,6 +251,7 @@ impl Memory {
 
     /// Refuses writes while the store fails, and reviews the other reasons.
     pub(crate) fn review(&self, is_store_failing: bool) {
+        self.make_room();
         self.set_flag(STORE_FAILING, is_store_failing);
         self.report(0);
         self.report_queued(0);
@@ -378,7 +409,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        process::change_quotas(self.quota_bytes(), 0);
+        process::change_quotas(self.room_bytes(), 0);
     }
 }
 

@@ -113,6 +113,10 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.get(vbid, key, visit)
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.plan.memory_bytes() + self.inner.memory_bytes()
+    }
+
     fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
         self.inner.may_contain(vbid, key)
     }

@@ -292,6 +292,11 @@ pub trait KvStore: Send + Sync {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError>;
 
+    /// Bytes of memory that the store needs for what it has: more, the more documents there are.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// False only when [`KvStore::get`] would find nothing; true says nothing. Never reads the disk
     /// and never waits for it, so a thread that serves clients may ask.
     fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {

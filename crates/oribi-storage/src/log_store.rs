@@ -203,6 +203,10 @@ impl KvStore for LogStore {
         self.log.get(vbid, key, visit)
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.log.catalog.read().index_bytes()
+    }
+
     fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
         self.log.may_contain(vbid, key)
     }

@@ -315,6 +315,39 @@ fn memory_beyond_the_quota_refuses_writes_but_not_deletes() {
     done(bucket.store(VB, key("more"), &set("1"), NOW));
 }
 
+/// What a store's index takes beyond its free share, documents have less, down to a quarter.
+#[test]
+fn a_large_index_takes_from_the_quota_of_documents() {
+    let plan = FaultPlan::none();
+    let store = Arc::new(FaultStore::new(MemoryStore::new(), plan.clone()));
+    let full =
+        BucketConfig { memory_quota_bytes: 80_000, eviction: EvictionPolicy::Full, ..config() };
+    let bucket = Bucket::open(full, store, entropy(), false).unwrap();
+    let value = "x".repeat(1000);
+    let mut number = 0;
+    // Documents that are written until one is refused.
+    let mut fill = |index_bytes: u64| {
+        plan.need_memory(index_bytes);
+        bucket.review_pressure();
+        let before = number;
+        while matches!(
+            bucket.store(VB, key(&format!("k{number}")), &set(&value), NOW),
+            MutationOutcome::Done(_)
+        ) {
+            bucket.flush_step().unwrap();
+            number += 1;
+            assert!(number < 200);
+        }
+        number - before
+    };
+    let free = 16 << 20;
+    let (least, half, all) = (fill(1 << 30), fill(free + 40_000), fill(free));
+    assert!((10..20).contains(&least), "{least} documents in a quarter of 80 KB");
+    assert!((10..25).contains(&half), "{half} more in a half");
+    assert!((25..45).contains(&all), "{all} more in all of it");
+    assert_eq!(bucket.memory_quota_bytes(), 80_000);
+}
+
 #[test]
 fn a_vbucket_outside_the_map_is_refused() {
     let bucket = open(Arc::new(MemoryStore::new()));

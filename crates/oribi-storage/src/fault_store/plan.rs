@@ -31,6 +31,7 @@ type Hook = Arc<dyn Fn(u64) + Send + Sync>;
 
 #[derive(Default)]
 struct PlanState {
+    memory_bytes: u64,
     commits: u64,
     injected: u64,
     at: BTreeMap<u64, Fault>,
@@ -62,6 +63,15 @@ impl FaultPlan {
     pub fn seeded(seed: u64, per_mille: u32) -> Arc<FaultPlan> {
         let random = Some((SeededRandom::new(seed), per_mille));
         Arc::new(FaultPlan { state: Mutex::new(PlanState { random, ..PlanState::default() }) })
+    }
+
+    /// What the store says that it needs of memory.
+    pub fn need_memory(&self, bytes: u64) {
+        self.state.lock().memory_bytes = bytes;
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.state.lock().memory_bytes
     }
 
     /// Makes commit `number` fail.
