@@ -21,6 +21,7 @@ mod chunk_index;
 mod epoch;
 mod failure;
 mod fence;
+mod key_scan;
 mod layout;
 mod local_document;
 mod lookups;

@@ -14,6 +14,9 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 use crate::failure::of_cell;
 use crate::layout::{EXPIRED_BIT, column};
 
+/// Longest body for which memory is reserved as soon as the first row is there.
+const VALUE_BYTES_MAX: usize = 32 << 20;
+
 /// The document fields in the first row of a document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
@@ -190,6 +193,9 @@ impl Assembler {
         let missing = piece.body_bytes.checked_sub(piece.bytes.len());
         self.missing = missing.ok_or_else(|| corrupt("a row that is longer than its document"))?;
         if self.missing != 0 || !piece.xattrs.is_empty() {
+            // A vector that grows by doubling would take up to twice as much.
+            let bytes = piece.body_bytes.min(VALUE_BYTES_MAX) + piece.xattrs.len();
+            self.value.reserve_exact(bytes);
             self.value.extend_from_slice(piece.xattrs);
             self.value.extend_from_slice(piece.bytes);
         }

@@ -8,7 +8,9 @@
 
 use std::ops::ControlFlow;
 
-use oribi_kudu::{Error, Operand, Predicate, ReadMode, ReplicaSelection, Row, ScanBatch, Scanner};
+use oribi_kudu::{
+    Error, Operand, Predicate, ReadMode, ReplicaSelection, Row, ScanBatch, Scanner, ScannerBuilder,
+};
 use oribi_storage::{Record, StoreError};
 use oribi_types::{CollectionId, DocKey, Vbid};
 
@@ -35,17 +37,24 @@ pub(crate) struct Bounds {
     pub(crate) upper: Vec<Operand>,
     /// The hybrid time to read at; the current one when none is given.
     snapshot: Option<u64>,
+    /// Whether the next answer may arrive while the last one is in memory.
+    prefetch: bool,
 }
 
 impl Bounds {
     /// From one key to another one, as of now.
     pub(crate) fn new(lower: Vec<Operand>, upper: Vec<Operand>) -> Bounds {
-        Bounds { lower, upper, snapshot: None }
+        Bounds { lower, upper, snapshot: None, prefetch: true }
     }
 
     /// The same at a hybrid time.
     pub(crate) fn at(self, snapshot: Option<u64>) -> Bounds {
         Bounds { snapshot, ..self }
+    }
+
+    /// The same with or without the next answer ahead.
+    pub(crate) fn prefetching(self, prefetch: bool) -> Bounds {
+        Bounds { prefetch, ..self }
     }
 
     /// All documents of a vbucket.
@@ -79,7 +88,12 @@ impl Bounds {
 
     /// The rows of one document.
     pub(crate) fn document(vbid: Vbid, key: DocKey<'_>) -> Bounds {
-        Bounds::new(key_operands(vbid, key, 0), key_operands(vbid, key, i16::MAX))
+        Bounds::documents_between(vbid, key, key).prefetching(false)
+    }
+
+    /// The documents from the first one to the last one.
+    pub(crate) fn documents_between(vbid: Vbid, first: DocKey<'_>, last: DocKey<'_>) -> Bounds {
+        Bounds::new(key_operands(vbid, first, 0), key_operands(vbid, last, i16::MAX))
     }
 
     /// The rows of a local document.
@@ -91,7 +105,7 @@ impl Bounds {
     }
 
     /// Moves the lower bound behind a document.
-    fn begin_behind(&mut self, vbid: Vbid, key: DocKey<'_>) {
+    pub(crate) fn begin_behind(&mut self, vbid: Vbid, key: DocKey<'_>) {
         self.lower = key_operands(vbid, key, i16::MAX);
     }
 }
@@ -139,6 +153,15 @@ impl Shared {
         predicates: &[Predicate],
         columns: &[&str],
     ) -> Result<Scanner, Error> {
+        self.described(bounds, predicates, columns).build()
+    }
+
+    fn described(
+        &self,
+        bounds: &Bounds,
+        predicates: &[Predicate],
+        columns: &[&str],
+    ) -> ScannerBuilder {
         let scan = self.table.scan().columns(columns.iter().copied());
         let scan = predicates.iter().cloned().fold(scan, |scan, predicate| scan.filter(predicate));
         scan.lower_bound(bounds.lower.iter().cloned())
@@ -146,7 +169,7 @@ impl Shared {
             .fault_tolerant(true)
             .read_mode(ReadMode::AtSnapshot(bounds.snapshot))
             .replica_selection(ReplicaSelection::Leader)
-            .build()
+            .prefetch(bounds.prefetch)
     }
 
     /// Waits after a scan was interrupted, or returns why there is no sense in another attempt.
@@ -302,12 +325,11 @@ impl Shared {
         read: &impl Fn(&Row<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, Interrupted> {
         let mut found = Vec::new();
-        let mut scanner = self.scanner(bounds, predicates, columns).map_err(Interrupted::Kudu)?;
+        let scan = self.described(bounds, predicates, columns);
+        let scan = if limit == usize::MAX { scan } else { scan.limit(limit as u64) };
+        let mut scanner = scan.build().map_err(Interrupted::Kudu)?;
         while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
             for row in batch.rows() {
-                if found.len() == limit {
-                    return Ok(found);
-                }
                 found.push(read(&row)?);
             }
         }

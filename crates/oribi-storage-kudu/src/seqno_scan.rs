@@ -6,28 +6,35 @@
 //! divided again. Each window filters the vbucket's rows by seqno in the server, which reads one
 //! small column of all of them. Invariants: all scans read one snapshot of the tablet, which also
 //! has the vbucket's state, so they show one moment; memory holds the documents of one window,
-//! whatever the size of the vbucket.
+//! whatever the size of the vbucket, and windows are smaller the more scans there are; one longer
+//! document is read when its reader has room for it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_kudu::Predicate;
 use oribi_storage::{
-    Counters, OwnedRecord, ReadCount, Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan,
-    StoreError, decode_state,
+    Counters, LARGE_RECORD_BYTES, OwnedRecord, ReadCount, Record, RecordVisitor, RoomVisitor,
+    ScanMoment, ScanProgress, SeqnoScan, StoreError, ask_for, decode_state,
 };
 use oribi_types::{Seqno, Vbid};
 
 use crate::block_on::block_on;
 use crate::failure::of_cell;
+use crate::key_scan::room_bytes;
 use crate::layout::{COLUMNS, column};
 use crate::patience::Attempts;
 use crate::pieces::corrupt;
 use crate::scan::{Bounds, Interrupted};
 use crate::shared::Shared;
 
-/// Bytes of the documents that are in memory at a time, give or take a document.
+/// Most bytes of the documents that a scan has in memory at a time; one document may be longer.
 const WINDOW_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 8 << 20 };
+/// The same, of all scans of the process together: each has its part of it.
+const SHARED_BYTES: u64 = 32 << 20;
+/// Least part of it.
+const WINDOW_BYTES_MIN: u64 = if cfg!(test) { 1 << 10 } else { 256 << 10 };
 /// Parts into which a range is divided to count their bytes.
 const PARTS: u64 = if cfg!(test) { 8 } else { 1024 };
 /// Approximate size of a record in memory besides its value.
@@ -42,6 +49,32 @@ struct Range {
     to: u64,
     /// It is known to fit a window, or cannot be divided.
     is_window: bool,
+    /// Approximate size of its documents, if it is a window.
+    bytes: u64,
+}
+
+/// Scans of the process that are not yet dropped.
+static SCANS: AtomicU64 = AtomicU64::new(0);
+
+/// A scan that counts in [`SCANS`].
+struct Counted;
+
+impl Counted {
+    fn new() -> Counted {
+        SCANS.fetch_add(1, Ordering::Relaxed);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        SCANS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a window of each of so many scans.
+fn window_bytes(scans: u64) -> u64 {
+    (SHARED_BYTES / scans.max(1)).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES)
 }
 
 impl Range {
@@ -49,7 +82,7 @@ impl Range {
     fn of(from: Seqno, to: Seqno) -> Vec<Range> {
         let halves = [(from.0.max(HALF), to.0), (from.0, to.0.min(HALF - 1))];
         let ranges = halves.into_iter().filter(|(from, to)| from <= to);
-        ranges.map(|(from, to)| Range { from, to, is_window: false }).collect()
+        ranges.map(|(from, to)| Range { from, to, is_window: false, bytes: 0 }).collect()
     }
 
     /// Seqnos of a part of it.
@@ -57,26 +90,34 @@ impl Range {
         (self.to - self.from) / PARTS + 1
     }
 
-    /// Windows and ranges to divide, the last one first, given the bytes of each part.
-    fn divided(&self, bytes: &[u64]) -> Vec<Range> {
+    /// Windows of so many bytes and ranges to divide, the last one first, given the bytes of each
+    /// part.
+    fn divided(&self, bytes: &[u64], window_bytes: u64) -> Vec<Range> {
         let width = self.part_width();
         let mut ranges: Vec<Range> = Vec::new();
-        let mut filled = 0;
         for (number, bytes) in (0..).zip(bytes).filter(|(_, bytes)| **bytes > 0) {
             let from = self.from + number * width;
             let to = from.saturating_add(width - 1).min(self.to);
-            filled += bytes;
             match ranges.last_mut() {
-                Some(last) if last.is_window && filled <= WINDOW_BYTES => last.to = to,
+                Some(last) if last.is_window && last.bytes + bytes <= window_bytes => {
+                    (last.to, last.bytes) = (to, last.bytes + bytes);
+                }
                 _ => {
-                    let is_window = *bytes <= WINDOW_BYTES || from == to;
-                    ranges.push(Range { from, to, is_window });
-                    filled = *bytes;
+                    let is_window = *bytes <= window_bytes || from == to;
+                    ranges.push(Range { from, to, is_window, bytes: *bytes });
                 }
             }
         }
         ranges.reverse();
         ranges
+    }
+
+    /// Bytes for which a reader has to find room before the window is read: those of one document
+    /// that is longer than windows are.
+    fn asks_for(&self) -> Option<usize> {
+        let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        let is_large = self.is_window && self.from == self.to && bytes > LARGE_RECORD_BYTES;
+        is_large.then(|| room_bytes(bytes))
     }
 
     fn predicates(&self) -> [Predicate; 2] {
@@ -99,6 +140,9 @@ pub(crate) struct KuduScan {
     left: Vec<Range>,
     /// The rest of the window, in order.
     held: std::vec::IntoIter<OwnedRecord>,
+    /// The reader has room for the window's only document.
+    has_room: bool,
+    _counted: Counted,
 }
 
 impl KuduScan {
@@ -119,30 +163,48 @@ impl KuduScan {
             moment,
             snapshot,
             held: Vec::new().into_iter(),
+            has_room: false,
+            _counted: Counted::new(),
         })
     }
 
     fn visit(
         &mut self,
         count: &mut ReadCount,
+        room: &mut RoomVisitor<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         loop {
-            for record in self.held.by_ref() {
+            while let Some(record) = self.held.as_slice().first() {
                 let record = record.borrow();
+                if !self.has_room && ask_for(&record, room).is_break() {
+                    return Ok(ScanProgress::Paused);
+                }
                 count.add(&record);
-                if visit(record).is_break() {
+                let flow = visit(record);
+                self.held.next();
+                if flow.is_break() {
                     return Ok(ScanProgress::Paused);
                 }
             }
-            let Some(range) = self.left.pop() else { return Ok(ScanProgress::Ended) };
+            // The memory of the last window is free before the next one is read.
+            self.held = Vec::new().into_iter();
+            let Some(range) = self.left.last().copied() else { return Ok(ScanProgress::Ended) };
+            let large = range.asks_for();
+            if large.is_some_and(|bytes| room(bytes).is_break()) {
+                return Ok(ScanProgress::Paused);
+            }
+            self.has_room = large.is_some();
+            self.left.pop();
             let (shared, bounds) = (&self.shared, Bounds::documents(self.vbid).at(self.snapshot));
+            let bounds = bounds.prefetching(!self.has_room);
             let work = async {
                 if range.is_window {
                     return shared.window(self.vbid, bounds, &range).await.map(Next::Window);
                 }
                 let bytes = shared.bytes_of_parts(&bounds, &range).await?;
-                Ok(Next::Ranges(range.divided(&bytes)))
+                let window_bytes = window_bytes(SCANS.load(Ordering::Relaxed));
+                Ok(Next::Ranges(range.divided(&bytes, window_bytes)))
             };
             match block_on(&shared.runtime, shared.patience.read(None, work))? {
                 Next::Window(records) => self.held = records.into_iter(),
@@ -163,8 +225,16 @@ impl SeqnoScan for KuduScan {
     }
 
     fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    fn resume_asking(
+        &mut self,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
         let mut count = ReadCount::default();
-        let result = self.visit(&mut count, visit);
+        let result = self.visit(&mut count, room, visit);
         let counters = Arc::clone(&self.counters);
         counters.read(&count, result)
     }
@@ -172,7 +242,7 @@ impl SeqnoScan for KuduScan {
 
 impl Shared {
     /// What the vbucket's state says now, and the snapshot in which it does.
-    async fn moment(&self, vbid: Vbid) -> Result<(ScanMoment, Option<u64>), StoreError> {
+    pub(crate) async fn moment(&self, vbid: Vbid) -> Result<(ScanMoment, Option<u64>), StoreError> {
         let mut attempts = Attempts::default();
         loop {
             match self.moment_once(vbid).await {
@@ -260,7 +330,8 @@ mod tests {
     use super::*;
 
     fn divided(from: u64, to: u64, bytes: &[u64]) -> Vec<(u64, u64, bool)> {
-        let ranges = Range { from, to, is_window: false }.divided(bytes);
+        let ranges = Range { from, to, is_window: false, bytes: 0 };
+        let ranges = ranges.divided(bytes, WINDOW_BYTES);
         ranges.iter().rev().map(|range| (range.from, range.to, range.is_window)).collect()
     }
 

@@ -6,6 +6,7 @@
 //! or Kudu does not answer in time; a reader never holds the lock. `writer`, `reader`, `scan`,
 //! `removal` and `fence` do the work itself.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use oribi_kudu::{Client, ClientBuilder, Error, MasterErrorCode, Table};
 use oribi_storage::{
     Counters, GetVisitor, KvStore, LoadPart, LoadPlan, MetadataVisitor, Ownership, PartVisitor,
-    ReadCount, Record, RecordVisitor, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
-    assert_fits,
+    ReadCount, Record, RecordVisitor, RoomVisitor, SeqnoScan, StoreError, StoreStats, VbBatch,
+    VbucketState, assert_fits,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -250,13 +251,22 @@ impl KvStore for KuduStore {
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
+        self.scan_keys_asking(vbid, from, &mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    fn scan_keys_asking(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
-        let bounds = Bounds::collection_from(vbid, from);
         let mut show = |record: Record<'_>| {
             count.add(&record);
             visit(record)
         };
-        let result = self.read(None, self.shared.scan_documents(vbid, bounds, &[], &mut show));
+        let result = self.read(None, self.shared.scan_windows(vbid, from, room, &mut show));
         self.counters.read(&count, result)
     }
 

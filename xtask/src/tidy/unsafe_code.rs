@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/oribi-engine/src/models/", "cells that the model checker watches, in tests only"),
     ("crates/oribi-storage/src/prefetch.rs", "the prefetch instruction"),
     ("crates/oribi-storage/tests/scan_memory.rs", "a counting allocator, in tests only"),
+    ("crates/oribi-storage-kudu/tests/scan_memory.rs", "a counting allocator, in tests only"),
     ("crates/oribi-sql/src/virtual_table.rs", "marker traits of virtual tables"),
     ("crates/oribi/src/system_allocator.rs", "mallopt(3)"),
     ("crates/oribi-subdoc/src/byte_masks.rs", "vector instructions"),

@@ -156,8 +156,10 @@ impl TabletScan {
         };
         let reply = call_tablet::<ScanResponsePb>(call, build).await?;
         self.metrics.tablets += 1;
-        // A server without any rows may answer without a scanner.
-        let id = reply.message.scanner_id.clone().unwrap_or_default();
+        // A server without any rows may answer without a scanner. The id is copied, because a part
+        // of the answer would keep all of its rows in memory for as long as the scanner is open.
+        let id = reply.message.scanner_id.as_deref().map(Bytes::copy_from_slice);
+        let id = id.unwrap_or_default();
         self.scanner = Some(OpenScanner { id, server: reply.server, next_call_seq_id: 1 });
         Ok(Reply { message: reply.message, sidecars: reply.sidecars })
     }
@@ -271,7 +273,9 @@ impl TabletScan {
         // All tablets are read at the snapshot of the first one.
         self.position.snap_timestamp = self.position.snap_timestamp.or(message.snap_timestamp);
         if let Some(key) = message.last_primary_key.filter(|key| !key.is_empty()) {
-            self.position.last_primary_key = self.spec.is_fault_tolerant.then_some(key);
+            // Copied for the same reason as the scanner's id.
+            let copy = || Bytes::copy_from_slice(&key);
+            self.position.last_primary_key = self.spec.is_fault_tolerant.then(copy);
         }
         if !message.has_more_results.unwrap_or(false) {
             self.scanner = None;

@@ -1,0 +1,147 @@
+//! What scans hold in memory, by a counting allocator: the answers of a real Kudu are bounded
+//! before they arrive, however long the documents and however slow the reader.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use oribi_storage::{KvStore, Record, ScanProgress, VbBatch, VbucketState};
+use oribi_storage_kudu::{KuduStore, KuduUrl};
+use oribi_testkit::SharedKuduCluster;
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
+
+/// Counts the bytes that are allocated, and the most there were.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        let now = NOW.fetch_add(bytes, Relaxed) + bytes - layout.size();
+        NOW.fetch_sub(layout.size(), Relaxed);
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+static CLUSTER: SharedKuduCluster = SharedKuduCluster::new(1, 1);
+
+const VBUCKETS: u16 = 8;
+/// Documents of the longest row that Oribi makes, more than a hundred, which Kudu reads at a time.
+const MANY: (Vbid, u64, usize) = (Vbid(1), 200, 60 << 10);
+/// Documents that each need room.
+const LARGE: (Vbid, u64, usize) = (Vbid(2), 4, 20 << 20);
+/// A window and the answer with its rows.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+
+fn fill(store: &KuduStore, (vbid, documents, bytes): (Vbid, u64, usize)) {
+    let value = vec![b'v'; bytes];
+    for seqno in 1..=documents {
+        let key = format!("{seqno:020}");
+        let record = Record {
+            key: DocKey { collection: CollectionId::DEFAULT, key: key.as_bytes() },
+            value: &value,
+            cas: Cas(1),
+            seqno: Seqno(seqno),
+            rev_seqno: RevSeqno(1),
+            flags: 0,
+            expiry: 0,
+            datatype: Datatype::RAW,
+            deleted: false,
+            expired: false,
+        };
+        let state = VbucketState { high_seqno: Seqno(seqno), ..VbucketState::empty() };
+        store.commit(&[VbBatch { vbid, records: vec![record], state }]).expect("it is committed");
+    }
+}
+
+/// One test: the allocator counts the whole process.
+#[test]
+fn a_scan_holds_a_window_and_asks_before_it_reads_a_large_document() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let url = format!("kudu://{}/scans?tablets=1&replicas=1", cluster.master_addresses());
+    let url: KuduUrl = url.parse().expect("an address");
+    let store = KuduStore::open(&url, "memory", VBUCKETS, &|| true).expect("it opens");
+    store.take_over(&(0..VBUCKETS).map(Vbid).collect::<Vec<_>>()).expect("it takes over");
+    fill(&store, MANY);
+    fill(&store, LARGE);
+    let from = DocKey { collection: CollectionId::DEFAULT, key: b"" };
+    let before = NOW.load(Relaxed);
+    let held = || NOW.load(Relaxed).saturating_sub(before);
+
+    // Each record may be the one at which the reader pauses for minutes.
+    let mut seen = 0;
+    let mut pause = |record: Record<'_>| {
+        assert_eq!(record.value.len(), MANY.2);
+        assert!(held() <= WAITING_BYTES_MAX, "{} bytes at record {seen}", held());
+        seen += 1;
+        ControlFlow::Continue(())
+    };
+    MOST.store(before, Relaxed);
+    store.scan_keys_from(MANY.0, from, &mut pause).expect("it scans");
+    assert_eq!(seen, MANY.1);
+    let most = MOST.load(Relaxed) - before;
+    assert!(most <= WAITING_BYTES_MAX, "{most} bytes at most");
+
+    // Sixty scans in the order of seqnos share what they hold.
+    let all = (Seqno(1), Seqno(u64::MAX));
+    let begin = |_| store.begin_scan(MANY.0, all.0, all.1).expect("it begins");
+    let mut scans: Vec<_> = (0..60).map(begin).collect();
+    for scan in &mut scans {
+        let paused = scan.resume(&mut |_| ControlFlow::Break(())).expect("it scans");
+        assert_eq!(paused, ScanProgress::Paused);
+    }
+    assert!(held() <= 36 << 20, "{} bytes of sixty scans", held());
+    drop(scans);
+
+    for in_order in [true, false] {
+        MOST.store(before, Relaxed);
+        let (mut asked, mut seen, mut promised) = (0, 0, 0);
+        let mut room = |bytes: usize| {
+            assert!(bytes >= LARGE.2);
+            assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it asks", held());
+            asked += 1;
+            promised = bytes;
+            if asked == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut visit = |record: Record<'_>| {
+            assert_eq!(record.value.len(), LARGE.2);
+            seen += 1;
+            ControlFlow::Continue(())
+        };
+        if in_order {
+            store.scan_keys_asking(LARGE.0, from, &mut room, &mut visit).expect("it scans");
+            // The reader's own copy is the rest of twice what was asked for.
+            let most = MOST.load(Relaxed) - before;
+            assert!(most <= 2 * promised - LARGE.2, "{most} bytes at most");
+        } else {
+            let mut scan = store.begin_scan(LARGE.0, all.0, all.1).expect("it begins");
+            let progress = scan.resume_asking(&mut room, &mut visit).expect("it scans");
+            assert_eq!(progress, ScanProgress::Paused);
+            assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it is paused", held());
+            // The record for which there was no room is not lost.
+            scan.resume(&mut visit).expect("it goes on");
+            seen -= 1;
+        }
+        assert_eq!((asked, seen), (4, 3));
+    }
+}
