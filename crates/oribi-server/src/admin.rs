@@ -7,7 +7,7 @@
 //!   `node`, `config_stream`, `changes`, `documents`, `figures` and `query`,
 //!   and to the files of the `console`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
-//!   requests and responses.
+//!   requests and responses, `operator_memory` is what figures of the server are sent from.
 //!
 //! Invariants: no worker thread runs any of this; calls that wait for the disk or derive keys run
 //! on blocking threads, so one slow request delays no other; every request has a bounded size and
@@ -33,6 +33,7 @@ mod health;
 mod login;
 mod message;
 mod node;
+mod operator_memory;
 mod origin;
 mod pools;
 #[cfg(feature = "sql")]
@@ -112,6 +113,7 @@ pub fn start(
         audit: audit::AdminAudit::default(),
         health: health::Health::default(),
         documents: document_gate::DocumentGate::default(),
+        operator_memory: operator_memory::OperatorMemory::new(),
         stopping,
         open_streams: watch::Sender::new(()),
         #[cfg(feature = "sql")]

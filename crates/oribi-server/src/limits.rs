@@ -278,6 +278,13 @@ pub const ADMIN_USER_CONNECTIONS_MAX: usize = 128;
 /// where it cannot use the data port.
 pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
 
+/// Memory for answers with figures of the server, beside that of connections: some hundred usual
+/// scrapes, or one of 5,000 collections.
+pub const OPERATOR_BYTES: usize = 4 << 20;
+
+/// Time for a client to read such an answer: what Prometheus gives a scrape.
+pub const OPERATOR_READING_DEADLINE: Duration = Duration::from_secs(10);
+
 /// Bytes of events from which on a piece of a stream of changes is sent. A stream holds one piece,
 /// reserved in the connections' memory, or one event that is larger. All streams that users may
 /// have together hold at most 14 MiB of small events.

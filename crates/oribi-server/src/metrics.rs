@@ -110,7 +110,7 @@ struct ChangesFigure {
 }
 
 /// Metrics of change streams.
-const CHANGES: [ChangesFigure; 9] = [
+const CHANGES: [ChangesFigure; 13] = [
     ChangesFigure {
         name: "bucket_change_connections",
         help: "Connections that follow changes",
@@ -164,6 +164,30 @@ const CHANGES: [ChangesFigure; 9] = [
         help: "Times that a slow stream lost its place in memory and went to disk",
         grows: true,
         value: |f| f.cursors_dropped,
+    },
+    ChangesFigure {
+        name: "bucket_change_backfill_scans",
+        help: "Scans of the store or of memory for backfills, which streams share",
+        grows: true,
+        value: |f| f.scans.scans,
+    },
+    ChangesFigure {
+        name: "bucket_change_backfill_scan_streams",
+        help: "Streams that these scans served",
+        grows: true,
+        value: |f| f.scans.streams,
+    },
+    ChangesFigure {
+        name: "bucket_change_backfills_left_behind",
+        help: "Times that a scan went on without a stream that stood still",
+        grows: true,
+        value: |f| f.scans.left_behind,
+    },
+    ChangesFigure {
+        name: "bucket_change_backfill_scan_failures",
+        help: "Scans for backfills that the store failed",
+        grows: true,
+        value: |f| f.scans.failures,
     },
 ];
 

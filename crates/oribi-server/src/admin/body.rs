@@ -1,8 +1,8 @@
 //! The body of a response: bytes at once, or pieces over time.
 //!
 //! Owns: how long and how much a client that reads slowly keeps of an answer. Invariants:
-//! - an answer above [`WHOLE_BYTES_MAX`] is reserved in the connections' memory until it was sent,
-//!   for [`READING_DEADLINE`] at most; files in the program need no memory;
+//! - an answer above [`WHOLE_BYTES_MAX`] is reserved in the connections' memory, or in that for
+//!   operators, until it was sent, for a bounded time; files in the program need no memory;
 //! - one that ends early is shorter than its `Content-Length`, so no client takes a part for the
 //!   whole.
 //!
@@ -16,8 +16,6 @@ use std::time::Duration;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::{mpsc, watch};
 
-use crate::connection_memory::Reservation;
-
 /// Bytes of an answer that no reservation counts.
 pub(crate) const WHOLE_BYTES_MAX: usize = 16 * 1024;
 
@@ -25,7 +23,7 @@ pub(crate) const WHOLE_BYTES_MAX: usize = 16 * 1024;
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// Time for a client to read a larger answer.
-const READING_DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const READING_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A response body.
 #[derive(Debug)]
@@ -45,10 +43,11 @@ pub(crate) enum ReplyBody {
 }
 
 impl ReplyBody {
-    /// A body of any length, sent in pieces. The reservation ends with it.
+    /// A body of any length, sent in pieces. What is held for it ends with it, or after `deadline`.
     pub(crate) fn paced(
         body: impl AsRef<[u8]> + Send + Sync + 'static,
-        held: Reservation,
+        held: impl Send + 'static,
+        deadline: Duration,
     ) -> ReplyBody {
         let (sender, pieces) = mpsc::channel(1);
         tokio::spawn(async move {
@@ -59,7 +58,7 @@ impl ReplyBody {
                     }
                 }
             };
-            let sent = tokio::time::timeout(READING_DEADLINE, send).await;
+            let sent = tokio::time::timeout(deadline, send).await;
             if sent.is_err() {
                 tracing::debug!("a client did not read its answer in time");
             }

@@ -17,8 +17,10 @@ use hyper::header::{
 use hyper::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::{ReplyBody, WHOLE_BYTES_MAX};
+use super::body::{READING_DEADLINE, ReplyBody, WHOLE_BYTES_MAX};
+use super::operator_memory::OperatorMemory;
 use crate::connection_memory::ConnectionMemory;
+use crate::limits::OPERATOR_READING_DEADLINE;
 
 /// Bytes of most requests' bodies. Forms with every field set have about 500.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -192,13 +194,21 @@ pub(crate) fn no_memory() -> Reply {
 }
 
 /// The same answer, with no more in memory than is counted; 503 when there is no room for it.
-pub(crate) fn counted(reply: Reply, memory: &Arc<ConnectionMemory>) -> Reply {
+pub(crate) fn counted(
+    reply: Reply,
+    memory: &Arc<ConnectionMemory>,
+    of_operators: &OperatorMemory,
+) -> Reply {
     let (mut head, body) = reply.into_parts();
     let body = match body {
         ReplyBody::Whole(Some(bytes)) if bytes.len() > WHOLE_BYTES_MAX => {
-            let Some(held) = memory.hold(bytes.len()) else { return no_memory() };
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-            ReplyBody::paced(bytes, held)
+            if let Some(held) = of_operators.hold(&head.extensions, bytes.len()) {
+                ReplyBody::paced(bytes, held, OPERATOR_READING_DEADLINE)
+            } else {
+                let Some(held) = memory.hold(bytes.len()) else { return no_memory() };
+                ReplyBody::paced(bytes, held, READING_DEADLINE)
+            }
         }
         other => other,
     };
@@ -243,7 +253,9 @@ pub(crate) fn decode(text: &str, plus_is_space: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::operator_memory::for_operators;
     use super::*;
+    use crate::limits::OPERATOR_BYTES;
 
     #[test]
     fn paths_and_forms_are_decoded_strictly() {
@@ -264,11 +276,11 @@ mod tests {
     #[tokio::test]
     async fn answers_that_nobody_reads_are_counted_and_then_refused() {
         const BYTES: usize = 1 << 20;
-        let memory = Arc::new(ConnectionMemory::default());
+        let (memory, of_operators) = (Arc::new(ConnectionMemory::default()), OperatorMemory::new());
         let reserved = || memory.stats().reserved_bytes as usize;
         let answer = |bytes: usize| {
             let text = "x".repeat(bytes);
-            counted(whole(StatusCode::OK, "text/plain", text), &memory)
+            counted(whole(StatusCode::OK, "text/plain", text), &memory, &of_operators)
         };
         let mut unread = Vec::new();
         while memory.reservable_bytes() - reserved() >= BYTES {
@@ -277,6 +289,24 @@ mod tests {
         }
         assert_eq!(answer(BYTES).status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(answer(WHOLE_BYTES_MAX).status(), StatusCode::OK, "short ones need no memory");
+        // Figures of the server have memory that the others cannot take.
+        let figures = || {
+            let reply = whole(StatusCode::OK, "text/plain", "y".repeat(BYTES));
+            counted(for_operators(reply), &memory, &of_operators)
+        };
+        let mut unread_figures = Vec::new();
+        while of_operators.free_bytes() >= BYTES {
+            unread_figures.push(figures());
+            let status = unread_figures.last().map(|reply| reply.status());
+            assert_eq!(status, Some(StatusCode::OK));
+            assert_eq!(of_operators.free_bytes(), OPERATOR_BYTES - unread_figures.len() * BYTES);
+        }
+        assert!(!unread_figures.is_empty());
+        assert_eq!(figures().status(), StatusCode::SERVICE_UNAVAILABLE, "it is bounded");
+        drop(unread_figures);
+        while of_operators.free_bytes() < OPERATOR_BYTES {
+            tokio::task::yield_now().await;
+        }
         let read = unread.pop().unwrap();
         assert_eq!(read.headers()[CONTENT_LENGTH], BYTES.to_string());
         assert!(read.into_body().collect().await.unwrap().to_bytes() == "x".repeat(BYTES));

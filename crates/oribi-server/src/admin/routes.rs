@@ -27,6 +27,7 @@ use super::message::{
     BODY_BYTES_MAX, Form, Reply, busy, counted, forbidden, host_of, no_memory, path_not_found,
     segments, unauthorized,
 };
+use super::operator_memory::for_operators;
 use super::state::AdminState;
 use super::{
     buckets, changes, collections, config_stream, documents, figures, node, origin, pools, setup,
@@ -52,7 +53,7 @@ pub(crate) async fn answer(
         Some(_) if !origin::is_welcome(&state, &request) => origin::misdirected(),
         Some(_) => route(&state, &method, &parts, request, &client).await,
     };
-    let reply = counted(reply, &state.server.connection_memory);
+    let reply = counted(reply, &state.server.connection_memory, &state.operator_memory);
     tracing::debug!(%method, path = ?parts, status = reply.status().as_u16(), "admin request");
     reply
 }
@@ -207,7 +208,8 @@ async fn read(
         }
         ["settings", "rbac", rest @ ..] => users::read(state, rest).await,
         ["metrics"] if !scrapes => forbidden("cluster.stats!read"),
-        ["metrics"] => pools::metrics(state).await,
+        ["metrics"] => for_operators(pools::metrics(state).await),
+        ["node", "figures"] if scrapes => for_operators(figures::figures(state, asker).await),
         ["node", "figures"] => figures::figures(state, asker).await,
         ["node", "slowOperations"] => figures::slow_operations(state, asker),
         ["pools", "default" | "nodes"] => pools::node(state, asker),

@@ -10,6 +10,7 @@ use super::audit::AdminAudit;
 use super::document_gate::DocumentGate;
 use super::health::Health;
 use super::login::LoginGate;
+use super::operator_memory::OperatorMemory;
 use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
 
@@ -22,6 +23,7 @@ pub(crate) struct AdminState {
     pub(crate) audit: AdminAudit,
     pub(crate) health: Health,
     pub(crate) documents: DocumentGate,
+    pub(crate) operator_memory: OperatorMemory,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Has a receiver for each stream that tells its client why it ends.

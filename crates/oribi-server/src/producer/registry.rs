@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use oribi_engine::Bucket;
 use oribi_engine::change_stream::{StreamFilter, StreamPhase, StreamSink, StreamStats};
+use oribi_engine::{BackfillStats, Bucket};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;
 use oribi_types::Timestamp;
@@ -186,6 +186,8 @@ pub(crate) struct ProducerFigures {
     pub items_remaining: u64,
     /// For how long the slowest connection has had something left to send.
     pub lag_s: u64,
+    /// Scans of the bucket's backfills, which its streams share.
+    pub scans: BackfillStats,
 }
 
 impl Producers {
@@ -210,6 +212,7 @@ impl Producers {
             bytes_sent: self.ended.bytes_sent.load(Ordering::Relaxed),
             backfills: self.ended.backfills.load(Ordering::Relaxed),
             cursors_dropped: self.ended.cursors_dropped.load(Ordering::Relaxed),
+            scans: bucket.backfill_stats(),
             ..ProducerFigures::default()
         };
         let now_ns = wall_clock().unix_ns;

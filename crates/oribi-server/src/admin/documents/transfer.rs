@@ -22,7 +22,7 @@ use oribi_engine::ItemRef;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_types::Datatype;
 
-use super::super::body::ReplyBody;
+use super::super::body::{READING_DEADLINE, ReplyBody};
 use super::super::message::{Refusal, Reply, error, no_memory};
 use crate::connection_memory::{ConnectionMemory, Reservation};
 
@@ -132,8 +132,8 @@ pub(super) fn send(item: ItemRef, memory: &Arc<ConnectionMemory>) -> Result<Repl
     let mut inflated = Vec::new();
     let body = match item.plain_body(&mut inflated) {
         Err(_) => return Err(damaged()),
-        Ok(_) if is_compressed => ReplyBody::paced(inflated, held),
-        Ok(_) => ReplyBody::paced(Stored(item), held),
+        Ok(_) if is_compressed => ReplyBody::paced(inflated, held, READING_DEADLINE),
+        Ok(_) => ReplyBody::paced(Stored(item), held, READING_DEADLINE),
     };
     let mut reply = Response::new(body);
     let headers = reply.headers_mut();

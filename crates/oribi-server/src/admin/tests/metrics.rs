@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Fixture;
+use super::{ADMIN, Fixture};
+use crate::admin::body::WHOLE_BYTES_MAX;
 
 const DASHBOARD: &str = include_str!("../../../../../packaging/grafana/oribi.json");
 const RULES: &str = include_str!("../../../../../packaging/prometheus/oribi.rules.yml");
@@ -164,6 +165,8 @@ fn a_scrape_keeps_prometheus_conventions() {
     for line in [
         "oribi_collection_items{bucket=\"default\",scope=\"shop\",collection=\"carts\"} 0",
         "oribi_operation_duration_seconds_count{bucket=\"default\",operation=\"get\"} 0",
+        "oribi_bucket_change_backfill_scans_total{bucket=\"default\"} 0",
+        "oribi_bucket_change_backfills_left_behind_total{bucket=\"default\"} 0",
         "# TYPE process_cpu_seconds counter",
         "# TYPE process_resident_memory_bytes gauge",
     ] {
@@ -218,4 +221,26 @@ fn dashboard_and_rules_name_metrics_that_there_are() {
         assert!(unknown.is_empty(), "{file}: {unknown:?} are in no scrape");
     }
     assert!(names_in("rate(oribi_nothing_total[5m])").contains("oribi_nothing_total"));
+}
+
+/// Whatever connections, scans and statements hold, an operator sees it: also when nobody reads
+/// such answers.
+#[test]
+fn figures_of_the_server_are_there_while_all_memory_of_connections_is_taken() {
+    let fixture = Fixture::development();
+    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let all = memory.hold(memory.reservable_bytes()).expect("nothing is held");
+    let scrape = fixture.get("/metrics");
+    assert_eq!(scrape.status, 200, "{}", scrape.body);
+    assert!(scrape.body.len() > WHOLE_BYTES_MAX, "{} bytes need no memory", scrape.body.len());
+    assert!(scrape.body.ends_with("# EOF\n"));
+    let reserved = memory.reservable_bytes();
+    let held = format!("\noribi_connection_memory_reserved_bytes {reserved}\n");
+    assert!(scrape.body.contains(&held), "{held:?} in {}", scrape.body);
+    for path in ["/healthz", "/readyz", "/node/figures"] {
+        assert_eq!(fixture.get(path).status, 200, "{path}");
+    }
+    let unread: Vec<_> = (0..40).map(|_| fixture.connect("GET", "/metrics", ADMIN, "")).collect();
+    assert_eq!(fixture.get("/metrics").status, 200);
+    drop((unread, all));
 }

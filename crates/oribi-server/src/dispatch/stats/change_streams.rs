@@ -71,6 +71,10 @@ fn write_totals(writer: &mut StatWriter<'_>, bucket: &BucketHandle) {
     writer.number("ep_dcp_num_running_backfills", figures.backfilling);
     writer.number("ep_dcp_backfill_disk", figures.backfill_sent);
     writer.number("ep_dcp_backfill_memory", 0_u8);
+    writer.number("ep_dcp_backfill_scans", figures.scans.scans);
+    writer.number("ep_dcp_backfill_scan_streams", figures.scans.streams);
+    writer.number("ep_dcp_backfill_scan_failures", figures.scans.failures);
+    writer.number("ep_dcp_backfill_left_behind", figures.scans.left_behind);
 }
 
 fn write_connection(

@@ -157,3 +157,43 @@ fn readers_of_one_backfill_get_the_same_messages_with_their_own_opaque() {
     }
     assert!(values(&told[4]).iter().all(|(.., bytes)| *bytes == 0), "no values");
 }
+
+/// Two streams share a scan, and one of them reads nothing of it.
+#[test]
+fn scans_and_streams_left_behind_are_statistics() {
+    let mut writer = written();
+    // Several times what an inbox takes.
+    for number in 0..40 {
+        let key = format!("more{number:02}");
+        let value = vec![b'm'; LARGE_BYTES];
+        let parts = RequestParts {
+            vbid: Vbid(0),
+            extras: &[0; 8],
+            value: &value,
+            ..about(Opcode::Set, key.as_bytes())
+        };
+        assert_eq!(writer.ask(&parts).status, Status::Success);
+    }
+    let bucket = std::sync::Arc::clone(writer.harness.bucket().bucket());
+    bucket.flush_step().expect("a store in memory can be written");
+    let open = |name: &[u8]| {
+        let mut client = Client::consumer_of(writer.harness.beside(), &CONSUMER);
+        assert_eq!(client.open_as(name, 1).status, Status::Success);
+        client.choose("enable_noop", "true");
+        Reader::open(client, 0x0101_0001, None)
+    };
+    let (mut reads, still) = (open(b"reads"), open(b"stands still"));
+    let shared = std::cell::RefCell::new(&mut reads);
+    let pace = |pause: BackfillPause| {
+        shared.borrow_mut().read();
+        pause.idle < 4
+    };
+    let report = bucket.backfill_step(&pace, &Timestamp::default).unwrap();
+    assert_eq!(report.streams, 2);
+    let stats = super::streaming::figures(&mut writer, "dcp");
+    assert_eq!(stats["ep_dcp_backfill_scans"], "1");
+    assert_eq!(stats["ep_dcp_backfill_scan_streams"], "2");
+    assert_eq!(stats["ep_dcp_backfill_scan_failures"], "0");
+    assert_eq!(stats["ep_dcp_backfill_left_behind"], "1");
+    drop(still);
+}

@@ -214,7 +214,10 @@ fn rights_hold_for_scopes_and_collections() {
 }
 
 /// Figures of a STAT group by name.
-fn figures(client: &mut Client, group: &str) -> std::collections::BTreeMap<String, String> {
+pub(super) fn figures(
+    client: &mut Client,
+    group: &str,
+) -> std::collections::BTreeMap<String, String> {
     let stat = RequestParts { key: group.as_bytes(), ..RequestParts::new(Opcode::Stat) };
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     client.send(&stat).into_iter().map(|one| (text(one.key), text(one.value))).collect()
