@@ -111,15 +111,29 @@ def whole(options, directory, lines, changed, items, rounds):
     return runs
 
 
-class Backups:
-    """Full backups one after the other, for as long as the block runs; `finished` says how many came to their end."""
+BACKUPS = 'while "$0" backup create "$1" --full >/dev/null; do echo >>"$2"; rm -rf "$1"; done'
+# Takes what a backup's client takes of the machine, all idle time, and nothing of the server's.
+BURNERS = 'for _ in $(seq "$(nproc)"); do while :; do :; done & done; wait'
 
-    def __init__(self, binary, server, archive):
+
+class Beside:
+    """A script that runs for as long as the block does; `finished` says how many backups came to their end.
+
+    It gets only time that nobody else wants, as if it were on another machine. That holds within a session alone: Linux
+    gives each session an equal part of a processor, whatever the policies of its threads (sched(7), autogroup). So the
+    script is a group of processes in the session of server and load, not a session of its own.
+    """
+
+    def __init__(self, script, binary, server, archive):
         self.archive, self.count = archive, archive.with_suffix(".count")
-        script = 'while "$0" backup create "$1" --full >/dev/null; do echo >>"$2"; rm -rf "$1"; done'
         self.child = subprocess.Popen(["sh", "-c", script, str(binary), str(archive), str(self.count)],
-                                      env=environment_of(server), stderr=subprocess.DEVNULL, start_new_session=True,
-                                      preexec_fn=lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)))
+                                      env=environment_of(server), stderr=subprocess.DEVNULL,
+                                      preexec_fn=self.before_start)
+
+    @staticmethod
+    def before_start():
+        os.setpgid(0, 0)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
     def __enter__(self):
         return self
@@ -147,11 +161,13 @@ class Backups:
 
 
 def loaded(options, directory, rounds):
-    """The latency of a steady load: twice without backups, whose ratio is what the machine's noise alone makes, and
-    with backups one after the other."""
+    """The latency of a steady load: twice alone, whose ratio is what noise makes; beside programs that only
+    use the processors' idle time, whose ratio is what sharing the machine makes; and beside backups one after the other.
+    """
     load = Load(LOADED_ITEMS, VALUE_BYTES, connections=10, batch=1, rate=RATE,
                 duration_s=1 if options.quick else LOADED_SECONDS)
-    runs = {"without": [], "control": [], "with": []}
+    beside = {"burners": BURNERS, "with": BACKUPS}
+    runs = {"without": [], "control": [], "burners": [], "with": []}
     archive = Path(directory) / "loaded"
     with Server(options.binary, Path(directory) / "load", "--workers", 1, "--memory-quota-mib", 4096) as server:
         populate(options.binary, server, load)
@@ -159,23 +175,25 @@ def loaded(options, directory, rounds):
         for number in range(rounds):
             progress(f"backup: loaded server, round {number + 1} of {rounds}")
             for side in in_turn(list(runs), number):
-                backups = Backups(options.binary, server, archive) if side == "with" else nullcontext()
-                with backups:
+                script = beside.get(side)
+                program = Beside(script, options.binary, server, archive) if script else nullcontext()
+                with program:
                     latency = run_tool(options.binary, server, load.run_arguments(number))["load"]["latency_us"]
                 run = {"p50_us": latency["p50"], "p99_us": latency["p99"]}
-                runs[side].append(run | ({"backups": backups.finished} if side == "with" else {}))
+                runs[side].append(run | ({"backups": program.finished} if side == "with" else {}))
     return runs
 
 
 def loaded_rows_of(figures):
     beside = figures["loaded"]
     p99 = {side: [one["p99_us"] for one in of] for side, of in beside.items()}
-    impact, noise = ratios(p99["with"], p99["without"]), ratios(p99["control"], p99["without"])
+    impact, noise, burners = (ratios(p99[side], p99["without"]) for side in ("with", "control", "burners"))
     median = {side: spread(of)["median"] for side, of in p99.items()}
     finished = sum(one["backups"] for one in beside["with"])
     return [
         Row(f"p99 of {RATE:,} operations per second with backups over without, by round",
-            f"{text_of(impact)}; without over without {text_of(noise)}; medians {median['with']:.0f} and "
+            f"{text_of(impact)}; without over without {text_of(noise)}, beside idle burners of all processors "
+            f"{text_of(burners)}; medians {median['with']:.0f} and "
             f"{median['without']:.0f} µs; {finished} backups in {len(p99['with'])} rounds", "<= 1.5",
             impact["median"] <= 1.5),
     ]
