@@ -48,6 +48,9 @@ const LOADER_RETRY: Duration = Duration::from_millis(500);
 
 /// Threads that serve backfills: one slow reader does not hold up all others.
 const BACKFILLERS: usize = 2;
+/// How much later than workers a backfiller runs where both want to. What it reads is sent by a
+/// worker, so it gains nothing from running before one.
+const BACKFILL_NICENESS: i32 = 10;
 /// How often a backfiller looks for work without being woken.
 const BACKFILL_IDLE: Duration = Duration::from_secs(1);
 
@@ -353,6 +356,8 @@ fn run_purger(bucket: &Bucket, stop: &AtomicBool) {
 
 /// Reads older changes for change streams.
 fn run_backfiller(bucket: &Bucket, stop: &AtomicBool) {
+    // On Linux niceness is a thread's own.
+    let _ = rustix::process::nice(BACKFILL_NICENESS);
     let mut failures: u32 = 0;
     let patience = RefCell::new(Patience::new(Instant::now()));
     let pace = |pause: BackfillPause| {

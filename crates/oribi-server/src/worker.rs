@@ -70,6 +70,7 @@ impl Worker {
         let latency_clock = LatencyClock::System(Instant::now());
         let environment = Environment::new(server, index, Arc::clone(&mailbox), latency_clock);
         let thread = oribi_supervisor::spawn(format!("oribi-worker-{index}"), move || {
+            oribi_supervisor::take_short_slices();
             let worker = WorkerLoop {
                 poll,
                 environment,

@@ -11,6 +11,7 @@
 //! threads do.
 
 mod planted;
+mod short_slice;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 pub use planted::plant;
+pub use short_slice::take_short_slices;
 
 /// Status of a process that ended because a thread that owns state could not go on. The number is
 /// `EX_SOFTWARE` of sysexits(3).

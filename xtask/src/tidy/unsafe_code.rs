@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/oribi-storage-kudu/tests/scan_memory.rs", "a counting allocator, in tests only"),
     ("crates/oribi-sql/src/virtual_table.rs", "marker traits of virtual tables"),
     ("crates/oribi/src/system_allocator.rs", "mallopt(3)"),
+    ("crates/oribi-supervisor/src/short_slice.rs", "sched_setattr(2)"),
     ("crates/oribi-subdoc/src/byte_masks.rs", "vector instructions"),
     ("crates/oribi-subdoc/src/byte_masks/", "vector instructions"),
     ("crates/oribi-client/tests/allocations.rs", "a counting allocator, in tests only"),
