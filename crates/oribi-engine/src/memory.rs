@@ -402,6 +402,7 @@ impl Memory {
             refused_at_bound: count(&self.refused_at_bound),
             blocks_moved: count(&self.blocks_moved),
             backfill_bytes: self.backfill_bytes(),
+            store_bytes: self.store.memory_bytes(),
             ..MemoryStats::default()
         }
     }

@@ -251,6 +251,9 @@ fn measure(
         latencies.push(begun.elapsed());
     }
     let cpu = (process_cpu() - cpu).saturating_sub(making);
+    if items == 0 {
+        return Ok(());
+    }
     let total: Duration = latencies.iter().sum();
     latencies.sort();
     let at = |percent: usize| millis(latencies[(latencies.len() - 1) * percent / 100]);

@@ -304,6 +304,12 @@ pub trait KvStore: Send + Sync {
         true
     }
 
+    /// Starts loading the memory at which [`KvStore::may_contain`] will look for this key. A hint:
+    /// for a caller that asks soon, and knows several keys ahead.
+    fn look_ahead(&self, vbid: Vbid, key: DocKey<'_>) {
+        let _ = (vbid, key);
+    }
+
     /// [`KvStore::get`] for many keys, in whatever order is fastest: `visit` is told the index of
     /// each key once. After an error the keys that were not visited are unknown, and a caller can
     /// still ask for them one by one.

@@ -211,6 +211,10 @@ impl KvStore for LogStore {
         self.log.may_contain(vbid, key)
     }
 
+    fn look_ahead(&self, vbid: Vbid, key: DocKey<'_>) {
+        self.log.look_ahead(vbid, key);
+    }
+
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],

@@ -29,12 +29,24 @@ impl Bucket {
     }
 
     /// [`Bucket::locate`] for a write: takes over what it will change besides, and has the item's
-    /// lines to itself.
+    /// lines to itself. For a key that is not in memory, the store loads where it would have it.
     #[inline]
-    pub fn locate_to_write(&self, section: &ReadSection, ahead: &KeyAhead, bytes: usize) {
+    pub fn locate_to_write(
+        &self,
+        section: &ReadSection,
+        ahead: &KeyAhead,
+        key: Option<DocKey<'_>>,
+        bytes: usize,
+    ) {
         let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
+        debug_assert!(key.is_none_or(|key| vbucket.hash_of(key) == ahead.hash), "another key");
         vbucket.load_to_write();
-        let Some(item) = vbucket.candidate_address(section, ahead.hash) else { return };
+        let Some(item) = vbucket.candidate_address(section, ahead.hash) else {
+            if let Some(key) = key.filter(|_| vbucket.is_absence_uncertain()) {
+                self.core.store().look_ahead(ahead.vbid, key);
+            }
+            return;
+        };
         load_line_to_write(vbucket.group_hint(ahead.hash));
         load_lines_to_write(item, bytes);
     }

@@ -15,9 +15,16 @@
 //! A growth that a scan meets costs it one more pass over the current groups. As each one doubles
 //! the table, a scan visits at most twice the groups that the table has at its end.
 
-use super::HashTable;
+use std::ops::Range;
+
+use super::{Groups, HashTable};
 use crate::item::ItemRef;
 use crate::planted::{self, Bug};
+use crate::prefetch::load_line;
+
+/// Groups ahead of the one that is visited whose items are loaded: some ten items, as many as a
+/// core loads side by side.
+const GROUPS_AHEAD: usize = 2;
 
 /// How far a scan is. The default is its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,7 +58,7 @@ impl HashTable {
         let mut left = groups;
         if let (Part::Old, Some(old)) = (at.part, &self.old) {
             let end = at.group.saturating_add(left).min(old.groups.len());
-            (at.group..end).for_each(|group| old.groups.items(group).for_each(&mut visit));
+            visit_all(&old.groups, at.group..end, &mut visit);
             left -= end - at.group;
             at.group = end;
             if end == old.groups.len() {
@@ -60,7 +67,7 @@ impl HashTable {
         }
         if at.part == Part::Current {
             let end = at.group.saturating_add(left).min(self.current.len());
-            (at.group..end).for_each(|group| self.current.items(group).for_each(&mut visit));
+            visit_all(&self.current, at.group..end, &mut visit);
             at.group = end;
             if end == self.current.len() {
                 *cursor = ScanCursor::default();
@@ -112,5 +119,18 @@ impl HashTable {
             Part::Old => self.old.as_ref().map_or(0, |old| old.groups.len()),
             Part::Current => self.current.len(),
         }
+    }
+}
+
+/// Visits the items of these groups, while those of the next groups are being loaded: each is a
+/// miss.
+fn visit_all(groups: &Groups, range: Range<usize>, visit: &mut impl FnMut(&ItemRef)) {
+    let load = |group| groups.items(group).for_each(|item| load_line(item.address()));
+    range.clone().take(GROUPS_AHEAD).for_each(load);
+    for group in range.clone() {
+        if group + GROUPS_AHEAD < range.end {
+            load(group + GROUPS_AHEAD);
+        }
+        groups.items(group).for_each(&mut *visit);
     }
 }

@@ -23,6 +23,8 @@ pub struct MemoryStats {
     pub queue_bytes: u64,
     /// Records that backfills hold for change streams.
     pub backfill_bytes: u64,
+    /// What the store needs for the documents that it has, its index: beside the quota.
+    pub store_bytes: u64,
     /// Documents whose value is in memory.
     pub items_resident: u64,
     /// Documents that are in the store only, whole or with their value.

@@ -180,7 +180,7 @@ impl VBucket {
     /// True when the store may have a document whose key is not in the table. Asked under the
     /// table's lock, or behind a look-up without it.
     #[inline]
-    pub(super) fn is_absence_uncertain(&self) -> bool {
+    pub(crate) fn is_absence_uncertain(&self) -> bool {
         self.table.has_left_any() || self.is_loading()
     }
 

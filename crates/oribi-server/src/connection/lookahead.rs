@@ -22,7 +22,7 @@ use oribi_engine::{Bucket, HEADER_BYTES, KeyAhead, ReadSection};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Decoded, Decoder};
-use oribi_types::{DocKey, Vbid};
+use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::connection_state::ConnectionState;
 use crate::dispatch;
@@ -38,8 +38,12 @@ const ANSWER_HEAD_BYTES: usize = oribi_protocol::limits::HEADER_BYTES + 4;
 struct Entry {
     /// `None` for a request that is not about a document.
     key: Option<KeyAhead>,
-    frame_bytes: u32,
+    /// The document's key among the bytes of the turn, and its collection. Keys of the text
+    /// protocol are decoded elsewhere and have none.
+    key_at: Option<u32>,
     key_bytes: u16,
+    collection: CollectionId,
+    frame_bytes: u32,
     /// The request reads: it has neither extras nor value. A request that stores has both.
     reads_value: bool,
 }
@@ -49,6 +53,13 @@ impl Entry {
     /// key.
     fn head_bytes(&self) -> usize {
         ITEM_HEAD_BYTES + usize::from(self.key_bytes)
+    }
+
+    /// The document's key in what was received behind the first `served_bytes` of the turn.
+    fn document<'a>(&self, received: &'a [u8], served_bytes: usize) -> Option<DocKey<'a>> {
+        let at = (self.key_at? as usize).checked_sub(served_bytes)?;
+        let key = received.get(at..at + usize::from(self.key_bytes))?;
+        Some(DocKey { collection: self.collection, key })
     }
 }
 
@@ -63,7 +74,8 @@ pub(super) struct Lookahead<'s> {
     served: usize,
     located: usize,
     announced: usize,
-    /// Bytes of the announced requests that are not yet served.
+    /// Bytes of the requests that were served, and of the announced ones that are not yet.
+    served_bytes: usize,
     ahead_bytes: usize,
     /// The last announced request has no complete request behind it, or it must be served before
     /// the meaning of later keys is known.
@@ -89,6 +101,7 @@ impl<'s> Lookahead<'s> {
             served: 0,
             located: 0,
             announced: 0,
+            served_bytes: 0,
             ahead_bytes: 0,
             is_exhausted: false,
             value_bytes: usize::from(value_bytes),
@@ -122,22 +135,27 @@ impl<'s> Lookahead<'s> {
             let frame_bytes = frame.header.frame_bytes();
             let document = document_of(state, &frame);
             let key = document.and_then(|(vbid, key)| bucket.announce(vbid, key));
+            let document = document.map(|(_, key)| key);
+            let in_frame = |key: DocKey<'_>| key.key.as_ptr().addr() - rest.as_ptr().addr();
+            let key_at = document.map(|key| self.served_bytes + self.ahead_bytes + in_frame(key));
             self.ring[self.announced % PREFETCH_KEYS_MAX] = Entry {
                 key,
+                key_at: key_at.and_then(|at| u32::try_from(at).ok()),
+                key_bytes: document.map_or(0, |key| key.key.len() as u16),
+                collection: document.map_or(CollectionId::DEFAULT, |key| key.collection),
                 frame_bytes: frame_bytes as u32,
-                key_bytes: frame.header.key_bytes,
                 reads_value: u32::from(frame.header.key_bytes) == frame.header.body_bytes,
             };
             self.is_exhausted = key.is_none();
             self.announced += 1;
             self.ahead_bytes += frame_bytes;
         }
-        self.locate_near(bucket);
+        self.locate_near(bucket, received);
     }
 
     /// Starts loading the items of the requests that are near.
     #[inline(always)]
-    fn locate_near(&mut self, bucket: &Bucket) {
+    fn locate_near(&mut self, bucket: &Bucket, received: &[u8]) {
         let near = self.announced.min(self.served + self.distance.div_ceil(2));
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
@@ -145,7 +163,10 @@ impl<'s> Lookahead<'s> {
                 let head_bytes = entry.head_bytes();
                 match entry.reads_value {
                     true => bucket.locate(self.section, key, head_bytes + self.value_bytes),
-                    false => bucket.locate_to_write(self.section, key, head_bytes),
+                    false => {
+                        let document = entry.document(received, self.served_bytes);
+                        bucket.locate_to_write(self.section, key, document, head_bytes);
+                    }
                 }
             }
             self.located += 1;
@@ -183,18 +204,19 @@ impl<'s> Lookahead<'s> {
                 frame_bytes: consumed as u32,
                 key_bytes: key.map_or(0, |(_, bytes)| bytes as u16),
                 reads_value: matches!(command, Command::Get { .. } | Command::MetaGet(_)),
+                ..Entry::default()
             };
             self.is_exhausted = key.is_none();
             self.announced += 1;
             self.ahead_bytes += consumed;
         }
-        self.locate_near(bucket);
+        self.locate_near(bucket, received);
     }
 
     /// Forgets what was announced, because other requests will be served next.
     pub(super) fn restart(&mut self) {
         (self.served, self.located, self.announced) = (0, 0, 0);
-        (self.ahead_bytes, self.is_exhausted) = (0, false);
+        (self.served_bytes, self.ahead_bytes, self.is_exhausted) = (0, 0, false);
     }
 
     /// The announced key of the request that is served next, if the lookahead has reached it.
@@ -216,6 +238,7 @@ impl<'s> Lookahead<'s> {
             self.value_bytes = value_bytes.max(shrunk).min(PREFETCH_BYTES_MAX);
         }
         self.ahead_bytes -= frame_bytes as usize;
+        self.served_bytes += frame_bytes as usize;
         self.served += 1;
         self.located = self.located.max(self.served);
     }

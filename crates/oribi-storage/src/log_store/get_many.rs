@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use oribi_types::{DocKey, Vbid};
 
-use super::catalog::Segment;
+use super::catalog::{Catalog, Segment};
 use super::index::Entry;
 use super::log::Log;
 use super::read::FIRST_READ_BYTES;
@@ -40,6 +40,14 @@ impl Log {
     /// False only when nothing is shown under the key.
     pub(super) fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
         self.catalog.read().candidates(vbid, key).next().is_some()
+    }
+
+    /// Starts loading the entries that the key may have. Does nothing while the catalog changes.
+    pub(super) fn look_ahead(&self, vbid: Vbid, key: DocKey<'_>) {
+        let Some(catalog) = self.catalog.try_read() else { return };
+        if let Some(table) = catalog.tables.get(&(vbid, key.collection)) {
+            table.load(Catalog::fingerprint(catalog.seed, key.key));
+        }
     }
 
     pub(super) fn get_many(

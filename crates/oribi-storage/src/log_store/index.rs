@@ -20,11 +20,11 @@ pub(super) use self::entry::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size};
 
 use self::exact::Exact;
 use self::packed::Packed;
+pub(super) use self::packed::Spare;
 use super::options::Packing;
 
-/// Packed entries for each exact one that a table may have. Each insert pays for packing so many
-/// again.
-const PACKED_FOR_EXACT: usize = 16;
+/// Packed entries for each exact one that a table may have. Each insert pays for copying so many.
+const PACKED_FOR_EXACT: usize = 32;
 
 /// Entries of one collection in one vbucket.
 ///
@@ -141,22 +141,28 @@ impl Table {
     /// all of them.
     pub(super) fn is_due(&self, packing: Packing) -> bool {
         let added = self.exact.len().saturating_sub(self.left_exact);
-        let tolerated = (self.packed.len() + self.left_exact) / PACKED_FOR_EXACT;
-        added.max(self.packed.gone()) > packing.exact_min.max(tolerated)
+        added.max(self.packed.gone()) > self.tolerated(packing)
+    }
+
+    /// Entries that are added before the table is packed again.
+    fn tolerated(&self, packing: Packing) -> usize {
+        packing.exact_min.max((self.packed.len() + self.left_exact) / PACKED_FOR_EXACT)
     }
 
     /// What is packed, and with it the exact entries in the segments that `old` says, by slot.
-    /// `packing` is the same for all of a table's life.
-    pub(super) fn packed(&self, packing: Packing, old: &[bool]) -> Packed {
+    /// `packing` is the same for all of a table's life. It is written to `spare`.
+    pub(super) fn packed(&self, packing: Packing, old: &[bool], spare: Spare) -> Packed {
         let is_old = |entry: &Entry| is_in(old, *entry);
-        Packed::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits)
+        Packed::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits, spare)
     }
 
-    /// Takes over what [`Table::packed`] has made of it.
-    pub(super) fn take_packed(&mut self, packed: Packed, old: &[bool]) {
-        self.packed = packed;
+    /// Takes over what [`Table::packed`] has made of it. Returns the memory of what it had before.
+    pub(super) fn take_packed(&mut self, packed: Packed, packing: Packing, old: &[bool]) -> Spare {
+        let before = std::mem::replace(&mut self.packed, packed);
         self.exact.retain(|entry| !is_in(old, entry));
         self.left_exact = self.exact.len();
+        self.exact.keep_room(self.tolerated(packing));
+        before.into_spare()
     }
 }
 

@@ -15,7 +15,7 @@ use super::bounds::{Bounds, Position};
 use super::catalog::{Catalog, Superseded, TableKey};
 use super::files::LogDirectory;
 use super::hint::Version;
-use super::index::{Entry, Mark, Place};
+use super::index::{Entry, Fingerprint, Mark, Place};
 use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
@@ -24,7 +24,7 @@ use super::spans::Span;
 use super::victim::Compaction;
 use super::writer::{WriteFailure, Writer, frame_bytes, write_error};
 use crate::counters::Counters;
-use crate::prefetch::load_lines;
+use crate::prefetch::{load_line, load_lines};
 use crate::state_layout::{assert_fits, encode_state};
 use crate::{StoreError, VbBatch, VbucketState};
 
@@ -70,6 +70,8 @@ const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 /// How many records behind the one that is written the value starts loading: by the time it is
 /// copied it is there, and no more are on their way than a core loads side by side.
 const RECORDS_AHEAD: usize = 2;
+/// The same for keys, before anything is written.
+const KEYS_AHEAD: usize = 8;
 /// Bytes of a value that are loaded ahead; the processor follows a longer one by itself.
 const BYTES_AHEAD_MAX: usize = 1024;
 
@@ -77,6 +79,13 @@ const BYTES_AHEAD_MAX: usize = 1024;
 struct Group {
     table: TableKey,
     begin: usize,
+}
+
+/// The keys of a commit, as the index knows them.
+struct Keys {
+    /// In the order of the records.
+    fingerprints: Vec<Fingerprint>,
+    superseded: Vec<Superseded>,
 }
 
 impl Log {
@@ -88,9 +97,11 @@ impl Log {
         }
         let committed = payload_of(batches).and_then(|(payload_bytes, records)| {
             self.exclusive(|writer| {
-                let superseded = self.superseded(batches)?;
+                let fingerprints = fingerprints_of(batches, writer.seed);
+                let superseded = self.superseded(batches, &fingerprints)?;
+                let keys = Keys { fingerprints, superseded };
                 self.make_room(writer, payload_bytes)?;
-                self.write_batches(writer, batches, &superseded, payload_bytes, records)
+                self.write_batches(writer, batches, &keys, payload_bytes, records)
                     .map_err(|error| write_error(writer, &error))
             })
         });
@@ -101,7 +112,7 @@ impl Log {
         &self,
         writer: &mut Writer,
         batches: &[VbBatch<'_>],
-        superseded: &[Superseded],
+        Keys { fingerprints, superseded }: &Keys,
         payload_bytes: u64,
         records: u32,
     ) -> io::Result<()> {
@@ -110,7 +121,7 @@ impl Log {
         let mut entries: Vec<Entry> = Vec::with_capacity(versions);
         let mut groups: Vec<Group> = Vec::with_capacity(batches.len());
         let mut spans: Vec<(Vbid, Span)> = Vec::with_capacity(batches.len());
-        let (seed, slot, origin) = (writer.seed, writer.active.slot, writer.active.id);
+        let (slot, origin) = (writer.active.slot, writer.active.id);
         let mut frame = writer.frame(payload_bytes, records)?;
         for (batch, state) in batches.iter().zip(&states) {
             let mut span: Option<Span> = None;
@@ -125,7 +136,7 @@ impl Log {
                 }
                 let stored = Stored::version(batch.vbid, origin, *record);
                 let offset = frame.push(&stored)?;
-                let fingerprint = Catalog::fingerprint(seed, record.key.key);
+                let fingerprint = fingerprints[entries.len()];
                 let version = Version::of(&stored, fingerprint, offset);
                 frame.note(&version);
                 let mark = if record.deleted { Mark::Tombstone } else { Mark::Document };
@@ -151,7 +162,7 @@ impl Log {
                 catalog.states.insert(batch.vbid, state);
             }
         }
-        self.pack(groups.iter().map(|group| group.table));
+        self.pack(writer, groups.iter().map(|group| group.table));
         Ok(())
     }
 
@@ -308,6 +319,19 @@ impl Log {
         }
         Ok(())
     }
+}
+
+fn fingerprints_of(batches: &[VbBatch<'_>], seed: u64) -> Vec<Fingerprint> {
+    let mut found = Vec::with_capacity(batches.iter().map(|batch| batch.records.len()).sum());
+    for batch in batches {
+        for (index, record) in batch.records.iter().enumerate() {
+            if let Some(ahead) = batch.records.get(index + KEYS_AHEAD) {
+                load_line(ahead.key.key.as_ptr());
+            }
+            found.push(Catalog::fingerprint(seed, record.key.key));
+        }
+    }
+    found
 }
 
 /// Length of the frame's content and number of its records, when the layout can hold them.

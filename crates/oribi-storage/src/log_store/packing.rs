@@ -17,11 +17,15 @@ use super::layout::{RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT};
 use super::log::Log;
 use super::planted::Bug;
 use super::read::io_error;
+use super::writer::Writer;
 use crate::state_layout::take;
 use crate::{Record, StoreError, VbBatch};
 
 /// Records whose places in a table are loaded side by side.
 const LOOKED_UP_TOGETHER: usize = 32;
+
+/// Memory of a packed table that is kept for the next one: that of half a million keys.
+const SPARE_BYTES_MAX: usize = 4 << 20;
 
 /// A packed entry that may be of a key that a commit writes.
 struct Unsure<'b> {
@@ -31,10 +35,12 @@ struct Unsure<'b> {
 }
 
 impl Log {
-    /// The packed entries that the batches supersede, by the numbers of their records.
+    /// The packed entries that the batches supersede, by the numbers of their records, whose
+    /// fingerprints these are.
     pub(super) fn superseded(
         &self,
         batches: &[VbBatch<'_>],
+        fingerprints: &[Fingerprint],
     ) -> Result<Vec<Superseded>, StoreError> {
         let mut unsure = Vec::new();
         let mut index = 0;
@@ -45,7 +51,8 @@ impl Log {
                 for some in run.chunks(LOOKED_UP_TOGETHER) {
                     let catalog = self.catalog.read();
                     if let Some(table) = catalog.tables.get(&(batch.vbid, some[0].key.collection)) {
-                        look_up(&catalog, table, index, some, &mut unsure);
+                        let fingerprints = &fingerprints[index..index + some.len()];
+                        look_up(&catalog, table, index, (some, fingerprints), &mut unsure);
                     }
                     index += some.len();
                 }
@@ -62,7 +69,7 @@ impl Log {
     }
 
     /// Packs those of the tables for which it is due. The caller is the only writer.
-    pub(super) fn pack(&self, tables: impl Iterator<Item = TableKey>) {
+    pub(super) fn pack(&self, writer: &mut Writer, tables: impl Iterator<Item = TableKey>) {
         let Some(packing) = self.options.packing else { return };
         let mut old = None;
         for key in tables {
@@ -74,10 +81,11 @@ impl Log {
                 old = catalog.packed_slots(packing);
             }
             let Some(old) = &old else { return };
-            let packed = table.packed(packing, old);
+            let packed = table.packed(packing, old, std::mem::take(&mut writer.spare));
             drop(catalog);
             if let Some(table) = self.catalog.write().tables.get_mut(&key) {
-                table.take_packed(packed, old);
+                let spare = table.take_packed(packed, packing, old);
+                writer.spare = spare.up_to(SPARE_BYTES_MAX);
             }
         }
     }
@@ -88,18 +96,14 @@ fn look_up<'b>(
     catalog: &Catalog,
     table: &Table,
     first: usize,
-    records: &[Record<'b>],
+    (records, fingerprints): (&[Record<'b>], &[Fingerprint]),
     unsure: &mut Vec<Unsure<'b>>,
 ) {
     if table.packed_len() == 0 {
         return;
     }
-    let mut fingerprints = [Fingerprint::default(); LOOKED_UP_TOGETHER];
-    for (fingerprint, record) in fingerprints.iter_mut().zip(records) {
-        *fingerprint = Catalog::fingerprint(catalog.seed, record.key.key);
-        table.load(*fingerprint);
-    }
-    for ((index, record), fingerprint) in (first..).zip(records).zip(&fingerprints) {
+    fingerprints.iter().for_each(|fingerprint| table.load(*fingerprint));
+    for ((index, record), fingerprint) in (first..).zip(records).zip(fingerprints) {
         for entry in table.unsure(*fingerprint) {
             let segment = catalog.segment(entry.place().slot).clone();
             let entry = Superseded { index, fingerprint: *fingerprint, place: entry.place() };

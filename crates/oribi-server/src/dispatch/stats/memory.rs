@@ -19,6 +19,7 @@ pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &Bucket
     writer.number("ep_mem_low_wat_percent", config.low_watermark_percent);
     writer.text("ep_item_eviction_policy", eviction::stat_name(bucket.eviction()));
     writer.number("ep_hash_table_size", memory.table_bytes);
+    writer.number("ep_store_memory", memory.store_bytes);
     writer.number("ep_storedval_num", memory.items_resident);
     writer.number("ep_storedval_size", memory.item_bytes);
     writer.number("ep_item_num", stats.items + stats.tombstones);

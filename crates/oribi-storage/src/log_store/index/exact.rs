@@ -10,6 +10,8 @@ use crate::prefetch::load_line;
 
 /// Capacity of the smallest array.
 const CAPACITY_MIN: usize = 8;
+/// Memory is given up when there is more than needed by this part.
+const ROOM_KEPT_PART: usize = 8;
 /// Room behind the last home for entries that were moved on, and by how much it grows when needed.
 const OVERFLOW: usize = 32;
 
@@ -110,17 +112,26 @@ impl Exact {
         Some(entry)
     }
 
-    /// Takes out all entries but those that `stays` is true for.
+    /// Takes out all entries but those that `stays` is true for. Keeps the memory.
     pub(super) fn retain(&mut self, stays: impl Fn(Entry) -> bool) {
-        for entry in self.entries.iter_mut().filter(|entry| **entry != 0) {
-            if !stays(Entry(*entry)) {
-                *entry = 0;
-                self.len -= 1;
+        let (mut free, mut left) = (0, 0);
+        for from in 0..self.entries.len() {
+            let entry = std::mem::take(&mut self.entries[from]);
+            if entry != 0 && stays(Entry(entry)) {
+                // Never behind its place so far: those before it have become fewer.
+                let at = self.home(entry).max(free);
+                self.entries[at] = entry;
+                (free, left) = (at + 1, left + 1);
             }
         }
-        match self.len {
-            0 => *self = Exact::default(),
-            len => self.resize(len * 10 / 8),
+        self.len = left;
+    }
+
+    /// Gives up memory that is not needed for `room` further entries.
+    pub(super) fn keep_room(&mut self, room: usize) {
+        let needed = (self.len + room) * 10 / 9 + 1;
+        if self.capacity > needed + needed / ROOM_KEPT_PART {
+            self.resize(needed);
         }
     }
 

@@ -19,6 +19,8 @@
 //! million keys. So what is found here may be another key's, until its record is read.
 //! Caller: the table.
 
+use std::ops::Range;
+
 use super::entry::{
     Entry, FINGERPRINT_BITS, Fingerprint, MARK_BITS, Mark, Place, SIZE_BITS, SLOT_BITS, Size,
 };
@@ -30,6 +32,9 @@ const BUCKET_ENTRIES: usize = 64;
 /// Entries that are loaded on both sides of where one should be: about the deviation of a hash from
 /// its place in a bucket.
 const ENTRIES_AROUND: usize = 4;
+
+/// Memory of another table is taken over when it is longer than needed by this part at most.
+const SPARE_ROOM_PART: usize = 16;
 
 /// The number that stands for an entry that has gone, where others have their mark.
 const GONE: u64 = 3;
@@ -99,6 +104,7 @@ impl Packed {
         old: &Packed,
         exact: impl Iterator<Item = Entry> + Clone,
         prefix_bits: u32,
+        spare: Spare,
     ) -> Packed {
         let (mut count, mut slot_max, mut unit_max) = (old.len(), 0, 0);
         for place in exact.clone().map(Entry::place) {
@@ -119,18 +125,45 @@ impl Packed {
             },
             unit: bits_of(unit_max.into()).max(old.widths.unit),
         };
-        let mut building = Building::of(widths, count);
+        // Those that have gone are left out, and fields of other widths are written anew.
+        match old.gone == 0 && old.widths == widths {
+            true => old.with(exact, Building::of(widths, count, spare)),
+            false => old.rewritten(exact, Building::of(widths, count, spare)),
+        }
+    }
+
+    /// Writes every entry by itself.
+    fn rewritten(&self, exact: impl Iterator<Item = Entry>, mut building: Building) -> Packed {
+        let widths = building.widths;
         let mut exact = exact.map(|entry| (widths.prefix_of(entry.fingerprint()), entry));
         let mut next = exact.next();
-        old.visit(|prefix, number| {
+        self.visit(|prefix, number| {
             while let Some((_, entry)) = next.filter(|(before, _)| *before <= prefix) {
                 building.push_entry(entry);
                 next = exact.next();
             }
-            building.push_packed(old, prefix, number);
+            building.push_packed(self, prefix, number);
         });
         next.into_iter().chain(exact).for_each(|(_, entry)| building.push_entry(entry));
         building.finish()
+    }
+
+    /// Takes over the entries between two new ones as they are, many at a time.
+    fn with(&self, exact: impl Iterator<Item = Entry>, mut building: Building) -> Packed {
+        let mut from = 0;
+        for entry in exact {
+            let (bucket, to) = self.seek(entry.fingerprint());
+            building.push_run(self, from..to, bucket);
+            building.push_entry(entry);
+            from = to;
+        }
+        building.push_run(self, from..self.count(), 1 << self.widths.bucket);
+        building.finish()
+    }
+
+    /// The memory, for another one to be written to.
+    pub(super) fn into_spare(self) -> Spare {
+        Spare { starts: self.starts, words: self.words }
     }
 
     /// Entries that are there.
@@ -327,6 +360,33 @@ impl Packed {
     }
 }
 
+/// The memory of a [`Packed`] that is no longer needed. New memory would be cleared by the system
+/// for each packing, which costs as much as writing it.
+#[derive(Default)]
+pub(in super::super) struct Spare {
+    starts: Vec<u32>,
+    words: Vec<u64>,
+}
+
+impl Spare {
+    /// The memory, unless it is more than this.
+    pub(in super::super) fn up_to(self, bytes_max: usize) -> Spare {
+        let bytes =
+            self.starts.capacity() * size_of::<u32>() + self.words.capacity() * size_of::<u64>();
+        if bytes <= bytes_max { self } else { Spare::default() }
+    }
+}
+
+/// Room for exactly so many, or a little more, in memory that was used before.
+fn emptied<T>(mut spare: Vec<T>, length: usize) -> Vec<T> {
+    if spare.capacity() > length + length / SPARE_ROOM_PART {
+        return Vec::with_capacity(length);
+    }
+    spare.clear();
+    spare.reserve_exact(length);
+    spare
+}
+
 /// A [`Packed`] that is being written from its first bit to its last.
 struct Building {
     widths: Widths,
@@ -339,11 +399,12 @@ struct Building {
 }
 
 impl Building {
-    fn of(widths: Widths, count: usize) -> Building {
+    fn of(widths: Widths, count: usize, spare: Spare) -> Building {
+        let words = (count * widths.entry() as usize).div_ceil(64) + 2;
         Building {
             widths,
-            starts: Vec::with_capacity((1 << widths.bucket) + 1),
-            words: Vec::with_capacity((count * widths.entry() as usize).div_ceil(64) + 2),
+            starts: emptied(spare.starts, (1 << widths.bucket) + 1),
+            words: emptied(spare.words, words),
             open: 0,
             open_bits: 0,
             count: 0,
@@ -375,6 +436,34 @@ impl Building {
         self.count += 1;
         self.push_bits(payload, self.widths.payload());
         self.push_bits(rest, self.widths.rest());
+    }
+
+    /// Takes over a run of entries as they are, which ends in this bucket or before it. Both have
+    /// the same widths.
+    fn push_run(&mut self, old: &Packed, run: Range<usize>, bucket: usize) {
+        let added = self.count - run.start as u32;
+        let starts = old.starts[self.starts.len().min(bucket + 1)..=bucket].iter();
+        self.starts.extend(starts.map(|start| start + added));
+        self.count += run.len() as u32;
+        let width = self.widths.entry() as usize;
+        self.push_words(old, run.start * width..run.end * width);
+    }
+
+    /// Appends bits of other entries, by whole words.
+    fn push_words(&mut self, old: &Packed, bits: Range<usize>) {
+        let mut from = bits.start;
+        if self.open_bits > 0 {
+            let width = bits.len().min(64 - self.open_bits as usize);
+            self.push_bits(old.bits(from, width as u32), width as u32);
+            from += width;
+        }
+        let (first, shift, words) = (from / 64, from % 64, (bits.end - from) / 64);
+        let pairs = old.words[first..first + words + 1].windows(2);
+        let shifted = |pair: &[u64]| (u128::from(pair[0]) | u128::from(pair[1]) << 64) >> shift;
+        self.words.extend(pairs.map(|pair| shifted(pair) as u64));
+        from += words * 64;
+        let width = (bits.end - from) as u32;
+        self.push_bits(old.bits(from, width), width);
     }
 
     fn push_bits(&mut self, value: u64, width: u32) {

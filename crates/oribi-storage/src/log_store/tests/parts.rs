@@ -11,7 +11,7 @@ use super::super::hint::{
     HINT_SEGMENT_AT, HINT_SEGMENT_BYTES_AT, HINT_SIZE_AT, HINT_SPAN_KIND, HINT_UNIT_AT,
     HINT_VBID_AT, HINT_VERSION_AT, Hint, Version, read,
 };
-use super::super::index::{Entry, Fingerprint, Mark, Place, Size, Table};
+use super::super::index::{Entry, Fingerprint, Mark, Place, Size, Spare, Table};
 use super::super::layout::{
     FRAME_CHECKSUM_AT, FRAME_HEADER_BYTES, FRAME_NUMBER_AT, FRAME_PAYLOAD_BYTES_AT,
     FRAME_RECORDS_AT, FRAME_SEGMENT_AT, FRAME_SYNCED_AT, FRAME_TRAILER_BYTES, RECORD_BITS_AT,
@@ -94,7 +94,7 @@ fn run_table(seed: u64, source: fn(u128) -> u128, prefix_bits: u32) {
         assert_eq!(table.len(), model.len());
         if random.below(100) == 0 {
             let old: Vec<bool> = (0..7).map(|_| random.below(4) > 0).collect();
-            table.take_packed(table.packed(packing, &old), &old);
+            table.take_packed(table.packed(packing, &old, Spare::default()), packing, &old);
         }
         if step % 500 == 0 {
             let mut listed: Vec<Place> = table.iter().map(Entry::place).collect();
@@ -177,7 +177,7 @@ fn a_packed_entry_costs_at_most_eight_bytes() {
         // Fewer packings at first, to save time.
         let is_watched = number >= WATCHED_FROM;
         if number == WATCHED_FROM || !is_watched && number.is_power_of_two() {
-            table.take_packed(table.packed(packing, &old), &old);
+            table.take_packed(table.packed(packing, &old, Spare::default()), packing, &old);
         }
         if !is_watched || number % 64 != 0 {
             continue;
@@ -185,7 +185,7 @@ fn a_packed_entry_costs_at_most_eight_bytes() {
         let bytes_each = |table: &Table| table.bytes() as f64 / f64::from(number + 1);
         assert!(bytes_each(&table) <= 8.5, "{} bytes a key of {number}", bytes_each(&table));
         if table.is_due(packing) {
-            table.take_packed(table.packed(packing, &old), &old);
+            table.take_packed(table.packed(packing, &old, Spare::default()), packing, &old);
             packings += 1;
             packed_each = packed_each.max(bytes_each(&table));
         }
@@ -194,8 +194,8 @@ fn a_packed_entry_costs_at_most_eight_bytes() {
     }
     let mean = total / looks;
     eprintln!("{packed_each} bytes packed at most, {mean} of all on average, {packings} packings");
-    assert!(packed_each <= 7.5 && mean <= 8.0, "{packed_each}, {mean} bytes a key");
-    assert!((8..30).contains(&packings), "each pays for a sixteenth: {packings}");
+    assert!(packed_each <= 8.0 && mean <= 8.0, "{packed_each}, {mean} bytes a key");
+    assert!((20..40).contains(&packings), "each pays for a 32nd: {packings}");
     // Of a million keys of which each has met half of the others, one in 8,000 on average.
     assert!(strangers < KEYS / 4000, "{strangers} new keys look like others");
     assert_eq!(table.len(), KEYS as usize);
