@@ -30,7 +30,7 @@ def stat(server, group, name):
 
 
 def measure(options):
-    quota_mib = 8 if options.quick else 128
+    quota_mib = 16 if options.quick else 128
     documents = TIMES * quota_mib * MIB // VALUE_BYTES
     cycles = 20 if options.quick else 2000
     load = Load(items=documents, value_bytes=VALUE_BYTES)
