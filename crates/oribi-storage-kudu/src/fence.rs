@@ -10,6 +10,8 @@
 //! a take-over asks each tablet for the column of the new epoch, by a read, until it has one.
 //! Then it reads the states. The first Write waits until every tablet is done.
 //!
+//! `take_over` does not wait for all of that.
+//!
 //! An owner that meets the refusal reads the new schema first and only then asks which vbuckets it
 //! still owns. The reverse order is unsafe: the owner could ask, be suspended while its lease runs
 //! out and another owner takes over, and then read that owner's schema. The engine calls this
@@ -22,7 +24,7 @@ use futures_util::stream::{self, StreamExt};
 use oribi_kudu::{
     Error, MasterErrorCode, Predicate, Row, StatusCode, Table, TableAlterer, TabletServerErrorCode,
 };
-use oribi_storage::{Ownership, StoreError, VbucketState};
+use oribi_storage::{Ownership, StoreError};
 use oribi_types::{CollectionId, DocKey, Vbid};
 use tokio::time::{Instant, timeout_at};
 
@@ -32,7 +34,7 @@ use crate::failure::{of_cell, of_kudu, passes};
 use crate::layout::{COLUMNS, column, epoch_column, epoch_name, epoch_of};
 use crate::patience::Attempts;
 use crate::pieces::corrupt;
-use crate::reader::{LOOKUPS_AT_A_TIME, state_key};
+use crate::reader::{LOOKUPS_AT_A_TIME, Stored, state_key};
 use crate::rows::rows_max;
 use crate::scan::Bounds;
 use crate::shared::Shared;
@@ -67,7 +69,7 @@ impl TakingOver {
 #[derive(Debug, Default)]
 pub(crate) struct TakenPart {
     pub(crate) vbids: Vec<Vbid>,
-    pub(crate) states: Vec<(Vbid, VbucketState)>,
+    pub(crate) stored: Vec<(Vbid, Stored)>,
 }
 
 impl Shared {
@@ -108,16 +110,16 @@ impl Shared {
         // its log, and so every write before it.
         self.table.locate_again();
         // Not before: a read that began earlier may lack the last write of the earlier owner.
-        let states = self.states(&vbids, Attempts::default()).await?;
+        let stored = self.stored(&vbids, Attempts::default()).await?;
         // The table has every purge of an earlier owner.
         vbids.iter().for_each(|vbid| _ = writer.purged.remove(vbid));
-        let purged = states.iter().map(|(vbid, state)| (*vbid, state.purge_seqno));
+        let purged = stored.iter().map(|(vbid, stored)| (*vbid, stored.state.purge_seqno));
         writer.purged.extend(purged.filter(|(_, seqno)| seqno.0 > 0));
         taking.left.retain(|vbid| !vbids.contains(vbid));
         if taking.is_complete() {
             tracing::info!(table = self.name, epoch = taking.epoch, "took vbuckets over");
         }
-        Ok(TakenPart { vbids, states })
+        Ok(TakenPart { vbids, stored })
     }
 
     /// Those of the remaining vbuckets whose tablets have the epoch, possibly none. A tablet has it

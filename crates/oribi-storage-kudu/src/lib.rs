@@ -27,6 +27,7 @@ mod local_document;
 mod lookups;
 mod patience;
 mod pieces;
+mod readable;
 mod reader;
 mod removal;
 mod rows;
@@ -34,6 +35,7 @@ mod scan;
 mod seqno_scan;
 mod shared;
 mod store;
+mod take_over;
 mod url;
 mod writer;
 

@@ -11,19 +11,33 @@ use crate::layout::{COLUMNS, column};
 pub(crate) struct Lookups {
     /// All columns of a document except its key.
     pub(crate) document: PointLookup,
-    /// The body of a row that is not a document.
-    pub(crate) named: PointLookup,
+    /// The body of a vbucket's state, and the number that the last removal of rows left beside it.
+    pub(crate) state: PointLookup,
 }
 
 impl Lookups {
     pub(crate) fn of(table: &Table) -> Result<Lookups, StoreError> {
-        let of_columns = |columns: &[&str]| {
-            let lookup = table.point_lookup().columns(columns.iter().copied());
-            lookup.read_mode(ReadMode::AtSnapshot(None)).build().map_err(|error| of_kudu(&error))
-        };
+        let state = [COLUMNS[column::BODY], COLUMNS[column::CAS]];
         Ok(Lookups {
-            document: of_columns(&COLUMNS[column::CAS..])?,
-            named: of_columns(&[COLUMNS[column::BODY]])?,
+            document: Lookups::document_at(table, None)?,
+            state: lookup(table, &state, None)?,
         })
     }
+
+    /// The look-up of documents as they were at a hybrid time.
+    pub(crate) fn document_at(
+        table: &Table,
+        snapshot: Option<u64>,
+    ) -> Result<PointLookup, StoreError> {
+        lookup(table, &COLUMNS[column::CAS..], snapshot)
+    }
+}
+
+fn lookup(
+    table: &Table,
+    columns: &[&str],
+    snapshot: Option<u64>,
+) -> Result<PointLookup, StoreError> {
+    let lookup = table.point_lookup().columns(columns.iter().copied());
+    lookup.read_mode(ReadMode::AtSnapshot(snapshot)).build().map_err(|error| of_kudu(&error))
 }

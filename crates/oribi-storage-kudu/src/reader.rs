@@ -16,14 +16,23 @@ use oribi_kudu::{FoundRow, Value};
 use oribi_storage::{
     GetVisitor, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState, decode_state,
 };
-use oribi_types::{DocKey, Vbid};
+use oribi_types::{DocKey, Seqno, Vbid};
 
 use crate::failure::{of_cell, of_kudu, passes};
 use crate::layout::{STATE_COLLECTION, vbucket_cell};
+use crate::lookups::Lookups;
 use crate::patience::Attempts;
 use crate::pieces::Piece;
 use crate::scan::Bounds;
 use crate::shared::Shared;
+
+/// The row of a vbucket's state. Every Write to the vbucket's documents changes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stored {
+    pub(crate) state: VbucketState,
+    /// A random number of the last removal of rows that left the state as it was.
+    removal: Option<i64>,
+}
 
 /// Concurrent look-ups. Servers have a queue of 50 calls by default, and other work.
 pub(crate) const LOOKUPS_AT_A_TIME: usize = 32;
@@ -56,8 +65,7 @@ impl Shared {
         count: &mut ReadCount,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        let found = self.lookups.document.get(&key_values(vbid, &key)).await;
-        let Some(row) = found.map_err(|error| of_kudu(&error))? else { return Ok(false) };
+        let Some(row) = self.look_up(vbid, &key).await? else { return Ok(false) };
         self.show(vbid, key, &row, &mut |record| {
             count.add(&record);
             visit(record);
@@ -74,7 +82,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let look_up = async |index: usize| {
             let (vbid, key) = &keys[index];
-            (index, self.lookups.document.get(&key_values(*vbid, key)).await)
+            (index, self.look_up(*vbid, key).await)
         };
         // In the order of the answers, so that a tablet that does not answer delays its own
         // documents only.
@@ -82,7 +90,7 @@ impl Shared {
         let mut found = std::pin::pin!(found);
         while let Some((index, row)) = found.next().await {
             let (vbid, key) = keys[index];
-            let is_there = match row.map_err(|error| of_kudu(&error))? {
+            let is_there = match row? {
                 None => false,
                 Some(row) => {
                     let mut show = |record: Record<'_>| {
@@ -99,6 +107,16 @@ impl Shared {
         Ok(())
     }
 
+    /// The first row of a document.
+    async fn look_up(&self, vbid: Vbid, key: &DocKey<'_>) -> Result<Option<FoundRow>, StoreError> {
+        let key = key_values(vbid, key);
+        let found = match self.readable.snapshot(vbid) {
+            None => self.lookups.document.get(&key).await,
+            at => Lookups::document_at(&self.table, at)?.get(&key).await,
+        };
+        found.map_err(|error| of_kudu(&error))
+    }
+
     /// Shows the document whose first row is given.
     async fn show(
         &self,
@@ -108,6 +126,7 @@ impl Shared {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let piece = Piece::of(row.row(), 0)?;
+        self.readable.check(vbid, Seqno(piece.seqno))?;
         if !piece.is_whole() {
             return self.get_by_scan(vbid, key, READ_TIME_MAX, visit).await;
         }
@@ -146,13 +165,23 @@ impl Shared {
     pub(crate) async fn states(
         &self,
         vbids: &[Vbid],
-        mut attempts: Attempts,
+        attempts: Attempts,
     ) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        let stored = self.stored(vbids, attempts).await?;
+        Ok(stored.into_iter().map(|(vbid, stored)| (vbid, stored.state)).collect())
+    }
+
+    /// The same with what else changes with the documents.
+    pub(crate) async fn stored(
+        &self,
+        vbids: &[Vbid],
+        mut attempts: Attempts,
+    ) -> Result<Vec<(Vbid, Stored)>, StoreError> {
         loop {
             let keys = vbids.iter().map(|vbid| state_key(*vbid));
-            let found = self.lookups.named.get_many(keys.collect::<Vec<_>>(), LOOKUPS_AT_A_TIME);
+            let found = self.lookups.state.get_many(keys.collect::<Vec<_>>(), LOOKUPS_AT_A_TIME);
             match found.collect().await {
-                Ok(rows) => return states_of(vbids, &rows),
+                Ok(rows) => return stored_of(vbids, &rows),
                 Err(error) if passes(&error) => {
                     let what = "states of vbuckets are to be read";
                     self.patience.pause(&mut attempts, what, &error).await?;
@@ -168,13 +197,15 @@ impl Shared {
     }
 }
 
-fn states_of(
-    vbids: &[Vbid],
-    rows: &[Option<FoundRow>],
-) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+/// What the cells of a state's row say: its body, and what a removal left beside it.
+pub(crate) fn stored(body: &[u8], removal: Option<i64>) -> Result<Stored, StoreError> {
+    Ok(Stored { state: decode_state(body)?, removal })
+}
+
+fn stored_of(vbids: &[Vbid], rows: &[Option<FoundRow>]) -> Result<Vec<(Vbid, Stored)>, StoreError> {
     let there = vbids.iter().zip(rows).filter_map(|(vbid, row)| Some((*vbid, row.as_ref()?)));
     let state = |(vbid, row): (Vbid, &FoundRow)| {
-        Ok((vbid, decode_state(row.get::<&[u8]>(0).map_err(of_cell)?)?))
+        Ok((vbid, stored(row.get(0).map_err(of_cell)?, row.get(1).map_err(of_cell)?)?))
     };
     there.map(state).collect()
 }

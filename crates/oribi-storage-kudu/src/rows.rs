@@ -12,6 +12,7 @@
 //! `pieces` converts rows back.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 
 use oribi_kudu::{Session, SessionError};
 use oribi_storage::{Record, VbBatch, VbucketState, encode_state};
@@ -212,7 +213,7 @@ impl Unit<'_> {
                 }
                 match state {
                     Some(state) => put_state(session, *vbid, state, purged).await,
-                    None => Ok(()),
+                    None => mark_removal(session, *vbid).await,
                 }
             }
             Unit::Local { name, value, rows_before } => {
@@ -334,6 +335,18 @@ async fn put_state(
         false => encode_state(state),
     };
     put_named(session, place, (b"", 0), state.high_seqno.0, (&body, body.len())).await
+}
+
+/// Changes the row of a state, if there is one, without its state: the next owner finds out that
+/// rows were removed.
+async fn mark_removal(session: &mut Session, vbid: Vbid) -> Result<(), SessionError> {
+    let mut row = session.update_ignore();
+    row.set_i16(column::VBUCKET, vbucket_cell(vbid))?
+        .set_i64(column::COLLECTION, STATE_COLLECTION)?
+        .set_bytes(column::KEY, b"")?
+        .set_i16(column::CHUNK, 0)?
+        .set_i64(column::CAS, RandomState::new().hash_one(vbid).cast_signed())?;
+    row.apply().await
 }
 
 async fn put_local(

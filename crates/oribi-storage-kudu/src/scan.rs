@@ -12,7 +12,7 @@ use oribi_kudu::{
     Error, Operand, Predicate, ReadMode, ReplicaSelection, Row, ScanBatch, Scanner, ScannerBuilder,
 };
 use oribi_storage::{Record, StoreError};
-use oribi_types::{CollectionId, DocKey, Vbid};
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::failure::{of_cell, of_kudu, passes};
 use crate::layout::{
@@ -104,6 +104,11 @@ impl Bounds {
         Bounds::new(chunk(0), chunk(i16::MAX))
     }
 
+    /// At this hybrid time unless it has one already.
+    fn at_or(self, snapshot: Option<u64>) -> Bounds {
+        Bounds { snapshot: self.snapshot.or(snapshot), ..self }
+    }
+
     /// Moves the lower bound behind a document.
     pub(crate) fn begin_behind(&mut self, vbid: Vbid, key: DocKey<'_>) {
         self.lower = key_operands(vbid, key, i16::MAX);
@@ -192,9 +197,10 @@ impl Shared {
     async fn scan_on(
         &self,
         vbid: Vbid,
-        mut bounds: Bounds,
+        bounds: Bounds,
         mut scan: impl AsyncFnMut(&Bounds) -> (Result<(), Interrupted>, LastShown),
     ) -> Result<(), StoreError> {
+        let mut bounds = bounds.at_or(self.readable.snapshot(vbid));
         let mut attempts = Attempts::default();
         loop {
             let (scanned, shown) = scan(&bounds).await;
@@ -222,7 +228,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let scan = async |bounds: &Bounds| {
             let mut assembler = Assembler::default();
-            let scanned = self.scan_once(bounds, predicates, &mut assembler, visit).await;
+            let scanned = self.scan_once(vbid, bounds, predicates, &mut assembler, visit).await;
             (scanned, assembler.last_shown().map(owned))
         };
         self.scan_on(vbid, bounds, scan).await
@@ -230,6 +236,7 @@ impl Shared {
 
     async fn scan_once(
         &self,
+        vbid: Vbid,
         bounds: &Bounds,
         predicates: &[Predicate],
         assembler: &mut Assembler,
@@ -241,6 +248,7 @@ impl Shared {
             for row in batch.rows() {
                 let chunk: i16 = row.get(CHUNK_AT).map_err(of_cell)?;
                 let piece = Piece::of(row, CAS_AT)?;
+                self.readable.check(vbid, Seqno(piece.seqno))?;
                 if assembler.take(key_of(&row)?, chunk, &piece, visit)?.is_break() {
                     return Ok(());
                 }
@@ -258,7 +266,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let scan = async |bounds: &Bounds| {
             let mut last = None;
-            let scanned = self.scan_metadata_once(bounds, &mut last, visit).await;
+            let scanned = self.scan_metadata_once(vbid, bounds, &mut last, visit).await;
             (scanned, last)
         };
         self.scan_on(vbid, Bounds::documents(vbid), scan).await
@@ -267,6 +275,7 @@ impl Shared {
     /// When the scan is interrupted, `last` becomes the last shown document.
     async fn scan_metadata_once(
         &self,
+        vbid: Vbid,
         bounds: &Bounds,
         last: &mut LastShown,
         visit: &mut dyn FnMut(Record<'_>, usize) -> ControlFlow<()>,
@@ -287,7 +296,9 @@ impl Shared {
             };
             for row in batch.rows() {
                 let (head, value_bytes) = metadata_of(row, CAS_AT)?;
-                if visit(head.record(key_of(&row)?, &[]), value_bytes).is_break() {
+                let record = head.record(key_of(&row)?, &[]);
+                self.readable.check(vbid, record.seqno)?;
+                if visit(record, value_bytes).is_break() {
                     return Ok(());
                 }
             }

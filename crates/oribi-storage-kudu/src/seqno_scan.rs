@@ -254,13 +254,15 @@ impl Shared {
 
     async fn moment_once(&self, vbid: Vbid) -> Result<(ScanMoment, Option<u64>), Interrupted> {
         let columns = [COLUMNS[column::BODY]];
-        let scanner = self.scanner(&Bounds::state(vbid), &[], &columns);
+        let bounds = Bounds::state(vbid).at(self.readable.snapshot(vbid));
+        let scanner = self.scanner(&bounds, &[], &columns);
         let mut scanner = scanner.map_err(Interrupted::Kudu)?;
         let mut moment = ScanMoment::default();
         while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
             for row in batch.rows() {
                 let state = decode_state(row.get::<&[u8]>(0).map_err(of_cell)?)?;
                 moment = ScanMoment::of(Some(&state));
+                self.readable.check(vbid, moment.high_seqno)?;
             }
         }
         Ok((moment, scanner.snapshot()))

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::lookups::Lookups;
 use crate::patience::Patience;
+use crate::readable::Readable;
 
 /// Interval of requests for the table's size.
 const SIZE_INTERVAL: Duration = Duration::from_secs(10);
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) lookups: Lookups,
     pub(crate) vbuckets: u16,
     pub(crate) patience: Arc<Patience>,
+    pub(crate) readable: Readable,
     pub(crate) ownership: RwLock<Option<Arc<dyn Ownership>>>,
     pub(crate) runtime: Handle,
     /// Last size reported by Kudu, 0 for none.

@@ -27,6 +27,7 @@ use crate::failure::{of_kudu, passes};
 use crate::layout::{Opening, open_or_create, refusal};
 use crate::lookups::Lookups;
 use crate::patience::{Attempts, Patience};
+use crate::readable::Readable;
 use crate::reader::READ_TIME_MAX;
 use crate::rows::Unit;
 use crate::scan::Bounds;
@@ -79,6 +80,7 @@ impl KuduStore {
             table,
             vbuckets,
             patience,
+            readable: Readable::new(vbuckets),
             ownership: RwLock::new(None),
             runtime: runtime.handle().clone(),
             disk_bytes: AtomicU64::new(0),
@@ -346,24 +348,21 @@ impl KvStore for KuduStore {
 
     fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
         let mut taken = Vec::new();
-        self.take_over_in_parts(vbuckets, &mut |_, states| taken.extend(states))?;
-        Ok(taken)
+        let overtaken = self.take_over_in_parts(vbuckets, &mut |_, states| taken.extend(states))?;
+        match overtaken.first() {
+            None => Ok(taken),
+            Some(vbid) => Err(StoreError::Io(format!("{vbid} was written by an earlier owner"))),
+        }
     }
 
     fn take_over_in_parts(
         &self,
         vbuckets: &[Vbid],
         ready: &mut PartVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        let mut writer = self.writer.lock();
-        let begin = async |writer: &mut Writer| self.shared.begin_take_over(writer, vbuckets).await;
-        let mut taking = self.write(&mut writer, begin)?;
-        while !taking.is_complete() {
-            let next = async |writer: &mut Writer| self.shared.take_next(writer, &mut taking).await;
-            let part = self.write(&mut writer, next)?;
-            ready(&part.vbids, part.states);
-        }
-        Ok(())
+    ) -> Result<Vec<Vbid>, StoreError> {
+        self.write(&mut self.writer.lock(), async |writer| {
+            self.shared.take_over(writer, vbuckets, ready).await
+        })
     }
 
     fn set_ownership(&self, owned: Arc<dyn Ownership>) {

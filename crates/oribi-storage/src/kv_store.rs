@@ -475,17 +475,19 @@ pub trait KvStore: Send + Sync {
         Err(StoreError::Foreign("this kind of store belongs to one process".into()))
     }
 
-    /// [`KvStore::take_over`] that tells of each vbucket as soon as it is taken over: `ready` gets
+    /// [`KvStore::take_over`] that tells of each vbucket as soon as it can be served: `ready` gets
     /// some of them, and the states of those that have one. Every vbucket is told of once, unless
-    /// there is an error. A later write may wait until the store accepts it.
+    /// there is an error. A later write may wait until the store accepts it. Returns those of which
+    /// it told too early, because an earlier owner has written since: they have to be given up.
+    /// With an [`Ownership`] that is possible, because that owner acknowledges nothing any more.
     fn take_over_in_parts(
         &self,
         vbuckets: &[Vbid],
         ready: &mut PartVisitor<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Vbid>, StoreError> {
         let states = self.take_over(vbuckets)?;
         ready(vbuckets, states);
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Sets who is asked which vbuckets this process owns. Without it the process owns what it has

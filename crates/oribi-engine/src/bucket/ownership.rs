@@ -66,9 +66,10 @@ impl Bucket {
         self.core.set_ownership(ownership);
     }
 
-    /// Takes vbuckets over from their last owners, and serves each as soon as its last owner is
-    /// fenced; warmup loads their documents meanwhile. Skips those that this node owns already.
-    /// Blocks until the store has the new histories, which no flush of the bucket precedes.
+    /// Takes vbuckets over from their last owners, and serves each as soon as the store allows;
+    /// warmup loads their documents meanwhile. Skips those that this node owns already. Gives those
+    /// up again that their last owner has written to since. Blocks until the store has the new
+    /// histories, which no flush of the bucket precedes.
     ///
     /// # Errors
     /// The store's. All of the vbuckets are given up then, also those that were served already;
@@ -119,11 +120,11 @@ impl Bucket {
         }
     }
 
-    /// Serves each vbucket as soon as its earlier owner is fenced, and makes the beginnings of the
+    /// Serves each vbucket as soon as the store tells of it, and makes the beginnings of the
     /// new histories durable at the end, because the store may accept no write before.
     fn take_over_claimed(&self, wanted: &[Vbid]) -> Result<(), StoreError> {
         let mut batches = Vec::with_capacity(wanted.len());
-        self.core.store().take_over_in_parts(wanted, &mut |part, known| {
+        let overtaken = self.core.store().take_over_in_parts(wanted, &mut |part, known| {
             for vbid in part {
                 let found = known.iter().find(|(known, _)| known == vbid);
                 let state = found.map_or_else(VbucketState::empty, |(_, state)| state.clone());
@@ -135,6 +136,9 @@ impl Bucket {
             }
             self.serve(part);
         })?;
+        // As if this node had died: nothing of its time was persisted.
+        overtaken.iter().for_each(|vbid| self.deactivate(*vbid));
+        batches.retain(|batch| !overtaken.contains(&batch.vbid));
         self.core.store().commit(&batches)
     }
 

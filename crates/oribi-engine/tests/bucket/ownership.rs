@@ -10,8 +10,8 @@ use oribi_engine::{
     Refused, WarmupStep,
 };
 use oribi_storage::{
-    KvStore, Ownership, Record, RecordVisitor, SeqnoScan, SharedMedium, SharedMemoryStore,
-    StoreError, StoreStats, VbBatch, VbucketState,
+    KvStore, Ownership, PartVisitor, Record, RecordVisitor, SeqnoScan, SharedMedium,
+    SharedMemoryStore, StoreError, StoreStats, VbBatch, VbucketState,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::Mutex;
@@ -209,6 +209,8 @@ pub(super) struct Interrupted {
     now: Mutex<Option<Action>>,
     before_scan: Mutex<Option<Action>>,
     in_take_over: Mutex<Option<Action>>,
+    /// What the next take-over finds to be written by an earlier owner after it was served.
+    overtaken: Mutex<Vec<Vbid>>,
 }
 
 impl Interrupted {
@@ -219,6 +221,7 @@ impl Interrupted {
             now: Mutex::default(),
             before_scan: Mutex::default(),
             in_take_over: Mutex::default(),
+            overtaken: Mutex::default(),
         })
     }
 
@@ -293,6 +296,19 @@ impl KvStore for Interrupted {
         act(&self.in_take_over);
         taken
     }
+    fn take_over_in_parts(
+        &self,
+        vbuckets: &[Vbid],
+        ready: &mut PartVisitor<'_>,
+    ) -> Result<Vec<Vbid>, StoreError> {
+        let states = self.take_over(vbuckets)?;
+        ready(vbuckets, states);
+        let overtaken = std::mem::take(&mut *self.overtaken.lock());
+        if !overtaken.is_empty() {
+            self.interrupt();
+        }
+        Ok(overtaken)
+    }
     fn set_ownership(&self, owned: Arc<dyn Ownership>) {
         self.inner.set_ownership(owned);
     }
@@ -353,6 +369,39 @@ fn a_vbucket_is_served_before_the_store_accepts_a_write() {
     assert_eq!([state.failover_table[0].uuid, state.failover_table[1].uuid], [history, last]);
     assert_eq!(state.high_seqno, Seqno(1), "the write waits for the flush");
     assert_eq!(bucket.flush_step().unwrap().items, 1);
+}
+
+/// An earlier owner has written after the state was read with which the vbucket was served.
+#[test]
+fn what_was_served_too_early_is_given_up_without_a_trace() {
+    let medium = Arc::<SharedMedium>::default();
+    let (before, _) = nodes(&medium);
+    before.take_over(&ALL).unwrap();
+    done(before.store(VB, key("k"), &set("1"), NOW));
+    before.flush_step().unwrap();
+    let history = before.vbucket(VB).unwrap().failover_table()[0].uuid;
+
+    let store = Interrupted::on(&medium);
+    let bucket = node(store.clone());
+    store.overtaken.lock().push(VB);
+    let served = Arc::clone(&bucket);
+    store.next(move || {
+        load_all(&served);
+        for vbid in [VB, Vbid(2)] {
+            done(served.store(vbid, key("k"), &set("2"), NOW));
+        }
+    });
+    assert!(matches!(bucket.take_over(&ALL), Err(StoreError::Fenced(_))));
+    assert_eq!(bucket.owned().len(), ALL.len() - 1);
+    assert!(is_elsewhere(&bucket, VB, "k"));
+    assert_eq!(value(&bucket, Vbid(2), "k").as_deref(), Some("2"));
+    assert_eq!(bucket.flush_step().unwrap().items, 1);
+    let states = store.vbucket_states().unwrap();
+    let (_, state) = states.into_iter().find(|(vbid, _)| *vbid == VB).unwrap();
+    assert_eq!((state.failover_table[0].uuid, state.high_seqno), (history, Seqno(1)));
+    bucket.take_over(&ALL).unwrap();
+    load_all(&bucket);
+    assert_eq!(value(&bucket, VB, "k").as_deref(), Some("1"));
 }
 
 /// A hand-over, or the end of a lease, while the store does not accept the beginning of a history.
