@@ -227,6 +227,17 @@ pub(crate) struct Reservation {
     bytes: usize,
 }
 
+#[cfg(feature = "sql")]
+impl Reservation {
+    /// Gives back all but so many bytes.
+    pub(crate) fn keep(&mut self, bytes: usize) {
+        if let Some(surplus) = self.bytes.checked_sub(bytes).filter(|surplus| *surplus > 0) {
+            self.memory.release(surplus);
+            self.bytes = bytes;
+        }
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.memory.release(self.bytes);

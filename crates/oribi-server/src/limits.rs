@@ -316,6 +316,11 @@ pub const SQL_HEAP_BYTES_MIN: u64 = 16 << 20;
 #[cfg(feature = "sql")]
 pub const SQL_BATCH_BYTES: usize = 128 * 1024;
 
+/// What a scan of a statement reserves when it begins: its batch, which may have room for twice as
+/// much, and what it reads ahead of one run of a vbucket's records.
+#[cfg(feature = "sql")]
+pub const SQL_SCAN_BYTES: usize = 512 * 1024 + 2 * SQL_BATCH_BYTES;
+
 /// Rows from which on a piece of an answer is sent. A statement has three pieces, reserved in the
 /// connections' memory, or rows that are larger.
 #[cfg(feature = "sql")]

@@ -3,7 +3,8 @@
 //! Owns: the tables that a user may read, how their rows are read from the engine, and why a
 //! statement ends early. The parts: [`catalog`] knows tables, [`documents`] is the source of one
 //! table's rows, [`reader`] has what both ways to them share: [`moments`] scans vbuckets,
-//! [`look_up`] reads single documents; and [`control`] ends statements. SQLite itself is
+//! [`look_up`] reads single documents; [`memory`] counts what documents hold; and [`control`] ends
+//! statements. SQLite itself is
 //! `oribi_sql`'s.
 //!
 //! Invariants:
@@ -20,5 +21,6 @@ pub(crate) mod catalog;
 pub(crate) mod control;
 mod documents;
 mod look_up;
+pub(crate) mod memory;
 mod moments;
 mod reader;

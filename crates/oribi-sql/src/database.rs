@@ -21,6 +21,7 @@ use crate::row_numbers::RowNumbers;
 use crate::virtual_table::{Declared, declare, register};
 
 pub use crate::guard::STATEMENT_BYTES_MAX;
+pub use crate::json_path::{Room, any_room};
 
 /// Tables that one statement may name.
 const TABLES_MAX: usize = 64;
@@ -96,27 +97,28 @@ impl Database {
     /// # Errors
     /// SQLite's.
     pub fn open(catalog: Arc<dyn Catalog>) -> Result<Database> {
-        Database::over(Connection::open_in_memory()?, catalog, Declaring::default())
+        Database::over(Connection::open_in_memory()?, catalog, Declaring::default(), &any_room())
     }
 
     /// A database whose statements can only read its tables. `heap_bytes` bounds all databases of
-    /// the process together.
+    /// the process together; `room` is asked before this crate copies a long value beside that.
     ///
     /// # Errors
     /// SQLite's.
-    pub fn restricted(catalog: Arc<dyn Catalog>, heap_bytes: u64) -> Result<Database> {
+    pub fn restricted(catalog: Arc<dyn Catalog>, heap_bytes: u64, room: &Room) -> Result<Database> {
         let mut connection = Connection::open_in_memory()?;
         guard::bound_heap(&connection, heap_bytes)?;
         let declaring = guard::restrict(&mut connection)?;
-        Database::over(connection, catalog, declaring)
+        Database::over(connection, catalog, declaring, room)
     }
 
     fn over(
         connection: Connection,
         catalog: Arc<dyn Catalog>,
         declaring: Declaring,
+        room: &Room,
     ) -> Result<Database> {
-        json_path::register(&connection)?;
+        json_path::register(&connection, room)?;
         let row_numbers = RowNumbers::default();
         let declared = register(&connection, row_numbers.clone())?;
         Ok(Database { connection, catalog, declared, declaring, row_numbers })

@@ -22,12 +22,18 @@ pub enum Content {
 impl Content {
     /// What a stored body is shown as.
     pub fn of(datatype: Datatype, cell: Vec<u8>) -> Content {
-        let is_compressed = datatype.contains(Datatype::SNAPPY);
-        let body = match is_compressed.then(|| inflated(&cell)) {
-            None => cell,
-            Some(Some(inflated)) => inflated,
-            Some(None) => return Content::Body(cell),
-        };
+        match datatype.contains(Datatype::SNAPPY) {
+            true => Content::inflated(datatype, &cell).unwrap_or(Content::Body(cell)),
+            false => Content::plain(datatype, cell),
+        }
+    }
+
+    /// What a compressed body is shown as; `None` when it cannot be inflated.
+    pub fn inflated(datatype: Datatype, body: &[u8]) -> Option<Content> {
+        Some(Content::plain(datatype, inflated(body)?))
+    }
+
+    fn plain(datatype: Datatype, body: Vec<u8>) -> Content {
         match is_json(datatype, &body) {
             true => Content::Json(body),
             false => Content::Body(body),
@@ -42,9 +48,14 @@ pub fn is_json(datatype: Datatype, body: &[u8]) -> bool {
     datatype.contains(Datatype::JSON) && !body.is_empty() && is_text()
 }
 
+/// Length of what was compressed with Snappy, as it says itself, unless that is absurd.
+pub fn inflated_bytes(body: &[u8]) -> Option<usize> {
+    snap::raw::decompress_len(body).ok().filter(|bytes| *bytes <= INFLATED_BYTES_MAX)
+}
+
 /// What was compressed with Snappy, unless it is damaged or absurdly long.
 pub fn inflated(body: &[u8]) -> Option<Vec<u8>> {
-    snap::raw::decompress_len(body).ok().filter(|bytes| *bytes <= INFLATED_BYTES_MAX)?;
+    inflated_bytes(body)?;
     snap::raw::Decoder::new().decompress_vec(body).ok()
 }
 

@@ -17,7 +17,9 @@ use crate::columns::{
     BODY, BODY_BYTES, CAS, COLLECTION, COLUMNS, DATATYPE, EXPIRY, FLAGS, ID, JSON, REV, SEQNO,
     VBUCKET, XATTRS,
 };
-use crate::document_cells::{Attributes, Content, is_json, json_of_xattrs, parts_of};
+use crate::document_cells::{
+    Attributes, Content, inflated_bytes, is_json, json_of_xattrs, parts_of,
+};
 use crate::key_filter::KeyFilter;
 use crate::source::{
     Argument, Column, Condition, Conditions, Operator, RowStream, ScanRequest, TableSource,
@@ -82,6 +84,16 @@ pub trait DocumentStream {
 
     /// The current document; `None` before the first and behind the last one.
     fn document(&self) -> Option<StoredDocument<'_>>;
+
+    /// Asked before so many bytes are made of the current document, to be kept beside it until the
+    /// next one.
+    ///
+    /// # Errors
+    /// What the user is told when there is no memory for them.
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
 }
 
 /// Something that has documents.
@@ -225,6 +237,8 @@ struct Shown {
 
 impl RowStream for DocumentRows {
     fn advance(&mut self) -> Result<bool> {
+        // Before there is memory of another document.
+        self.shown = Shown::default();
         if !self.stream.advance()? {
             return Ok(false);
         }
@@ -232,15 +246,20 @@ impl RowStream for DocumentRows {
             return Ok(true);
         }
         let Some(document) = self.stream.document() else { return Ok(false) };
+        let bytes = self.bytes_beside(document);
+        if bytes > 0 {
+            self.stream.make_room(bytes)?;
+        }
+        let Some(document) = self.stream.document() else { return Ok(false) };
         let datatype = document.datatype;
         let (block, body) = parts_of(datatype, document.value);
-        self.shown = Shown::default();
         if self.needs_xattrs && datatype.contains(Datatype::XATTR) {
             self.shown.xattrs = json_of_xattrs(block, self.attributes);
         }
         if self.needs_body {
             match datatype.contains(Datatype::SNAPPY) {
-                true => self.shown.content = Some(Content::of(datatype, body.to_vec())),
+                // What cannot be inflated is shown as it is.
+                true => self.shown.content = Content::inflated(datatype, body),
                 false => self.shown.is_json = is_json(datatype, body),
             }
         }
@@ -269,6 +288,18 @@ impl RowStream for DocumentRows {
 }
 
 impl DocumentRows {
+    /// Bytes of what is not shown as it is stored, at most.
+    fn bytes_beside(&self, document: StoredDocument<'_>) -> usize {
+        let (block, body) = parts_of(document.datatype, document.value);
+        let of_body = match self.needs_body && document.datatype.contains(Datatype::SNAPPY) {
+            true => inflated_bytes(body).unwrap_or(0),
+            false => 0,
+        };
+        // A vector that grows may be twice as long as what it has.
+        let of_xattrs = if self.needs_xattrs { 2 * block.len() } else { 0 };
+        of_body + of_xattrs
+    }
+
     fn body<'a>(&'a self, column: usize, document: StoredDocument<'a>) -> ValueRef<'a> {
         if !self.needs_body {
             return ValueRef::Null;

@@ -6,13 +6,17 @@
 //! not certain to be the same - text that is no JSON, unusual paths, containers, long numbers - is
 //! passed to SQLite's functions, in a database of its own.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use oribi_subdoc::{Path, SubdocError, json, lookup};
 use rusqlite::functions::{Context, FunctionFlags, SqlFnOutput, SubType};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Error, Result};
 
 use crate::source::Argument;
 
@@ -29,6 +33,18 @@ const DEPTH_MAX: usize = 1000;
 
 /// SQLite's mark of a text that is JSON.
 const JSON_SUBTYPE: u32 = b'J' as u32;
+
+/// Longest value that is copied without asking for room.
+const UNCOUNTED_BYTES_MAX: usize = 256 << 10;
+
+/// Asked for memory of so many bytes, which is held as long as what it returns; an error ends the
+/// statement.
+pub type Room = Arc<dyn Fn(usize) -> anyhow::Result<Box<dyn Any>> + Send + Sync>;
+
+/// Room without a bound.
+pub fn any_room() -> Room {
+    Arc::new(|_| Ok(Box::new(())))
+}
 
 /// One of the functions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,13 +70,15 @@ impl Function {
 ///
 /// # Errors
 /// SQLite's.
-pub fn register(connection: &Connection) -> Result<()> {
+pub fn register(connection: &Connection, room: &Room) -> Result<()> {
     for (name, function) in [(c"->>", Function::Arrow), (c"json_extract", Function::Extract)] {
         let flags = FunctionFlags::SQLITE_UTF8
             | FunctionFlags::SQLITE_DETERMINISTIC
             | FunctionFlags::SQLITE_INNOCUOUS
             | FunctionFlags::SQLITE_RESULT_SUBTYPE;
-        let fallback = Fallback { statement: function.statement(), database: OnceCell::new() };
+        let room = AssertUnwindSafe(Arc::clone(room));
+        let fallback =
+            Fallback { statement: function.statement(), database: OnceCell::new(), room };
         connection.create_scalar_function(name, 2, flags, move |context| {
             extract(context, function, &fallback)
         })?;
@@ -71,6 +89,8 @@ pub fn register(connection: &Connection) -> Result<()> {
 /// A result.
 struct Extracted {
     value: Argument,
+    /// For a long value, until SQLite has copied it.
+    _room: Option<Box<dyn Any>>,
     /// Functions of JSON take the text for JSON and not for a string.
     is_json: bool,
 }
@@ -93,12 +113,19 @@ fn extract(context: &Context<'_>, function: Function, fallback: &Fallback) -> Re
     let (document, path) = (context.get_raw(0), context.get_raw(1));
     let found = match (document, path) {
         (ValueRef::Text(text), path) => {
-            path_of(path, function).and_then(|path| found_in(text, &path))
+            match path_of(path, function).and_then(|path| span_in(text, &path)) {
+                Some(Some(span)) => {
+                    let held = fallback.room_for(span.len())?;
+                    value_of(&text[span]).map(|value| (value, held))
+                }
+                Some(None) => Some((Argument::Null, None)),
+                None => None,
+            }
         }
         _ => None,
     };
-    if let Some(value) = found {
-        return Ok(Extracted { value, is_json: false });
+    if let Some((value, room)) = found {
+        return Ok(Extracted { value, _room: room, is_json: false });
     }
     fallback.ask(document, path)
 }
@@ -150,13 +177,13 @@ fn are_steps(mut steps: &str) -> bool {
     true
 }
 
-/// The value at a path in a text; `None` when that is SQLite's to say.
-fn found_in(text: &[u8], path: &str) -> Option<Argument> {
+/// Where the value at a path is in a text, if it is there; `None` when that is SQLite's to say.
+fn span_in(text: &[u8], path: &str) -> Option<Option<Range<usize>>> {
     let path = Path::parse(path.as_bytes()).ok()?;
     json::nesting(text).filter(|depth| *depth < DEPTH_MAX)?;
     match lookup::get(text, &path) {
-        Ok(span) => value_of(&text[span]),
-        Err(SubdocError::PathEnoent | SubdocError::PathMismatch) => Some(Argument::Null),
+        Ok(span) => Some(Some(span)),
+        Err(SubdocError::PathEnoent | SubdocError::PathMismatch) => Some(None),
         Err(_) => None,
     }
 }
@@ -201,9 +228,20 @@ struct Fallback {
     statement: &'static str,
     /// Made when it is first needed.
     database: OnceCell<Connection>,
+    room: AssertUnwindSafe<Room>,
 }
 
 impl Fallback {
+    /// Room for a copy of so many bytes, if it is long.
+    fn room_for(&self, bytes: usize) -> Result<Option<Box<dyn Any>>> {
+        match bytes > UNCOUNTED_BYTES_MAX {
+            true => {
+                (self.room)(bytes).map(Some).map_err(|why| Error::ModuleError(format!("{why:#}")))
+            }
+            false => Ok(None),
+        }
+    }
+
     fn ask(&self, document: ValueRef<'_>, path: ValueRef<'_>) -> Result<Extracted> {
         let database = match self.database.get() {
             Some(database) => database,
@@ -216,7 +254,9 @@ impl Fallback {
         let arguments = [document, path].map(ToSqlOutput::Borrowed);
         statement.query_row(arguments, |row| {
             let is_json = row.get::<_, Option<bool>>(1)?.unwrap_or(false);
-            Ok(Extracted { value: row.get(0)?, is_json })
+            let bytes = row.get_ref(0)?.as_bytes().map_or(0, <[u8]>::len);
+            let room = self.room_for(bytes)?;
+            Ok(Extracted { value: row.get(0)?, _room: room, is_json })
         })
     }
 }

@@ -38,16 +38,27 @@ pub fn push_json(out: &mut Vec<u8>, value: ValueRef<'_>, is_document: bool) {
             Ok(text) => push_json_string(out, text),
             Err(_) => {
                 out.extend_from_slice(br#"{"base64":""#);
-                out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
+                let begin = out.len();
+                out.resize(begin + bytes.len().div_ceil(3) * 4, 0);
+                let encoded = STANDARD.encode_slice(bytes, &mut out[begin..]);
+                debug_assert_eq!(encoded.ok(), Some(out.len() - begin));
                 out.extend_from_slice(br#""}"#);
             }
         },
     }
 }
 
-/// Bytes that [`push_json`] appends for a value, at most.
-pub fn json_bytes_max(value: ValueRef<'_>) -> usize {
+/// Bytes that [`push_json`] appends for a value, at most. Of a long document they are counted, so
+/// that twice as many are not reserved.
+pub fn json_bytes_max(value: ValueRef<'_>, is_document: bool) -> usize {
     match value {
+        ValueRef::Text(bytes)
+            if is_document
+                && bytes.len() > COUNTED_BYTES_MIN
+                && serde_json::from_slice::<&RawValue>(bytes).is_ok() =>
+        {
+            bytes.len()
+        }
         ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => NUMBER_BYTES_MAX,
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
             let escaped = match bytes.len() <= COUNTED_BYTES_MIN {
@@ -85,7 +96,7 @@ mod tests {
         let json = |value: ValueRef<'_>, is_document| {
             let mut out = Vec::new();
             push_json(&mut out, value, is_document);
-            assert!(out.len() <= json_bytes_max(value));
+            assert!(out.len() <= json_bytes_max(value, is_document));
             String::from_utf8(out).expect("JSON is UTF-8")
         };
         assert_eq!(json(ValueRef::Text(b"{\n\"a\":[1]}"), true), "{ \"a\":[1]}");
@@ -97,6 +108,9 @@ mod tests {
         assert_eq!(json(ValueRef::Integer(-3), false), "-3");
         json(ValueRef::Real(-f64::MAX), false);
         json(ValueRef::Real(f64::MIN_POSITIVE), false);
+        let long = format!("[{:?}]", "\"\n".repeat(COUNTED_BYTES_MIN));
+        assert_eq!(json_bytes_max(ValueRef::Text(long.as_bytes()), true), long.len());
+        assert_eq!(json(ValueRef::Text(long.as_bytes()), true), long);
         for byte in [0, b'"', b'\\', b'a', 0xff] {
             json(ValueRef::Text(&vec![byte; 2 * COUNTED_BYTES_MIN]), false);
             json(ValueRef::Text(&[byte; 1]), true);

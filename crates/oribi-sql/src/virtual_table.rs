@@ -27,6 +27,11 @@ use crate::plan::Plan;
 use crate::row_numbers::RowNumbers;
 use crate::source::{Argument, Condition, Operator, RowStream, ScanRequest, TableSource};
 
+/// Bytes of the values of a condition, from which on its source is not told of it. They are copied
+/// out of SQLite's memory, which is bounded. It is some 30,000 keys; a longer list excludes little
+/// of what a scan reads anyway.
+const ARGUMENT_BYTES_MAX: usize = 2 << 20;
+
 /// Name of the module in `CREATE VIRTUAL TABLE`.
 const MODULE: &CStr = c"oribi";
 
@@ -182,8 +187,10 @@ unsafe impl VTabCursor for SourceCursor {
         let plan = plan.ok_or_else(|| failure("SQLite asks for a plan that was never made"))?;
         let mut request = ScanRequest { columns: plan.columns, conditions: Vec::new() };
         for (at, (column, operator)) in plan.conditions.into_iter().enumerate() {
-            let values = values_of(operator, arguments, at)?;
-            request.conditions.push(Condition { column, operator, values });
+            // SQLite checks each condition itself, too.
+            if let Some(values) = values_of(operator, arguments, at)? {
+                request.conditions.push(Condition { column, operator, values });
+            }
         }
         self.has_identity = self.row_numbers.are_needed();
         if self.has_identity {
@@ -227,20 +234,39 @@ unsafe impl VTabCursor for SourceCursor {
     }
 }
 
-/// The arguments of a condition.
+/// The arguments of a condition; `None` when they are more than are worth copying.
 fn values_of(
     operator: Operator,
     arguments: &Filters<'_>,
     at: usize,
-) -> rusqlite::Result<Vec<Argument>> {
+) -> rusqlite::Result<Option<Vec<Argument>>> {
+    let (mut values, mut bytes) = (Vec::new(), 0);
+    let mut take = |value: ValueRef<'_>| -> rusqlite::Result<bool> {
+        bytes += size_of::<Argument>() + value.as_bytes().map_or(0, <[u8]>::len);
+        if bytes > ARGUMENT_BYTES_MAX {
+            return Ok(false);
+        }
+        let value = Argument::column_result(value);
+        values.push(value.map_err(|error| failure(error.to_string()))?);
+        Ok(true)
+    };
     match operator {
-        Operator::IsNull | Operator::IsNotNull => Ok(Vec::new()),
-        Operator::In => arguments
-            .in_values(at)?
-            .map(|value| Argument::column_result(value).map_err(|error| failure(error.to_string())))
-            .collect(),
-        _ => Ok(vec![arguments.get::<Argument>(at)?]),
+        Operator::IsNull | Operator::IsNotNull => {}
+        Operator::In => {
+            let mut all = arguments.in_values(at)?;
+            while let Some(value) = all.next()? {
+                if !take(value)? {
+                    return Ok(None);
+                }
+            }
+        }
+        _ => {
+            if !take(arguments.iter().nth(at).unwrap_or(ValueRef::Null))? {
+                return Ok(None);
+            }
+        }
     }
+    Ok(Some(values))
 }
 
 /// True when a value is compared with NULL, which nothing fulfils, or with an empty list.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use oribi_sql::ValueRef;
-use oribi_sql::database::{Database, Parameters, ResultColumn, RowSink};
+use oribi_sql::database::{Database, Parameters, ResultColumn, RowSink, any_room};
 use oribi_sql::source::TableSource;
 
 const HEAP_BYTES: u64 = 32 << 20;
@@ -31,7 +31,7 @@ impl RowSink for Nowhere {
 #[test]
 fn what_takes_too_much_memory_is_an_error_and_the_next_statement_works() {
     let catalog = Arc::new(BTreeMap::<String, Arc<dyn TableSource>>::new());
-    let database = Database::restricted(catalog, HEAP_BYTES).expect("a database");
+    let database = Database::restricted(catalog, HEAP_BYTES, &any_room()).expect("a database");
     let error_of = |statement: &str| {
         let outcome = database.run(statement, &Parameters::None, &mut Nowhere);
         outcome.err().map(|error| format!("{error:#}")).unwrap_or_default()

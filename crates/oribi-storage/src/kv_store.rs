@@ -292,6 +292,23 @@ pub trait KvStore: Send + Sync {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError>;
 
+    /// As [`KvStore::get`]; asks for room before it reads a large record, or before it shows it
+    /// where the store has it by then. A record for which there is no room is not shown; the answer
+    /// is then `Ok(true)`, too.
+    fn get_asking(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        self.get(vbid, key, &mut |record| {
+            if ask_for(&record, room).is_continue() {
+                visit(record);
+            }
+        })
+    }
+
     /// Bytes of memory that the store needs for what it has: more, the more documents there are.
     fn memory_bytes(&self) -> u64 {
         0

@@ -200,7 +200,17 @@ impl KvStore for LogStore {
         key: DocKey<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        self.log.get(vbid, key, visit)
+        self.log.get(vbid, key, &mut |_| ControlFlow::Continue(()), visit)
+    }
+
+    fn get_asking(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        self.log.get(vbid, key, room, visit)
     }
 
     fn memory_bytes(&self) -> u64 {

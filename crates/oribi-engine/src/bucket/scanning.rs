@@ -152,16 +152,18 @@ impl Bucket {
         Ok(Some(MomentScan(Moment::Store(scan))))
     }
 
-    /// Visits the persisted version of a key, tombstones included. False when there is none.
+    /// Visits the persisted version of a key, tombstones included. Asks for room before a large
+    /// one, which is not visited without it. False when there is none.
     ///
     /// # Errors
     /// The store's.
-    pub fn read_persisted(
+    pub fn read_persisted_asking(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        self.core.store().get(vbid, key, visit)
+        self.core.store().get_asking(vbid, key, room, visit)
     }
 }

@@ -15,8 +15,8 @@
 //!   runtime's;
 //! - at most [`places::Statements`] allows run, each counts against its user's streams, and each
 //!   ends with its time, its client or the server;
-//! - what waits for the client is reserved in the connections' memory; SQLite's heap is bounded for
-//!   all statements together.
+//! - large documents, and what waits for the client, are reserved in the connections' memory;
+//!   SQLite's heap is bounded for all statements together.
 //!
 //! Caller: `routes`.
 
@@ -31,7 +31,7 @@ use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Response};
 use oribi_engine::block_arena;
-use oribi_sql::database::Database;
+use oribi_sql::database::{Database, Room};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -42,6 +42,7 @@ use super::state::AdminState;
 use crate::limits::{READING_NICENESS, SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN};
 use crate::sql::catalog::BucketTables;
 use crate::sql::control::{Control, Ending};
+use crate::sql::memory::StatementMemory;
 use answer::{Answer, Begun, Summary};
 use request::Query;
 
@@ -84,6 +85,7 @@ async fn begin(
         state.stopping.clone(),
         Arc::clone(&state.server.users),
         Arc::clone(&asker.identity),
+        StatementMemory::new(Arc::clone(&state.server.connection_memory), state.statements.turn()),
     );
     let (begun, beginning) = oneshot::channel();
     let answer = Answer::new(state, Arc::clone(&control), Handle::current(), begun);
@@ -128,7 +130,9 @@ fn execute(
     let tables = BucketTables::new(buckets, query.bucket.clone(), Arc::clone(&control));
     // SQLite takes what documents leave of the process's memory.
     let heap_bytes = block_arena::room_bytes().clamp(SQL_HEAP_BYTES_MIN, SQL_HEAP_BYTES_MAX);
-    let outcome = Database::restricted(Arc::new(tables), heap_bytes).and_then(|mut one| {
+    let holder = Arc::clone(&control);
+    let room: Room = Arc::new(move |bytes| Ok(Box::new(holder.hold_large(bytes)?)));
+    let outcome = Database::restricted(Arc::new(tables), heap_bytes, &room).and_then(|mut one| {
         let looks = Arc::clone(&control);
         one.end_when(move || looks.has_to_end())?;
         one.run(&query.statement, &query.parameters, &mut answer)
@@ -144,5 +148,5 @@ fn execute(
         (Err(failure), None) => Summary::Failed("error", format!("{failure:#}")),
     };
     answer.finish(summary);
-    ending == Some(Ending::Timeout) && answer.is_stalled()
+    matches!(ending, Some(Ending::Timeout | Ending::InTheWay)) && answer.is_stalled()
 }

@@ -1,8 +1,9 @@
 //! Why a statement ends before its last row.
 //!
 //! Owns: the deadline, the client, the server's end, and the user's rights as of the last look.
-//! SQLite asks [`Control::has_to_end`] every few hundred microseconds, sources ask before each
-//! batch and while they wait.
+//! A statement also ends when it is in the way of others who need memory. SQLite asks
+//! [`Control::has_to_end`] every few hundred microseconds, sources ask before each batch and while
+//! they wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,9 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
+use super::memory::{LargeHeld, NoMemory, StatementMemory};
 use crate::auth::{Identity, UserStore};
+use crate::connection_memory::Reservation;
 
 /// Why a statement ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub(crate) enum Ending {
     Shutdown,
     /// The user's rights have changed.
     LostPrivileges,
+    /// Others wait for memory that the statement holds.
+    InTheWay,
     /// Documents cannot be read at the moment; the error says why.
     Unavailable,
 }
@@ -38,6 +43,10 @@ impl Ending {
             Ending::ClientGone => "the client has gone",
             Ending::Shutdown => "the server stops",
             Ending::LostPrivileges => "the user's rights have changed; run the statement again",
+            Ending::InTheWay => {
+                "other clients wait for the memory that the statement's documents or rows hold; \
+                 read the answer faster, or try again"
+            }
             Ending::Unavailable => "documents cannot be read at the moment",
         }
     }
@@ -49,7 +58,7 @@ impl Ending {
             Ending::ClientGone => "client_gone",
             Ending::Shutdown => "shutdown",
             Ending::LostPrivileges => "lost_privileges",
-            Ending::Unavailable => "unavailable",
+            Ending::InTheWay | Ending::Unavailable => "unavailable",
         }
     }
 }
@@ -63,6 +72,7 @@ pub(crate) struct Control {
     users: Arc<UserStore>,
     identity: Arc<Identity>,
     users_generation: AtomicU64,
+    memory: Arc<StatementMemory>,
     ending: Mutex<Option<Ending>>,
 }
 
@@ -73,10 +83,20 @@ impl Control {
         stopping: watch::Receiver<bool>,
         users: Arc<UserStore>,
         identity: Arc<Identity>,
+        memory: StatementMemory,
     ) -> Arc<Control> {
         let users_generation = AtomicU64::new(users.generation());
         let ending = Mutex::default();
-        Arc::new(Control { deadline, pieces, stopping, users, identity, users_generation, ending })
+        Arc::new(Control {
+            deadline,
+            pieces,
+            stopping,
+            users,
+            identity,
+            users_generation,
+            memory: Arc::new(memory),
+            ending,
+        })
     }
 
     /// The user.
@@ -134,6 +154,45 @@ impl Control {
         anyhow::anyhow!(why.into())
     }
 
+    /// What the statement's documents hold.
+    pub fn memory(&self) -> &Arc<StatementMemory> {
+        &self.memory
+    }
+
+    /// Reserves what a scan needs, whatever it reads.
+    ///
+    /// # Errors
+    /// When there is no such memory in time.
+    pub fn hold_usual(&self, bytes: usize) -> Result<Reservation> {
+        let held = self.memory.hold_usual(bytes, &|| self.has_to_end());
+        held.map_err(|why| self.no_memory(bytes, &why))
+    }
+
+    /// Reserves memory for a large document, or for what is made of one.
+    ///
+    /// # Errors
+    /// When there is no such memory in time, or never.
+    pub fn hold_large(&self, bytes: usize) -> Result<LargeHeld> {
+        let held = self.memory.hold_large(bytes, &|| self.has_to_end());
+        held.map_err(|why| self.no_memory(bytes, &why))
+    }
+
+    fn no_memory(&self, bytes: usize, why: &NoMemory) -> anyhow::Error {
+        if let Err(ended) = self.check() {
+            return ended;
+        }
+        match why {
+            NoMemory::Now => self.unavailable(format!(
+                "the memory for connections is in use, and a document needs {bytes} bytes of it; \
+                 try again"
+            )),
+            NoMemory::Never(most) => anyhow::anyhow!(
+                "a document needs {bytes} bytes of the memory for connections, which has {most}; \
+                 leave it out, or give the buckets more quota"
+            ),
+        }
+    }
+
     fn reason(&self) -> Option<Ending> {
         if self.pieces.is_closed() {
             return Some(Ending::ClientGone);
@@ -143,6 +202,9 @@ impl Control {
         }
         if Instant::now() >= self.deadline {
             return Some(Ending::Timeout);
+        }
+        if self.memory.is_in_the_way() {
+            return Some(Ending::InTheWay);
         }
         (!self.has_same_rights()).then_some(Ending::LostPrivileges)
     }

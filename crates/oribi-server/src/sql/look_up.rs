@@ -3,7 +3,8 @@
 //! Owns: reading them as a GET does: from memory, and from the store where memory has no value. A
 //! statement thus sees the newest version, persisted or not.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -11,9 +12,10 @@ use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, Refused};
 use oribi_protocol::hash::vbucket_of;
 use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentStream, StoredDocument};
-use oribi_storage::Record;
+use oribi_storage::{LARGE_RECORD_BYTES, Record};
 use oribi_types::{CollectionId, DocKey, Vbid};
 
+use super::memory::LargeHeld;
 use super::moments::stored;
 use super::reader::Reader;
 use crate::clock::wall_clock;
@@ -22,9 +24,16 @@ use crate::limits::SQL_BATCH_BYTES;
 /// See the module text.
 pub(super) struct LookUp {
     reader: Arc<Reader>,
-    wanted: VecDeque<(Vbid, CollectionId, Arc<[u8]>)>,
+    keys: Vec<(Vbid, Vec<u8>)>,
+    collections: Vec<CollectionId>,
+    /// Each key in each collection: the number of the next one.
+    next: usize,
     /// The current document; the batch has at most one.
     found: DocumentBatch,
+    /// For it, if it is large.
+    large: Option<LargeHeld>,
+    /// For what is made of it.
+    beside: Option<LargeHeld>,
 }
 
 impl LookUp {
@@ -35,15 +44,19 @@ impl LookUp {
         vbuckets: Option<BTreeSet<Vbid>>,
     ) -> LookUp {
         let count = reader.handle.vbuckets();
-        let places = keys.into_iter().map(|key| (vbucket_of(&key, count), Arc::<[u8]>::from(key)));
-        let wanted = places
+        let places = keys.into_iter().map(|key| (vbucket_of(&key, count), key));
+        let keys = places
             .filter(|(vbid, _)| vbuckets.as_ref().is_none_or(|wanted| wanted.contains(vbid)))
-            .flat_map(|(vbid, key)| collections.iter().map(move |id| (vbid, *id, Arc::clone(&key))))
             .collect();
-        LookUp { reader, wanted, found: DocumentBatch::default() }
+        let found = DocumentBatch::default();
+        LookUp { reader, keys, collections, next: 0, found, large: None, beside: None }
     }
 
-    fn read(&mut self, vbid: Vbid, key: DocKey<'_>) -> Result<()> {
+    /// Reads one into the batch, if it is there.
+    fn read(&mut self, at: usize) -> Result<()> {
+        let (vbid, key) = &self.keys[at / self.collections.len()];
+        let collection = self.collections[at % self.collections.len()];
+        let (vbid, key) = (*vbid, DocKey { collection, key });
         let reader = &self.reader;
         let (bucket, now) = (reader.handle.bucket(), wall_clock());
         let (item, cas) = match bucket.get(vbid, key, now) {
@@ -56,13 +69,31 @@ impl LookUp {
             GetOutcome::Miss | GetOutcome::Refused(Refused::UnknownCollection) => return Ok(()),
             GetOutcome::Refused(Refused::NeedsFetch) => {
                 let now_s = u32::try_from(now.unix_ns / 1_000_000_000).unwrap_or(u32::MAX);
-                let found = &mut self.found;
-                let read = bucket.read_persisted(vbid, key, &mut |record| {
+                let (found, large) = (&mut self.found, &mut self.large);
+                let mut refused = None;
+                // The store's copy, and the batch's.
+                let mut room = |bytes: usize| match reader.control.hold_large(2 * bytes) {
+                    Ok(held) => {
+                        *large = Some(held);
+                        ControlFlow::Continue(())
+                    }
+                    Err(why) => {
+                        refused = Some(why);
+                        ControlFlow::Break(())
+                    }
+                };
+                let read = bucket.read_persisted_asking(vbid, key, &mut room, &mut |record| {
                     let is_expired = record.expiry != 0 && record.expiry <= now_s;
                     if !record.deleted && !is_expired {
                         found.push(&stored(vbid, &record), true);
                     }
                 });
+                if let Some(held) = large {
+                    held.keep(found.bytes());
+                }
+                if let Some(why) = refused {
+                    return Err(why);
+                }
                 return match read {
                     Ok(_) => Ok(()),
                     Err(error) => Err(reader.control.unavailable(format!(
@@ -79,6 +110,9 @@ impl LookUp {
                 )));
             }
         };
+        if item.value_bytes() > LARGE_RECORD_BYTES {
+            self.large = Some(reader.control.hold_large(item.value_bytes())?);
+        }
         self.found.push(&StoredDocument { cas, ..stored(vbid, &record_of(&item)) }, true);
         Ok(())
     }
@@ -102,9 +136,11 @@ fn record_of(item: &ItemRef) -> Record<'_> {
 impl DocumentStream for LookUp {
     fn advance(&mut self) -> Result<bool> {
         self.found.clear(SQL_BATCH_BYTES);
-        while let Some((vbid, collection, key)) = self.wanted.pop_front() {
+        (self.large, self.beside) = (None, None);
+        while self.next < self.keys.len() * self.collections.len() {
             self.reader.control.check()?;
-            self.read(vbid, DocKey { collection, key: &key })?;
+            self.next += 1;
+            self.read(self.next - 1)?;
             if !self.found.is_empty() {
                 return Ok(self.found.advance());
             }
@@ -114,5 +150,12 @@ impl DocumentStream for LookUp {
 
     fn document(&self) -> Option<StoredDocument<'_>> {
         self.found.document()
+    }
+
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if bytes > LARGE_RECORD_BYTES {
+            self.beside = Some(self.reader.control.hold_large(bytes)?);
+        }
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! looks at a batch. Invariant: what was acknowledged before the scan began is shown, unless it was
 //! changed since.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,13 +15,15 @@ use anyhow::Result;
 use oribi_engine::{Bucket, MomentScan, PersistOutcome, PersistenceSink};
 use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentScan, DocumentStream, StoredDocument};
-use oribi_storage::{Record, ScanProgress, StoreError};
+use oribi_storage::{LARGE_RECORD_BYTES, Record, ScanProgress, StoreError};
 use oribi_types::{CollectionId, ManifestUid, Vbid};
 use parking_lot::{Condvar, Mutex};
 
+use super::memory::LargeHeld;
 use super::reader::Reader;
 use crate::clock::wall_clock;
-use crate::limits::SQL_BATCH_BYTES;
+use crate::connection_memory::Reservation;
+use crate::limits::{SQL_BATCH_BYTES, SQL_SCAN_BYTES};
 
 /// Documents of a batch without values.
 const BATCH_DOCUMENTS: usize = 1024;
@@ -38,6 +41,12 @@ pub(super) struct Moments {
     left: VecDeque<Vbid>,
     current: Option<(Vbid, MomentScan)>,
     batch: DocumentBatch,
+    /// For the batch, and what a scan reads ahead.
+    _usual: Reservation,
+    /// For a large document of the batch.
+    large: Option<LargeHeld>,
+    /// For what is made of the current document.
+    beside: Option<LargeHeld>,
     /// UNIX seconds when the scan began: what had expired by then is not shown.
     now: u32,
 }
@@ -54,6 +63,7 @@ impl Moments {
     ) -> Result<Moments> {
         let is_wanted =
             |vbid: &Vbid| scan.vbuckets.as_ref().is_none_or(|wanted| wanted.contains(vbid));
+        let usual = reader.control.hold_usual(SQL_SCAN_BYTES)?;
         let left: VecDeque<Vbid> =
             (0..reader.handle.vbuckets()).map(Vbid).filter(is_wanted).collect();
         let manifest = reader.handle.bucket().manifest().uid();
@@ -63,12 +73,25 @@ impl Moments {
         reader.wait_until_persisted(&left)?;
         let now = u32::try_from(wall_clock().unix_ns / 1_000_000_000).unwrap_or(u32::MAX);
         let (current, batch) = (None, DocumentBatch::default());
-        Ok(Moments { reader, scan, collections, manifest, left, current, batch, now })
+        Ok(Moments {
+            reader,
+            scan,
+            collections,
+            manifest,
+            left,
+            current,
+            batch,
+            _usual: usual,
+            large: None,
+            beside: None,
+            now,
+        })
     }
 
     /// Fills the batch; false when nothing is left.
     fn fill(&mut self) -> Result<bool> {
         self.batch.clear(SQL_BATCH_BYTES);
+        self.large = None;
         while self.batch.is_empty() {
             self.reader.control.check()?;
             self.look_at_collections()?;
@@ -79,8 +102,7 @@ impl Moments {
                     (vbid, self.begin_vbucket(vbid)?)
                 }
             };
-            let progress = self.resume(vbid, &mut scan);
-            match progress.map_err(|error| self.unreadable(&error))? {
+            match self.resume(vbid, &mut scan)? {
                 ScanProgress::Paused => self.current = Some((vbid, scan)),
                 ScanProgress::Ended => {}
             }
@@ -103,7 +125,25 @@ impl Moments {
         }
     }
 
-    fn resume(&mut self, vbid: Vbid, scan: &mut MomentScan) -> Result<ScanProgress, StoreError> {
+    fn resume(&mut self, vbid: Vbid, scan: &mut MomentScan) -> Result<ScanProgress> {
+        let control = &self.reader.control;
+        let large = RefCell::new(None);
+        let mut refused = None;
+        // The store's copy of a large document, and the batch's.
+        let copies = 1 + usize::from(self.scan.needs_value);
+        let mut room = |bytes: usize| {
+            large.replace(None);
+            match control.hold_large(copies * bytes) {
+                Ok(held) => {
+                    large.replace(Some(held));
+                    ControlFlow::Continue(())
+                }
+                Err(why) => {
+                    refused = Some(why);
+                    ControlFlow::Break(())
+                }
+            }
+        };
         let (batch, now) = (&mut self.batch, self.now);
         let (collections, keys) = (&self.collections, &self.scan.keys);
         let (takes_all_keys, needs_value) = (keys.is_open(), self.scan.needs_value);
@@ -112,7 +152,7 @@ impl Moments {
             _ => None,
         };
         let mut looked_at = 0;
-        scan.resume(&mut |record| {
+        let progress = scan.resume_asking(&mut room, &mut |record| {
             looked_at += 1;
             let is_in = match only {
                 Some(only) => record.key.collection == only,
@@ -121,13 +161,24 @@ impl Moments {
             let is_live = !record.deleted && (record.expiry == 0 || record.expiry > now);
             if is_in && is_live && (takes_all_keys || keys.contains(record.key.key)) {
                 batch.push(&stored(vbid, &record), needs_value);
+            } else {
+                large.replace(None);
             }
             // What is passed over counts, too: the statement may have to end.
             match batch.bytes() >= SQL_BATCH_BYTES || looked_at >= BATCH_DOCUMENTS {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
-        })
+        });
+        if let Some(why) = refused {
+            return Err(why);
+        }
+        // The store has given its copy back.
+        self.large = large.into_inner().filter(|_| needs_value).map(|mut held| {
+            held.keep(self.batch.bytes());
+            held
+        });
+        progress.map_err(|error| self.unreadable(&error))
     }
 
     /// Leaves collections out that were dropped.
@@ -149,11 +200,19 @@ impl Moments {
 
 impl DocumentStream for Moments {
     fn advance(&mut self) -> Result<bool> {
+        self.beside = None;
         Ok(self.batch.advance() || (self.fill()? && self.batch.advance()))
     }
 
     fn document(&self) -> Option<StoredDocument<'_>> {
         self.batch.document()
+    }
+
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if bytes > LARGE_RECORD_BYTES {
+            self.beside = Some(self.reader.control.hold_large(bytes)?);
+        }
+        Ok(())
     }
 }
 

@@ -84,7 +84,7 @@ impl RowSink for Counter {
 const HEAP_BYTES: u64 = 64 << 20;
 
 fn restricted(count: i64) -> Database {
-    Database::restricted(numbers(count), HEAP_BYTES).unwrap()
+    Database::restricted(numbers(count), HEAP_BYTES, &any_room()).unwrap()
 }
 
 fn error_of(database: &Database, statement: &str) -> String {
@@ -195,7 +195,7 @@ fn only_named_tables_are_declared_and_their_number_is_bounded() {
             numbers(1).table("numbers")
         }
     }
-    let database = Database::restricted(Arc::new(Many), HEAP_BYTES).unwrap();
+    let database = Database::restricted(Arc::new(Many), HEAP_BYTES, &any_room()).unwrap();
     assert_eq!(error_of(&database, "select * from t1, t2 where t1.n = t2.n"), "");
     assert_eq!(database.declared.lock().len(), 2);
     let all = (0..=TABLES_MAX).map(|number| format!("select n from t{number}"));

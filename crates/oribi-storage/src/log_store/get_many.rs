@@ -6,6 +6,7 @@
 //! read. Callers: background fetches, which come in batches.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use oribi_types::{DocKey, Vbid};
 
@@ -82,7 +83,8 @@ impl Log {
         self.counters.read(&count, result)?;
         for index in unsure {
             let (vbid, key) = keys[index];
-            if !self.get(vbid, key, &mut |record| visit(index, Some(record)))? {
+            let mut room = |_| ControlFlow::Continue(());
+            if !self.get(vbid, key, &mut room, &mut |record| visit(index, Some(record)))? {
                 visit(index, None);
             }
         }

@@ -14,7 +14,7 @@ use super::log::Log;
 use super::reader::ReadFault;
 use super::writer::segment_name;
 use crate::counters::ReadCount;
-use crate::{Record, StoreError};
+use crate::{LARGE_RECORD_BYTES, Record, RoomVisitor, StoreError};
 
 /// First read of a record of unknown length: one read is enough for most.
 pub(super) const FIRST_READ_BYTES: usize = 1024;
@@ -36,12 +36,14 @@ pub(super) fn io_error(id: u32, error: &io::Error) -> StoreError {
     StoreError::Io(format!("{}: {error}", segment_name(id)))
 }
 
-/// Reads and checks the record at `offset` of the segment.
+/// Reads and checks the record at `offset` of the segment. `None` when it is large and there is no
+/// room for it.
 pub(super) fn read_record<'b>(
     segment: &Segment,
     offset: u64,
     buffer: &'b mut Vec<u8>,
-) -> Result<Stored<'b>, StoreError> {
+    room: &mut RoomVisitor<'_>,
+) -> Result<Option<Stored<'b>>, StoreError> {
     buffer.resize(buffer.len().max(FIRST_READ_BYTES), 0);
     let file = &segment.file;
     let first = file.read_at(&mut buffer[..FIRST_READ_BYTES], offset);
@@ -53,6 +55,9 @@ pub(super) fn read_record<'b>(
         return Err(damaged(segment.id, offset, "a record that is longer than its segment"));
     }
     let stored_bytes = stored_bytes as usize;
+    if stored_bytes > LARGE_RECORD_BYTES && room(stored_bytes).is_break() {
+        return Ok(None);
+    }
     if stored_bytes > first {
         buffer.resize(buffer.len().max(stored_bytes), 0);
         let rest = &mut buffer[first..stored_bytes];
@@ -62,7 +67,7 @@ pub(super) fn read_record<'b>(
         }
     }
     let decoded = decode_record(&buffer[..stored_bytes]);
-    decoded.map(|(stored, _)| stored).map_err(|what| damaged(segment.id, offset, what))
+    decoded.map(|(stored, _)| Some(stored)).map_err(|what| damaged(segment.id, offset, what))
 }
 
 impl Log {
@@ -70,10 +75,11 @@ impl Log {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let mut count = ReadCount::default();
-        let result = self.get_counted(vbid, key, &mut |record| {
+        let result = self.get_counted(vbid, key, room, &mut |record| {
             count.add(&record);
             visit(record);
         });
@@ -84,6 +90,7 @@ impl Log {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        room: &mut RoomVisitor<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let candidates: Vec<(Segment, u64)> = {
@@ -93,7 +100,9 @@ impl Log {
         };
         let mut buffer = Vec::new();
         for (segment, offset) in candidates {
-            let stored = read_record(&segment, offset, &mut buffer)?;
+            let Some(stored) = read_record(&segment, offset, &mut buffer, room)? else {
+                return Ok(true);
+            };
             if stored.vbid == vbid && stored.record.key == key {
                 visit(stored.record);
                 return Ok(true);

@@ -5,6 +5,8 @@
 //! segments are compacted. Invariant: a bound is set for exactly what the catalog shows as gone
 //! afterwards; the bound of a purge of tombstones and the purge seqno are one frame.
 
+use std::ops::ControlFlow;
+
 use oribi_types::{CollectionId, Seqno, Vbid};
 
 use super::bounds::TombstonePurge;
@@ -168,7 +170,12 @@ impl Log {
         let mut buffer = Vec::new();
         let mut candidates = Vec::new();
         for (table, entry, segment) in tombstones {
-            let record = read_record(&segment, entry.place().offset(), &mut buffer)?.record;
+            let mut room = |_| ControlFlow::Continue(());
+            let offset = entry.place().offset();
+            let Some(stored) = read_record(&segment, offset, &mut buffer, &mut room)? else {
+                continue;
+            };
+            let record = stored.record;
             if record.expiry < purge_before {
                 candidates.push(Candidate { table, entry, seqno: record.seqno });
             }

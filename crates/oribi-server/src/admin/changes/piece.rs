@@ -44,6 +44,12 @@ impl Outgoing {
         self.memory.has_waiters()
     }
 
+    /// Bytes of the largest piece that there can be.
+    #[cfg(feature = "sql")]
+    pub fn largest_piece(&self) -> usize {
+        self.memory.counted(usize::MAX)
+    }
+
     /// An empty piece that may grow to `bytes`; `None` while there is no memory.
     pub fn piece(self: &Arc<Self>, bytes: usize) -> Option<Piece> {
         let reserved = self.memory.try_reserve(bytes)?;
@@ -56,12 +62,6 @@ impl Piece {
     #[cfg(feature = "sql")]
     pub fn room(&self) -> usize {
         self.reserved.saturating_sub(self.bytes.len())
-    }
-
-    /// True when the whole budget is reserved, so that no piece can have more.
-    #[cfg(feature = "sql")]
-    pub fn is_largest(&self) -> bool {
-        self.reserved == self.outgoing.memory.counted(usize::MAX)
     }
 
     /// The piece as hyper takes it. What it does not need is given back.

@@ -21,11 +21,14 @@ use tokio::sync::oneshot;
 use crate::admin::changes::piece::{Outgoing, Piece};
 use crate::admin::changes::wakeups::Wakeups;
 use crate::admin::state::AdminState;
-use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
-use crate::sql::control::Control;
+use crate::limits::{MEMORY_WAIT_MS, SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
+use crate::sql::control::{Control, Ending};
 
 /// Rows are sent at the latest this long after the ones before, when another comes.
 const SEND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Interval between two looks whether a wait for the client has to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Pause before memory is asked for again.
 const MEMORY_PAUSE: Duration = Duration::from_millis(20);
@@ -113,7 +116,11 @@ impl Answer {
         let line = Bytes::from(format!("{line}\n"));
         self.announce();
         let pieces = self.control.pieces().clone();
-        let deadline = self.control.deadline().max(Instant::now() + LAST_LINE_PATIENCE);
+        let soon = Instant::now() + LAST_LINE_PATIENCE;
+        let deadline = match self.control.ending() {
+            Some(Ending::InTheWay) => soon,
+            _ => self.control.deadline().max(soon),
+        };
         let sending = async {
             for bytes in bytes.take().into_iter().chain([line]) {
                 if pieces.send(bytes).await.is_err() {
@@ -129,17 +136,27 @@ impl Answer {
 
     /// A piece with room for so many bytes more.
     fn room(&mut self, bytes: usize) -> Result<&mut Vec<u8>> {
-        let has_room =
-            |piece: &Piece| piece.room() >= bytes || piece.bytes.is_empty() && piece.is_largest();
+        let has_room = |piece: &Piece| piece.room() >= bytes;
         if !self.piece.as_ref().is_some_and(has_room) {
             self.send()?;
             let wanted = bytes.max(SQL_PIECE_BYTES);
+            let most = self.outgoing.largest_piece();
+            if wanted > most {
+                bail!("a row needs {bytes} bytes of the memory for connections, which has {most}");
+            }
+            let deadline = Instant::now() + Duration::from_millis(MEMORY_WAIT_MS);
             let piece = loop {
-                match self.outgoing.piece(wanted) {
-                    Some(piece) => break piece,
-                    None => std::thread::sleep(MEMORY_PAUSE),
+                if let Some(piece) = self.outgoing.piece(wanted) {
+                    break piece;
                 }
                 self.control.check()?;
+                if Instant::now() >= deadline {
+                    return Err(self.control.unavailable(
+                        "the memory for connections is in use, and a row needs some of it; \
+                         try again",
+                    ));
+                }
+                std::thread::sleep(MEMORY_PAUSE);
             };
             self.piece = Some(piece);
         }
@@ -156,17 +173,33 @@ impl Answer {
             return Ok(());
         };
         self.announce();
-        let bytes = piece.into_bytes();
+        let mut bytes = Some(piece.into_bytes());
         let control = &self.control;
         let mut stopping = control.stopping();
+        let _holding = control.memory().holding();
         self.runtime.block_on(async {
-            tokio::select! {
-                // An error means that the client is gone, which the control sees itself.
-                _ = control.pieces().send(bytes) => {}
-                _ = stopping.wait_for(|stop| *stop) => {}
-                () = tokio::time::sleep_until(control.deadline().into()) => {}
+            let place = control.pieces().reserve();
+            tokio::pin!(place);
+            loop {
+                tokio::select! {
+                    place = &mut place => {
+                        // An error means that the client is gone, which the control sees itself.
+                        if let (Ok(place), Some(bytes)) = (place, bytes.take()) {
+                            place.send(bytes);
+                        }
+                        return;
+                    }
+                    _ = stopping.wait_for(|stop| *stop) => return,
+                    () = tokio::time::sleep_until(control.deadline().into()) => return,
+                    () = tokio::time::sleep(LOOK_INTERVAL) => {
+                        if control.has_to_end() {
+                            return;
+                        }
+                    }
+                }
             }
         });
+        self.control.memory().note_progress();
         self.control.check()
     }
 
@@ -192,7 +225,12 @@ impl RowSink for Answer {
 
     fn row(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
         // Brackets, commas and the line's end.
-        let bytes = values.iter().map(|value| json_bytes_max(*value) + 1).sum::<usize>() + 3;
+        let are_documents = self.are_documents.iter().copied().chain(std::iter::repeat(false));
+        let bytes = values
+            .iter()
+            .zip(are_documents)
+            .map(|(value, is_document)| json_bytes_max(*value, is_document) + 1);
+        let bytes = bytes.sum::<usize>() + 3;
         if bytes > SQL_ROW_BYTES_MAX {
             bail!(
                 "a row of {bytes} bytes is longer than the {SQL_ROW_BYTES_MAX} that rows may have"
@@ -210,7 +248,9 @@ impl RowSink for Answer {
         out.extend_from_slice(b"]\n");
         self.are_documents = are_documents;
         self.rows += 1;
-        if self.sent.elapsed() >= SEND_INTERVAL {
+        // A large row does not wait for others.
+        let is_large = self.piece.as_ref().is_some_and(|piece| piece.bytes.len() > SQL_PIECE_BYTES);
+        if is_large || self.sent.elapsed() >= SEND_INTERVAL {
             self.send()?;
         }
         Ok(())

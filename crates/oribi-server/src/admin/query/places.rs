@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::SQL_STATEMENTS_MAX;
+use crate::sql::memory::Turn;
 
 /// The statements that run.
 #[derive(Default)]
-pub(in crate::admin) struct Statements(Arc<AtomicUsize>);
+pub(in crate::admin) struct Statements(Arc<AtomicUsize>, Arc<Turn>);
 
 impl Statements {
     /// A place for one more.
@@ -15,6 +16,11 @@ impl Statements {
         let one_more = |running: usize| (running < SQL_STATEMENTS_MAX).then_some(running + 1);
         let begun = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         begun.ok().map(|_| Running(Arc::clone(&self.0)))
+    }
+
+    /// The turn of those with large documents.
+    pub fn turn(&self) -> Arc<Turn> {
+        Arc::clone(&self.1)
     }
 }
 

@@ -359,3 +359,145 @@ fn pages_of_other_sites_get_nothing() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
+
+impl Fixture {
+    /// Puts a document that is longer once it is inflated.
+    fn put_compressed(&self, key: &str, plain: &[u8]) {
+        let value = snap::raw::Encoder::new().compress_vec(plain).unwrap();
+        let server = self.server.as_ref().unwrap();
+        let bucket = server.context().buckets.get("default").unwrap();
+        let vbid = oribi_protocol::hash::vbucket_of(key.as_bytes(), bucket.vbuckets());
+        let request = oribi_engine::StoreRequest {
+            mode: oribi_engine::StoreMode::Set,
+            value: &value,
+            is_compressed: true,
+            flags: 0,
+            expiry: 0,
+            cas: oribi_types::Cas(0),
+            preserve_expiry: false,
+        };
+        let key = oribi_types::DocKey { collection: CollectionId::DEFAULT, key: key.as_bytes() };
+        let stored = bucket.bucket().store(vbid, key, &request, crate::clock::wall_clock());
+        assert!(matches!(stored, oribi_engine::MutationOutcome::Done(_)), "{stored:?}");
+    }
+}
+
+/// Whether it is stored as it is, or expands, and whichever way it is found.
+#[test]
+fn large_documents_are_reserved_before_they_are_in_memory() {
+    const BYTES: usize = 3 << 20;
+    let fixture = Fixture::development();
+    let document = json!({"t": "a".repeat(BYTES)}).to_string();
+    fixture.put("plain", document.as_bytes());
+    fixture.put_compressed("packed", document.as_bytes());
+    fixture.put("small", b"{\"t\":\"a\"}");
+    let statement =
+        |condition: &str| format!("select sum(length(json)) from \"default\" where {condition}");
+    let conditions =
+        ["id = 'plain'", "id = 'packed'", "id >= 'pl' and id < 'pm'", "id >= 'pa' and id < 'pb'"];
+    for condition in conditions {
+        assert_eq!(fixture.rows(&statement(condition)), [json!([document.len()])], "{condition}");
+    }
+    wait_until(|| fixture.reserved_bytes() == 0, "nothing stays reserved");
+    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let all_but = |bytes| memory.hold(memory.reservable_bytes() - bytes).expect("nothing is held");
+    let others = all_but(BYTES - 1);
+    std::thread::scope(|scope| {
+        let asked = conditions.map(|condition| {
+            let fixture = &fixture;
+            scope.spawn(move || {
+                // The statements before may not have left their places yet.
+                let answers =
+                    std::iter::repeat_with(|| fixture.query_as(ADMIN, &statement(condition)));
+                let is_run =
+                    |answer: &Answer| !answer.body.contains("other statements are running");
+                (condition, answers.take(10_000).find(is_run).expect("there is a place"))
+            })
+        });
+        for answer in asked {
+            let (condition, answer) = answer.join().unwrap();
+            assert_eq!(answer.status, 503, "{condition}: {}", answer.body);
+            // One of them has the turn, and the others wait for it.
+            let whys =
+                ["the memory for connections is in use", "other clients wait for the memory"];
+            let says = whys.iter().any(|why| answer.body.contains(why));
+            assert!(says, "{condition}: {}", answer.body);
+        }
+    });
+    assert_eq!(fixture.rows(&statement("id = 'small'")), [json!([9])], "small ones need little");
+    drop(others);
+    // The value alone is a copy, too, which SQLite's own heap does not have.
+    let value = "select length(json ->> 't') from \"default\" where id = 'plain'";
+    let others = all_but(BYTES + BYTES / 2);
+    let answer = fixture.query_as(ADMIN, value);
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    drop(others);
+    assert_eq!(fixture.rows(value), [json!([BYTES])]);
+    wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
+}
+
+/// More than any connection can have is refused at once, and says what is needed.
+#[test]
+fn a_row_for_which_there_can_be_no_memory_is_refused() {
+    let fixture = Fixture::development();
+    // What a server without quotas could reserve: 24 MiB. SQLite's memory is that of all tests.
+    fixture.server.as_ref().unwrap().context().connection_memory.set_quotas(0);
+    let row = "select hex(zeroblob(6500000)), hex(zeroblob(6500000))";
+    let answer = fixture.query_as(ADMIN, row);
+    assert_eq!(answer.status, 200, "its columns are sent: {}", answer.body);
+    assert!(answer.body.contains("a row needs "), "{}", answer.body);
+    assert!(answer.body.contains("\"end\":\"error\""), "{}", answer.body);
+}
+
+/// A client that does not read rows of large documents loses its statement to one that does.
+#[test]
+fn who_does_not_read_large_rows_makes_room_for_others() {
+    const BYTES: usize = 3 << 20;
+    let fixture = Fixture::development();
+    for number in 0..4 {
+        let document = json!({"t": "a".repeat(BYTES)}).to_string();
+        fixture.put_compressed(&format!("large{number}"), document.as_bytes());
+    }
+    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let most = memory.reservable_bytes();
+    // Two documents with their rows fit in what is left.
+    let others = memory.hold(most - 4 * BYTES - (1 << 20)).expect("nothing is held");
+    let before = fixture.reserved_bytes();
+    let all = "select json from \"default\"";
+    let unread: Vec<_> = (0..SQL_STATEMENTS_MAX - 1).map(|_| fixture.begin(all)).collect();
+    wait_until(
+        || {
+            assert!(fixture.reserved_bytes() <= most as u64);
+            fixture.reserved_bytes() > before + BYTES as u64
+        },
+        "a statement has a large document",
+    );
+    let mut lengths = Vec::new();
+    wait_until(
+        || {
+            let answer =
+                fixture.query_as(ADMIN, "select json from \"default\" where id = 'large2'");
+            if answer.status == 200 && answer.body.contains("\"end\":\"complete\"") {
+                lengths = rows_in(&answer.body).iter().map(|row| row.to_string().len()).collect();
+            }
+            !lengths.is_empty()
+        },
+        "one that reads gets its row",
+    );
+    assert!(lengths[0] > BYTES);
+    drop((unread, others));
+    wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
+}
+
+/// A list of keys that is longer than what is copied out of SQLite's memory is SQLite's to check.
+#[test]
+fn a_long_list_of_keys_finds_the_same() {
+    let fixture = Fixture::development();
+    fixture.put("k7", b"{}");
+    fixture.put("other", b"{}");
+    let list = "with recursive c(x) as (values (1) union all select x + 1 from c where x < 60000) \
+                select id from \"default\" where id in (select 'k' || x from c)";
+    assert_eq!(fixture.rows(list), [json!(["k7"])]);
+    let long = "select id from \"default\" where id = hex(zeroblob(3000000)) or id = 'k7'";
+    assert_eq!(fixture.rows(long), [json!(["k7"])]);
+}
