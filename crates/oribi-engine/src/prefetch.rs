@@ -14,9 +14,7 @@
 //! change streams, which know what they send next. The instruction itself is in `oribi-storage`,
 //! which looks ahead as well.
 
-pub(crate) use oribi_storage::prefetch::{
-    load_line, load_line_to_write, load_lines, load_lines_to_write,
-};
+pub(crate) use oribi_storage::prefetch::{load_line, load_line_to_write, load_lines};
 use oribi_types::Vbid;
 
 use crate::hash_table::KeyHash;

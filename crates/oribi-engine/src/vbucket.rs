@@ -26,7 +26,6 @@ use crate::hash_table::{HashSeed, HashTable, KeyHash};
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::own_lines::{LINE_BYTES, OwnLines};
 use crate::persistence::Waiters;
-use crate::prefetch::load_line_to_write;
 use crate::system_event::SystemEvent;
 
 mod backfilling;
@@ -159,13 +158,6 @@ impl VBucket {
     #[inline]
     pub(crate) fn group_hint(&self, hash: KeyHash) -> *const u8 {
         self.table.groups().group_address(hash)
-    }
-
-    /// Begins to take over the cache lines of the vbucket that a write changes.
-    #[inline]
-    pub(crate) fn load_to_write(&self) {
-        self.table.load_to_write();
-        load_line_to_write((&raw const self.queue).cast());
     }
 
     /// Where the item is that a hash most likely belongs to, for a prefetch.

@@ -14,7 +14,7 @@ use crate::outcome::{
     MutationOutcome, Refused, RewriteOutcome, SharedOutcome, Sought, StoreRequest, UnlockOutcome,
     VersionOutcome, WithMetaRequest,
 };
-use crate::prefetch::{KeyAhead, load_line, load_line_to_write, load_lines, load_lines_to_write};
+use crate::prefetch::{KeyAhead, load_line, load_lines};
 use crate::vbucket::{Context, Current, NextVersion, VBucket, store_fields};
 
 impl Bucket {
@@ -28,8 +28,9 @@ impl Bucket {
         Some(KeyAhead { vbid, hash })
     }
 
-    /// [`Bucket::locate`] for a write: takes over what it will change besides, and has the item's
-    /// lines to itself. For a key that is not in memory, the store loads where it would have it.
+    /// [`Bucket::locate`] for a write. For a key that is not in memory, the store loads where it
+    /// would have it. No line is loaded to be written this early: until the write is served, other
+    /// cores may need the lines again, which then move twice more.
     #[inline]
     pub fn locate_to_write(
         &self,
@@ -40,15 +41,13 @@ impl Bucket {
     ) {
         let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
         debug_assert!(key.is_none_or(|key| vbucket.hash_of(key) == ahead.hash), "another key");
-        vbucket.load_to_write();
         let Some(item) = vbucket.candidate_address(section, ahead.hash) else {
             if let Some(key) = key.filter(|_| vbucket.is_absence_uncertain()) {
                 self.core.store().look_ahead(ahead.vbid, key);
             }
             return;
         };
-        load_line_to_write(vbucket.group_hint(ahead.hash));
-        load_lines_to_write(item, bytes);
+        load_lines(item, bytes);
     }
 
     /// Starts loading the first `bytes` of the item that an announced key most likely has. A

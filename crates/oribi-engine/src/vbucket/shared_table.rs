@@ -24,7 +24,6 @@ use super::table::{OVERWRITTEN_BYTES, Table};
 use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash};
 use crate::item::ItemRef;
 use crate::own_lines::{LINE_BYTES, OwnLines};
-use crate::prefetch::load_line_to_write;
 
 /// See the top of the file.
 pub(super) struct SharedTable {
@@ -63,12 +62,6 @@ impl SharedTable {
     #[inline]
     pub(super) fn lock(&self) -> TableGuard<'_> {
         TableGuard { table: self.table.lock(), shown: &self.shown }
-    }
-
-    /// Begins to take over the cache line that an overwrite changes, for a write that comes soon.
-    #[inline]
-    pub(super) fn load_to_write(&self) {
-        load_line_to_write((&raw const self.table).cast());
     }
 
     /// The phase; stored under the lock.

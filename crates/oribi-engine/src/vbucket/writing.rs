@@ -24,6 +24,7 @@ use crate::attributes::expiration_of;
 use crate::hash_table::{KeyHash, Place};
 use crate::item::{ItemRef, NewItem};
 use crate::outcome::{Mutation, Refused, Sought};
+use crate::prefetch::load_line_to_write;
 
 /// Why a block does not become the next version.
 pub(super) enum Denied<R> {
@@ -234,6 +235,9 @@ impl VBucket {
         let report_bytes = context.memory.report_bytes();
         let (written, garbage, change, queued_bytes, has_idle_stream) = {
             let mut table = self.table.lock();
+            // The core that had the table's line has this one as well. It arrives during the
+            // look-up.
+            load_line_to_write((&raw const self.queue).cast());
             let admitted = self.admit(context, &table, hash, terms, &mut new, decide);
             let Admitted { place, previous, rev_seqno } = match admitted {
                 Ok(admitted) => admitted,
