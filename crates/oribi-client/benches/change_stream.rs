@@ -6,6 +6,8 @@
 //! - `drain`: `--streams` readers take everything that there is, from the beginning;
 //! - `follow`: `--streams` readers take what comes from now on. A line says when they have begun;
 //!   they end with standard input. Streams without changes are the idle connections of the figures;
+//! - `held`: a reader of what comes from now on, which stands still until it gets a line of input,
+//!   and ends when it has `--changes` changes;
 //! - `latency`: writes `--rate` documents a second for `--seconds`, and says how long each change
 //!   took from the acknowledgement of its write to its reader;
 //! - `floor`: no server. A thread writes the bytes of `--changes` changes to each of `--streams`
@@ -28,7 +30,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-const USAGE: &str = "change_stream drain|follow|latency|floor --port PORT [--streams N] [--rate N] \
+const USAGE: &str = "change_stream drain|follow|held|latency|floor --port PORT [--streams N] [--rate N] \
                      [--seconds N] [--value-bytes N] [--changes N] [--look N] [--pause-us N]";
 
 /// Bytes of a change without its value: header, extras, and a key of 20 bytes in the default
@@ -96,6 +98,7 @@ async fn main() -> ExitCode {
         match arguments.mode.as_str() {
             "drain" => drain(&arguments).await,
             "follow" => follow(&arguments).await,
+            "held" => held(&arguments).await,
             "latency" => latency(&arguments).await,
             "floor" => floor(&arguments),
             _ => bail!("{USAGE}"),
@@ -221,6 +224,23 @@ async fn follow(arguments: &Arguments) -> Result<()> {
         taken.push(reader??);
     }
     report("follow", &taken, began);
+    Ok(())
+}
+
+async fn held(arguments: &Arguments) -> Result<()> {
+    let client = arguments.client().await?;
+    let mut changes = client.changes(&ChangeStreamOptions::new().from_now()).await?;
+    while changes.token().rest == Rest::Now {
+        let _ = tokio::time::timeout(Duration::from_millis(20), changes.next()).await;
+    }
+    println!("{}", json!({ "mode": "started", "streams": 1 }));
+    tokio::io::stdin().read_u8().await?;
+    let (began, mut taken) = (Instant::now(), Taken::default());
+    while taken.changes < arguments.changes as u64 {
+        let event = changes.next().await?.context("an endless stream has ended")?;
+        taken.add(&event);
+    }
+    report("held", &[taken], began);
     Ok(())
 }
 
