@@ -4,8 +4,6 @@
 //! comes last. Left out are records that a vbucket's new beginning voids, and those of collections
 //! that are not in the wanted backup.
 
-use std::collections::HashSet;
-
 use crate::archive::{Archive, segment_name};
 use crate::checked_text::sha256;
 use crate::error::ArchiveError;
@@ -25,7 +23,8 @@ pub struct Chain {
     segments: Vec<Position>,
     /// Per vbucket, how many of the first segments are void for it.
     void: Vec<usize>,
-    collections: HashSet<u32>,
+    /// Ids, sorted.
+    collections: Vec<u32>,
 }
 
 /// A segment of a chain.
@@ -82,7 +81,9 @@ impl Chain {
             }
         }
         let last = manifests.last().map(|manifest| &manifest.begin.places);
-        let collections = last.into_iter().flatten().map(|place| place.id).collect();
+        let ids = last.into_iter().flatten().map(|place| place.id);
+        let mut collections: Vec<u32> = ids.collect();
+        collections.sort_unstable();
         Chain { manifests, segments, void, collections }
     }
 
@@ -144,6 +145,6 @@ impl Chain {
     /// collection that is not in the wanted backup.
     pub fn counts(&self, segment: usize, record: &Record<'_>) -> bool {
         let void = self.void.get(usize::from(record.vbid.0)).copied().unwrap_or_default();
-        segment >= void && self.collections.contains(&record.collection.0)
+        segment >= void && self.collections.binary_search(&record.collection.0).is_ok()
     }
 }

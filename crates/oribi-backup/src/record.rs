@@ -71,6 +71,8 @@ pub struct Record<'a> {
 #[error("{0}")]
 pub struct NoRecord(&'static str);
 
+const CUT_OFF: NoRecord = NoRecord("a record is cut off");
+
 impl<'a> Record<'a> {
     /// Bytes that [`Record::encode`] appends.
     pub fn encoded_bytes(&self) -> usize {
@@ -105,12 +107,25 @@ impl<'a> Record<'a> {
         Ok(())
     }
 
+    /// The vbucket of the record in front of `bytes`, and how long the record is. Nothing else of
+    /// it is looked at.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn peek(bytes: &[u8]) -> Result<(Vbid, usize), NoRecord> {
+        let head: &[u8; HEAD_BYTES] = bytes.first_chunk().ok_or(CUT_OFF)?;
+        let length = LENGTH_BYTES + number(head, 0, LENGTH_BYTES) as usize;
+        match (HEAD_BYTES..=bytes.len()).contains(&length) {
+            true => Ok((Vbid(number(head, 6, 2) as u16), length)),
+            false => Err(CUT_OFF),
+        }
+    }
+
     /// Takes the record in front of `bytes` off.
     ///
     /// # Errors
     /// When there is none.
     pub fn decode(bytes: &mut &'a [u8]) -> Result<Record<'a>, NoRecord> {
-        const CUT_OFF: NoRecord = NoRecord("a record is cut off");
         let head: &[u8; HEAD_BYTES] = bytes.first_chunk().ok_or(CUT_OFF)?;
         let behind = number(head, 0, LENGTH_BYTES) as usize;
         let (record, rest) = bytes.split_at_checked(LENGTH_BYTES + behind).ok_or(CUT_OFF)?;
@@ -198,7 +213,10 @@ mod tests {
             }
             let mut rest = &bytes[..];
             for document in &documents {
-                prop_assert_eq!(Record::decode(&mut rest).unwrap(), document.as_record());
+                let record = document.as_record();
+                let seen = Record::peek(rest).unwrap();
+                prop_assert_eq!(seen, (record.vbid, record.encoded_bytes()));
+                prop_assert_eq!(Record::decode(&mut rest).unwrap(), record);
             }
             prop_assert!(rest.is_empty());
             let mut torn = &bytes[..bytes.len().saturating_sub(cut)];
@@ -214,8 +232,11 @@ mod tests {
         #[test]
         fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut rest = &bytes[..];
-            while let Ok(record) = Record::decode(&mut rest) {
+            loop {
+                let (seen, before) = (Record::peek(rest), rest.len());
+                let Ok(record) = Record::decode(&mut rest) else { break };
                 prop_assert!(record.encoded_bytes() <= bytes.len());
+                prop_assert_eq!(seen, Ok((record.vbid, before - rest.len())));
             }
         }
     }

@@ -30,6 +30,14 @@ const HEAD_BYTES: usize = 12;
 const BLOCK_HEAD_BYTES: usize = 12;
 const END_BYTES: usize = 16;
 
+/// The levels up to this one use zstd's strategy `fast`.
+const FAST_LEVEL_MAX: i32 = 2;
+
+/// Window of those levels: 256 KiB. Below 2^19, zstd compares candidates without branches that a
+/// processor mispredicts (`useCmov` in zstd_fast.c). At level 1 this took 4 to 11 % less time for 0
+/// to 4 % more bytes, by the kind of document.
+const FAST_WINDOW_LOG: u32 = 18;
+
 /// What a segment says about its vbucket's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Range {
@@ -108,7 +116,7 @@ impl SegmentWriter {
             footer: Footer::default(),
             compressor: match level {
                 0 => None,
-                _ => Some(zstd::bulk::Compressor::new(level)?),
+                _ => Some(compressor(level)?),
             },
         };
         segment.begin();
@@ -247,6 +255,15 @@ impl SegmentWriter {
     pub(crate) fn next(&mut self) {
         self.begin();
     }
+}
+
+/// Zstd at a level that is not 0.
+fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
+    let mut compressor = zstd::bulk::Compressor::new(level)?;
+    if level <= FAST_LEVEL_MAX {
+        compressor.set_parameter(zstd::zstd_safe::CParameter::WindowLog(FAST_WINDOW_LOG))?;
+    }
+    Ok(compressor)
 }
 
 /// A segment that was read.

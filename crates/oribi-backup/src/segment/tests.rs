@@ -55,6 +55,31 @@ fn long_segments_have_several_blocks() {
 }
 
 #[test]
+fn fast_levels_have_a_window_of_256_kib() {
+    let value: Vec<u8> = (0..600_000_u64).map(|at| ((at * at) >> 7) as u8).collect();
+    let documents = [Document { value, ..Default::default() }];
+    for (level, window) in [(-7, 256 * 1024), (1, 256 * 1024), (2, 256 * 1024), (3, 600_049)] {
+        let (bytes, footer) = segment_of(level, &documents);
+        assert_eq!(read(&bytes).unwrap(), documents);
+        let frame = &bytes[footer.blocks[0].offset as usize + BLOCK_HEAD_BYTES..];
+        assert_eq!(window_of(frame), window, "level {level}");
+    }
+}
+
+/// Bytes that a reader of a zstd frame has to keep (RFC 8878, section 3.1.1.1).
+fn window_of(frame: &[u8]) -> u64 {
+    let (descriptor, window) = (frame[4], u64::from(frame[5]));
+    match descriptor & 0x20 {
+        0 => {
+            let base = 1_u64 << (10 + (window >> 3));
+            base + base / 8 * (window & 7)
+        }
+        // One segment: the length of the content, here of four bytes.
+        _ => u64::from(u32::from_le_bytes(frame[5..9].try_into().unwrap())),
+    }
+}
+
+#[test]
 fn a_block_that_announces_more_than_any_has_takes_no_memory() {
     let (mut bytes, footer) = segment_of(1, &[Document::default()]);
     let at = footer.blocks[0].offset as usize + 4;

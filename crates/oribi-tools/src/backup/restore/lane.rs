@@ -1,10 +1,9 @@
 //! One lane of a restore: the versions of some vbuckets of the archive, in their order.
 //!
 //! All versions of a key are in one vbucket, so lanes need no order among each other. Every lane
-//! sees every block, because passing over a record costs less than sorting it out for another
-//! thread.
+//! sees every block, because passing over a record, by the two fields that this takes, costs less
+//! than sorting it out for another thread.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use oribi_backup::chain::Chain;
@@ -20,8 +19,8 @@ use super::writes::{Stored, Totals, Writes};
 pub struct Selection {
     pub chain: Arc<Chain>,
     pub filter: Filter,
-    /// Ids of the collections.
-    collections: HashSet<u32>,
+    /// Ids of the collections, sorted.
+    collections: Vec<u32>,
 }
 
 impl Selection {
@@ -29,13 +28,14 @@ impl Selection {
     pub fn new(chain: Arc<Chain>, filter: Filter) -> Selection {
         let places = chain.wanted().begin.places.iter();
         let wanted = places.filter(|place| filter.has_collection(&place.path()));
-        let collections = wanted.map(|place| place.id).collect();
+        let mut collections: Vec<u32> = wanted.map(|place| place.id).collect();
+        collections.sort_unstable();
         Selection { chain, filter, collections }
     }
 
     fn has(&self, segment: usize, record: &Record<'_>) -> bool {
         self.chain.counts(segment, record)
-            && self.collections.contains(&record.collection.0)
+            && self.collections.binary_search(&record.collection.0).is_ok()
             && self.filter.has_key(record.key)
     }
 }
@@ -54,9 +54,9 @@ impl Lane {
     pub async fn write(mut self, mut writes: Writes) -> anyhow::Result<Totals> {
         while let Some(block) = self.blocks.recv().await {
             let block = block?;
-            for record in block.records() {
+            for record in block.records(self.number, self.lanes) {
                 let record = record?;
-                if self.has(block.segment, &record) {
+                if self.selection.has(block.segment, &record) {
                     writes.take(stored(&block, &record)).await?;
                 }
             }
@@ -72,19 +72,15 @@ impl Lane {
         let mut totals = Totals::default();
         while let Some(block) = self.blocks.recv().await {
             let block = block?;
-            for record in block.records() {
+            for record in block.records(self.number, self.lanes) {
                 let record = record?;
-                if self.has(block.segment, &record) {
+                if self.selection.has(block.segment, &record) {
                     totals.count(record.kind == RecordKind::Mutation, record.key, record.value);
                 }
             }
             tokio::task::consume_budget().await;
         }
         Ok(totals)
-    }
-
-    fn has(&self, segment: usize, record: &Record<'_>) -> bool {
-        record.vbid.0 % self.lanes == self.number && self.selection.has(segment, record)
     }
 }
 

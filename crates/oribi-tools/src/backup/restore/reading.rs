@@ -36,9 +36,10 @@ pub struct Block {
 pub type Received = Result<Block, Arc<ArchiveError>>;
 
 impl Block {
-    /// Its records, and the memory that their keys and values share.
-    pub fn records(&self) -> Records<'_> {
-        Records { rest: &self.bytes, left: self.records }
+    /// Its records of the vbuckets that are `number` modulo `lanes`. The others are passed over
+    /// without being decoded.
+    pub fn records(&self, number: u16, lanes: u16) -> Records<'_> {
+        Records { rest: &self.bytes, left: self.records, number, lanes }
     }
 
     /// A part of a record of this block, sharing its memory.
@@ -50,19 +51,27 @@ impl Block {
 /// See [`Block::records`].
 pub struct Records<'a> {
     rest: &'a [u8],
+    /// Records that the block still has to have.
     left: u64,
+    number: u16,
+    lanes: u16,
 }
 
 impl<'a> Iterator for Records<'a> {
     type Item = anyhow::Result<Record<'a>>;
 
     fn next(&mut self) -> Option<anyhow::Result<Record<'a>>> {
-        if self.rest.is_empty() {
-            let missing = std::mem::take(&mut self.left);
-            return (missing > 0).then(|| Err(anyhow!("a block lacks {missing} records")));
+        while !self.rest.is_empty() {
+            self.left = self.left.wrapping_sub(1);
+            match Record::peek(self.rest) {
+                Ok((vbid, length)) if vbid.0 % self.lanes != self.number => {
+                    self.rest = &self.rest[length..];
+                }
+                _ => return Some(Record::decode(&mut self.rest).map_err(anyhow::Error::from)),
+            }
         }
-        self.left = self.left.wrapping_sub(1);
-        Some(Record::decode(&mut self.rest).map_err(anyhow::Error::from))
+        let missing = std::mem::take(&mut self.left);
+        (missing > 0).then(|| Err(anyhow!("a block lacks {missing} records")))
     }
 }
 

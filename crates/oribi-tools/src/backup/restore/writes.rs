@@ -103,6 +103,8 @@ pub struct Writes {
     batches: VecDeque<Batch>,
     /// Being put together.
     open: Batch,
+    /// Ids of the last version's collection, in the backup and at the target.
+    last_collection: Option<(CollectionId, CollectionId)>,
     extras: Vec<u8>,
     key: Vec<u8>,
     bar: ProgressBar,
@@ -160,6 +162,7 @@ impl Writes {
             window: VecDeque::new(),
             batches: VecDeque::new(),
             open: Batch::default(),
+            last_collection: None,
             extras: Vec::new(),
             key: Vec::new(),
             bar,
@@ -195,7 +198,7 @@ impl Writes {
 
     /// Queues a version; false when its node cannot be reached.
     async fn push(&mut self, stored: &Stored) -> anyhow::Result<bool> {
-        let collection = collection_of(&self.mapping, stored)?.id();
+        let collection = self.collection_id(stored)?;
         let vbid = self.config.vbucket_of(&stored.key);
         let Some(index) = self.route(usize::from(vbid.0)).await else { return Ok(false) };
         let Some(connection) = &mut self.links[index].connection else { return Ok(false) };
@@ -228,6 +231,18 @@ impl Writes {
             self.open.links.push(index);
         }
         Ok(true)
+    }
+
+    /// Id of the target's collection for a version. Neighbours are mostly of one collection.
+    fn collection_id(&mut self, stored: &Stored) -> anyhow::Result<CollectionId> {
+        match self.last_collection {
+            Some((source, target)) if source == stored.collection => Ok(target),
+            _ => {
+                let target = collection_of(&self.mapping, stored)?.id();
+                self.last_collection = Some((stored.collection, target));
+                Ok(target)
+            }
+        }
     }
 
     /// The link for a vbucket, connected.
