@@ -1,7 +1,7 @@
 //! Memory for the answers that operators need most when memory is short: figures of the server.
 //!
 //! Owns: [`OPERATOR_BYTES`] that no other answer, connection, scan or statement can take, and which
-//! answers may have it. Invariants: an answer has it for [`OPERATOR_READING_DEADLINE`] at most, so
+//! answers may have it. Invariants: an answer has it for `OPERATOR_READING_DEADLINE` at most, so
 //! clients that do not read it give it back before most collectors ask again; an answer that does
 //! not fit takes its turn in the connections' memory. Health is told in a few bytes, which need
 //! none. Callers: `routes`, which marks answers, and `message`.
