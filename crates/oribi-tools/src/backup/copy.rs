@@ -227,7 +227,13 @@ impl CopyArgs {
             let mut writes = Writes::new(writer, of, self.overwrite, bar.clone(), written);
             writes.totals = *totals;
             let left = self
-                .stream(&mut changes, (&mut writes, &sink), (&mapping, &known), &filter, bar)
+                .stream(
+                    &mut changes,
+                    (&mut writes, &sink),
+                    (&mapping, &known),
+                    &filter,
+                    (bar, totals),
+                )
                 .await;
             *totals = writes.totals;
             if matches!(left?, Left::AtEnd) {
@@ -244,22 +250,26 @@ impl CopyArgs {
         target.client(target.options()?.unordered_execution(false)).await
     }
 
-    /// Copies until there is nothing more, or the pairs of collections have to be made anew.
+    /// Copies until there is nothing more, or the pairs of collections have to be made anew. The
+    /// totals are those of all that was answered, whenever the future is dropped while it waits for
+    /// changes.
     async fn stream(
         &self,
         changes: &mut ChangeStream,
         (writes, sink): (&mut Writes, &Sink),
         (mapping, known): (&Mapping, &Known),
         filter: &Filter,
-        bar: &ProgressBar,
+        (bar, totals): (&ProgressBar, &mut Totals),
     ) -> anyhow::Result<Left> {
         let mut saved = Instant::now();
         loop {
+            *totals = writes.totals;
             let event = match changes.next().now_or_never() {
                 Some(event) => event,
                 None => {
                     // While nothing comes, the target gets what came.
                     writes.settle().await?;
+                    *totals = writes.totals;
                     changes.next().await
                 }
             };

@@ -53,6 +53,9 @@ pub fn run(args: &PruneArgs) -> anyhow::Result<ExitCode> {
             print::unless_gone(print::line(&format!("{done} {id}")))?;
         }
     }
+    if superfluous.is_empty() && !args.json {
+        print::line("nothing to remove")?;
+    }
     if args.json {
         print::line(&json!({ "removed": superfluous, "dry_run": args.dry_run }).to_string())?;
     }

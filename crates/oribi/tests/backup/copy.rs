@@ -1,10 +1,12 @@
 //! `oribi copy` from one server to another.
 
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use oribi_client::Client;
 use oribi_testkit::PATIENCE;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::Fixture;
@@ -99,6 +101,29 @@ async fn a_copy_that_follows_is_in_step_after_kills() {
     // What was under way when the last one was killed.
     source.copied_to(&target, &["--resume", &place]);
     assert_equal(&table_of(&client).await, &table_of(&of_target).await);
+}
+
+/// The copy asks for the second document when the first one is answered and counted.
+#[tokio::test]
+async fn a_copy_that_is_interrupted_says_what_it_copied() {
+    let (source, target) = (Fixture::start(), Fixture::start());
+    let client = source.client().await;
+    let of_target = target.client().await;
+    let mut follow = source.copy_to(&target, &["--follow", "--json"]);
+    let follow = follow.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut running = Running(follow.expect("the program runs"));
+    for key in ["first", "second"] {
+        write(&client, client.default_collection(), key, "{}").await;
+        wait_for(&of_target, "_default._default", key).await;
+    }
+    kill_process(Pid::from_child(&running.0), Signal::INT).expect("it runs");
+    let mut summary = String::new();
+    let stdout = running.0.stdout.as_mut().expect("it is piped");
+    stdout.read_to_string(&mut summary).expect("the output is text");
+    let summary: Value = serde_json::from_str(&summary).expect("the output is JSON");
+    let documents = summary["documents"].as_u64().expect("a count");
+    assert!((1..=2).contains(&documents), "{summary}");
+    assert_eq!(running.0.wait().expect("it ends").code(), Some(130));
 }
 
 #[tokio::test]

@@ -50,6 +50,8 @@ async fn an_incremental_backup_has_what_changed() {
     assert_eq!(ids(&listed), [&full, &second, &third].map(|made| made["id"].clone()));
     let pruned = source.backup(&["prune", &archive, "--keep-last", "1"]);
     assert_eq!(pruned["removed"], Value::Array(vec![]), "the last one needs them");
+    let pruned = source.backup_output(&["prune", &archive, "--keep-last", "1"]);
+    assert_eq!(crate::text(&pruned.stdout), "nothing to remove\n");
     let anew = source.backup(&["create", &archive, "--full"]);
     assert_eq!(anew["kind"], "full");
     let pruned = source.backup(&["prune", &archive, "--keep-last", "1"]);
