@@ -119,6 +119,14 @@ impl VbucketModel {
         documents
     }
 
+    /// True unless the newest version of the default collection up to `seqno` is a tombstone.
+    pub(super) fn default_ends_with_a_document(&self, seqno: Seqno) -> bool {
+        let is_of_default = |key: &Key| key.collection == CollectionId::DEFAULT;
+        let mut newest = self.log.iter().rev().filter(|(_, version)| version.seqno <= seqno);
+        let newest = newest.find(|(key, _)| is_of_default(key));
+        newest.is_none_or(|(_, version)| version.document.is_some())
+    }
+
     pub(super) fn promise(&mut self, seqno: Seqno) {
         assert!(seqno <= self.high, "{seqno:?} was never given, high seqno {:?}", self.high);
         self.promised = self.promised.max(seqno);

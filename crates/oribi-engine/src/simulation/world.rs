@@ -30,6 +30,8 @@ use crate::system_event::SystemEvent;
 
 /// Few of everything, so that operations meet each other.
 pub(super) const VBUCKETS: u16 = 2;
+/// A tombstone of this age may be purged.
+pub(super) const TOMBSTONE_PURGE_AGE_S: u32 = 40;
 const NAMES: u64 = 7;
 
 /// Packs the log store's index so that keys are taken for each other all the time.
@@ -421,7 +423,7 @@ impl World {
             eviction: self.setup.eviction,
             upkeep: Upkeep {
                 expiry_pager_interval_s: 20,
-                tombstone_purge_age_s: 40,
+                tombstone_purge_age_s: TOMBSTONE_PURGE_AGE_S,
                 flush_bytes_max: self.setup.flush_bytes_max,
                 ..Upkeep::default()
             },

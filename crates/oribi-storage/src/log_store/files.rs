@@ -8,6 +8,7 @@
 mod tests;
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -38,6 +39,9 @@ pub(super) trait LogDirectory: Send + Sync {
 
     /// Bytes that can still be written to the file system; `None` when it does not say.
     fn free_bytes(&self) -> Option<u64>;
+
+    /// A seed for the hashes of a new store: no two stores share it, and no client knows it.
+    fn new_seed(&self) -> u64;
 }
 
 /// One file of the log.
@@ -123,6 +127,10 @@ impl LogDirectory for RealDirectory {
     fn free_bytes(&self) -> Option<u64> {
         let found = rustix::fs::statvfs(&self.path).ok()?;
         Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn new_seed(&self) -> u64 {
+        RandomState::new().hash_one(0)
     }
 }
 

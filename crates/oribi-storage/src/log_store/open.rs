@@ -91,7 +91,7 @@ impl Opening<'_> {
             }
         }
         let active = Active::create(&*self.directory, 1).map_err(|error| system_error(&error))?;
-        let mut writer = self.writer(random_seed(), active, Bounds::default(), 0);
+        let mut writer = self.writer(self.directory.new_seed(), active, Bounds::default(), 0);
         let catalog = RwLock::new(Catalog::new(writer.seed));
         writer.begin_segment(&catalog).map_err(|error| system_error(&error))?;
         Ok(self.log(writer, catalog, true))
@@ -437,10 +437,4 @@ fn slot_of(part: Part, catalog: &mut Catalog, segment: Segment) -> Result<u16, S
         false => catalog.slot_of(segment.id),
     };
     slot.ok_or_else(|| StoreError::Corrupt("there are more segments than there can be".into()))
-}
-
-/// A number that no two stores share, and no client knows.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
 }

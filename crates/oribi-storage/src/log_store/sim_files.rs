@@ -143,8 +143,8 @@ pub struct SimDirectory {
 }
 
 impl SimDirectory {
-    /// An empty directory; `seed` decides what its crashes leave, and whether its files are written
-    /// in blocks of two sectors or byte by byte.
+    /// An empty directory; `seed` decides what its crashes leave, how stores in it hash, and whether
+    /// its files are written in blocks of two sectors or byte by byte.
     pub fn new(seed: u64) -> SimDirectory {
         let block_bytes = [2 * SECTOR_BYTES, 1][(seed % 2) as usize];
         let state = State {
@@ -337,6 +337,10 @@ impl LogDirectory for SimDirectory {
 
     fn free_bytes(&self) -> Option<u64> {
         self.state.lock().free_bytes
+    }
+
+    fn new_seed(&self) -> u64 {
+        self.state.lock().random.number()
     }
 }
 
