@@ -66,6 +66,12 @@ impl Flusher {
         self.pass.lock()
     }
 
+    /// True while a step is under way or excluded.
+    #[cfg(test)]
+    pub(crate) fn is_held(&self) -> bool {
+        self.pass.is_locked()
+    }
+
     /// Flushes a bounded part of the queue and purges dropped collections. Tasks and timings are
     /// measured by `clock`.
     ///

@@ -24,6 +24,11 @@ impl Bucket {
         &self.warmup
     }
 
+    #[cfg(test)]
+    pub(crate) fn flusher(&self) -> &crate::flusher::Flusher {
+        &self.flusher
+    }
+
     pub(crate) fn fetcher(&self) -> &Fetcher {
         &self.fetcher
     }

@@ -75,7 +75,11 @@ impl World {
                         self.fetch()
                     }
                     2 if point == Point::Read => self.flush(),
-                    2 if point == Point::Scan && self.scan_flushes.get() > 0 => {
+                    // A backfill that commits have overtaken holds the flusher.
+                    2 if point == Point::Scan
+                        && self.scan_flushes.get() > 0
+                        && !self.bucket().flusher().is_held() =>
+                    {
                         self.scan_flushes.set(self.scan_flushes.get() - 1);
                         self.flush();
                     }
