@@ -1,10 +1,10 @@
 //! A store that lets the simulation do something else in the middle of a commit, a read or a load.
 //!
-//! Owns: the points at which another thread could run while this one is in the store. The
-//! simulation is single-threaded: at each point it may run whole operations of clients and steps of
-//! other background work, nested in the one under way. Real threads would do the same between two
-//! instructions. It also fails commits that the store below would take, as a store may that
-//! recovers by itself.
+//! Owns: the points at which another thread could run while this one is in the store, and what
+//! runs there. The simulation is single-threaded: at each point it may run whole operations of
+//! clients and steps of other background work, nested in the one under way. Real threads would do
+//! the same between two instructions. It also fails commits that the store below would take, as a
+//! store may that recovers by itself.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,6 +15,8 @@ use oribi_storage::{
     ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+
+use super::world::World;
 
 /// Where the engine is in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +51,48 @@ thread_local! {
 /// Calls `hook` at every point of this thread, or nothing any more.
 pub(super) fn set_hook(hook: Option<Hook>) {
     HOOK.replace(hook);
+}
+
+impl World {
+    /// Called in the middle of something that is in the store.
+    pub(super) fn interrupted(&self, point: Point) -> Fate {
+        let is_open = self.life.try_borrow().is_ok_and(|life| life.is_some());
+        if !is_open || self.depth.get() > 0 {
+            return Fate::GoesOn;
+        }
+        let often = if point == Point::Load { 6 } else { 2 };
+        if self.below(often) == 0 {
+            self.depth.set(1);
+            for _ in 0..=self.below(2) {
+                self.count(|counts| counts.nested += 1);
+                match self.below(8) {
+                    0 => self.evict(),
+                    1 if point == Point::BeforeCommit || point == Point::AfterCommit => {
+                        self.fetch()
+                    }
+                    2 if point == Point::Read => self.flush(),
+                    // A backfill that commits have overtaken holds the flusher.
+                    2 if point == Point::Scan
+                        && self.scan_flushes.get() > 0
+                        && !self.bucket().flusher().is_held() =>
+                    {
+                        self.scan_flushes.set(self.scan_flushes.get() - 1);
+                        self.flush();
+                    }
+                    3 => self.close_checkpoints(),
+                    4 => self.churn(point == Point::Read),
+                    _ => self.operate(),
+                }
+            }
+            self.depth.set(0);
+        }
+        let may_fail = matches!(point, Point::BeforeCommit | Point::AfterCommit);
+        if may_fail && !self.setup.is_calm && self.below(60) == 0 {
+            self.is_troubled.set(true);
+            return Fate::Fails;
+        }
+        Fate::GoesOn
+    }
 }
 
 fn reach(point: Point) -> Result<(), StoreError> {

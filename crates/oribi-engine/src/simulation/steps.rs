@@ -8,7 +8,6 @@ use oribi_storage::CompactionStep;
 use oribi_storage::testing::Trouble;
 use oribi_types::{Cas, Seqno, Timestamp, Vbid};
 
-use super::interrupts::{Fate, Point};
 use super::model::{Document, Key, Version};
 use super::operation::{Answer, Expected, Operation};
 use super::world::{HeldLock, TOMBSTONE_PURGE_AGE_S, VBUCKETS, Waiting, World};
@@ -58,48 +57,8 @@ impl World {
         self.look_around();
     }
 
-    /// Called in the middle of something that is in the store.
-    pub(super) fn interrupted(&self, point: Point) -> Fate {
-        let is_open = self.life.try_borrow().is_ok_and(|life| life.is_some());
-        if !is_open || self.depth.get() > 0 {
-            return Fate::GoesOn;
-        }
-        let often = if point == Point::Load { 6 } else { 2 };
-        if self.below(often) == 0 {
-            self.depth.set(1);
-            for _ in 0..=self.below(2) {
-                self.count(|counts| counts.nested += 1);
-                match self.below(8) {
-                    0 => self.evict(),
-                    1 if point == Point::BeforeCommit || point == Point::AfterCommit => {
-                        self.fetch()
-                    }
-                    2 if point == Point::Read => self.flush(),
-                    // A backfill that commits have overtaken holds the flusher.
-                    2 if point == Point::Scan
-                        && self.scan_flushes.get() > 0
-                        && !self.bucket().flusher().is_held() =>
-                    {
-                        self.scan_flushes.set(self.scan_flushes.get() - 1);
-                        self.flush();
-                    }
-                    3 => self.close_checkpoints(),
-                    4 => self.churn(point == Point::Read),
-                    _ => self.operate(),
-                }
-            }
-            self.depth.set(0);
-        }
-        let may_fail = matches!(point, Point::BeforeCommit | Point::AfterCommit);
-        if may_fail && !self.setup.is_calm && self.below(60) == 0 {
-            self.is_troubled.set(true);
-            return Fate::Fails;
-        }
-        Fate::GoesOn
-    }
-
     /// A client's operation, or one that has waited for a fetch.
-    fn operate(&self) {
+    pub(super) fn operate(&self) {
         let (key, operation) = (self.random_key(), self.with_random(Operation::random));
         self.attempt(Waiting { key, operation, tries: 0 });
     }
@@ -327,7 +286,7 @@ impl World {
         }
     }
 
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         match self.bucket().flush_step() {
             Ok(report) => {
                 // Nothing else would wake the flusher for the rest.
@@ -346,7 +305,7 @@ impl World {
         }
     }
 
-    fn fetch(&self) {
+    pub(super) fn fetch(&self) {
         if self.depth.get() == 0 {
             self.churns.set(0);
         }
@@ -375,14 +334,14 @@ impl World {
     }
 
     /// Takes a document, or its value, out of memory, if the engine thinks that it may be.
-    fn evict(&self) {
+    pub(super) fn evict(&self) {
         let (bucket, key) = (self.bucket(), self.random_key());
         let is_gone = bucket.evict(key.vbid, key.doc_key());
         self.count(|counts| counts.evicted += u64::from(is_gone));
     }
 
     /// Another client writes the document that is being read, and it leaves memory again.
-    fn churn(&self, may_flush: bool) {
+    pub(super) fn churn(&self, may_flush: bool) {
         self.churns.set(self.churns.get() + 1);
         let waiting = self.waiting.borrow();
         let index = self.below(waiting.len().max(1) as u64) as usize;
@@ -527,7 +486,7 @@ impl World {
     }
 
     /// Closes what is open, as a full checkpoint is, so that more than one is queued.
-    fn close_checkpoints(&self) {
+    pub(super) fn close_checkpoints(&self) {
         for vbucket in self.bucket().vbuckets() {
             vbucket.close_big_checkpoint(1);
         }

@@ -143,8 +143,8 @@ pub struct SimDirectory {
 }
 
 impl SimDirectory {
-    /// An empty directory; `seed` decides what its crashes leave, how stores in it hash, and whether
-    /// its files are written in blocks of two sectors or byte by byte.
+    /// An empty directory; `seed` decides what its crashes leave, how stores in it hash, and
+    /// whether its files are written in blocks of two sectors or byte by byte.
     pub fn new(seed: u64) -> SimDirectory {
         let block_bytes = [2 * SECTOR_BYTES, 1][(seed % 2) as usize];
         let state = State {
