@@ -43,10 +43,10 @@ def environments_text(results):
     for about, measures in results:
         commit = about["commit"] + (" with uncommitted changes" if about["uncommitted_changes"] else "")
         machine = f"{about['cores']} x {about['cpu']}, {about['memory_gib']} GiB, Linux {about['kernel']}"
-        rows.append([about["date"][:10], commit, machine, about["rustc"].split(" (")[0], f"{about['load_average'][0]:.1f}",
-                     ", ".join(measures)])
+        rows.append([about["date"][:10], commit, machine, about["rustc"].split(" (")[0],
+                     about.get("congestion_control", "not recorded"), f"{about['load_average'][0]:.1f}", ", ".join(measures)])
     intro = "" if len(rows) == 1 else f"**Figures of {len(rows)} runs**, because no single run has all of them yet.\n\n"
-    return intro + table_of(["date", "commit", "machine", "compiler", "load before", "measures"], rows)
+    return intro + table_of(["date", "commit", "machine", "compiler", "TCP", "load before", "measures"], rows)
 
 
 def read(paths):

@@ -84,7 +84,8 @@ def write(about, outcomes, file_name, directory=None):
     result = {"environment": about, "figures": figures}
     (directory / f"{file_name}.json").write_text(json.dumps(result, indent=1) + "\n")
     commit = about["commit"] + (" with uncommitted changes" if about["uncommitted_changes"] else "")
-    head = f"{about['date']}, commit {commit}, {about['cores']} cores {about['cpu']}, {about['rustc']}"
+    head = f"{about['date']}, commit {commit}, {about['cores']} cores {about['cpu']}, {about['rustc']}, " \
+           f"TCP {about['congestion_control']}"
     text = f"{head}\n\n{table(outcomes)}\n\n{markdown(outcomes)}\n"
     (directory / f"{file_name}.txt").write_text(text)
     for outcome in outcomes.values():
