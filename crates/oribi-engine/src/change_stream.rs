@@ -33,6 +33,7 @@ use oribi_types::{CollectionId, Seqno, Timestamp, Vbid};
 use crate::bucket::Bucket;
 pub use crate::checkpoint::StreamSink;
 use crate::checkpoint::StreamWaker;
+use crate::config::Storage;
 use crate::planted::{self, Bug};
 use crate::system_event::SystemEvent;
 use crate::vbucket::{StreamCursor, VBucket};
@@ -260,11 +261,27 @@ impl ChangeStream {
         self.cursor = Some(registered.cursor);
         if self.vbucket().incarnation() != self.opening.incarnation {
             self.ending = Some(EndReason::StateChanged);
-        } else if registered.needs_backfill && !planted::has(Bug::ForgetsTheBackfill) {
+            return;
+        }
+        let has_left = registered.needs_backfill && !planted::has(Bug::ForgetsTheBackfill);
+        if has_left || self.is_inside_what_the_store_has() {
             self.ask();
         } else {
             self.source = Source::Memory(None);
         }
+    }
+
+    /// True for a reader that comes back in the middle of a snapshot, unless the queue has the rest
+    /// of it in one checkpoint, which is the case until it is persisted. A checkpoint that ends
+    /// before the snapshot does would leave out what the snapshot left out for a later version.
+    fn is_inside_what_the_store_has(&self) -> bool {
+        let snapshot_end = self.opening.snapshot.1;
+        let is_inside = self.read_to < snapshot_end && self.progress.markers == 0;
+        let is_in_store = match self.bucket.core().config().storage {
+            Storage::Persistent => snapshot_end <= self.vbucket().persisted_seqno(),
+            Storage::Memory => true,
+        };
+        is_inside && is_in_store
     }
 
     /// True while the vbucket serves what it had when the stream was opened.

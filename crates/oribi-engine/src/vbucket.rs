@@ -96,6 +96,8 @@ pub struct VBucket {
     uuid: AtomicU64,
     persisted_seqno: AtomicU64,
     purge_seqno: AtomicU64,
+    /// The purge seqno when the figures of collections were begun, which count what was there.
+    purged_before: AtomicU64,
     /// The store may have records up to here by a commit that failed.
     doubtful_seqno: AtomicU64,
     /// Of a vbucket in memory only; otherwise the store has them.
@@ -140,6 +142,7 @@ impl VBucket {
             uuid: AtomicU64::new(uuid.0),
             persisted_seqno: AtomicU64::new(state.high_seqno.0),
             purge_seqno: AtomicU64::new(state.purge_seqno.0),
+            purged_before: AtomicU64::new(state.purge_seqno.0),
             doubtful_seqno: AtomicU64::new(0),
             events: Mutex::default(),
             dirty: AtomicBool::new(false),

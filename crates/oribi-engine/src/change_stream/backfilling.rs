@@ -119,7 +119,7 @@ impl ChangeStream {
         reading.announced = Some(end);
         Turn::Marker(SnapshotMarker {
             start: match is_first {
-                true => self.opening.snapshot_start.min(self.opening.start),
+                true => self.opening.snapshot.0,
                 // A reader that has to go back to it gets what the snapshot has left out.
                 false => reading.from,
             },

@@ -87,7 +87,7 @@ impl ChangeStream {
         let ahead = u64::from(planted::has(Bug::AnnouncesTooMuch));
         let marker = SnapshotMarker {
             // A reader that has to go back to it gets what the snapshot has left out.
-            start: if is_first { self.opening.start } else { self.read_to },
+            start: if is_first { self.opening.snapshot.0 } else { self.read_to },
             end: Seqno(last.seqno().0 + ahead),
             source: SnapshotSource::Memory,
             is_checkpoint: is_first || begins_checkpoint,

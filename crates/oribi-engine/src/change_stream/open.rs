@@ -4,7 +4,7 @@
 //! opens.
 
 use oribi_storage::FailoverEntry;
-use oribi_types::{CollectionId, Seqno};
+use oribi_types::Seqno;
 
 use super::request::{StreamFilter, StreamRefused, StreamRequest};
 use super::rollback::{Known, rollback};
@@ -19,8 +19,8 @@ pub(super) struct Opening {
     pub(super) start: Seqno,
     pub(super) end: Seqno,
     pub(super) failover_table: Vec<FailoverEntry>,
-    /// Where the reader's snapshot began.
-    pub(super) snapshot_start: Seqno,
+    /// Where the reader's snapshot begins and ends; `start` twice when it has all of it.
+    pub(super) snapshot: (Seqno, Seqno),
     pub(super) disk_only: bool,
     /// The purge that the reader has taken into account, or one that it need not.
     pub(super) purge_seqno: Seqno,
@@ -69,7 +69,10 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<Opening, Stre
     Ok(Opening {
         start: request.start,
         end,
-        snapshot_start: request.snapshot.0,
+        snapshot: match request.start == request.snapshot.1 {
+            true => (request.start, request.start),
+            false => request.snapshot,
+        },
         disk_only: request.flags.disk_only,
         purge_seqno,
         ignores_purged: request.flags.ignore_purged,
@@ -120,13 +123,10 @@ fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, high: Seq
     end
 }
 
-/// The highest seqno of the collections of a filter.
+/// Nothing of the collections of a filter was written above this seqno.
 fn filtered_high_seqno(filter: &StreamFilter, vbucket: &VBucket) -> Option<Seqno> {
-    let highest = |ids: &[CollectionId]| {
-        ids.iter().map(|id| vbucket.collection_high_seqno(*id)).max().unwrap_or_default()
-    };
     match filter {
-        StreamFilter::Collections(ids) => Some(highest(ids)),
+        StreamFilter::Collections(ids) => Some(vbucket.collections_high_seqno(ids)),
         StreamFilter::All | StreamFilter::Default | StreamFilter::Scope(_) => None,
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Known<'a> {
     pub(super) high_seqno: Seqno,
     /// Tombstones up to here may be gone.
     pub(super) purge_seqno: Seqno,
-    /// For a filter on collections, the highest seqno of any of them.
+    /// For a filter on collections: nothing of them was written above it.
     pub(super) filtered_high_seqno: Option<Seqno>,
 }
 

@@ -24,6 +24,13 @@ impl VBucket {
         self.table.lock().collections().get(collection).map_or(Seqno(0), |found| found.high_seqno)
     }
 
+    /// A seqno that nothing of the collections was ever written above. It may be too high after a
+    /// restart: the newest version of a collection may have been a tombstone that was purged.
+    pub(crate) fn collections_high_seqno(&self, ids: &[CollectionId]) -> Seqno {
+        let purged_before = Seqno(self.purged_before.load(Ordering::Relaxed));
+        ids.iter().map(|id| self.collection_high_seqno(*id)).fold(purged_before, Seqno::max)
+    }
+
     /// Figures at this moment.
     pub fn stats(&self) -> VbucketStats {
         let loading = self.table.phase().load(Ordering::Relaxed) == LOADING;

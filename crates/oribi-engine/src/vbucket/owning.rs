@@ -71,6 +71,7 @@ impl VBucket {
             table.continue_from(state.max_deleted_rev_seqno, state.high_seqno);
             self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
             self.purge_seqno.store(state.purge_seqno.0, Ordering::Relaxed);
+            self.purged_before.store(state.purge_seqno.0, Ordering::Relaxed);
             self.doubtful_seqno.store(0, Ordering::Relaxed);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             expelled

@@ -11,10 +11,10 @@ use oribi_engine::change_stream::{
     StreamRefused, StreamRequest, StreamSink, StreamStep,
 };
 use oribi_engine::{
-    BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, WarmupStep,
+    BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, Upkeep, WarmupStep,
 };
 use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
-use oribi_types::{Cas, Seqno, VbUuid};
+use oribi_types::{Cas, CollectionId, Seqno, Timestamp, VbUuid};
 
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
@@ -200,6 +200,74 @@ fn a_reader_in_memory_that_misses_deletions_begins_anew() {
     let request = from(10, uuid, StreamFilter::All);
     let refused = bucket.open_stream(&request, Arc::<Woken>::default(), 1).err();
     assert_eq!(refused, Some(StreamRefused::Rollback(Seqno(0))));
+}
+
+/// The snapshot left out a version that a later one in it had replaced. A checkpoint that ends
+/// between the two has neither.
+#[test]
+fn a_reader_that_comes_back_in_mid_snapshot_gets_the_rest_of_it_in_one() {
+    let bucket = over_a_store();
+    write(&bucket, 0..1, "old");
+    let uuid = bucket.vbucket(VB).unwrap().uuid();
+    let all = |start, uuid| from(start, uuid, StreamFilter::All);
+    let open = |request: &StreamRequest| {
+        bucket.open_stream(request, Arc::<Woken>::default(), 1).expect("it opens")
+    };
+    // One keeps the queue in memory, the other one has it closed, because it is long.
+    let _slow = open(&all(0, VbUuid(0)));
+    let mut live = open(&all(0, VbUuid(0)));
+    write(&bucket, 1..400, "filler");
+    Heard::default().read(&mut live);
+    write(&bucket, 0..1, "new");
+    while bucket.flush_step().expect("the store is sound").more {}
+    let flags = StreamFlags { disk_only: true, ..StreamFlags::default() };
+    let mut stream = open(&StreamRequest { flags, ..all(0, VbUuid(0)) });
+    backfill(&bucket);
+    let step = stream.next();
+    let StreamStep::Snapshot(marker) = step else { panic!("no marker: {step:?}") };
+    assert!(matches!(stream.next(), StreamStep::Change(_)));
+    let start = stream.stats().last_sent_seqno;
+    assert_eq!((start, marker.end), (Seqno(2), Seqno(401)), "the old version is left out");
+    let snapshot = (marker.start, marker.end);
+    let mut stream = open(&StreamRequest { snapshot, ..all(start.0, uuid) });
+    backfill(&bucket);
+    let mut heard = Heard { seqno: start.0, ..Heard::default() };
+    heard.read(&mut stream);
+    assert_eq!(heard.snapshots[0], snapshot);
+    assert_eq!(heard.table[&b"k0"[..]], b"new");
+}
+
+/// The newest version of its collection was the tombstone, of which a restart leaves no trace but
+/// the purge seqno.
+#[test]
+fn a_reader_that_misses_a_purged_deletion_begins_anew_after_a_restart_too() {
+    let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };
+    let disk = Arc::new(MemoryMedium::default());
+    let open = || {
+        let config = BucketConfig { upkeep, ..config() };
+        let store = MemoryStore::on(Arc::clone(&disk));
+        Bucket::open(config, Arc::new(store), entropy(), true).expect("the bucket opens")
+    };
+    let bucket = open();
+    write(&bucket, 0..10, "value");
+    let uuid = bucket.vbucket(VB).unwrap().uuid();
+    done(bucket.delete(VB, key("k3"), Cas(0), NOW));
+    bucket.flush_step().expect("the store is sound");
+    for age_s in [0, 10_000] {
+        let now = Timestamp::from_unix_s(NOW.unix_s() + age_s);
+        while bucket.purge_tombstones_step(&|| now).expect("the store is sound").more {}
+    }
+    bucket.flush_step().expect("the store is sound");
+    let refused = |bucket: &Arc<Bucket>| {
+        let filter = StreamFilter::Collections(vec![CollectionId::DEFAULT]);
+        let purged = bucket.vbucket(VB).unwrap().stats().purge_seqno;
+        let opened = bucket.open_stream(&from(10, uuid, filter), Arc::<Woken>::default(), 1);
+        (purged, opened.err())
+    };
+    let wanted = (Seqno(11), Some(StreamRefused::Rollback(Seqno(0))));
+    assert_eq!(refused(&bucket), wanted);
+    drop(bucket);
+    assert_eq!(refused(&open()), wanted);
 }
 
 #[test]
