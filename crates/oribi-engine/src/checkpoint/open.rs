@@ -38,7 +38,7 @@ impl OpenCheckpoint {
         self.items += 1;
         self.item_bytes += item.block_bytes();
         self.tombstones += usize::from(item.is_deleted());
-        self.slots.push(item);
+        self.slots.push(item.seqno().0 - self.start, item);
     }
 
     /// Number of its items behind `seqno`.

@@ -15,10 +15,24 @@ use crate::prefetch::load_line;
 const FIRST_SLOTS: usize = 4;
 
 /// Consecutive slots; no memory once all were filled and emptied again.
-#[derive(Default)]
 struct Chunk {
-    slots: Vec<Option<ItemRef>>,
+    slots: Box<[Option<ItemRef>]>,
+    /// Items in it, once the last slot was filled; until then 0. While the chunk is being filled,
+    /// a write changes its slots and nothing else of it.
     live: usize,
+}
+
+impl Chunk {
+    fn of(slots: Vec<Option<ItemRef>>) -> Chunk {
+        Chunk { slots: slots.into_boxed_slice(), live: 0 }
+    }
+
+    fn items(&self) -> usize {
+        match self.live {
+            0 => self.slots.iter().flatten().count(),
+            live => live,
+        }
+    }
 }
 
 impl Drop for Chunk {
@@ -43,15 +57,19 @@ impl Slots {
         self.chunk_bytes + self.chunks.capacity() * size_of::<Chunk>()
     }
 
-    /// Fills the next slot.
+    /// Fills the slot at `index`, which is behind all others.
     #[inline]
-    pub(super) fn push(&mut self, item: ItemRef) {
-        if self.chunks.last().is_none_or(|chunk| chunk.slots.len() == chunk.slots.capacity()) {
-            self.make_room();
+    pub(super) fn push(&mut self, index: u64, item: ItemRef) {
+        let (number, place) = position(index);
+        if self.chunks.get(number).is_none_or(|chunk| place >= chunk.slots.len()) {
+            self.make_room(number);
         }
-        let chunk = self.chunks.last_mut().expect("room was just made");
-        chunk.slots.push(Some(item));
-        chunk.live += 1;
+        let chunk = &mut self.chunks[number];
+        let before = chunk.slots[place].replace(item);
+        debug_assert!(before.is_none(), "a slot is filled once");
+        if place == CHUNK_SLOTS - 1 {
+            chunk.live = chunk.items();
+        }
     }
 
     /// Empties a slot; `None` when it is empty or was never filled.
@@ -60,10 +78,12 @@ impl Slots {
         let (number, place) = position(index);
         let chunk = self.chunks.get_mut(number)?;
         let item = chunk.slots.get_mut(place)?.take()?;
-        chunk.live -= 1;
-        if chunk.live == 0 && chunk.slots.len() == CHUNK_SLOTS {
-            self.chunk_bytes -= bytes_of(chunk);
-            chunk.slots = Vec::new();
+        if chunk.live > 0 {
+            chunk.live -= 1;
+            if chunk.live == 0 {
+                self.chunk_bytes -= bytes_of(chunk);
+                chunk.slots = Box::default();
+            }
         }
         Some(item)
     }
@@ -78,19 +98,18 @@ impl Slots {
     pub(super) fn items_from(&self, index: u64) -> impl Iterator<Item = &ItemRef> {
         let (number, place) = position(index);
         let (first, others) = match self.chunks.get(number..) {
-            Some([first, others @ ..]) => (first.slots.get(place..).unwrap_or(&[]), others),
+            Some([first, others @ ..]) => (first.slots.get(place..).unwrap_or_default(), others),
             _ => (&[][..], &[][..]),
         };
-        let others = others.iter().filter(|chunk| chunk.live > 0);
-        first.iter().chain(others.flat_map(|chunk| &chunk.slots)).flatten()
+        first.iter().chain(others.iter().flat_map(|chunk| &chunk.slots)).flatten()
     }
 
     /// The first item from `index` on, and its index. Looks at one number a chunk, and at the slots
-    /// of two chunks.
+    /// of three chunks.
     pub(super) fn next_from(&self, index: u64) -> Option<(u64, &ItemRef)> {
         let (first, place) = position(index);
         let chunks = self.chunks.iter().enumerate().skip(first);
-        chunks.filter(|(_, chunk)| chunk.live > 0).find_map(|(number, chunk)| {
+        chunks.filter(|(_, chunk)| !chunk.slots.is_empty()).find_map(|(number, chunk)| {
             let skipped = if number == first { place } else { 0 };
             let slots = chunk.slots.iter().enumerate().skip(skipped);
             let (at, item) = slots.filter_map(|(at, slot)| Some((at, slot.as_ref()?))).next()?;
@@ -99,39 +118,42 @@ impl Slots {
     }
 
     /// Number of items from `index` on. Looks at one number a chunk behind it, and at the slots of
-    /// one chunk.
+    /// two chunks.
     pub(super) fn live_from(&self, index: u64) -> usize {
         let (number, place) = position(index);
         let Some([first, others @ ..]) = self.chunks.get(number..) else { return 0 };
         let inside = first.slots.iter().skip(place).filter(|slot| slot.is_some()).count();
-        inside + others.iter().map(|chunk| chunk.live).sum::<usize>()
+        inside + others.iter().map(Chunk::items).sum::<usize>()
     }
 
-    /// Lengthens the last chunk, or begins one.
+    /// Lengthens chunk `number`, which is the first one and full, or begins it.
     #[cold]
-    fn make_room(&mut self) {
-        match self.chunks.as_mut_slice() {
-            [only] if (1..CHUNK_SLOTS).contains(&only.slots.len()) => {
-                let more = only.slots.len() * (FIRST_SLOTS - 1);
-                self.chunk_bytes += more * size_of::<Option<ItemRef>>();
-                only.slots.reserve_exact(more);
-            }
-            before => {
-                let is_first = before.is_empty();
-                let len = if is_first { FIRST_SLOTS } else { CHUNK_SLOTS };
-                if is_first {
+    fn make_room(&mut self, number: usize) {
+        let lengthened = self.chunks.get_mut(number).map(|chunk| std::mem::take(&mut chunk.slots));
+        let mut slots = lengthened.unwrap_or_default().into_vec();
+        let before = slots.len();
+        let len = match (number, before) {
+            (0, 0) => FIRST_SLOTS,
+            (0, _) => before * FIRST_SLOTS,
+            _ => CHUNK_SLOTS,
+        };
+        slots.reserve_exact(len - before);
+        slots.resize_with(len, || None);
+        self.chunk_bytes += (len - before) * size_of::<Option<ItemRef>>();
+        match self.chunks.get_mut(number) {
+            Some(chunk) => chunk.slots = slots.into_boxed_slice(),
+            None => {
+                if number == 0 {
                     self.chunks.reserve_exact(1);
                 }
-                let chunk = Chunk { slots: Vec::with_capacity(len), live: 0 };
-                self.chunk_bytes += bytes_of(&chunk);
-                self.chunks.push(chunk);
+                self.chunks.push(Chunk::of(slots));
             }
         }
     }
 
     #[cfg(test)]
     pub(super) fn chunks_held(&self) -> usize {
-        self.chunks.iter().filter(|chunk| chunk.slots.capacity() > 0).count()
+        self.chunks.iter().filter(|chunk| !chunk.slots.is_empty()).count()
     }
 }
 
@@ -140,5 +162,5 @@ fn position(index: u64) -> (usize, usize) {
 }
 
 fn bytes_of(chunk: &Chunk) -> usize {
-    chunk.slots.capacity() * size_of::<Option<ItemRef>>()
+    chunk.slots.len() * size_of::<Option<ItemRef>>()
 }
