@@ -274,13 +274,13 @@ impl CheckpointManager {
         let cas = given.unwrap_or(cas);
         (self.max_cas, self.high_seqno) = (cas.0.max(self.max_cas), seqno.0);
         new.set_version(cas, seqno, rev);
-        let item = new.publish();
         if !is_queued {
             self.open.start = self.high_seqno + 1;
-            return Enqueued { item, displaced: None };
+            return Enqueued { item: new.publish(), displaced: None };
         }
+        let (item, queued) = new.publish_twice();
         let displaced = previous.and_then(|previous| self.supersede(previous));
-        self.open.push(item.clone());
+        self.open.push(queued);
         Enqueued { item, displaced }
     }
 

@@ -47,14 +47,15 @@ use std::sync::atomic;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use crate::block_arena::{self, Round};
-use crate::grace_period::{Retired, retire};
 
+mod dropping;
 mod filling;
 mod reference_count;
 mod slot;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use dropping::drop_both;
 pub use filling::FillingItem;
 use reference_count::ReferenceCount;
 pub(crate) use slot::ItemSlot;
@@ -333,6 +334,17 @@ impl NewItem {
         unsafe { ManuallyDrop::take(&mut new.0) }
     }
 
+    /// [`NewItem::publish`] for two holders. Nobody else can see the block yet, so that no locked
+    /// instruction is needed.
+    #[inline]
+    pub fn publish_twice(self) -> (ItemRef, ItemRef) {
+        let item = self.publish();
+        item.header().refcount.acquire_unshared();
+        // SAFETY: (4) the count of the second one was added above.
+        let second = unsafe { item.same_count() };
+        (item, second)
+    }
+
     /// Reads the block like any other holder.
     pub fn as_item(&self) -> &ItemRef {
         &self.0
@@ -565,19 +577,6 @@ impl Clone for ItemRef {
     fn clone(&self) -> ItemRef {
         self.header().refcount.acquire();
         ItemRef::owning(self.block())
-    }
-}
-
-impl Drop for ItemRef {
-    fn drop(&mut self) {
-        let header = self.header();
-        if !header.refcount.release() {
-            return;
-        }
-        let (address, bytes) = (self.block().cast(), header.block_bytes());
-        // SAFETY: (1, 4) this was the last count, no slot leads to the block any more, and the
-        // length is the one of the allocation.
-        unsafe { retire(Retired { address, bytes, release: block_arena::free }) }
     }
 }
 

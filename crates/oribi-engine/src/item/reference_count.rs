@@ -36,6 +36,13 @@ impl ReferenceCount {
         assert!(before & COUNT < COUNT / 2, "item reference count overflow");
     }
 
+    /// Counts another reference to a block that nobody else can see yet.
+    #[inline]
+    pub(super) fn acquire_unshared(&self) {
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store(before + 1, Ordering::Relaxed);
+    }
+
     /// Counts another reference, and the use that it is for.
     #[inline]
     pub(super) fn acquire_for_use(&self) {
@@ -68,6 +75,20 @@ impl ReferenceCount {
         }
         // Only the last holder must see every other holder's reads finished. A load instead of a
         // fence, because ThreadSanitizer does not follow fences.
+        self.0.load(Ordering::Acquire);
+        true
+    }
+
+    /// Gives two references up, as [`ReferenceCount::release`] gives up one.
+    #[inline]
+    #[must_use]
+    pub(super) fn release_two(&self) -> bool {
+        if self.0.load(Ordering::Acquire) & COUNT == 2 {
+            return true;
+        }
+        if self.0.fetch_sub(2, Ordering::Release) & COUNT != 2 {
+            return false;
+        }
         self.0.load(Ordering::Acquire);
         true
     }

@@ -24,6 +24,11 @@ trait Count: Send + Sync + 'static {
     fn acquire(&self);
     fn release(&self) -> bool;
 
+    /// Gives up two counts.
+    fn release_two(&self) -> bool {
+        self.release() || self.release()
+    }
+
     /// As `acquire`, for a reader under the table's lock.
     fn acquire_for_use(&self) {
         self.acquire();
@@ -54,6 +59,8 @@ impl Count for ReferenceCount {
         assert_eq!((next.references(), next.frequency()), (1, 1));
         next.copy_frequency(&ReferenceCount::one());
         assert_eq!((next.references(), next.frequency()), (1, 0));
+        next.acquire_unshared();
+        assert_eq!((next.references(), next.frequency()), (2, 0));
     }
 
     fn one() -> ReferenceCount {
@@ -66,6 +73,10 @@ impl Count for ReferenceCount {
 
     fn release(&self) -> bool {
         ReferenceCount::release(self)
+    }
+
+    fn release_two(&self) -> bool {
+        ReferenceCount::release_two(self)
     }
 }
 
@@ -103,6 +114,22 @@ impl<C: Count> Reference<C> {
     }
 }
 
+impl<C: Count> Reference<C> {
+    fn drop_both(self, other: Reference<C>) {
+        if self.0.count.release_two() {
+            self.free();
+        }
+        std::mem::forget((self, other));
+    }
+
+    fn free(&self) {
+        // SAFETY: the checker finds a read that does not happen before this write.
+        let before =
+            self.0.value.with_mut(|value| unsafe { std::mem::replace(&mut *value, FREED) });
+        assert_ne!(before, FREED, "a block is freed twice");
+    }
+}
+
 impl<C: Count> Clone for Reference<C> {
     fn clone(&self) -> Reference<C> {
         self.0.count.acquire();
@@ -113,10 +140,7 @@ impl<C: Count> Clone for Reference<C> {
 impl<C: Count> Drop for Reference<C> {
     fn drop(&mut self) {
         if self.0.count.release() {
-            // SAFETY: the checker finds a read that does not happen before this write.
-            let before =
-                self.0.value.with_mut(|value| unsafe { std::mem::replace(&mut *value, FREED) });
-            assert_ne!(before, FREED, "a block is freed twice");
+            self.free();
         }
     }
 }
@@ -192,6 +216,24 @@ fn get_while_ageing<C: Count>() {
     assert_freed(&block);
 }
 
+/// A version leaves table and queue at once, while others read it.
+fn replace_in_table_and_queue<C: Count>() {
+    let (table, block) = Reference::<C>::new(4);
+    let queue = table.clone();
+    let readers = [table.clone(), table.clone()]
+        .map(|reader| thread::spawn(move || assert_eq!(reader.read(), 4)));
+    table.drop_both(queue);
+    for reader in readers {
+        reader.join().expect("no assertion fails");
+    }
+    assert_freed(&block);
+}
+
+#[test]
+fn what_table_and_queue_drop_at_once_is_freed_once_and_after_every_read() {
+    loom::model(replace_in_table_and_queue::<ReferenceCount>);
+}
+
 #[test]
 fn uses_and_ageing_leave_the_count_alone() {
     loom::model(get_while_ageing::<ReferenceCount>);
@@ -259,12 +301,23 @@ impl Count for BlindlyAlone {
         self.0.load(atomic::Ordering::Relaxed) == 1
             || self.0.fetch_sub(1, atomic::Ordering::AcqRel) == 1
     }
+
+    fn release_two(&self) -> bool {
+        self.0.load(atomic::Ordering::Relaxed) == 2
+            || self.0.fetch_sub(2, atomic::Ordering::AcqRel) == 2
+    }
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_count_that_is_alone_without_acquire_is_found() {
     loom::model(clone_read_drop::<BlindlyAlone>);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn two_counts_that_are_alone_without_acquire_are_found() {
+    loom::model(replace_in_table_and_queue::<BlindlyAlone>);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::next_version::{NextVersion, stamp};
 use super::table::Table;
 use crate::attributes::expiration_of;
 use crate::hash_table::{KeyHash, Place};
-use crate::item::{ItemRef, NewItem};
+use crate::item::{ItemRef, NewItem, drop_both};
 use crate::outcome::{Mutation, Refused, Sought};
 use crate::prefetch::load_line_to_write;
 
@@ -264,7 +264,10 @@ impl VBucket {
             let garbage = (queued.displaced, replaced, unkept, table.index.take_retired());
             (written, garbage, change, queued_bytes, has_idle_stream)
         };
-        drop(garbage);
+        match garbage {
+            (Some(displaced), Some(replaced), ..) => drop_both(displaced, replaced),
+            other => drop(other),
+        }
         if let Some(bytes) = change {
             context.memory.report(bytes);
         }
