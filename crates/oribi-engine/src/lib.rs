@@ -63,6 +63,8 @@ mod threads;
 mod timings;
 mod tombstone_purge;
 mod vbucket;
+#[allow(unsafe_code, reason = "how threads wait; invariants at the top of vbucket_lock.rs")]
+mod vbucket_lock;
 mod warmup;
 
 pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};

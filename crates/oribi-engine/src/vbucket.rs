@@ -27,6 +27,7 @@ use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::own_lines::{LINE_BYTES, OwnLines};
 use crate::persistence::Waiters;
 use crate::system_event::SystemEvent;
+use crate::vbucket_lock::VbucketLock;
 
 mod backfilling;
 mod collection_figures;
@@ -89,7 +90,7 @@ pub struct VBucket {
     /// as stale. Changes only while table and queue are locked.
     incarnation: AtomicU64,
     table: SharedTable,
-    queue: OwnLines<Mutex<CheckpointManager>>,
+    queue: OwnLines<VbucketLock<CheckpointManager>>,
     /// `None` when documents are kept in memory only.
     persistence_cursor: Option<CursorId>,
     failover_table: Mutex<Vec<FailoverEntry>>,
@@ -136,7 +137,7 @@ impl VBucket {
                 if loading { LOADING } else { state.phase as u8 },
                 seed,
             ),
-            queue: OwnLines(Mutex::new(queue)),
+            queue: OwnLines(VbucketLock::new(queue)),
             persistence_cursor,
             failover_table: Mutex::new(state.failover_table.clone()),
             uuid: AtomicU64::new(uuid.0),

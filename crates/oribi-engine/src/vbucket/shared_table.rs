@@ -17,18 +17,18 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use oribi_types::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::collection_figures::CollectionFigures;
 use super::table::{OVERWRITTEN_BYTES, Table};
 use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash};
 use crate::item::ItemRef;
 use crate::own_lines::{LINE_BYTES, OwnLines};
+use crate::vbucket_lock::{VbucketGuard, VbucketLock};
 
 /// See the top of the file.
 pub(super) struct SharedTable {
     shown: Shown,
-    table: OwnLines<Mutex<Table>>,
+    table: OwnLines<VbucketLock<Table>>,
 }
 
 /// Aligned to the pairs in which cache lines are loaded.
@@ -56,7 +56,7 @@ impl SharedTable {
             locked_until_ns: AtomicU64::new(0),
             has_left_any: AtomicBool::new(false),
         };
-        SharedTable { shown, table: OwnLines(Mutex::new(table)) }
+        SharedTable { shown, table: OwnLines(VbucketLock::new(table)) }
     }
 
     #[inline]
@@ -97,7 +97,7 @@ impl SharedTable {
 
 /// The table, for as long as its lock is held.
 pub(super) struct TableGuard<'a> {
-    table: MutexGuard<'a, Table>,
+    table: VbucketGuard<'a, Table>,
     shown: &'a Shown,
 }
 
