@@ -1,4 +1,4 @@
-"""Small reads while another connection moves values of 20 MiB through the same worker.
+"""Small reads while another connection moves values of 1 MiB, or of 20 MiB, through the same worker.
 
 The reads are due at fixed times and their latency counts from then, so a stall is charged with all that it held up. The
 worker has a processor to itself and the reader another one. Whoever moves the large values runs on the reader's
@@ -14,53 +14,59 @@ from pathlib import Path
 from ..kv_load import Load
 from ..plot import Series, line_chart
 from ..report import Outcome, Row
-from ..samples import ratios, text_of
+from ..samples import ratios, text_of, text_of_bytes
 from . import trial
 from .comparison import Comparison, in_turn, progress
-from .contender import chosen
+from .contender import PEER, chosen
 from .placement import client_cpus, other_cpus, place
 
-LARGE_BYTES = 20 << 20
+LARGE_SIZES = (1 << 20, 20 << 20)
+# Values of each size together.
+STORED_BYTES = 80 << 20
 RATE = 10_000
-GOAL = 3
+GOAL = 2
+QUIET = "quiet"
 # The large values move this long before the reader starts and after it ends.
 MARGIN_S = 0.5
 PERCENTILES = {"p50_us": 2, "p90_us": 10, "p99_us": 100, "p99_9_us": 1_000, "p99_99_us": 10_000}
 
 
 def loads(options):
-    """Of the reader and of the mover."""
+    """Of the reader, and of the movers by the state in which they run."""
     duration_s = 1 if options.quick else 5
     items = 2_000 if options.quick else 100_000
     small = Load(items, 512, 100, 0, duration_s=duration_s, rate=RATE, key_prefix="small:")
-    large = Load(4, LARGE_BYTES, 1, 50, duration_s=duration_s + 2 * MARGIN_S, key_prefix="large:")
-    return small, large
+    movers = {text_of_bytes(size): Load(STORED_BYTES // size, size, 1, 50, duration_s=duration_s + 2 * MARGIN_S,
+                                        key_prefix=f"{size}:") for size in LARGE_SIZES}
+    return small, movers
 
 
 def measure(options):
     rounds = options.rounds or (1 if options.quick else 4)
     small, large = loads(options)
     contenders = chosen(options)
-    states = {state: Comparison(small, contenders) for state in ("quiet", "loaded")}
-    movers = Comparison(large, contenders)
+    states = {state: Comparison(small, contenders) for state in (QUIET, *large)}
+    movers = {state: Comparison(load, contenders) for state, load in large.items()}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = []
         for contender in contenders:
             server = stack.enter_context(contender.start(options.binary, directory))
-            for load in (small, large):
+            for load in (small, *large.values()):
                 trial.fill(options.binary, contender, server, load)
             place(server)
             servers.append((contender, server))
         for number in range(rounds):
             progress(f"interference: round {number + 1} of {rounds}")
             for contender, server in in_turn(servers, number):
-                quiet = read(options, contender, server, number, [small])
-                reader, mover = read(options, contender, server, number, [small, large])
-                states["quiet"].add(contender.name, quiet[0])
-                states["loaded"].add(contender.name, reader)
-                movers.add(contender.name, mover)
-    figures = {**{state: comparison.figures() for state, comparison in states.items()}, "mover": movers.figures()}
+                [quiet] = read(options, contender, server, number, [small])
+                states[QUIET].add(contender.name, quiet)
+                for state, load in large.items():
+                    reader, mover = read(options, contender, server, number, [small, load])
+                    states[state].add(contender.name, reader)
+                    movers[state].add(contender.name, mover)
+    figures = {name: {state: comparison.figures() for state, comparison in parts.items()}
+               for name, parts in (("readers", states), ("movers", movers))}
     return Outcome(figures, rows_of(states, movers), {"hot-path-interference": plot_of(states)})
 
 
@@ -91,26 +97,31 @@ def wait_until_moving(mover, contender, server, before):
 
 
 def rows_of(states, movers):
-    rows = []
-    for contender in states["quiet"].contenders:
-        name = contender.name
-        quiet, loaded = (states[state].samples(name, "p99_9_us") for state in ("quiet", "loaded"))
-        ratio = ratios(loaded, quiet)
-        texts = [", ".join(f"{figure.removesuffix('_us').replace('_', '.')} {states[state].spread(name, figure)['median']:.0f}"
-                           for figure in ("p50_us", "p99_us", "p99_9_us")) for state in ("quiet", "loaded")]
-        moved = movers.spread(name, "megabytes_per_second")["median"]
-        measured = f"{text_of(ratio, 1)}: {texts[1]} µs instead of {texts[0]} µs; {moved:.0f} MB/s of 20 MiB values beside"
-        what = f"p99.9 of small GETs while 20 MiB values move, over quiet: {contender.label}"
-        rows.append(Row(what, measured, *((f"<= {GOAL}", ratio["median"] <= GOAL) if contender.is_oribi else ())))
-    return rows
+    return [row_of(states[QUIET], states[state], mover, contender, state)
+            for state, mover in movers.items() for contender in mover.contenders]
+
+
+def row_of(quiet, loaded, mover, contender, state):
+    name = contender.name
+    ratio = ratios(loaded.samples(name, "p99_9_us"), quiet.samples(name, "p99_9_us"))
+    texts = [", ".join(f"{figure.removesuffix('_us').replace('_', '.')} {readers.spread(name, figure)['median']:.0f}"
+                       for figure in ("p50_us", "p99_us", "p99_9_us")) for readers in (loaded, quiet)]
+    moved = mover.spread(name, "megabytes_per_second")["median"]
+    peer = ""
+    if contender != PEER and loaded.has_peer():
+        peer = f"; {text_of(loaded.ratio(name, 'p99_9_us'), 1)} of memcached's p99.9 beside them"
+    measured = f"{text_of(ratio, 1)}: {texts[0]} µs instead of {texts[1]} µs; {moved:.0f} MB/s of {state} values beside{peer}"
+    what = f"p99.9 of small GETs while {state} values move, over quiet: {contender.label}"
+    return Row(what, measured, *((f"<= {GOAL}", ratio["median"] <= GOAL) if contender.is_oribi else ()))
 
 
 def plot_of(states):
     series = []
     for state, comparison in states.items():
+        beside = state if state == QUIET else f"beside {state}"
         for contender in comparison.contenders:
             points = [(ops, comparison.spread(contender.name, figure)) for figure, ops in PERCENTILES.items()]
-            series.append(Series(f"{contender.label}, {state}", points))
+            series.append(Series(f"{contender.label}, {beside}", points))
     marks = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99"}
-    return line_chart("Small GETs, quiet and while 20 MiB values move", "percentile", "µs", series, marks.get,
+    return line_chart("Small GETs, quiet and while large values move", "percentile", "µs", series, marks.get,
                       legend_left=True)
