@@ -97,6 +97,9 @@ pub(crate) struct Connection {
     timing: Timing,
     /// Unsent bytes of answers from which on requests wait.
     send_queue_bytes_max: usize,
+    /// Unsent bytes, among them values in their place, that are sent before more requests are
+    /// served.
+    pinned_flush_bytes: usize,
     /// Bytes of an oversized body that are still to be skipped.
     skip_bytes: usize,
     /// Where in the stream of a client of the text protocol the next byte is.
@@ -126,6 +129,7 @@ impl Connection {
             state: ConnectionState::new(record, now_ms),
             timing: Timing { active_ms: now_ms, ..Timing::default() },
             send_queue_bytes_max: limits.send_queue_bytes_max,
+            pinned_flush_bytes: OUTPUT_FLUSH_BYTES,
             skip_bytes: 0,
             decoder: Decoder::default(),
             incoming: None,
@@ -172,6 +176,12 @@ impl Connection {
     /// True while a large value is being received or sent as its own transfer.
     pub fn is_moving_large_value(&self) -> bool {
         self.incoming.is_some() || self.writer.holds_pinned()
+    }
+
+    /// True while the rest of a large value is the client's. A stream of changes is none, however
+    /// large its messages.
+    pub fn is_transfer(&self) -> bool {
+        self.is_moving_large_value() && self.state.producer.is_none()
     }
 
     /// The buffer of answers.
@@ -248,6 +258,7 @@ impl Connection {
     pub fn process(&mut self, env: &mut Environment) -> Progress {
         let mut served = 0;
         self.timing.active_ms = env.now_ms;
+        self.pinned_flush_bytes = env.transfer_slice_bytes().min(self.send_queue_bytes_max);
         if self.state.wait == Wait::Drain && self.writer.is_empty() {
             self.state.wait = Wait::Nothing;
         }
@@ -352,8 +363,17 @@ impl Connection {
         // Once it does not, a little more output is collected before requests have to wait. The
         // output of a STAT has no bound, so a STAT waits at once.
         let collects = self.timing.stalled_since_ms != 0 && !self.state.is_streaming();
-        let limit = if collects { self.send_queue_bytes_max } else { OUTPUT_FLUSH_BYTES };
+        let limit = if collects { self.send_queue_bytes_max } else { self.flush_bytes() };
         self.writer.pending_bytes() >= limit
+    }
+
+    /// Output from which on it is sent. Values that are sent from their place cost no copy, and go
+    /// out in whole slices.
+    fn flush_bytes(&self) -> usize {
+        match self.writer.holds_pinned() {
+            true => self.pinned_flush_bytes,
+            false => OUTPUT_FLUSH_BYTES,
+        }
     }
 
     /// Completes a write that waited for the store. Late or foreign tokens are ignored.

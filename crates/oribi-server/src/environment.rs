@@ -149,6 +149,11 @@ impl Environment {
         self.lease.as_ref().is_none_or(|lease| lease.still_holds(session))
     }
 
+    /// Bytes that the worker has received and sent so far.
+    pub fn moved_bytes(&self) -> u64 {
+        self.counters.bytes_read.get().wrapping_add(self.counters.bytes_written.get())
+    }
+
     /// Bytes of a large value that move before the next connection gets its turn.
     pub fn transfer_slice_bytes(&self) -> usize {
         match self.now_ms - self.small_requests_ms > SMALL_REQUESTS_REMEMBERED_MS {

@@ -6,7 +6,8 @@
 //! Readiness is edge-triggered, so each connection remembers whether its socket may have more to
 //! read and may accept more output. A connection with work is in the run queue exactly once. A turn
 //! reads at most one block, serves a bounded number of frames and sends; then the next connection
-//! has its turn. So one busy client delays the others by a bounded amount. The worker reads the
+//! has its turn. So one busy client delays the others by a bounded amount. A round gives each
+//! connection that waits a turn, and then moves one slice of large values. The worker reads the
 //! clock once per round, and checks deadlines once a second.
 //!
 //! Invariants: an idle connection holds no block; a turn never blocks; every connection that ends
@@ -19,6 +20,7 @@ mod pauses;
 mod proxied;
 mod slot;
 mod transfer;
+mod transfer_queue;
 mod transport;
 mod turn;
 
@@ -36,7 +38,7 @@ use crate::connection::Connection;
 use crate::connection_state::close_reason::CloseReason;
 use crate::connection_state::parked::ParkToken;
 use crate::environment::{Environment, LatencyClock};
-use crate::limits::{CHANGES_LOOK_BYTES, DEADLINE_SCAN_MS, ROOM_RETRY_MS};
+use crate::limits::{CHANGES_LOOK_BYTES, DEADLINE_SCAN_MS, ROOM_RETRY_MS, TRANSFER_SLICE_BYTES};
 use crate::mailbox::{Mailbox, Message};
 use crate::producer::pace::Moment;
 use crate::server_context::ServerContext;
@@ -256,16 +258,29 @@ impl WorkerLoop {
         // All connections in their handshake share one turn per round.
         self.connections.run_handshake(&mut self.environment);
         for _ in 0..self.connections.runnable() {
-            self.connections.run_next(&mut self.environment);
-            let session = self.environment.session();
-            for (connection, job) in self.environment.jobs.drain(..) {
-                self.blocking.submit(job, (connection, session), &self.environment.mailbox);
+            self.run_turn();
+        }
+        // Sockets are looked at again after each slice, so that small requests wait for one only.
+        let moved_before = self.environment.moved_bytes();
+        for _ in 0..self.connections.transfers() {
+            self.run_turn();
+            let moved = self.environment.moved_bytes().wrapping_sub(moved_before);
+            if moved >= TRANSFER_SLICE_BYTES as u64 {
+                break;
             }
-            // A round of many writers is long: changes are announced, and sent, within it.
-            let received = self.environment.counters.bytes_read.get();
-            if received.wrapping_sub(self.taken_at_bytes) >= CHANGES_LOOK_BYTES as u64 {
-                self.take_messages();
-            }
+        }
+    }
+
+    fn run_turn(&mut self) {
+        self.connections.run_next(&mut self.environment);
+        let session = self.environment.session();
+        for (connection, job) in self.environment.jobs.drain(..) {
+            self.blocking.submit(job, (connection, session), &self.environment.mailbox);
+        }
+        // A round of many writers is long: changes are announced, and sent, within it.
+        let received = self.environment.counters.bytes_read.get();
+        if received.wrapping_sub(self.taken_at_bytes) >= CHANGES_LOOK_BYTES as u64 {
+            self.take_messages();
         }
     }
 

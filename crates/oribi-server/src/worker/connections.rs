@@ -1,7 +1,8 @@
 //! The connections of one worker: slab, run queue, block pools, accept and close.
 //!
 //! Invariants: a slot is reused only with a new generation; a live connection is in the run queue
-//! at most once. A stale queue entry costs the slot's next connection one empty turn.
+//! at most once. A stale queue entry costs the slot's next connection one empty turn. Connections
+//! that move a large value have a queue of their own, behind all others.
 
 use std::collections::VecDeque;
 
@@ -12,6 +13,7 @@ use slab::Slab;
 use super::pauses::Pauses;
 use super::proxied::HEADER_LATE;
 use super::slot::{Slot, Turn};
+use super::transfer_queue::TransferQueue;
 use super::transport::{TlsTransport, Transport};
 use super::turn::Pools;
 use crate::connection::Connection;
@@ -26,6 +28,7 @@ use crate::producer::pace::Moment;
 pub(super) struct Connections {
     slots: Slab<Slot>,
     run_queue: VecDeque<usize>,
+    transfers: TransferQueue,
     /// Connections in their TLS handshake, which is too expensive for the main queue, and those
     /// before it whose balancer has not named their client yet.
     handshake_queue: VecDeque<usize>,
@@ -48,8 +51,13 @@ impl Connections {
         self.run_queue.len()
     }
 
+    /// How many wait to move more of a large value.
+    pub fn transfers(&self) -> usize {
+        self.transfers.len()
+    }
+
     pub fn has_runnable(&self) -> bool {
-        !self.run_queue.is_empty() || !self.handshake_queue.is_empty()
+        !self.run_queue.is_empty() || !self.transfers.is_empty() || !self.handshake_queue.is_empty()
     }
 
     /// Adds a socket that the acceptor has accepted and counted.
@@ -153,12 +161,15 @@ impl Connections {
         }
     }
 
-    /// Gives the next connection in the queue its turn.
+    /// Gives the next connection its turn: one that moves a large value only if no other waits.
     pub fn run_next(&mut self, env: &mut Environment) {
-        let Some(key) = self.run_queue.pop_front() else { return };
+        let next = self.run_queue.pop_front().or_else(|| self.transfers.pop());
+        let Some(key) = next else { return };
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.queued = false;
+        let moved_before = env.moved_bytes();
         let turn = self.pools.turn(slot, env);
+        self.transfers.note(key, env.moved_bytes().wrapping_sub(moved_before));
         self.note_timer(key);
         self.settle(key, turn, env);
         if env.memory.is_over() {
@@ -338,6 +349,7 @@ impl Connections {
         {
             slot.queued = true;
             match slot.opening_since_ms() {
+                None if slot.connection.is_transfer() => self.transfers.push(key),
                 None => self.run_queue.push_back(key),
                 Some(_) => self.handshake_queue.push_back(key),
             }

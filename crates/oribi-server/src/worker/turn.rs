@@ -85,6 +85,7 @@ fn run(
         return linger(slot);
     }
     let session = env.session();
+    let was_transfer = slot.connection.is_transfer();
     let mut progress = serve(slot, env, blocks)?;
     if defers_sending(slot) && !slot.connection.is_moving_large_value() {
         // A client that waits for the answer has sent nothing more. It should not wait for the
@@ -96,6 +97,11 @@ fn run(
         return Ok(Turn::Again);
     }
     slot.deferred_sends = 0;
+    let pending = slot.connection.writer().pending_bytes();
+    if !was_transfer && slot.connection.is_transfer() && env.transfer_bytes(pending) < pending {
+        // Its slices move behind the turns of others.
+        return Ok(Turn::Again);
+    }
     loop {
         if send(slot, env, blocks)? == Sent::Slice {
             return Ok(Turn::Again);

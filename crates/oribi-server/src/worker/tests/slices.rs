@@ -159,3 +159,28 @@ fn an_answer_does_not_wait_for_the_values_of_others() {
         assert_eq!(answered(), answers);
     }
 }
+
+#[test]
+fn small_requests_go_before_slices() {
+    let mut turns = Turns::new();
+    let (mut large, mut small) = (turns.connect(), [turns.connect(), turns.connect()]);
+    assert_eq!(turns.exchange(&large, set(b"large", &vec![7; LARGE_BYTES])), 0);
+    for client in &small {
+        assert_eq!(turns.exchange(client, set(b"small", b"value")), 0);
+    }
+    large.write_all(&get(b"large")).unwrap();
+    turns.notice(1);
+    turns.connections.run_next(&mut turns.env);
+    assert_eq!((turns.connections.runnable(), turns.connections.transfers()), (0, 1));
+    for client in &mut small {
+        client.write_all(&get(b"small")).unwrap();
+    }
+    turns.notice(2);
+    for client in &small {
+        assert!(!is_answered(client));
+        turns.connections.run_next(&mut turns.env);
+        assert!(is_answered(client) && !is_answered(&large));
+    }
+    turns.connections.run_next(&mut turns.env);
+    assert!(is_answered(&large));
+}
