@@ -63,6 +63,8 @@ pub struct ChangeStream {
     cursor: Option<StreamCursor>,
     /// Everything up to here was sent or left out.
     read_to: Seqno,
+    /// The last snapshot from the queue was all that it had.
+    has_caught_up: bool,
     /// Why it ends, before it says so.
     ending: Option<EndReason>,
     is_over: bool,
@@ -108,6 +110,7 @@ impl Bucket {
             waker: StreamWaker::new(sink, token),
             source: Source::Memory(None),
             cursor: None,
+            has_caught_up: false,
             ending: None,
             is_over: false,
             progress: Progress::default(),

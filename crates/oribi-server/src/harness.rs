@@ -36,8 +36,9 @@ use crate::connection_state::parked::ParkToken;
 use crate::counters::ServerCounters;
 use crate::environment::{Environment, LatencyClock};
 use crate::job::JobResult;
-use crate::limits::READ_ROOM_BYTES_MIN;
+use crate::limits::{CHANGES_PAUSE_NS_MAX, READ_ROOM_BYTES_MIN};
 use crate::mailbox::{ConnectionId, Mailbox, Message};
+use crate::producer::pace::Moment;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 use crate::slow_operation_log::SlowThresholds;
 
@@ -91,6 +92,8 @@ pub struct ConnectionHarness {
     loses_lease: bool,
     /// Bytes received while the connection did not read.
     unread: VecDeque<u8>,
+    /// The end of the last pause of change streams, which may lie ahead of the clock.
+    paced_ns: u64,
 }
 
 impl ConnectionHarness {
@@ -207,6 +210,7 @@ impl ConnectionHarness {
             holds_jobs: false,
             loses_lease: false,
             unread: VecDeque::new(),
+            paced_ns: 0,
         }
     }
 
@@ -454,12 +458,24 @@ impl ConnectionHarness {
                 Message::MemoryGranted { bytes, .. } => {
                     self.connection.memory_granted(&mut self.environment, bytes);
                 }
-                Message::ChangesReady { .. } => {}
+                Message::ChangesReady { .. } => self.announce_changes(),
                 _ => continue,
             }
             told = true;
         }
         told
+    }
+
+    /// Announces changes as a worker does, and lets the pause pass at once. A pause is bounded.
+    fn announce_changes(&mut self) {
+        let ns = self.paced_ns.max(self.environment.now_ms * 1_000_000);
+        let now = Moment { ns, received: 0 };
+        self.paced_ns = ns;
+        if let Some(due) = self.connection.announce_changes(now) {
+            assert!(due.ns - ns <= CHANGES_PAUSE_NS_MAX, "changes wait {} ns", due.ns - ns);
+            self.paced_ns = due.ns;
+            self.connection.release_changes(due);
+        }
     }
 }
 

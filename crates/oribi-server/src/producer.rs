@@ -105,6 +105,8 @@ fn figures_of(open: &OpenStream) -> StreamFigures {
 enum Turn {
     /// It has more to send.
     More,
+    /// It has sent all that there was, and is asked again with the next look.
+    Later,
     /// It waits for changes.
     Idle,
     /// It is over, and its end is sent.
@@ -241,6 +243,9 @@ impl Producer {
         rights: &mut Rights,
         now: Timestamp,
     ) -> Result<(), CloseReason> {
+        if self.pace.begins_look() {
+            self.streams.make_put_off_ready();
+        }
         if !self.pace.is_held() {
             self.wake_streams();
         }
@@ -256,6 +261,11 @@ impl Producer {
             let Some(key) = self.streams.next_ready() else { break };
             match self.send_from(key, &mut left, out, rights)? {
                 Turn::More => self.streams.make_ready(key),
+                Turn::Later => {
+                    if self.streams.put_off(key) {
+                        self.inbox.give_turn();
+                    }
+                }
                 Turn::Idle => {}
                 Turn::Over => self.forget(key),
             }
@@ -310,6 +320,9 @@ impl Producer {
                 self.record.note_sent(bytes, changes);
                 if !open.stream.is_backfilling() {
                     self.pace.sent(changes, bytes);
+                    if open.stream.has_caught_up() && self.pace.is_busy() {
+                        return Ok(Turn::Later);
+                    }
                 }
                 continue;
             }

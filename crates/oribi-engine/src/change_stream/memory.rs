@@ -27,12 +27,22 @@ impl ChangeStream {
             self.progress.memory_sent += 1;
             return Turn::Change;
         }
+        self.finish_batch();
+        Turn::Again
+    }
+
+    /// Notes that all of the snapshot was sent, if so.
+    pub(super) fn finish_batch(&mut self) {
+        let Source::Memory(Some(batch)) = &self.source else { return };
+        if batch.marker.is_some() || !batch.items.as_slice().is_empty() {
+            return;
+        }
         self.read_to = batch.end;
+        self.has_caught_up = batch.is_rest;
         if batch.is_last {
             self.ending = Some(EndReason::FilterEmpty);
         }
         self.source = Source::Memory(None);
-        Turn::Again
     }
 
     fn read_queue(&mut self) -> Turn {
@@ -63,6 +73,8 @@ impl ChangeStream {
     /// Picks what the filter shows of a snapshot, behind what a backfill has sent of it already.
     fn load(&mut self, read: StreamBatch) {
         let manifest = self.bucket.core().collections().in_force().load();
+        let is_rest = read.is_rest();
+        self.has_caught_up = false;
         let (read_to, mut is_last, mut has_event) = (self.read_to, false, false);
         let (end, begins_checkpoint) = (read.end().max(read_to), read.begins_checkpoint());
         // Taking the references has brought the headers into the processor's cache.
@@ -95,7 +107,7 @@ impl ChangeStream {
         };
         let items = items.into_iter();
         let marker = Some(marker);
-        let batch = Batch { marker, items, has_event, current: None, end, is_last };
+        let batch = Batch { marker, items, has_event, current: None, end, is_rest, is_last };
         self.source = Source::Memory(Some(batch));
     }
 }

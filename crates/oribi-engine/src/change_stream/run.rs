@@ -140,6 +140,15 @@ impl ChangeStream {
         };
         self.read_to = last.unwrap_or(self.read_to);
         self.progress.last_sent = self.read_to;
+        self.finish_batch();
+    }
+
+    /// True when everything was sent that the queue had when it was last read, in a run. The sink
+    /// is not called for what comes next, so the reader asks again by itself, or now until
+    /// [`ChangeStream::next`] is idle. Until then the queue keeps what was read.
+    pub fn has_caught_up(&self) -> bool {
+        let is_between = matches!(self.source, Source::Memory(None)) && self.ending.is_none();
+        is_between && self.has_caught_up && !self.is_over && !self.is_at_its_end()
     }
 }
 

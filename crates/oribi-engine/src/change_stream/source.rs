@@ -76,6 +76,8 @@ pub(super) struct Batch {
     pub(super) current: Option<ItemRef>,
     /// The read was complete up to here.
     pub(super) end: Seqno,
+    /// The queue had nothing behind it.
+    pub(super) is_rest: bool,
     /// The filter shows nothing any more after it.
     pub(super) is_last: bool,
 }

@@ -123,6 +123,11 @@ impl StreamBatch {
         self.item_bytes
     }
 
+    /// True when the queue had nothing behind the batch; false when that is not known.
+    pub fn is_rest(&self) -> bool {
+        matches!(self.content, Content::Copied(_))
+    }
+
     /// True when the batch begins where a checkpoint begins.
     pub fn begins_checkpoint(&self) -> bool {
         self.begins_checkpoint

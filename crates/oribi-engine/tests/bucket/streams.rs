@@ -139,6 +139,38 @@ fn a_stream_goes_from_a_backfill_to_memory_without_a_gap() {
     }
 }
 
+/// The seqnos of the next run, which is taken.
+fn take_run(stream: &mut ChangeStream) -> Vec<u64> {
+    let run = stream.next_run(usize::MAX).expect("a marker was taken before");
+    let documents = run.range().map(|index| run.document(index).expect("a document"));
+    let seqnos: Vec<u64> = documents.map(|document| document.record.seqno.0).collect();
+    stream.pass_run(seqnos.len());
+    seqnos
+}
+
+#[test]
+fn a_stream_that_was_not_found_idle_wakes_nobody_and_misses_nothing() {
+    let bucket = in_memory();
+    let woken = Arc::new(Woken::default());
+    let request = from(0, VbUuid(0), StreamFilter::All);
+    let mut stream = bucket.open_stream(&request, Arc::clone(&woken) as _, 0).expect("it opens");
+    assert!(!stream.has_caught_up(), "it has not looked");
+    let mut expected = 0;
+    for round in 0..3 {
+        write(&bucket, 0..3, &format!("{round}"));
+        assert!(matches!(stream.next(), StreamStep::Snapshot(_)));
+        assert!(!stream.has_caught_up(), "the snapshot is not sent");
+        let run = take_run(&mut stream);
+        assert_eq!(run, [expected + 1, expected + 2, expected + 3]);
+        expected += 3;
+        assert!(stream.has_caught_up());
+    }
+    assert_eq!(woken.0.load(Ordering::SeqCst), 0, "it was never idle");
+    assert!(matches!(stream.next(), StreamStep::Idle));
+    write(&bucket, 0..1, "last");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn streams_that_wait_for_a_vbucket_share_one_scan() {
     let bucket = over_a_store();

@@ -74,7 +74,8 @@ impl Connection {
 
     /// Ends the pause that [`Connection::announce_changes`] began.
     pub fn release_changes(&mut self, now: Moment) {
-        if let Some(producer) = &mut self.state.producer {
+        let producer = self.state.producer.as_mut().filter(|producer| producer.pace.is_held());
+        if let Some(producer) = producer {
             producer.pace.release(now);
         }
     }

@@ -4,7 +4,8 @@
 //! for ten: a lock, a marker, a send, and caches that the work of others has taken. So a producer
 //! that found many changes waits before the next look. It waits longer while its looks find few
 //! changes in each stream, and shorter while they find many changes or bytes. One that found few
-//! changes in all looks at once, so light load has no delay; nor has a backfill.
+//! changes in all looks at once, so light load has no delay; nor has a backfill. A busy producer
+//! will look again anyway, so the streams that it has read to their ends need no wake-up.
 //!
 //! Invariants: what is announced is looked at within [`CHANGES_PAUSE_NS_MAX`], and a pause is held
 //! only after a look that found more than [`CHANGES_WITHOUT_PAUSE_MAX`] changes. The worker asks
@@ -40,6 +41,8 @@ pub(crate) struct Pace {
     pause_ns: u64,
     found: Found,
     is_held: bool,
+    /// The look that is due has not begun.
+    is_due: bool,
 }
 
 /// What was sent from memory since a look.
@@ -63,6 +66,7 @@ impl Default for Pace {
             pause_ns: CHANGES_PAUSE_NS_MIN,
             found: Found::default(),
             is_held: false,
+            is_due: false,
         }
     }
 }
@@ -71,6 +75,9 @@ impl Pace {
     /// Takes note that one of so many streams has changes. Returns when to call
     /// [`Pace::release`]; `None` when the producer may look now.
     pub fn announce(&mut self, now: Moment, streams: usize) -> Option<Moment> {
+        if self.is_due {
+            return None;
+        }
         let bytes = CHANGES_LOOK_BYTES.max(CHANGES_LOOK_BYTES_PER_STREAM * streams);
         let due = Moment {
             ns: self.looked.ns.saturating_add(self.next_pause_ns()),
@@ -87,7 +94,17 @@ impl Pace {
     /// Ends a pause: the producer looks now.
     pub fn release(&mut self, now: Moment) {
         let pause_ns = self.next_pause_ns();
-        *self = Pace { looked: now, pause_ns, ..Pace::default() };
+        *self = Pace { looked: now, pause_ns, is_due: true, ..Pace::default() };
+    }
+
+    /// True once for each look.
+    pub fn begins_look(&mut self) -> bool {
+        std::mem::take(&mut self.is_due)
+    }
+
+    /// True when the look has found so much that the next one will find something, too.
+    pub fn is_busy(&self) -> bool {
+        self.found.is_busy()
     }
 
     /// True during a pause.

@@ -1,9 +1,10 @@
 //! The streams of one producer, and whose turn it is.
 //!
-//! Owns: the table of streams by vbucket and id, and the queue of those that have something to
-//! send. Invariants: a live stream is in the queue at most once; a position is the token that the
-//! engine knows the stream by. Positions are reused, so a late wake-up costs another stream one
-//! empty turn.
+//! Owns: the table of streams by vbucket and id, the queue of those that have something to send,
+//! and the list of those that were put off: a busy producer asks them again with its next look, so
+//! that they need neither be found idle now nor be woken then. Invariants: a live stream is in the
+//! queue at most once; a position is the token that the engine knows the stream by. Positions are
+//! reused, so a late wake-up, or one that was put off, costs another stream one empty turn.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -65,6 +66,8 @@ pub(crate) struct Streams {
     slots: Slab<OpenStream>,
     by_key: BTreeMap<StreamKey, usize>,
     ready: VecDeque<usize>,
+    /// Those that come again with the next look.
+    put_off: Vec<usize>,
 }
 
 impl Streams {
@@ -110,6 +113,19 @@ impl Streams {
         {
             self.ready.push_back(position);
         }
+    }
+
+    /// Has a stream come again with the next look; true when it is the first.
+    pub fn put_off(&mut self, position: usize) -> bool {
+        self.put_off.push(position);
+        self.put_off.len() == 1
+    }
+
+    /// Puts the streams into the queue that were put off.
+    pub fn make_put_off_ready(&mut self) {
+        let mut positions = std::mem::take(&mut self.put_off);
+        positions.drain(..).for_each(|position| self.make_ready(position));
+        self.put_off = positions;
     }
 
     /// Puts every stream into the queue.

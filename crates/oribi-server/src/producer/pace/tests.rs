@@ -4,6 +4,7 @@ use super::*;
 
 /// Counts a look that finds so many changes of so many bytes in each of so many streams.
 fn find(pace: &mut Pace, streams: usize, changes: usize, bytes: usize) {
+    pace.begins_look();
     for _ in 0..streams {
         pace.began_snapshot();
         (0..changes).for_each(|_| pace.sent(1, bytes));
@@ -105,4 +106,19 @@ fn a_pause_ends_when_enough_was_received() {
         assert_eq!(pace.announce(Moment { ns: 2, received: due.received }, streams), None);
         assert!(!pace.is_held());
     }
+}
+
+#[test]
+fn a_look_begins_once_and_is_announced_once() {
+    let mut pace = Pace::default();
+    assert!(!pace.begins_look(), "nothing was announced");
+    assert_eq!(due_ns(&mut pace, 1), None);
+    find(&mut pace, 1, CHANGES_WITHOUT_PAUSE_MAX + 1, 560);
+    assert!(pace.is_busy() && !pace.begins_look());
+    pace.release(at(2));
+    assert!(!pace.is_busy());
+    // It is announced again before its turn: that is no other look.
+    assert_eq!(due_ns(&mut pace, 3), None);
+    assert!(pace.begins_look());
+    assert!(!pace.begins_look());
 }

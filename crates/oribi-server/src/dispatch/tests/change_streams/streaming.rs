@@ -3,6 +3,7 @@
 use super::*;
 use crate::connection_state::close_reason::CloseReason;
 use crate::dispatch::tests::{about, outside};
+use crate::limits::CHANGES_WITHOUT_PAUSE_MAX;
 
 const CURRENT: u64 = u64::MAX;
 
@@ -247,4 +248,27 @@ fn statistics_show_connections_and_streams() {
     assert_eq!(takeover["status"], "connection_does_not_exist");
     drop(consumer);
     assert_eq!(figures(&mut client, "dcp")["ep_dcp_count"], "0");
+}
+
+/// A busy producer does not wait to be woken by a stream that it has read to its end. The write
+/// behind that end comes with the next look all the same, and later ones wake the producer.
+#[test]
+fn a_change_of_a_stream_that_was_put_off_comes_with_the_next_look() {
+    let mutations =
+        |got: &[Got]| got.iter().filter(|got| matches!(got.told(), Told::Mutation { .. })).count();
+    let mut client = writer(0);
+    let mut consumer = client.consumer(&CONSUMER, 1);
+    assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
+    for _ in 0..3 {
+        let many = CHANGES_WITHOUT_PAUSE_MAX + 1;
+        (0..many).for_each(|number| client.write(number));
+        let (output, _) = consumer.harness.turn(&[]);
+        assert_eq!(mutations(&received(&output)), many);
+        client.write(0);
+        let (output, _) = consumer.harness.turn(&[]);
+        assert_eq!(mutations(&received(&output)), 1, "the stream was put off for good");
+        assert_eq!(consumer.messages(), []);
+        client.write(0);
+        assert_eq!(mutations(&consumer.receive(&[])), 1);
+    }
 }
