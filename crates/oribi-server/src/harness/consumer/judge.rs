@@ -213,7 +213,10 @@ impl Judge {
                 let names_another = extras.start == Seqno(0)
                     && extras.vb_uuid.0 != 0
                     && extras.flags.has(StreamFlags::STRICT_VB_UUID);
-                let is_below = to < extras.start || names_another && to == Seqno(0);
+                // The server takes the highest seqno instead of the start.
+                let from_latest =
+                    extras.vb_uuid.0 != 0 && extras.flags.has(StreamFlags::FROM_LATEST);
+                let is_below = to < extras.start || from_latest || names_another && to == Seqno(0);
                 assert!(is_below, "sent back from {extras:?} to {to:?}");
                 self.tally.rollbacks += 1;
             }
