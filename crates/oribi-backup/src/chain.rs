@@ -107,14 +107,19 @@ impl Chain {
         self.segments.iter().map(|position| position.entry.records).sum()
     }
 
-    /// Reads a segment. Its blocks have checksums of their own; [`Chain::read_checked`]
-    /// compares that of the whole.
+    /// Reads a segment, into `memory` where the store can. Its blocks have checksums of their own;
+    /// [`Chain::read_checked`] compares that of the whole.
     ///
     /// # Errors
     /// When it is missing, or not as long as its manifest says.
-    pub fn read(&self, archive: &Archive, segment: usize) -> Result<Vec<u8>, ArchiveError> {
+    pub fn read(
+        &self,
+        archive: &Archive,
+        segment: usize,
+        memory: Vec<u8>,
+    ) -> Result<Vec<u8>, ArchiveError> {
         let Position { name, entry } = &self.segments[segment];
-        let bytes = archive.store().read(name, SEGMENT_BYTES_MAX)?;
+        let bytes = archive.store().read_into(name, SEGMENT_BYTES_MAX, memory)?;
         let bytes = bytes.ok_or_else(|| ArchiveError::Missing { name: name.clone() })?;
         if bytes.len() as u64 != entry.bytes {
             let reason = format!("it has {} bytes, not {}", bytes.len(), entry.bytes);
@@ -128,12 +133,17 @@ impl Chain {
         &self.segments[segment].name
     }
 
-    /// Reads a segment and compares it with the manifest's checksum.
+    /// Reads a segment as [`Chain::read`], and compares it with the manifest's checksum.
     ///
     /// # Errors
     /// When it is missing or damaged.
-    pub fn read_checked(&self, archive: &Archive, segment: usize) -> Result<Vec<u8>, ArchiveError> {
-        let bytes = self.read(archive, segment)?;
+    pub fn read_checked(
+        &self,
+        archive: &Archive,
+        segment: usize,
+        memory: Vec<u8>,
+    ) -> Result<Vec<u8>, ArchiveError> {
+        let bytes = self.read(archive, segment, memory)?;
         let Position { name, entry } = &self.segments[segment];
         match sha256(&bytes) == entry.sha256 {
             true => Ok(bytes),

@@ -94,11 +94,15 @@ impl ArchiveStore for SealedStore {
         self.inner.put(name, &sealed)
     }
 
-    fn get(&self, name: &str, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    fn get_into(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        memory: Vec<u8>,
+    ) -> io::Result<Option<Vec<u8>>> {
         let overhead = HEAD_BYTES + AES_256_GCM.tag_len();
-        let Some(sealed) = self.inner.get(name, bytes_max.saturating_add(overhead))? else {
-            return Ok(None);
-        };
+        let bytes_max = bytes_max.saturating_add(overhead);
+        let Some(sealed) = self.inner.get_into(name, bytes_max, memory)? else { return Ok(None) };
         let opened = open(&self.key, name, sealed);
         opened
             .map(Some)

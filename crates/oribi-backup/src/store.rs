@@ -37,7 +37,21 @@ pub trait ArchiveStore: Send + Sync {
     ///
     /// # Errors
     /// When the store fails, or the file has more than `bytes_max`.
-    fn get(&self, name: &str, bytes_max: usize) -> io::Result<Option<Vec<u8>>>;
+    fn get(&self, name: &str, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+        self.get_into(name, bytes_max, Vec::new())
+    }
+
+    /// Reads a file as [`ArchiveStore::get`], into memory that was used before where the store can:
+    /// fresh memory costs a fault for each of its pages.
+    ///
+    /// # Errors
+    /// As [`ArchiveStore::get`].
+    fn get_into(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        memory: Vec<u8>,
+    ) -> io::Result<Option<Vec<u8>>>;
 
     /// All files whose names begin with `prefix`, sorted. Leftovers of interrupted puts are not
     /// among them.
@@ -56,7 +70,15 @@ pub trait ArchiveStore: Send + Sync {
 /// What callers use: the same with errors that name the file.
 pub(crate) trait Files {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), ArchiveError>;
-    fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, ArchiveError>;
+    fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, ArchiveError> {
+        self.read_into(name, bytes_max, Vec::new())
+    }
+    fn read_into(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        memory: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, ArchiveError>;
     fn entries(&self, prefix: &str) -> Result<Vec<FileEntry>, ArchiveError>;
     fn delete(&self, name: &str) -> Result<(), ArchiveError>;
 }
@@ -69,8 +91,13 @@ impl<S: ArchiveStore + ?Sized> Files for S {
         })
     }
 
-    fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, ArchiveError> {
-        self.get(name, bytes_max).map_err(|error| match error.kind() {
+    fn read_into(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        memory: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, ArchiveError> {
+        self.get_into(name, bytes_max, memory).map_err(|error| match error.kind() {
             // What a sealed store finds, and files that are too long.
             io::ErrorKind::InvalidData => ArchiveError::damaged(name, error.to_string()),
             _ => failed("read", name)(error),

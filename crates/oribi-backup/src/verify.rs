@@ -98,10 +98,14 @@ fn check_backup(
             return Ok(());
         }
     };
+    let mut memory = Vec::new();
     for (number, entry) in manifest.segments.iter().enumerate() {
-        let outcome = chain.read_checked(archive, first + number).and_then(|bytes| {
+        let file = chain.read_checked(archive, first + number, std::mem::take(&mut memory));
+        let outcome = file.and_then(|bytes| {
             progress(bytes.len() as u64);
-            history.take(id, number, &bytes)
+            let outcome = history.take(id, number, &bytes);
+            memory = bytes;
+            outcome
         });
         match outcome {
             Ok(()) => {

@@ -149,12 +149,18 @@ impl ArchiveStore for DirectoryStore {
         File::open(directory)?.sync_all()
     }
 
-    fn get(&self, name: &str, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    fn get_into(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        mut bytes: Vec<u8>,
+    ) -> io::Result<Option<Vec<u8>>> {
         let file = match File::open(self.root.join(name)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
-        let mut bytes = Vec::with_capacity(file.metadata()?.len().min(bytes_max as u64) as usize);
+        bytes.clear();
+        bytes.reserve_exact(file.metadata()?.len().min(bytes_max as u64) as usize);
         file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
         match bytes.len() > bytes_max {
             true => {
@@ -251,6 +257,10 @@ mod tests {
         fs::write(directory.path().join("a/b/x/.tmp-w"), b"torn").unwrap();
         assert_eq!(store.get("x/y", 10).unwrap().as_deref(), Some(&b"two"[..]));
         assert_eq!(store.get("x/z", 4).unwrap_err().kind(), ErrorKind::InvalidData);
+        let memory = b"that of a longer file".to_vec();
+        let address = memory.as_ptr();
+        let read = store.get_into("x/z", 10, memory).unwrap().unwrap();
+        assert_eq!((&read[..], read.as_ptr()), (&b"three"[..], address));
         let names = |prefix: &str| -> Vec<String> {
             store.list(prefix).unwrap().into_iter().map(|entry| entry.name).collect()
         };

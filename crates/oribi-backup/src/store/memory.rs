@@ -39,7 +39,12 @@ impl ArchiveStore for MemoryStore {
         Ok(())
     }
 
-    fn get(&self, name: &str, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    fn get_into(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        _memory: Vec<u8>,
+    ) -> io::Result<Option<Vec<u8>>> {
         let file = self.files.lock().unwrap().get(name).cloned();
         match file.as_ref().is_some_and(|bytes| bytes.len() > bytes_max) {
             true => Err(io::Error::new(io::ErrorKind::InvalidData, "too long")),

@@ -136,7 +136,7 @@ fn run(
 fn restored(archive: &Archive, chain: &Chain) -> BTreeMap<(u32, Vec<u8>), Document> {
     let mut table = BTreeMap::new();
     for segment in 0..chain.segments() {
-        let bytes = chain.read(archive, segment).unwrap();
+        let bytes = chain.read(archive, segment, Vec::new()).unwrap();
         let visited = Segment::open(chain.name(segment), &bytes).unwrap().for_each(|record| {
             if chain.counts(segment, record) {
                 table.insert((record.collection.0, record.key.to_vec()), Document::of(record));
@@ -275,7 +275,8 @@ fn every_damage_of_every_file_is_named_and_refused() {
             let names_it = report.problems.iter().any(|problem| problem.contains(name.as_str()));
             assert!(names_it, "{name}: {report:?}");
             let readable = archive.chain("0002").and_then(|chain| {
-                (0..chain.segments()).try_for_each(|at| chain.read_checked(&archive, at).map(drop))
+                (0..chain.segments())
+                    .try_for_each(|at| chain.read_checked(&archive, at, Vec::new()).map(drop))
             });
             readable.expect_err("a restore is refused");
         }

@@ -180,7 +180,12 @@ impl ArchiveStore for ObjectArchive {
         }
     }
 
-    fn get(&self, name: &str, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    fn get_into(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        _memory: Vec<u8>,
+    ) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(name)?;
         let found = self.run(move |store| {
             let path = path.clone();

@@ -152,12 +152,13 @@ impl RestoreArgs {
             let (archive, chain) = (archive.clone(), chain.clone());
             let (next, bar) = (next.clone(), bar.clone());
             checking.spawn_blocking(move || {
+                let mut memory = Vec::new();
                 loop {
                     let segment = next.fetch_add(1, Ordering::Relaxed);
                     if segment >= chain.segments() {
                         return Ok::<(), ArchiveError>(());
                     }
-                    chain.read_checked(&archive, segment)?;
+                    memory = chain.read_checked(&archive, segment, memory)?;
                     bar.inc(1);
                 }
             });

@@ -1,12 +1,13 @@
 //! From an archive to the lanes of a restore: files are read ahead, inflated block by block, and
 //! each block goes to every lane.
 //!
-//! Two threads: one reads files, one inflates. Memory: two files, and the blocks that lanes have
-//! not worked off, whose memory is used again. A lane that is slow lets the others wait once its
-//! queue is full.
+//! Two threads: one reads files, one inflates. Memory: the files that are read, wait and are
+//! inflated, one of each, and the blocks that lanes have not worked off. Memory of both is used
+//! again. A lane that is slow lets the others wait once its queue is full.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::mpsc as threads;
 
 use anyhow::anyhow;
 use oribi_backup::chain::Chain;
@@ -82,11 +83,13 @@ pub fn read(
     lanes: u16,
 ) -> Vec<mpsc::Receiver<Received>> {
     let (files, read) = mpsc::channel(1);
+    let (inflated, spare) = threads::channel();
     let (from, of) = (archive.clone(), chain.clone());
     tokio::task::spawn_blocking(move || {
         for segment in 0..of.segments() {
             // Without a receiver the restore has ended.
-            if files.blocking_send((segment, of.read(&from, segment))).is_err() {
+            let memory = spare.try_recv().unwrap_or_default();
+            if files.blocking_send((segment, of.read(&from, segment, memory))).is_err() {
                 return;
             }
         }
@@ -94,7 +97,7 @@ pub fn read(
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..lanes).map(|_| mpsc::channel(QUEUE)).unzip();
     let chain = chain.clone();
     tokio::task::spawn_blocking(move || {
-        if let Err(error) = inflate(&chain, read, &senders) {
+        if let Err(error) = inflate(&chain, read, &inflated, &senders) {
             let error = Arc::new(error);
             for lane in &senders {
                 let _ = lane.blocking_send(Err(error.clone()));
@@ -107,6 +110,7 @@ pub fn read(
 fn inflate(
     chain: &Chain,
     mut files: mpsc::Receiver<(usize, Result<Vec<u8>, ArchiveError>)>,
+    inflated: &threads::Sender<Vec<u8>>,
     lanes: &[mpsc::Sender<Received>],
 ) -> Result<(), ArchiveError> {
     // Blocks whose memory is used again once all lanes are through with them.
@@ -131,6 +135,8 @@ fn inflate(
                 }
             }
         }
+        // The thread that reads may have read all files.
+        let _ = inflated.send(file);
     }
     Ok(())
 }
