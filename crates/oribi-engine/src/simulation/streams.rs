@@ -213,7 +213,7 @@ impl World {
         match self.below(16) {
             0..4 => self.open_reader(),
             4..10 => self.listen(),
-            10..14 => self.backfill(),
+            10..14 => _ = self.backfill(),
             14 => self.drop_cursors(),
             _ => self.hang_up(),
         }
@@ -463,8 +463,9 @@ impl World {
         }
     }
 
-    /// Serves some readers; some of them read meanwhile, others stand still.
-    pub(super) fn backfill(&self) {
+    /// Serves some readers; some of them read meanwhile, others stand still. True when none can be
+    /// served before the next commit.
+    pub(super) fn backfill(&self) -> bool {
         self.scan_flushes.set(self.below(2) as u32);
         let pace = |_: BackfillPause| match self.below(3) {
             0 => false,
@@ -478,8 +479,14 @@ impl World {
         };
         let bucket = self.bucket();
         match bucket.backfill_step(&pace, &crate::tasks::no_clock) {
-            Ok(report) => self.count(|counts| counts.backfills += report.streams as u64),
-            Err(error) => self.failed("a backfill", &error),
+            Ok(report) => {
+                self.count(|counts| counts.backfills += report.streams as u64);
+                report.is_blocked
+            }
+            Err(error) => {
+                self.failed("a backfill", &error);
+                false
+            }
         }
     }
 
@@ -499,7 +506,10 @@ impl World {
             return;
         }
         for _ in 0..ROUNDS_MAX {
-            self.backfill();
+            if self.backfill() {
+                // The last commit is in doubt. The flusher repeats it; that may fail by chance.
+                let _ = self.bucket().flush_step();
+            }
             let heard = (0..READERS as usize).filter(|at| self.hear(*at, 100)).count();
             if heard == 0 && self.bucket().backfiller().is_empty() {
                 break;
