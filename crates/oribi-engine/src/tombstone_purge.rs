@@ -119,7 +119,12 @@ fn purge_vbucket(
     if core.config().storage == Storage::Memory {
         return Ok(vbucket.purge_in_memory(&core.context(now), purge_before));
     }
+    let loaded = vbucket.loaded_incarnation();
     let Some(purged) = core.store().compact(vbucket.id(), purge_before)? else { return Ok(None) };
+    if loaded.is_none() || loaded != vbucket.loaded_incarnation() {
+        // Before the purge seqno, by which readers of collections are judged.
+        vbucket.purged_unseen(purged);
+    }
     vbucket.raise_purge_seqno(purged);
     Ok(Some(purged))
 }

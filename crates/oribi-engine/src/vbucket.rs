@@ -97,7 +97,7 @@ pub struct VBucket {
     uuid: AtomicU64,
     persisted_seqno: AtomicU64,
     purge_seqno: AtomicU64,
-    /// The purge seqno when the figures of collections were begun, which count what was there.
+    /// Tombstones up to here may have been purged before the figures of collections counted them.
     purged_before: AtomicU64,
     /// The store may have records up to here by a commit that failed.
     doubtful_seqno: AtomicU64,

@@ -79,12 +79,17 @@ impl VBucket {
 
     /// Tombstones up to here may be gone.
     pub(crate) fn purge_seqno(&self) -> Seqno {
-        Seqno(self.purge_seqno.load(Ordering::Relaxed))
+        Seqno(self.purge_seqno.load(Ordering::Acquire))
     }
 
     /// Notes that the store may have removed tombstones up to `seqno`.
     pub(crate) fn raise_purge_seqno(&self, seqno: Seqno) {
-        self.purge_seqno.fetch_max(seqno.0, Ordering::Relaxed);
+        self.purge_seqno.fetch_max(seqno.0, Ordering::Release);
+    }
+
+    /// Notes the same of tombstones that no figure of a collection may have counted.
+    pub(crate) fn purged_unseen(&self, seqno: Seqno) {
+        self.purged_before.fetch_max(seqno.0, Ordering::Relaxed);
     }
 
     /// False only when nothing was ever deleted here.

@@ -98,6 +98,12 @@ impl VBucket {
         is_same
     }
 
+    /// The incarnation of which everything stored was loaded and counted; `None` before.
+    pub(crate) fn loaded_incarnation(&self) -> Option<u64> {
+        let phase = self.table.phase().load(Ordering::Acquire);
+        (phase == VbucketPhase::Active as u8).then(|| self.incarnation())
+    }
+
     /// True while stored records may still enter the table.
     pub(crate) fn is_loading(&self) -> bool {
         self.table.phase().load(Ordering::Acquire) == LOADING
