@@ -113,10 +113,6 @@ pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;
 /// in four slices than in one.
 pub const LONE_TRANSFER_SLICE_BYTES: usize = 1024 * 1024;
 
-/// Bytes that a connection may move of its large values, in turns that follow each other, while
-/// others wait to move theirs: about a millisecond of copying.
-pub const TRANSFER_STAY_BYTES: usize = 4 * 1024 * 1024;
-
 /// A rest of a large value that is shorter than this part of a slice moves with the slice before
 /// it. A value of a power of two, which is a common size, has a header besides: in slices of that
 /// size its end would be a slice of its own.
@@ -357,7 +353,6 @@ const _: () = assert!(ADMIN_LOGINS_PER_NETWORK_MAX < ADMIN_ANONYMOUS_PER_NETWORK
 const _: () = assert!(ADMIN_STREAMS_PER_USER_MAX < ADMIN_USER_CONNECTIONS_MAX);
 const _: () = assert!(OUTPUT_FLUSH_BYTES < SEND_QUEUE_BYTES_MIN);
 const _: () = assert!(TRANSFER_SLICE_BYTES < LONE_TRANSFER_SLICE_BYTES);
-const _: () = assert!(LONE_TRANSFER_SLICE_BYTES < TRANSFER_STAY_BYTES);
 const _: () = assert!(CHANGES_PER_TURN < CHANGES_PER_TURN_MAX);
 const _: () = assert!(CHANGES_PAUSE_NS_MIN < CHANGES_PAUSE_NS_MAX);
 // Changes never keep requests from being served.

@@ -20,7 +20,6 @@ mod pauses;
 mod proxied;
 mod slot;
 mod transfer;
-mod transfer_queue;
 mod transport;
 mod turn;
 

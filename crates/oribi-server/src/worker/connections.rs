@@ -13,7 +13,6 @@ use slab::Slab;
 use super::pauses::Pauses;
 use super::proxied::HEADER_LATE;
 use super::slot::{Slot, Turn};
-use super::transfer_queue::TransferQueue;
 use super::transport::{TlsTransport, Transport};
 use super::turn::Pools;
 use crate::connection::Connection;
@@ -28,7 +27,8 @@ use crate::producer::pace::Moment;
 pub(super) struct Connections {
     slots: Slab<Slot>,
     run_queue: VecDeque<usize>,
-    transfers: TransferQueue,
+    /// Connections that move a large value.
+    transfers: VecDeque<usize>,
     /// Connections in their TLS handshake, which is too expensive for the main queue, and those
     /// before it whose balancer has not named their client yet.
     handshake_queue: VecDeque<usize>,
@@ -163,13 +163,11 @@ impl Connections {
 
     /// Gives the next connection its turn: one that moves a large value only if no other waits.
     pub fn run_next(&mut self, env: &mut Environment) {
-        let next = self.run_queue.pop_front().or_else(|| self.transfers.pop());
+        let next = self.run_queue.pop_front().or_else(|| self.transfers.pop_front());
         let Some(key) = next else { return };
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.queued = false;
-        let moved_before = env.moved_bytes();
         let turn = self.pools.turn(slot, env);
-        self.transfers.note(key, env.moved_bytes().wrapping_sub(moved_before));
         self.note_timer(key);
         self.settle(key, turn, env);
         if env.memory.is_over() {
@@ -349,7 +347,7 @@ impl Connections {
         {
             slot.queued = true;
             match slot.opening_since_ms() {
-                None if slot.connection.is_transfer() => self.transfers.push(key),
+                None if slot.connection.is_transfer() => self.transfers.push_back(key),
                 None => self.run_queue.push_back(key),
                 Some(_) => self.handshake_queue.push_back(key),
             }
