@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use oribi_engine::{
@@ -516,17 +517,17 @@ fn run_threads(policy: EvictionPolicy) {
         }
     };
     let clients: Vec<Client> = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let flusher = scope.spawn(|| {
             until_stopped(&|| {
                 bucket.flush_step().expect("the store works");
             })
         });
-        scope.spawn(|| {
+        let pager = scope.spawn(|| {
             until_stopped(&|| {
                 bucket.page_items_step(&clock);
             })
         });
-        scope.spawn(|| {
+        let fetcher = scope.spawn(|| {
             until_stopped(&|| {
                 bucket.fetch_step();
             })
@@ -556,7 +557,14 @@ fn run_threads(policy: EvictionPolicy) {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no assertion fails")).collect()
+        let join =
+            |thread: ScopedJoinHandle<'_, Client>| thread.join().expect("no assertion fails");
+        let clients = threads.into_iter().map(join).collect();
+        // A thread sanitizer does not see that the scope waits.
+        for background in [flusher, pager, fetcher] {
+            background.join().expect("no assertion fails");
+        }
+        clients
     });
     let documents: usize = clients.iter().map(|client| client.documents.len()).sum();
     assert_eq!(bucket.stats().items, documents);
