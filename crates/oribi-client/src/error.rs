@@ -18,7 +18,7 @@ use oribi_protocol::status::Status;
 #[non_exhaustive]
 pub enum ClientError {
     /// The server decided against it.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(#[from] Refused),
     /// The key is empty or too long for its collection.
     #[error("a key has 1 to {max} bytes, this one has {len}")]
@@ -374,6 +374,14 @@ mod tests {
             assert_eq!(outcome.is_ok(), *status == Status::Success, "{status:?}");
         }
         assert_eq!(Refused::from_status(0x7777), Err(Refused::Other(0x7777)));
+    }
+
+    /// A program that prints an error with its sources says the refusal once.
+    #[test]
+    fn a_refusal_is_no_source_of_itself() {
+        let error = ClientError::from(Refused::NotFound);
+        assert_eq!(error.to_string(), "not found");
+        assert!(std::error::Error::source(&error).is_none());
     }
 
     /// A status that may have changed something is never tried again by itself.

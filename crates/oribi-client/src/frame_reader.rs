@@ -33,7 +33,7 @@ const READ_BLOCK_KEPT_BYTES_MAX: usize = 256 * 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamError {
     /// Not a frame.
-    #[error("{0}")]
+    #[error(transparent)]
     Frame(#[from] FrameError),
     /// The frame is longer than any that a server may send.
     #[error("a frame of {bytes} bytes was announced, the limit is {FRAME_BYTES_MAX}")]
