@@ -114,7 +114,7 @@ impl ClusterConfig {
         self.address.store(Arc::new(address));
     }
 
-    /// Ports of the memcached binary protocol and of the admin HTTP.
+    /// Ports of key-value clients and of the admin HTTP.
     pub fn ports(&self) -> (u16, u16) {
         (self.kv_port, self.mgmt_port)
     }

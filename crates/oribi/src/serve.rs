@@ -81,7 +81,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     warn_of_ignored(&resolved, &server);
     let ready_ms = began.elapsed().as_secs_f64() * 1000.0;
     tracing::info!(
-        "listening on {} (memcached binary protocol) and http://{} (admin), ready in {ready_ms:.1} ms",
+        "listening on {} (key-value) and http://{} (admin), ready in {ready_ms:.1} ms",
         addresses.kv,
         addresses.admin
     );

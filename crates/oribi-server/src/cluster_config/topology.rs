@@ -11,11 +11,11 @@ pub struct TopologyNode {
     pub name: String,
     /// Host that clients connect to.
     pub host: String,
-    /// Port of the memcached binary protocol.
+    /// Port for key-value clients.
     pub kv: u16,
     /// Port of the admin HTTP.
     pub mgmt: u16,
-    /// Port of the memcached binary protocol with TLS, if enabled.
+    /// Port for key-value clients with TLS, if enabled.
     pub kv_tls: Option<u16>,
     /// Port of the admin HTTP with TLS, if enabled.
     pub mgmt_tls: Option<u16>,

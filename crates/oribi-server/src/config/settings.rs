@@ -60,9 +60,9 @@ pub struct Settings {
     pub expiry_pager_interval_s: u32,
     /// Seconds that tombstones stay in the store.
     pub tombstone_purge_age_s: u32,
-    /// Address of the memcached binary protocol.
+    /// Address for key-value clients.
     pub listen: IpAddr,
-    /// Port of the memcached binary protocol; 0 takes a free one.
+    /// Port for key-value clients; 0 takes a free one.
     pub port: u16,
     /// Address of the admin HTTP; `listen` when not set.
     pub admin_listen: Option<IpAddr>,
@@ -74,7 +74,7 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     /// Address of the ports with TLS; `listen` when not set.
     pub tls_listen: Option<IpAddr>,
-    /// Port of the memcached binary protocol with TLS; 0 takes a free one.
+    /// Port for key-value clients with TLS; 0 takes a free one.
     pub tls_port: u16,
     /// Port of the admin HTTP with TLS; 0 takes a free one.
     pub tls_admin_port: u16,

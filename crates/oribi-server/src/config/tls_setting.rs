@@ -43,7 +43,7 @@ pub(super) const PORT: Setting = Setting {
     name: "tls_port",
     heading: HEADING,
     value_name: "PORT",
-    help: "Port of the memcached binary protocol with TLS; 0 takes a free one",
+    help: "Port for key-value clients with TLS; 0 takes a free one",
     form: PORT_FORM,
     get: |s| Some(Value::Integer(s.tls_port.into())),
     set: |s, value| s.tls_port = value.integer(),
