@@ -1,10 +1,9 @@
 //! Metrics for Prometheus, collected for each scrape.
 //!
 //! Owns: the names and types of the metrics. Invariants: this module counts nothing itself, it
-//! reads the workers' counters and the buckets' figures; labels are bucket names and a fixed list
-//! of operations and the names of collections, so buckets and collections bound the number of
-//! series. A scrape reads the disk, so
-//! it belongs on a blocking thread. Caller: the admin HTTP.
+//! reads the workers' counters and the buckets' figures; labels are the names of buckets and
+//! collections and a fixed list of operations, so buckets and collections bound the number of
+//! series. A scrape reads the disk, so it belongs on a blocking thread. Caller: the admin HTTP.
 
 mod collections;
 mod encoding;
@@ -300,7 +299,7 @@ impl ServerCollector {
         encode_gauge(encoder, "threads", "Threads that the server has started", threads)?;
         self.encode_connection_memory(encoder)?;
         let open = self.server.connections() as u64;
-        let help = "Open connections of the memcached binary protocol";
+        let help = "Open connections of key-value clients";
         encode_gauge(encoder, "connections", help, open)
     }
 

@@ -4,8 +4,7 @@
 //! statement ends early. The parts: [`catalog`] knows tables, [`documents`] is the source of one
 //! table's rows, [`reader`] has what both ways to them share: [`moments`] scans vbuckets,
 //! [`look_up`] reads single documents; [`memory`] counts what documents hold; and [`control`] ends
-//! statements. SQLite itself is
-//! `oribi_sql`'s.
+//! statements. SQLite itself is `oribi_sql`'s.
 //!
 //! Invariants:
 //! - a statement sees what its user may read in each collection, checked when a table is named,

@@ -8,9 +8,8 @@
 //! A tablet that applies the change takes no Writes, puts the new schema in force, and then writes
 //! its memory out, which takes seconds after a bulk load. The fence needs the second step only. So
 //! a take-over asks each tablet for the column of the new epoch, by a read, until it has one.
-//! Then it reads the states. The first Write waits until every tablet is done.
-//!
-//! `take_over` does not wait for all of that.
+//! Then it reads the states. The first Write waits until every tablet is done. `take_over.rs` says
+//! which vbuckets are served before that.
 //!
 //! An owner that meets the refusal reads the new schema first and only then asks which vbuckets it
 //! still owns. The reverse order is unsafe: the owner could ask, be suspended while its lease runs

@@ -1,9 +1,9 @@
 //! `oribi user`: adds, lists, changes and removes users.
 //!
 //! It owns the command line and the printing of users. There is one command for both places of
-//! users: a running server, which is asked over its admin HTTP, and with `--data-dir` the file of
-//! users, whether a server runs on it or not; a running server reads the file again within a
-//! second.
+//! users: a running server, which is asked over its admin HTTP, and with `--data-dir`, `--config`
+//! or `ORIBI_DATA_DIR` the file of users, whether a server runs on it or not; a running server
+//! reads the file again within a second.
 
 mod password;
 

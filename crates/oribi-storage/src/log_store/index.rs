@@ -3,8 +3,8 @@
 //! Owns: [`Table`], which has entries in two forms. **Exact** ones ([`exact`]) have 77 bits of a
 //! keyed hash in sixteen bytes, and take 18 to 20. **Packed** ones ([`packed`]) have 32 bits of the
 //! hash, and take seven to eight bytes. A store that packs ([`LogOptions`](super::LogOptions)) does
-//! so whenever a table has a sixteenth of exact entries, so all together take about half a byte
-//! more.
+//! so whenever a table has a 32nd more exact entries than its last packing left. So all together
+//! take about half a byte more.
 //!
 //! **Keys are not in the index**, so two keys with the same fingerprint would be taken for one.
 //! Among `n` keys of a table a new one meets that with a chance of `n / 2^77`: for 16 million keys
