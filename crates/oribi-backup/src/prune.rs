@@ -20,7 +20,8 @@ pub struct Retention {
 }
 
 impl Archive {
-    /// Ids of the backups that would be removed, newest first. Unfinished backups that are older
+    /// Ids of the backups that would be removed, newest first. Whatever the rules, the newest
+    /// finished backup of a bucket is not among them, and what it builds on. Unfinished backups that are older
     /// than the newest finished one of the bucket are among them.
     ///
     /// # Errors
@@ -46,6 +47,9 @@ impl Archive {
     }
 }
 
+/// Of each bucket, whatever the rules. So the ids of an archive rise for ever, too.
+const NEWEST_KEPT: usize = 1;
+
 /// True for an unfinished backup that will not be resumed: a newer one is finished.
 fn is_outdated(entries: &[Entry], begin: &Begin) -> bool {
     let mut finished = entries.iter().filter_map(Entry::manifest);
@@ -58,7 +62,7 @@ fn kept(entries: &[Entry], retention: Retention) -> HashSet<&str> {
     for (index, manifest) in manifests.iter().enumerate() {
         let bucket = &manifest.begin.bucket;
         let newer = manifests[index + 1..].iter().filter(|other| other.begin.bucket == *bucket);
-        let by_count = retention.last.is_some_and(|last| newer.count() < last);
+        let by_count = newer.count() < retention.last.unwrap_or(0).max(NEWEST_KEPT);
         let by_age = retention.since.is_some_and(|since| manifest.finished_at >= since);
         if by_count || by_age {
             keep(&manifests, Some(&manifest.begin.id), &mut kept);
@@ -121,9 +125,11 @@ mod tests {
         assert_eq!(superfluous(Some(4), None), ["25"]);
         assert_eq!(superfluous(Some(0), Some(4)), ["25", "2", "1"]);
         assert_eq!(superfluous(Some(1), Some(2)), ["25"]);
-        assert_eq!(superfluous(Some(0), None), ["5", "4", "3", "25", "2", "1"]);
+        for rule in [(Some(0), None), (None, Some(100)), (None, None)] {
+            assert_eq!(superfluous(rule.0, rule.1), ["25", "2", "1"], "the newest stays");
+        }
         BackupWriter::begin(archive.clone(), begin("6", Some("2"), ""), 1).unwrap();
-        assert_eq!(superfluous(Some(0), None), ["5", "4", "3", "25"], "6 may be resumed");
+        assert_eq!(superfluous(None, Some(100)), ["25"], "6 may be resumed");
         for id in superfluous(Some(1), None) {
             archive.remove_backup(&id).unwrap();
         }

@@ -292,8 +292,8 @@ impl Buckets {
         {
             tracing::warn!(bucket = name, %error, "the deleted bucket could not be flushed");
         }
-        if with_documents && let Err(source) = handle.bucket.remove_remote() {
-            return Err(BucketError::Store { name: name.to_owned(), source });
+        if with_documents && let Err(error) = handle.bucket.remove_remote() {
+            return Err(BucketError::Store { name: name.to_owned(), error });
         }
         let Some(directory) = &handle.directory else { return Ok(()) };
         let deleted = format!("{DELETED_PREFIX}{name}-{}", handle.bucket.config().uuid);
@@ -335,8 +335,8 @@ impl Buckets {
         });
         let mut first = Ok(());
         for (handle, stopped) in handles.iter().zip(stopped) {
-            if let Err(source) = stopped {
-                let error = BucketError::Store { name: handle.name().to_owned(), source };
+            if let Err(error) = stopped {
+                let error = BucketError::Store { name: handle.name().to_owned(), error };
                 tracing::error!(%error, "a bucket could not be flushed at the end");
                 first = first.and(Err(error));
             }
@@ -410,7 +410,7 @@ impl Buckets {
         let store = file
             .storage
             .open(&place)
-            .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
+            .map_err(|error| BucketError::Store { name: file.name.clone(), error })?;
         let is_whole = store.ended_in_order();
         if marker.exists() && !is_whole {
             tracing::error!(
@@ -464,18 +464,18 @@ impl Buckets {
     ) -> Result<Arc<BucketHandle>, BucketError> {
         let name = config.name.clone();
         let bucket = Bucket::open(config, store, Box::new(random_u64), was_clean)
-            .map_err(|source| BucketError::Open { name: name.clone(), source })?;
+            .map_err(|error| BucketError::Open { name: name.clone(), error })?;
         if bucket.is_shared() && !self.is_clustered {
             // This node is alone, so it owns all vbuckets and fences an earlier owner.
             let all: Vec<Vbid> = bucket.vbuckets().iter().map(VBucket::id).collect();
             bucket
                 .take_over(&all)
-                .map_err(|source| BucketError::Store { name: name.clone(), source })?;
+                .map_err(|error| BucketError::Store { name: name.clone(), error })?;
         }
         let threads = match runs {
             true => Some(
                 BucketThreads::start(Arc::clone(&bucket))
-                    .map_err(|source| BucketError::Threads { name: name.clone(), source })?,
+                    .map_err(|error| BucketError::Threads { name: name.clone(), error })?,
             ),
             false => None,
         };

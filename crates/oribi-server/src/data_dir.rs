@@ -94,10 +94,16 @@ impl DataDir {
     /// Opens and locks an existing data directory, for a command that reads it while no server
     /// runs. Creates nothing.
     pub fn open_existing(path: &Path) -> Result<DataDir, DataDirError> {
-        if !path.join(MARKER_NAME).is_file() {
-            return Err(DataDirError::Absent { path: path.to_owned() });
-        }
+        DataDir::check_existing(path)?;
         DataDir::open(path)
+    }
+
+    /// An error unless there is a data directory, which is neither read nor locked.
+    pub fn check_existing(path: &Path) -> Result<(), DataDirError> {
+        match path.join(MARKER_NAME).is_file() {
+            true => Ok(()),
+            false => Err(DataDirError::Absent { path: path.to_owned() }),
+        }
     }
 
     /// Checks or creates a data directory without locking it, for a command that may run beside a

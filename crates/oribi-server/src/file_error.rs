@@ -15,14 +15,14 @@ pub enum FileError {
         detail: String,
     },
     /// The operating system refused.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot {action} {path}: {error}")]
     Io {
         /// The action that failed.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The error of the operating system.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -31,7 +31,7 @@ impl FileError {
         FileError::Corrupt { path: path.to_owned(), detail: detail.into() }
     }
 
-    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> FileError {
-        FileError::Io { action, path: path.to_owned(), source }
+    pub(crate) fn io(action: &'static str, path: &Path, error: io::Error) -> FileError {
+        FileError::Io { action, path: path.to_owned(), error }
     }
 }

@@ -109,7 +109,7 @@ pub const DEFERRED_BYTES_MAX: usize = 4096;
 pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;
 
 /// The same when no connection with small requests waits. Connections that all move large values
-/// gain nothing from taking turns, and a value of 1 MiB costs 5 to 10 % more of the worker's time
+/// gain nothing from shorter turns, and a value of 1 MiB costs 5 to 10 % more of the worker's time
 /// in four slices than in one.
 pub const LONE_TRANSFER_SLICE_BYTES: usize = 1024 * 1024;
 

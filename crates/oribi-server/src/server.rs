@@ -69,7 +69,7 @@ pub enum StartError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// An address cannot be bound.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -77,7 +77,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The audit log cannot be written.
-    #[error("cannot open the audit log {path}: {source}")]
+    #[error("cannot open the audit log {path}")]
     Audit {
         /// The file.
         path: PathBuf,
@@ -85,7 +85,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The operating system refused a thread or a poll.
-    #[error("cannot start threads: {0}")]
+    #[error("cannot start threads")]
     Threads(#[from] std::io::Error),
 }
 

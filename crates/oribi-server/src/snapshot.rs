@@ -56,12 +56,12 @@ pub enum SnapshotError {
     #[error("{0} is inside the data directory")]
     Inside(PathBuf),
     /// The file system refused.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     Io {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -91,7 +91,7 @@ pub fn snapshot(data_dir: &Path, target: &Path) -> Result<Snapshot, SnapshotErro
     }
     let mut found = Snapshot::default();
     copy_directory(data_dir, &partial, 0, &mut found).map_err(|error| match error {
-        SnapshotError::Io { source, .. } if source.kind() == ErrorKind::CrossesDevices => {
+        SnapshotError::Io { error, .. } if error.kind() == ErrorKind::CrossesDevices => {
             SnapshotError::OtherFileSystem {
                 target: target.to_owned(),
                 data_dir: data_dir.to_owned(),
@@ -179,5 +179,5 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> SnapshotError + use<> {
     let path = path.to_owned();
-    move |source| SnapshotError::Io { path, source }
+    move |error| SnapshotError::Io { path, error }
 }

@@ -81,18 +81,20 @@ impl fmt::Display for AdminRefusal {
 /// What a body says is wrong: the messages in it if it is JSON, else its text.
 fn reason_in(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
-        Ok(Value::Object(fields)) => match (&fields.get("errors"), &fields.get("message")) {
-            (Some(Value::Object(errors)), _) => {
-                let reasons = errors.iter().map(|(field, reason)| match reason.as_str() {
-                    Some(reason) if field == "_" => reason.to_owned(),
-                    Some(reason) => format!("{field}: {reason}"),
-                    None => format!("{field}: {reason}"),
-                });
-                reasons.collect::<Vec<_>>().join("; ")
+        Ok(Value::Object(fields)) => {
+            match (fields.get("errors"), fields.get("message").or_else(|| fields.get("_"))) {
+                (Some(Value::Object(errors)), _) => {
+                    let reasons = errors.iter().map(|(field, reason)| match reason.as_str() {
+                        Some(reason) if field == "_" => reason.to_owned(),
+                        Some(reason) => format!("{field}: {reason}"),
+                        None => format!("{field}: {reason}"),
+                    });
+                    reasons.collect::<Vec<_>>().join("; ")
+                }
+                (_, Some(Value::String(message))) => message.clone(),
+                _ => String::from_utf8_lossy(body).into_owned(),
             }
-            (_, Some(Value::String(message))) => message.clone(),
-            _ => String::from_utf8_lossy(body).into_owned(),
-        },
+        }
         Ok(Value::String(text)) => text,
         _ => String::from_utf8_lossy(body).into_owned(),
     };

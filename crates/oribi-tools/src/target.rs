@@ -91,6 +91,9 @@ fn parse_host(text: &str) -> Result<Host, String> {
         (_, Some(address)) => (address, true),
         (None, None) => (text, false),
     };
+    if let Some((scheme, _)) = address.split_once("://") {
+        return Err(format!("{scheme}:// is not known here, only {SCHEME} and {TLS_SCHEME}"));
+    }
     let (name, port) = match address.rsplit_once(':') {
         // The colons of an address without brackets belong to it.
         Some((name, port)) if name.ends_with(']') || !name.contains(':') => {

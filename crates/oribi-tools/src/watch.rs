@@ -96,7 +96,7 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .name("oribi-watch");
     options.collections = args.collection;
     options.scope = args.scope;
-    let changes = client.changes(&options).await.with_context(|| args.target.describe())?;
+    let changes = client.changes(&options).await.with_context(|| what_is_watched(&options))?;
     let output = Output::stdout().context("writing to standard output")?;
     let extent = Extent { values: args.with_values, xattrs: args.with_xattrs };
     let (snapshots, lost) = (args.snapshots, HashSet::new());
@@ -111,6 +111,15 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
         (outcome, Err(error)) if is_closed_pipe(&error) => outcome.or(Ok(ExitCode::SUCCESS)),
         (Err(error), _) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
         (outcome, flushed) => flushed.and(outcome),
+    }
+}
+
+/// The context of an error: a name of the command line may be wrong.
+fn what_is_watched(options: &ChangeStreamOptions) -> String {
+    match &options.scope {
+        Some(scope) => format!("cannot watch scope {scope:?}"),
+        None if options.collections.is_empty() => "cannot watch the bucket".to_owned(),
+        None => format!("cannot watch {}", options.collections.join(", ")),
     }
 }
 

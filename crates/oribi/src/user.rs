@@ -122,11 +122,14 @@ impl Place {
 /// Runs the subcommand.
 pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
     let place = Place::of(matches)?;
+    if let Place::Files(data_dir) = &place {
+        match command {
+            UserCommand::Add { .. } => DataDir::prepare(data_dir)?,
+            _ => DataDir::check_existing(data_dir)?,
+        }
+    }
     match command {
         UserCommand::Add { name, roles, bucket, collection, password_stdin } => {
-            if let Place::Files(data_dir) = &place {
-                DataDir::prepare(data_dir)?;
-            }
             let change = Change {
                 password: Some(password::read(password_stdin, place.is_server())?),
                 roles: Some(roles),

@@ -133,7 +133,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
         if let Some(node) = node {
             // This comes first, so that no other node takes the bucket over meanwhile.
             node.remove_bucket(&handle)
-                .map_err(|source| BucketError::Cluster { name: bucket.clone(), source })?;
+                .map_err(|error| BucketError::Cluster { name: bucket.clone(), error })?;
         }
         let mut deleted = server.buckets.delete_open(&handle);
         if matches!(deleted, Err(BucketError::Unknown(_))) && node.is_some() {
@@ -142,7 +142,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
             deleted = handle
                 .bucket()
                 .remove_remote()
-                .map_err(|source| BucketError::Store { name: bucket, source });
+                .map_err(|error| BucketError::Store { name: bucket, error });
         }
         server.cluster.advance();
         deleted

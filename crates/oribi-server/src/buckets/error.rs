@@ -35,40 +35,40 @@ pub enum BucketError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The operating system refused to start the bucket's threads.
-    #[error("bucket {name:?}: cannot start its threads: {source}")]
+    #[error("bucket {name:?}: cannot start its threads: {error}")]
     Threads {
         /// Which bucket.
         name: String,
         /// The error of the operating system.
-        source: io::Error,
+        error: io::Error,
     },
     /// The store refused.
-    #[error("bucket {name:?}: {source}")]
+    #[error("bucket {name:?}: {error}")]
     Store {
         /// Which bucket.
         name: String,
         /// The error of the store.
-        source: StoreError,
+        error: StoreError,
     },
     /// The other nodes could not be notified.
-    #[error("bucket {name:?}: {source}")]
+    #[error("bucket {name:?}: {error}")]
     Cluster {
         /// Which bucket.
         name: String,
         /// The error of etcd.
-        source: crate::cluster::EtcdError,
+        error: crate::cluster::EtcdError,
     },
     /// The engine refused.
-    #[error("bucket {name:?}: {source}")]
+    #[error("bucket {name:?}: {error}")]
     Open {
         /// Which bucket.
         name: String,
         /// The error of the engine.
-        source: OpenError,
+        error: OpenError,
     },
 }
 
 /// The error of a file or directory.
-pub(super) fn io_error(action: &'static str, path: &Path, source: io::Error) -> BucketError {
-    FileError::io(action, path, source).into()
+pub(super) fn io_error(action: &'static str, path: &Path, error: io::Error) -> BucketError {
+    FileError::io(action, path, error).into()
 }

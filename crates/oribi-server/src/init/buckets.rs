@@ -191,7 +191,7 @@ impl InitBucket {
     ) -> Result<(), InitError> {
         let changed = handle.bucket().update_manifest(change);
         let (bucket, collection) = (self.name.clone(), collection.to_owned());
-        changed.map(drop).map_err(|source| InitError::Collection { bucket, collection, source })
+        changed.map(drop).map_err(|error| InitError::Collection { bucket, collection, error })
     }
 }
 

@@ -60,14 +60,14 @@ pub enum InitError {
         wanted: String,
     },
     /// A scope or collection cannot be made.
-    #[error("bucket {bucket:?}: collection {collection:?}: {source}")]
+    #[error("bucket {bucket:?}: collection {collection:?}: {error}")]
     Collection {
         /// Name of the bucket.
         bucket: String,
         /// `SCOPE.COLLECTION`, or the name of a scope.
         collection: String,
         /// The reason.
-        source: ManifestUpdateError,
+        error: ManifestUpdateError,
     },
     /// A document cannot be written.
     #[error("bucket {bucket:?}: document {key:?}: {detail}")]

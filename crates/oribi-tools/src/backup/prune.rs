@@ -1,9 +1,10 @@
 //! `oribi backup prune`: removes backups that no rule keeps.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use oribi_backup::Retention;
 use serde_json::json;
@@ -12,14 +13,14 @@ use super::clock::now_s;
 use super::place::ArchivePlace;
 use crate::{duration, print};
 
-/// Remove old backups. What a kept backup builds on is kept.
+/// Remove old backups. The newest one of each bucket stays, and what a kept backup builds on.
 #[derive(Args, Debug)]
 pub struct PruneArgs {
     #[command(flatten)]
     archive: ArchivePlace,
     /// Keep this many of the newest backups of each bucket.
-    #[arg(long, value_name = "COUNT")]
-    keep_last: Option<usize>,
+    #[arg(long, value_name = "COUNT", required_unless_present = "keep_within")]
+    keep_last: Option<NonZeroUsize>,
     /// Keep backups that are not older than this, such as 30d.
     #[arg(long, value_name = "TIME", value_parser = parse_age)]
     keep_within: Option<Duration>,
@@ -37,12 +38,10 @@ fn parse_age(text: &str) -> Result<Duration, String> {
 
 /// Removes and prints.
 pub fn run(args: &PruneArgs) -> anyhow::Result<ExitCode> {
-    if args.keep_last.is_none() && args.keep_within.is_none() {
-        bail!("say what to keep: --keep-last or --keep-within");
-    }
     let (archive, _lock) = args.archive.open_to_write(false)?;
     let since = args.keep_within.map(|age| now_s().saturating_sub(age.as_secs()));
-    let superfluous = archive.superfluous(Retention { last: args.keep_last, since })?;
+    let superfluous =
+        archive.superfluous(Retention { last: args.keep_last.map(NonZeroUsize::get), since })?;
     for id in &superfluous {
         if !args.dry_run {
             archive.remove_backup(id).with_context(|| format!("removing {id}"))?;

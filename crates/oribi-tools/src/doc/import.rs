@@ -272,7 +272,7 @@ impl ImportArgs {
         }
         writes.save();
         let done = writes.done();
-        if let Some(state) = &writes.state {
+        if let Some(state) = writes.state.as_ref().filter(|_| done.line > 0) {
             let (line, path) = (done.line, state.path().display());
             eprintln!(
                 "oribi: everything up to line {line} is done ({path}); the same command with --resume goes on there"

@@ -5,7 +5,7 @@
 //! further collections before the position would be missing.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -59,7 +59,12 @@ impl StateFile {
     pub fn open(path: PathBuf, watched: Watched) -> anyhow::Result<StateFile> {
         let refused = || format!("cannot resume from {}", path.display());
         let token = match std::fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // What it is to be replaced in has to be there before anything is printed.
+                let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                std::fs::read_dir(directory.unwrap_or(Path::new("."))).with_context(refused)?;
+                None
+            }
             Err(error) => return Err(error).with_context(refused),
             Ok(json) => Some(parse(&json, &watched).with_context(refused)?),
         };
