@@ -168,7 +168,8 @@ def streams(figures):
 
 
 def backup(figures):
-    bounds = ["compressing, then what a backfill costs the server", "asking each vbucket where it is",
+    bounds = ["compressing, then what a backfill costs the server", "the checksum of each file, and a copy",
+              "finding repetitions in short fields", "asking each vbucket where it is",
               "the writes themselves, and persisting them", "the host's faults, for memory that the machine had given back",
               "one worker, and two cores for all", "zstd level 1 in blocks of 512 KiB",
               "two segments of each job"]

@@ -21,8 +21,8 @@ pub struct Retention {
 
 impl Archive {
     /// Ids of the backups that would be removed, newest first. Whatever the rules, the newest
-    /// finished backup of a bucket is not among them, and what it builds on. Unfinished backups that are older
-    /// than the newest finished one of the bucket are among them.
+    /// finished backup of a bucket is not among them, and what it builds on. Unfinished backups
+    /// that are older than the newest finished one of the bucket are among them.
     ///
     /// # Errors
     /// When the store fails.

@@ -120,11 +120,14 @@ fn purge_vbucket(
         return Ok(vbucket.purge_in_memory(&core.context(now), purge_before));
     }
     let loaded = vbucket.loaded_incarnation();
-    let Some(purged) = core.store().compact(vbucket.id(), purge_before)? else { return Ok(None) };
+    let purged = core.store().compact(vbucket.id(), purge_before);
     if loaded.is_none() || loaded != vbucket.loaded_incarnation() {
-        // Before the purge seqno, by which readers of collections are judged.
-        vbucket.purged_unseen(purged);
+        // Before the purge seqno, by which readers of collections are judged. A purge that failed
+        // may have removed some.
+        let unseen = purged.as_ref().copied().unwrap_or(Some(vbucket.persisted_seqno()));
+        unseen.into_iter().for_each(|seqno| vbucket.purged_unseen(seqno));
     }
-    vbucket.raise_purge_seqno(purged);
-    Ok(Some(purged))
+    let purged = purged?;
+    purged.into_iter().for_each(|seqno| vbucket.raise_purge_seqno(seqno));
+    Ok(purged)
 }

@@ -257,12 +257,14 @@ impl WorkerLoop {
         // All connections in their handshake share one turn per round.
         self.connections.run_handshake(&mut self.environment);
         for _ in 0..self.connections.runnable() {
-            self.run_turn();
+            self.connections.run_next(&mut self.environment);
+            self.after_turn();
         }
         // Sockets are looked at again after each slice, so that small requests wait for one only.
         let moved_before = self.environment.moved_bytes();
         for _ in 0..self.connections.transfers() {
-            self.run_turn();
+            self.connections.run_transfer(&mut self.environment);
+            self.after_turn();
             let moved = self.environment.moved_bytes().wrapping_sub(moved_before);
             if moved >= TRANSFER_SLICE_BYTES as u64 {
                 break;
@@ -270,8 +272,7 @@ impl WorkerLoop {
         }
     }
 
-    fn run_turn(&mut self) {
-        self.connections.run_next(&mut self.environment);
+    fn after_turn(&mut self) {
         let session = self.environment.session();
         for (connection, job) in self.environment.jobs.drain(..) {
             self.blocking.submit(job, (connection, session), &self.environment.mailbox);

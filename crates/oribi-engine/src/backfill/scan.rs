@@ -102,6 +102,8 @@ impl Scan<'_> {
         let moment = scan.moment();
         let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };
         begun();
+        // A purge that failed half-way, or is under way, has told nobody yet.
+        self.vbucket.raise_purge_seqno(moment.purge_seqno);
         let end = if planted::has(Bug::TakesTheEndTooEarly) { before } else { moment.high_seqno };
         self.begin(Snapshot { end, default_end, purge_seqno: moment.purge_seqno });
         scan.resume(&mut |record| {

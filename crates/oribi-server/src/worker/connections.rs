@@ -161,10 +161,20 @@ impl Connections {
         }
     }
 
-    /// Gives the next connection its turn: one that moves a large value only if no other waits.
+    /// Gives the next connection its turn.
     pub fn run_next(&mut self, env: &mut Environment) {
-        let next = self.run_queue.pop_front().or_else(|| self.transfers.pop_front());
-        let Some(key) = next else { return };
+        let next = self.run_queue.pop_front();
+        self.run(next, env);
+    }
+
+    /// Gives the next connection that moves a large value its turn, whoever else waits.
+    pub fn run_transfer(&mut self, env: &mut Environment) {
+        let next = self.transfers.pop_front();
+        self.run(next, env);
+    }
+
+    fn run(&mut self, key: Option<usize>, env: &mut Environment) {
+        let Some(key) = key else { return };
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.queued = false;
         let turn = self.pools.turn(slot, env);

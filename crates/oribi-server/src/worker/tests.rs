@@ -154,6 +154,29 @@ fn client_that_only_writes_is_paused_and_loses_nothing() {
 }
 
 #[test]
+fn a_large_value_moves_beside_a_client_that_never_pauses() {
+    const LARGE_BYTES: usize = 8 << 20;
+    let fixture = Fixture::start(LIMITS);
+    let mut large = fixture.connect();
+    large.write_all(&set(b"large", &vec![b'x'; LARGE_BYTES])).unwrap();
+    assert_eq!(read_frames(&mut large, 1)[0].0, 0);
+    let busy = fixture.connect();
+    let (mut sender, mut receiver) = (busy.try_clone().unwrap(), busy.try_clone().unwrap());
+    let requests = get(b"small").repeat(10_000);
+    let sends = std::thread::spawn(move || while sender.write_all(&requests).is_ok() {});
+    let mut block = vec![0; 1 << 20];
+    receiver.read_exact(&mut block).unwrap();
+    let receives =
+        std::thread::spawn(move || while receiver.read(&mut block).is_ok_and(|it| it > 0) {});
+    large.write_all(&get(b"large")).unwrap();
+    let frames = read_frames(&mut large, 1);
+    assert_eq!((frames[0].0, frames[0].1.len()), (0, LARGE_BYTES));
+    busy.shutdown(Shutdown::Both).unwrap();
+    sends.join().unwrap();
+    receives.join().unwrap();
+}
+
+#[test]
 fn half_closed_client_gets_its_answers() {
     let fixture = Fixture::start(LIMITS);
     let mut stream = fixture.connect();
