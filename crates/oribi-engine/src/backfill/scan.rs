@@ -101,9 +101,14 @@ impl Scan<'_> {
         let mut scan = self.core.store().begin_scan(self.vbucket.id(), from, to)?;
         let moment = scan.moment();
         let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };
+        let is_news = moment.purge_seqno > self.vbucket.purge_seqno();
+        if is_news && is_same(self.vbucket, self.incarnation) {
+            // A purge has failed after it had removed some, or has not told of it yet; what it
+            // removed may not have been counted.
+            self.vbucket.purged_unseen(moment.purge_seqno);
+            self.vbucket.raise_purge_seqno(moment.purge_seqno);
+        }
         begun();
-        // A purge that failed half-way, or is under way, has told nobody yet.
-        self.vbucket.raise_purge_seqno(moment.purge_seqno);
         let end = if planted::has(Bug::TakesTheEndTooEarly) { before } else { moment.high_seqno };
         self.begin(Snapshot { end, default_end, purge_seqno: moment.purge_seqno });
         scan.resume(&mut |record| {

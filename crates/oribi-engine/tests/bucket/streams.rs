@@ -314,6 +314,106 @@ fn a_reader_that_misses_a_purged_deletion_begins_anew_after_a_restart_too() {
     }
 }
 
+/// A purge while documents are loaded fails after it has removed some: Kudu removes in parts.
+#[test]
+fn a_reader_that_misses_a_deletion_of_a_purge_that_failed_begins_anew() {
+    use oribi_engine::collections::ManifestChange;
+    use oribi_storage::KvStore;
+    use oribi_types::DocKey;
+
+    let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };
+    let disk = Arc::new(MemoryMedium::default());
+    let plan = Arc::new(FaultPlan::default());
+    let open = |is_loaded| {
+        let config = BucketConfig { upkeep, ..config() };
+        let store = FaultStore::new(MemoryStore::on(Arc::clone(&disk)), Arc::clone(&plan));
+        Bucket::open(config, Arc::new(store), entropy(), is_loaded).expect("the bucket opens")
+    };
+    let later = Timestamp::from_unix_s(NOW.unix_s() + 10_000);
+    let bucket = open(true);
+    let create = ManifestChange::CreateCollection {
+        scope: "_default".to_owned(),
+        name: "c".to_owned(),
+        max_ttl_s: None,
+    };
+    let manifest = bucket.update_manifest(&create).expect("a new collection");
+    let other = manifest.collection_id("_default", "c").expect("it was created");
+    write(&bucket, 0..10, "value");
+    let (start, uuid) = {
+        let vbucket = bucket.vbucket(VB).unwrap();
+        (vbucket.stats().high_seqno.0, vbucket.uuid())
+    };
+    done(bucket.delete(VB, key("k3"), Cas(0), NOW));
+    while bucket.flush_step().expect("the store is sound").more {}
+    drop(bucket);
+
+    let bucket = open(false);
+    // The removal is durable, but the engine hears of an error.
+    let removed = MemoryStore::on(Arc::clone(&disk)).compact(VB, later.unix_s() - 1000);
+    assert_eq!(removed.unwrap(), Some(Seqno(start + 1)));
+    plan.fail_other_writes(true);
+    bucket.compact();
+    while bucket.purge_tombstones_step(&|| later).map_or(true, |report| report.more) {}
+    plan.fail_other_writes(false);
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+
+    // The next purge, of a tombstone of another collection, succeeds.
+    let theirs = DocKey { collection: other, key: b"theirs" };
+    done(bucket.store(VB, theirs, &set("value"), NOW));
+    done(bucket.delete(VB, theirs, Cas(0), NOW));
+    while bucket.flush_step().expect("the store is sound").more {}
+    bucket.compact();
+    while bucket.purge_tombstones_step(&|| later).expect("the store is sound").more {}
+    assert_eq!(bucket.vbucket(VB).unwrap().stats().purge_seqno, Seqno(start + 3));
+
+    let filter = StreamFilter::Collections(vec![CollectionId::DEFAULT]);
+    let opened = bucket.open_stream(&from(start, uuid, filter), Arc::<Woken>::default(), 1);
+    if let Ok(mut stream) = opened {
+        backfill(&bucket);
+        let mut heard = Heard { seqno: start, ..Heard::default() };
+        heard.read(&mut stream);
+        panic!("let on, and hears {:?}", heard.table);
+    }
+}
+
+/// A purge was durable, but the engine heard of an error, and nothing is left for the next one.
+#[test]
+fn a_reader_is_sent_back_after_a_purge_that_failed_late() {
+    use oribi_storage::KvStore;
+
+    let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };
+    let disk = Arc::new(MemoryMedium::default());
+    let plan = Arc::new(FaultPlan::default());
+    let store = FaultStore::new(MemoryStore::on(Arc::clone(&disk)), Arc::clone(&plan));
+    let config = BucketConfig { upkeep, ..config() };
+    let bucket = Bucket::open(config, Arc::new(store), entropy(), true).expect("it opens");
+    let later = Timestamp::from_unix_s(NOW.unix_s() + 10_000);
+    write(&bucket, 0..10, "value");
+    let uuid = bucket.vbucket(VB).unwrap().uuid();
+    done(bucket.delete(VB, key("k3"), Cas(0), NOW));
+    while bucket.flush_step().expect("the store is sound").more {}
+    let removed = MemoryStore::on(Arc::clone(&disk)).compact(VB, later.unix_s() - 1000);
+    assert_eq!(removed.unwrap(), Some(Seqno(11)));
+    plan.fail_other_writes(true);
+    bucket.compact();
+    while bucket.purge_tombstones_step(&|| later).map_or(true, |report| report.more) {}
+    plan.fail_other_writes(false);
+    bucket.compact();
+    while bucket.purge_tombstones_step(&|| later).expect("the store is sound").more {}
+    let mut ends = Vec::new();
+    for _ in 0..3 {
+        let request = from(10, uuid, StreamFilter::All);
+        match bucket.open_stream(&request, Arc::<Woken>::default(), 1) {
+            Ok(mut stream) => {
+                backfill(&bucket);
+                ends.push(format!("{:?}", stream.next()));
+            }
+            Err(refused) => return assert_eq!(refused, StreamRefused::Rollback(Seqno(0))),
+        }
+    }
+    panic!("never sent back: {ends:?}");
+}
+
 #[test]
 fn a_vbucket_that_loads_opens_no_stream_yet() {
     let disk = Arc::new(MemoryMedium::default());
