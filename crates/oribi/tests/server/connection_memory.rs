@@ -189,7 +189,11 @@ fn unfinished_requests_wait_for_memory_and_end_when_others_wait() {
     // A client that finishes what it begins gets through.
     let mut honest = bystander.fixture.login();
     let stored = poll_until(PATIENCE, || {
-        let answer = honest.call(&Request::set("honest", &value)).unwrap();
+        let Ok(answer) = honest.call(&Request::set("honest", &value)) else {
+            // On a machine that is busy it may stand still for so long that it has to go as well.
+            honest = bystander.fixture.login();
+            return None;
+        };
         match answer.status() {
             Status::Success => Some(()),
             Status::Etmpfail => None,
