@@ -379,6 +379,7 @@ mod tests {
                 "No; name: It exists",
             ),
             (404, r#"{"message":"Not found"}"#, "Not found"),
+            (400, r#"{"_":"Flush is disabled"}"#, "Flush is disabled"),
             (404, "\"Unknown user.\"", "Unknown user."),
             (400, "plain\n\n text\n", "plain text"),
             (401, "", "wrong name or password"),

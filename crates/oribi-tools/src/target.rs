@@ -309,6 +309,8 @@ mod tests {
         for text in ["", "db:", "db:x", "db:70000", "http://db"] {
             parse_host(text).expect_err(text);
         }
+        let refused = parse_host("http://db").unwrap_err();
+        assert!(refused.starts_with("http:// is not known"), "{refused}");
         for text in ["couchbases://", "couchbases://a,b", "couchbases://a:b", "couchbases://a/b"] {
             parse_host(text).expect_err(text);
         }

@@ -42,6 +42,10 @@ fn refusal(output: &Output) -> String {
 fn users_are_added_listed_changed_and_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let data_dir = scratch.path().join("data");
+    for command in [&["list"][..], &["rm", "alice"]] {
+        let absent = refusal(&user(&data_dir, command, ""));
+        assert!(absent.contains("not a data directory"), "{absent}");
+    }
     let add = ["add", "alice", "--role", "read-write:default", "--role", "read-only:*"];
     let with_stdin: Vec<&str> = add.iter().copied().chain(["--password-stdin"]).collect();
     let added = user(&data_dir, &with_stdin, "secret1\n");

@@ -60,9 +60,9 @@ impl StateFile {
         let refused = || format!("cannot resume from {}", path.display());
         let token = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // What it is to be replaced in has to be there before anything is printed.
+                // Its directory has to be there before anything is printed.
                 let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                std::fs::read_dir(directory.unwrap_or(Path::new("."))).with_context(refused)?;
+                std::fs::metadata(directory.unwrap_or(Path::new("."))).with_context(refused)?;
                 None
             }
             Err(error) => return Err(error).with_context(refused),
@@ -142,6 +142,8 @@ mod tests {
             let error = StateFile::open(path.clone(), other).unwrap_err();
             assert!(format!("{error:#}").contains(expected), "{error:#}");
         }
+        let nowhere = scratch.path().join("missing/place");
+        StateFile::open(nowhere, Watched::new("default", &[], None)).unwrap_err();
         std::fs::write(&path, "{}").unwrap();
         StateFile::open(path, Watched::new("default", &[], None)).unwrap_err();
     }

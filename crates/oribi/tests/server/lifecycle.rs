@@ -121,6 +121,18 @@ fn open_connections_do_not_delay_the_end() {
 }
 
 #[test]
+fn a_start_that_fails_names_its_cause_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let missing = scratch.path().join("missing/audit.log");
+    let options = ServerOptions::new(ORIBI, &scratch.path().join("data"));
+    let options = options.setting("audit-log", missing.display());
+    let (status, output) = options.run_to_exit().unwrap();
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert!(output.contains("cannot open the audit log"), "{output}");
+    assert_eq!(output.matches("os error").count(), 1, "{output}");
+}
+
+#[test]
 fn a_second_server_on_the_same_directory_is_refused() {
     let fixture = Fixture::start();
     let data_dir = fixture.server.data_dir().to_owned();
