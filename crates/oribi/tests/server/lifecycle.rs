@@ -124,7 +124,7 @@ fn open_connections_do_not_delay_the_end() {
 fn a_start_that_fails_names_its_cause_once() {
     let scratch = tempfile::tempdir().unwrap();
     let missing = scratch.path().join("missing/audit.log");
-    let options = ServerOptions::new(ORIBI, &scratch.path().join("data"));
+    let options = ServerOptions::new(ORIBI, scratch.path().join("data"));
     let options = options.setting("audit-log", missing.display());
     let (status, output) = options.run_to_exit().unwrap();
     assert_eq!(status.code(), Some(1), "{output}");
