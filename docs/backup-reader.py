@@ -50,19 +50,16 @@ def checked_text(path):
 def blocks(path, entry):
     """The inflated blocks of a segment."""
     content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        sys.exit(f"{path} is damaged")
-    footer_bytes, footer_crc = struct.unpack(">II", content[-16:-8])
+    footer_bytes = struct.unpack(">I", content[-16:-12])[0]
     footer = content[-16 - footer_bytes:-16]
-    if content[:12] != b"ORIBISEG" + struct.pack(">I", 1) or content[-8:] != b"ORIBIEND" or zlib.crc32(footer) != footer_crc:
+    if (content[:12] != b"ORIBISEG" + struct.pack(">I", 2) or content[-8:] != b"ORIBIEND" or len(content) != entry["bytes"]
+            or hashlib.sha256(footer).hexdigest() != entry["footer_sha256"]):
         sys.exit(f"{path} is damaged")
     for block in json.loads(footer)["blocks"]:
-        at = block["offset"] + 12
-        stored, plain, crc = struct.unpack(">III", content[block["offset"]:at])
-        frame = content[at:at + stored]
-        if zlib.crc32(frame) != crc:
+        frame = content[block["offset"]:block["offset"] + block["stored"]]
+        if zlib.crc32(frame) != block["crc32"]:
             sys.exit(f"{path} is damaged")
-        yield inflate(frame, plain)
+        yield inflate(frame, block["inflated"])
 
 
 def records(block):

@@ -5,11 +5,11 @@
 //! that are not in the wanted backup.
 
 use crate::archive::{Archive, segment_name};
-use crate::checked_text::sha256;
 use crate::error::ArchiveError;
 use crate::limits::SEGMENT_BYTES_MAX;
 use crate::manifest::{Kind, Manifest, SegmentEntry};
 use crate::record::Record;
+use crate::segment::Segment;
 use crate::store::Files;
 
 /// Longest chain; a longer one names a backup twice.
@@ -107,47 +107,40 @@ impl Chain {
         self.segments.iter().map(|position| position.entry.records).sum()
     }
 
-    /// Reads a segment, into `memory` where the store can. Its blocks have checksums of their own;
-    /// [`Chain::read_checked`] compares that of the whole.
+    /// Reads a segment's file, into `memory` where the store can.
     ///
     /// # Errors
-    /// When it is missing, or not as long as its manifest says.
+    /// When it is missing, or longer than any.
     pub fn read(
         &self,
         archive: &Archive,
         segment: usize,
         memory: Vec<u8>,
     ) -> Result<Vec<u8>, ArchiveError> {
-        let Position { name, entry } = &self.segments[segment];
+        let name = &self.segments[segment].name;
         let bytes = archive.store().read_into(name, SEGMENT_BYTES_MAX, memory)?;
-        let bytes = bytes.ok_or_else(|| ArchiveError::Missing { name: name.clone() })?;
+        bytes.ok_or_else(|| ArchiveError::Missing { name: name.clone() })
+    }
+
+    /// Opens a segment whose file was read: it is the one that the manifest means, and its blocks
+    /// have checksums.
+    ///
+    /// # Errors
+    /// When it is damaged, or another one.
+    pub fn open<'a>(
+        &'a self,
+        segment: usize,
+        bytes: &'a [u8],
+    ) -> Result<Segment<'a>, ArchiveError> {
+        let Position { name, entry } = &self.segments[segment];
         if bytes.len() as u64 != entry.bytes {
             let reason = format!("it has {} bytes, not {}", bytes.len(), entry.bytes);
             return Err(ArchiveError::damaged(name, reason));
         }
-        Ok(bytes)
-    }
-
-    /// Name of a segment's file.
-    pub fn name(&self, segment: usize) -> &str {
-        &self.segments[segment].name
-    }
-
-    /// Reads a segment as [`Chain::read`], and compares it with the manifest's checksum.
-    ///
-    /// # Errors
-    /// When it is missing or damaged.
-    pub fn read_checked(
-        &self,
-        archive: &Archive,
-        segment: usize,
-        memory: Vec<u8>,
-    ) -> Result<Vec<u8>, ArchiveError> {
-        let bytes = self.read(archive, segment, memory)?;
-        let Position { name, entry } = &self.segments[segment];
-        match sha256(&bytes) == entry.sha256 {
-            true => Ok(bytes),
-            false => Err(ArchiveError::damaged(name, "its checksum is not the manifest's")),
+        let opened = Segment::open(name, bytes)?;
+        match opened.entry() == *entry {
+            true => Ok(opened),
+            false => Err(ArchiveError::damaged(name, "it is not the one that its manifest names")),
         }
     }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// Name of the format in `archive.json`.
 pub const FORMAT: &str = "oribi-backup";
 
-/// Version of the format.
-pub const VERSION: u32 = 1;
+/// Version of the format. Version 1 was that of builds before the first release.
+pub const VERSION: u32 = 2;
 
 /// `archive.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -144,8 +144,8 @@ pub struct Begin {
 pub struct SegmentEntry {
     /// Bytes of the file, inside any encryption.
     pub bytes: u64,
-    /// SHA-256 of the file, inside any encryption, hexadecimal.
-    pub sha256: String,
+    /// SHA-256 of its footer, hexadecimal. The footer has the checksums of the blocks.
+    pub footer_sha256: String,
     /// Records in it.
     pub records: u64,
     /// Vbuckets that begin anew behind it: their records up to here are void.

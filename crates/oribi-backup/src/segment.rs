@@ -4,30 +4,31 @@
 //!
 //! | part | |
 //! |---|---|
-//! | head | `ORIBISEG`, then the version of the format as u32 (1) |
-//! | blocks | each: u32 stored bytes, u32 inflated bytes, u32 CRC-32 of the stored bytes, a zstd frame of [records](crate::record) |
+//! | head | `ORIBISEG`, then the version of the format as u32 (2) |
+//! | blocks | each a zstd frame of [records](crate::record) |
 //! | footer | JSON, see [`Footer`] |
 //! | end | u32 bytes of the footer, u32 CRC-32 of the footer, `ORIBIEND` |
 //!
-//! The footer is at the end because it says what the blocks have; the last sixteen bytes lead to
-//! it. A segment stands for itself: the footer of the last one tells where a backup that was
-//! interrupted goes on.
+//! The footer is at the end because it says what the blocks have, with a CRC-32 of each; the last
+//! sixteen bytes lead to it. So a checksum of the footer is one of the whole segment, and the
+//! manifest has no other. A segment stands for itself: the footer of the last one tells where a
+//! backup that was interrupted goes on.
 
 mod raw_frame;
 
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
+use crate::checked_text::sha256;
 use crate::error::ArchiveError;
 use crate::limits::{BLOCK_BYTES, BLOCK_BYTES_MAX, TEXT_BYTES_MAX};
-use crate::manifest::CollectionEvent;
+use crate::manifest::{CollectionEvent, SegmentEntry};
 use crate::record::Record;
 
 const MAGIC: &[u8; 8] = b"ORIBISEG";
 const END: &[u8; 8] = b"ORIBIEND";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 12;
-const BLOCK_HEAD_BYTES: usize = 12;
 const END_BYTES: usize = 16;
 
 /// The levels up to this one use zstd's strategy `fast`.
@@ -56,8 +57,14 @@ pub struct Range {
 pub struct Block {
     /// Bytes of the file before the block.
     pub offset: u64,
+    /// Bytes of its frame.
+    pub stored: u64,
+    /// Bytes of its records.
+    pub inflated: u64,
     /// Records in it.
     pub records: u64,
+    /// CRC-32 of the frame.
+    pub crc32: u32,
 }
 
 /// What a segment has, and where the backup is behind it.
@@ -195,7 +202,8 @@ impl SegmentWriter {
         if self.block.is_empty() {
             return;
         }
-        let frame = match &mut self.compressor {
+        let offset = self.bytes.len();
+        match &mut self.compressor {
             Some(compressor) => {
                 // The destination has the bound that zstd gives, so compressing cannot fail.
                 let bound = zstd::zstd_safe::compress_bound(self.block.len());
@@ -204,20 +212,18 @@ impl SegmentWriter {
                 }
                 let stored = compressor.compress_to_buffer(&self.block, &mut self.compressed[..]);
                 let stored = stored.expect("the destination is as large as zstd asks for");
-                &self.compressed[..stored]
+                self.bytes.extend_from_slice(&self.compressed[..stored]);
             }
-            None => {
-                raw_frame::write(&self.block, &mut self.compressed);
-                &self.compressed[..]
-            }
-        };
-        let (offset, stored) = (self.bytes.len() as u64, frame.len());
-        // Both are far below 4 GiB, see `limits`.
-        for word in [stored as u32, self.block.len() as u32, crc32fast::hash(frame)] {
-            self.bytes.extend_from_slice(&word.to_be_bytes());
+            None => raw_frame::append(&self.block, &mut self.bytes),
         }
-        self.bytes.extend_from_slice(frame);
-        self.footer.blocks.push(Block { offset, records: self.block_records });
+        let frame = &self.bytes[offset..];
+        self.footer.blocks.push(Block {
+            offset: offset as u64,
+            stored: frame.len() as u64,
+            inflated: self.block.len() as u64,
+            records: self.block_records,
+            crc32: crc32fast::hash(frame),
+        });
         self.block.clear();
         self.block_records = 0;
     }
@@ -232,13 +238,14 @@ impl SegmentWriter {
         &self.footer.events
     }
 
-    /// The whole segment; the next one begins behind it. The bytes are there until then.
+    /// The whole segment, and what the manifest says of it; the next one begins behind it. The
+    /// bytes are there until then.
     pub(crate) fn finish(
         &mut self,
         backup: &str,
         number: u32,
         token: String,
-    ) -> Result<(&[u8], Footer), serde_json::Error> {
+    ) -> Result<(&[u8], SegmentEntry, Footer), serde_json::Error> {
         self.close_block();
         let vbuckets = self.ranges.drain(..).filter(|range| range.records > 0).collect();
         let footer = std::mem::take(&mut self.footer);
@@ -248,12 +255,24 @@ impl SegmentWriter {
         self.bytes.extend_from_slice(&(text.len() as u32).to_be_bytes());
         self.bytes.extend_from_slice(&crc32fast::hash(&text).to_be_bytes());
         self.bytes.extend_from_slice(END);
-        Ok((&self.bytes, footer))
+        let entry = SegmentEntry::of(self.bytes.len(), &text, &footer);
+        Ok((&self.bytes, entry, footer))
     }
 
     /// Begins the next segment.
     pub(crate) fn next(&mut self) {
         self.begin();
+    }
+}
+
+impl SegmentEntry {
+    fn of(bytes: usize, footer_text: &[u8], footer: &Footer) -> SegmentEntry {
+        SegmentEntry {
+            bytes: bytes as u64,
+            footer_sha256: sha256(footer_text),
+            records: footer.mutations + footer.removals,
+            resets: footer.resets.clone(),
+        }
     }
 }
 
@@ -269,12 +288,13 @@ fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
 /// A segment that was read.
 pub struct Segment<'a> {
     name: &'a str,
-    blocks: &'a [u8],
+    bytes: &'a [u8],
+    footer_text: &'a [u8],
     footer: Footer,
 }
 
 impl<'a> Segment<'a> {
-    /// Reads the footer of the file called `name`.
+    /// Reads the footer of the file called `name`, and finds the blocks.
     ///
     /// # Errors
     /// When the bytes are no whole segment.
@@ -282,21 +302,43 @@ impl<'a> Segment<'a> {
         let damaged = |reason: &str| ArchiveError::damaged(name, reason);
         let mut head = MAGIC.to_vec();
         head.extend_from_slice(&VERSION.to_be_bytes());
-        let rest = bytes.strip_prefix(&head[..]);
-        let rest = rest.ok_or_else(|| damaged("it does not begin as a segment of version 1"))?;
-        let rest = rest.strip_suffix(END).ok_or_else(|| damaged("its end is missing"))?;
+        if !bytes.starts_with(&head) {
+            return Err(damaged("it does not begin as a segment of version 2"));
+        }
+        let rest = bytes.strip_suffix(END).ok_or_else(|| damaged("its end is missing"))?;
         let (rest, end) =
             rest.split_last_chunk::<8>().ok_or_else(|| damaged("its end is missing"))?;
         let footer_bytes = word(end, 0) as usize;
-        if footer_bytes > TEXT_BYTES_MAX || footer_bytes > rest.len() {
+        if footer_bytes > TEXT_BYTES_MAX || footer_bytes > rest.len().saturating_sub(HEAD_BYTES) {
             return Err(damaged("its footer is cut off"));
         }
-        let (blocks, text) = rest.split_at(rest.len() - footer_bytes);
-        if crc32fast::hash(text) != word(end, 4) {
+        let blocks_end = rest.len() - footer_bytes;
+        let footer_text = &rest[blocks_end..];
+        if crc32fast::hash(footer_text) != word(end, 4) {
             return Err(damaged("the checksum of its footer is another one"));
         }
-        let footer = serde_json::from_slice(text).map_err(|error| damaged(&error.to_string()))?;
-        Ok(Segment { name, blocks, footer })
+        let footer: Footer =
+            serde_json::from_slice(footer_text).map_err(|error| damaged(&error.to_string()))?;
+        // One block behind the other, from the head to the footer.
+        let mut at = HEAD_BYTES as u64;
+        for (index, block) in footer.blocks.iter().enumerate() {
+            if block.offset != at {
+                return Err(damaged(&format!("block {index} does not begin where it has to")));
+            }
+            if block.inflated > BLOCK_BYTES_MAX as u64 {
+                return Err(damaged(&format!("block {index} has {} bytes", block.inflated)));
+            }
+            at = at.saturating_add(block.stored);
+        }
+        if at != blocks_end as u64 {
+            return Err(damaged("its blocks do not end at the footer"));
+        }
+        Ok(Segment { name, bytes, footer_text, footer })
+    }
+
+    /// What a manifest that has this segment says of it.
+    pub fn entry(&self) -> SegmentEntry {
+        SegmentEntry::of(self.bytes.len(), self.footer_text, &self.footer)
     }
 
     /// What it has.
@@ -316,7 +358,26 @@ impl<'a> Segment<'a> {
     pub fn blocks(&self) -> Result<Blocks<'_>, ArchiveError> {
         let inflater = zstd::bulk::Decompressor::new()
             .map_err(|error| self.damaged(format!("zstd cannot be set up: {error}")))?;
-        Ok(Blocks { segment: self, rest: self.blocks, next: 0, inflater })
+        Ok(Blocks { segment: self, next: 0, inflater })
+    }
+
+    /// Compares the checksum of every block.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn check(&self) -> Result<(), ArchiveError> {
+        (0..self.footer.blocks.len()).try_for_each(|index| self.frame(index).map(drop))
+    }
+
+    /// The frame of a block.
+    fn frame(&self, index: usize) -> Result<&'a [u8], ArchiveError> {
+        let block = &self.footer.blocks[index];
+        // That the blocks are in the file was checked when it was opened.
+        let frame = &self.bytes[block.offset as usize..][..block.stored as usize];
+        match crc32fast::hash(frame) == block.crc32 {
+            true => Ok(frame),
+            false => Err(self.damaged(format!("the checksum of block {index} is another one"))),
+        }
     }
 
     /// Calls `visit` for each record, in order.
@@ -346,7 +407,7 @@ impl<'a> Segment<'a> {
         Ok(())
     }
 
-    fn damaged(&self, reason: String) -> ArchiveError {
+    pub(crate) fn damaged(&self, reason: String) -> ArchiveError {
         ArchiveError::damaged(self.name, reason)
     }
 }
@@ -354,7 +415,6 @@ impl<'a> Segment<'a> {
 /// The blocks of a segment, inflated one by one.
 pub struct Blocks<'a> {
     segment: &'a Segment<'a>,
-    rest: &'a [u8],
     /// Index of the next block.
     next: usize,
     inflater: zstd::bulk::Decompressor<'static>,
@@ -368,27 +428,9 @@ impl Blocks<'_> {
     /// When the block is damaged.
     pub fn inflate_next(&mut self, plain: &mut Vec<u8>) -> Result<Option<u64>, ArchiveError> {
         let (segment, index) = (self.segment, self.next);
-        let Some(block) = segment.footer.blocks.get(index) else {
-            return match self.rest.is_empty() {
-                true => Ok(None),
-                false => Err(segment.damaged("there are bytes behind the last block".to_owned())),
-            };
-        };
-        if block.offset != (HEAD_BYTES + segment.blocks.len() - self.rest.len()) as u64 {
-            return Err(segment.damaged(format!("block {index} is not where the index says")));
-        }
-        let cut_off = || segment.damaged(format!("block {index} is cut off"));
-        let (head, behind) =
-            self.rest.split_first_chunk::<BLOCK_HEAD_BYTES>().ok_or_else(cut_off)?;
-        let (stored, inflated) = (word(head, 0) as usize, word(head, 4) as usize);
-        let (frame, behind) = behind.split_at_checked(stored).ok_or_else(cut_off)?;
-        if crc32fast::hash(frame) != word(head, 8) {
-            return Err(segment.damaged(format!("the checksum of block {index} is another one")));
-        }
-        if inflated > BLOCK_BYTES_MAX {
-            return Err(segment.damaged(format!("block {index} has {inflated} bytes")));
-        }
-        (self.rest, self.next) = (behind, index + 1);
+        let Some(block) = segment.footer.blocks.get(index) else { return Ok(None) };
+        let (frame, inflated) = (segment.frame(index)?, block.inflated as usize);
+        self.next = index + 1;
         plain.clear();
         plain.reserve(inflated);
         match self.inflater.decompress_to_buffer(frame, plain) {

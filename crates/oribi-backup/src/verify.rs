@@ -9,6 +9,7 @@ use oribi_types::{Seqno, Vbid};
 use crate::archive::{Archive, Entry, EntryState, is_text_of_finished, segment_name};
 use crate::error::ArchiveError;
 use crate::manifest::Manifest;
+use crate::segment::Segment;
 
 /// What was found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,10 +101,11 @@ fn check_backup(
     };
     let mut memory = Vec::new();
     for (number, entry) in manifest.segments.iter().enumerate() {
-        let file = chain.read_checked(archive, first + number, std::mem::take(&mut memory));
+        let file = chain.read(archive, first + number, std::mem::take(&mut memory));
         let outcome = file.and_then(|bytes| {
             progress(bytes.len() as u64);
-            let outcome = history.take(id, number, &bytes);
+            let opened = chain.open(first + number, &bytes);
+            let outcome = opened.and_then(|segment| history.take(&segment));
             memory = bytes;
             outcome
         });
@@ -153,14 +155,9 @@ impl History {
         Ok(History { last, records: 0, mutations: 0, removals: 0, is_whole: true })
     }
 
-    fn take(&mut self, id: &str, number: usize, bytes: &[u8]) -> Result<(), ArchiveError> {
-        let name = segment_name(id, number);
-        let damaged = |reason: String| ArchiveError::damaged(&name, reason);
-        let segment = crate::segment::Segment::open(&name, bytes)?;
+    fn take(&mut self, segment: &Segment<'_>) -> Result<(), ArchiveError> {
+        let damaged = |reason: String| segment.damaged(reason);
         let footer = segment.footer();
-        if footer.backup != id || footer.number as usize != number {
-            return Err(damaged(format!("it is segment {} of {}", footer.number, footer.backup)));
-        }
         let mut counts: HashMap<u16, (u64, u64, u64)> = HashMap::new();
         segment.for_each(|record| {
             let (Vbid(vbid), Seqno(seqno)) = (record.vbid, record.seqno);

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use oribi_protocol::change_token::{ChangeToken, Rest};
 
 use crate::archive::{Archive, segment_name};
-use crate::checked_text::sha256;
 use crate::error::ArchiveError;
 use crate::limits::SEGMENT_BYTES_MAX;
 use crate::manifest::{self, Begin, CollectionEvent, Manifest, SegmentEntry};
@@ -85,14 +84,14 @@ impl BackupWriter {
                 break;
             }
             let Ok(token) = footer.token.parse() else { break };
-            if segment.for_each(|_| Ok::<(), ArchiveError>(())).is_err() {
+            if segment.check().is_err() {
                 break;
             }
-            let footer = segment.into_footer();
+            let (entry, footer) = (segment.entry(), segment.into_footer());
             state.token = token;
             state.events.extend(footer.events.iter().cloned());
             state.segments.push(None);
-            state.add(SegmentEntry::of(&bytes, &footer), &footer);
+            state.add(entry, &footer);
         }
         // A resumed backup may have had more segments, from a damaged or missing one on.
         let kept: Vec<String> =
@@ -171,13 +170,12 @@ impl BackupWriter {
         let name = segment_name(&self.id, number);
         // There are far fewer than 2^32.
         let finished = segment.finish(&self.id, number as u32, token);
-        let (bytes, footer) = finished.map_err(|error| ArchiveError::Store {
+        let (bytes, entry, footer) = finished.map_err(|error| ArchiveError::Store {
             action: "write",
             name: name.clone(),
             reason: error.into(),
         })?;
         self.archive.store().write(&name, bytes)?;
-        let entry = SegmentEntry::of(bytes, &footer);
         self.state().add(entry, &footer);
         segment.next();
         Ok(())
@@ -217,17 +215,6 @@ impl State {
         manifest.plain_bytes += footer.plain_bytes;
         manifest.stored_bytes += entry.bytes;
         self.segments[footer.number as usize] = Some(entry);
-    }
-}
-
-impl SegmentEntry {
-    fn of(bytes: &[u8], footer: &Footer) -> SegmentEntry {
-        SegmentEntry {
-            bytes: bytes.len() as u64,
-            sha256: sha256(bytes),
-            records: footer.mutations + footer.removals,
-            resets: footer.resets.clone(),
-        }
     }
 }
 

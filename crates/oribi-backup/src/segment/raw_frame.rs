@@ -12,9 +12,8 @@ const DESCRIPTOR: u8 = 2 << 6 | 1 << 5;
 /// Most bytes of a block.
 const RAW_BLOCK_BYTES: usize = 128 * 1024;
 
-/// Makes a frame of `content`, which is not empty and shorter than 4 GiB, in `out`.
-pub(super) fn write(content: &[u8], out: &mut Vec<u8>) {
-    out.clear();
+/// Appends a frame of `content`, which is not empty and shorter than 4 GiB, to `out`.
+pub(super) fn append(content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC.to_le_bytes());
     out.push(DESCRIPTOR);
     out.extend_from_slice(&(content.len() as u32).to_le_bytes());
@@ -38,7 +37,8 @@ mod tests {
         let block = RAW_BLOCK_BYTES;
         let mut frame = Vec::new();
         for length in [1, 255, 256, 70_000, block - 1, block, block + 1, 2 * block, 3 * block] {
-            write(&content[..length], &mut frame);
+            frame.clear();
+            append(&content[..length], &mut frame);
             let plain = zstd::bulk::decompress(&frame, length).unwrap();
             assert!(plain == content[..length], "{length} bytes");
             zstd::bulk::decompress(&frame[..frame.len() - 1], length).unwrap_err();

@@ -10,13 +10,14 @@ fn segment_of(level: i32, documents: &[Document]) -> (Vec<u8>, Footer) {
     for document in documents {
         writer.push(&document.as_record()).unwrap();
     }
-    let (bytes, footer) = writer.finish("b", 3, "0:1:2".to_owned()).unwrap();
+    let (bytes, entry, footer) = writer.finish("b", 3, "0:1:2".to_owned()).unwrap();
+    assert_eq!(Segment::open("s", bytes).unwrap().entry(), entry);
     let bytes = bytes.to_vec();
     // The next one has nothing of it.
     writer.next();
     assert!(!writer.has_news() && writer.plain_bytes() == 0);
     writer.push(&Document { vbid: 1, seqno: 9, ..Default::default() }.as_record()).unwrap();
-    let (next, next_footer) = writer.finish("b", 4, String::new()).unwrap();
+    let (next, _, next_footer) = writer.finish("b", 4, String::new()).unwrap();
     assert_eq!((read(next).unwrap().len(), next_footer.vbuckets[0].first), (1, 9));
     (bytes, footer)
 }
@@ -61,7 +62,7 @@ fn fast_levels_have_a_window_of_256_kib() {
     for (level, window) in [(-7, 256 * 1024), (1, 256 * 1024), (2, 256 * 1024), (3, 600_049)] {
         let (bytes, footer) = segment_of(level, &documents);
         assert_eq!(read(&bytes).unwrap(), documents);
-        let frame = &bytes[footer.blocks[0].offset as usize + BLOCK_HEAD_BYTES..];
+        let frame = &bytes[footer.blocks[0].offset as usize..];
         assert_eq!(window_of(frame), window, "level {level}");
     }
 }
@@ -81,11 +82,45 @@ fn window_of(frame: &[u8]) -> u64 {
 
 #[test]
 fn a_block_that_announces_more_than_any_has_takes_no_memory() {
-    let (mut bytes, footer) = segment_of(1, &[Document::default()]);
-    let at = footer.blocks[0].offset as usize + 4;
-    bytes[at..at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
-    let error = read(&bytes).unwrap_err().to_string();
-    assert!(error.contains("4294967295"), "{error}");
+    let (bytes, mut footer) = segment_of(1, &[Document::default()]);
+    footer.blocks[0].inflated = u64::MAX;
+    let error = read(&with_footer(&bytes, &footer)).unwrap_err().to_string();
+    assert!(error.contains("18446744073709551615"), "{error}");
+}
+
+#[test]
+fn blocks_lie_one_behind_the_other_in_the_file() {
+    let documents = [Document { value: vec![b'v'; 600_000], ..Default::default() }];
+    let documents = [&documents[..], &documents[..]].concat();
+    let (bytes, whole) = segment_of(1, &documents);
+    assert_eq!((whole.blocks.len(), read(&with_footer(&bytes, &whole)).unwrap().len()), (2, 2));
+    let refused = |change: &dyn Fn(&mut Vec<Block>), reason: &str| {
+        let mut footer = whole.clone();
+        change(&mut footer.blocks);
+        let error = read(&with_footer(&bytes, &footer)).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    };
+    refused(&|blocks| blocks[0].offset -= 1, "block 0 does not begin");
+    refused(&|blocks| blocks[1].offset = u64::MAX, "block 1 does not begin");
+    refused(&|blocks| blocks.swap(0, 1), "block 0 does not begin");
+    refused(&|blocks| blocks[1].stored += 1, "do not end at the footer");
+    refused(&|blocks| blocks[1].stored = u64::MAX, "do not end at the footer");
+    refused(&|blocks| blocks.truncate(1), "do not end at the footer");
+    refused(&|blocks| blocks[1].crc32 ^= 1, "the checksum of block 1");
+    refused(&|blocks| blocks[1].inflated -= 1, "block 1");
+    refused(&|blocks| blocks[1].records += 1, "block 1 has 1 records, not 2");
+}
+
+/// A segment with another footer, whose checksum is right.
+fn with_footer(bytes: &[u8], footer: &Footer) -> Vec<u8> {
+    let end = bytes.last_chunk::<END_BYTES>().unwrap();
+    let text = serde_json::to_vec(footer).unwrap();
+    let mut changed = bytes[..bytes.len() - END_BYTES - word(end, 0) as usize].to_vec();
+    changed.extend_from_slice(&text);
+    changed.extend_from_slice(&(text.len() as u32).to_be_bytes());
+    changed.extend_from_slice(&crc32fast::hash(&text).to_be_bytes());
+    changed.extend_from_slice(END);
+    changed
 }
 
 proptest! {

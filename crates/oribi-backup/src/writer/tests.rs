@@ -137,7 +137,7 @@ fn restored(archive: &Archive, chain: &Chain) -> BTreeMap<(u32, Vec<u8>), Docume
     let mut table = BTreeMap::new();
     for segment in 0..chain.segments() {
         let bytes = chain.read(archive, segment, Vec::new()).unwrap();
-        let visited = Segment::open(chain.name(segment), &bytes).unwrap().for_each(|record| {
+        let visited = chain.open(segment, &bytes).unwrap().for_each(|record| {
             if chain.counts(segment, record) {
                 table.insert((record.collection.0, record.key.to_vec()), Document::of(record));
             }
@@ -275,8 +275,10 @@ fn every_damage_of_every_file_is_named_and_refused() {
             let names_it = report.problems.iter().any(|problem| problem.contains(name.as_str()));
             assert!(names_it, "{name}: {report:?}");
             let readable = archive.chain("0002").and_then(|chain| {
-                (0..chain.segments())
-                    .try_for_each(|at| chain.read_checked(&archive, at, Vec::new()).map(drop))
+                (0..chain.segments()).try_for_each(|at| {
+                    let bytes = chain.read(&archive, at, Vec::new())?;
+                    chain.open(at, &bytes)?.check()
+                })
             });
             readable.expect_err("a restore is refused");
         }
@@ -291,6 +293,32 @@ fn an_incremental_backup_without_its_parent_is_no_parent_either() {
     assert_eq!(archive.parent_for(&begin("x", None, "")).unwrap(), None);
     let report = verify(&archive, None, |_| {}).unwrap();
     assert!(report.problems[0].contains("0002 cannot be restored, it needs 0001"), "{report:?}");
+}
+
+#[test]
+fn a_whole_segment_of_the_same_length_that_is_another_one_is_noticed() {
+    let store = two_backups();
+    let name = "backups/0001/00000.seg";
+    let changed = {
+        let mut files = store.files.lock().unwrap();
+        let file = files.get_mut(name).unwrap();
+        // The footer alone says another number, with the right checksum.
+        let end = file.len() - 16;
+        let footer_bytes = u32::from_be_bytes(file[end..end + 4].try_into().unwrap()) as usize;
+        let footer = end - footer_bytes..end;
+        let text = String::from_utf8(file[footer.clone()].to_vec()).unwrap();
+        let other = text.replacen("\"number\":0", "\"number\":1", 1);
+        assert_ne!(text, other);
+        file[footer].copy_from_slice(other.as_bytes());
+        let checksum = crc32fast::hash(other.as_bytes()).to_be_bytes();
+        file[end + 4..end + 8].copy_from_slice(&checksum);
+        file.clone()
+    };
+    Segment::open(name, &changed).unwrap().check().unwrap();
+    let archive = archive_of(&store);
+    let report = verify(&archive, None, |_| {}).unwrap();
+    assert!(report.problems[0].contains("is not the one that its manifest names"), "{report:?}");
+    archive.chain("0002").unwrap().open(0, &changed).err().expect("a restore is refused");
 }
 
 #[test]

@@ -158,7 +158,8 @@ impl RestoreArgs {
                     if segment >= chain.segments() {
                         return Ok::<(), ArchiveError>(());
                     }
-                    memory = chain.read_checked(&archive, segment, memory)?;
+                    memory = chain.read(&archive, segment, memory)?;
+                    chain.open(segment, &memory)?.check()?;
                     bar.inc(1);
                 }
             });

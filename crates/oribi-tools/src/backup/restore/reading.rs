@@ -11,7 +11,6 @@ use std::sync::mpsc as threads;
 
 use anyhow::anyhow;
 use oribi_backup::chain::Chain;
-use oribi_backup::segment::Segment;
 use oribi_backup::{Archive, ArchiveError, Record};
 use oribi_client::Bytes;
 use tokio::sync::mpsc;
@@ -117,7 +116,7 @@ fn inflate(
     let mut used: VecDeque<Bytes> = VecDeque::new();
     while let Some((segment, file)) = files.blocking_recv() {
         let file = file?;
-        let opened = Segment::open(chain.name(segment), &file)?;
+        let opened = chain.open(segment, &file)?;
         let mut blocks = opened.blocks()?;
         loop {
             let oldest = used.front().is_some_and(Bytes::is_unique).then(|| used.pop_front());
