@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Subcommand};
+use clap::{Arg, ArgGroup, ArgMatches, Subcommand};
 use oribi_server::auth::{CollectionPath, Role, StoredUser, UserFile};
 use oribi_server::config::arguments_named;
 use oribi_server::data_dir::DataDir;
@@ -22,6 +22,9 @@ use crate::tools::users::{self, Change, User, UserServer};
 
 /// Environment variable with the data directory, as of the server.
 const DATA_DIR_VARIABLE: &str = "ORIBI_DATA_DIR";
+
+/// What `oribi user change` can change.
+const CHANGES: [&str; 5] = ["roles", "bucket", "collection", "new_password", "password_stdin"];
 
 /// Manage users.
 #[derive(Subcommand)]
@@ -51,6 +54,7 @@ pub enum UserCommand {
         password_stdin: bool,
     },
     /// Change a user: what is not given stays as it is.
+    #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
     Change {
         /// Name of the user.
         name: String,
@@ -146,9 +150,6 @@ pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
             };
             let roles = (!roles.is_empty()).then_some(roles);
             let collection = collection.map(|path| path.to_string());
-            if password.is_none() && roles.is_none() && bucket.is_none() && collection.is_none() {
-                bail!("nothing to change: give a role, a bucket, a collection or --new-password");
-            }
             put(&place, &name, Change { password, roles, bucket, collection }, false)
         }
         UserCommand::List { json } => list(&place, json),

@@ -184,7 +184,7 @@ impl CopyArgs {
     }
 
     async fn copy(&self, totals: &mut Totals, bar: &ProgressBar) -> anyhow::Result<()> {
-        let filter = self.filter.filter()?;
+        let filter = self.filter.filter();
         let target = self.source.at(&self.to, self.target_password.as_deref());
         let target = target.map_err(anyhow::Error::msg)?;
         let from = self.client_of(&self.source).await?;
@@ -350,7 +350,7 @@ impl CopyArgs {
             bucket: self.source.bucket.clone(),
             to: self.to.clone(),
             collections: filter.collections.clone(),
-            key_pattern: filter.key_pattern.clone(),
+            key_pattern: filter.key_pattern(),
             scopes: known.scopes.clone(),
             places: known.places.clone(),
             token,

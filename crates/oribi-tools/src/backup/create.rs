@@ -74,7 +74,7 @@ pub struct CreateArgs {
 pub async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
     let mut ends = signal(SignalKind::terminate()).context("cannot register for SIGTERM")?;
-    let filter = args.filter.filter()?;
+    let filter = args.filter.filter();
     let (archive, _lock) = args.archive.open_to_write(true)?;
     let archive = Arc::new(archive);
     let client = args.target.client(args.target.options()?).await?;
@@ -196,7 +196,7 @@ impl CreateArgs {
             started_at: now_s(),
             vbuckets: config.vbucket_count(),
             collections: filter.collections.clone(),
-            key_pattern: filter.key_pattern.clone(),
+            key_pattern: filter.key_pattern(),
             manifest_uid,
             places,
             scopes: if filter.collections.is_empty() { scopes } else { Vec::new() },

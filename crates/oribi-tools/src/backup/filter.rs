@@ -1,6 +1,5 @@
 //! Which documents are meant, by collection and key.
 
-use anyhow::Context;
 use clap::Args;
 use regex::bytes::Regex;
 
@@ -12,7 +11,7 @@ pub struct FilterArgs {
     collection: Vec<String>,
     /// Only documents whose key matches this regular expression.
     #[arg(long, value_name = "REGEX")]
-    key_pattern: Option<String>,
+    key_pattern: Option<Regex>,
 }
 
 /// A filter that is ready for use.
@@ -20,14 +19,12 @@ pub struct FilterArgs {
 pub struct Filter {
     /// Paths with their scope, sorted; empty for all.
     pub collections: Vec<String>,
-    /// Expression that keys match.
-    pub key_pattern: Option<String>,
-    regex: Option<Regex>,
+    key_pattern: Option<Regex>,
 }
 
 impl FilterArgs {
-    /// Reads the expression.
-    pub fn filter(&self) -> anyhow::Result<Filter> {
+    /// The filter that they describe.
+    pub fn filter(&self) -> Filter {
         let with_scope = |path: &String| match path.contains('.') {
             true => path.clone(),
             false => format!("_default.{path}"),
@@ -35,9 +32,7 @@ impl FilterArgs {
         let mut collections: Vec<String> = self.collection.iter().map(with_scope).collect();
         collections.sort();
         collections.dedup();
-        let regex = self.key_pattern.as_deref().map(Regex::new).transpose();
-        let regex = regex.context("--key-pattern")?;
-        Ok(Filter { collections, key_pattern: self.key_pattern.clone(), regex })
+        Filter { collections, key_pattern: self.key_pattern.clone() }
     }
 }
 
@@ -47,8 +42,13 @@ impl Filter {
         self.collections.is_empty() || self.collections.iter().any(|wanted| wanted == path)
     }
 
+    /// Expression that keys match.
+    pub fn key_pattern(&self) -> Option<String> {
+        self.key_pattern.as_ref().map(Regex::to_string)
+    }
+
     /// True when the key is meant.
     pub fn has_key(&self, key: &[u8]) -> bool {
-        self.regex.as_ref().is_none_or(|regex| regex.is_match(key))
+        self.key_pattern.as_ref().is_none_or(|pattern| pattern.is_match(key))
     }
 }

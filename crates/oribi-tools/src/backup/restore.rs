@@ -123,7 +123,7 @@ pub async fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
 impl RestoreArgs {
     async fn restore(self) -> anyhow::Result<ExitCode> {
         let started = Instant::now();
-        let filter = self.filter.filter()?;
+        let filter = self.filter.filter();
         let archive = Arc::new(self.archive.open()?);
         let manifest = archive.find(Some(&self.target.bucket), self.at.as_deref())?;
         let chain = Arc::new(archive.chain(&manifest.begin.id)?);

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use hyper::Method;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::Value;
@@ -38,6 +38,7 @@ pub enum BucketCommand {
         place: AdminPlace,
     },
     /// Change settings of a bucket while it is in use.
+    #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
     Change {
         /// Its name.
         name: String,
@@ -71,6 +72,10 @@ pub struct OneBucket {
     #[command(flatten)]
     place: AdminPlace,
 }
+
+/// Every field of [`Settings`].
+const CHANGES: [&str; 6] =
+    ["quota", "eviction", "compression", "flush_interval_ms", "durability_min", "flush_enabled"];
 
 /// Settings that can change.
 #[derive(Args, Debug)]
@@ -199,9 +204,7 @@ impl BucketCommand {
                     done(&format!("created bucket {name}"))
                 }
                 BucketCommand::Change { name, settings, place } => {
-                    let form = settings.form();
-                    anyhow::ensure!(!form.is_empty(), "nothing to change: name a setting");
-                    change(&place, Method::POST, (&name, &[]), &form).await?;
+                    change(&place, Method::POST, (&name, &[]), &settings.form()).await?;
                     done(&format!("changed bucket {name}"))
                 }
                 BucketCommand::Drop(OneBucket { name, consent, place }) => {

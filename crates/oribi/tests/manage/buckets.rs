@@ -34,8 +34,10 @@ fn buckets_are_created_changed_emptied_and_dropped() {
     let shop = table.lines().find(|line| line.starts_with("shop ")).expect("a line");
     assert!(shop.contains("120.00 MiB") && shop.contains("valueOnly  off"), "{table}");
     assert!(table.starts_with("NAME "), "{table}");
-    let error = refusal(&fixture.run(&["bucket", "change", "shop"]));
-    assert!(error.contains("nothing to change"), "{error}");
+    let nothing = fixture.run(&["bucket", "change", "shop"]);
+    let error = crate::stderr(&nothing);
+    assert_eq!(nothing.status.code(), Some(2), "{error}");
+    assert!(error.contains("<--quota <MIB>|--eviction"), "{error}");
 
     stdout(&fixture.run(&["doc", "set", "k", "1", "--bucket", "shop"]));
     let error = refusal(&fixture.run(&["bucket", "flush", "shop"]));

@@ -40,7 +40,9 @@ fn story(place: &Place<'_>) -> Vec<String> {
     said.push(stdout(&place.user(&["list", "--json"], "")));
     stdout(&place.user(&["change", "ada", "--new-password"], "second password"));
     said.push(stdout(&place.user(&["list"], "")));
-    said.push(refusal(&place.user(&["change", "ada"], "")));
+    let nothing = place.user(&["change", "ada"], "");
+    assert_eq!(nothing.status.code(), Some(2), "{}", crate::stderr(&nothing));
+    assert!(crate::stderr(&nothing).contains("<--role <ROLE>|--bucket <BUCKET>|"));
     said.push(refusal(&place.user(&["add", "bob", "--role", "admin"], "")));
     let unknown = refusal(&place.user(&["change", "eve", "--role", "admin"], ""));
     assert!(unknown.contains("there is no user \"eve\""), "{unknown}");
