@@ -1,8 +1,9 @@
 //! The connections of one worker: slab, run queue, block pools, accept and close.
 //!
 //! Invariants: a slot is reused only with a new generation; a live connection is in the run queue
-//! at most once. A stale queue entry costs the slot's next connection one empty turn. Connections
-//! that move a large value have a queue of their own, behind all others.
+//! at most once. The entry of one that is gone is nobody's turn: its slot may have another, whose
+//! balancer has not named its client yet. Connections that move a large value have a queue of their
+//! own, behind all others.
 
 use std::collections::VecDeque;
 
@@ -26,12 +27,12 @@ use crate::producer::pace::Moment;
 #[derive(Default)]
 pub(super) struct Connections {
     slots: Slab<Slot>,
-    run_queue: VecDeque<usize>,
+    run_queue: VecDeque<ConnectionId>,
     /// Connections that move a large value.
-    transfers: VecDeque<usize>,
+    transfers: VecDeque<ConnectionId>,
     /// Connections in their TLS handshake, which is too expensive for the main queue, and those
     /// before it whose balancer has not named their client yet.
-    handshake_queue: VecDeque<usize>,
+    handshake_queue: VecDeque<ConnectionId>,
     pools: Pools,
     next_generation: u32,
     pauses: Pauses,
@@ -173,16 +174,26 @@ impl Connections {
         self.run(next, env);
     }
 
-    fn run(&mut self, key: Option<usize>, env: &mut Environment) {
-        let Some(key) = key else { return };
-        let Some(slot) = self.slots.get_mut(key) else { return };
-        slot.queued = false;
+    fn run(&mut self, next: Option<ConnectionId>, env: &mut Environment) {
+        let Some((key, slot)) = Connections::begin_turn(&mut self.slots, next) else { return };
         let turn = self.pools.turn(slot, env);
         self.note_timer(key);
         self.settle(key, turn, env);
         if env.memory.is_over() {
             self.close_laggards(env);
         }
+    }
+
+    /// The connection of a queue's entry, which is in no queue any longer; `None` when it is gone.
+    fn begin_turn(
+        slots: &mut Slab<Slot>,
+        next: Option<ConnectionId>,
+    ) -> Option<(usize, &mut Slot)> {
+        let id = next?;
+        let key = id.slot as usize;
+        let slot = slots.get_mut(key).filter(|slot| slot.connection.id() == id)?;
+        slot.queued = false;
+        Some((key, slot))
     }
 
     /// Handles the case that all connections together hold too much. Shrinks what this worker's
@@ -210,9 +221,8 @@ impl Connections {
 
     /// Gives the next connection in its handshake a turn.
     pub fn run_handshake(&mut self, env: &mut Environment) {
-        let Some(key) = self.handshake_queue.pop_front() else { return };
-        let Some(slot) = self.slots.get_mut(key) else { return };
-        slot.queued = false;
+        let next = self.handshake_queue.pop_front();
+        let Some((key, slot)) = Connections::begin_turn(&mut self.slots, next) else { return };
         let turn = self.pools.handshake_turn(slot, env);
         self.settle(key, turn, env);
     }
@@ -356,10 +366,11 @@ impl Connections {
             && !slot.queued
         {
             slot.queued = true;
+            let id = slot.connection.id();
             match slot.opening_since_ms() {
-                None if slot.connection.is_transfer() => self.transfers.push_back(key),
-                None => self.run_queue.push_back(key),
-                Some(_) => self.handshake_queue.push_back(key),
+                None if slot.connection.is_transfer() => self.transfers.push_back(id),
+                None => self.run_queue.push_back(id),
+                Some(_) => self.handshake_queue.push_back(id),
             }
         }
     }
@@ -369,7 +380,7 @@ impl Connections {
     fn enqueue_first(&mut self, key: usize) {
         let was_queued = self.slots.get(key).is_some_and(|slot| slot.queued);
         self.enqueue(key);
-        if !was_queued && self.run_queue.back() == Some(&key) {
+        if !was_queued && self.run_queue.back().is_some_and(|id| id.slot as usize == key) {
             self.run_queue.rotate_right(1);
         }
     }

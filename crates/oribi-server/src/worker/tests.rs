@@ -2,6 +2,7 @@
 
 mod pauses;
 mod slices;
+mod stale_entries;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

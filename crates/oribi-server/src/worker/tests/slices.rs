@@ -27,16 +27,16 @@ use crate::mailbox::{Accepted, Mailbox};
 const LARGE_BYTES: usize = 3 << 20;
 
 /// A worker's connections; the test controls turns and clock.
-struct Turns {
+pub(super) struct Turns {
     poll: Poll,
     events: Events,
-    connections: Connections,
-    env: Environment,
+    pub(super) connections: Connections,
+    pub(super) env: Environment,
     listener: TcpListener,
 }
 
 impl Turns {
-    fn new() -> Turns {
+    pub(super) fn new() -> Turns {
         let store = Arc::new(MemoryStore::new());
         let users = UserStore::development().into();
         let (server, _) = in_memory_server(users, store, LIMITS, true, false);
@@ -53,7 +53,7 @@ impl Turns {
         }
     }
 
-    fn connect(&mut self) -> TcpStream {
+    pub(super) fn connect(&mut self) -> TcpStream {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         let (stream, _) = self.listener.accept().unwrap();
