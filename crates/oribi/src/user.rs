@@ -281,3 +281,16 @@ fn remove(place: &Place, name: &str) -> anyhow::Result<()> {
     eprintln!("removed user {name}");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_argument_but_the_name_is_a_change() {
+        let command = UserCommand::augment_subcommands(clap::Command::new("user"));
+        let change = command.find_subcommand("change").expect("there is such a command");
+        let ids = change.get_arguments().map(|one| one.get_id().as_str());
+        assert_eq!(ids.filter(|id| *id != "name").collect::<Vec<_>>(), CHANGES);
+    }
+}

@@ -110,7 +110,21 @@ fn both_programs_give_the_same_help_and_the_same_errors() {
         assert!(by_server.status.success() && by_tools.status.success());
         assert_eq!(text(&by_server.stdout), text(&by_tools.stdout), "{name}");
     }
-    let wrong = run(ORIBI, &["doc", "get"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(text(&wrong.stderr).contains("Usage: oribi doc get"), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn wrong_usage_is_told_from_failure() {
+    for (wrong, expected) in [
+        (&["doc", "get"][..], "Usage: oribi doc get"),
+        (&["backup", "create", "archive", "--key-pattern", "("], "unclosed group"),
+        (&["backup", "restore", "archive", "--key-pattern", "["], "unclosed character class"),
+        (&["copy", "couchbase://a/b", "--key-pattern", "("], "unclosed group"),
+        (&["bucket", "change", "default"], "Usage: oribi bucket change"),
+        (&["user", "change", "anna"], "Usage: oribi user change"),
+    ] {
+        let output = run(ORIBI, wrong);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {error}");
+        assert!(error.contains(expected), "{wrong:?}: {error}");
+    }
 }

@@ -7,10 +7,19 @@ const couchbase = require('couchbase')
 
 const DOCUMENTS = 100
 
+// The state that all of these writes are in. MutationState keeps the first token of a vbucket where
+// it should keep the highest one (as of 4.7.0), so the highest ones come first.
+function stateOf(results) {
+  const seqno = (token) => BigInt(token.toJSON().sequence_number)
+  const tokens = results.map((result) => result.token)
+  tokens.sort((one, other) => Number(seqno(other) - seqno(one)))
+  return new couchbase.MutationState(...tokens)
+}
+
 async function scans(collection) {
   const keys = Array.from({ length: DOCUMENTS }, (_, number) => `scan-${String(number).padStart(3, '0')}`)
   const results = await Promise.all(keys.map((key) => collection.upsert(key, { key })))
-  const consistentWith = new couchbase.MutationState(...results.map((result) => result.token))
+  const consistentWith = stateOf(results)
   const ids = (list) => list.map((each) => each.id).sort()
 
   const all = await collection.scan(new couchbase.PrefixScan('scan-'), { consistentWith, idsOnly: true })

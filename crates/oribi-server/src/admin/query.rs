@@ -44,6 +44,7 @@ use crate::sql::catalog::BucketTables;
 use crate::sql::control::{Control, Ending};
 use crate::sql::memory::StatementMemory;
 use answer::{Answer, Begun, Summary};
+use places::Occupied;
 use request::Query;
 
 /// Runs a statement.
@@ -75,9 +76,10 @@ async fn begin(
     let Some(running) = state.statements.begin() else {
         return Err(busy("other statements are running; try again").into());
     };
-    let Some(place) = asker.begin_stream() else {
+    let Some(stream) = asker.begin_stream() else {
         return Err(busy("this user has too many streams").into());
     };
+    let occupied = Occupied::new(running, stream);
     let (sender, pieces) = mpsc::channel(1);
     let control = Control::new(
         Instant::now() + query.timeout,
@@ -88,19 +90,15 @@ async fn begin(
         StatementMemory::new(Arc::clone(&state.server.connection_memory), state.statements.turn()),
     );
     let (begun, beginning) = oneshot::channel();
-    let answer = Answer::new(state, Arc::clone(&control), Handle::current(), begun);
+    let answer = Answer::new(state, Arc::clone(&control), Handle::current(), begun, occupied);
     let open = state.open_stream();
     let buckets = Arc::clone(&state.server.buckets);
     let work = move || {
-        let _kept = (running, open);
+        let _kept = open;
         // Without it the statement competes with workers as an equal.
         let _ = rustix::process::nice(READING_NICENESS);
         // A panic drops the answer, and with it the beginning or the last line.
-        let run = || execute(&query, buckets, control, answer);
-        if oribi_supervisor::job("sql", run).is_ok_and(|is_stalled| is_stalled) {
-            tracing::info!("closed a statement's connection: the client does not read");
-            place.disconnect();
-        }
+        let _ = oribi_supervisor::job("sql", || execute(&query, buckets, control, answer));
     };
     if let Err(failure) = oribi_supervisor::spawn("oribi-sql", work) {
         tracing::warn!(error = %failure, "no thread for a statement");
@@ -120,13 +118,13 @@ async fn begin(
     }
 }
 
-/// The thread's work. True when the client does not read.
+/// The thread's work.
 fn execute(
     query: &Query,
     buckets: Arc<crate::buckets::Buckets>,
     control: Arc<Control>,
     mut answer: Answer,
-) -> bool {
+) {
     let tables = BucketTables::new(buckets, query.bucket.clone(), Arc::clone(&control));
     // SQLite takes what documents leave of the process's memory.
     let heap_bytes = block_arena::room_bytes().clamp(SQL_HEAP_BYTES_MIN, SQL_HEAP_BYTES_MAX);
@@ -148,5 +146,4 @@ fn execute(
         (Err(failure), None) => Summary::Failed("error", format!("{failure:#}")),
     };
     answer.finish(summary);
-    matches!(ending, Some(Ending::Timeout | Ending::InTheWay)) && answer.is_stalled()
 }

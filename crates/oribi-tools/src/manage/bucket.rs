@@ -281,3 +281,15 @@ fn row(bucket: &Value) -> [String; 9] {
         text(&bucket["compressionMode"]),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_setting_is_a_change() {
+        let command = Settings::augment_args(clap::Command::new("bucket"));
+        let ids: Vec<_> = command.get_arguments().map(|one| one.get_id().as_str()).collect();
+        assert_eq!(ids, CHANGES);
+    }
+}

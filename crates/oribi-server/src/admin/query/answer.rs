@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::changes::piece::{Outgoing, Piece};
 use crate::admin::changes::wakeups::Wakeups;
+use crate::admin::query::places::Occupied;
 use crate::admin::state::AdminState;
 use crate::limits::{MEMORY_WAIT_MS, SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
 use crate::sql::control::{Control, Ending};
@@ -53,6 +54,8 @@ pub(super) enum Summary {
 
 /// See the module text.
 pub(super) struct Answer {
+    // The first field, so that a panic gives the place back before the client hears of it.
+    occupied: Occupied,
     control: Arc<Control>,
     runtime: Handle,
     outgoing: Arc<Outgoing>,
@@ -62,7 +65,6 @@ pub(super) struct Answer {
     started: Instant,
     sent: Instant,
     rows: u64,
-    is_stalled: bool,
 }
 
 impl Answer {
@@ -71,10 +73,12 @@ impl Answer {
         control: Arc<Control>,
         runtime: Handle,
         begun: oneshot::Sender<Begun>,
+        occupied: Occupied,
     ) -> Answer {
         let memory = Arc::clone(&state.server.connection_memory);
         let started = Instant::now();
         Answer {
+            occupied,
             control,
             runtime,
             outgoing: Outgoing::new(memory, Wakeups::new()),
@@ -84,17 +88,12 @@ impl Answer {
             started,
             sent: started,
             rows: 0,
-            is_stalled: false,
         }
     }
 
-    /// True when the client did not take the last line.
-    pub fn is_stalled(&self) -> bool {
-        self.is_stalled
-    }
-
-    /// Sends what is left and the last line.
-    pub fn finish(&mut self, summary: Summary) {
+    /// Sends what is left and the last line, or closes the connection of a client that does not
+    /// read. The place is free before the client knows the end.
+    pub fn finish(mut self, summary: Summary) {
         let (rows, elapsed_ms) = (self.rows, self.started.elapsed().as_millis());
         let elapsed_ms = u64::try_from(elapsed_ms).unwrap_or(u64::MAX);
         let line = match summary {
@@ -105,6 +104,7 @@ impl Answer {
                         "error" => StatusCode::BAD_REQUEST,
                         _ => StatusCode::SERVICE_UNAVAILABLE,
                     };
+                    drop(self.occupied);
                     // Without a receiver the client is gone.
                     let _ = begun.send(Begun::Failed(status, why));
                     return;
@@ -112,26 +112,36 @@ impl Answer {
                 json!({"end": end, "error": why, "rows": rows, "elapsed_ms": elapsed_ms})
             }
         };
-        let mut bytes = self.piece.take().map(Piece::into_bytes);
+        let rest = self.piece.take().map(Piece::into_bytes);
         let line = Bytes::from(format!("{line}\n"));
         self.announce();
-        let pieces = self.control.pieces().clone();
+        let Answer { control, runtime, occupied, .. } = self;
+        let mut occupied = Some(occupied);
+        let pieces = control.pieces();
         let soon = Instant::now() + LAST_LINE_PATIENCE;
-        let deadline = match self.control.ending() {
+        let ending = control.ending();
+        let deadline = match ending {
             Some(Ending::InTheWay) => soon,
-            _ => self.control.deadline().max(soon),
+            _ => control.deadline().max(soon),
         };
         let sending = async {
-            for bytes in bytes.take().into_iter().chain([line]) {
-                if pieces.send(bytes).await.is_err() {
-                    return;
-                }
+            if let Some(rest) = rest
+                && pieces.send(rest).await.is_err()
+            {
+                return;
+            }
+            if let Ok(place) = pieces.reserve().await {
+                drop(occupied.take());
+                place.send(line);
             }
         };
-        let sent = self
-            .runtime
-            .block_on(async { tokio::time::timeout_at(deadline.into(), sending).await });
-        self.is_stalled = sent.is_err();
+        let sent =
+            runtime.block_on(async { tokio::time::timeout_at(deadline.into(), sending).await });
+        let is_in_the_way = matches!(ending, Some(Ending::Timeout | Ending::InTheWay));
+        if let Some(occupied) = occupied.filter(|_| sent.is_err() && is_in_the_way) {
+            tracing::info!("closed a statement's connection: the client does not read");
+            occupied.disconnect();
+        }
     }
 
     /// A piece with room for so many bytes more.

@@ -1,8 +1,9 @@
-//! How many statements run at once.
+//! How many statements run at once, and what one of them occupies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::admin::admission::StreamPlace;
 use crate::limits::SQL_STATEMENTS_MAX;
 use crate::sql::memory::Turn;
 
@@ -30,5 +31,23 @@ pub(in crate::admin) struct Running(Arc<AtomicUsize>);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What a statement occupies until its client is told how it ended. A client that has its answer
+/// can therefore begin another one.
+pub(super) struct Occupied {
+    _running: Running,
+    stream: StreamPlace,
+}
+
+impl Occupied {
+    pub fn new(running: Running, stream: StreamPlace) -> Occupied {
+        Occupied { _running: running, stream }
+    }
+
+    /// Closes the client's connection.
+    pub fn disconnect(&self) {
+        self.stream.disconnect();
     }
 }
