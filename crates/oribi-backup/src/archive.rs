@@ -127,16 +127,12 @@ impl Archive {
         self.descriptor.encryption.is_some()
     }
 
-    /// A new id for a backup that begins at this time: a number, and the time for people. So ids
-    /// sort by age also when a clock was set back.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn new_id(&self, unix_s: u64) -> Result<String, ArchiveError> {
-        let entries = self.entries()?;
+    /// A new id for a backup that begins at this time, after the ones there are: a number, and the
+    /// time for people. So ids sort by age also when a clock was set back.
+    pub fn new_id(entries: &[Entry], unix_s: u64) -> String {
         let number = |entry: &Entry| entry.id.split('-').next().and_then(|text| text.parse().ok());
         let last: u64 = entries.iter().filter_map(number).max().unwrap_or(0);
-        Ok(format!("{:06}-{}", last + 1, time::compact(unix_s)))
+        format!("{:06}-{}", last + 1, time::compact(unix_s))
     }
 
     /// All backups, oldest first.
@@ -257,11 +253,7 @@ impl Archive {
     }
 
     /// The backup that an incremental one of the same documents would build on: the last one.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn parent_for(&self, begin: &Begin) -> Result<Option<Manifest>, ArchiveError> {
-        let entries = self.entries()?;
+    pub fn parent_for<'a>(&self, entries: &'a [Entry], begin: &Begin) -> Option<&'a Manifest> {
         let mut fitting = entries.iter().filter_map(Entry::manifest).filter(|manifest| {
             let other = &manifest.begin;
             other.bucket == begin.bucket
@@ -270,18 +262,13 @@ impl Archive {
                 && other.vbuckets == begin.vbuckets
         });
         // One whose own parents are gone would be a parent that cannot be restored.
-        let usable = fitting.rfind(|manifest| self.chain(&manifest.begin.id).is_ok());
-        Ok(usable.cloned())
+        fitting.rfind(|manifest| self.chain(&manifest.begin.id).is_ok())
     }
 
     /// The interrupted backup that one of the same documents would continue: the last backup, if it
     /// is unfinished.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn unfinished_for(&self, begin: &Begin) -> Result<Option<Begin>, ArchiveError> {
-        let entries = self.entries()?;
-        let last = entries.into_iter().rev().find_map(|entry| match entry.state {
+    pub fn unfinished_for<'a>(entries: &'a [Entry], begin: &Begin) -> Option<&'a Begin> {
+        let last = entries.iter().rev().find_map(|entry| match &entry.state {
             EntryState::Finished(manifest) => {
                 (manifest.begin.bucket == begin.bucket).then_some(None)
             }
@@ -290,11 +277,11 @@ impl Archive {
                     && other.collections == begin.collections
                     && other.key_pattern == begin.key_pattern
                     && other.vbuckets == begin.vbuckets;
-                is_same.then_some(Some(*other))
+                is_same.then_some(Some(&**other))
             }
             EntryState::Damaged(_) => None,
         });
-        Ok(last.flatten())
+        last.flatten()
     }
 }
 

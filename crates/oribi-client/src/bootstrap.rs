@@ -188,7 +188,9 @@ impl Handshake<'_> {
         getrandom::fill(&mut random).map_err(|error| {
             ClientError::Authentication(format!("no randomness for a nonce: {error}").into())
         })?;
-        let (scram, message) = Scram::start(mechanism, &options.user, &options.password, &random);
+        let (user, password) = (&options.user, &options.password);
+        let known = &options.salted_passwords;
+        let (scram, message) = Scram::start(mechanism, user, password, known, &random);
         let response = self.call(Opcode::SaslAuth, mechanism.name(), message.into()).await?;
         self.expect_status(&response, Status::AuthContinue)?;
         let challenge = response.value();

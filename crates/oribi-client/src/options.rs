@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::config::KvNode;
-use crate::sasl::Mechanism;
+use crate::sasl::{Mechanism, SaltedPasswords};
 use crate::tls::Tls;
 
 /// Where to connect, as whom, and to which bucket.
@@ -59,6 +59,8 @@ pub struct ConnectOptions {
     pub map_announcements: bool,
     /// What this client calls itself; servers show it next to the connection.
     pub agent: String,
+    /// Shared by the connections that are opened with these options, or with clones of them.
+    pub(crate) salted_passwords: SaltedPasswords,
 }
 
 impl ConnectOptions {
@@ -82,6 +84,7 @@ impl ConnectOptions {
             compress_writes: true,
             map_announcements: false,
             agent: concat!("oribi-client/", env!("CARGO_PKG_VERSION")).to_owned(),
+            salted_passwords: SaltedPasswords::default(),
         }
     }
 

@@ -112,12 +112,13 @@ fn run(
     let archive = archive_of(store);
     let plain = source.begin("0".to_owned(), None);
     let archive = Arc::new(archive);
-    let writer = match archive.unfinished_for(&plain)? {
-        Some(begin) => BackupWriter::resume(archive, begin, 1)?,
+    let entries = archive.entries()?;
+    let writer = match Archive::unfinished_for(&entries, &plain) {
+        Some(begin) => BackupWriter::resume(archive, begin.clone(), 1)?,
         None => {
-            let parent = if full { None } else { archive.parent_for(&plain)? };
-            let id = format!("{:04}", archive.entries()?.len() + 1);
-            BackupWriter::begin(archive, source.begin(id, parent.as_ref()), 1)?
+            let parent = if full { None } else { archive.parent_for(&entries, &plain) };
+            let id = format!("{:04}", entries.len() + 1);
+            BackupWriter::begin(archive, source.begin(id, parent), 1)?
         }
     };
     let mut segments = [writer.segment()?, writer.segment()?];
@@ -290,7 +291,8 @@ fn an_incremental_backup_without_its_parent_is_no_parent_either() {
     let store = two_backups();
     store.files.lock().unwrap().retain(|name, _| !name.starts_with("backups/0001/"));
     let archive = archive_of(&store);
-    assert_eq!(archive.parent_for(&begin("x", None, "")).unwrap(), None);
+    let entries = archive.entries().unwrap();
+    assert_eq!(archive.parent_for(&entries, &begin("x", None, "")), None);
     let report = verify(&archive, None, |_| {}).unwrap();
     assert!(report.problems[0].contains("0002 cannot be restored, it needs 0001"), "{report:?}");
 }

@@ -4,7 +4,8 @@ use super::*;
 
 /// Both examples have user "user" and password "pencil".
 fn start(mechanism: Mechanism, nonce: &str) -> Scram {
-    let (mut scram, message) = Scram::start(mechanism, "user", "pencil", b"");
+    let (mut scram, message) =
+        Scram::start(mechanism, "user", "pencil", &SaltedPasswords::default(), b"");
     assert_eq!(message, "n,,n=user,r=");
     // The examples' nonces are not base64 of anything short, so they are put in directly.
     scram.client_nonce = nonce.to_owned();
@@ -45,7 +46,6 @@ fn example_of_rfc_7677() {
 
 #[test]
 fn refuses_bad_challenges() {
-    let scram = start(Mechanism::ScramSha512, "abc");
     let bad: [&[u8]; 9] = [
         b"",
         b"\xff\xfe",
@@ -58,14 +58,52 @@ fn refuses_bad_challenges() {
         b"m=ext,r=abcdef,s=QSXCR+Q6sek8bf92,i=4096",
     ];
     for challenge in bad {
-        let error = scram.answer(challenge).expect_err("refused");
+        let error = start(Mechanism::ScramSha512, "abc").answer(challenge).expect_err("refused");
         assert!(matches!(error, ClientError::Authentication(_)));
     }
 }
 
 #[test]
 fn escapes_names_and_joins_plain() {
-    let (_, message) = Scram::start(Mechanism::ScramSha512, "a,b=c", "", b"\0\0\0");
+    let (_, message) =
+        Scram::start(Mechanism::ScramSha512, "a,b=c", "", &SaltedPasswords::default(), b"\0\0\0");
     assert_eq!(message, "n,,n=a=2Cb=3Dc,r=AAAA");
     assert_eq!(plain("user", "secret"), b"\0user\0secret");
+}
+
+#[test]
+fn a_key_is_derived_once() {
+    let salting = |mechanism, password: &str, salt: &[u8], rounds| Salting {
+        mechanism,
+        password: password.to_owned(),
+        salt: salt.to_vec(),
+        rounds: NonZeroU32::new(rounds).unwrap(),
+    };
+    let known = SaltedPasswords::default();
+    let mut derived = 0_u8;
+    let mut key = |known: &SaltedPasswords, of| {
+        known.key(of, |_| {
+            derived += 1;
+            vec![derived]
+        })
+    };
+    let usual = || salting(Mechanism::ScramSha512, "pencil", b"salt", 10);
+    assert_eq!(key(&known, usual()), [1]);
+    assert_eq!(key(&known.clone(), usual()), [1], "clones share what they know");
+    let others = [
+        salting(Mechanism::ScramSha256, "pencil", b"salt", 10),
+        salting(Mechanism::ScramSha512, "pen", b"salt", 10),
+        salting(Mechanism::ScramSha512, "pencil", b"pepper", 10),
+        salting(Mechanism::ScramSha512, "pencil", b"salt", 11),
+    ];
+    for (other, number) in others.into_iter().zip(2..) {
+        assert_eq!(key(&known, other), [number], "everything that makes a key is compared");
+    }
+    assert_eq!(key(&known, usual()), [1]);
+    for rounds in 20..40 {
+        key(&known, salting(Mechanism::ScramSha512, "pencil", b"salt", rounds));
+    }
+    assert_eq!(known.0.lock().len(), SALTED_PASSWORDS_MAX, "a server cannot fill the memory");
+    key(&known, salting(Mechanism::ScramSha512, "pencil", &[0; KEPT_SALT_BYTES_MAX + 1], 10));
+    assert_eq!(known.0.lock().iter().filter(|kept| kept.of.salt.len() > 4).count(), 0);
 }

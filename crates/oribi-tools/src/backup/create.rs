@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use oribi_backup::archive::Archive;
 use oribi_backup::limits::SEGMENT_BYTES;
 use oribi_backup::manifest::{Begin, Kind, Manifest, Place};
 use oribi_backup::writer::BackupWriter;
@@ -79,26 +80,27 @@ pub async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
     let archive = Arc::new(archive);
     let client = args.target.client(args.target.options()?).await?;
     let begin = args.describe_bucket(&client, &filter).await?;
+    let entries = archive.entries()?;
     let parent = match args.full {
         true => None,
-        false => archive.parent_for(&begin)?,
+        false => archive.parent_for(&entries, &begin),
     };
-    let unfinished = archive.unfinished_for(&begin)?.filter(|begun| {
+    let unfinished = Archive::unfinished_for(&entries, &begin).filter(|begun| {
         // A full one was asked for, or the parent of the interrupted one is there no more.
-        let parent = parent.as_ref().map(|parent| &parent.begin.id);
-        begun.parent.as_ref() == parent
+        begun.parent.as_ref() == parent.map(|parent| &parent.begin.id)
     });
     let is_resumed = unfinished.is_some();
-    let begin = match (unfinished, &parent) {
-        (Some(begun), _) => begun,
-        (None, parent) => Begin {
-            id: archive.new_id(begin.started_at)?,
+    let begin = match unfinished {
+        Some(begun) => begun.clone(),
+        None => Begin {
+            id: Archive::new_id(&entries, begin.started_at),
             kind: if parent.is_some() { Kind::Incremental } else { Kind::Full },
-            parent: parent.as_ref().map(|parent| parent.begin.id.clone()),
-            from: parent.as_ref().map_or(String::new(), |parent| parent.token.clone()),
+            parent: parent.map(|parent| parent.begin.id.clone()),
+            from: parent.map_or(String::new(), |parent| parent.token.clone()),
             ..begin
         },
     };
+    drop(entries);
     let (id, level) = (begin.id.clone(), args.level);
     let started = Instant::now();
     if is_resumed {

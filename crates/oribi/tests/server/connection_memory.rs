@@ -292,7 +292,9 @@ fn many_small_unfinished_requests_are_bounded() {
     }
     bystander.assert_bounds();
     let grown = bystander.resident_most.saturating_sub(bystander.resident_before);
-    assert!(grown <= 40 * MIB, "small requests cost {} MiB", grown / MIB);
+    // The clients would have 50 MiB. Connections may hold 35, and workers that close some of them
+    // have blocks of their own.
+    assert!(grown <= 44 * MIB, "small requests cost {} MiB", grown / MIB);
     bystander.fixture.expect_logged("hold more memory than they may");
     bystander.fixture.finish(&[]);
 }
