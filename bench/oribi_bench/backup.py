@@ -16,7 +16,8 @@ from pathlib import Path
 
 from . import host_memory, orders
 from .hot_path.comparison import in_turn, progress
-from .kv_load import Load, populate, run_tool
+from .hot_path.placement import client_cpus, server_cpus, set_apart
+from .kv_load import Load, Tool, populate
 from .report import Outcome, Row
 from .samples import ratios, spread, text_of
 from .server import Server
@@ -152,6 +153,7 @@ class Beside:
     @staticmethod
     def before_start():
         os.setpgid(0, 0)
+        os.sched_setaffinity(0, server_cpus())
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
     def __enter__(self):
@@ -182,6 +184,9 @@ class Beside:
 def loaded(options, directory, rounds):
     """The latency of a steady load: twice alone, whose ratio is what noise makes; beside programs that only
     use the processors' idle time, whose ratio is what sharing the machine makes; and beside backups one after the other.
+
+    The client of the load has a processor to itself. Without that the scheduler puts client and worker on one while
+    backups keep the other busy, and requests wait for the client's turn to end.
     """
     load = Load(LOADED_ITEMS, VALUE_BYTES, connections=10, batch=1, rate=RATE,
                 duration_s=1 if options.quick else LOADED_SECONDS)
@@ -191,13 +196,15 @@ def loaded(options, directory, rounds):
     with Server(options.binary, Path(directory) / "load", "--workers", 1, "--memory-quota-mib", 4096) as server:
         populate(options.binary, server, load)
         server.wait_persisted(PERSIST_SECONDS_MAX)
+        set_apart(server)
         for number in range(rounds):
             progress(f"backup: loaded server, round {number + 1} of {rounds}")
             for side in in_turn(list(runs), number):
                 script = beside.get(side)
                 program = Beside(script, options.binary, server, archive) if script else nullcontext()
                 with program:
-                    latency = run_tool(options.binary, server, load.run_arguments(number))["load"]["latency_us"]
+                    tool = Tool(options.binary, server, load.run_arguments(number), cpus=client_cpus())
+                    latency = tool.summary()["load"]["latency_us"]
                 run = {"p50_us": latency["p50"], "p99_us": latency["p99"]}
                 runs[side].append(run | ({"backups": program.finished} if side == "with" else {}))
     return runs

@@ -9,6 +9,7 @@
 //! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`wire`] is a connection
 //! in one of the protocols; [`mod@run`] is the order of steps.
 
+mod alarm;
 mod choices;
 mod cluster;
 mod flight;

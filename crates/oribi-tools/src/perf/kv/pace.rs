@@ -2,14 +2,12 @@
 //!
 //! Without a rate a worker never waits. With one, a batch goes out when its first operation is due.
 //! In open loop, a batch is all operations due by now, and the wait must be exact, because its
-//! error would be part of every latency: the runtime's timers tick in milliseconds. A worker with
-//! its own thread sleeps in the system call (it has nothing in flight meanwhile). A worker on a
-//! shared thread sleeps by the runtime's timer until shortly before, and then yields to the others
-//! until it is time.
+//! error would be part of every latency. So an [`Alarm`] ends it.
 
-use std::num::NonZeroU64;
+use std::io;
 use std::time::{Duration, Instant};
 
+use super::alarm::Alarm;
 use super::options::KvArgs;
 use super::schedule::Schedule;
 use crate::perf::control::Control;
@@ -17,27 +15,12 @@ use crate::perf::control::Control;
 /// Longest wait without a check for the end of the run.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// How long before an operation is due the runtime's timer must fire.
-const TIMER_SLACK: Duration = Duration::from_millis(2);
-
-/// The kernel's slack for a sleep; its default of 50 microseconds would show in latencies.
-const KERNEL_SLACK_NS: u64 = 1_000;
-
-/// How a worker waits for the time of an arrival.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wait {
-    /// In a system call.
-    Blocking,
-    /// Beside others.
-    Shared,
-}
-
 /// See the module text.
 #[derive(Debug)]
 pub struct Pace {
     started: Instant,
     schedule: Option<Schedule>,
-    open_loop: Option<Wait>,
+    open_loop: Option<Alarm>,
 }
 
 impl Pace {
@@ -46,11 +29,14 @@ impl Pace {
         Pace { started: Instant::now(), schedule: None, open_loop: None }
     }
 
-    /// The pace of worker `number` in a phase that began at `started`.
-    pub fn new(args: &KvArgs, number: usize, started: Instant) -> Pace {
+    /// The pace of worker `number` in a phase that began at `started`; within a runtime.
+    ///
+    /// # Errors
+    /// There is no file descriptor for the timer of an open loop.
+    pub fn new(args: &KvArgs, number: usize, started: Instant) -> io::Result<Pace> {
         let schedule = args.rate_limit.map(|rate| Schedule::new(rate, number, args.workers()));
-        let wait = if args.connections_per_thread == 1 { Wait::Blocking } else { Wait::Shared };
-        Pace { started, schedule, open_loop: args.open_loop.then_some(wait) }
+        let open_loop = args.open_loop.then(Alarm::new).transpose()?;
+        Ok(Pace { started, schedule, open_loop })
     }
 
     /// True when latency counts from when an operation was due.
@@ -78,29 +64,20 @@ impl Pace {
     }
 
     /// Waits until the next operation is due or the run is over.
-    pub async fn wait(&self, control: &Control) {
-        let Some(schedule) = &self.schedule else { return };
+    ///
+    /// # Errors
+    /// Those of [`Alarm::sleep`].
+    pub async fn wait(&mut self, control: &Control) -> io::Result<()> {
+        let Some(schedule) = &self.schedule else { return Ok(()) };
         let due = self.started + Duration::from_nanos(schedule.next_due_ns());
         while !control.is_stopped() {
-            let left = due.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            match self.open_loop {
-                Some(Wait::Blocking) => std::thread::sleep(left.min(WAIT_MAX)),
-                Some(Wait::Shared) if left <= TIMER_SLACK => tokio::task::yield_now().await,
-                Some(Wait::Shared) => tokio::time::sleep((left - TIMER_SLACK).min(WAIT_MAX)).await,
-                None => tokio::time::sleep(left.min(WAIT_MAX)).await,
+            let left = due.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+            match &mut self.open_loop {
+                _ if left.is_zero() => return Ok(()),
+                Some(alarm) => alarm.sleep(left).await?,
+                None => tokio::time::sleep(left).await,
             }
         }
-    }
-}
-
-/// Lets this thread's sleeps end on time, where the system can be told.
-pub fn sleep_exactly() {
-    #[cfg(target_os = "linux")]
-    {
-        // Without it sleeps are a little longer, which shows in the latencies and does no harm.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(KERNEL_SLACK_NS));
+        Ok(())
     }
 }

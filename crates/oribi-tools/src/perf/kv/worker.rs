@@ -18,7 +18,7 @@ use super::key::KeyField;
 use super::link::{Judge, Link};
 use super::operation::{Draw, Operation, Source};
 use super::options::KvArgs;
-use super::pace::{self, Pace};
+use super::pace::Pace;
 use super::request::{Address, RequestEncoder};
 use super::tally::Counts;
 use super::value::Values;
@@ -83,9 +83,6 @@ pub fn connect(
     shared: &Arc<Shared>,
     thread: usize,
 ) -> anyhow::Result<impl FnMut(Phase, Instant) -> Done<Outcome> + use<>> {
-    if shared.args.open_loop {
-        pace::sleep_exactly();
-    }
     let recorder = Rc::new(RefCell::new(Recorder::new()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -178,7 +175,10 @@ impl Worker {
 
     /// Runs one phase to its end. An error ends it for all workers.
     async fn run(&mut self, phase: Phase, started: Instant) -> Outcome {
-        self.begin(phase, started);
+        if let Err(error) = self.begin(phase, started) {
+            self.shared.control.cancel();
+            return self.finish(Some(error));
+        }
         let shared = self.shared.clone();
         let ran = tokio::select! {
             biased;
@@ -191,7 +191,7 @@ impl Worker {
         self.finish(ran.err())
     }
 
-    fn begin(&mut self, phase: Phase, started: Instant) {
+    fn begin(&mut self, phase: Phase, started: Instant) -> anyhow::Result<()> {
         let args = &self.shared.args;
         let workers = args.workers();
         let mine = share(args.items, self.number, workers);
@@ -206,7 +206,8 @@ impl Worker {
                 Source::Mixed { choice, set_pct: args.set_pct }
             }
         };
-        self.pace = Pace::new(args, self.number, started);
+        self.pace = Pace::new(args, self.number, started).context("making a timer")?;
+        Ok(())
     }
 
     async fn batches(&mut self, started: Instant) -> anyhow::Result<()> {
@@ -221,7 +222,7 @@ impl Worker {
         };
         loop {
             if self.again.is_empty() && self.left > 0 {
-                self.pace.wait(&shared.control).await;
+                self.pace.wait(&shared.control).await.context("waiting for the next operation")?;
             }
             if shared.control.is_stopped() || self.fill() == 0 {
                 return Ok(());
