@@ -18,6 +18,8 @@ use super::{DOCUMENTS, Operation, Options, feed, request};
 
 /// As a server has by default.
 const VBUCKETS: u16 = 64;
+/// Reads of each document before the operations: its frequency of use rises no more.
+const READS_BEFORE: usize = 8;
 
 /// Which documents the operations are about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,10 +65,13 @@ pub fn run(options: &Options, pattern: Pattern) -> Result<(), String> {
     let filled = || {
         let mut harness = ConnectionHarness::with_vbuckets(VBUCKETS);
         let mut answers = Vec::new();
-        for number in 0..documents {
-            let mut batch = Vec::new();
-            request(&mut batch, Operation::Set, number, options.value_bytes, VBUCKETS);
-            feed(&mut harness, &batch, &mut answers);
+        let reads = std::iter::repeat_n(Operation::Get, READS_BEFORE);
+        for operation in std::iter::once(Operation::Set).chain(reads) {
+            for number in 0..documents {
+                let mut batch = Vec::new();
+                request(&mut batch, operation, number, options.value_bytes, VBUCKETS);
+                feed(&mut harness, &batch, &mut answers);
+            }
         }
         harness
     };

@@ -1,7 +1,8 @@
 //! The groups of statistics by name, and the nearest ones to a name that is none.
 //!
-//! The list serves help and suggestions only. A group is asked for whether it is listed or not,
-//! because servers may have more of them; the server decides.
+//! The list serves help and suggestions only; it tells what Oribi has from what others have. A group
+//! is asked for whether it is listed or not, because servers may have more of them; the server
+//! decides.
 
 use strsim::damerau_levenshtein;
 
@@ -20,8 +21,8 @@ const fn group(name: &'static str, arguments: &'static str, about: &'static str)
     Group { name, arguments, about }
 }
 
-/// Groups that servers of this protocol have, the ones of Oribi first.
-pub const GROUPS: &[Group] = &[
+/// Groups of Oribi.
+const OF_ORIBI: &[Group] = &[
     group("", "", "general figures of the server and the bucket"),
     group("vbucket", "[VB]", "state of each vbucket"),
     group("vbucket-details", "[VB]", "items, memory, queue and clocks of each vbucket"),
@@ -36,7 +37,6 @@ pub const GROUPS: &[Group] = &[
     group("memory", "", "where the memory goes"),
     group("hash", "[detail]", "hash table of each vbucket"),
     group("timings", "", "histograms of how long things take"),
-    group("kvtimings", "", "histograms of the store"),
     group("warmup", "", "loading after the last start"),
     group("kvstore", "", "the store: reads, writes, failures"),
     group("tasks", "", "background tasks of the bucket"),
@@ -46,13 +46,21 @@ pub const GROUPS: &[Group] = &[
     group("key", "KEY [VB]", "one document's metadata"),
     group("vkey", "KEY [VB]", "the same, compared with the disk"),
     group("reset", "", "sets counters back to 0"),
-    group("clocks", "", "clocks of the server"),
-    group("disk-failures", "", "failures of the store"),
     group("diskinfo", "[detail]", "sizes of the files"),
     group("failovers", "[VB]", "failover table of each vbucket"),
     group("dcp", "", "change streams"),
     group("dcpagg", "SEPARATOR", "change streams, added up by kind"),
     group("dcp-vbtakeover", "VBUCKET [NAME]", "what a change stream has still to send"),
+    group("settings", "", "settings of the server"),
+    group("items", "", "items, as memcached counts them"),
+    group("slabs", "", "memory, as memcached counts it"),
+];
+
+/// Groups that other servers of this protocol have.
+const OF_OTHERS: &[Group] = &[
+    group("kvtimings", "", "histograms of the store"),
+    group("clocks", "", "clocks of the server"),
+    group("disk-failures", "", "failures of the store"),
     group("durability-monitor", "VB", "durable writes under way"),
     group("frequency-counters", "", "histograms of how often items are used"),
     group("eviction", "", "histograms of eviction"),
@@ -67,14 +75,17 @@ pub const GROUPS: &[Group] = &[
     group("threads", "", "threads that serve connections"),
     group("vbucket-durability-state", "[VB]", "topology and durable writes of each vbucket"),
     group("workload", "", "task queues"),
-    group("settings", "", "settings of the server"),
     group("allocator", "", "the memory allocator's own report"),
     group("audit", "", "audit log"),
 ];
 
+fn groups() -> impl Iterator<Item = &'static Group> {
+    OF_ORIBI.iter().chain(OF_OTHERS)
+}
+
 /// The listed group of this name.
 pub fn find(name: &str) -> Option<&'static Group> {
-    GROUPS.iter().find(|group| group.name == name)
+    groups().find(|group| group.name == name)
 }
 
 /// True for groups whose JSON would name some figures twice, which not every reader takes.
@@ -91,21 +102,28 @@ pub fn nearest(name: &str) -> Vec<&'static str> {
         let edits = damerau_levenshtein(&name, group);
         (is_part || edits <= tolerated).then_some((edits, group))
     };
-    let named = GROUPS.iter().map(|group| group.name).filter(|group| !group.is_empty());
+    let named = groups().map(|group| group.name).filter(|group| !group.is_empty());
     let mut found: Vec<(usize, &'static str)> = named.filter_map(distance).collect();
     found.sort();
     found.truncate(3);
     found.into_iter().map(|(_, group)| group).collect()
 }
 
-/// The list, a line each.
+/// The list, a line each: what Oribi has, and then what it lacks and others have.
 pub fn list() -> String {
-    let usage = |group: &Group| match group.name {
+    let width = groups().map(|group| usage(group).len()).max().unwrap_or(0);
+    let lines = |groups: &[Group]| -> String {
+        groups.iter().map(|group| format!("{:<width$}  {}\n", usage(group), group.about)).collect()
+    };
+    let (own, others) = (lines(OF_ORIBI), lines(OF_OTHERS));
+    format!("{own}\nOther servers of this protocol also have:\n\n{others}")
+}
+
+fn usage(group: &Group) -> String {
+    match group.name {
         "" => "(none)".to_owned(),
         name => format!("{name} {}", group.arguments).trim_end().to_owned(),
-    };
-    let width = GROUPS.iter().map(|group| usage(group).len()).max().unwrap_or(0);
-    GROUPS.iter().map(|group| format!("{:<width$}  {}\n", usage(group), group.about)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -128,11 +146,11 @@ mod tests {
 
     #[test]
     fn the_list_names_every_group_once() {
-        let mut names: Vec<&str> = GROUPS.iter().map(|group| group.name).collect();
+        let mut names: Vec<&str> = groups().map(|group| group.name).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), GROUPS.len());
-        assert_eq!(list().lines().count(), GROUPS.len());
+        assert_eq!(names.len(), OF_ORIBI.len() + OF_OTHERS.len());
+        assert_eq!(list().lines().count(), names.len() + 3);
         assert!(list().contains("vbucket-seqno [VB]  "), "{}", list());
         assert!(find("checkpoint").is_some() && find("checkpoints").is_none());
     }

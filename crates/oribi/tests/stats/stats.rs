@@ -153,6 +153,21 @@ fn groups_are_listed_without_a_server() {
 }
 
 #[test]
+fn the_list_tells_what_this_server_has_and_what_only_others_have() {
+    let fixture = Fixture::start();
+    let list = stdout(&fixture.run(&["stats", "--list"]));
+    let (own, others) = list.split_once("\nOther servers").expect("two lists");
+    let others = others.split_once("\n\n").expect("a list of others").1;
+    let name = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+    for (list, is_own) in [(own, true), (others, false)] {
+        for group in list.lines().map(name).filter(|name| name != "(none)") {
+            let refusal = stderr(&fixture.run(&["stats", &group]));
+            assert_eq!(refusal.contains("does not offer"), !is_own, "{group}: {refusal}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_is_named() {
     let mut fixture = Fixture::start();
     fixture.server.terminate().expect("the server ends");
