@@ -25,6 +25,9 @@
 //! it is empty. Memory from the system is counted against bounds that the caller sets
 //! ([`set_bounds`]); the caller is told when memory grows beyond them.
 //!
+//! Blocks above the largest class are mappings of their own. Freed ones are kept for their next use
+//! while nothing else needs the memory (`kept_blocks.rs`).
+//!
 //! The first chunks are of ordinary pages, so that an idle server stays small. With `--cfg
 //! oribi_system_blocks` every block comes from the system's allocator, for the sanitizers.
 //!
@@ -62,7 +65,10 @@ mod choice;
 mod chunk;
 mod class;
 mod depot;
+mod growth;
+mod kept_blocks;
 mod large;
+mod large_block;
 mod magazine;
 mod pages;
 mod pool;
@@ -77,8 +83,10 @@ mod tests;
 pub use arena::ArenaStats;
 pub use bound::{Pressure, pressure};
 pub use choice::Goal;
-pub use round::{CompactionStats, Round, compaction_stats, release_kept};
-pub use taken::{excess_bytes, room_bytes, set_bounds, taken_bytes, watch_growth};
+pub use growth::{make_room, set_bounds, watch_growth};
+pub use kept_blocks::{end_period, kept_bytes, release_kept, release_unwanted};
+pub use round::{CompactionStats, Round, compaction_stats};
+pub use taken::{excess_bytes, taken_bytes};
 pub use zeroed::ZeroedMemory;
 
 use arena::ARENA;

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use crate::block_arena::{self, Goal, Pressure, Round};
 use crate::bucket::Bucket;
 use crate::hash_table::ScanCursor;
+use crate::kept_memory;
 use crate::tasks::{StepClock, Task};
 
 /// Free memory that leisure leaves alone: a part of all, and some bytes.
@@ -73,9 +74,10 @@ pub(crate) fn leave(bucket: &Bucket) {
     let mut sources = SOURCES.lock();
     sources.retain(is_other);
     if sources.is_empty() {
-        // No pager is left to go on with the round.
+        // No pager is left to go on with the round, or to look after kept memory.
         drop(sources);
         state.running = None;
+        kept_memory::no_step_follows();
     }
 }
 
@@ -156,9 +158,6 @@ impl State {
             return false;
         }
         let Some(goal) = goal(pressure) else { return false };
-        if pressure > Pressure::Low {
-            block_arena::release_kept();
-        }
         let Some(round) = Round::begin(goal) else {
             self.end(0, now, now);
             return false;

@@ -43,6 +43,7 @@ mod hash_table;
 #[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
 mod item;
 mod item_pager;
+mod kept_memory;
 mod memory;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "cells that the model checker watches")]

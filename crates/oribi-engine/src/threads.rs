@@ -21,6 +21,7 @@ use crate::backfill::{BACKFILL_PAUSE, BackfillPause, BackfillReport, Patience};
 use crate::block_arena;
 use crate::bucket::Bucket;
 use crate::compaction::{self, NextStep};
+use crate::kept_memory;
 use crate::tasks::Task;
 use crate::warmup::{WarmupStats, WarmupStep};
 
@@ -312,9 +313,11 @@ fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
         bucket.recover_checkpoints_step();
         let report = bucket.page_items_step(&step_clock());
         let compaction = compaction::step(bucket, &step_clock());
+        let has_unwanted = kept_memory::step(step_clock()());
         bucket.core().memory().log_refusals(&bucket.config().name, step_clock()());
         let has_expired = bucket.expiry_pager_step(&step_clock()).more;
-        if compaction == NextStep::Now || has_expired || report.more && !report.is_stuck {
+        let is_compacting = compaction == NextStep::Now;
+        if is_compacting || has_unwanted || has_expired || report.more && !report.is_stuck {
             continue;
         }
         let is_waiting = report.is_stuck || compaction == NextStep::Soon;

@@ -107,8 +107,11 @@ pub(super) fn map_block(bytes: usize, is_filled: bool) -> Option<NonNull<u8>> {
     system::map_block(bytes, is_filled)
 }
 
+/// Unmaps a block, or its end.
+///
 /// # Safety
-/// (A) It was returned by [`map_block`] for the same length, and is no longer used.
+/// (A) The range was returned by [`map_block`], or is the end of such a range from a page on. It is
+/// no longer used.
 pub(super) unsafe fn unmap_block(base: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { system::unmap(base.as_ptr(), bytes) }

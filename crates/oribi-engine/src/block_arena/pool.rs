@@ -23,8 +23,8 @@ pub(super) use chosen::Surveyed;
 
 use super::chunk::{Chunk, ChunkState, Run, find_run, largest_run};
 use super::class::Class;
+use super::growth;
 use super::pages::{Mapping, PageKind};
-use super::taken;
 use super::units::{CHUNK_BYTES, CHUNK_ORDER, UNITS};
 
 /// Chunks of plain pages that are mapped before the first of huge pages: 32 MiB, within which page
@@ -126,7 +126,7 @@ impl Pool {
         };
         let chunk = Chunk::write_header(Mapping::new(CHUNK_BYTES, kind), kind);
         let taken = self.state.lock().take_from_new(chunk, kind, order, want);
-        taken::grown();
+        growth::grown();
         taken
     }
 

@@ -16,8 +16,8 @@ use super::arena::ARENA;
 use super::choice::{Goal, choose, live_bytes};
 use super::chunk::{Chunk, chunk_of};
 use super::class::Class;
+use super::magazine;
 use super::units::{CHUNK_BYTES, SYSTEM_BLOCKS, UNIT_BYTES};
-use super::{large, magazine};
 
 /// Words of the filter: one bit for each chunk of an address range of 8 GiB, so that a process of
 /// that size has no wrong hits.
@@ -57,11 +57,6 @@ pub fn compaction_stats() -> CompactionStats {
         moved_bytes: count(&MOVED_BYTES),
         gained_bytes: count(&GAINED_BYTES),
     }
-}
-
-/// Gives free large blocks that are kept back to the system.
-pub fn release_kept() {
-    large::release_kept();
 }
 
 /// See the top of the file. Ends when dropped.

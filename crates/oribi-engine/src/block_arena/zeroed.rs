@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::ARENA;
 use super::chunk::Run;
+use super::growth;
 use super::pages::{Mapping, PageKind};
 use super::pool::{Pool, Taken, Want};
-use super::taken;
 use super::units::{CHUNK_BYTES, SYSTEM_BLOCKS, UNIT_BYTES};
 
 /// Alignment of the memory: a cache line.
@@ -64,7 +64,7 @@ impl ZeroedMemory {
             (run.start(), Source::Units { order: run.order })
         } else {
             let mapping = Mapping::new(bytes.next_multiple_of(CHUNK_BYTES), PageKind::Huge);
-            taken::grown();
+            growth::grown();
             (mapping.base(), Source::Pages(mapping))
         };
         let memory = ZeroedMemory { base, bytes, source };

@@ -127,7 +127,8 @@ fn execute(
 ) {
     let tables = BucketTables::new(buckets, query.bucket.clone(), Arc::clone(&control));
     // SQLite takes what documents leave of the process's memory.
-    let heap_bytes = block_arena::room_bytes().clamp(SQL_HEAP_BYTES_MIN, SQL_HEAP_BYTES_MAX);
+    let room_bytes = block_arena::make_room(SQL_HEAP_BYTES_MAX);
+    let heap_bytes = room_bytes.clamp(SQL_HEAP_BYTES_MIN, SQL_HEAP_BYTES_MAX);
     let holder = Arc::clone(&control);
     let room: Room = Arc::new(move |bytes| Ok(Box::new(holder.hold_large(bytes)?)));
     let outcome = Database::restricted(Arc::new(tables), heap_bytes, &room).and_then(|mut one| {

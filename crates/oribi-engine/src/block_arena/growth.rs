@@ -1,0 +1,44 @@
+//! What happens when memory was taken from the system.
+//!
+//! Owns: the order of that. Kept blocks go first. Only if the lower bound is still exceeded is the
+//! watcher told, so compaction and refusals begin when nothing is kept. The bounds are set here,
+//! because a lower bound that sinks asks for the same.
+
+use std::sync::OnceLock;
+
+use super::{kept_blocks, taken};
+
+static WATCHER: OnceLock<fn()> = OnceLock::new();
+
+/// From now on `watcher` is called whenever memory has grown and is above the lower bound: by the
+/// thread that took it, which may hold locks of its own, but none of the arena's. Only the first
+/// watcher counts.
+pub fn watch_growth(watcher: fn()) {
+    let _ = WATCHER.set(watcher);
+}
+
+/// Sets the lower and the upper bound.
+pub fn set_bounds(lower: u64, upper: u64) {
+    taken::set_bounds(lower, upper);
+    release_excess();
+}
+
+/// What may be taken before the upper bound is reached; kept blocks make room for up to `wanted`.
+pub fn make_room(wanted: u64) -> u64 {
+    kept_blocks::release_oldest_while(|| taken::room_bytes() < wanted);
+    taken::room_bytes()
+}
+
+/// Memory was taken from the system and counted. No lock of the arena is held.
+pub(super) fn grown() {
+    release_excess();
+    if taken::excess_bytes() > 0
+        && let Some(watcher) = WATCHER.get()
+    {
+        watcher();
+    }
+}
+
+fn release_excess() {
+    kept_blocks::release_oldest_while(|| taken::excess_bytes() > 0);
+}
