@@ -24,8 +24,9 @@ const MAPPINGS_MAX: usize = 16 * 1024;
 /// Where a block begins in its mapping.
 const OFFSET: usize = 8;
 const ALIGNMENT: usize = 16;
-/// Mappings up to this size are made resident at once. Of a longer value nothing may ever come.
-const FILLED_AT_ONCE_BYTES_MAX: usize = 1 << 20;
+/// Mappings up to this size are made resident at once: a value of 1 MiB with its key. Of a longer
+/// value nothing may ever come.
+const FILLED_AT_ONCE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
 /// Lengths that differ by less than this part share a length, so that one's block fits the other.
 const STEPS_PER_DOUBLING: usize = 32;
