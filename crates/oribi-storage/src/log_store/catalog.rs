@@ -13,7 +13,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::files::LogFile;
-use super::index::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size, Table};
+use super::index::{Entry, Fingerprint, IndexMemory, Mark, Place, SLOTS_MAX, Size, Table};
 use super::options::Packing;
 use super::spans::{Known, Span, Spans};
 use crate::VbucketState;
@@ -103,6 +103,8 @@ pub(super) struct Catalog {
     /// Of the store; part of every fingerprint.
     pub(super) seed: u64,
     pub(super) tables: BTreeMap<TableKey, Table>,
+    /// Of all tables.
+    memory: IndexMemory,
     /// By slot.
     pub(super) segments: Vec<Option<Segment>>,
     /// By slot, as the segments.
@@ -235,7 +237,9 @@ impl Catalog {
     /// Points the key's entry at a new record that supersedes whatever it pointed at.
     pub(super) fn put(&mut self, table: TableKey, entry: Entry) {
         self.gain(entry);
-        if let Some(replaced) = self.tables.entry(table).or_default().put(entry) {
+        let memory = &self.memory;
+        let table = self.tables.entry(table).or_insert_with(|| Table::new(memory));
+        if let Some(replaced) = table.put(entry) {
             self.forget(replaced);
         }
     }
@@ -246,7 +250,8 @@ impl Catalog {
         for one in superseded {
             self.remove_at(key, one.fingerprint, one.place);
         }
-        let table = self.tables.entry(key).or_default();
+        let memory = &self.memory;
+        let table = self.tables.entry(key).or_insert_with(|| Table::new(memory));
         for some in entries.chunks(TOUCHED_TOGETHER) {
             table.touch(some);
             for entry in some {
@@ -339,7 +344,8 @@ impl Catalog {
 
     /// Bytes of the index, as allocated.
     pub(super) fn index_bytes(&self) -> u64 {
-        self.tables.values().map(|table| table.bytes() as u64).sum()
+        let own_bytes: usize = self.tables.values().map(Table::own_bytes).sum();
+        (self.memory.bytes() + own_bytes) as u64
     }
 
     /// Entries, and how many of them are purged tombstones.

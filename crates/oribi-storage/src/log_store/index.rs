@@ -14,13 +14,18 @@
 
 mod entry;
 mod exact;
+#[allow(unsafe_code, reason = "memory of large tables; invariants in memory.rs")]
+mod memory;
 mod packed;
+mod pieces;
 
 pub(super) use self::entry::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size};
 
 use self::exact::Exact;
+#[cfg(test)]
+pub(super) use self::memory::CHUNK_BYTES;
+pub(super) use self::memory::IndexMemory;
 use self::packed::Packed;
-pub(super) use self::packed::Spare;
 use super::options::Packing;
 
 /// Packed entries for each exact one that a table may have. Each insert pays for copying so many.
@@ -32,7 +37,7 @@ const PACKED_FOR_EXACT: usize = 32;
 /// again. A key has one entry. A packed one may be taken for that of another key with the same
 /// prefix. So whoever puts an entry of a key in takes its packed one out, and reads the record to
 /// know which one that is. To whom the place is known, no entry is taken for another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
     exact: Exact,
     packed: Packed,
@@ -41,13 +46,18 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// No entries; those that come lie in this memory.
+    pub(super) fn new(memory: &IndexMemory) -> Table {
+        Table { exact: Exact::new(memory), packed: Packed::new(memory), left_exact: 0 }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.exact.len() + self.packed.len()
     }
 
-    /// Bytes allocated.
-    pub(super) fn bytes(&self) -> usize {
-        self.exact.bytes() + self.packed.bytes()
+    /// Bytes allocated beside the memory that all tables share.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.exact.own_bytes() + self.packed.own_bytes()
     }
 
     /// Packed entries.
@@ -150,19 +160,20 @@ impl Table {
     }
 
     /// What is packed, and with it the exact entries in the segments that `old` says, by slot.
-    /// `packing` is the same for all of a table's life. It is written to `spare`.
-    pub(super) fn packed(&self, packing: Packing, old: &[bool], spare: Spare) -> Packed {
+    /// `packing` is the same for all of a table's life.
+    pub(super) fn packed(&self, packing: Packing, old: &[bool]) -> Packed {
         let is_old = |entry: &Entry| is_in(old, *entry);
-        Packed::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits, spare)
+        Packed::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits)
     }
 
-    /// Takes over what [`Table::packed`] has made of it. Returns the memory of what it had before.
-    pub(super) fn take_packed(&mut self, packed: Packed, packing: Packing, old: &[bool]) -> Spare {
+    /// Takes over what [`Table::packed`] has made of it. Returns what it had before, to be
+    /// freed without a lock.
+    pub(super) fn take_packed(&mut self, packed: Packed, packing: Packing, old: &[bool]) -> Packed {
         let before = std::mem::replace(&mut self.packed, packed);
-        self.exact.retain(|entry| !is_in(old, entry));
-        self.left_exact = self.exact.len();
-        self.exact.keep_room(self.tolerated(packing));
-        before.into_spare()
+        self.left_exact = self.exact.len() - (self.packed.len() - before.len());
+        let room = self.tolerated(packing);
+        self.exact.retain(self.left_exact, room, |entry| !is_in(old, entry));
+        before
     }
 }
 

@@ -162,7 +162,7 @@ impl Log {
                 catalog.states.insert(batch.vbid, state);
             }
         }
-        self.pack(writer, groups.iter().map(|group| group.table));
+        self.pack(groups.iter().map(|group| group.table));
         Ok(())
     }
 

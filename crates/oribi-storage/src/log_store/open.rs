@@ -19,7 +19,6 @@ use super::bounds::Bounds;
 use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
 use super::hint::{self, HINT_ENTRY_BYTES, Hint, Version};
-use super::index::Spare;
 use super::intake::{Intake, Part};
 use super::layout::{
     RECORD_HEADER_BYTES, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header,
@@ -208,10 +207,9 @@ impl Opening<'_> {
         intake.finish();
         if let Some(packing) = self.options.packing {
             let Some(old) = catalog.packed_slots(packing) else { return Ok(damaged) };
-            let mut spare = Spare::default();
             for table in catalog.tables.values_mut().filter(|table| table.is_due(packing)) {
-                let packed = table.packed(packing, &old, spare);
-                spare = table.take_packed(packed, packing, &old);
+                let packed = table.packed(packing, &old);
+                table.take_packed(packed, packing, &old);
             }
         }
         Ok(damaged)
@@ -399,7 +397,6 @@ impl Opening<'_> {
             synced_moves: Vec::new(),
             staging: Staging::default(),
             head: Vec::new(),
-            spare: Spare::default(),
             planted: self.planted,
         }
     }

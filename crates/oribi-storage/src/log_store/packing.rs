@@ -17,15 +17,11 @@ use super::layout::{RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT};
 use super::log::Log;
 use super::planted::Bug;
 use super::read::io_error;
-use super::writer::Writer;
 use crate::state_layout::take;
 use crate::{Record, StoreError, VbBatch};
 
 /// Records whose places in a table are loaded side by side.
 const LOOKED_UP_TOGETHER: usize = 32;
-
-/// Memory of a packed table that is kept for the next one: that of half a million keys.
-const SPARE_BYTES_MAX: usize = 4 << 20;
 
 /// A packed entry that may be of a key that a commit writes.
 struct Unsure<'b> {
@@ -69,7 +65,7 @@ impl Log {
     }
 
     /// Packs those of the tables for which it is due. The caller is the only writer.
-    pub(super) fn pack(&self, writer: &mut Writer, tables: impl Iterator<Item = TableKey>) {
+    pub(super) fn pack(&self, tables: impl Iterator<Item = TableKey>) {
         let Some(packing) = self.options.packing else { return };
         let mut old = None;
         for key in tables {
@@ -81,12 +77,13 @@ impl Log {
                 old = catalog.packed_slots(packing);
             }
             let Some(old) = &old else { return };
-            let packed = table.packed(packing, old, std::mem::take(&mut writer.spare));
+            let packed = table.packed(packing, old);
             drop(catalog);
-            if let Some(table) = self.catalog.write().tables.get_mut(&key) {
-                let spare = table.take_packed(packed, packing, old);
-                writer.spare = spare.up_to(SPARE_BYTES_MAX);
-            }
+            let mut catalog = self.catalog.write();
+            let table = catalog.tables.get_mut(&key);
+            let before = table.map(|table| table.take_packed(packed, packing, old));
+            drop(catalog);
+            drop(before);
         }
     }
 }

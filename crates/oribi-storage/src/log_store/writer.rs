@@ -21,7 +21,7 @@ use super::bounds::{Bounds, Position};
 use super::catalog::{Catalog, Segment, TableKey};
 use super::files::{LogDirectory, LogFile};
 use super::hint::{Hint, Version};
-use super::index::{Entry, Place, Spare};
+use super::index::{Entry, Place};
 use super::layout::{
     FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, Kind,
     LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
@@ -123,8 +123,6 @@ pub(super) struct Writer {
     pub(super) staging: Staging,
     /// Header and key of the record that is being written.
     pub(super) head: Vec<u8>,
-    /// Memory of a table that was packed, for the next one.
-    pub(super) spare: Spare,
     pub(super) planted: Planted,
 }
 

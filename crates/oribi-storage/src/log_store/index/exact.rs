@@ -3,9 +3,12 @@
 //! Owns: [`Exact`], linear probing in which entries stay sorted by fingerprint. It is filled to at
 //! most nine tenths and grows by an eighth, so an entry costs 18 to 20 bytes once there are a few
 //! hundred of them. Growing is one pass in order of memory, because the order of entries does not
-//! depend on the capacity. Caller: the table.
+//! depend on the capacity. The pass gives up each piece of the old array once it is read, so both
+//! together never take more than one. Caller: the table.
 
 use super::entry::{Entry, FINGERPRINT_BITS, Fingerprint};
+use super::memory::IndexMemory;
+use super::pieces::Pieces;
 use crate::prefetch::load_line;
 
 /// Capacity of the smallest array.
@@ -16,45 +19,48 @@ const ROOM_KEPT_PART: usize = 8;
 const OVERFLOW: usize = 32;
 
 /// See the module text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Exact {
     /// `capacity` homes and [`OVERFLOW`] more, or nothing at all.
-    entries: Vec<u128>,
+    entries: Pieces<u128>,
     capacity: usize,
     len: usize,
 }
 
 impl Exact {
+    pub(super) fn new(memory: &IndexMemory) -> Exact {
+        Exact { entries: Pieces::new(memory), capacity: 0, len: 0 }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes allocated.
-    pub(super) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<u128>()
+    /// Bytes allocated beside the memory that all tables share.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.entries.own_bytes()
     }
 
     /// Entries by fingerprint.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> + Clone {
-        self.entries.iter().filter(|entry| **entry != 0).map(|entry| Entry(*entry))
+        self.entries.iter().filter(|entry| *entry != 0).map(Entry)
     }
 
     /// Entries of this fingerprint and greater ones, ascending.
     pub(super) fn iter_from(&self, from: Fingerprint) -> impl Iterator<Item = Entry> {
-        let rest = self.entries.get(self.seek(from)..).unwrap_or_default();
-        rest.iter().filter(|entry| **entry != 0).map(|entry| Entry(*entry))
+        let slices = self.entries.slices_from(self.seek(from));
+        slices.flatten().filter(|entry| **entry != 0).map(|entry| Entry(*entry))
     }
 
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<Entry> {
-        let at = self.seek(fingerprint);
-        let entry = Entry(*self.entries.get(at)?);
+        let entry = Entry(self.entries.get(self.seek(fingerprint))?);
         (entry.0 != 0 && entry.fingerprint() == fingerprint).then_some(entry)
     }
 
     /// Starts loading where the entry of the fingerprint is or belongs.
     pub(super) fn load(&self, fingerprint: Fingerprint) {
         let home = self.home(fingerprint.0 << (u128::BITS - FINGERPRINT_BITS));
-        load_line(self.entries.as_ptr().wrapping_add(home).cast());
+        load_line(self.entries.address(home).cast());
     }
 
     /// Loads where the entries belong into the cache, all at once: the loads do not wait for each
@@ -74,75 +80,82 @@ impl Exact {
             return Some(Entry(std::mem::replace(slot, entry.0)));
         }
         if (self.len + 1) * 10 > self.capacity * 9 {
-            self.resize((self.len + 1) * 10 / 8);
+            self.lay_out((self.len + 1) * 10 / 8, |_| true);
             at = self.seek(entry.fingerprint());
         }
-        let gap = self.entries[at..].iter().position(|slot| *slot == 0);
-        let gap = gap.unwrap_or_else(|| {
-            // The run of entries reaches the end, which is rare: make it longer.
-            let end = self.entries.len();
-            self.entries.resize(end + OVERFLOW, 0);
-            end - at
-        });
-        self.entries.copy_within(at..at + gap, at + 1);
-        self.entries[at] = entry.0;
+        self.insert(at, entry.0);
         self.len += 1;
         None
+    }
+
+    /// Puts an entry in at a place. Those behind it move on by one, up to the next gap.
+    fn insert(&mut self, mut at: usize, entry: u128) {
+        let together = self.entries.slice_from_mut(at);
+        if let Some(gap) = together.iter().position(|slot| *slot == 0) {
+            together.copy_within(..gap, 1);
+            together[0] = entry;
+            return;
+        }
+        // The run of entries goes on in the next piece.
+        let mut moved = entry;
+        while moved != 0 {
+            if at == self.entries.len() {
+                // Or it reaches the end, which is rare: make it longer.
+                self.entries.extend([0; OVERFLOW].into_iter());
+            }
+            let slot = self.entries.get_mut(at).expect("the array was made longer");
+            moved = std::mem::replace(slot, moved);
+            at += 1;
+        }
     }
 
     /// Takes the entry of this fingerprint out.
     pub(super) fn remove(&mut self, fingerprint: Fingerprint) -> Option<Entry> {
         let mut at = self.seek(fingerprint);
-        let entry = Entry(*self.entries.get(at)?);
+        let entry = Entry(self.entries.get(at)?);
         if entry.0 == 0 || entry.fingerprint() != fingerprint {
             return None;
         }
-        while let Some(next) = self.entries.get(at + 1).copied()
+        while let Some((_, next)) = self.entries.pair(at)
             && next != 0
             && self.home(next) <= at
         {
-            self.entries[at] = next;
+            self.set(at, next);
             at += 1;
         }
-        self.entries[at] = 0;
+        self.set(at, 0);
         self.len -= 1;
         if self.capacity > CAPACITY_MIN && self.len * 5 < self.capacity * 2 {
-            self.resize(self.len * 10 / 8);
+            self.lay_out(self.len * 10 / 8, |_| true);
         }
         Some(entry)
     }
 
-    /// Takes out all entries but those that `stays` is true for. Keeps the memory.
-    pub(super) fn retain(&mut self, stays: impl Fn(Entry) -> bool) {
-        let (mut free, mut left) = (0, 0);
-        for from in 0..self.entries.len() {
-            let entry = std::mem::take(&mut self.entries[from]);
-            if entry != 0 && stays(Entry(entry)) {
-                // Never behind its place so far: those before it have become fewer.
-                let at = self.home(entry).max(free);
-                self.entries[at] = entry;
-                (free, left) = (at + 1, left + 1);
-            }
-        }
-        self.len = left;
+    /// Takes out all entries but the `left` ones that `stays` is true for. Gives up memory that is
+    /// not needed for `room` further ones.
+    pub(super) fn retain(&mut self, left: usize, room: usize, stays: impl Fn(Entry) -> bool) {
+        let needed = (left + room) * 10 / 9 + 1;
+        let has_more = self.capacity > needed + needed / ROOM_KEPT_PART;
+        self.lay_out(if has_more { needed } else { self.capacity }, stays);
+        debug_assert_eq!(self.len, left);
     }
 
-    /// Gives up memory that is not needed for `room` further entries.
-    pub(super) fn keep_room(&mut self, room: usize) {
-        let needed = (self.len + room) * 10 / 9 + 1;
-        if self.capacity > needed + needed / ROOM_KEPT_PART {
-            self.resize(needed);
-        }
+    fn set(&mut self, at: usize, entry: u128) {
+        *self.entries.get_mut(at).expect("the caller has read it") = entry;
     }
 
     /// Where the entry of the fingerprint is, or where it belongs.
     fn seek(&self, fingerprint: Fingerprint) -> usize {
+        // Less than every entry of the fingerprint, and greater than those of lesser ones.
         let wanted = fingerprint.0 << (u128::BITS - FINGERPRINT_BITS);
-        let mut at = self.home(wanted);
-        while let Some(entry) = self.entries.get(at)
-            && *entry != 0
-            && Entry(*entry).fingerprint() < fingerprint
-        {
+        let home = self.home(wanted);
+        let is_there = |entry: &u128| *entry == 0 || *entry >= wanted;
+        let together = self.entries.slice_from(home);
+        if let Some(steps) = together.iter().position(is_there) {
+            return home + steps;
+        }
+        let mut at = home + together.len();
+        while self.entries.get(at).is_some_and(|entry| !is_there(&entry)) {
             at += 1;
         }
         at
@@ -151,49 +164,35 @@ impl Exact {
     /// First choice for an entry: its fingerprint's share of the capacity. Monotone, so entries
     /// that are sorted by home can be sorted by fingerprint as well.
     fn home(&self, entry: u128) -> usize {
-        let high = entry >> 64;
-        ((high * self.capacity as u128) >> 64) as usize
+        home_of(entry, self.capacity)
     }
 
-    /// Lays the entries out anew, in order, with `capacity` homes.
-    fn resize(&mut self, capacity: usize) {
+    /// Lays those of the entries out anew that stay, in order, with `capacity` homes.
+    fn lay_out(&mut self, capacity: usize, stays: impl Fn(Entry) -> bool) {
         let capacity = capacity.max(CAPACITY_MIN);
-        let length = capacity + OVERFLOW;
-        if length < self.entries.len() {
-            let mut fewer = Vec::with_capacity(length);
-            fewer.extend(self.entries.iter().filter(|entry| **entry != 0));
-            self.entries = fewer;
-        }
-        self.capacity = capacity;
-        self.entries.reserve_exact(length.saturating_sub(self.entries.len()));
-        self.entries.resize(length.max(self.entries.len()), 0);
-        self.spread();
+        let memory = self.entries.memory().clone();
+        let old = std::mem::replace(&mut self.entries, Pieces::new(&memory));
+        let mut new = Pieces::with_capacity(&memory, capacity + OVERFLOW);
+        let (mut end, mut len) = (0, 0);
+        old.into_slices(|slice| {
+            for entry in slice.iter().filter(|entry| **entry != 0 && stays(Entry(**entry))) {
+                let home = home_of(*entry, capacity);
+                while end < home {
+                    new.push(0);
+                    end += 1;
+                }
+                new.push(*entry);
+                (end, len) = (end + 1, len + 1);
+            }
+        });
+        let missing = (capacity + OVERFLOW).saturating_sub(end);
+        new.extend(std::iter::repeat_n(0, missing));
+        new.shrink_to_fit();
+        (self.entries, self.capacity, self.len) = (new, capacity, len);
     }
+}
 
-    /// Moves every entry to its place, in the memory that there is: first all to the end, in order,
-    /// then each forwards. An entry never passes the next one, because all of them have room behind
-    /// it.
-    fn spread(&mut self) {
-        let mut next = self.entries.len();
-        for from in (0..self.entries.len()).rev() {
-            let entry = std::mem::take(&mut self.entries[from]);
-            if entry != 0 {
-                next -= 1;
-                self.entries[next] = entry;
-            }
-        }
-        let (mut from, mut free) = (next, 0);
-        while from < self.entries.len() {
-            let at = self.home(self.entries[from]).max(free);
-            if at > from {
-                // The last ones are crowded, which is rare: they need more room behind them.
-                self.entries.splice(from..from, [0; OVERFLOW]);
-                from += OVERFLOW;
-                continue;
-            }
-            let entry = std::mem::take(&mut self.entries[from]);
-            self.entries[at] = entry;
-            (from, free) = (from + 1, at + 1);
-        }
-    }
+fn home_of(entry: u128, capacity: usize) -> usize {
+    let high = entry >> 64;
+    ((high * capacity as u128) >> 64) as usize
 }

@@ -24,6 +24,8 @@ use std::ops::Range;
 use super::entry::{
     Entry, FINGERPRINT_BITS, Fingerprint, MARK_BITS, Mark, Place, SIZE_BITS, SLOT_BITS, Size,
 };
+use super::memory::IndexMemory;
+use super::pieces::Pieces;
 use crate::prefetch::load_lines;
 
 /// Entries of a bucket at least.
@@ -32,9 +34,6 @@ const BUCKET_ENTRIES: usize = 64;
 /// Entries that are loaded on both sides of where one should be: about the deviation of a hash from
 /// its place in a bucket.
 const ENTRIES_AROUND: usize = 4;
-
-/// Memory of another table is taken over when it is longer than needed by this part at most.
-const SPARE_ROOM_PART: usize = 16;
 
 /// The number that stands for an entry that has gone, where others have their mark.
 const GONE: u64 = 3;
@@ -88,23 +87,28 @@ impl Widths {
 }
 
 /// See the module text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in super::super) struct Packed {
     widths: Widths,
     /// Number of the first entry of each bucket, and at last of all entries.
     starts: Vec<u32>,
     /// Bits of the entries one behind the other, and two words, to read beyond the last.
-    words: Vec<u64>,
+    words: Pieces<u64>,
     gone: usize,
 }
 
 impl Packed {
+    /// No entries.
+    pub(super) fn new(memory: &IndexMemory) -> Packed {
+        let (widths, words) = (Widths::default(), Pieces::new(memory));
+        Packed { widths, starts: Vec::new(), words, gone: 0 }
+    }
+
     /// Entries of both, of which `prefix_bits` bits are kept.
     pub(super) fn of(
         old: &Packed,
         exact: impl Iterator<Item = Entry> + Clone,
         prefix_bits: u32,
-        spare: Spare,
     ) -> Packed {
         let (mut count, mut slot_max, mut unit_max) = (old.len(), 0, 0);
         for place in exact.clone().map(Entry::place) {
@@ -112,7 +116,7 @@ impl Packed {
             (slot_max, unit_max) = (place.slot.max(slot_max), place.unit.max(unit_max));
         }
         if count == 0 {
-            return Packed::default();
+            return Packed::new(old.words.memory());
         }
         let slot = bits_of(slot_max.into());
         let widths = Widths {
@@ -126,9 +130,10 @@ impl Packed {
             unit: bits_of(unit_max.into()).max(old.widths.unit),
         };
         // Those that have gone are left out, and fields of other widths are written anew.
+        let building = Building::of(widths, count, old.words.memory());
         match old.gone == 0 && old.widths == widths {
-            true => old.with(exact, Building::of(widths, count, spare)),
-            false => old.rewritten(exact, Building::of(widths, count, spare)),
+            true => old.with(exact, building),
+            false => old.rewritten(exact, building),
         }
     }
 
@@ -161,11 +166,6 @@ impl Packed {
         building.finish()
     }
 
-    /// The memory, for another one to be written to.
-    pub(super) fn into_spare(self) -> Spare {
-        Spare { starts: self.starts, words: self.words }
-    }
-
     /// Entries that are there.
     pub(super) fn len(&self) -> usize {
         self.count() - self.gone
@@ -176,9 +176,9 @@ impl Packed {
         self.gone
     }
 
-    /// Bytes allocated.
-    pub(super) fn bytes(&self) -> usize {
-        self.starts.capacity() * size_of::<u32>() + self.words.capacity() * size_of::<u64>()
+    /// Bytes allocated beside the memory that all tables share.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.starts.capacity() * size_of::<u32>() + self.words.own_bytes()
     }
 
     /// Entries by prefix. The lower bits of their fingerprints are zero.
@@ -252,7 +252,7 @@ impl Packed {
         let first = number.saturating_sub(ENTRIES_AROUND).max(start) * width / 64;
         let last = (number + ENTRIES_AROUND).min(end) * width / 64;
         let bytes = (last - first + 1) * size_of::<u64>();
-        load_lines(self.words.as_ptr().wrapping_add(first).cast(), bytes);
+        load_lines(self.words.address(first).cast(), bytes);
     }
 
     /// The entries of a bucket, by their numbers.
@@ -347,51 +347,26 @@ impl Packed {
 
     /// `width` bits, fewer than 64, from bit `at` on.
     fn bits(&self, at: usize, width: u32) -> u64 {
-        let both = u128::from(self.words[at / 64]) | u128::from(self.words[at / 64 + 1]) << 64;
+        let (low, high) = self.words.pair(at / 64).expect("two words follow the last entry");
+        let both = u128::from(low) | u128::from(high) << 64;
         (both >> (at % 64)) as u64 & mask_of(width)
     }
 
     fn set_bits(&mut self, at: usize, width: u32, value: u64) {
         let mask = u128::from(mask_of(width)) << (at % 64);
         let value = u128::from(value) << (at % 64);
-        let words = &mut self.words[at / 64..at / 64 + 2];
-        words[0] = words[0] & !(mask as u64) | value as u64;
-        words[1] = words[1] & !((mask >> 64) as u64) | (value >> 64) as u64;
+        for (word, shift) in [(at / 64, 0), (at / 64 + 1, 64)] {
+            let word = self.words.get_mut(word).expect("two words follow the last entry");
+            *word = *word & !((mask >> shift) as u64) | (value >> shift) as u64;
+        }
     }
-}
-
-/// The memory of a [`Packed`] that is no longer needed. New memory would be cleared by the system
-/// for each packing, which costs as much as writing it.
-#[derive(Default)]
-pub(in super::super) struct Spare {
-    starts: Vec<u32>,
-    words: Vec<u64>,
-}
-
-impl Spare {
-    /// The memory, unless it is more than this.
-    pub(in super::super) fn up_to(self, bytes_max: usize) -> Spare {
-        let bytes =
-            self.starts.capacity() * size_of::<u32>() + self.words.capacity() * size_of::<u64>();
-        if bytes <= bytes_max { self } else { Spare::default() }
-    }
-}
-
-/// Room for exactly so many, or a little more, in memory that was used before.
-fn emptied<T>(mut spare: Vec<T>, length: usize) -> Vec<T> {
-    if spare.capacity() > length + length / SPARE_ROOM_PART {
-        return Vec::with_capacity(length);
-    }
-    spare.clear();
-    spare.reserve_exact(length);
-    spare
 }
 
 /// A [`Packed`] that is being written from its first bit to its last.
 struct Building {
     widths: Widths,
     starts: Vec<u32>,
-    words: Vec<u64>,
+    words: Pieces<u64>,
     /// Bits that fill no word yet, and how many.
     open: u128,
     open_bits: u32,
@@ -399,12 +374,12 @@ struct Building {
 }
 
 impl Building {
-    fn of(widths: Widths, count: usize, spare: Spare) -> Building {
+    fn of(widths: Widths, count: usize, memory: &IndexMemory) -> Building {
         let words = (count * widths.entry() as usize).div_ceil(64) + 2;
         Building {
             widths,
-            starts: emptied(spare.starts, (1 << widths.bucket) + 1),
-            words: emptied(spare.words, words),
+            starts: Vec::with_capacity((1 << widths.bucket) + 1),
+            words: Pieces::with_capacity(memory, words),
             open: 0,
             open_bits: 0,
             count: 0,
@@ -457,10 +432,21 @@ impl Building {
             self.push_bits(old.bits(from, width as u32), width as u32);
             from += width;
         }
-        let (first, shift, words) = (from / 64, from % 64, (bits.end - from) / 64);
-        let pairs = old.words[first..first + words + 1].windows(2);
-        let shifted = |pair: &[u64]| (u128::from(pair[0]) | u128::from(pair[1]) << 64) >> shift;
-        self.words.extend(pairs.map(|pair| shifted(pair) as u64));
+        let (mut word, shift, words) = (from / 64, from % 64, (bits.end - from) / 64);
+        let end = word + words;
+        let shifted = |(low, high)| ((u128::from(low) | u128::from(high) << 64) >> shift) as u64;
+        while word < end {
+            let slice = old.words.slice_from(word);
+            let pairs = slice[..slice.len().min(end - word + 1)].windows(2);
+            word += pairs.len();
+            self.words.extend(pairs.map(|pair| shifted((pair[0], pair[1]))));
+            // The last word of a piece has its neighbour in the next one.
+            if word < end {
+                let pair = old.words.pair(word).expect("two words follow the last entry");
+                self.words.push(shifted(pair));
+                word += 1;
+            }
+        }
         from += words * 64;
         let width = (bits.end - from) as u32;
         self.push_bits(old.bits(from, width), width);
@@ -478,7 +464,8 @@ impl Building {
 
     fn finish(mut self) -> Packed {
         self.starts.resize((1 << self.widths.bucket) + 1, self.count);
-        self.words.extend([self.open as u64, 0]);
+        self.words.extend([self.open as u64, 0].into_iter());
+        self.words.shrink_to_fit();
         Packed { widths: self.widths, starts: self.starts, words: self.words, gone: 0 }
     }
 }

@@ -9,7 +9,7 @@ use super::driver::options;
 use crate::conformance::fixture::{Kept, commit};
 
 const VB: Vbid = Vbid(1);
-const EXACT_KEYS: u64 = 1000;
+const EXACT_KEYS: u64 = 5000;
 
 /// Bytes of index for each key of a store with so many, before and after a restart.
 fn bytes_each(keys: u64, recent_bytes: u64) -> [u64; 2] {
