@@ -3,8 +3,8 @@
 //! Owns: [`Table`], which has entries in two forms. **Exact** ones ([`exact`]) have 77 bits of a
 //! keyed hash in sixteen bytes, and take 18 to 20. **Packed** ones ([`packed`]) have 32 bits of the
 //! hash, and take seven to eight bytes. A store that packs ([`LogOptions`](super::LogOptions)) does
-//! so whenever a table has a 32nd more exact entries than its last packing left. So all together
-//! take about half a byte more.
+//! so whenever a table has some more exact entries than its last packing left: a 32nd of the packed
+//! ones, and an eighth of those left. So packed ones take about half a byte more.
 //!
 //! **Keys are not in the index**, so two keys with the same fingerprint would be taken for one.
 //! Among `n` keys of a table a new one meets that with a chance of `n / 2^77`: for 16 million keys
@@ -28,8 +28,12 @@ pub(super) use self::memory::IndexMemory;
 use self::packed::Packed;
 use super::options::Packing;
 
-/// Packed entries for each exact one that a table may have. Each insert pays for copying so many.
+/// Packed entries for each exact one that may come before the next packing. Each insert pays for
+/// copying so many.
 const PACKED_FOR_EXACT: usize = 32;
+/// The same for exact entries that the last packing left: they are longer, so a few more of them
+/// count for less, and passing over them costs more.
+const LEFT_FOR_EXACT: usize = 8;
 
 /// Entries of one collection in one vbucket.
 ///
@@ -156,7 +160,8 @@ impl Table {
 
     /// Entries that are added before the table is packed again.
     fn tolerated(&self, packing: Packing) -> usize {
-        packing.exact_min.max((self.packed.len() + self.left_exact) / PACKED_FOR_EXACT)
+        let of_packed = self.packed.len() / PACKED_FOR_EXACT;
+        packing.exact_min.max(of_packed + self.left_exact / LEFT_FOR_EXACT)
     }
 
     /// What is packed, and with it the exact entries in the segments that `old` says, by slot.

@@ -136,7 +136,9 @@ impl Exact {
     pub(super) fn retain(&mut self, left: usize, room: usize, stays: impl Fn(Entry) -> bool) {
         let needed = (left + room) * 10 / 9 + 1;
         let has_more = self.capacity > needed + needed / ROOM_KEPT_PART;
-        self.lay_out(if has_more { needed } else { self.capacity }, stays);
+        if left < self.len || has_more {
+            self.lay_out(if has_more { needed } else { self.capacity }, stays);
+        }
         debug_assert_eq!(self.len, left);
     }
 
