@@ -16,6 +16,10 @@ use super::batch::CursorBatch;
 use super::closed::ClosedCheckpoint;
 use crate::item::ItemRef;
 use crate::planted::{self, Bug};
+use crate::prefetch::load_line;
+
+/// Items behind the one whose key is read of which the header and the key are being loaded.
+const ITEMS_AHEAD: usize = 8;
 
 /// Checkpoints that are written together.
 #[derive(Clone, Copy)]
@@ -80,7 +84,16 @@ fn keep_the_newest(items: &mut Vec<&ItemRef>) {
     if !is_backwards {
         items.reverse();
     }
-    items.retain(|item| newer.insert(item.key()));
+    let mut kept = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        if let Some(ahead) = items.get(index + ITEMS_AHEAD) {
+            load_line(ahead.address());
+        }
+        if newer.insert(item.key()) {
+            kept.push(*item);
+        }
+    }
+    *items = kept;
     if !is_backwards {
         items.reverse();
     }
