@@ -1,8 +1,8 @@
 //! The groups of statistics by name, and the nearest ones to a name that is none.
 //!
-//! The list serves help and suggestions only; it tells what Oribi has from what others have. A group
-//! is asked for whether it is listed or not, because servers may have more of them; the server
-//! decides.
+//! The list serves help and suggestions only; it tells what Oribi has from what others have. A
+//! group is asked for whether it is listed or not, because servers may have more of them; the
+//! server decides.
 
 use strsim::damerau_levenshtein;
 
