@@ -13,7 +13,7 @@ mod process;
 use std::fmt;
 use std::sync::Arc;
 
-use oribi_engine::{BucketStats, StoreOperation};
+use oribi_engine::{BucketStats, StoreOperation, block_arena};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -298,6 +298,9 @@ impl ServerCollector {
         let threads = oribi_supervisor::running().len() as u64;
         encode_gauge(encoder, "threads", "Threads that the server has started", threads)?;
         self.encode_connection_memory(encoder)?;
+        let kept = block_arena::kept_bytes();
+        let help = "Bytes of freed large values that wait for the next ones, of all buckets";
+        encode_gauge(encoder, "kept_block_bytes", help, kept)?;
         let open = self.server.connections() as u64;
         let help = "Open connections of key-value clients";
         encode_gauge(encoder, "connections", help, open)

@@ -467,6 +467,7 @@ fn metrics_are_open_metrics_text() {
         "oribi_cmd_get_total 0",
         "oribi_connections 0",
         "oribi_auth_failures_total 0",
+        "# TYPE oribi_kept_block_bytes gauge",
     ] {
         assert!(answer.body.lines().any(|found| found == line), "{line:?} in {}", answer.body);
     }

@@ -284,7 +284,7 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
                 |handle| handle.bucket().stats(),
                 move |writer, handle, stats| {
                     memory::write(writer, handle.bucket(), stats);
-                    memory::write_connections(writer, &server);
+                    memory::write_server(writer, &server);
                 },
             )
         }

@@ -4,7 +4,7 @@
 //! and their sum counts against the quota. The memory of connections stands beside it, because it
 //! is the server's.
 
-use oribi_engine::{Bucket, BucketStats, MemoryStats};
+use oribi_engine::{Bucket, BucketStats, MemoryStats, block_arena};
 
 use crate::buckets::eviction;
 use crate::server_context::ServerContext;
@@ -34,8 +34,10 @@ pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &Bucket
     writer.number("ep_defragmenter_num_moved", memory.blocks_moved);
 }
 
-/// Memory that all connections of the server hold, for any bucket.
-pub(super) fn write_connections(writer: &mut StatWriter<'_>, server: &ServerContext) {
+/// Memory of the server, for any bucket: what all connections hold, and freed large values that
+/// wait for the next ones.
+pub(super) fn write_server(writer: &mut StatWriter<'_>, server: &ServerContext) {
+    writer.number("ep_kept_block_bytes", block_arena::kept_bytes());
     for (name, value) in server.connection_memory.stats().entries() {
         writer.number(name, value);
     }

@@ -121,6 +121,7 @@ fn every_small_group_answers() {
     ] {
         assert_eq!(group(&mut client, name)[entry], value, "{name}");
     }
+    group(&mut client, "memory")["ep_kept_block_bytes"].parse::<u64>().unwrap();
     client.harness.bucket().bucket().flush_step().unwrap();
     assert_eq!(group(&mut client, "kvstore")["rw_0:io_num_write"], "1");
 }
