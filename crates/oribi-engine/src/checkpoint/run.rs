@@ -12,14 +12,11 @@ use std::sync::Arc;
 
 use oribi_types::Seqno;
 
-use super::batch::CursorBatch;
+use super::batch::{CursorBatch, ITEMS_AHEAD};
 use super::closed::ClosedCheckpoint;
 use crate::item::ItemRef;
 use crate::planted::{self, Bug};
 use crate::prefetch::load_line;
-
-/// Items behind the one whose key is read of which the header and the key are being loaded.
-const ITEMS_AHEAD: usize = 8;
 
 /// Checkpoints that are written together.
 #[derive(Clone, Copy)]
@@ -84,16 +81,19 @@ fn keep_the_newest(items: &mut Vec<&ItemRef>) {
     if !is_backwards {
         items.reverse();
     }
-    let mut kept = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
+    // As `retain` does it, which does not show the items ahead.
+    let mut kept = 0;
+    for index in 0..items.len() {
         if let Some(ahead) = items.get(index + ITEMS_AHEAD) {
             load_line(ahead.address());
         }
+        let item = items[index];
         if newer.insert(item.key()) {
-            kept.push(*item);
+            items[kept] = item;
+            kept += 1;
         }
     }
-    *items = kept;
+    items.truncate(kept);
     if !is_backwards {
         items.reverse();
     }
