@@ -46,9 +46,6 @@ pub(crate) const FAILURES_MAX: u32 = 5;
 const CHUNK_BYTES: u64 = 64 << 10;
 /// Chunks that an inbox takes.
 const INBOX_CHUNKS: u64 = 8;
-/// Bytes in all inboxes of a bucket, at most; small quotas allow a part of it.
-const INBOXES_BYTES_MAX: u64 = 64 << 20;
-const INBOXES_PART: u64 = 32;
 
 /// Why a scan does not go on at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +88,7 @@ pub struct BackfillStats {
     pub left_behind: u64,
     /// Scans that the store failed.
     pub failures: u64,
-    /// Bytes of records that streams have not read yet.
+    /// Bytes of changes that streams have not sent yet: records, and copies of queued items.
     pub held_bytes: u64,
 }
 
@@ -105,7 +102,7 @@ struct Bounds {
 
 impl Bounds {
     fn of(memory: &Memory) -> Bounds {
-        let inboxes_bytes = (memory.quota_bytes() / INBOXES_PART).min(INBOXES_BYTES_MAX);
+        let inboxes_bytes = memory.streams_bytes_max();
         let chunk_bytes = (inboxes_bytes / (2 * INBOX_CHUNKS)).clamp(1, CHUNK_BYTES);
         Bounds { chunk_bytes, inbox_bytes: chunk_bytes * INBOX_CHUNKS, inboxes_bytes }
     }
@@ -179,7 +176,7 @@ impl Backfiller {
             records: count(&self.counts.records),
             left_behind: count(&self.counts.left_behind),
             failures: count(&self.counts.failures),
-            held_bytes: memory.backfill_bytes(),
+            held_bytes: memory.streams_bytes(),
         }
     }
 
@@ -297,7 +294,8 @@ impl Backfiller {
         owners
     }
 
-    fn leave_all_behind(&self) {
+    /// Streams lose what they have not read of scans that are over, and ask again.
+    pub(crate) fn leave_all_behind(&self) {
         let unread = std::mem::take(&mut *self.unread.lock());
         for inbox in unread.iter().filter_map(Weak::upgrade) {
             if inbox.leave_behind() {

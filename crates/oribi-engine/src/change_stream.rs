@@ -11,7 +11,8 @@
 //! Invariants: seqnos ascend and lie inside the last marker; a key occurs at most once in a
 //! snapshot; at the end of a snapshot the reader has the exact state of its collections; a stream
 //! ends once, at the end of a snapshot unless the vbucket or the filter ends first. The exception:
-//! a reader that stands still may find a new snapshot behind what it has read of the last one.
+//! a reader that stands still may lose the rest of a snapshot. The next one begins where that one
+//! did, because the reader could not go back to the state that it has.
 //! Source of the rules: Couchbase's change protocol (DCP), as producers and clients behave. The
 //! server makes wire messages of a [`StreamStep`]; the engine knows none.
 
@@ -41,7 +42,7 @@ use crate::vbucket::{StreamCursor, VBucket};
 use filter::Filter;
 use open::Opening;
 pub use request::{StreamFilter, StreamFlags, StreamRefused, StreamRequest};
-pub use run::Run;
+pub use run::{Part, Run};
 use source::{Batch, Source, Turn};
 pub use step::{
     Change, ChangedDocument, EndReason, SnapshotMarker, SnapshotSource, StreamPhase, StreamStats,
@@ -63,6 +64,9 @@ pub struct ChangeStream {
     cursor: Option<StreamCursor>,
     /// Everything up to here was sent or left out.
     read_to: Seqno,
+    /// The reader has the whole state at this seqno: the last snapshot that it has in full ends
+    /// here.
+    whole_to: Seqno,
     /// The last snapshot from the queue was all that it had.
     has_caught_up: bool,
     /// Why it ends, before it says so.
@@ -105,6 +109,7 @@ impl Bucket {
             bucket: Arc::clone(self),
             vbid: request.vbid,
             read_to: opening.start,
+            whole_to: opening.snapshot.0,
             opening,
             filter,
             waker: StreamWaker::new(sink, token),
@@ -246,7 +251,7 @@ impl ChangeStream {
         if let Source::Backfill(reading) = &self.source {
             reading.close();
         }
-        self.source = Source::Memory(None);
+        self.set_source(Source::Memory(None));
         if let Some(cursor) = self.cursor.take() {
             let context = self.bucket.core().context(Timestamp::default());
             self.vbucket().drop_stream(&context, cursor);
@@ -270,7 +275,15 @@ impl ChangeStream {
         if has_left || self.is_inside_what_the_store_has() {
             self.ask();
         } else {
-            self.source = Source::Memory(None);
+            self.set_source(Source::Memory(None));
+        }
+    }
+
+    /// Changes where it reads, and gives back what it has copied of the queue.
+    fn set_source(&mut self, source: Source) {
+        let before = std::mem::replace(&mut self.source, source);
+        if let Source::Memory(Some(batch)) = before {
+            self.bucket.core().memory().released_by_streams(batch.read.copied_bytes());
         }
     }
 

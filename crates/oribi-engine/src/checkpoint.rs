@@ -50,6 +50,7 @@ mod removal;
 mod run;
 mod slots;
 mod stats;
+mod stream_batch;
 mod streaming;
 mod sums;
 #[cfg(test)]
@@ -57,7 +58,7 @@ mod tests;
 mod wake;
 
 pub(crate) use batch::ITEMS_AHEAD;
-pub use batch::{CursorBatch, ReadLimits, StreamBatch};
+pub use batch::{CursorBatch, ReadLimits};
 use closed::ClosedCheckpoint;
 use cursor::Cursors;
 pub use cursor::{CursorId, Registered, TakenStreams};
@@ -65,6 +66,7 @@ pub use expelled::{Expelled, Settlement};
 use open::OpenCheckpoint;
 pub use run::CheckpointRun;
 pub use stats::{CheckpointManagerStats, CheckpointStats, CursorStats};
+pub use stream_batch::{HeldBatch, StreamBatch};
 use sums::{Held, Sums};
 pub(crate) use wake::Owner;
 pub use wake::{StreamSink, StreamWaker};

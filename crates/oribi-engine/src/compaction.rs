@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 use crate::block_arena::{self, Goal, Pressure, Round};
 use crate::bucket::Bucket;
+use crate::config::Storage;
 use crate::hash_table::ScanCursor;
 use crate::kept_memory;
 use crate::tasks::{StepClock, Task};
@@ -97,10 +98,18 @@ fn memory_has_grown() {
     }
 }
 
-/// Refuses writes in every bucket, or takes them again.
+/// Refuses writes in every bucket, or takes them again. At the bound, streams that stand still lose
+/// the versions that backfills of a bucket in memory keep for them.
 fn show_pressure() {
     let is_at_bound = block_arena::pressure() == Pressure::AtBound;
-    SOURCES.lock().iter().for_each(|source| source.core().memory().set_at_bound(is_at_bound));
+    // What is freed here takes a while, and threads that need memory ask for the lock.
+    let sources = SOURCES.lock().clone();
+    for source in sources {
+        source.core().memory().set_at_bound(is_at_bound);
+        if is_at_bound && source.core().config().storage == Storage::Memory {
+            source.backfiller().leave_all_behind();
+        }
+    }
 }
 
 /// When a step is due again.

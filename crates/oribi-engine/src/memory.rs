@@ -37,6 +37,10 @@ pub use stats::MemoryStats;
 const UNREPORTED_BYTES_MAX: u64 = 4 << 20;
 const UNREPORTED_PART: u64 = 64;
 
+/// What change streams may hold: a part of the quota, and no more than that.
+const STREAMS_PART: u64 = 32;
+const STREAMS_BYTES_MAX: u64 = 64 << 20;
+
 /// Per cent of the quota above which streams read nothing more from the store.
 const BACKFILL_PERCENT: u8 = 96;
 
@@ -65,8 +69,8 @@ pub(crate) struct Memory {
     used: AtomicI64,
     /// Bytes of all queues, items included, also those in flight to the store.
     queued: AtomicI64,
-    /// Bytes of records that backfills hold for streams.
-    backfill: Arc<AtomicU64>,
+    /// Bytes of records that backfills hold for streams, and of items that streams have copied.
+    streams: Arc<AtomicU64>,
     flags: AtomicU8,
     /// An [`EvictionPolicy`] by its number.
     policy: AtomicU8,
@@ -95,7 +99,7 @@ impl Memory {
         let memory = Memory {
             used: AtomicI64::new(0),
             queued: AtomicI64::new(0),
-            backfill: Arc::default(),
+            streams: Arc::default(),
             flags: AtomicU8::new(0),
             policy: AtomicU8::new(config.eviction as u8),
             quota_bytes: AtomicU64::new(0),
@@ -133,23 +137,47 @@ impl Memory {
         self.report(0);
     }
 
-    /// Bytes of all vbuckets, as far as they have reported them, and of backfills.
+    /// Bytes of all vbuckets, as far as they have reported them, and of change streams.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed).max(0) as u64 + self.backfill_bytes()
+        self.used.load(Ordering::Relaxed).max(0) as u64 + self.streams_bytes()
     }
 
-    /// Bytes of records that backfills hold for streams.
-    pub(crate) fn backfill_bytes(&self) -> u64 {
-        self.backfill.load(Ordering::Relaxed)
+    /// Bytes of changes that streams hold: records of backfills, and copies of queued items.
+    pub(crate) fn streams_bytes(&self) -> u64 {
+        self.streams.load(Ordering::Relaxed)
     }
 
-    /// Where backfills count these bytes.
-    pub(crate) fn backfill_account(&self) -> &Arc<AtomicU64> {
-        &self.backfill
+    /// Where they are counted.
+    pub(crate) fn streams_account(&self) -> &Arc<AtomicU64> {
+        &self.streams
     }
 
-    /// Backfills hold more than before.
-    pub(crate) fn backfill_grew(&self) {
+    /// Bytes that the inboxes of all backfills may have, and beyond which streams copy no items.
+    pub(crate) fn streams_bytes_max(&self) -> u64 {
+        (self.quota_bytes() / STREAMS_PART).min(STREAMS_BYTES_MAX)
+    }
+
+    /// Bytes of queued items that a stream may copy now.
+    pub(crate) fn copied_bytes_max(&self) -> usize {
+        self.streams_bytes_max().saturating_sub(self.streams_bytes()) as usize
+    }
+
+    /// A stream has copied items of so many bytes.
+    pub(crate) fn copied_for_streams(&self, bytes: usize) {
+        if bytes > 0 {
+            self.streams.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// It has let go of them.
+    pub(crate) fn released_by_streams(&self, bytes: usize) {
+        if bytes > 0 {
+            self.streams.fetch_sub(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Streams hold more than before.
+    pub(crate) fn streams_grew(&self) {
         self.report(0);
     }
 
@@ -401,7 +429,7 @@ impl Memory {
             refused_no_memory: count(&self.refused_no_memory),
             refused_at_bound: count(&self.refused_at_bound),
             blocks_moved: count(&self.blocks_moved),
-            backfill_bytes: self.backfill_bytes(),
+            streams_bytes: self.streams_bytes(),
             store_bytes: self.store.memory_bytes(),
             ..MemoryStats::default()
         }

@@ -36,7 +36,7 @@ use oribi_engine::change_stream::{
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::status::Status;
-use oribi_types::{CollectionId, Timestamp};
+use oribi_types::{CollectionId, Seqno, Timestamp};
 
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
@@ -373,20 +373,25 @@ fn send_run(
         return Ok(None);
     }
     let Some(run) = open.stream.next_run(changes_max) else { return Ok(None) };
-    let (range, mut changes, mut bytes) = (run.range(), 0, 0);
-    if let Some(image) = Image::of(&run, writer, open.head) {
+    let (mut changes, mut bytes, mut last) = (0, 0, Seqno(0));
+    let image = run.part().and_then(|part| Some((part, Image::of(part, writer, open.head)?)));
+    if let Some((part, image)) = image {
+        let range = part.range();
         changes = image.fitting(range.clone(), room);
-        bytes = image.append(range.start..range.start + changes, open.head, out);
+        let sent = range.start..range.start + changes;
+        last = part.document(sent.end - 1).map_or(last, |document| document.record.seqno);
+        bytes = image.append(sent, open.head, out);
     } else {
-        for document in range.map_while(|index| run.document(index)) {
+        for document in run.documents() {
+            last = document.record.seqno;
+            bytes += writer.change(out, open.head, &Change::Document(document))?;
+            changes += 1;
             if bytes as u64 >= room {
                 break;
             }
-            bytes += writer.change(out, open.head, &Change::Document(document))?;
-            changes += 1;
         }
     }
-    open.stream.pass_run(changes);
+    open.stream.pass_run(changes, last);
     Ok(Some((changes, bytes)))
 }
 

@@ -90,9 +90,9 @@ impl StreamLog {
     }
 
     /// A snapshot begins.
-    pub fn marker(&mut self, vbid: Vbid, start: Seqno, end: Seqno, is_disk: bool) {
+    pub fn marker(&mut self, vbid: Vbid, start: Seqno, end: Seqno) {
         self.tally.snapshots += 1;
-        self.check(vbid, |stream| stream.marker(start, end, is_disk));
+        self.check(vbid, |stream| stream.marker(start, end));
     }
 
     /// A document has changed; `None` as value means that it is gone.

@@ -207,7 +207,7 @@ fn expel_beside(streams: usize) -> (u128, u128) {
         }
         for stream in &streams {
             let start = Instant::now();
-            let batch = queue.lock().read_stream(*stream);
+            let batch = queue.lock().read_stream(*stream, usize::MAX);
             read_ns = read_ns.max(start.elapsed().as_nanos());
             assert!(batch.is_some_and(|batch| !batch.is_empty()));
         }
@@ -215,7 +215,9 @@ fn expel_beside(streams: usize) -> (u128, u128) {
     }
     for stream in &streams {
         // The queue ends here, so the last batch is accepted.
-        assert!(queue.lock().read_stream(*stream).is_some_and(|batch| batch.is_empty()));
+        assert!(
+            queue.lock().read_stream(*stream, usize::MAX).is_some_and(|batch| batch.is_empty())
+        );
     }
     while queue.lock().read(cursor, READ_ALL).is_some_and(|batch| batch.more) {}
     queue.lock().advance(cursor);

@@ -1,8 +1,11 @@
 //! Records that a scan has copied, or versions in memory, shared by all streams of the scan.
 //!
 //! Owns: the copy, each record once, and its place in the account of memory: a chunk is counted
-//! from its making until its last holder lets go of it. A reader may leave with a chunk of copied
-//! records what it has made of them, for the other readers of the scan. That is counted as well.
+//! from its making until its last holder lets go of it. Of versions in memory only the references
+//! count while the chunk is in an inbox, because most of the blocks are the hash table's, and the
+//! inboxes can be emptied; from when a stream takes it, the blocks count as well. A reader may
+//! leave with a chunk of copied records what it has made of them, for the other readers of the
+//! scan. That is counted, too.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +111,10 @@ struct Kept {
 /// A part of a snapshot, in ascending seqno.
 pub(crate) struct Chunk {
     content: Content,
+    /// Of the records, or of the versions' blocks.
     bytes: u64,
+    /// What of it is in the account.
+    counted: AtomicU64,
     /// That of all records, where there is only one.
     collection: Option<CollectionId>,
     kept: OnceLock<Kept>,
@@ -121,25 +127,31 @@ impl Chunk {
         records.bytes.shrink_to_fit();
         let bytes = records.bytes();
         let collection = only(records.heads.iter().map(|head| head.collection));
-        Chunk::new(Content::Copied(records), bytes, collection, account)
+        Chunk::new(Content::Copied(records), (bytes, bytes), collection, account)
     }
 
-    /// Counts the references only: the blocks are the hash table's, mostly.
     pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<Chunk> {
-        let bytes = size_of_val(&items[..]) as u64;
+        let references = size_of_val(&items[..]) as u64;
+        let bytes = references + items.iter().map(|item| item.block_bytes() as u64).sum::<u64>();
         let collection = only(items.iter().map(|item| item.key().collection));
-        Chunk::new(Content::Shared(items), bytes, collection, account)
+        Chunk::new(Content::Shared(items), (bytes, references), collection, account)
     }
 
     fn new(
         content: Content,
-        bytes: u64,
+        (bytes, counted): (u64, u64),
         collection: Option<CollectionId>,
         account: &Arc<AtomicU64>,
     ) -> Arc<Chunk> {
-        account.fetch_add(bytes, Ordering::Relaxed);
+        account.fetch_add(counted, Ordering::Relaxed);
         let (kept, account) = (OnceLock::new(), Arc::clone(account));
-        Arc::new(Chunk { content, bytes, collection, kept, account })
+        Arc::new(Chunk { content, bytes, counted: counted.into(), collection, kept, account })
+    }
+
+    /// Counts all of it: from now on it stays until the stream that takes it has sent it.
+    pub(super) fn count_whole(&self) {
+        let before = self.counted.swap(self.bytes, Ordering::Relaxed);
+        self.account.fetch_add(self.bytes - before, Ordering::Relaxed);
     }
 
     /// The collection of all records; `None` when there are several.
@@ -202,6 +214,6 @@ fn only(mut collections: impl Iterator<Item = CollectionId>) -> Option<Collectio
 impl Drop for Chunk {
     fn drop(&mut self) {
         let kept = self.kept.get().map_or(0, |kept| kept.bytes);
-        self.account.fetch_sub(self.bytes + kept, Ordering::Relaxed);
+        self.account.fetch_sub(*self.counted.get_mut() + kept, Ordering::Relaxed);
     }
 }

@@ -115,6 +115,7 @@ impl Inbox {
             state.bytes -= chunk.bytes();
             state.taken += 1;
             self.in_inboxes.fetch_sub(chunk.bytes(), Ordering::Relaxed);
+            chunk.count_whole();
             let left = state.bytes;
             if let Some((scanner, _)) = state.scanner.take_if(|(_, bytes)| left <= *bytes) {
                 scanner.unpark();

@@ -26,8 +26,6 @@ use crate::vbucket::VBucket;
 
 /// Scans that may meet a commit at their beginning before one keeps commits away.
 const TRIES: usize = 3;
-/// Versions in memory that one chunk refers to.
-const SHARED_ITEMS: usize = 1024;
 
 impl Backfiller {
     /// Scans the vbucket of `jobs`. False when it cannot be scanned for now.
@@ -165,9 +163,9 @@ impl Scan<'_> {
         if !records.is_empty() {
             let count = records.len() as u64;
             self.backfiller.counts.records.fetch_add(count, Ordering::Relaxed);
-            let chunk = Chunk::of_records(records, self.core.memory().backfill_account());
+            let chunk = Chunk::of_records(records, self.core.memory().streams_account());
             self.readers.iter().for_each(|reader| reader.inbox.push(&chunk));
-            self.core.memory().backfill_grew();
+            self.core.memory().streams_grew();
         }
     }
 
@@ -234,10 +232,17 @@ impl Scan<'_> {
             default_end: shown.default_end,
             purge_seqno: self.vbucket.purge_seqno(),
         });
-        let account = self.core.memory().backfill_account();
+        let account = self.core.memory().streams_account();
+        let bytes_max = self.bounds.chunk_bytes as usize;
         let mut items = shown.items.into_iter().peekable();
-        while items.peek().is_some() {
-            let chunk = Chunk::of_items(items.by_ref().take(SHARED_ITEMS).collect(), account);
+        while let Some(first) = items.next() {
+            let mut bytes = first.block_bytes();
+            let mut part = vec![first];
+            while let Some(next) = items.next_if(|next| bytes + next.block_bytes() <= bytes_max) {
+                bytes += next.block_bytes();
+                part.push(next);
+            }
+            let chunk = Chunk::of_items(part, account);
             self.backfiller.counts.records.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             self.readers.iter().for_each(|reader| reader.inbox.push(&chunk));
         }

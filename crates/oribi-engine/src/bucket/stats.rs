@@ -135,7 +135,7 @@ impl Bucket {
             memory,
             ..Default::default()
         };
-        stats.memory.used_bytes = stats.memory.backfill_bytes;
+        stats.memory.used_bytes = stats.memory.streams_bytes;
         for vbucket in self.vbuckets() {
             stats.add(&vbucket.stats());
         }

@@ -20,7 +20,7 @@ impl ChangeStream {
         let place = (self.vbid, self.opening.incarnation);
         let (wanted, waker) = (self.filter.wanted(), self.waker.clone());
         let inbox = self.bucket.backfiller().ask(place, self.read_to, wanted, waker);
-        self.source = Source::Backfill(Reading {
+        let reading = Reading {
             inbox,
             from: self.read_to,
             snapshot: None,
@@ -29,7 +29,8 @@ impl ChangeStream {
             at: 0,
             passed: None,
             is_last: false,
-        });
+        };
+        self.set_source(Source::Backfill(reading));
     }
 
     pub(super) fn turn_backfill(&mut self) -> Turn {
@@ -83,12 +84,13 @@ impl ChangeStream {
     /// threads, so no reference to them is counted for a record.
     fn pass_on(&mut self) -> Turn {
         let manifest = self.bucket.core().collections().in_force().load();
+        self.filter.adopt(&manifest);
         let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
         let Reading { chunk: Some(chunk), at, .. } = reading else { return Turn::Again };
         while let Some(record) = chunk.record(*at) {
             let is_dropped = manifest.has_dropped(record.key.collection);
             if record.seqno > self.read_to && !is_dropped {
-                match self.filter.pass(&record, &manifest) {
+                match self.filter.pass(&record) {
                     Shown::No => {}
                     shown => {
                         reading.passed = Some(record.seqno);
@@ -106,7 +108,6 @@ impl ChangeStream {
 
     /// The marker, unless it is sent.
     fn announce(&mut self) -> Turn {
-        let is_first = self.progress.markers == 0;
         let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
         let Some(snapshot) = reading.snapshot else { return Turn::Again };
         if reading.announced.is_some() {
@@ -118,11 +119,8 @@ impl ChangeStream {
         };
         reading.announced = Some(end);
         Turn::Marker(SnapshotMarker {
-            start: match is_first {
-                true => self.opening.snapshot.0,
-                // A reader that has to go back to it gets what the snapshot has left out.
-                false => reading.from,
-            },
+            // A reader that has to go back to it gets what the snapshot has left out.
+            start: self.whole_to,
             end,
             source: SnapshotSource::Disk,
             is_checkpoint: true,
@@ -151,9 +149,9 @@ impl ChangeStream {
         let Some(snapshot) = reading.snapshot else { return Turn::Again };
         let announced = reading.announced;
         let skipped = u64::from(planted::has(Bug::SkipsBehindABackfill));
-        self.read_to = self.read_to.max(Seqno(snapshot.end.0 + skipped));
+        self.pass_whole(Seqno(snapshot.end.0 + skipped));
         self.progress.failures = 0;
-        self.source = Source::Memory(None);
+        self.set_source(Source::Memory(None));
         match announced {
             Some(end)
                 if end > self.progress.last_sent

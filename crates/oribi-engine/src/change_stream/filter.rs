@@ -6,7 +6,7 @@
 //! behind its end, and in a backfill everywhere.
 
 use oribi_storage::Record;
-use oribi_types::{CollectionId, ScopeId};
+use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
 use super::request::StreamFilter;
 use crate::backfill::Wanted;
@@ -27,8 +27,31 @@ pub(super) enum Shown {
 pub(super) enum Filter {
     Default,
     All { gone: Vec<CollectionId> },
-    Scope { scope: ScopeId, collections: Vec<CollectionId>, gone: Vec<CollectionId> },
+    Scope(ScopeFilter),
     Collections(Vec<CollectionId>),
+}
+
+/// The collections of a scope.
+pub(super) struct ScopeFilter {
+    scope: ScopeId,
+    collections: Vec<CollectionId>,
+    gone: Vec<CollectionId>,
+    /// The last manifest of which it has taken the collections.
+    manifest_uid: Option<ManifestUid>,
+}
+
+impl ScopeFilter {
+    fn adopt(&mut self, manifest: &Manifest) {
+        if self.manifest_uid.replace(manifest.uid()) == Some(manifest.uid()) {
+            return;
+        }
+        let found = manifest.scopes().iter().filter(|scope| scope.id == self.scope);
+        for id in found.flat_map(|scope| &scope.collections).map(|collection| collection.id) {
+            if !self.collections.contains(&id) {
+                self.collections.push(id);
+            }
+        }
+    }
 }
 
 impl Filter {
@@ -36,11 +59,12 @@ impl Filter {
         match filter {
             StreamFilter::Default => Filter::Default,
             StreamFilter::All => Filter::All { gone: Vec::new() },
-            StreamFilter::Scope(id) => {
-                let found = manifest.scopes().iter().filter(|scope| scope.id == *id);
-                let collections = found.flat_map(|scope| &scope.collections);
-                let collections = collections.map(|collection| collection.id).collect();
-                Filter::Scope { scope: *id, collections, gone: Vec::new() }
+            StreamFilter::Scope(scope) => {
+                let (collections, gone) = (Vec::new(), Vec::new());
+                let mut filter =
+                    ScopeFilter { scope: *scope, collections, gone, manifest_uid: None };
+                filter.adopt(manifest);
+                Filter::Scope(filter)
             }
             StreamFilter::Collections(ids) => Filter::Collections(ids.clone()),
         }
@@ -50,7 +74,7 @@ impl Filter {
     pub(super) fn wanted(&self) -> Wanted {
         match self {
             Filter::Default => Wanted::Only(vec![CollectionId::DEFAULT]),
-            Filter::All { .. } | Filter::Scope { .. } => Wanted::All,
+            Filter::All { .. } | Filter::Scope(_) => Wanted::All,
             Filter::Collections(ids) => {
                 let mut wanted = ids.clone();
                 wanted.push(CollectionId::SYSTEM);
@@ -70,36 +94,41 @@ impl Filter {
         matches!(self, Filter::Collections(ids) if ids.is_empty())
     }
 
+    /// Takes note of a manifest that is in force. The creation of a collection may have been passed
+    /// before its manifest was; its documents come later.
+    pub(super) fn adopt(&mut self, manifest: &Manifest) {
+        if let Filter::Scope(filter) = self {
+            filter.adopt(manifest);
+        }
+    }
+
     /// Decides about the next change of the history.
-    pub(super) fn pass(&mut self, record: &Record<'_>, manifest: &Manifest) -> Shown {
+    pub(super) fn pass(&mut self, record: &Record<'_>) -> Shown {
         if record.key.collection == CollectionId::SYSTEM {
             let event = SystemEvent::decode(record.seqno, record.value);
             return event.map_or(Shown::No, |event| self.pass_event(&event));
         }
-        if self.shows(record, manifest) { Shown::Yes } else { Shown::No }
+        if self.shows(record) { Shown::Yes } else { Shown::No }
     }
 
     /// True when it shows this version of a document, or tombstone.
-    pub(super) fn shows(&self, record: &Record<'_>, manifest: &Manifest) -> bool {
+    pub(super) fn shows(&self, record: &Record<'_>) -> bool {
         let is_left_out = record.deleted && planted::has(Bug::StreamsNoTombstones);
-        !is_left_out && self.shows_of(record.key.collection, manifest)
+        !is_left_out && self.shows_of(record.key.collection)
     }
 
     /// True when it shows every version of every document of the collection, and every tombstone.
-    pub(super) fn shows_all_of(&self, collection: CollectionId, manifest: &Manifest) -> bool {
-        !planted::has(Bug::StreamsNoTombstones) && self.shows_of(collection, manifest)
+    pub(super) fn shows_all_of(&self, collection: CollectionId) -> bool {
+        !planted::has(Bug::StreamsNoTombstones) && self.shows_of(collection)
     }
 
-    fn shows_of(&self, collection: CollectionId, manifest: &Manifest) -> bool {
+    fn shows_of(&self, collection: CollectionId) -> bool {
         match self {
             _ if planted::has(Bug::LeaksThroughTheFilter) => true,
             Filter::Default => collection == CollectionId::DEFAULT,
             Filter::All { gone } => !gone.contains(&collection),
-            Filter::Scope { scope, collections, gone } => {
-                let is_known = collections.contains(&collection)
-                    // Its creation was passed before the manifest had it.
-                    || manifest.scope_of(collection).is_some_and(|found| found.id == *scope);
-                is_known && !gone.contains(&collection)
+            Filter::Scope(ScopeFilter { collections, gone, .. }) => {
+                collections.contains(&collection) && !gone.contains(&collection)
             }
             Filter::Collections(ids) => ids.contains(&collection),
         }
@@ -115,8 +144,8 @@ impl Filter {
                 }
                 Shown::Yes
             }
-            Filter::Scope { scope, .. } if event.scope != *scope => Shown::No,
-            Filter::Scope { collections, gone, .. } => match event.kind {
+            Filter::Scope(filter) if event.scope != filter.scope => Shown::No,
+            Filter::Scope(ScopeFilter { collections, gone, .. }) => match event.kind {
                 SystemEventKind::ScopeEnd => Shown::Last,
                 SystemEventKind::CollectionEnd => {
                     gone.extend(event.collection);

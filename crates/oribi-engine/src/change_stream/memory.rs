@@ -1,7 +1,9 @@
 //! The side of a stream that reads recent mutations from the queue.
 //!
 //! Owns: the snapshot that is being sent. One read of the queue is one snapshot. Its marker ends at
-//! the last change that the filter shows, so nothing is sent for a read that shows nothing.
+//! the last change that the filter shows, so nothing is sent for a read that shows nothing. The
+//! rest of a snapshot may leave the queue when memory is short. Then the stream goes on as if it
+//! were new, from what it has sent.
 
 use oribi_types::{Seqno, Timestamp};
 
@@ -9,8 +11,9 @@ use super::ChangeStream;
 use super::filter::Shown;
 use super::run::is_document;
 use super::source::{Batch, Source, Turn};
-use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
+use super::step::{EndReason, SnapshotMarker, SnapshotSource};
 use crate::checkpoint::StreamBatch;
+use crate::item::ItemRef;
 use crate::planted::{self, Bug};
 use crate::record;
 use crate::vbucket::StreamRead;
@@ -18,12 +21,21 @@ use crate::vbucket::StreamRead;
 impl ChangeStream {
     pub(super) fn turn_memory(&mut self) -> Turn {
         let Source::Memory(Some(batch)) = &mut self.source else { return self.read_queue() };
-        if let Some(marker) = batch.marker.take() {
+        let Batch { marker, read, at, is_event, current, .. } = batch;
+        let Some(held) = read.hold() else {
+            // Memory recovery took the cursor, and the rest of the snapshot has left with it.
+            self.set_source(Source::Memory(None));
+            return Turn::Again;
+        };
+        if let Some(marker) = marker.take() {
             return Turn::Marker(marker);
         }
-        if let Some(item) = batch.advance() {
-            self.read_to = item.seqno();
-            self.progress.last_sent = self.read_to;
+        let is_shown = |item: &&ItemRef| *is_event || self.filter.shows(&record::of(item));
+        if let Some(item) = held.items_after(*at).find(is_shown) {
+            *at = item.seqno();
+            *current = Some(item.clone());
+            self.read_to = *at;
+            self.progress.last_sent = *at;
             self.progress.memory_sent += 1;
             return Turn::Change;
         }
@@ -31,18 +43,26 @@ impl ChangeStream {
         Turn::Again
     }
 
-    /// Notes that all of the snapshot was sent, if so.
+    /// Notes that all of the snapshot was sent, if so. What [`ChangeStream::next`] gave last stays
+    /// until its next call.
     pub(super) fn finish_batch(&mut self) {
         let Source::Memory(Some(batch)) = &self.source else { return };
-        if batch.marker.is_some() || !batch.items.as_slice().is_empty() {
+        if batch.marker.is_some() || batch.at < batch.last {
             return;
         }
-        self.read_to = batch.end;
-        self.has_caught_up = batch.is_rest;
-        if batch.is_last {
+        let (end, is_rest, is_last) = (batch.read.end(), batch.read.is_rest(), batch.is_last);
+        self.pass_whole(end);
+        self.has_caught_up = is_rest;
+        if is_last {
             self.ending = Some(EndReason::FilterEmpty);
         }
-        self.source = Source::Memory(None);
+        self.set_source(Source::Memory(None));
+    }
+
+    /// Notes that the reader has everything up to `end`.
+    pub(super) fn pass_whole(&mut self, end: Seqno) {
+        self.read_to = self.read_to.max(end);
+        self.whole_to = self.read_to;
     }
 
     fn read_queue(&mut self) -> Turn {
@@ -70,44 +90,47 @@ impl ChangeStream {
         Turn::Again
     }
 
-    /// Picks what the filter shows of a snapshot, behind what a backfill has sent of it already.
+    /// Begins a snapshot, behind what a backfill has sent of it already.
     fn load(&mut self, read: StreamBatch) {
-        let manifest = self.bucket.core().collections().in_force().load();
-        let is_rest = read.is_rest();
         self.has_caught_up = false;
-        let (read_to, mut is_last, mut has_event) = (self.read_to, false, false);
-        let (end, begins_checkpoint) = (read.end().max(read_to), read.begins_checkpoint());
-        // Taking the references has brought the headers into the processor's cache.
-        let mut items = read.into_items();
-        items.retain(|item| {
-            let is_sent = item.seqno() <= read_to && !planted::has(Bug::RepeatsWhatABackfillSent);
-            if is_sent || is_last {
-                return false;
+        self.filter.adopt(&self.bucket.core().collections().in_force().load());
+        // Its checkpoint may have left already; the next read finds that the cursor has, too.
+        let Some(held) = read.hold() else { return };
+        let at = match planted::has(Bug::RepeatsWhatABackfillSent) {
+            true => read.from(),
+            false => read.from().max(self.read_to),
+        };
+        let first = held.items_after(at).next().map(record::of);
+        let event = first.filter(|record| !is_document(record));
+        let (is_event, mut is_last) = (event.is_some(), false);
+        let last = match event {
+            Some(record) => {
+                let shown = self.filter.pass(&record);
+                is_last = shown == Shown::Last;
+                (shown != Shown::No).then_some(record.seqno)
             }
-            let record = record::of(item);
-            has_event |= !is_document(&record);
-            let shown = self.filter.pass(&record, &manifest);
-            is_last = shown == Shown::Last;
-            shown != Shown::No
-        });
-        let Some(last) = items.last() else {
-            self.read_to = end;
+            None => {
+                let is_shown = |item: &&ItemRef| self.filter.shows(&record::of(item));
+                held.items_down_after(at).find(is_shown).map(|item| item.seqno())
+            }
+        };
+        let Some(last) = last else {
+            self.pass_whole(read.end());
             return;
         };
-        Batch::load_first(&items);
-        let is_first = self.progress.markers == 0;
         let ahead = u64::from(planted::has(Bug::AnnouncesTooMuch));
         let marker = SnapshotMarker {
             // A reader that has to go back to it gets what the snapshot has left out.
-            start: if is_first { self.opening.snapshot.0 } else { self.read_to },
-            end: Seqno(last.seqno().0 + ahead),
+            start: self.whole_to,
+            end: Seqno(last.0 + ahead),
             source: SnapshotSource::Memory,
-            is_checkpoint: is_first || begins_checkpoint,
+            is_checkpoint: self.progress.markers == 0 || read.begins_checkpoint(),
             purge_seqno: self.vbucket().purge_seqno(),
         };
-        let items = items.into_iter();
-        let marker = Some(marker);
-        let batch = Batch { marker, items, has_event, current: None, end, is_rest, is_last };
-        self.source = Source::Memory(Some(batch));
+        drop(held);
+        self.bucket.core().memory().copied_for_streams(read.copied_bytes());
+        let (marker, current) = (Some(marker), None);
+        let batch = Batch { marker, read, at, last, is_event, is_last, current };
+        self.set_source(Source::Memory(Some(batch)));
     }
 }

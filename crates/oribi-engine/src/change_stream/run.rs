@@ -4,71 +4,127 @@
 //! asks [`ChangeStream::next`] for what is between them: markers, events, the first change of a
 //! backfill, and ends. Readers of one scan get the same records by reference, so what a reader
 //! makes of a part of the backfill, such as its messages, can serve the others too:
-//! [`Run::made_once`].
+//! [`Part::made_once`]. Items of the queue are read where they are, without counting a reference,
+//! and their memory is loaded some items ahead.
 
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_storage::Record;
-use oribi_types::CollectionId;
+use oribi_types::{CollectionId, Seqno};
 
 use super::ChangeStream;
+use super::filter::Filter;
 use super::source::{Batch, Reading, Source};
 use super::step::ChangedDocument;
 use crate::backfill::Chunk;
+use crate::checkpoint::{HeldBatch, ITEMS_AHEAD};
 use crate::item::ItemRef;
+use crate::prefetch::{load_line, load_lines};
 use crate::record;
+
+/// The item that is sent after this many others is being loaded: as long as a miss takes, with a
+/// copy of half a kibibyte for each. Of a long one only the first bytes are loaded; the processor
+/// loads the rest when it sees them being copied. Headers, which tell how long an item is, are
+/// loaded earlier.
+const SENT_AHEAD: usize = 4;
+const SENT_AHEAD_BYTES_MAX: usize = 1024;
+const HEADERS_AHEAD: usize = SENT_AHEAD + ITEMS_AHEAD;
 
 /// See the module text.
 pub struct Run<'a> {
     content: Content<'a>,
-    range: Range<usize>,
 }
 
 enum Content<'a> {
-    Part(&'a Arc<Chunk>),
-    Queued(&'a [ItemRef]),
+    Part(Part<'a>),
+    Queued(Queued<'a>),
+}
+
+/// A run of a backfill.
+pub struct Part<'a> {
+    chunk: &'a Arc<Chunk>,
+    range: Range<usize>,
+}
+
+/// A run of the queue.
+struct Queued<'a> {
+    items: HeldBatch<'a>,
+    filter: &'a Filter,
+    behind: Seqno,
+    changes_max: usize,
 }
 
 impl Run<'_> {
-    /// Where its changes are in their part of the backfill, or of the queue.
+    /// Its documents: one at least.
+    pub fn documents(&self) -> impl Iterator<Item = ChangedDocument<'_>> {
+        let (mut part, mut queued) = match &self.content {
+            Content::Part(part) => (Some(part.documents()), None),
+            Content::Queued(queued) => (None, Some(queued.documents())),
+        };
+        std::iter::from_fn(move || match &mut queued {
+            Some(queued) => queued.next(),
+            None => part.as_mut()?.next(),
+        })
+    }
+
+    /// Where it is in a part of a backfill; `None` if it is of the queue.
+    pub fn part(&self) -> Option<&Part<'_>> {
+        match &self.content {
+            Content::Part(part) => Some(part),
+            Content::Queued(_) => None,
+        }
+    }
+}
+
+impl Part<'_> {
+    /// Where the changes of the run are in their part.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
 
-    /// Number of changes of the part.
-    pub fn part_len(&self) -> usize {
-        match &self.content {
-            Content::Part(chunk) => chunk.len(),
-            Content::Queued(items) => items.len(),
-        }
+    /// Number of changes of the whole part.
+    pub fn whole_len(&self) -> usize {
+        self.chunk.len()
     }
 
     /// A change of the part, in the run or not; `None` for an event.
     pub fn document(&self, index: usize) -> Option<ChangedDocument<'_>> {
-        let (record, item) = match &self.content {
-            Content::Part(chunk) => (chunk.record(index)?, chunk.item(index)),
-            Content::Queued(items) => {
-                Batch::load_ahead(items, index + 1);
-                let item = items.get(index)?;
-                (record::of(item), Some(item))
-            }
-        };
+        let record = self.chunk.record(index)?;
+        let item = self.chunk.item(index);
         is_document(&record).then_some(ChangedDocument { record, item })
     }
 
-    /// What `make` returns for a part of a backfill, with its bytes of memory. It is called by the
-    /// first stream of the scan that asks, and the others get the same. `None` if that is of
-    /// another type, if there is no other stream, or the part is in memory anyway.
+    fn documents(&self) -> impl Iterator<Item = ChangedDocument<'_>> {
+        self.range().map_while(|index| self.document(index))
+    }
+
+    /// What `make` returns for the part, with its bytes of memory. It is called by the first stream
+    /// of the scan that asks, and the others get the same. `None` if that is of another type, if
+    /// there is no other stream, or the part is in memory anyway.
     pub fn made_once<T: Any + Send + Sync>(
         &self,
         make: impl FnOnce() -> (T, usize),
     ) -> Option<Arc<T>> {
-        match &self.content {
-            Content::Part(chunk) => chunk.kept(make),
-            Content::Queued(_) => None,
-        }
+        self.chunk.kept(make)
+    }
+}
+
+impl Queued<'_> {
+    fn documents(&self) -> impl Iterator<Item = ChangedDocument<'_>> {
+        let items = || self.items.items_after(self.behind);
+        let (mut headers, mut values) = (items(), items());
+        headers.by_ref().take(HEADERS_AHEAD).for_each(|item| load_line(item.address()));
+        values.by_ref().take(SENT_AHEAD).for_each(load_item);
+        let shown = items().filter_map(move |item| {
+            headers.next().into_iter().for_each(|next| load_line(next.address()));
+            values.next().into_iter().for_each(load_item);
+            let record = record::of(item);
+            let is_shown = self.filter.shows(&record);
+            is_shown.then_some(ChangedDocument { record, item: Some(item) })
+        });
+        shown.take(self.changes_max)
     }
 }
 
@@ -76,25 +132,23 @@ impl ChangeStream {
     /// The documents that come next, `changes_max` at most. They stay next until
     /// [`ChangeStream::pass_run`]. `None` when [`ChangeStream::next`] has to be asked.
     pub fn next_run(&self, changes_max: usize) -> Option<Run<'_>> {
-        if self.is_over || self.ending.is_some() || !self.is_current() {
+        if self.is_over || self.ending.is_some() || !self.is_current() || changes_max == 0 {
             return None;
         }
-        let run = match &self.source {
-            Source::Backfill(reading) => self.run_of_part(reading, changes_max),
-            // Its items are not looked at before their turn: that would wait for each to be loaded.
-            Source::Memory(Some(Batch { marker: None, has_event: false, items, .. })) => {
-                let items = items.as_slice();
-                Some(Run {
-                    content: Content::Queued(items),
-                    range: 0..items.len().min(changes_max),
-                })
+        let content = match &self.source {
+            Source::Backfill(reading) => Content::Part(self.run_of_part(reading, changes_max)?),
+            Source::Memory(Some(Batch {
+                marker: None, is_event: false, read, at, last, ..
+            })) if at < last => {
+                let (items, filter, behind) = (read.hold()?, &self.filter, *at);
+                Content::Queued(Queued { items, filter, behind, changes_max })
             }
-            Source::Memory(_) => None,
+            Source::Memory(_) => return None,
         };
-        run.filter(|run| !run.range.is_empty())
+        Some(Run { content })
     }
 
-    fn run_of_part<'a>(&self, reading: &'a Reading, changes_max: usize) -> Option<Run<'a>> {
+    fn run_of_part<'a>(&self, reading: &'a Reading, changes_max: usize) -> Option<Part<'a>> {
         let Reading { chunk: Some(chunk), passed: None, announced: Some(_), at, .. } = reading
         else {
             return None;
@@ -106,7 +160,7 @@ impl ChangeStream {
         let shows_all = chunk.collection().is_some_and(|collection| {
             collection != CollectionId::SYSTEM
                 && !manifest.has_dropped(collection)
-                && self.filter.shows_all_of(collection, &manifest)
+                && self.filter.shows_all_of(collection)
                 && is_behind(*at)
         });
         let is_shown = |index: &usize| {
@@ -114,32 +168,33 @@ impl ChangeStream {
                 record.seqno > self.read_to
                     && is_document(&record)
                     && !manifest.has_dropped(record.key.collection)
-                    && self.filter.shows(&record, &manifest)
+                    && self.filter.shows(&record)
             })
         };
         let changes = match shows_all {
             true => end - *at,
             false => (*at..end).take_while(is_shown).count(),
         };
-        Some(Run { content: Content::Part(chunk), range: *at..*at + changes })
+        (changes > 0).then_some(Part { chunk, range: *at..*at + changes })
     }
 
-    /// Notes that the first changes of the run, at most as many as it has, were sent.
-    pub fn pass_run(&mut self, changes: usize) {
-        let last = match &mut self.source {
+    /// Notes that the first `changes` of the run were sent, one at least. `last` is the seqno of
+    /// the last of them.
+    pub fn pass_run(&mut self, changes: usize, last: Seqno) {
+        match &mut self.source {
             Source::Backfill(reading) => {
                 reading.at += changes;
                 self.progress.backfill_sent += changes as u64;
-                reading.current().map(|(record, _)| record.seqno)
+                debug_assert!(reading.current().is_some_and(|(record, _)| record.seqno == last));
             }
             Source::Memory(Some(batch)) => {
+                (batch.at, batch.current) = (last, None);
                 self.progress.memory_sent += changes as u64;
-                batch.pass(changes)
             }
-            Source::Memory(None) => None,
-        };
-        self.read_to = last.unwrap_or(self.read_to);
-        self.progress.last_sent = self.read_to;
+            Source::Memory(None) => {}
+        }
+        self.read_to = last;
+        self.progress.last_sent = last;
         self.finish_batch();
     }
 
@@ -155,4 +210,8 @@ impl ChangeStream {
 /// True for a document or its tombstone.
 pub(super) fn is_document(record: &Record<'_>) -> bool {
     record.key.collection != CollectionId::SYSTEM
+}
+
+fn load_item(item: &ItemRef) {
+    load_lines(item.address(), item.block_bytes().min(SENT_AHEAD_BYTES_MAX));
 }

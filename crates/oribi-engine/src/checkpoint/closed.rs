@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use oribi_types::Timestamp;
 
 use super::open::OpenCheckpoint;
-use super::slots::Slots;
+use super::slots::{Items, Slots};
 use super::sums::{Held, Sums};
 use crate::item::ItemRef;
 
@@ -80,15 +80,14 @@ impl ClosedCheckpoint {
         }
     }
 
-    /// Its first item behind `seqno`.
-    pub(super) fn next_after(&self, seqno: u64) -> Option<&ItemRef> {
-        let (_, item) = self.slots.next_from((seqno + 1).saturating_sub(self.start))?;
-        Some(item)
+    /// Its items behind `seqno`, in order.
+    pub(super) fn items_after(&self, seqno: u64) -> Items<'_> {
+        self.slots.items_from((seqno + 1).saturating_sub(self.start))
     }
 
-    /// Its items behind `seqno`, in order.
-    pub(super) fn items_after(&self, seqno: u64) -> impl Iterator<Item = &ItemRef> {
-        self.slots.items_from((seqno + 1).saturating_sub(self.start))
+    /// The same from the last one on.
+    pub(super) fn items_down_after(&self, seqno: u64) -> impl Iterator<Item = &ItemRef> {
+        self.slots.items_down_to((seqno + 1).saturating_sub(self.start))
     }
 }
 

@@ -136,7 +136,7 @@ impl CheckpointManager {
     pub fn oldest_unprocessed(&self, cursor: CursorId) -> Option<Timestamp> {
         let position = self.cursors.get(cursor)?.position();
         let at = self.closed.partition_point(|closed| closed.end <= position);
-        let closed = self.closed.get(at).and_then(|closed| closed.next_after(position));
+        let closed = self.closed.get(at).and_then(|closed| closed.items_after(position).next());
         closed.or_else(|| self.open.items_after(position).next()).map(queued_at)
     }
 }

@@ -43,6 +43,28 @@ impl Drop for Chunk {
     }
 }
 
+/// Items in order. A stream steps through them change by change, so a step is a few instructions.
+#[derive(Default)]
+pub(super) struct Items<'s> {
+    slots: std::slice::Iter<'s, Option<ItemRef>>,
+    chunks: std::slice::Iter<'s, Chunk>,
+}
+
+impl<'s> Iterator for Items<'s> {
+    type Item = &'s ItemRef;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'s ItemRef> {
+        loop {
+            match self.slots.next() {
+                Some(Some(item)) => return Some(item),
+                Some(None) => {}
+                None => self.slots = self.chunks.next()?.slots.iter(),
+            }
+        }
+    }
+}
+
 /// Slots by index: the seqno less that of the first slot.
 #[derive(Default)]
 pub(super) struct Slots {
@@ -95,26 +117,26 @@ impl Slots {
     }
 
     /// Items from `index` on, in order.
-    pub(super) fn items_from(&self, index: u64) -> impl Iterator<Item = &ItemRef> {
+    pub(super) fn items_from(&self, index: u64) -> Items<'_> {
         let (number, place) = position(index);
-        let (first, others) = match self.chunks.get(number..) {
-            Some([first, others @ ..]) => (first.slots.get(place..).unwrap_or_default(), others),
-            _ => (&[][..], &[][..]),
-        };
-        first.iter().chain(others.iter().flat_map(|chunk| &chunk.slots)).flatten()
+        match self.chunks.get(number..) {
+            Some([first, others @ ..]) => Items {
+                slots: first.slots.get(place..).unwrap_or_default().iter(),
+                chunks: others.iter(),
+            },
+            _ => Items::default(),
+        }
     }
 
-    /// The first item from `index` on, and its index. Looks at one number a chunk, and at the slots
-    /// of three chunks.
-    pub(super) fn next_from(&self, index: u64) -> Option<(u64, &ItemRef)> {
-        let (first, place) = position(index);
-        let chunks = self.chunks.iter().enumerate().skip(first);
-        chunks.filter(|(_, chunk)| !chunk.slots.is_empty()).find_map(|(number, chunk)| {
-            let skipped = if number == first { place } else { 0 };
-            let slots = chunk.slots.iter().enumerate().skip(skipped);
-            let (at, item) = slots.filter_map(|(at, slot)| Some((at, slot.as_ref()?))).next()?;
-            Some(((number * CHUNK_SLOTS + at) as u64, item))
-        })
+    /// Items from the last one down to `index`.
+    pub(super) fn items_down_to(&self, index: u64) -> impl Iterator<Item = &ItemRef> {
+        let (number, place) = position(index);
+        let chunks = self.chunks.iter().enumerate().skip(number).rev();
+        let slots = chunks.flat_map(move |(at, chunk)| {
+            let skipped = if at == number { place } else { 0 };
+            chunk.slots.iter().skip(skipped).rev()
+        });
+        slots.flatten()
     }
 
     /// Number of items from `index` on. Looks at one number a chunk behind it, and at the slots of

@@ -3,8 +3,8 @@
 //! Owns: the manager's operations on them. One read is one snapshot: no key twice, and together
 //! with all reads before it the exact state at its end. A stream that keeps up copies what it does
 //! not have from the open checkpoint, which stays open and goes on deduplicating. If more waits,
-//! the read closes the checkpoint and hands it out by reference. A read accepts what was read
-//! before, so the queue keeps, and counts, what the stream is sending.
+//! the read closes the checkpoint, and the stream reads it where it is. A read accepts what was
+//! read before, so the queue keeps, and counts, what the stream is sending.
 
 use oribi_types::Seqno;
 
@@ -25,10 +25,11 @@ impl CheckpointManager {
     }
 
     /// Accepts what was read before and reads the next snapshot. It is empty at the end of the
-    /// queue; then the stream is woken when there is more. `None` when the cursor was dropped.
-    pub fn read_stream(&mut self, cursor: CursorId) -> Option<StreamBatch> {
+    /// queue; then the stream is woken when there is more. `None` when the cursor was dropped. Of
+    /// the open checkpoint at most `copied_max` bytes are copied; if that has more, it closes.
+    pub fn read_stream(&mut self, cursor: CursorId, copied_max: usize) -> Option<StreamBatch> {
         let from = self.cursors.get(cursor)?.read_to;
-        let batch = self.snapshot_after(from);
+        let batch = self.snapshot_after(from, copied_max.min(STREAM_READ_BYTES_MAX));
         self.cursors.process_to(cursor, from);
         let reader = self.cursors.get_mut(cursor)?;
         reader.read_to = batch.end().0;
@@ -81,12 +82,12 @@ impl CheckpointManager {
         }
     }
 
-    fn snapshot_after(&mut self, from: u64) -> StreamBatch {
+    fn snapshot_after(&mut self, from: u64, copied_max: usize) -> StreamBatch {
         if from >= self.high_seqno {
             return StreamBatch::empty(Seqno(from));
         }
         if from + 1 >= self.open.start {
-            if let Some(batch) = self.copy_after(from) {
+            if let Some(batch) = self.copy_after(from, copied_max) {
                 return batch;
             }
             self.close_open();
@@ -99,7 +100,7 @@ impl CheckpointManager {
     }
 
     /// What a cursor in the open checkpoint does not have yet; `None` when that is much.
-    fn copy_after(&self, from: u64) -> Option<StreamBatch> {
+    fn copy_after(&self, from: u64, copied_max: usize) -> Option<StreamBatch> {
         if self.high_seqno - from > STREAM_READ_SEQNOS_MAX {
             return None;
         }
@@ -110,7 +111,7 @@ impl CheckpointManager {
         for item in self.open.items_after(from) {
             ahead.next().into_iter().for_each(|next| load_line(next.address()));
             bytes += item.block_bytes();
-            if items.len() >= STREAM_READ_ITEMS_MAX || bytes > STREAM_READ_BYTES_MAX {
+            if items.len() >= STREAM_READ_ITEMS_MAX || bytes > copied_max {
                 return None;
             }
             items.push(item.clone());

@@ -40,6 +40,10 @@ fn key_of(item: &ItemRef) -> u16 {
     u16::from_be_bytes(item.key().key.try_into().unwrap())
 }
 
+fn items_of(batch: &StreamBatch) -> usize {
+    batch.hold().expect("the queue keeps it").items_after(batch.from()).count()
+}
+
 fn limits(items_max: usize) -> ReadLimits {
     ReadLimits { items_max, bytes_max: usize::MAX, checkpoints_max: usize::MAX }
 }
@@ -50,8 +54,8 @@ struct Reader {
     id: CursorId,
     store: BTreeMap<u16, Seqno>,
     pending: Vec<CursorBatch>,
-    /// What a stream is sending.
-    sending: Option<StreamBatch>,
+    /// What a stream is sending, and up to where it has sent it.
+    sending: Option<(StreamBatch, Seqno)>,
     position: Seqno,
     /// False from when memory recovery took its cursor away.
     is_registered: bool,
@@ -61,23 +65,19 @@ struct Reader {
 
 impl Reader {
     fn read_to(&self) -> Seqno {
-        let sending = self.sending.as_ref().map(StreamBatch::end);
+        let sending = self.sending.as_ref().map(|(batch, _)| batch.end());
         sending.or(self.pending.last().map(|batch| batch.end)).unwrap_or(self.position)
     }
 
     /// Takes in up to `count` items of what the stream is sending.
     fn send(&mut self, count: usize) {
-        let Some(batch) = &mut self.sending else { return };
-        for _ in 0..count {
-            let left = batch.items_left();
-            let Some(item) = batch.next() else {
-                assert_eq!(left, 0);
-                return;
-            };
+        let Some((batch, at)) = &mut self.sending else { return };
+        let held = batch.hold().expect("the queue keeps it");
+        for item in held.items_after(*at).take(count) {
             let (key, seqno) = (key_of(item), item.seqno());
-            assert!(batch.from() < seqno && seqno <= batch.end());
-            assert_eq!(batch.items_left() + 1, left);
+            assert!(*at < seqno && seqno <= batch.end());
             self.store.insert(key, seqno);
+            *at = seqno;
         }
     }
 }
@@ -215,7 +215,7 @@ impl World {
         if let Some(reader) = self.readers[reader].take() {
             self.manager.drop_cursor(reader.id);
             assert!(self.manager.read(reader.id, limits(1)).is_none());
-            assert!(self.manager.read_stream(reader.id).is_none());
+            assert!(self.manager.read_stream(reader.id, usize::MAX).is_none());
             assert_eq!(self.manager.stream_position(reader.id), None);
             self.manager.advance(reader.id);
             self.manager.rewind(reader.id);
@@ -271,7 +271,7 @@ impl World {
         self.finish_sending(&mut reader);
         let (open_start, high) = (self.manager.open.start, self.high());
         let waiting = self.manager.remaining(reader.id);
-        let Some(batch) = self.manager.read_stream(reader.id) else {
+        let Some(batch) = self.manager.read_stream(reader.id, usize::MAX) else {
             assert!(!reader.is_registered);
             self.readers[at] = Some(reader);
             return;
@@ -284,20 +284,20 @@ impl World {
         let is_small = waiting <= STREAM_READ_ITEMS_MAX
             && high.0 - reader.position.0 <= STREAM_READ_SEQNOS_MAX;
         if is_in_open {
-            assert_eq!((batch.end(), batch.items_left()), (high, waiting));
+            assert_eq!((batch.end(), items_of(&batch)), (high, waiting));
         }
         let is_closed = self.manager.open.start > open_start;
         assert_eq!(is_closed, is_in_open && !is_small, "a stream that keeps up closes nothing");
         if !batch.is_empty() {
-            reader.sending = Some(batch);
+            reader.sending = Some((batch, reader.position));
         }
         self.readers[at] = Some(reader);
     }
 
     fn finish_sending(&self, reader: &mut Reader) {
         reader.send(usize::MAX);
-        if let Some(batch) = reader.sending.take() {
-            assert_eq!(batch.items_left(), 0);
+        if let Some((batch, at)) = reader.sending.take() {
+            assert_eq!(at, batch.end());
             assert_eq!(reader.store, self.state_at(batch.end()), "a snapshot's end is consistent");
             reader.position = batch.end();
         }

@@ -21,8 +21,8 @@ pub struct MemoryStats {
     pub table_bytes: u64,
     /// The queues' slots, and blocks that only they still hold.
     pub queue_bytes: u64,
-    /// Records that backfills hold for change streams.
-    pub backfill_bytes: u64,
+    /// What change streams have not sent yet: records of backfills, and copies of queued items.
+    pub streams_bytes: u64,
     /// What the store needs for the documents that it has, its index: beside the quota.
     pub store_bytes: u64,
     /// Documents whose value is in memory.

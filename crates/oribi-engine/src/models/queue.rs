@@ -108,9 +108,10 @@ fn stream(shared: &Locked) {
         (registered.id, state_at(&shared.history, Seqno(registered.first.0 - 1)))
     });
     for _ in 0..2 {
-        let batch = locked(shared, |shared| shared.manager.read_stream(id));
-        let mut batch = batch.expect("no thread drops it");
-        while let Some(item) = batch.next() {
+        let batch = locked(shared, |shared| shared.manager.read_stream(id, usize::MAX));
+        let batch = batch.expect("no thread drops it");
+        let held = batch.hold().expect("the queue keeps it");
+        for item in held.items_after(batch.from()) {
             store.insert(item.key().key[0], item.seqno());
         }
         let expected = locked(shared, |shared| state_at(&shared.history, batch.end()));

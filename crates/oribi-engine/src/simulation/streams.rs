@@ -148,8 +148,9 @@ impl Reader {
         let open = self.open.as_mut().expect("an open stream");
         let backfills = open.stream.stats().backfills;
         if let Some(last) = open.marker {
-            // A reader that was left behind may not have heard the end of a snapshot.
-            let is_whole = self.seqno == last.end || backfills > open.backfills;
+            // One that was cut short is told again from its beginning.
+            let is_again = marker.start == last.start;
+            let is_whole = self.seqno == last.end || backfills > open.backfills && is_again;
             assert!(is_whole, "{marker:?} in the middle of {last:?}, at {:?}", self.seqno);
         }
         assert!(marker.start <= marker.end && marker.end > self.seqno, "{marker:?}");
@@ -432,12 +433,11 @@ impl World {
     /// Some changes of a backfill in a row, if there are any.
     fn take_run(&self, stream: &mut ChangeStream) -> Option<Vec<OwnedChange>> {
         let run = stream.next_run(1 + self.below(8) as usize)?;
-        let taken = 1 + self.below(run.range().len() as u64) as usize;
-        let documents = run.range().take(taken).map(|index| run.document(index));
-        let found = documents
-            .map(|found| OwnedChange::of(&found.expect("a run has documents only").record))
-            .collect();
-        stream.pass_run(taken);
+        let mut found: Vec<_> =
+            run.documents().map(|document| OwnedChange::of(&document.record)).collect();
+        found.truncate(1 + self.below(found.len() as u64) as usize);
+        let last = found.last().expect("a run is not empty").record().seqno;
+        stream.pass_run(found.len(), last);
         self.count(|counts| counts.runs += 1);
         Some(found)
     }

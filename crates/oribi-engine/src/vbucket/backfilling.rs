@@ -119,10 +119,8 @@ impl VBucket {
         let (mut items, mut end) = (Vec::new(), Seqno(0));
         loop {
             match self.read_stream(context, cursor) {
-                StreamRead::Batch(mut batch) => {
-                    while let Some(item) = batch.next() {
-                        items.push(item.clone());
-                    }
+                StreamRead::Batch(batch) => {
+                    items.extend(batch.hold()?.items_after(batch.from()).cloned());
                     end = batch.end();
                     if end >= high {
                         return Some((items, end));

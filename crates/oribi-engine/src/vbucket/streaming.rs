@@ -67,7 +67,10 @@ impl VBucket {
             if !self.is_serving() || self.incarnation() != cursor.incarnation {
                 return StreamRead::Ended;
             }
-            let Some(batch) = queue.read_stream(cursor.id) else { return StreamRead::Dropped };
+            let Some(batch) = queue.read_stream(cursor.id, context.memory.copied_bytes_max())
+            else {
+                return StreamRead::Dropped;
+            };
             if self.persistence_cursor.is_none() {
                 queue.close_if_long();
             }

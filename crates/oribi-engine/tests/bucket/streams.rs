@@ -141,11 +141,14 @@ fn a_stream_goes_from_a_backfill_to_memory_without_a_gap() {
 
 /// The seqnos of the next run, which is taken.
 fn take_run(stream: &mut ChangeStream) -> Vec<u64> {
-    let run = stream.next_run(usize::MAX).expect("a marker was taken before");
-    let documents = run.range().map(|index| run.document(index).expect("a document"));
-    let seqnos: Vec<u64> = documents.map(|document| document.record.seqno.0).collect();
-    stream.pass_run(seqnos.len());
-    seqnos
+    take_run_of(stream, usize::MAX)
+}
+
+fn take_run_of(stream: &mut ChangeStream, changes_max: usize) -> Vec<u64> {
+    let run = stream.next_run(changes_max).expect("a marker was taken before");
+    let seqnos: Vec<Seqno> = run.documents().map(|document| document.record.seqno).collect();
+    stream.pass_run(seqnos.len(), *seqnos.last().expect("a run is not empty"));
+    seqnos.iter().map(|seqno| seqno.0).collect()
 }
 
 #[test]
@@ -184,13 +187,13 @@ fn streams_that_wait_for_a_vbucket_share_one_scan() {
     backfill(&bucket);
     let stats = bucket.backfill_stats();
     assert_eq!((stats.scans, stats.streams, stats.records), (1, 10, 100));
-    assert!(bucket.stats().memory.backfill_bytes > 0, "what streams hold is counted");
+    assert!(bucket.stats().memory.streams_bytes > 0, "what streams hold is counted");
     for stream in &mut streams {
         let mut heard = Heard::default();
         heard.read(stream);
         assert_eq!((heard.table.len(), heard.seqno), (100, 100));
     }
-    assert_eq!(bucket.stats().memory.backfill_bytes, 0, "and freed when it is read");
+    assert_eq!(bucket.stats().memory.streams_bytes, 0, "and freed when it is read");
 }
 
 #[test]
@@ -479,7 +482,7 @@ fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
     let request = from(0, VbUuid(0), StreamFilter::All);
     let sink = Arc::<Woken>::default();
     let stream = RefCell::new(bucket.open_stream(&request, sink, 1).expect("it opens"));
-    let held = || bucket.stats().memory.backfill_bytes;
+    let held = || bucket.stats().memory.streams_bytes;
     // It asks for the scan.
     assert!(matches!(stream.borrow_mut().next(), StreamStep::Idle));
     let writes = Cell::new(0);
@@ -513,6 +516,42 @@ fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
     // The first document was read while the scan went on.
     assert_eq!(heard.borrow().table.len(), 3000 - 1 + writes.get());
     assert_eq!(held(), 0);
+}
+
+/// The rest of a snapshot left the queue. What the reader has of it is no state that it could go
+/// back to, so the next snapshot begins where the lost one did.
+#[test]
+fn a_snapshot_that_memory_recovery_cut_short_is_told_again_from_its_beginning() {
+    let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
+    let store = Arc::new(MemoryStore::new());
+    let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");
+    write(&bucket, 0..5, "old");
+    let request = from(0, VbUuid(0), StreamFilter::All);
+    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
+    let mut heard = Heard::default();
+    heard.read(&mut stream);
+    assert_eq!(heard.snapshots, [(Seqno(0), Seqno(5))]);
+    write(&bucket, 0..700, &"x".repeat(1000));
+    assert!(matches!(stream.next(), StreamStep::Snapshot(lost) if lost.start == Seqno(5)));
+    let sent = take_run_of(&mut stream, 3);
+    assert_eq!(sent, [6, 7, 8]);
+    bucket.flush_step().expect("the store is sound");
+    assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
+    write(&bucket, 2..4, "new");
+    heard.read(&mut stream);
+    let (stream, heard) = (RefCell::new(stream), RefCell::new(heard));
+    let keep_up = |_| {
+        heard.borrow_mut().read(&mut stream.borrow_mut());
+        true
+    };
+    bucket.backfill_step(&keep_up, &|| NOW).expect("the store is sound");
+    keep_up(BackfillPause { idle: 0, others_wait: false });
+    assert_eq!(stream.borrow().stats().cursors_dropped, 1);
+    let heard = heard.into_inner();
+    let again = [(Seqno(5), Seqno(705)), (Seqno(705), Seqno(707))];
+    assert_eq!(heard.snapshots[1..], again);
+    assert_eq!((heard.table.len(), &heard.table[&b"k3"[..]][..]), (700, &b"new"[..]));
+    assert_eq!(heard.table[&b"k0"[..]], b"old", "what was sent is not sent again");
 }
 
 #[test]

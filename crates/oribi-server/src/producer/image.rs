@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use oribi_engine::change_stream::{Change, Run};
+use oribi_engine::change_stream::{Change, Part};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::frame::set_opaque;
@@ -59,10 +59,10 @@ pub(crate) struct Image {
 
 impl Image {
     /// The messages of a run; `None` when the connection has to make them one by one.
-    pub fn of(run: &Run<'_>, writer: &FrameWriter<'_>, stream: StreamHead) -> Option<Arc<Image>> {
-        let made = run.made_once(|| {
+    pub fn of(part: &Part<'_>, writer: &FrameWriter<'_>, stream: StreamHead) -> Option<Arc<Image>> {
+        let made = part.made_once(|| {
             // A part with a damaged document has none; the stream fails when it comes to it.
-            let made = Image::make(run, writer, stream).ok();
+            let made = Image::make(part, writer, stream).ok();
             let bytes = made.as_ref().map_or(0, |image| image.messages.capacity());
             (made.map(Arc::new), bytes)
         })?;
@@ -70,13 +70,17 @@ impl Image {
         (image.form == Form::of(writer, stream)).then_some(image)
     }
 
-    fn make(run: &Run<'_>, writer: &FrameWriter<'_>, stream: StreamHead) -> Result<Image, Damaged> {
-        let documents = || (0..run.part_len()).map(|index| run.document(index));
+    fn make(
+        part: &Part<'_>,
+        writer: &FrameWriter<'_>,
+        stream: StreamHead,
+    ) -> Result<Image, Damaged> {
+        let documents = || (0..part.whole_len()).map(|index| part.document(index));
         let records = || documents().flatten().map(|document| document.record);
         let bytes = records().map(|it| FRAME_BYTES + it.key.key.len() + it.value.len()).sum();
         let mut out = WriteBuffer::new();
         out.tail().reserve_exact(bytes);
-        let mut ends = Vec::with_capacity(run.part_len());
+        let mut ends = Vec::with_capacity(part.whole_len());
         for document in documents() {
             if let Some(document) = document {
                 writer.change(&mut out, stream, &Change::Document(document))?;

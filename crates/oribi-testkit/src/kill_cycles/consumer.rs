@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use oribi_protocol::dcp::marker::MarkerFlags;
 use oribi_protocol::dcp::stream_request::StreamValue;
 use oribi_protocol::status::Status;
 use oribi_types::Vbid;
@@ -67,10 +66,7 @@ fn try_follow(
                 connection.request(vbid, &log.request(vbid), &StreamValue::default())?;
             }
             What::Refused(status) => bail!("{vbid} is refused: {status:?}"),
-            What::Marker(marker) => {
-                let is_disk = marker.flags.has(MarkerFlags::DISK);
-                log.marker(vbid, marker.start, marker.end, is_disk);
-            }
+            What::Marker(marker) => log.marker(vbid, marker.start, marker.end),
             What::Document(it) => {
                 log.change(vbid, &it.key, it.value.as_deref(), it.seqno, it.cas);
             }

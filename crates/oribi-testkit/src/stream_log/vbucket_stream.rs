@@ -23,8 +23,6 @@ pub(super) struct VbucketStream {
     snapshot: (Seqno, Seqno),
     /// The announced snapshot and its documents so far.
     marker: Option<(Seqno, Seqno)>,
-    /// It was read from disk.
-    is_disk: bool,
     in_snapshot: BTreeSet<Vec<u8>>,
     /// True from the server's acceptance to its restart.
     is_current: bool,
@@ -122,11 +120,8 @@ impl VbucketStream {
         Ok(())
     }
 
-    pub(super) fn marker(&mut self, start: Seqno, end: Seqno, is_disk: bool) -> Result<(), String> {
+    pub(super) fn marker(&mut self, start: Seqno, end: Seqno) -> Result<(), String> {
         let is_first = std::mem::take(&mut self.is_first_marker);
-        // A consumer that was left behind by a scan gets the rest from another one.
-        let goes_on = is_disk && self.is_disk && start == self.seqno;
-        self.is_disk = is_disk;
         let before = self.marker.replace((start, end));
         self.in_snapshot.clear();
         let says = format!("snapshot {}..{}", start.0, end.0);
@@ -136,13 +131,13 @@ impl VbucketStream {
         if start > end || end <= self.seqno {
             return Err(format!("{says} has nothing new"));
         }
-        if before.is_some_and(|(_, end)| end != self.seqno) && !goes_on {
-            return Err(format!("{says} in the middle of another"));
+        match before.filter(|(_, end)| *end != self.seqno) {
+            // One that was cut short is told again from its beginning.
+            Some((begin, _)) if begin == start => Ok(()),
+            Some(_) => Err(format!("{says} in the middle of another")),
+            None if !is_first && start < self.seqno => Err(format!("{says} begins too early")),
+            None => Ok(()),
         }
-        if !is_first && start < self.seqno {
-            return Err(format!("{says} begins too early"));
-        }
-        Ok(())
     }
 
     pub(super) fn change(&mut self, name: &[u8], version: Version) -> Result<(), String> {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use oribi_types::{Cas, RevSeqno, Seqno, Timestamp};
 
-use super::{World, limits, new_item};
+use super::{World, items_of, limits, new_item};
 use crate::checkpoint::{CheckpointLimits, CheckpointManager, ReadLimits};
 use crate::limits::CHUNK_SLOTS;
 
@@ -171,8 +171,8 @@ fn a_stream_that_keeps_up_leaves_the_checkpoint_open() {
     for _ in 0..3 * CHUNK_SLOTS {
         world.enqueue(1, false);
         world.read_stream(1);
-        let batch = world.readers[1].as_ref().unwrap().sending.as_ref().unwrap();
-        assert_eq!((batch.items_left(), batch.end()), (1, world.high()));
+        let (batch, _) = world.readers[1].as_ref().unwrap().sending.as_ref().unwrap();
+        assert_eq!((items_of(batch), batch.end()), (1, world.high()));
         world.read_stream(1);
         world.check();
     }
@@ -241,8 +241,28 @@ fn a_big_item_is_handed_out_in_a_closed_checkpoint() {
     let new = crate::item::NewItem::new(key, crate::item::ItemFields::default(), &[&big]);
     world.manager.enqueue(new, None, RevSeqno(1), world.now);
     let id = world.readers[1].as_ref().unwrap().id;
-    let batch = world.manager.read_stream(id).unwrap();
-    assert_eq!((world.manager.checkpoint_count(), batch.items_left()), (2, 1));
+    let batch = world.manager.read_stream(id, usize::MAX).unwrap();
+    assert_eq!((world.manager.checkpoint_count(), items_of(&batch)), (2, 1));
+    assert_eq!(batch.copied_bytes(), 0);
+}
+
+/// A reader that stands still keeps nothing in memory that nobody counts.
+#[test]
+fn what_a_stream_reads_in_a_closed_checkpoint_is_the_queues() {
+    let mut world = World::new();
+    (0..10).for_each(|key| world.enqueue(key, false));
+    let id = world.readers[1].as_ref().unwrap().id;
+    let copied = world.manager.read_stream(id, usize::MAX).unwrap();
+    assert!(copied.copied_bytes() > 0);
+    (10..20).for_each(|key| world.enqueue(key, false));
+    let referred = world.manager.read_stream(id, 0).unwrap();
+    assert_eq!((referred.copied_bytes(), items_of(&referred)), (0, 10));
+    world.read(0, limits(100));
+    world.advance(0);
+    assert_eq!(world.manager.drop_slow_cursors().len(), 1);
+    drop(world.manager.expel().free());
+    assert!(referred.hold().is_none(), "it has left with the cursor");
+    assert_eq!(items_of(&copied), 10, "what was copied is the stream's");
 }
 
 #[test]

@@ -78,10 +78,10 @@ impl Fixture {
         let context = self.bucket.core().context(NOW);
         loop {
             match self.vbucket().read_stream(&context, stream.cursor) {
-                StreamRead::Batch(mut batch) => {
-                    while let Some(item) = batch.next() {
-                        found.push((item.seqno().0, item.is_deleted()));
-                    }
+                StreamRead::Batch(batch) => {
+                    let held = batch.hold().expect("the queue keeps it");
+                    let items = held.items_after(batch.from());
+                    found.extend(items.map(|item| (item.seqno().0, item.is_deleted())));
                 }
                 StreamRead::Idle => return found,
                 StreamRead::Dropped | StreamRead::Ended => panic!("the stream is there"),

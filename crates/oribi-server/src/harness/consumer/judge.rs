@@ -19,7 +19,7 @@ use oribi_engine::compression::inflate_into;
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::control;
 use oribi_protocol::dcp::end_reason::EndReason;
-use oribi_protocol::dcp::marker::{MarkerFlags, SnapshotMarker};
+use oribi_protocol::dcp::marker::SnapshotMarker;
 use oribi_protocol::dcp::message::{Message, decode};
 use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, decode_rollback};
@@ -92,8 +92,6 @@ struct Stream {
     reached: u64,
     is_first_marker: bool,
     marker: Option<(u64, u64)>,
-    /// It was read from disk.
-    is_disk: bool,
     in_snapshot: BTreeSet<(CollectionId, Vec<u8>)>,
     shown: BTreeSet<u64>,
     is_over: bool,
@@ -261,7 +259,6 @@ impl Judge {
             reached: start,
             is_first_marker: true,
             marker: None,
-            is_disk: false,
             in_snapshot: BTreeSet::new(),
             shown: BTreeSet::new(),
             is_over: false,
@@ -400,12 +397,14 @@ impl Stream {
         let (start, end) = (marker.start.0, marker.end.0);
         assert!(!self.is_closed(), "a snapshot after the stream was closed");
         assert!(start <= end && end > self.reached, "snapshot {start}..{end} has nothing new");
-        let was_disk = std::mem::replace(&mut self.is_disk, marker.flags.has(MarkerFlags::DISK));
-        let goes_on = was_disk && self.is_disk && start == self.reached;
         let is_whole = self.marker.is_none_or(|(_, end)| end == self.reached);
-        assert!(is_whole || goes_on, "snapshot {start}..{end} in the middle of another");
+        // One that was cut short, because memory was, or because the scan went on without this
+        // reader, is told again from its beginning.
+        let is_again = !is_whole && self.marker.is_some_and(|(begin, _)| begin == start);
+        assert!(is_whole || is_again, "snapshot {start}..{end} in the middle of another");
         let is_first = std::mem::take(&mut self.is_first_marker);
-        assert!(is_first || start >= self.reached, "snapshot {start}..{end} begins too early");
+        let is_behind = is_first || is_again || start >= self.reached;
+        assert!(is_behind, "snapshot {start}..{end} begins too early");
         self.marker = Some((start, end));
         self.in_snapshot.clear();
     }

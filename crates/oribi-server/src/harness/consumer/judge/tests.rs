@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use oribi_protocol::dcp::item::MutationExtras;
+use oribi_protocol::dcp::marker::MarkerFlags;
 use oribi_protocol::dcp::{MessageHead, write_head, write_seqno_advanced};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{ResponseParts, write_response};
@@ -156,6 +157,11 @@ fn broken_order_is_named() {
         world.mutation("a", "1", 1);
         world.marker(1, 3, MarkerFlags::MEMORY);
     });
+    // From the beginning of the one that was cut short it may.
+    let mut world_again = world();
+    world_again.marker(0, 2, MarkerFlags::MEMORY);
+    world_again.mutation("a", "1", 1);
+    world_again.marker(0, 3, MarkerFlags::DISK);
     assert_named("has nothing new", world(), |world| {
         world.marker(0, 2, MarkerFlags::MEMORY);
         world.mutation("b", "2", 2);
