@@ -75,6 +75,8 @@ pub(crate) enum Bug {
     TakesTheEndTooEarly,
     /// A stream whose cursor was dropped goes on at the end.
     ForgetsWhatADroppedCursorHeld,
+    /// What a stream has not sent of a snapshot that was cut short counts as sent.
+    ForgetsTheRestOfASnapshot,
     /// Deletions are not streamed.
     StreamsNoTombstones,
     /// Every collection passes every filter.

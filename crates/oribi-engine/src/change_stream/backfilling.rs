@@ -119,7 +119,6 @@ impl ChangeStream {
         };
         reading.announced = Some(end);
         Turn::Marker(SnapshotMarker {
-            // A reader that has to go back to it gets what the snapshot has left out.
             start: self.whole_to,
             end,
             source: SnapshotSource::Disk,

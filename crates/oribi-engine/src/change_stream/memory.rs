@@ -24,6 +24,9 @@ impl ChangeStream {
         let Batch { marker, read, at, is_event, current, .. } = batch;
         let Some(held) = read.hold() else {
             // Memory recovery took the cursor, and the rest of the snapshot has left with it.
+            if planted::has(Bug::ForgetsTheRestOfASnapshot) {
+                self.read_to = read.end();
+            }
             self.set_source(Source::Memory(None));
             return Turn::Again;
         };
@@ -120,7 +123,8 @@ impl ChangeStream {
         };
         let ahead = u64::from(planted::has(Bug::AnnouncesTooMuch));
         let marker = SnapshotMarker {
-            // A reader that has to go back to it gets what the snapshot has left out.
+            // A reader that goes back to it gets what the snapshot leaves out, and the rest of one
+            // that was cut short.
             start: self.whole_to,
             end: Seqno(last.0 + ahead),
             source: SnapshotSource::Memory,

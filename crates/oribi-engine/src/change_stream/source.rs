@@ -7,8 +7,6 @@ use std::sync::Arc;
 use oribi_storage::Record;
 use oribi_types::Seqno;
 
-#[cfg(doc)]
-use super::ChangeStream;
 use super::step::{EndReason, SnapshotMarker};
 use crate::backfill::{Chunk, Inbox, Snapshot};
 use crate::checkpoint::StreamBatch;
@@ -79,7 +77,7 @@ pub(super) struct Batch {
     pub(super) is_event: bool,
     /// The filter shows nothing any more after it.
     pub(super) is_last: bool,
-    /// What [`ChangeStream::next`] gave last.
+    /// What the last single step gave.
     pub(super) current: Option<ItemRef>,
 }
 

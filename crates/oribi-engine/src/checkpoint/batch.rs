@@ -1,7 +1,7 @@
 //! What one read by the persistence cursor returned.
 //!
-//! Owns: references to whole closed checkpoints. Items of a checkpoint are visited through it, after
-//! the queue lock was released, without counting a reference for each; the queue keeps the
+//! Owns: references to whole closed checkpoints. Items of a checkpoint are visited through it,
+//! after the queue lock was released, without counting a reference for each; the queue keeps the
 //! checkpoints at least until the cursor has advanced, and the batch keeps them after that. What a
 //! stream reads is a [`super::StreamBatch`].
 

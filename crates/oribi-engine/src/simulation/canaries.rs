@@ -55,6 +55,7 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::RepeatsWhatABackfillSent,
         Bug::TakesTheEndTooEarly,
         Bug::ForgetsWhatADroppedCursorHeld,
+        Bug::ForgetsTheRestOfASnapshot,
         Bug::StreamsNoTombstones,
         Bug::LeaksThroughTheFilter,
         Bug::AnnouncesTooMuch,
