@@ -178,10 +178,18 @@ impl Connection {
         self.incoming.is_some() || self.writer.holds_pinned()
     }
 
-    /// True while the rest of a large value is the client's. A stream of changes is none, however
-    /// large its messages.
+    /// True while its turns are long and small requests of others should not wait behind several:
+    /// while the rest of a large value is the client's, and while backfills fill its output.
     pub fn is_transfer(&self) -> bool {
-        self.is_moving_large_value() && self.state.producer.is_none()
+        match &self.state.producer {
+            Some(producer) => producer.share.is_bulk(),
+            None => self.is_moving_large_value(),
+        }
+    }
+
+    /// True for a producer of changes.
+    pub fn is_producer(&self) -> bool {
+        self.state.producer.is_some()
     }
 
     /// The buffer of answers.

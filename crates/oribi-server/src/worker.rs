@@ -7,8 +7,8 @@
 //! read and may accept more output. A connection with work is in the run queue exactly once. A turn
 //! reads at most one block, serves a bounded number of frames and sends; then the next connection
 //! has its turn. So one busy client delays the others by a bounded amount. A round gives each
-//! connection that waits a turn, and then moves one slice of large values. The worker reads the
-//! clock once per round, and checks deadlines once a second.
+//! connection that waits a turn, and then moves one slice of large values, or of a backfill. The
+//! worker reads the clock once per round, and checks deadlines once a second.
 //!
 //! Invariants: an idle connection holds no block; a turn never blocks; every connection that ends
 //! is logged once with its reason. Sockets, and completions of parked writes, arrive through the
@@ -263,10 +263,10 @@ impl WorkerLoop {
         // Sockets are looked at again after each slice, so that small requests wait for one only.
         let moved_before = self.environment.moved_bytes();
         for _ in 0..self.connections.transfers() {
-            self.connections.run_transfer(&mut self.environment);
+            let sends_changes = self.connections.run_transfer(&mut self.environment);
             self.after_turn();
             let moved = self.environment.moved_bytes().wrapping_sub(moved_before);
-            if moved >= TRANSFER_SLICE_BYTES as u64 {
+            if sends_changes || moved >= TRANSFER_SLICE_BYTES as u64 {
                 break;
             }
         }

@@ -4,12 +4,16 @@
 //! But one connection's slice is less than what ten writers put into the queue in their turns, so a
 //! live stream would fall behind on a busy worker: the queue would keep every version until it is
 //! read, from memory that is cold by then. So a turn of a live stream goes on until it has sent as
-//! many messages as the worker has served requests since the turn before.
+//! many messages as the worker has served requests since the turn before. Long slices of backfills
+//! go behind the turns of others, one for each look at the sockets, as slices of large values do.
 //!
 //! Invariants: a turn sends at most [`CHANGES_PER_TURN_MAX`] messages, and one of backfills a
 //! slice. The producer counts, the worker asks after it has sent the output.
 
 use crate::limits::{CHANGES_PER_TURN, CHANGES_PER_TURN_MAX};
+
+/// Messages from which on a slice is a long one: some ten microseconds of work.
+const BULK_MESSAGES: usize = 32;
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -19,6 +23,8 @@ pub(crate) struct Share {
     left: usize,
     /// The last slice had changes from memory.
     is_live: bool,
+    /// The last slice had many messages, all of backfills.
+    is_bulk: bool,
 }
 
 impl Share {
@@ -27,7 +33,7 @@ impl Share {
         let others = requests_served.wrapping_sub(self.requests_seen);
         let others = usize::try_from(others).unwrap_or(usize::MAX);
         let left = others.clamp(CHANGES_PER_TURN, CHANGES_PER_TURN_MAX);
-        *self = Share { requests_seen: requests_served, left, is_live: false };
+        (self.requests_seen, self.left, self.is_live) = (requests_served, left, false);
     }
 
     /// Messages of the next slice.
@@ -39,6 +45,12 @@ impl Share {
     pub fn sent(&mut self, messages: usize, is_live: bool) {
         self.left = self.left.saturating_sub(messages);
         self.is_live = is_live;
+        self.is_bulk = !is_live && messages >= BULK_MESSAGES;
+    }
+
+    /// True when the next slice is probably long, and nobody waits for what it sends.
+    pub fn is_bulk(&self) -> bool {
+        self.is_bulk
     }
 
     /// True when the turn has another slice.
@@ -49,7 +61,7 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHANGES_PER_TURN, CHANGES_PER_TURN_MAX, Share};
+    use super::{BULK_MESSAGES, CHANGES_PER_TURN, CHANGES_PER_TURN_MAX, Share};
 
     /// Messages of one turn that always has more.
     fn turn(share: &mut Share, requests_served: u64, is_live: bool) -> usize {
@@ -80,5 +92,21 @@ mod tests {
     fn a_backfill_has_one_slice_a_turn() {
         let mut share = Share::default();
         assert_eq!(turn(&mut share, 100_000, false), CHANGES_PER_TURN);
+    }
+
+    #[test]
+    fn only_long_slices_of_backfills_let_others_go_first() {
+        let mut share = Share::default();
+        assert!(!share.is_bulk(), "it has sent nothing");
+        for (messages, is_live, is_bulk) in
+            [(BULK_MESSAGES, false, true), (BULK_MESSAGES - 1, false, false), (500, true, false)]
+        {
+            share.begin(0);
+            share.sent(messages, is_live);
+            assert_eq!(share.is_bulk(), is_bulk, "{messages} {is_live}");
+        }
+        share.sent(BULK_MESSAGES, false);
+        share.begin(100);
+        assert!(share.is_bulk(), "a turn that begins has sent nothing yet");
     }
 }

@@ -28,7 +28,7 @@ use crate::producer::pace::Moment;
 pub(super) struct Connections {
     slots: Slab<Slot>,
     run_queue: VecDeque<ConnectionId>,
-    /// Connections that move a large value.
+    /// Connections that move a large value, or send a backfill.
     transfers: VecDeque<ConnectionId>,
     /// Connections in their TLS handshake, which is too expensive for the main queue, and those
     /// before it whose balancer has not named their client yet.
@@ -52,7 +52,7 @@ impl Connections {
         self.run_queue.len()
     }
 
-    /// How many wait to move more of a large value.
+    /// How many wait to move more of a large value or a backfill.
     pub fn transfers(&self) -> usize {
         self.transfers.len()
     }
@@ -168,10 +168,14 @@ impl Connections {
         self.run(next, env);
     }
 
-    /// Gives the next connection that moves a large value its turn, whoever else waits.
-    pub fn run_transfer(&mut self, env: &mut Environment) {
+    /// Gives the next connection with long turns its turn, whoever else waits; true if it may have
+    /// sent changes, each of which costs more than its bytes.
+    pub fn run_transfer(&mut self, env: &mut Environment) -> bool {
         let next = self.transfers.pop_front();
+        let slot = next.and_then(|id| self.slots.get(id.slot as usize));
+        let sends_changes = slot.is_some_and(|slot| slot.connection.is_producer());
         self.run(next, env);
+        sends_changes
     }
 
     fn run(&mut self, next: Option<ConnectionId>, env: &mut Environment) {

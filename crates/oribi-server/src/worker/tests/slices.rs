@@ -67,7 +67,7 @@ impl Turns {
     /// A turn of who would have the next one in a worker's round.
     fn turn(&mut self) {
         match self.connections.runnable() {
-            0 => self.connections.run_transfer(&mut self.env),
+            0 => _ = self.connections.run_transfer(&mut self.env),
             _ => self.connections.run_next(&mut self.env),
         }
     }
