@@ -20,8 +20,9 @@ use crate::vbucket::StreamRead;
 
 impl ChangeStream {
     pub(super) fn turn_memory(&mut self) -> Turn {
+        self.finish_batch();
         let Source::Memory(Some(batch)) = &mut self.source else { return self.read_queue() };
-        let Batch { marker, read, at, is_event, current, .. } = batch;
+        let Batch { marker, read, at, last, is_event, current, .. } = batch;
         let Some(held) = read.hold() else {
             // Memory recovery took the cursor, and the rest of the snapshot has left with it.
             if planted::has(Bug::ForgetsTheRestOfASnapshot) {
@@ -34,16 +35,17 @@ impl ChangeStream {
             return Turn::Marker(marker);
         }
         let is_shown = |item: &&ItemRef| *is_event || self.filter.shows(&record::of(item));
-        if let Some(item) = held.items_after(*at).find(is_shown) {
-            *at = item.seqno();
-            *current = Some(item.clone());
-            self.read_to = *at;
-            self.progress.last_sent = *at;
-            self.progress.memory_sent += 1;
-            return Turn::Change;
-        }
-        self.finish_batch();
-        Turn::Again
+        let Some(item) = held.items_after(*at).find(is_shown) else {
+            debug_assert!(false, "the last change of a snapshot is shown");
+            *at = *last;
+            return Turn::Again;
+        };
+        *at = item.seqno();
+        *current = Some(item.clone());
+        self.read_to = *at;
+        self.progress.last_sent = *at;
+        self.progress.memory_sent += 1;
+        Turn::Change
     }
 
     /// Notes that all of the snapshot was sent, if so. What [`ChangeStream::next`] gave last stays

@@ -518,10 +518,9 @@ fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
     assert_eq!(held(), 0);
 }
 
-/// The rest of a snapshot left the queue. What the reader has of it is no state that it could go
-/// back to, so the next snapshot begins where the lost one did.
-#[test]
-fn a_snapshot_that_memory_recovery_cut_short_is_told_again_from_its_beginning() {
+/// A stream that has heard of five documents, and of a snapshot of 700 more that begins behind
+/// them. The queue has no memory for more.
+fn in_a_long_snapshot() -> (Arc<Bucket>, ChangeStream, Heard) {
     let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
     let store = Arc::new(MemoryStore::new());
     let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");
@@ -532,7 +531,28 @@ fn a_snapshot_that_memory_recovery_cut_short_is_told_again_from_its_beginning() 
     heard.read(&mut stream);
     assert_eq!(heard.snapshots, [(Seqno(0), Seqno(5))]);
     write(&bucket, 0..700, &"x".repeat(1000));
-    assert!(matches!(stream.next(), StreamStep::Snapshot(lost) if lost.start == Seqno(5)));
+    assert!(matches!(stream.next(), StreamStep::Snapshot(long) if long.start == Seqno(5)));
+    (bucket, stream, heard)
+}
+
+#[test]
+fn a_snapshot_that_was_sent_when_memory_recovery_took_it_is_whole() {
+    let (bucket, mut stream, mut heard) = in_a_long_snapshot();
+    for _ in 0..700 {
+        assert!(matches!(stream.next(), StreamStep::Change(_)));
+    }
+    bucket.flush_step().expect("the store is sound");
+    assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
+    write(&bucket, 2..4, "new");
+    heard.read(&mut stream);
+    assert_eq!(heard.snapshots[1..], [(Seqno(705), Seqno(707))]);
+}
+
+/// The rest of a snapshot left the queue. What the reader has of it is no state that it could go
+/// back to, so the next snapshot begins where the lost one did.
+#[test]
+fn a_snapshot_that_memory_recovery_cut_short_is_told_again_from_its_beginning() {
+    let (bucket, mut stream, mut heard) = in_a_long_snapshot();
     let sent = take_run_of(&mut stream, 3);
     assert_eq!(sent, [6, 7, 8]);
     bucket.flush_step().expect("the store is sound");
