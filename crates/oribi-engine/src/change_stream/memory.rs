@@ -20,8 +20,11 @@ use crate::vbucket::StreamRead;
 
 impl ChangeStream {
     pub(super) fn turn_memory(&mut self) -> Turn {
-        self.finish_batch();
         let Source::Memory(Some(batch)) = &mut self.source else { return self.read_queue() };
+        if batch.is_sent() {
+            self.finish_batch();
+            return Turn::Again;
+        }
         let Batch { marker, read, at, last, is_event, current, .. } = batch;
         let Some(held) = read.hold() else {
             // Memory recovery took the cursor, and the rest of the snapshot has left with it.
@@ -52,7 +55,7 @@ impl ChangeStream {
     /// until its next call.
     pub(super) fn finish_batch(&mut self) {
         let Source::Memory(Some(batch)) = &self.source else { return };
-        if batch.marker.is_some() || batch.at < batch.last {
+        if !batch.is_sent() {
             return;
         }
         let (end, is_rest, is_last) = (batch.read.end(), batch.read.is_rest(), batch.is_last);
@@ -123,6 +126,8 @@ impl ChangeStream {
             self.pass_whole(read.end());
             return;
         };
+        // The filter has taken note of an event, so it must not be lost.
+        let kept = held.items_after(at).next().filter(|_| is_event).cloned();
         let ahead = u64::from(planted::has(Bug::AnnouncesTooMuch));
         let marker = SnapshotMarker {
             // A reader that goes back to it gets what the snapshot leaves out, and the rest of one
@@ -134,6 +139,10 @@ impl ChangeStream {
             purge_seqno: self.vbucket().purge_seqno(),
         };
         drop(held);
+        let read = match kept {
+            Some(event) => read.keeping(event),
+            None => read,
+        };
         self.bucket.core().memory().copied_for_streams(read.copied_bytes());
         let (marker, current) = (Some(marker), None);
         let batch = Batch { marker, read, at, last, is_event, is_last, current };

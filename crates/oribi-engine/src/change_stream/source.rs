@@ -82,6 +82,11 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// True when everything that is shown of it was sent.
+    pub(super) fn is_sent(&self) -> bool {
+        self.marker.is_none() && self.at >= self.last
+    }
+
     /// The item that was sent last.
     pub(super) fn current(&self) -> Option<(Record<'_>, Option<&ItemRef>)> {
         let item = self.current.as_ref()?;

@@ -23,6 +23,7 @@ pub struct StreamBatch {
     from: u64,
     end: u64,
     begins_checkpoint: bool,
+    is_rest: bool,
 }
 
 enum Content {
@@ -82,7 +83,7 @@ impl StreamBatch {
         begins_checkpoint: bool,
     ) -> StreamBatch {
         let (from, end, content) = (from.0, end.0, Content::Copied(items, item_bytes));
-        StreamBatch { content, from, end, begins_checkpoint }
+        StreamBatch { content, from, end, begins_checkpoint, is_rest: true }
     }
 
     pub(super) fn of_closed(from: Seqno, closed: &Arc<ClosedCheckpoint>) -> StreamBatch {
@@ -91,7 +92,14 @@ impl StreamBatch {
             from: from.0,
             end: closed.end,
             begins_checkpoint: from.0 + 1 == closed.start,
+            is_rest: false,
         }
+    }
+
+    /// The same batch, of which only `item` is left, which it keeps.
+    pub(crate) fn keeping(self, item: ItemRef) -> StreamBatch {
+        let bytes = item.block_bytes();
+        StreamBatch { content: Content::Copied(vec![item], bytes), ..self }
     }
 
     /// Everything behind this seqno is in the batch.
@@ -119,7 +127,7 @@ impl StreamBatch {
 
     /// True when the queue had nothing behind the batch; false when that is not known.
     pub fn is_rest(&self) -> bool {
-        matches!(self.content, Content::Copied(..))
+        self.is_rest
     }
 
     /// True when the batch begins where a checkpoint begins.

@@ -10,6 +10,7 @@ use oribi_engine::change_stream::{
     Change, ChangeStream, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase,
     StreamRefused, StreamRequest, StreamSink, StreamStep,
 };
+use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, Upkeep, WarmupStep,
 };
@@ -516,6 +517,42 @@ fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
     // The first document was read while the scan went on.
     assert_eq!(heard.borrow().table.len(), 3000 - 1 + writes.get());
     assert_eq!(held(), 0);
+}
+
+/// The filter has taken note of the end when the snapshot is announced, so the event must come.
+#[test]
+fn a_stream_ends_with_its_last_collection_also_when_its_cursor_goes_meanwhile() {
+    for is_short in [false, true] {
+        let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
+        let store = Arc::new(MemoryStore::new());
+        let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");
+        let (scope, name) = ("_default".to_owned(), "c".to_owned());
+        let create = ManifestChange::CreateCollection {
+            scope: scope.clone(),
+            name: name.clone(),
+            max_ttl_s: None,
+        };
+        bucket.update_manifest(&create).expect("a new collection");
+        let id = bucket.manifest().scopes()[0].collections[1].id;
+        let request = from(0, VbUuid(0), StreamFilter::Collections(vec![id]));
+        let sink = Arc::<Woken>::default();
+        let mut stream = bucket.open_stream(&request, sink, 1).expect("it opens");
+        let mut heard = Heard::default();
+        heard.read(&mut stream);
+        backfill(&bucket);
+        heard.read(&mut stream);
+        bucket.update_manifest(&ManifestChange::DropCollection { scope, name }).expect("it is");
+        assert!(matches!(stream.next(), StreamStep::Snapshot(_)));
+        if is_short {
+            write(&bucket, 0..700, &"x".repeat(1000));
+            bucket.flush_step().expect("the store is sound");
+            assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
+        }
+        let before = heard.seqno;
+        heard.read(&mut stream);
+        assert!(heard.seqno > before, "the event comes");
+        assert_eq!(heard.end, Some(EndReason::FilterEmpty), "cursor dropped: {is_short}");
+    }
 }
 
 /// A stream that has heard of five documents, and of a snapshot of 700 more that begins behind
