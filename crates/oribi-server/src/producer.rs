@@ -379,7 +379,7 @@ fn send_run(
         let range = part.range();
         changes = image.fitting(range.clone(), room);
         let sent = range.start..range.start + changes;
-        last = part.document(sent.end - 1).map_or(last, |document| document.record.seqno);
+        last = part.document(sent.end - 1).expect("a run has documents only").record.seqno;
         bytes = image.append(sent, open.head, out);
     } else {
         for document in run.documents() {

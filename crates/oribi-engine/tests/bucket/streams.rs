@@ -1,6 +1,8 @@
 //! Change streams of a bucket, over a store and in memory only. `simulation/streams.rs` has the
 //! random lives.
 
+mod cut_short;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +12,6 @@ use oribi_engine::change_stream::{
     Change, ChangeStream, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase,
     StreamRefused, StreamRequest, StreamSink, StreamStep,
 };
-use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, Upkeep, WarmupStep,
 };
@@ -517,98 +518,6 @@ fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
     // The first document was read while the scan went on.
     assert_eq!(heard.borrow().table.len(), 3000 - 1 + writes.get());
     assert_eq!(held(), 0);
-}
-
-/// The filter has taken note of the end when the snapshot is announced, so the event must come.
-#[test]
-fn a_stream_ends_with_its_last_collection_also_when_its_cursor_goes_meanwhile() {
-    for is_short in [false, true] {
-        let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
-        let store = Arc::new(MemoryStore::new());
-        let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");
-        let (scope, name) = ("_default".to_owned(), "c".to_owned());
-        let create = ManifestChange::CreateCollection {
-            scope: scope.clone(),
-            name: name.clone(),
-            max_ttl_s: None,
-        };
-        bucket.update_manifest(&create).expect("a new collection");
-        let id = bucket.manifest().scopes()[0].collections[1].id;
-        let request = from(0, VbUuid(0), StreamFilter::Collections(vec![id]));
-        let sink = Arc::<Woken>::default();
-        let mut stream = bucket.open_stream(&request, sink, 1).expect("it opens");
-        let mut heard = Heard::default();
-        heard.read(&mut stream);
-        backfill(&bucket);
-        heard.read(&mut stream);
-        bucket.update_manifest(&ManifestChange::DropCollection { scope, name }).expect("it is");
-        assert!(matches!(stream.next(), StreamStep::Snapshot(_)));
-        if is_short {
-            write(&bucket, 0..700, &"x".repeat(1000));
-            bucket.flush_step().expect("the store is sound");
-            assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
-        }
-        let before = heard.seqno;
-        heard.read(&mut stream);
-        assert!(heard.seqno > before, "the event comes");
-        assert_eq!(heard.end, Some(EndReason::FilterEmpty), "cursor dropped: {is_short}");
-    }
-}
-
-/// A stream that has heard of five documents, and of a snapshot of 700 more that begins behind
-/// them. The queue has no memory for more.
-fn in_a_long_snapshot() -> (Arc<Bucket>, ChangeStream, Heard) {
-    let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
-    let store = Arc::new(MemoryStore::new());
-    let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");
-    write(&bucket, 0..5, "old");
-    let request = from(0, VbUuid(0), StreamFilter::All);
-    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
-    let mut heard = Heard::default();
-    heard.read(&mut stream);
-    assert_eq!(heard.snapshots, [(Seqno(0), Seqno(5))]);
-    write(&bucket, 0..700, &"x".repeat(1000));
-    assert!(matches!(stream.next(), StreamStep::Snapshot(long) if long.start == Seqno(5)));
-    (bucket, stream, heard)
-}
-
-#[test]
-fn a_snapshot_that_was_sent_when_memory_recovery_took_it_is_whole() {
-    let (bucket, mut stream, mut heard) = in_a_long_snapshot();
-    for _ in 0..700 {
-        assert!(matches!(stream.next(), StreamStep::Change(_)));
-    }
-    bucket.flush_step().expect("the store is sound");
-    assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
-    write(&bucket, 2..4, "new");
-    heard.read(&mut stream);
-    assert_eq!(heard.snapshots[1..], [(Seqno(705), Seqno(707))]);
-}
-
-/// The rest of a snapshot left the queue. What the reader has of it is no state that it could go
-/// back to, so the next snapshot begins where the lost one did.
-#[test]
-fn a_snapshot_that_memory_recovery_cut_short_is_told_again_from_its_beginning() {
-    let (bucket, mut stream, mut heard) = in_a_long_snapshot();
-    let sent = take_run_of(&mut stream, 3);
-    assert_eq!(sent, [6, 7, 8]);
-    bucket.flush_step().expect("the store is sound");
-    assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
-    write(&bucket, 2..4, "new");
-    heard.read(&mut stream);
-    let (stream, heard) = (RefCell::new(stream), RefCell::new(heard));
-    let keep_up = |_| {
-        heard.borrow_mut().read(&mut stream.borrow_mut());
-        true
-    };
-    bucket.backfill_step(&keep_up, &|| NOW).expect("the store is sound");
-    keep_up(BackfillPause { idle: 0, others_wait: false });
-    assert_eq!(stream.borrow().stats().cursors_dropped, 1);
-    let heard = heard.into_inner();
-    let again = [(Seqno(5), Seqno(705)), (Seqno(705), Seqno(707))];
-    assert_eq!(heard.snapshots[1..], again);
-    assert_eq!((heard.table.len(), &heard.table[&b"k3"[..]][..]), (700, &b"new"[..]));
-    assert_eq!(heard.table[&b"k0"[..]], b"old", "what was sent is not sent again");
 }
 
 #[test]
