@@ -72,19 +72,7 @@ impl Worker {
         let environment = Environment::new(server, index, Arc::clone(&mailbox), latency_clock);
         let thread = oribi_supervisor::spawn(format!("oribi-worker-{index}"), move || {
             oribi_supervisor::take_short_slices();
-            let worker = WorkerLoop {
-                poll,
-                environment,
-                blocking,
-                connections: Connections::default(),
-                messages: Vec::new(),
-                now_ns: 0,
-                scanned_ms: 0,
-                taken_at_bytes: 0,
-                room_retry_ms: 0,
-                stopping_since: None,
-            };
-            worker.run();
+            WorkerLoop::new(poll, environment, blocking).run();
         })?;
         Ok(Worker { mailbox, thread })
     }
@@ -124,6 +112,21 @@ struct WorkerLoop {
 }
 
 impl WorkerLoop {
+    fn new(poll: Poll, environment: Environment, blocking: BlockingQueue) -> WorkerLoop {
+        WorkerLoop {
+            poll,
+            environment,
+            blocking,
+            connections: Connections::default(),
+            messages: Vec::new(),
+            now_ns: 0,
+            scanned_ms: 0,
+            taken_at_bytes: 0,
+            room_retry_ms: 0,
+            stopping_since: None,
+        }
+    }
+
     fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {

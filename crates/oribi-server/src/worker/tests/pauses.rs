@@ -11,7 +11,7 @@ use super::*;
 use crate::limits::CHANGES_WITHOUT_PAUSE_MAX;
 
 /// A stream of all that comes, for a consumer that knows no collections.
-const EVERYTHING: StreamRequestExtras = StreamRequestExtras {
+pub(super) const EVERYTHING: StreamRequestExtras = StreamRequestExtras {
     flags: StreamFlags(0),
     start: Seqno(0),
     end: Seqno(u64::MAX),
@@ -20,17 +20,23 @@ const EVERYTHING: StreamRequestExtras = StreamRequestExtras {
     snapshot_end: Seqno(0),
 };
 
-/// The requests that open a consumer with a stream of every vbucket.
-fn opening() -> Vec<u8> {
+/// The requests of somebody who may have streams.
+pub(super) fn login() -> [Vec<u8>; 2] {
     let plain = RequestParts {
         key: b"PLAIN",
         value: b"\0Administrator\0password",
         ..RequestParts::new(Opcode::SaslAuth)
     };
     let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+    [plain, select].map(|parts| request(&parts))
+}
+
+/// The requests that open a consumer with a stream of every vbucket.
+fn opening() -> Vec<u8> {
+    let mut requests = login().concat();
     let extras = [0, 0, 0, 0, 0, 0, 0, 1];
     let open = RequestParts { key: b"busy", extras: &extras, ..RequestParts::new(Opcode::DcpOpen) };
-    let mut requests: Vec<u8> = [plain, select, open].iter().flat_map(request).collect();
+    requests.extend(request(&open));
     for vbid in 0..HARNESS_VBUCKETS {
         let extras = EVERYTHING.encode();
         let stream = RequestParts {
