@@ -492,6 +492,7 @@ impl Item {
     }
 
     /// Bytes of memory that the block takes, all in: those of its class in the arena.
+    #[inline]
     pub fn block_bytes(&self) -> usize {
         block_arena::occupied_bytes(self.header().block_bytes())
     }

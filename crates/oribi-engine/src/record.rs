@@ -9,6 +9,7 @@ use oribi_storage::Record;
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// The record of an item.
+#[inline]
 pub(crate) fn of(item: &ItemRef) -> Record<'_> {
     Record {
         key: item.key(),

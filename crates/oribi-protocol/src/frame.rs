@@ -148,22 +148,26 @@ impl Header {
     /// framing extras in a plain header. Both are caller's mistakes, never a peer's.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[offset::MAGIC] = self.magic as u8;
-        bytes[offset::OPCODE] = self.opcode;
-        if self.magic.is_alt() {
+        let lengths = if self.magic.is_alt() {
             assert!(self.key_bytes <= u16::from(u8::MAX), "key does not fit an alt header");
-            bytes[offset::FRAMING_BYTES] = self.framing_bytes;
-            bytes[offset::ALT_KEY_BYTES] = self.key_bytes as u8;
+            u16::from_be_bytes([self.framing_bytes, self.key_bytes as u8])
         } else {
             assert!(self.framing_bytes == 0, "framing extras need an alt header");
-            put(&mut bytes, offset::KEY_BYTES, &self.key_bytes.to_be_bytes());
-        }
-        bytes[offset::EXTRAS_BYTES] = self.extras_bytes;
-        bytes[offset::DATATYPE] = self.datatype;
-        put(&mut bytes, offset::VBUCKET_OR_STATUS, &self.vbucket_or_status.to_be_bytes());
-        put(&mut bytes, offset::BODY_BYTES, &self.body_bytes.to_be_bytes());
-        put(&mut bytes, offset::OPAQUE, &self.opaque.to_be_bytes());
+            self.key_bytes
+        };
+        // Three whole words: they stay in registers until the caller's buffer has them. The fields
+        // one by one would go through memory, and a copy that loads several of them at once waits
+        // until all are written.
+        let kind = u16::from_be_bytes([self.magic as u8, self.opcode]);
+        let types = u16::from_be_bytes([self.extras_bytes, self.datatype]);
+        let start = u64::from(kind) << 48
+            | u64::from(lengths) << 32
+            | u64::from(types) << 16
+            | u64::from(self.vbucket_or_status);
+        let middle = u64::from(self.body_bytes) << 32 | u64::from(self.opaque);
+        let mut bytes = [0; HEADER_BYTES];
+        put(&mut bytes, offset::MAGIC, &start.to_be_bytes());
+        put(&mut bytes, offset::BODY_BYTES, &middle.to_be_bytes());
         put(&mut bytes, offset::CAS, &self.cas.to_be_bytes());
         bytes
     }

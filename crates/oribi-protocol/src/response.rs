@@ -60,6 +60,7 @@ impl ResponseParts<'_> {
 ///
 /// # Panics
 /// When a part exceeds its length field; the server never builds such a response.
+#[inline]
 pub fn encode_response_header(parts: &ResponseParts<'_>, value_bytes: usize) -> [u8; HEADER_BYTES] {
     let magic = match parts.duration {
         None => Magic::ClientResponse,

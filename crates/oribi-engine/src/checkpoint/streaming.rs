@@ -107,7 +107,8 @@ impl CheckpointManager {
         // An upper bound: it counts the slots that are empty.
         let slots = (self.high_seqno - from) as usize;
         let (mut items, mut bytes) = (Vec::with_capacity(slots.min(STREAM_READ_ITEMS_MAX)), 0);
-        let mut ahead = self.open.items_after(from).skip(ITEMS_AHEAD);
+        let mut ahead = self.open.items_after(from);
+        ahead.by_ref().take(ITEMS_AHEAD).for_each(|item| load_line(item.address()));
         for item in self.open.items_after(from) {
             ahead.next().into_iter().for_each(|next| load_line(next.address()));
             bytes += item.block_bytes();

@@ -37,6 +37,7 @@ impl MutationExtras {
     }
 
     /// Encodes, with 0 in the other fields.
+    #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.by_seqno.0.to_be_bytes());
