@@ -89,8 +89,9 @@ impl Drop for ReadSection {
 pub(crate) unsafe fn retire(retired: Retired) {
     let kept = LOCAL.try_with(|local| local.retire(retired));
     if kept.is_err() {
-        // A destructor that runs after this thread's state is gone.
-        leave_behind(|orphans| orphans.add(retired));
+        // A destructor that runs after this thread's state is gone. It gets a copy, so that usually
+        // nothing of it is in memory.
+        leave_behind(move |orphans| orphans.add(retired));
     }
 }
 

@@ -57,8 +57,13 @@ pub const fn encode_u32(mut value: u32) -> ([u8; COLLECTION_PREFIX_BYTES_MAX], u
 }
 
 /// Splits the key field of a request on a connection that negotiated collections.
+#[inline]
 pub fn split_collection_key(field: &[u8]) -> Result<DocKey<'_>, KeyError> {
-    let (id, key) = decode_u32(field).ok_or(KeyError::MalformedPrefix)?;
+    let (id, key) = match field {
+        // The default collection and the first others.
+        [id @ 0..0x80, key @ ..] => (u32::from(*id), key),
+        _ => decode_u32(field).ok_or(KeyError::MalformedPrefix)?,
+    };
     if (1..=RESERVED_ID_MAX).contains(&id) {
         return Err(KeyError::ReservedCollection);
     }

@@ -10,6 +10,7 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering;
 
+use oribi_storage::prefetch::load_line_to_write;
 use parking_lot::Mutex;
 
 use super::chunk::{Chunk, Run, Slab, chunk_of};
@@ -87,6 +88,10 @@ impl Depot {
     /// (5, 7) They are blocks of this class that were taken from this depot, and the caller gives
     /// them up.
     pub(super) unsafe fn give(&self, class: Class, pool: &Pool, blocks: &[NonNull<u8>]) {
+        // Each block is of another slab, most likely. Their entries load side by side.
+        for block in blocks {
+            load_line_to_write(Run::around(*block, class.slab_order()).slab().as_ptr().cast());
+        }
         let mut empty = {
             let mut queue = self.queue.lock();
             let mut empty = null_mut();
