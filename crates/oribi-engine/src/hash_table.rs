@@ -21,6 +21,7 @@
 use oribi_types::DocKey;
 
 use crate::item::ItemRef;
+use crate::prefetch::load_line;
 
 mod group;
 mod hash;
@@ -237,6 +238,10 @@ impl HashTable {
             }
         }
         old.next = end;
+        // The keys of the next ones are read with the next insert.
+        let next_end = end.saturating_add(count).min(old.groups.len());
+        let next = (end..next_end).flat_map(|group| old.groups.items(group));
+        next.for_each(|item| load_line(item.address()));
         if end == old.groups.len() {
             self.bytes -= old.groups.bytes();
             self.retired.extend(self.old.take().map(|old| old.groups.into_memory()));
