@@ -166,6 +166,13 @@ async function rollBack(cluster, standard, left, right) {
   await nothingStaged(inserted, replaced, removed)
   await run(cluster, (attempt) => inserted.insert(attempt, 4))
   assert.deepEqual(await plains(inserted), [4])
+  // A write without a transaction, which came in between, stays; this SDK throws what undoing ended with.
+  await assert.rejects(run(cluster, async (attempt) => {
+    await replaced.replace(attempt, 5)
+    await replaced.upsert(6)
+    throw new ApplicationError('no')
+  }), couchbase.TransactionOperationFailedError)
+  assert.deepEqual(await plains(replaced), [6])
 }
 
 // A promise that other code fulfils, before a deadline.

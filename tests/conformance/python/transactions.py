@@ -131,6 +131,15 @@ def roll_back(cluster, default, left, right):
     run(cluster, lambda attempt: attempt.insert(right, "not-inserted", {"n": 4}))
     equal(plain(right, "not-inserted"), {"n": 4})
 
+    def lose(attempt):
+        attempt.replace(attempt.get(left, "kept"), {"n": 5})
+        left.upsert("kept", {"n": 6})
+        raise ApplicationError("no")
+
+    # A write without a transaction, which came in between, stays; this SDK raises what undoing ended with.
+    raises(TransactionOperationFailed, lambda: run(cluster, lose))
+    equal(plain(left, "kept"), {"n": 6})
+
 
 class Meeting:
     """Two transactions at once: the first one holds what it has staged until the second one has collided with it."""

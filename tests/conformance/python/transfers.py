@@ -17,7 +17,7 @@ from datetime import timedelta
 import couchbase.subdocument as SD
 from couchbase.durability import DurabilityLevel, ServerDurability
 from couchbase.exceptions import (DocumentNotFoundException, PathNotFoundException, TransactionCommitAmbiguous,
-                                  TransactionExpired, TransactionFailed)
+                                  TransactionExpired, TransactionFailed, TransactionOperationFailed)
 from couchbase.kv_range_scan import PrefixScan
 from couchbase.options import ScanOptions, TransactionConfig, TransactionOptions
 from couchbase.transactions import TransactionKeyspace
@@ -35,6 +35,8 @@ ENOUGH_SECONDS_MAX = 60
 SECOND_SECONDS_MAX = 120
 CLEANED_UP_SECONDS_MAX = 60
 PERSIST = ServerDurability(DurabilityLevel.PERSIST_TO_MAJORITY)
+# The last one is what undoing ended with: its answer was lost with the server, or a cleanup came first.
+UNDONE = (TransactionFailed, TransactionExpired, TransactionOperationFailed)
 
 
 def run_once(cluster, body, options):
@@ -78,7 +80,7 @@ class Bank:
             outcome = self.committed
         except TransactionCommitAmbiguous:
             outcome = self.unknown
-        except (TransactionFailed, TransactionExpired):
+        except UNDONE:
             pass
         outcome.append(receipt)
 
