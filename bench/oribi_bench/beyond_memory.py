@@ -9,7 +9,7 @@ index takes at most eight bytes a key.
 import tempfile
 from pathlib import Path
 
-from .kv_load import Load, run_tool
+from .kv_load import Load, populate, run_tool
 from .report import Outcome, Row
 from .server import Server
 from .wire import Connection
@@ -37,11 +37,10 @@ def measure(options):
     with tempfile.TemporaryDirectory() as directory:
         settings = ["--workers", 1, "--memory-quota-mib", quota_mib, "--storage", "log", "--eviction", "full"]
         with Server(options.binary, Path(directory) / "data", *settings) as server:
-            arguments = [*load.document_arguments(), "--populate-only", "--retries", 60_000]
-            run_tool(options.tool, server, arguments)
+            populate(options.tool, server, load)
             server.wait_persisted(WAIT_S)
             reading = Load(items=documents, value_bytes=VALUE_BYTES, set_pct=0, cycles=cycles)
-            read = run_tool(options.tool, server, [*reading.run_arguments(1), "--retries", 60_000])["load"]
+            read = run_tool(options.tool, server, reading.run_arguments(1))["load"]
             index_bytes = stat(server, b"memory", "ep_store_memory") / documents
             kept = stat(server, b"", "curr_items")
             peak_mib = server.peak_resident_mib()

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from .server import Memcached
 
+# The store may be slower than the load; then the server asks for writes again until it has caught up.
+RETRIES_MAX = 60_000
+
 
 @dataclass(frozen=True)
 class Load:
@@ -36,7 +39,7 @@ class Load:
         return ["--items", self.items, "--min-size", self.value_bytes, "--max-size", self.value_bytes,
                 "--key-prefix", self.key_prefix, "--key-digits", self.key_digits, "--random-body",
                 "--num-threads", self.threads, "--connections-per-thread", self.connections,
-                "--batch-size", self.batch]
+                "--batch-size", self.batch, "--retries", RETRIES_MAX]
 
     def run_arguments(self, seed):
         """What is done with them."""

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .kv_load import Load, run_tool
+from .kv_load import Load, populate
 from .report import Outcome, Row
 from .samples import spread, text_of
 from .server import Server
@@ -71,8 +71,7 @@ def written_bytes(pid):
 
 def load_documents(options, server, load):
     """Loads everything, returns once it is persisted."""
-    arguments = [*load.document_arguments(), "--populate-only", "--retries", 60_000]
-    run_tool(options.tool, server, arguments)
+    populate(options.tool, server, load)
     server.wait_persisted(120)
 
 

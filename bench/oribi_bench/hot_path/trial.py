@@ -25,7 +25,11 @@ def fill(binary, contender, server, load):
 def expect(contender, what, found, wanted):
     """Ends the measurement when a figure is not what it has to be."""
     if found != wanted:
-        raise SystemExit(f"{contender.label}: {what}: {found:,}, not {wanted:,}; nothing of this run is believed")
+        disbelieve(contender, [f"{what}: {found:,}, not {wanted:,}"])
+
+
+def disbelieve(contender, wrong):
+    raise SystemExit(f"{contender.label}: {', '.join(wrong)}; nothing of this run is believed")
 
 
 def believe(contender, phases, before, after):
@@ -37,7 +41,7 @@ def believe(contender, phases, before, after):
         return after[name] - before[name]
 
     gets, sets, retries = sum_of("gets"), sum_of("sets"), sum_of("retries")
-    for what, found, wanted in (
+    figures = (
         ("reads that were hits", sum_of("hits"), gets),
         ("reads that were misses", sum_of("misses"), 0),
         ("writes that were stored", sum_of("stored"), sets),
@@ -49,8 +53,9 @@ def believe(contender, phases, before, after):
         ("misses by the server's count", grown("get_misses"), 0),
         ("documents evicted", grown("evictions"), 0),
         ("documents in the server", after["curr_items"], before["curr_items"]),
-    ):
-        expect(contender, what, found, wanted)
+    )
+    if wrong := [f"{what}: {found:,}, not {wanted:,}" for what, found, wanted in figures if found != wanted]:
+        disbelieve(contender, wrong)
     # The server may or may not have counted a refused write that was retried.
     if not sets <= grown("cmd_set") <= sets + retries:
         expect(contender, "writes by the server's count", grown("cmd_set"), sets)

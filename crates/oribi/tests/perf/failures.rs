@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Output;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use oribi_protocol::status::Status;
 use oribi_testkit::{PATIENCE, RawConnection, Request, poll_until};
@@ -84,6 +86,23 @@ fn what_the_server_asks_to_retry_is_retried_and_given_up() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("requests refused: temporary failure"));
     assert_eq!(number(&json(&output), "population", "operations"), 20);
+}
+
+#[test]
+fn what_is_to_be_tried_again_when_the_time_is_over_is_tried() {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let port = fake_server::start(|_| match FIRST.elapsed() < Duration::from_millis(1200) {
+        true => (Status::Etmpfail, 0),
+        false => (Status::Success, 0),
+    });
+    let arguments = ["--memcached", "--json", "-I", "20", "-n", "-r", "100", "--duration", "1"];
+    let output =
+        command(port, &[&arguments[..], &["--retries", "1000"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let summary = json(&output);
+    assert_eq!(number(&summary, "load", "given_up"), 0);
+    assert_eq!(number(&summary, "load", "stored"), number(&summary, "load", "sets"));
+    assert!(number(&summary, "load", "stored") > 0);
 }
 
 #[test]

@@ -224,7 +224,11 @@ impl Worker {
             if self.again.is_empty() && self.left > 0 {
                 self.pace.wait(&shared.control).await.context("waiting for the next operation")?;
             }
-            if shared.control.is_stopped() || self.fill() == 0 {
+            if shared.control.is_stopped() {
+                // What the server asked to try again is still tried.
+                self.left = 0;
+            }
+            if self.fill() == 0 {
                 return Ok(());
             }
             match &mut self.links[..] {
