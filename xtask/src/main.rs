@@ -1,8 +1,8 @@
 //! Repository tasks, run as `cargo xtask NAME`.
 //!
 //! Owns the command line only; each task is a module. Tasks read the work tree and write below
-//! `target` only. They need no toolchain components beyond cargo itself; `dist` names the two
-//! programs that it calls for packages of distributions.
+//! `target`; `scaling` writes its page and plot as well. They need no toolchain components beyond
+//! cargo itself; `dist` names the two programs that it calls for packages of distributions.
 
 mod dist;
 mod scaling;

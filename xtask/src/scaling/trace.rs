@@ -24,6 +24,8 @@ const VISIT_INSTRUCTIONS: u64 = 400;
 /// Batches of each worker that only warm up.
 const WARM_UP_BATCHES: usize = 2;
 const WORKERS: usize = 2;
+/// What is used of a worker's stack at most, below the address that it says and above it.
+const STACK_BYTES: (u64, u64) = (1 << 20, 1 << 10);
 
 /// One access in a worker's batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +105,7 @@ pub fn trace(program: &Path, arguments: &[String], batch: u32) -> Result<Lines> 
 /// The accesses of each worker, batch by batch, without those that warm up.
 fn batches_of(output: impl BufRead) -> Result<[Vec<Vec<Access>>; WORKERS]> {
     let mut marks = None;
+    let mut stacks = [None; WORKERS];
     let mut batches: [Vec<Vec<Access>>; WORKERS] = Default::default();
     let mut instructions = [0_u64; WORKERS];
     let mut serving = None;
@@ -110,6 +113,10 @@ fn batches_of(output: impl BufRead) -> Result<[Vec<Vec<Access>>; WORKERS]> {
         let line = line.context("valgrind's output")?;
         if let Some(address) = line.strip_prefix("marks 0x") {
             marks = Some(u64::from_str_radix(address, 16).context("the address of the marks")?);
+            continue;
+        }
+        if let Some((worker, address)) = stack(&line) {
+            stacks[worker] = Some(address);
             continue;
         }
         let Some((kind, address, bytes)) = access(&line) else { continue };
@@ -123,6 +130,9 @@ fn batches_of(output: impl BufRead) -> Result<[Vec<Vec<Access>>; WORKERS]> {
                 }
             }
             (_, Some(worker)) if kind == 'I' => instructions[worker] += 1,
+            // On a stack nothing is shared. The other worker may still be on its way to where it
+            // waits, and what it does there would be taken for this one's.
+            (_, Some(_)) if stacks.iter().any(|stack| is_on(*stack, address)) => {}
             (_, Some(worker)) => {
                 if let Some(batch) = batches[worker].last_mut() {
                     let is_write = kind != 'L';
@@ -133,11 +143,24 @@ fn batches_of(output: impl BufRead) -> Result<[Vec<Vec<Access>>; WORKERS]> {
         }
     }
     ensure!(marks.is_some(), "the bench did not say where its marks are");
+    ensure!(stacks.iter().all(Option::is_some), "a worker did not say where its stack is");
     for of_worker in &mut batches {
         ensure!(of_worker.len() > WARM_UP_BATCHES, "{} batches were traced", of_worker.len());
         of_worker.drain(..WARM_UP_BATCHES);
     }
     Ok(batches)
+}
+
+/// The worker and an address of its stack, of a line like `stack 0 0x1ffefffe38`.
+fn stack(line: &str) -> Option<(usize, u64)> {
+    let (worker, address) = line.strip_prefix("stack ")?.split_once(" 0x")?;
+    let worker = worker.parse().ok().filter(|worker| *worker < WORKERS)?;
+    Some((worker, u64::from_str_radix(address, 16).ok()?))
+}
+
+fn is_on(stack: Option<u64>, address: u64) -> bool {
+    let (below, above) = STACK_BYTES;
+    stack.is_some_and(|stack| (stack.saturating_sub(below)..stack + above).contains(&address))
 }
 
 /// Kind, address and length of a line like ` S 1ffefffe38,8`.
@@ -262,6 +285,7 @@ mod tests {
     /// What the tool prints for two workers: each begins, does `body`, and ends.
     fn traced(body: [&str; WORKERS]) -> Lines {
         let mut text = String::from("==1== Lackey\nmarks 0x1000\nI  400000,3\n S 9000,8\n");
+        text += "stack 1 0xf00000\n\nstack 0 0x700000\n";
         for _ in 0..WARM_UP_BATCHES + 1 {
             for (worker, body) in body.iter().enumerate() {
                 let begin = 0x1000 + worker * 16;
@@ -290,6 +314,15 @@ mod tests {
         // Two operations: one writes it, in one visit, and one reads it.
         assert_eq!((found.written(), found.read()), (0.5, 0.5));
         assert!(found.locks.is_empty());
+    }
+
+    #[test]
+    fn what_is_on_a_stack_is_not_shared() {
+        let found = traced([
+            "I  1,3\n L 4000,8\nI  1,3\n S 6ffff0,8\nI  1,3\n S effff0,8\nI  1,3\n L 4000,8\n",
+            "I  1,3\n L 5000,8\nI  1,3\n S effff0,8\nI  1,3\n L 6ffff0,8\n",
+        ]);
+        assert_eq!((found.written(), found.read()), (0.0, 0.0));
     }
 
     #[test]

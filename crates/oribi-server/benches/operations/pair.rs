@@ -2,7 +2,9 @@
 //!
 //! With `--turns`, one worker's batch is served after the other's, and a store to a known address
 //! says where each begins and ends: a tool that records every load and store (`valgrind
-//! --tool=lackey`) then shows which cache lines both workers touch. Without it, both serve at once,
+//! --tool=lackey`) then shows which cache lines both workers touch. While one serves, the other may
+//! still be on its way to the barrier; it says where its stack is, to be told from what both share.
+//! Without it, both serve at once,
 //! and the processor time of an operation is printed. `cargo xtask scaling` runs both.
 
 use std::sync::Barrier;
@@ -129,6 +131,7 @@ fn serve_in_turns(
     worker: usize,
 ) -> f64 {
     let mut answers = Vec::new();
+    println!("\nstack {worker} {:#x}", std::ptr::from_ref(&answers).addr());
     for input in inputs.iter().cycle().take(options.batches) {
         for turn in 0..HARNESS_WORKERS {
             barrier.wait();
