@@ -9,6 +9,11 @@
 //! turn and report the sum in steps. When the total exceeds the capacity, workers close the
 //! connections that lag furthest behind.
 //!
+//! Others than connections of workers (statements of SQL, streams of changes over HTTP) have no
+//! place in the queue: they ask again until their own deadline, and count as [`Waiting`] meanwhile.
+//! Whoever holds a reservation for a client looks at [`ConnectionMemory::has_waiters`], and gives
+//! the memory back when its client lags while others wait.
+//!
 //! Invariants:
 //! - a connection waits only while it has nothing reserved, so no holder waits for a waiter, and
 //!   waits end because clients have deadlines;
@@ -18,6 +23,7 @@
 //!
 //! This module knows no connection and no clock; it notifies a waiter through its worker's mailbox.
 
+pub(crate) mod lag;
 pub(crate) mod ledger;
 
 use std::collections::VecDeque;
@@ -52,7 +58,7 @@ pub(crate) struct ConnectionMemoryStats {
     pub used_bytes: u64,
     /// The reserved part of this, or of memory that is about to be held.
     pub reserved_bytes: u64,
-    /// Connections that wait for a reservation.
+    /// Connections, statements and streams that wait for a reservation.
     pub waiting: u64,
     /// Reservations that had to wait, since the start.
     pub waits: u64,
@@ -85,7 +91,9 @@ pub(crate) struct ConnectionMemory {
     used_bytes: AtomicUsize,
     queue: Mutex<Queue>,
     /// Length of the queue, readable without its lock.
-    waiting: AtomicUsize,
+    queued: AtomicUsize,
+    /// Those that wait beside the queue.
+    beside: AtomicUsize,
     waits: AtomicU64,
     refused: AtomicU64,
     closed: AtomicU64,
@@ -148,7 +156,7 @@ impl ConnectionMemory {
             debug_assert!(!queue.waiters.iter().any(|waiter| waiter.is(mailbox, connection)));
             let mailbox = Arc::clone(mailbox);
             queue.waiters.push_back(Waiter { mailbox, connection, bytes });
-            self.waiting.store(queue.waiters.len(), Ordering::Relaxed);
+            self.queued.store(queue.waiters.len(), Ordering::Relaxed);
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         reserved
@@ -182,12 +190,29 @@ impl ConnectionMemory {
             queue.reserved_bytes += bytes;
             mailbox.post(Message::MemoryGranted { connection, bytes });
         }
-        self.waiting.store(queue.waiters.len(), Ordering::Relaxed);
+        self.queued.store(queue.waiters.len(), Ordering::Relaxed);
     }
 
-    /// True while some connection waits. Workers read it once a turn at most.
+    /// Counts whoever is in no queue among those that wait, as long as the result lives.
+    pub fn wait_beside(self: &Arc<Self>) -> Waiting {
+        self.beside.fetch_add(1, Ordering::Relaxed);
+        Waiting(Arc::clone(self))
+    }
+
+    /// True while a connection waits.
+    #[cfg(feature = "sql")]
+    pub fn has_queue(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) > 0
+    }
+
+    /// How many wait. Workers read it once a turn at most.
+    pub fn waiters(&self) -> usize {
+        self.queued.load(Ordering::Relaxed) + self.beside.load(Ordering::Relaxed)
+    }
+
+    /// True while anyone waits.
     pub fn has_waiters(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        self.waiters() > 0
     }
 
     /// True while connections hold more than they may together.
@@ -212,7 +237,7 @@ impl ConnectionMemory {
             capacity_bytes: self.capacity_bytes() as u64,
             used_bytes: self.used_bytes.load(Ordering::Relaxed) as u64,
             reserved_bytes: reserved_bytes as u64,
-            waiting: self.waiting.load(Ordering::Relaxed) as u64,
+            waiting: self.waiters() as u64,
             waits: self.waits.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             closed: self.closed.load(Ordering::Relaxed),
@@ -241,6 +266,16 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.memory.release(self.bytes);
+    }
+}
+
+/// One that waits beside the queue, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting(Arc<ConnectionMemory>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.beside.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -135,6 +135,9 @@ pub(crate) struct StreamPlace {
     user: String,
 }
 
+/// A connection to be closed.
+pub(crate) struct Connection(Arc<Notify>);
+
 impl Admission {
     /// A place for a new connection, evicting another one if necessary; `None` when none can be
     /// evicted.
@@ -250,9 +253,16 @@ impl Busy {
 }
 
 impl StreamPlace {
-    /// Closes the connection.
-    pub(crate) fn disconnect(&self) {
-        self.busy.place.end.notify_one();
+    /// The connection, which outlasts the stream.
+    pub(crate) fn connection(&self) -> Connection {
+        Connection(Arc::clone(&self.busy.place.end))
+    }
+}
+
+impl Connection {
+    /// Closes it.
+    pub(crate) fn close(&self) {
+        self.0.notify_one();
     }
 }
 

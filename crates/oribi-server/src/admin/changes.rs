@@ -94,13 +94,15 @@ fn begin(
     let state = Arc::clone(state);
     let open = state.open_stream();
     let parts = Parts { state, bucket, feed, viewer, record, wakeups, sparse_ids };
+    let follower = Follower::new(parts);
+    let taken_bytes = follower.taken_bytes();
     tokio::spawn(async move {
-        if Follower::new(parts).run(sender).await == Ended::Stalled {
+        if follower.run(sender).await == Ended::Stalled {
             tracing::info!("closed a stream of changes over HTTP: the client does not read");
-            place.disconnect();
+            place.connection().close();
         }
     });
-    let mut reply = Response::new(ReplyBody::Stream { pieces, _open: Some(open) });
+    let mut reply = Response::new(ReplyBody::counted_pieces(pieces, taken_bytes, Some(open)));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

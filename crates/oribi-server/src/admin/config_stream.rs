@@ -50,7 +50,7 @@ pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str, asker: &Asker) ->
         follow(&state, &bucket, version, text, &sender).await;
         drop(place);
     });
-    let mut reply = Response::new(ReplyBody::Stream { pieces: receiver, _open: None });
+    let mut reply = Response::new(ReplyBody::pieces(receiver));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply
 }

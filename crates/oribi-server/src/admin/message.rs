@@ -28,6 +28,9 @@ pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Time for a request's body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Seconds after which a refused client should come back.
+const RETRY_AFTER_S: u64 = 1;
+
 /// The header by which scripts of a page say that they sent a request.
 const REQUESTED_WITH: &str = "x-requested-with";
 
@@ -183,13 +186,19 @@ pub(crate) fn unauthorized(request: &HeaderMap) -> Reply {
 pub(crate) fn busy(why: &str) -> Reply {
     let mut reply = error(StatusCode::SERVICE_UNAVAILABLE, why);
     let headers = reply.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     reply
 }
 
-/// 503: other clients hold all memory for connections.
-pub(crate) fn no_memory() -> Reply {
+/// 503: other clients hold all memory for connections. Until this one comes back it counts as
+/// waiting, so that those who only hold memory lose it.
+pub(crate) fn no_memory(memory: &Arc<ConnectionMemory>) -> Reply {
+    let waiting = memory.wait_beside();
+    tokio::spawn(async move {
+        tokio::time::sleep(2 * Duration::from_secs(RETRY_AFTER_S)).await;
+        drop(waiting);
+    });
     busy("the memory for connections is in use")
 }
 
@@ -204,10 +213,10 @@ pub(crate) fn counted(
         ReplyBody::Whole(Some(bytes)) if bytes.len() > WHOLE_BYTES_MAX => {
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
             if let Some(held) = of_operators.hold(&head.extensions, bytes.len()) {
-                ReplyBody::paced(bytes, held, OPERATOR_READING_DEADLINE)
+                ReplyBody::paced(bytes, held, OPERATOR_READING_DEADLINE, None)
             } else {
-                let Some(held) = memory.hold(bytes.len()) else { return no_memory() };
-                ReplyBody::paced(bytes, held, READING_DEADLINE)
+                let Some(held) = memory.hold(bytes.len()) else { return no_memory(memory) };
+                ReplyBody::paced(bytes, held, READING_DEADLINE, Some(Arc::clone(memory)))
             }
         }
         other => other,

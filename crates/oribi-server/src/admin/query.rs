@@ -37,12 +37,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::asker::Asker;
 use super::body::ReplyBody;
+use super::changes::piece::Outgoing;
+use super::changes::wakeups::Wakeups;
 use super::message::{Refusal, Reply, busy, error, field_error, panicked};
 use super::state::AdminState;
 use crate::limits::{READING_NICENESS, SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN};
 use crate::sql::catalog::BucketTables;
 use crate::sql::control::{Control, Ending};
-use crate::sql::memory::StatementMemory;
+use crate::sql::memory::{ClientPace, StatementMemory};
 use answer::{Answer, Begun, Summary};
 use places::Occupied;
 use request::Query;
@@ -81,16 +83,20 @@ async fn begin(
     };
     let occupied = Occupied::new(running, stream);
     let (sender, pieces) = mpsc::channel(1);
+    let memory = Arc::clone(&state.server.connection_memory);
+    let outgoing = Outgoing::new(Arc::clone(&memory), Wakeups::new());
+    let taken_bytes = outgoing.taken_bytes();
+    let rows = Arc::clone(&outgoing);
     let control = Control::new(
         Instant::now() + query.timeout,
         sender,
         state.stopping.clone(),
         Arc::clone(&state.server.users),
         Arc::clone(&asker.identity),
-        StatementMemory::new(Arc::clone(&state.server.connection_memory), state.statements.turn()),
+        StatementMemory::new(memory, state.statements.turn(), move || pace_of_client(&rows)),
     );
     let (begun, beginning) = oneshot::channel();
-    let answer = Answer::new(state, Arc::clone(&control), Handle::current(), begun, occupied);
+    let answer = Answer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
     let open = state.open_stream();
     let buckets = Arc::clone(&state.server.buckets);
     let work = move || {
@@ -106,8 +112,8 @@ async fn begin(
     }
     match beginning.await {
         Ok(Begun::Streams) => {
-            let stream = ReplyBody::Stream { pieces, _open: Some(state.open_stream()) };
-            let mut reply = Response::new(stream);
+            let open = Some(state.open_stream());
+            let mut reply = Response::new(ReplyBody::counted_pieces(pieces, taken_bytes, open));
             let headers = reply.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -115,6 +121,14 @@ async fn begin(
         }
         Ok(Begun::Failed(status, why)) => Err(error(status, &why).into()),
         Err(_) => Err(panicked().into()),
+    }
+}
+
+fn pace_of_client(rows: &Outgoing) -> ClientPace {
+    match rows.held_bytes() > 0 {
+        false => ClientPace::HasAll,
+        true if rows.is_client_behind() => ClientPace::Lags,
+        true => ClientPace::Reads,
     }
 }
 

@@ -269,7 +269,7 @@ async fn change(
         }
         _ => (BODY_BYTES_MAX, Some(None)),
     };
-    let Some(_held) = held else { return no_memory() };
+    let Some(_held) = held else { return no_memory(&state.server.connection_memory) };
     let form = match Form::read(request.into_body(), bytes_max).await {
         Ok(form) => form,
         Err(reply) => return *reply,

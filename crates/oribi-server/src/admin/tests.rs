@@ -22,6 +22,8 @@ mod documents;
 mod metrics;
 #[cfg(feature = "sql")]
 mod query;
+#[cfg(feature = "sql")]
+mod query_memory;
 mod settings;
 mod setup;
 mod users;

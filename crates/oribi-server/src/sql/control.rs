@@ -159,6 +159,12 @@ impl Control {
         &self.memory
     }
 
+    /// Asks for memory until there is some; `None` when there is none in time, or the statement has
+    /// to end.
+    pub fn wait_for_memory<T>(&self, ask: &dyn Fn() -> Option<T>) -> Option<T> {
+        self.memory.wait_for(ask, &|| self.has_to_end())
+    }
+
     /// Reserves what a scan needs, whatever it reads.
     ///
     /// # Errors

@@ -1,13 +1,15 @@
-//! What a statement holds of documents beside SQLite's own memory.
+//! What a statement holds of documents and rows beside SQLite's own memory.
 //!
 //! Owns: its reservations in the connections' memory, and the turn of statements with large
 //! documents. Invariants:
 //! - a large document, or what is made of one, is reserved before it is in memory;
 //! - one statement at a time holds large documents, so that none waits for memory that another one
 //!   holds while it waits, too;
-//! - a statement waits [`MEMORY_WAIT_MS`] at most, and then ends with an error;
-//! - one that holds large documents while others wait for memory ends when its client has taken
-//!   nothing, and no document was finished, for [`HOLDER_LAG_MAX_MS`].
+//! - a statement waits [`MEMORY_WAIT_MS`] at most, and then ends with an error; meanwhile every
+//!   holder of connections' memory sees that it waits;
+//! - while others wait for memory, one whose client lags with its rows ends, and so does one that
+//!   holds large documents and has finished none for [`HOLDER_LAG_MAX_MS`]. This holds in all that
+//!   a statement does, and until its client has its last row.
 //!
 //! Callers: the sources of this module's parent, and `admin::query`.
 
@@ -35,9 +37,24 @@ pub(crate) struct StatementMemory {
     memory: Arc<ConnectionMemory>,
     turn: Arc<Turn>,
     has_turn: AtomicBool,
-    /// Reservations for large documents, and of what waits for the client.
+    /// Reservations for large documents.
     holding: AtomicUsize,
+    client: Box<dyn Fn() -> ClientPace + Send + Sync>,
+    /// True while the statement waits for memory.
+    waits: AtomicBool,
+    /// Since when others wait and no document was finished.
     in_the_way_since: Mutex<Option<Instant>>,
+}
+
+/// How a client takes the rows that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientPace {
+    /// It has them all.
+    HasAll,
+    /// Fast enough.
+    Reads,
+    /// So slowly that others need not wait for it.
+    Lags,
 }
 
 /// Why there is no memory.
@@ -49,35 +66,78 @@ pub(super) enum NoMemory {
 }
 
 impl StatementMemory {
-    /// Of a statement that holds nothing.
-    pub fn new(memory: Arc<ConnectionMemory>, turn: Arc<Turn>) -> StatementMemory {
+    /// Of a statement that holds nothing, and whose client takes its rows as `client` says.
+    pub fn new(
+        memory: Arc<ConnectionMemory>,
+        turn: Arc<Turn>,
+        client: impl Fn() -> ClientPace + Send + Sync + 'static,
+    ) -> StatementMemory {
         StatementMemory {
             memory,
             turn,
             has_turn: AtomicBool::new(false),
             holding: AtomicUsize::new(0),
+            client: Box::new(client),
+            waits: AtomicBool::new(false),
             in_the_way_since: Mutex::default(),
         }
     }
 
     /// True when the statement has to end, so that others get the memory that it holds.
     pub fn is_in_the_way(&self) -> bool {
-        let has_turn = self.has_turn.load(Ordering::Acquire);
-        let others_wait = || {
-            self.memory.has_waiters() || has_turn && self.turn.waiting.load(Ordering::Acquire) > 0
-        };
+        let pace = (self.client)();
+        let holds_document = self.holding.load(Ordering::Acquire) > 0;
         let mut since = self.in_the_way_since.lock();
-        if self.holding.load(Ordering::Acquire) == 0 || !others_wait() {
-            *since = None;
-            return false;
+        match pace {
+            ClientPace::Lags if self.others_wait(pace) => true,
+            ClientPace::HasAll if holds_document && self.others_wait(pace) => {
+                let waited = since.get_or_insert_with(Instant::now).elapsed();
+                waited > Duration::from_millis(HOLDER_LAG_MAX_MS)
+            }
+            _ => {
+                *since = None;
+                false
+            }
         }
-        let waited = since.get_or_insert_with(Instant::now).elapsed();
-        waited > Duration::from_millis(HOLDER_LAG_MAX_MS)
     }
 
-    /// Something was finished or sent.
-    pub fn note_progress(&self) {
-        *self.in_the_way_since.lock() = None;
+    /// True while others wait for what the statement holds.
+    fn others_wait(&self, pace: ClientPace) -> bool {
+        let waits = self.waits.load(Ordering::Acquire);
+        if waits && pace == ClientPace::HasAll {
+            // Not its client makes others wait. But connections are served before it, so it would
+            // wait for them while they wait for it.
+            return self.memory.has_queue();
+        }
+        let is_turn_awaited = || {
+            self.has_turn.load(Ordering::Acquire) && self.turn.waiting.load(Ordering::Acquire) > 0
+        };
+        self.memory.waiters() > usize::from(waits) || is_turn_awaited()
+    }
+
+    /// Asks for memory until there is some. `has_to_end` is asked meanwhile.
+    pub fn wait_for<T>(
+        &self,
+        ask: &dyn Fn() -> Option<T>,
+        has_to_end: &dyn Fn() -> bool,
+    ) -> Option<T> {
+        if let Some(memory) = ask() {
+            return Some(memory);
+        }
+        let deadline = Instant::now() + Duration::from_millis(MEMORY_WAIT_MS);
+        let _waiting = self.memory.wait_beside();
+        self.waits.store(true, Ordering::Release);
+        let found = loop {
+            if Instant::now() >= deadline || has_to_end() {
+                break None;
+            }
+            std::thread::sleep(PAUSE);
+            if let Some(memory) = ask() {
+                break Some(memory);
+            }
+        };
+        self.waits.store(false, Ordering::Release);
+        found
     }
 
     /// Reserves what every scan needs. `has_to_end` is asked while it waits.
@@ -86,16 +146,7 @@ impl StatementMemory {
         bytes: usize,
         has_to_end: &dyn Fn() -> bool,
     ) -> Result<Reservation, NoMemory> {
-        let deadline = Instant::now() + Duration::from_millis(MEMORY_WAIT_MS);
-        loop {
-            if let Some(reservation) = self.memory.hold(bytes) {
-                return Ok(reservation);
-            }
-            if Instant::now() >= deadline || has_to_end() {
-                return Err(NoMemory::Now);
-            }
-            std::thread::sleep(PAUSE);
-        }
+        self.wait_for(&|| self.memory.hold(bytes), has_to_end).ok_or(NoMemory::Now)
     }
 
     /// Reserves memory for a large document. `has_to_end` is asked while it waits.
@@ -126,13 +177,8 @@ impl StatementMemory {
         }
         let held = self.hold_usual(bytes, has_to_end);
         // Without a reservation its drop gives the turn back.
-        let holding = self.holding();
+        let holding = Holding::new(Arc::clone(self));
         Ok(LargeHeld { reservation: held?, _holding: holding })
-    }
-
-    /// Counts what waits for the client as held, as long as the result lives.
-    pub fn holding(self: &Arc<Self>) -> Holding {
-        Holding::new(Arc::clone(self))
     }
 
     fn take_turn(&self) -> bool {
@@ -159,8 +205,8 @@ impl LargeHeld {
     }
 }
 
-/// The statement holds something, until this is dropped.
-pub(crate) struct Holding(Arc<StatementMemory>);
+/// The statement holds a large document, until this is dropped.
+struct Holding(Arc<StatementMemory>);
 
 impl Holding {
     fn new(memory: Arc<StatementMemory>) -> Holding {
@@ -172,7 +218,7 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         let memory = &self.0;
-        memory.note_progress();
+        *memory.in_the_way_since.lock() = None;
         if memory.holding.fetch_sub(1, Ordering::AcqRel) == 1
             && memory.has_turn.swap(false, Ordering::AcqRel)
         {

@@ -10,6 +10,7 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
@@ -23,10 +24,9 @@ use crate::admin::state::AdminState;
 use crate::buckets::BucketHandle;
 use crate::change_feed::{ChangeFeed, End, Fed};
 use crate::clock::wall_clock;
+use crate::connection_memory::Waiting;
 use crate::connection_state::rights::Rights;
-use crate::limits::{
-    ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_PIECE_BYTES, DCP_IDLE_TIMEOUT_MS, HOLDER_LAG_MAX_MS,
-};
+use crate::limits::{ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_PIECE_BYTES, DCP_IDLE_TIMEOUT_MS};
 use crate::producer::may_stream;
 use crate::producer::registry::{ProducerRecord, Published};
 
@@ -76,6 +76,8 @@ pub(super) struct Follower {
     on_its_way: u64,
     /// Bytes that the next line needs, if it needs many.
     needed: usize,
+    /// While there is no memory for a piece.
+    waiting: Option<Waiting>,
     ending: Option<&'static str>,
     woken: Vec<u64>,
 }
@@ -114,9 +116,15 @@ impl Follower {
             acknowledged: 0,
             on_its_way: 0,
             needed: 0,
+            waiting: None,
             ending: None,
             woken: Vec::new(),
         }
+    }
+
+    /// Counts what the body of the answer has handed to the socket.
+    pub fn taken_bytes(&self) -> Arc<AtomicUsize> {
+        self.outgoing.taken_bytes()
     }
 
     /// Sends until the stream ends.
@@ -161,7 +169,7 @@ impl Follower {
 
     /// The first piece: from here on the client knows where it began.
     fn beginning(&mut self, now: Instant) -> Turn {
-        let Some(mut piece) = self.outgoing.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
+        let Some(mut piece) = self.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
             return Turn::Wait(now + MEMORY_PAUSE);
         };
         let written = writeln!(piece.bytes, "retry: {RETRY_MS}");
@@ -169,6 +177,18 @@ impl Follower {
         self.write_id(&mut piece);
         piece.bytes.push(b'\n');
         self.send(piece, now)
+    }
+
+    /// A piece, unless the stream has to wait for memory.
+    fn piece(&mut self, bytes: usize) -> Option<Piece> {
+        let piece = self.outgoing.piece(bytes);
+        match &piece {
+            Some(_) => self.waiting = None,
+            None => {
+                self.waiting.get_or_insert_with(|| self.outgoing.wait());
+            }
+        }
+        piece
     }
 
     fn turn(&mut self, now: Instant) -> Turn {
@@ -222,7 +242,7 @@ impl Follower {
     fn is_stalled(&self, now: Instant) -> bool {
         let stalled_ms = now.duration_since(self.sent).as_millis();
         stalled_ms > u128::from(DCP_IDLE_TIMEOUT_MS)
-            || stalled_ms > u128::from(HOLDER_LAG_MAX_MS) && self.outgoing.has_others_waiting()
+            || self.outgoing.has_waiters() && self.outgoing.is_client_behind()
     }
 
     /// What is done once a second: figures for others, and a look for changes of the users, which
@@ -246,7 +266,7 @@ impl Follower {
     /// Makes a piece of the events that there are.
     fn fill(&mut self, now: Instant) -> Turn {
         let room = ADMIN_CHANGES_PIECE_BYTES.max(std::mem::take(&mut self.needed));
-        let Some(mut piece) = self.outgoing.piece(room + ADMIN_CHANGES_ID_BYTES_MAX) else {
+        let Some(mut piece) = self.piece(room + ADMIN_CHANGES_ID_BYTES_MAX) else {
             self.needed = room;
             return Turn::Wait(now + MEMORY_PAUSE);
         };
@@ -300,7 +320,7 @@ impl Follower {
 
     /// A comment, with the place if it has moved without an event.
     fn heartbeat(&mut self, now: Instant) -> Turn {
-        let Some(mut piece) = self.outgoing.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
+        let Some(mut piece) = self.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
             return Turn::Wait(now + MEMORY_PAUSE);
         };
         piece.bytes.extend_from_slice(b":\n");

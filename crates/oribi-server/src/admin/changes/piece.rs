@@ -1,23 +1,32 @@
 //! What a stream of changes holds for a client: one piece of events at a time.
 //!
 //! Owns: the reservation of a piece in the connections' memory, from before its events are made
-//! until the socket has taken it. Invariant: a piece never holds more than its reservation, except
-//! that one larger than the whole budget reserves all of it. The follower and statements of SQL
-//! fill pieces; hyper drops them.
+//! until the socket has taken it, and how fast the client takes what there is. Invariant: a piece
+//! never holds more than its reservation, except that one larger than the whole budget reserves all
+//! of it. The follower and statements of SQL fill pieces; hyper drops them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyper::body::Bytes;
+use parking_lot::Mutex;
 
 use super::wakeups::Wakeups;
-use crate::connection_memory::ConnectionMemory;
+use crate::connection_memory::lag::Lag;
+use crate::connection_memory::{ConnectionMemory, Waiting};
 
 /// Bytes that wait for a client.
 pub(in crate::admin) struct Outgoing {
     memory: Arc<ConnectionMemory>,
     held_bytes: AtomicUsize,
+    taken_bytes: Arc<AtomicUsize>,
+    pace: Mutex<Pace>,
     wakeups: Arc<Wakeups>,
+}
+
+struct Pace {
+    lag: Lag,
+    taken_bytes: usize,
 }
 
 /// A piece that is being filled.
@@ -31,7 +40,9 @@ pub(in crate::admin) struct Piece {
 impl Outgoing {
     /// Nothing waits.
     pub fn new(memory: Arc<ConnectionMemory>, wakeups: Arc<Wakeups>) -> Arc<Outgoing> {
-        Arc::new(Outgoing { memory, held_bytes: AtomicUsize::new(0), wakeups })
+        let (held_bytes, taken_bytes) = (AtomicUsize::new(0), Arc::default());
+        let pace = Mutex::new(Pace { lag: Lag::begin(), taken_bytes: 0 });
+        Arc::new(Outgoing { memory, held_bytes, taken_bytes, pace, wakeups })
     }
 
     /// Bytes that the socket has not taken yet.
@@ -39,9 +50,32 @@ impl Outgoing {
         self.held_bytes.load(Ordering::Acquire)
     }
 
-    /// True while others wait for memory.
-    pub fn has_others_waiting(&self) -> bool {
+    /// Counts, modulo its range, what the body of the answer has handed to the socket.
+    pub fn taken_bytes(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.taken_bytes)
+    }
+
+    /// True when the client is so far behind that others need not wait for it.
+    pub fn is_client_behind(&self) -> bool {
+        if self.held_bytes() == 0 {
+            return false;
+        }
+        let mut pace = self.pace.lock();
+        let taken_bytes = self.taken_bytes.load(Ordering::Acquire);
+        let news = taken_bytes.wrapping_sub(pace.taken_bytes);
+        pace.taken_bytes = taken_bytes;
+        pace.lag.earn(news);
+        pace.lag.is_too_long()
+    }
+
+    /// True while anyone waits for memory.
+    pub fn has_waiters(&self) -> bool {
         self.memory.has_waiters()
+    }
+
+    /// Counts the stream among those that wait for memory, as long as the result lives.
+    pub fn wait(&self) -> Waiting {
+        self.memory.wait_beside()
     }
 
     /// Bytes of the largest piece that there can be.
@@ -72,7 +106,9 @@ impl Piece {
             self.outgoing.memory.release(surplus);
             self.reserved = needed;
         }
-        self.outgoing.held_bytes.fetch_add(self.bytes.len(), Ordering::AcqRel);
+        if self.outgoing.held_bytes.fetch_add(self.bytes.len(), Ordering::AcqRel) == 0 {
+            self.outgoing.pace.lock().lag = Lag::begin();
+        }
         Bytes::from_owner(Sent(self))
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Owns: their bounds in size and time. Invariant: a long value is reserved in the connections'
 //! memory before it is received or sent until it was stored or sent. So HTTP clients hold no more
-//! than that allows, and none longer than its deadline. A browser that is led to a raw answer
-//! stores a file and shows nothing.
+//! than that allows, none longer than its deadline, and none that lags while others wait. A browser
+//! that is led to a raw answer stores a file and shows nothing.
 //!
 //! Caller: `documents`.
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
@@ -24,6 +24,7 @@ use oribi_types::Datatype;
 
 use super::super::body::{READING_DEADLINE, ReplyBody};
 use super::super::message::{Refusal, Reply, error, no_memory};
+use crate::connection_memory::lag::Lag;
 use crate::connection_memory::{ConnectionMemory, Reservation};
 
 /// Bytes of a body for which no memory is reserved.
@@ -34,6 +35,9 @@ const UNANNOUNCED_BYTES_MAX: usize = 1 << 20;
 
 /// Time for a body of up to [`UNANNOUNCED_BYTES_MAX`] to arrive.
 const SHORT_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Interval between two looks whether others wait for the memory of a value.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time for a longer value to arrive.
 const LONG_DEADLINE: Duration = Duration::from_secs(120);
@@ -69,34 +73,44 @@ pub(super) async fn receive(
     };
     let Some(held) = held else {
         tokio::spawn(discard(body));
-        return Err(no_memory().into());
+        return Err(no_memory(memory).into());
     };
     let deadline = if bytes_max > UNANNOUNCED_BYTES_MAX { LONG_DEADLINE } else { SHORT_DEADLINE };
-    Ok(Received { bytes: collect(body, bytes_max, deadline).await?, _memory: held })
+    let others_wait = || held.is_some() && memory.has_waiters();
+    let bytes = collect(body, bytes_max, deadline, others_wait).await?;
+    Ok(Received { bytes, _memory: held })
 }
 
-/// The whole body, in memory that is filled once when its length is known.
+/// The whole body, in memory that is filled once when its length is known. It ends at the deadline,
+/// or when the client lags while others wait.
 async fn collect(
     mut body: Incoming,
     bytes_max: usize,
     deadline: Duration,
+    others_wait: impl Fn() -> bool,
 ) -> Result<Vec<u8>, Refusal> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut bytes = Vec::with_capacity(announced.min(bytes_max));
-    let receive = async {
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| error(StatusCode::BAD_REQUEST, "the body broke off"))?;
-            let Ok(part) = frame.into_data() else { continue };
-            if part.len() > bytes_max - bytes.len() {
-                return Err(too_long(bytes_max));
+    let deadline = Instant::now() + deadline;
+    let mut lag = Lag::begin();
+    loop {
+        match tokio::time::timeout(LOOK_INTERVAL, body.frame()).await {
+            Ok(None) => return Ok(bytes),
+            Ok(Some(frame)) => {
+                let frame =
+                    frame.map_err(|_| error(StatusCode::BAD_REQUEST, "the body broke off"))?;
+                let Ok(part) = frame.into_data() else { continue };
+                if part.len() > bytes_max - bytes.len() {
+                    return Err(too_long(bytes_max));
+                }
+                bytes.extend_from_slice(&part);
+                lag.earn(part.len());
             }
-            bytes.extend_from_slice(&part);
+            Err(_) => {}
         }
-        Ok(bytes)
-    };
-    match tokio::time::timeout(deadline, receive).await {
-        Ok(received) => received,
-        Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
+        if Instant::now() >= deadline || lag.is_too_long() && others_wait() {
+            return Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into());
+        }
     }
 }
 
@@ -124,7 +138,8 @@ pub(super) fn send(item: ItemRef, memory: &Arc<ConnectionMemory>) -> Result<Repl
     // The document may leave its bucket meanwhile, and a compressed one is inflated as a whole.
     let is_compressed = item.is_compressed();
     let inflated_bytes = if is_compressed { length } else { 0 };
-    let held = memory.hold(item.value_bytes() + inflated_bytes).ok_or_else(no_memory)?;
+    let bytes = item.value_bytes() + inflated_bytes;
+    let held = memory.hold(bytes).ok_or_else(|| no_memory(memory))?;
     let content_type = match item.datatype().contains(Datatype::JSON) {
         true => "application/json",
         false => "application/octet-stream",
@@ -132,8 +147,10 @@ pub(super) fn send(item: ItemRef, memory: &Arc<ConnectionMemory>) -> Result<Repl
     let mut inflated = Vec::new();
     let body = match item.plain_body(&mut inflated) {
         Err(_) => return Err(damaged()),
-        Ok(_) if is_compressed => ReplyBody::paced(inflated, held, READING_DEADLINE),
-        Ok(_) => ReplyBody::paced(Stored(item), held, READING_DEADLINE),
+        Ok(_) if is_compressed => {
+            ReplyBody::paced(inflated, held, READING_DEADLINE, Some(Arc::clone(memory)))
+        }
+        Ok(_) => ReplyBody::paced(Stored(item), held, READING_DEADLINE, Some(Arc::clone(memory))),
     };
     let mut reply = Response::new(body);
     let headers = reply.headers_mut();

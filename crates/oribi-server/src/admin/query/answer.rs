@@ -1,9 +1,10 @@
 //! Rows as pieces of an answer.
 //!
 //! Owns: the piece in progress, the beginning of the answer, and its last line. It runs on the
-//! statement's thread and waits there for memory and for the client. Invariants: a piece is
-//! reserved before rows are written into it, and a row that needs more than a piece has its own;
-//! every wait ends with the statement's time, its client or the server.
+//! statement's thread and waits there for memory and for the client; behind the last row a task
+//! waits until the client has it. Invariants: a piece is reserved before rows are written into it,
+//! and a row that needs more than a piece has its own; every wait ends with the statement's time,
+//! its client or the server, and pieces end when their client lags while others wait for memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,21 +19,17 @@ use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::admin::body::READING_DEADLINE;
 use crate::admin::changes::piece::{Outgoing, Piece};
-use crate::admin::changes::wakeups::Wakeups;
 use crate::admin::query::places::Occupied;
-use crate::admin::state::AdminState;
-use crate::limits::{MEMORY_WAIT_MS, SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
-use crate::sql::control::{Control, Ending};
+use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
+use crate::sql::control::Control;
 
 /// Rows are sent at the latest this long after the ones before, when another comes.
 const SEND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval between two looks whether a wait for the client has to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Pause before memory is asked for again.
-const MEMORY_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long the last line waits for a client that does not read.
 const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
@@ -69,19 +66,18 @@ pub(super) struct Answer {
 
 impl Answer {
     pub fn new(
-        state: &AdminState,
         control: Arc<Control>,
         runtime: Handle,
+        outgoing: Arc<Outgoing>,
         begun: oneshot::Sender<Begun>,
         occupied: Occupied,
     ) -> Answer {
-        let memory = Arc::clone(&state.server.connection_memory);
         let started = Instant::now();
         Answer {
             occupied,
             control,
             runtime,
-            outgoing: Outgoing::new(memory, Wakeups::new()),
+            outgoing,
             begun: Some(begun),
             piece: None,
             are_documents: Vec::new(),
@@ -91,8 +87,7 @@ impl Answer {
         }
     }
 
-    /// Sends what is left and the last line, or closes the connection of a client that does not
-    /// read. The place is free before the client knows the end.
+    /// Sends what is left and the last line, behind the statement's thread.
     pub fn finish(mut self, summary: Summary) {
         let (rows, elapsed_ms) = (self.rows, self.started.elapsed().as_millis());
         let elapsed_ms = u64::try_from(elapsed_ms).unwrap_or(u64::MAX);
@@ -113,35 +108,10 @@ impl Answer {
             }
         };
         let rest = self.piece.take().map(Piece::into_bytes);
-        let line = Bytes::from(format!("{line}\n"));
         self.announce();
-        let Answer { control, runtime, occupied, .. } = self;
-        let mut occupied = Some(occupied);
-        let pieces = control.pieces();
-        let soon = Instant::now() + LAST_LINE_PATIENCE;
-        let ending = control.ending();
-        let deadline = match ending {
-            Some(Ending::InTheWay) => soon,
-            _ => control.deadline().max(soon),
-        };
-        let sending = async {
-            if let Some(rest) = rest
-                && pieces.send(rest).await.is_err()
-            {
-                return;
-            }
-            if let Ok(place) = pieces.reserve().await {
-                drop(occupied.take());
-                place.send(line);
-            }
-        };
-        let sent =
-            runtime.block_on(async { tokio::time::timeout_at(deadline.into(), sending).await });
-        let is_in_the_way = matches!(ending, Some(Ending::Timeout | Ending::InTheWay));
-        if let Some(occupied) = occupied.filter(|_| sent.is_err() && is_in_the_way) {
-            tracing::info!("closed a statement's connection: the client does not read");
-            occupied.disconnect();
-        }
+        let Answer { control, runtime, occupied, outgoing, .. } = self;
+        let last = [rest, Some(Bytes::from(format!("{line}\n")))];
+        runtime.spawn(conclude(last, control, occupied, outgoing));
     }
 
     /// A piece with room for so many bytes more.
@@ -154,19 +124,11 @@ impl Answer {
             if wanted > most {
                 bail!("a row needs {bytes} bytes of the memory for connections, which has {most}");
             }
-            let deadline = Instant::now() + Duration::from_millis(MEMORY_WAIT_MS);
-            let piece = loop {
-                if let Some(piece) = self.outgoing.piece(wanted) {
-                    break piece;
-                }
+            let Some(piece) = self.control.wait_for_memory(&|| self.outgoing.piece(wanted)) else {
                 self.control.check()?;
-                if Instant::now() >= deadline {
-                    return Err(self.control.unavailable(
-                        "the memory for connections is in use, and a row needs some of it; \
-                         try again",
-                    ));
-                }
-                std::thread::sleep(MEMORY_PAUSE);
+                return Err(self.control.unavailable(
+                    "the memory for connections is in use, and a row needs some of it; try again",
+                ));
             };
             self.piece = Some(piece);
         }
@@ -186,7 +148,6 @@ impl Answer {
         let mut bytes = Some(piece.into_bytes());
         let control = &self.control;
         let mut stopping = control.stopping();
-        let _holding = control.memory().holding();
         self.runtime.block_on(async {
             let place = control.pieces().reserve();
             tokio::pin!(place);
@@ -209,7 +170,6 @@ impl Answer {
                 }
             }
         });
-        self.control.memory().note_progress();
         self.control.check()
     }
 
@@ -217,6 +177,53 @@ impl Answer {
     fn announce(&mut self) {
         if let Some(begun) = self.begun.take() {
             let _ = begun.send(Begun::Streams);
+        }
+    }
+}
+
+/// Sends the last pieces and waits until the client has them. Closes the connection of a client
+/// that does not read in time, or while others wait for the memory of its rows. The place is free
+/// before the client knows the end.
+async fn conclude(
+    last: [Option<Bytes>; 2],
+    control: Arc<Control>,
+    occupied: Occupied,
+    outgoing: Arc<Outgoing>,
+) {
+    let connection = occupied.connection();
+    let (memory, deadline) = (Arc::clone(control.memory()), control.deadline());
+    let soon = Instant::now() + LAST_LINE_PATIENCE;
+    let is_over = |deadline: Instant| {
+        Instant::now() >= soon && (Instant::now() >= deadline || memory.is_in_the_way())
+    };
+    let close = || {
+        tracing::info!("closed a statement's connection: the client does not read");
+        connection.close();
+    };
+    let mut occupied = Some(occupied);
+    let [rest, line] = last;
+    for (bytes, is_last) in [(rest, false), (line, true)] {
+        let Some(bytes) = bytes else { continue };
+        let place = loop {
+            match tokio::time::timeout(LOOK_INTERVAL, control.pieces().reserve()).await {
+                Ok(Ok(place)) => break place,
+                // The client is gone.
+                Ok(Err(_)) => return,
+                Err(_) if is_over(deadline) => return close(),
+                Err(_) => {}
+            }
+        };
+        if is_last {
+            drop(occupied.take());
+        }
+        place.send(bytes);
+    }
+    // The body ends when nobody can send more.
+    drop(control);
+    while outgoing.held_bytes() > 0 {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        if is_over(deadline + READING_DEADLINE) {
+            return close();
         }
     }
 }

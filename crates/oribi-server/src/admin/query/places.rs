@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::admin::admission::StreamPlace;
+use crate::admin::admission::{Connection, StreamPlace};
 use crate::limits::SQL_STATEMENTS_MAX;
 use crate::sql::memory::Turn;
 
@@ -46,8 +46,8 @@ impl Occupied {
         Occupied { _running: running, stream }
     }
 
-    /// Closes the client's connection.
-    pub fn disconnect(&self) {
-        self.stream.disconnect();
+    /// The client's connection, which outlasts this.
+    pub fn connection(&self) -> Connection {
+        self.stream.connection()
     }
 }

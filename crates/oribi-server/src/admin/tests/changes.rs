@@ -400,6 +400,19 @@ fn a_client_that_stalls_is_disconnected_while_others_wait_for_memory() {
     while source.stream.read(&mut piece).is_ok_and(|length| length > 0) {}
 }
 
+/// Holders of memory see that a stream waits for some.
+#[test]
+fn a_stream_without_memory_counts_as_waiting() {
+    let fixture = Fixture::development();
+    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let others = memory.hold(memory.reservable_bytes()).expect("nothing is held");
+    let mut source = EventSource::begin(&fixture, "with-values");
+    wait_until(|| memory.has_waiters(), "it waits");
+    drop(others);
+    source.wait_for_id();
+    wait_until(|| !memory.has_waiters(), "it has its piece");
+}
+
 #[test]
 fn a_large_document_is_one_event_and_its_memory_is_counted() {
     let fixture = Fixture::development();

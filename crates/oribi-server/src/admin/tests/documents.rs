@@ -16,8 +16,8 @@ fn put(fixture: &Fixture, key_and_query: &str, value: &str) -> Answer {
     fixture.ask("PUT", &format!("{DOCS}/{key_and_query}"), super::ADMIN, value)
 }
 
-/// The status of a PUT that is answered before its body comes.
-fn announce(fixture: &Fixture, key: &str, bytes: usize) -> u16 {
+/// A PUT whose body does not come.
+fn begin_put(fixture: &Fixture, key: &str, bytes: usize) -> TcpStream {
     let mut stream = TcpStream::connect(fixture.admin).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let login = STANDARD.encode(super::ADMIN);
@@ -27,6 +27,11 @@ fn announce(fixture: &Fixture, key: &str, bytes: usize) -> u16 {
          Content-Length: {bytes}\r\n\r\n"
     )
     .unwrap();
+    stream
+}
+
+/// The status of an answer.
+fn status(mut stream: &TcpStream) -> u16 {
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
     std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
@@ -84,7 +89,7 @@ fn a_value_of_any_size_goes_in_and_comes_out_whole() {
     ] {
         assert!(raw.head.contains(header), "{header}: {}", raw.head);
     }
-    assert_eq!(announce(&fixture, "larger", LARGEST + 1), 413);
+    assert_eq!(status(&begin_put(&fixture, "larger", LARGEST + 1)), 413);
     let refused = put(&fixture, "larger", &"x".repeat(LARGEST + 1));
     assert_eq!(refused.status, 413, "who sends all of it reads the answer, too");
     assert_eq!(put(&fixture, "json", "[1]").status, 200);
@@ -95,23 +100,29 @@ fn a_value_of_any_size_goes_in_and_comes_out_whole() {
     assert_eq!(fixture.get(&format!("{DOCS}/none?raw=1")).status, 404);
 }
 
+/// They keep others out for a moment only, though they stay.
 #[test]
-fn clients_that_do_not_read_long_values_keep_others_out_only_while_they_are_there() {
+fn clients_that_do_not_read_or_send_long_values_make_room_for_others() {
+    const BYTES: usize = 20 << 20;
     let fixture = Fixture::development();
-    assert_eq!(put(&fixture, "large", &"x".repeat(20 << 20)).status, 200);
+    assert_eq!(put(&fixture, "large", &"x".repeat(BYTES)).status, 200);
     let path = format!("{DOCS}/large?raw=1");
-    let stalled: Vec<_> = (0..2).map(|_| fixture.connect("GET", &path, super::ADMIN, "")).collect();
-    let until = Instant::now() + Duration::from_secs(20);
     let wait_for = |status: u16| {
+        let until = Instant::now() + Duration::from_secs(20);
         while fixture.get(&path).status != status {
             assert!(Instant::now() < until, "not {status} in time");
         }
     };
+    let reading: Vec<_> = (0..2).map(|_| fixture.connect("GET", &path, super::ADMIN, "")).collect();
     wait_for(503);
-    assert_eq!(announce(&fixture, "long", 20 << 20), 503);
+    assert_eq!(status(&begin_put(&fixture, "long", BYTES)), 503);
     assert_eq!(put(&fixture, "short", "1").status, 200);
-    drop(stalled);
     wait_for(200);
+    drop(reading);
+    let sending: Vec<_> = (0..2).map(|_| begin_put(&fixture, "long", BYTES)).collect();
+    wait_for(503);
+    wait_for(200);
+    assert!(sending.iter().all(|stream| status(stream) == 408), "they were too slow");
 }
 
 #[test]

@@ -21,7 +21,7 @@ const ENDLESS: &str = "with recursive c(x) as (values (1) union all select x + 1
                        select max(x) from c";
 
 impl Fixture {
-    fn query_as(&self, credentials: &str, statement: &str) -> Answer {
+    pub(super) fn query_as(&self, credentials: &str, statement: &str) -> Answer {
         let mut answer = self.ask("POST", PATH, credentials, statement);
         answer.body = unchunked(&answer.head, &answer.body);
         answer
@@ -29,7 +29,7 @@ impl Fixture {
 
     /// The rows of a statement that succeeds.
     #[track_caller]
-    fn rows(&self, statement: &str) -> Vec<Value> {
+    pub(super) fn rows(&self, statement: &str) -> Vec<Value> {
         let answer = self.query_as(ADMIN, statement);
         assert_eq!(answer.status, 200, "{statement}: {}", answer.body);
         rows_in(&answer.body)
@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     /// Begins a statement and leaves its answer unread.
-    fn begin(&self, statement: &str) -> TcpStream {
+    pub(super) fn begin(&self, statement: &str) -> TcpStream {
         self.connect("POST", PATH, ADMIN, statement)
     }
 }
@@ -73,7 +73,7 @@ fn unchunked(head: &str, body: &str) -> String {
 
 /// Rows between the columns and the end, which is complete.
 #[track_caller]
-fn rows_in(body: &str) -> Vec<Value> {
+pub(super) fn rows_in(body: &str) -> Vec<Value> {
     let mut lines = body.lines().map(|line| serde_json::from_str(line).unwrap());
     let first: Value = lines.next().unwrap();
     assert!(first["columns"].is_array(), "{first}");
@@ -376,128 +376,6 @@ fn pages_of_other_sites_get_nothing() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-}
-
-impl Fixture {
-    /// Puts a document that is longer once it is inflated.
-    fn put_compressed(&self, key: &str, plain: &[u8]) {
-        let value = snap::raw::Encoder::new().compress_vec(plain).unwrap();
-        let server = self.server.as_ref().unwrap();
-        let bucket = server.context().buckets.get("default").unwrap();
-        let vbid = oribi_protocol::hash::vbucket_of(key.as_bytes(), bucket.vbuckets());
-        let request = oribi_engine::StoreRequest {
-            mode: oribi_engine::StoreMode::Set,
-            value: &value,
-            is_compressed: true,
-            flags: 0,
-            expiry: 0,
-            cas: oribi_types::Cas(0),
-            preserve_expiry: false,
-        };
-        let key = oribi_types::DocKey { collection: CollectionId::DEFAULT, key: key.as_bytes() };
-        let stored = bucket.bucket().store(vbid, key, &request, crate::clock::wall_clock());
-        assert!(matches!(stored, oribi_engine::MutationOutcome::Done(_)), "{stored:?}");
-    }
-}
-
-/// Whether it is stored as it is, or expands, and whichever way it is found.
-#[test]
-fn large_documents_are_reserved_before_they_are_in_memory() {
-    const BYTES: usize = 3 << 20;
-    let fixture = Fixture::development();
-    let document = json!({"t": "a".repeat(BYTES)}).to_string();
-    fixture.put("plain", document.as_bytes());
-    fixture.put_compressed("packed", document.as_bytes());
-    fixture.put("small", b"{\"t\":\"a\"}");
-    let statement =
-        |condition: &str| format!("select sum(length(json)) from \"default\" where {condition}");
-    let conditions =
-        ["id = 'plain'", "id = 'packed'", "id >= 'pl' and id < 'pm'", "id >= 'pa' and id < 'pb'"];
-    for condition in conditions {
-        assert_eq!(fixture.rows(&statement(condition)), [json!([document.len()])], "{condition}");
-    }
-    wait_until(|| fixture.reserved_bytes() == 0, "nothing stays reserved");
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
-    let all_but = |bytes| memory.hold(memory.reservable_bytes() - bytes).expect("nothing is held");
-    let others = all_but(BYTES - 1);
-    std::thread::scope(|scope| {
-        let asked = conditions.map(|condition| {
-            let fixture = &fixture;
-            scope.spawn(move || (condition, fixture.query_as(ADMIN, &statement(condition))))
-        });
-        for answer in asked {
-            let (condition, answer) = answer.join().unwrap();
-            assert_eq!(answer.status, 503, "{condition}: {}", answer.body);
-            // One of them has the turn, and the others wait for it.
-            let whys =
-                ["the memory for connections is in use", "other clients wait for the memory"];
-            let says = whys.iter().any(|why| answer.body.contains(why));
-            assert!(says, "{condition}: {}", answer.body);
-        }
-    });
-    assert_eq!(fixture.rows(&statement("id = 'small'")), [json!([9])], "small ones need little");
-    drop(others);
-    // The value alone is a copy, too, which SQLite's own heap does not have.
-    let value = "select length(json ->> 't') from \"default\" where id = 'plain'";
-    let others = all_but(BYTES + BYTES / 2);
-    let answer = fixture.query_as(ADMIN, value);
-    assert_eq!(answer.status, 503, "{}", answer.body);
-    drop(others);
-    assert_eq!(fixture.rows(value), [json!([BYTES])]);
-    wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
-}
-
-/// More than any connection can have is refused at once, and says what is needed.
-#[test]
-fn a_row_for_which_there_can_be_no_memory_is_refused() {
-    let fixture = Fixture::development();
-    // What a server without quotas could reserve: 24 MiB. SQLite's memory is that of all tests.
-    fixture.server.as_ref().unwrap().context().connection_memory.set_quotas(0);
-    let row = "select hex(zeroblob(6500000)), hex(zeroblob(6500000))";
-    let answer = fixture.query_as(ADMIN, row);
-    assert_eq!(answer.status, 200, "its columns are sent: {}", answer.body);
-    assert!(answer.body.contains("a row needs "), "{}", answer.body);
-    assert!(answer.body.contains("\"end\":\"error\""), "{}", answer.body);
-}
-
-/// A client that does not read rows of large documents loses its statement to one that does.
-#[test]
-fn who_does_not_read_large_rows_makes_room_for_others() {
-    const BYTES: usize = 3 << 20;
-    let fixture = Fixture::development();
-    for number in 0..4 {
-        let document = json!({"t": "a".repeat(BYTES)}).to_string();
-        fixture.put_compressed(&format!("large{number}"), document.as_bytes());
-    }
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
-    let most = memory.reservable_bytes();
-    // Two documents with their rows fit in what is left.
-    let others = memory.hold(most - 4 * BYTES - (1 << 20)).expect("nothing is held");
-    let before = fixture.reserved_bytes();
-    let all = "select json from \"default\"";
-    let unread: Vec<_> = (0..SQL_STATEMENTS_MAX - 1).map(|_| fixture.begin(all)).collect();
-    wait_until(
-        || {
-            assert!(fixture.reserved_bytes() <= most as u64);
-            fixture.reserved_bytes() > before + BYTES as u64
-        },
-        "a statement has a large document",
-    );
-    let mut lengths = Vec::new();
-    wait_until(
-        || {
-            let answer =
-                fixture.query_as(ADMIN, "select json from \"default\" where id = 'large2'");
-            if answer.status == 200 && answer.body.contains("\"end\":\"complete\"") {
-                lengths = rows_in(&answer.body).iter().map(|row| row.to_string().len()).collect();
-            }
-            !lengths.is_empty()
-        },
-        "one that reads gets its row",
-    );
-    assert!(lengths[0] > BYTES);
-    drop((unread, others));
-    wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
 }
 
 /// A list of keys that is longer than what is copied out of SQLite's memory is SQLite's to check.

@@ -1,0 +1,33 @@
+//! How far a client is behind with taking, or sending, what memory is held for.
+//!
+//! Owns: the rate that is asked of it, [`HOLDER_BYTES_PER_SECOND`], and how far behind it may be
+//! while others wait for memory, [`HOLDER_LAG_MAX_MS`]. Connections of workers count the same by
+//! their own clock (`connection::memory`).
+
+use std::time::{Duration, Instant};
+
+use crate::limits::{HOLDER_BYTES_PER_SECOND, HOLDER_LAG_MAX_MS};
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Lag {
+    since: Instant,
+}
+
+impl Lag {
+    /// Of a client for which memory is held from now on.
+    pub fn begin() -> Lag {
+        Lag { since: Instant::now() }
+    }
+
+    /// The client has taken or sent so many bytes since the last call.
+    pub fn earn(&mut self, bytes: usize) {
+        let earned = Duration::from_secs(bytes as u64) / HOLDER_BYTES_PER_SECOND as u32;
+        self.since = (self.since + earned).min(Instant::now());
+    }
+
+    /// True when the client is so far behind that others need not wait for it.
+    pub fn is_too_long(&self) -> bool {
+        self.since.elapsed() > Duration::from_millis(HOLDER_LAG_MAX_MS)
+    }
+}
