@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use machine::Machine;
 use model::{Prediction, Workload};
 
 /// The options of the task.
@@ -41,7 +42,7 @@ const TRACED_BATCHES: u32 = 12;
 const TIMED_BATCHES: u32 = 3_000;
 const ROUNDS: usize = 7;
 
-/// One load: its trace, its times and its prediction.
+/// One load: its trace and its times.
 struct Case {
     name: String,
     set_pct: u32,
@@ -49,7 +50,16 @@ struct Case {
     /// CPU per operation with a server of its own for each of two workers, and with one for both.
     apart_ns: f64,
     together: Spread,
-    predictions: Vec<Prediction>,
+    /// What the machine charged meanwhile.
+    machine: Machine,
+}
+
+impl Case {
+    /// For each of [`CORES`], when moving a line costs so much.
+    fn predictions(&self, transfer_ns: f64) -> Vec<Prediction> {
+        let workload = Workload::new(&self.lines, self.apart_ns, transfer_ns);
+        CORES.iter().map(|cores| workload.predict(*cores)).collect()
+    }
 }
 
 /// Median and extremes of ratios.
@@ -88,24 +98,29 @@ pub fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<E
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     ensure!(cores >= 2, "two cores are needed to measure what moves between them");
     let program = program.map_or_else(|| build(root), Ok)?;
-    let machine = machine::measure();
     let mut cases = Vec::new();
     for (pattern, words) in PATTERNS {
         for set_pct in SET_PCTS {
             eprintln!("{words}, {set_pct} % sets");
-            cases.push(case_of(&program, &machine, (pattern, words), set_pct, rounds)?);
+            cases.push(case_of(&program, (pattern, words), set_pct, rounds)?);
         }
     }
-    let text = figures(&machine, &cases);
+    let of_machine = |figure: fn(&Machine) -> f64| {
+        Spread::of(cases.iter().map(|c| figure(&c.machine)).collect())
+    };
+    let transfer = of_machine(|machine| machine.transfer_ns);
+    let locks =
+        [of_machine(|machine| machine.lock_ns), of_machine(|machine| machine.contended_lock_ns)];
+    let predicted: Vec<_> = cases.iter().map(|case| case.predictions(transfer.median)).collect();
+    let text = figures(&transfer, &locks, &cases, &predicted);
     println!("{text}");
     if !is_dry {
         let page = root.join("docs/scaling.md");
         let before = std::fs::read_to_string(&page).context("docs/scaling.md")?;
         std::fs::write(&page, replaced(&before, &text)?)?;
-        let series: Vec<(String, &[Prediction])> = cases
-            .iter()
-            .filter(|case| case.set_pct != 5)
-            .map(|case| (format!("{}, {} % sets", case.name, case.set_pct), &case.predictions[..]))
+        let series: Vec<(String, &[Prediction])> = std::iter::zip(&cases, &predicted)
+            .filter(|(case, _)| case.set_pct != 5)
+            .map(|(case, curve)| (format!("{}, {} % sets", case.name, case.set_pct), &curve[..]))
             .collect();
         plot::draw(&root.join("docs/plots/scaling.svg"), &series)?;
     }
@@ -135,7 +150,6 @@ fn build(root: &Path) -> Result<PathBuf> {
 
 fn case_of(
     program: &Path,
-    machine: &machine::Machine,
     (pattern, words): (&str, &str),
     set_pct: u32,
     rounds: usize,
@@ -163,11 +177,9 @@ fn case_of(
         apart.push(ns[0]);
         ratios.push(ns[1] / ns[0]);
     }
-    let apart_ns = Spread::of(apart).median;
-    let workload = Workload::new(&lines, apart_ns, machine.transfer_ns);
-    let predictions = CORES.iter().map(|cores| workload.predict(*cores)).collect();
-    let together = Spread::of(ratios);
-    Ok(Case { name: words.to_owned(), set_pct, lines, apart_ns, together, predictions })
+    let (apart_ns, together) = (Spread::of(apart).median, Spread::of(ratios));
+    let machine = machine::measure();
+    Ok(Case { name: words.to_owned(), set_pct, lines, apart_ns, together, machine })
 }
 
 /// The number behind `head` in what a program prints.
@@ -180,19 +192,30 @@ fn printed(command: &mut Command, head: &str) -> Result<f64> {
 }
 
 /// The generated part of the page.
-fn figures(machine: &machine::Machine, cases: &[Case]) -> String {
+fn figures(
+    transfer: &Spread,
+    [lock, contended]: &[Spread; 2],
+    cases: &[Case],
+    predicted: &[Vec<Prediction>],
+) -> String {
     let mut text = format!(
-        "Moving a cache line from one core to the other takes {:.0} ns here. A lock that no other \
-         core wants\ntakes {:.0} ns, one that another core wants all the time {:.0} ns.\n\n",
-        machine.transfer_ns, machine.lock_ns, machine.contended_lock_ns
+        "Moving a cache line from one core to the other takes {:.0} ns here ({:.0} to {:.0} in {} \
+         moments).\nA lock that no other core wants takes {:.0} ns, one that another core wants \
+         all the time {:.0} ns.\n\n",
+        transfer.median,
+        transfer.min,
+        transfer.max,
+        cases.len(),
+        lock.median,
+        contended.median
     );
     text += "| operations | CPU alone | lines written that others touch | lines read that others write | \
              lock held | 2 workers, predicted | 2 workers, measured |\n\
              |---|---|---|---|---|---|---|\n";
     // What is not there is measured as a little less than nothing at times.
     let at_least_0 = |measured: f64| measured.max(0.0) + 0.0;
-    for case in cases {
-        let two = case.predictions.iter().find(|one| one.cores == 2);
+    for (case, predictions) in std::iter::zip(cases, predicted) {
+        let two = predictions.iter().find(|one| one.cores == 2);
         text += &format!(
             "| {}, {} % sets | {:.0} ns | {:.2} | {:.2} | {:.0} ns | {:.2} | {:.2} ({:.2} to {:.2}) |\n",
             case.name,
@@ -211,10 +234,10 @@ fn figures(machine: &machine::Machine, cases: &[Case]) -> String {
     text += &CORES.map(|cores| format!(" {cores} |")).concat();
     text += "\n|---|";
     text += &CORES.map(|_| "---|").concat();
-    for case in cases {
-        let alone = case.predictions.first().map_or(f64::NAN, |one| one.per_second);
+    for (case, predictions) in std::iter::zip(cases, predicted) {
+        let alone = predictions.first().map_or(f64::NAN, |one| one.per_second);
         text += &format!("\n| {}, {} % sets |", case.name, case.set_pct);
-        for one in &case.predictions {
+        for one in predictions {
             text += &format!(" {:.1} |", one.per_second / alone);
         }
     }

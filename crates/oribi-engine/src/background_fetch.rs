@@ -4,14 +4,16 @@
 //! brings the document into memory, and the operation runs again. A document that is in memory by
 //! then is not read.
 //!
-//! A step takes as many keys as their values are expected to fill a few MiB, so that little is read
-//! and not yet counted. It evicts first when memory is above the quota. The queue bounds the number
+//! A step takes as many keys as their values are expected to fill a few MiB, and leaves the rest to
+//! the next step when they have, so that little is read and not yet counted. It evicts first when
+//! memory is above the quota. The queue bounds the number
 //! of waiting operations; beyond it a step fails the rest, which tells clients to come again. When
 //! the store is away, all waiters give up together: they have waited along with the batch that
 //! found it out. Asking for one document after the other would take as many times as long.
 
 mod queue;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
@@ -28,7 +30,7 @@ use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::{FetchBegun, Installed};
 
-use queue::{Batch, FetchQueue, Waiter, Wanted};
+use queue::{BATCH_BYTES, Batch, FetchQueue, Waiter, Wanted};
 pub use queue::{FetchOutcome, FetchSink};
 
 /// Times that an overtaken record is read within a step.
@@ -60,8 +62,23 @@ struct Reading {
     /// Index in the batch.
     at: usize,
     begun: FetchBegun,
-    /// Outer `None`: not read yet.
-    read: Option<Option<ItemRef>>,
+    read: Read,
+}
+
+/// What became of a key.
+enum Read {
+    /// Nothing yet: others have filled the batch.
+    NotYet,
+    /// The store failed to give it.
+    Failed,
+    /// What the store has, or that it has nothing.
+    Done(Option<ItemRef>),
+}
+
+impl Read {
+    fn is_done(&self) -> bool {
+        matches!(self, Read::Done(_))
+    }
 }
 
 impl Fetcher {
@@ -124,10 +141,18 @@ impl Fetcher {
         let mut told = turned_away.len();
         let mut failed = turned_away.len();
         turned_away.into_iter().for_each(|waiter| waiter.tell(FetchOutcome::Failed));
-        for ((_, waiters), outcome) in batch.into_iter().zip(outcomes) {
+        let mut unread = Vec::new();
+        for ((wanted, waiters), outcome) in batch.into_iter().zip(outcomes) {
+            let Some(outcome) = outcome else {
+                unread.push((wanted, waiters));
+                continue;
+            };
             told += waiters.len();
             failed += if outcome == FetchOutcome::Failed { waiters.len() } else { 0 };
             waiters.into_iter().for_each(|waiter| waiter.tell(outcome));
+        }
+        if !unread.is_empty() {
+            self.queue.put_back(unread);
         }
         if is_away {
             let given_up = self.queue.give_up();
@@ -137,9 +162,15 @@ impl Fetcher {
         told
     }
 
-    /// Reads and installs until no record was overtaken, or the store is away.
-    fn bring_in(&self, core: &Core, batch: &[&Wanted], is_away: &mut bool) -> Vec<FetchOutcome> {
-        let mut outcomes = vec![FetchOutcome::Ready; batch.len()];
+    /// Reads and installs until no record was overtaken, or the store is away. `None` is of what is
+    /// left to the next step.
+    fn bring_in(
+        &self,
+        core: &Core,
+        batch: &[&Wanted],
+        is_away: &mut bool,
+    ) -> Vec<Option<FetchOutcome>> {
+        let mut outcomes = vec![Some(FetchOutcome::Ready); batch.len()];
         let mut left: Vec<usize> = (0..batch.len()).collect();
         for _ in 0..TRIES {
             let context = core.context(Timestamp::default());
@@ -147,7 +178,7 @@ impl Fetcher {
             for at in left.drain(..) {
                 let Some(vbucket) = core.vbucket(batch[at].vbid) else { continue };
                 if let Some(begun) = vbucket.begin_fetch(batch[at].key()) {
-                    readings.push(Reading { at, begun, read: None });
+                    readings.push(Reading { at, begun, read: Read::NotYet });
                 }
             }
             if readings.is_empty() {
@@ -156,21 +187,25 @@ impl Fetcher {
             let answers = self.read(core, batch, &mut readings);
             *is_away = answers == Answers::None;
             for Reading { at, begun, read } in readings {
-                let (Some(vbucket), Some(read)) = (core.vbucket(batch[at].vbid), read) else {
-                    outcomes[at] = FetchOutcome::Failed;
+                if matches!(read, Read::NotYet) {
+                    outcomes[at] = None;
+                    continue;
+                }
+                let (Some(vbucket), Read::Done(read)) = (core.vbucket(batch[at].vbid), read) else {
+                    outcomes[at] = Some(FetchOutcome::Failed);
                     continue;
                 };
                 match vbucket.install(&context, batch[at].key(), begun, read) {
                     Installed::Done => {}
                     // The store is away; there is no second read.
                     Installed::Overtaken if answers != Answers::All => {
-                        outcomes[at] = FetchOutcome::Failed;
+                        outcomes[at] = Some(FetchOutcome::Failed);
                     }
                     Installed::Overtaken => left.push(at),
                     Installed::Differs => {
                         let (bucket, vbid) = (core.name(), batch[at].vbid);
                         tracing::error!(bucket, %vbid, "the store lacks the evicted version of a document");
-                        outcomes[at] = FetchOutcome::Failed;
+                        outcomes[at] = Some(FetchOutcome::Failed);
                     }
                 }
             }
@@ -180,7 +215,7 @@ impl Fetcher {
         outcomes
     }
 
-    /// Reads the batch. Records that the store fails to give stay unread.
+    /// Reads the batch, until it is full.
     fn read(&self, core: &Core, batch: &[&Wanted], readings: &mut [Reading]) -> Answers {
         let keys: Vec<(Vbid, DocKey<'_>)> = readings
             .iter()
@@ -189,7 +224,11 @@ impl Fetcher {
         let mut bytes = 0;
         let result = core.store().get_many(&keys, &mut |index, record| {
             bytes += record.map_or(0, |record| record.value.len());
-            readings[index].read = Some(record.map(|record| record::to_item(&record)));
+            readings[index].read = Read::Done(record.map(|record| record::to_item(&record)));
+            match bytes < BATCH_BYTES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         });
         let is_away = matches!(result, Err(StoreError::Away(_)));
         let failed = match result {
@@ -197,19 +236,22 @@ impl Fetcher {
             Err(error @ StoreError::Away(_)) => Some(error).filter(|_| !self.is_ending()),
             Err(error) => {
                 tracing::error!(bucket = core.name(), %error, "a batch of evicted documents could not be read; reading them one by one");
-                read_one_by_one(core.store(), &keys, readings)
+                read_one_by_one(core.store(), &keys, readings, &mut bytes)
             }
         };
         match failed {
             Some(error) => core.store_failed(StoreOperation::Read, &error),
             None => _ = core.store_succeeded(StoreOperation::Read),
         }
-        self.queue.adapt(keys.len(), bytes);
-        match is_away {
-            false => Answers::All,
-            true if readings.iter().any(|reading| reading.read.is_some()) => Answers::Some,
-            true => Answers::None,
+        let read = readings.iter().filter(|reading| reading.read.is_done()).count();
+        self.queue.adapt(read, bytes);
+        if !is_away {
+            return Answers::All;
         }
+        for reading in readings.iter_mut().filter(|reading| !reading.read.is_done()) {
+            reading.read = Read::Failed;
+        }
+        if read > 0 { Answers::Some } else { Answers::None }
     }
 }
 
@@ -226,22 +268,33 @@ fn make_room(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
     }
 }
 
-/// Reads the rest of a batch one by one, so that a damaged document hides no other; the last error.
+/// Reads the rest of a batch one by one, until it is full, so that a damaged document hides no
+/// other; the last error.
 fn read_one_by_one(
     store: &dyn KvStore,
     keys: &[(Vbid, DocKey<'_>)],
     readings: &mut [Reading],
+    bytes: &mut usize,
 ) -> Option<StoreError> {
     let mut failed = None;
     for (reading, (vbid, key)) in readings.iter_mut().zip(keys) {
-        if reading.read.is_some() {
+        if *bytes >= BATCH_BYTES {
+            break;
+        }
+        if reading.read.is_done() {
             continue;
         }
         let mut found = None;
-        let visit = &mut |record: Record<'_>| found = Some(record::to_item(&record));
+        let visit = &mut |record: Record<'_>| {
+            *bytes += record.value.len();
+            found = Some(record::to_item(&record));
+        };
         match store.get(*vbid, *key, visit) {
-            Ok(_) => reading.read = Some(found),
-            Err(error) => failed = Some(error),
+            Ok(_) => reading.read = Read::Done(found),
+            Err(error) => {
+                reading.read = Read::Failed;
+                failed = Some(error);
+            }
         }
     }
     failed

@@ -207,8 +207,10 @@ fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState
             }
         };
         tokio::select! {
-            () = served => {}
+            // First, so that an answer that is cut short does not get its regular end meanwhile.
+            biased;
             () = place.ended() => {}
+            () = served => {}
             () = is_silent(&place) => tracing::debug!(%peer, "no request in time"),
         }
     });

@@ -90,18 +90,22 @@ impl Shared {
         let mut found = std::pin::pin!(found);
         while let Some((index, row)) = found.next().await {
             let (vbid, key) = keys[index];
+            let mut flow = ControlFlow::Continue(());
             let is_there = match row? {
                 None => false,
                 Some(row) => {
                     let mut show = |record: Record<'_>| {
                         count.add(&record);
-                        visit(index, Some(record));
+                        flow = visit(index, Some(record));
                     };
                     self.show(vbid, key, &row, &mut show).await?
                 }
             };
             if !is_there {
-                visit(index, None);
+                flow = visit(index, None);
+            }
+            if flow.is_break() {
+                break;
             }
         }
         Ok(())

@@ -206,8 +206,9 @@ pub fn ask_for(record: &Record<'_>, room: &mut RoomVisitor<'_>) -> ControlFlow<(
 /// Receives vbuckets that were taken over, and the states of those that have one.
 pub type PartVisitor<'v> = dyn FnMut(&[Vbid], Vec<(Vbid, VbucketState)>) + 'v;
 
-/// Receives the answer for the key at an index: its stored version, or `None` when there is none.
-pub type GetVisitor<'v> = dyn FnMut(usize, Option<Record<'_>>) + 'v;
+/// Receives the answer for the key at an index: its stored version, or `None` when there is none;
+/// `Break` ends the look-ups early without error.
+pub type GetVisitor<'v> = dyn FnMut(usize, Option<Record<'_>>) -> ControlFlow<()> + 'v;
 
 /// Receives records with their vbuckets in no particular order; `Break` ends the load early
 /// without error.
@@ -328,16 +329,20 @@ pub trait KvStore: Send + Sync {
     }
 
     /// [`KvStore::get`] for many keys, in whatever order is fastest: `visit` is told the index of
-    /// each key once. After an error the keys that were not visited are unknown, and a caller can
-    /// still ask for them one by one.
+    /// each key once, until it breaks. After an error the keys that were not visited are unknown,
+    /// and a caller can still ask for them one by one.
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         for (index, (vbid, key)) in keys.iter().enumerate() {
-            if !self.get(*vbid, *key, &mut |record| visit(index, Some(record)))? {
-                visit(index, None);
+            let mut flow = ControlFlow::Continue(());
+            if !self.get(*vbid, *key, &mut |record| flow = visit(index, Some(record)))? {
+                flow = visit(index, None);
+            }
+            if flow.is_break() {
+                break;
             }
         }
         Ok(())

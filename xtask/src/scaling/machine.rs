@@ -2,6 +2,8 @@
 //!
 //! Owns: three figures. Two are the smallest of many short rounds, because whatever disturbs a
 //! round makes it longer; a contended lock is cheapest when nobody contends, so that is the median.
+//! What a hypervisor gives as two cores may be near each other at one moment and far at another, so
+//! the caller measures several times.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +13,7 @@ use std::time::Instant;
 const ROUNDS: u64 = 200;
 const STEPS: u64 = 5_000;
 
-/// Nanoseconds.
+/// Nanoseconds, as of one moment.
 pub struct Machine {
     /// A line moves from one core to another.
     pub transfer_ns: f64,

@@ -16,8 +16,8 @@ use crate::memory::MemoryStats;
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
-/// Bytes of values that a batch is meant to read, judged by the batch before.
-const BATCH_BYTES: usize = 4 << 20;
+/// Bytes of values with which a batch ends. How many keys it takes is judged by the batch before.
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 /// Operations that may wait at one time.
 const WAITING_MAX: usize = 1 << 16;
 
@@ -195,6 +195,26 @@ impl FetchQueue {
             wanted.push((key, waiters));
         }
         Batch { wanted, turned_away: std::mem::take(&mut state.turned_away) }
+    }
+
+    /// Puts keys of a batch back in front, for the next one.
+    pub(super) fn put_back(&self, unread: Vec<(Wanted, Vec<Waiter>)>) {
+        let mut state = self.state.lock();
+        for (key, mut waiters) in unread.into_iter().rev() {
+            state.waiting += waiters.len();
+            match state.waiters.get_mut(&key) {
+                Some(known) => known.append(&mut waiters),
+                None => {
+                    state.waiters.insert(key.clone(), waiters);
+                    state.order.push_front(key);
+                }
+            }
+        }
+        let is_closed = state.is_closed;
+        drop(state);
+        if is_closed {
+            self.give_up();
+        }
     }
 
     /// Sizes the next batch by the documents of this one.

@@ -138,15 +138,20 @@ impl KvStore for InterruptedStore {
         // meanwhile.
         reach(Point::Read)?;
         for (index, (vbid, key)) in keys.iter().enumerate() {
-            let mut shown = false;
+            let mut flow = None;
             self.0.get(*vbid, *key, &mut |record| {
-                shown = true;
                 let _ = reach(Point::Read);
-                visit(index, Some(record));
+                flow = Some(visit(index, Some(record)));
             })?;
-            if !shown {
-                reach(Point::Read)?;
-                visit(index, None);
+            let flow = match flow {
+                Some(flow) => flow,
+                None => {
+                    reach(Point::Read)?;
+                    visit(index, None)
+                }
+            };
+            if flow.is_break() {
+                break;
             }
         }
         reach(Point::Read)

@@ -77,9 +77,14 @@ fn equal_fetches_are_one_read_and_a_closed_bucket_refuses_them() {
 
 /// Stores a document that is worth evicting, makes it durable and evicts it.
 fn evict_one(bucket: &Bucket, number: u64) {
+    evict_one_of(bucket, number, 500);
+}
+
+/// The same with a value of so many bytes.
+fn evict_one_of(bucket: &Bucket, number: u64, bytes: usize) {
     let (vbid, name) = place(number);
     let now = Timestamp::from_unix_s(BEGIN_S);
-    let value = "x".repeat(500);
+    let value = "x".repeat(bytes);
     let stored = bucket.store(vbid, doc_key(&name), &crate::set(&value), now);
     assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
     bucket.flush_step().expect("the store works");
@@ -139,6 +144,51 @@ fn when_the_store_is_away_all_fetches_give_up_together() {
     let told = told.0.lock();
     assert_eq!(told.len(), DOCUMENTS as usize);
     assert!(told.iter().all(|(_, outcome)| *outcome == FetchOutcome::Ready));
+}
+
+/// The size of a batch is judged by the one before. Documents that are larger than those were once
+/// read all at once, 256 of up to 20 MiB.
+#[test]
+fn a_batch_ends_when_it_has_read_enough() {
+    const BYTES: usize = 1 << 20;
+    const ENOUGH: usize = 4 << 20;
+    let (small_ones, large_ones) = (0..300, 1000..1040);
+    let config = BucketConfig { memory_quota_bytes: 128 << 20, ..small(EvictionPolicy::Value) };
+    let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
+        .expect("the bucket opens");
+    small_ones.clone().for_each(|number| evict_one(&bucket, number));
+    large_ones.clone().for_each(|number| evict_one_of(&bucket, number, BYTES));
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = told.clone();
+    let ask = |number: u64| {
+        let (vbid, name) = place(number);
+        bucket.fetch(vbid, doc_key(&name), &sink, number);
+    };
+    small_ones.clone().for_each(ask);
+    while bucket.fetch_step() > 0 {}
+    told.0.lock().clear();
+    // Beside others that were asked for before, so that the batch is as large as those made it.
+    large_ones.clone().for_each(ask);
+    let read_bytes = || bucket.stats().store.bytes_read as usize;
+    let (mut steps, mut before) = (0, read_bytes());
+    loop {
+        let of_step = bucket.fetch_step();
+        let read = read_bytes() - before;
+        assert!(read < ENOUGH + BYTES, "{read} bytes in one step");
+        if of_step == 0 {
+            break;
+        }
+        // One that is asked for while it waits for the next step is still read once.
+        large_ones.clone().skip(30).take(1).filter(|_| steps == 0).for_each(ask);
+        (steps, before) = (steps + 1, read_bytes());
+    }
+    let mut told: Vec<_> = told.0.lock().clone();
+    told.sort_by_key(|(number, _)| *number);
+    let again = large_ones.clone().nth(30);
+    let mut expected: Vec<u64> = large_ones.chain(again).collect();
+    expected.sort_unstable();
+    let ready: Vec<_> = expected.into_iter().map(|number| (number, FetchOutcome::Ready)).collect();
+    assert_eq!(told, ready, "all are read in {steps} steps");
 }
 
 #[test]

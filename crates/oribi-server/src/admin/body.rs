@@ -117,6 +117,9 @@ impl ReplyBody {
                     }
                 }
                 lag.earn(piece.len());
+                if is_over(&lag) {
+                    return tracing::debug!("a client read its answer too slowly");
+                }
             }
             drop((body, held));
         });

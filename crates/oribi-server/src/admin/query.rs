@@ -96,11 +96,10 @@ async fn begin(
         StatementMemory::new(memory, state.statements.turn(), move || pace_of_client(&rows)),
     );
     let (begun, beginning) = oneshot::channel();
+    let occupied = (occupied, state.open_stream());
     let answer = Answer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
-    let open = state.open_stream();
     let buckets = Arc::clone(&state.server.buckets);
     let work = move || {
-        let _kept = open;
         // Without it the statement competes with workers as an equal.
         let _ = rustix::process::nice(READING_NICENESS);
         // A panic drops the answer, and with it the beginning or the last line.

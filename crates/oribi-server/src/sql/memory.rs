@@ -8,8 +8,8 @@
 //! - a statement waits [`MEMORY_WAIT_MS`] at most, and then ends with an error; meanwhile every
 //!   holder of connections' memory sees that it waits;
 //! - while others wait for memory, one whose client lags with its rows ends, and so does one that
-//!   holds large documents and has finished none for [`HOLDER_LAG_MAX_MS`]. This holds in all that
-//!   a statement does, and until its client has its last row.
+//!   holds large documents and for [`HOLDER_LAG_MAX_MS`] has finished none and sent nothing. This
+//!   holds in all that a statement does, and until its client has its last row.
 //!
 //! Callers: the sources of this module's parent, and `admin::query`.
 
@@ -42,7 +42,7 @@ pub(crate) struct StatementMemory {
     client: Box<dyn Fn() -> ClientPace + Send + Sync>,
     /// True while the statement waits for memory.
     waits: AtomicBool,
-    /// Since when others wait and no document was finished.
+    /// Since when others wait, no document was finished and nothing was on its way to the client.
     in_the_way_since: Mutex<Option<Instant>>,
 }
 

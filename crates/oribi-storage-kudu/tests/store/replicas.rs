@@ -1,6 +1,8 @@
 //! Three replicas of every tablet: whoever is asked for a document is one that has its newest
 //! acknowledged version.
 
+use std::ops::ControlFlow;
+
 use oribi_storage::{KvStore, StoreError};
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
 use oribi_types::{CollectionId, DocKey, Vbid};
@@ -23,6 +25,7 @@ fn versions(store: &dyn KvStore) -> Result<Vec<u64>, StoreError> {
     let mut versions = vec![0; keys.len()];
     let mut visit = |index: usize, found: Option<oribi_storage::Record<'_>>| {
         versions[index] = found.map_or(0, |record| record.seqno.0);
+        ControlFlow::Continue(())
     };
     store.get_many(&keys, &mut visit)?;
     Ok(versions)

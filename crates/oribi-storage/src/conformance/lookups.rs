@@ -1,5 +1,7 @@
 //! Checks of looking up many keys at once, and of asking whether a key may be there.
 
+use std::ops::ControlFlow;
+
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::Medium;
@@ -56,6 +58,7 @@ pub(super) fn get_many(medium: &dyn Medium) {
         let outcome = store.get_many(&wanted, &mut |index, record| {
             let earlier = seen[index].replace(record.map(Kept::of));
             assert!(earlier.is_none(), "each key is answered once");
+            ControlFlow::Continue(())
         });
         outcome.expect("the store answers");
         let found = seen.iter().flatten().flatten().count() as u64;
@@ -66,6 +69,18 @@ pub(super) fn get_many(medium: &dyn Medium) {
             let is_right = seen == Some(get(&*store, *vbid, *key));
             assert!(is_right, "{vbid} {:?}", String::from_utf8_lossy(key.key));
         }
+    }
+    for enough in [1, wanted.len() / 2, wanted.len()] {
+        let mut answers = 0;
+        let outcome = store.get_many(&wanted, &mut |_, _| {
+            answers += 1;
+            match answers < enough {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        outcome.expect("the store answers");
+        assert_eq!(answers, enough, "nothing is answered behind what is enough");
     }
     store.get_many(&[], &mut |_, _| panic!("nothing was asked")).expect("the store answers");
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns: which of them are read together. The index has no lengths, so a read covers the beginning
 //! of each record and is repeated for the rest of a longer one. Invariants: each key is answered
-//! once; the catalog's lock is held for a few dozen keys at a time and never while the disk is
-//! read. Callers: background fetches, which come in batches.
+//! once, until the caller has enough; the catalog's lock is held for a few dozen keys at a time and
+//! never while the disk is read. Callers: background fetches, which come in batches.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -37,6 +37,17 @@ struct Wanted {
     index: usize,
 }
 
+/// Where the records of keys are.
+struct Places {
+    /// By number; their files stay readable.
+    segments: BTreeMap<u32, Segment>,
+    wanted: Vec<Wanted>,
+    /// Keys of which there is nothing.
+    absent: Vec<usize>,
+    /// Keys with several records that may be theirs, which is rare.
+    unsure: Vec<usize>,
+}
+
 impl Log {
     /// False only when nothing is shown under the key.
     pub(super) fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
@@ -57,7 +68,10 @@ impl Log {
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
-        let (segments, wanted, unsure) = self.places_of(keys, visit);
+        let Places { segments, wanted, absent, unsure } = self.places_of(keys);
+        if absent.into_iter().any(|index| visit(index, None).is_break()) {
+            return Ok(());
+        }
         let mut window = Window::ahead(FIRST_READ_BYTES as u64);
         let mut read_all = || {
             let mut left = wanted.as_slice();
@@ -73,32 +87,33 @@ impl Log {
                     if is_it {
                         count.add(&stored.record);
                     }
-                    visit(one.index, is_it.then_some(stored.record));
+                    if visit(one.index, is_it.then_some(stored.record)).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
                 }
                 left = rest;
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         };
         let result = read_all();
-        self.counters.read(&count, result)?;
+        if self.counters.read(&count, result)?.is_break() {
+            return Ok(());
+        }
         for index in unsure {
             let (vbid, key) = keys[index];
             let mut room = |_| ControlFlow::Continue(());
-            if !self.get(vbid, key, &mut room, &mut |record| visit(index, Some(record)))? {
-                visit(index, None);
+            let mut flow = ControlFlow::Continue(());
+            if !self.get(vbid, key, &mut room, &mut |record| flow = visit(index, Some(record)))? {
+                flow = visit(index, None);
+            }
+            if flow.is_break() {
+                break;
             }
         }
         Ok(())
     }
 
-    /// Where the keys' records are, in that order, and their segments, whose files stay readable.
-    /// Keys of which there is nothing are answered at once. The rest are keys with several records
-    /// that may be theirs, which is rare.
-    fn places_of(
-        &self,
-        keys: &[(Vbid, DocKey<'_>)],
-        visit: &mut GetVisitor<'_>,
-    ) -> (BTreeMap<u32, Segment>, Vec<Wanted>, Vec<usize>) {
+    fn places_of(&self, keys: &[(Vbid, DocKey<'_>)]) -> Places {
         let mut segments: BTreeMap<u32, Segment> = BTreeMap::new();
         let mut wanted = Vec::with_capacity(keys.len());
         let (mut absent, mut unsure) = (Vec::new(), Vec::new());
@@ -122,9 +137,8 @@ impl Log {
                 wanted.push(Wanted { segment: segment.id, offset: place.offset(), index });
             }
         }
-        absent.into_iter().for_each(|index| visit(index, None));
         wanted.sort_unstable();
-        (segments, wanted, unsure)
+        Places { segments, wanted, absent, unsure }
     }
 }
 

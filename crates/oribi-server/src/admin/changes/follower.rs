@@ -149,13 +149,7 @@ impl Follower {
                     continue;
                 }
                 Turn::Wait(due) => due,
-                Turn::End(reason) => {
-                    let user = &self.parts.viewer.user;
-                    tracing::debug!(user, reason, "a stream of changes over HTTP ends");
-                    // Without a receiver the client is gone.
-                    let _ = sender.send(end_event(reason)).await;
-                    return Ended::Told;
-                }
+                Turn::End(reason) => return self.end(reason, sender).await,
                 Turn::Stalled => return Ended::Stalled,
             };
             tokio::select! {
@@ -167,11 +161,44 @@ impl Follower {
         }
     }
 
+    /// Sends the last event and waits until the client has what is before it.
+    async fn end(mut self, reason: &'static str, sender: mpsc::Sender<Bytes>) -> Ended {
+        self.waiting = None;
+        let user = &self.parts.viewer.user;
+        tracing::debug!(user, reason, "a stream of changes over HTTP ends");
+        let place = loop {
+            match tokio::time::timeout(LOOK_INTERVAL, sender.reserve()).await {
+                Ok(Ok(place)) => break place,
+                // The client is gone.
+                Ok(Err(_)) => return Ended::Told,
+                Err(_) if self.is_stalled(Instant::now()) => return Ended::Stalled,
+                Err(_) => {}
+            }
+        };
+        place.send(end_event(reason));
+        // The body ends when nobody can send more.
+        drop(sender);
+        while self.outgoing.held_bytes() > 0 {
+            if self.is_stalled(Instant::now()) {
+                return Ended::Stalled;
+            }
+            tokio::select! {
+                () = self.parts.wakeups.wait() => {}
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            }
+        }
+        Ended::Told
+    }
+
     /// The first piece: from here on the client knows where it began.
     fn beginning(&mut self, now: Instant) -> Turn {
-        let Some(mut piece) = self.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
-            return Turn::Wait(now + MEMORY_PAUSE);
+        if let Some(reason) = self.reason_to_end() {
+            return Turn::End(reason);
+        }
+        let Some(mut piece) = self.outgoing.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
+            return self.wait_for_memory(now);
         };
+        self.waiting = None;
         let written = writeln!(piece.bytes, "retry: {RETRY_MS}");
         written.expect("a vector takes every byte");
         self.write_id(&mut piece);
@@ -179,16 +206,10 @@ impl Follower {
         self.send(piece, now)
     }
 
-    /// A piece, unless the stream has to wait for memory.
-    fn piece(&mut self, bytes: usize) -> Option<Piece> {
-        let piece = self.outgoing.piece(bytes);
-        match &piece {
-            Some(_) => self.waiting = None,
-            None => {
-                self.waiting.get_or_insert_with(|| self.outgoing.wait());
-            }
-        }
-        piece
+    /// Until there is memory the stream counts as waiting.
+    fn wait_for_memory(&mut self, now: Instant) -> Turn {
+        self.waiting.get_or_insert_with(|| self.outgoing.wait());
+        Turn::Wait(now + MEMORY_PAUSE)
     }
 
     fn turn(&mut self, now: Instant) -> Turn {
@@ -266,10 +287,16 @@ impl Follower {
     /// Makes a piece of the events that there are.
     fn fill(&mut self, now: Instant) -> Turn {
         let room = ADMIN_CHANGES_PIECE_BYTES.max(std::mem::take(&mut self.needed));
-        let Some(mut piece) = self.piece(room + ADMIN_CHANGES_ID_BYTES_MAX) else {
+        let has_more = room > ADMIN_CHANGES_PIECE_BYTES || self.parts.feed.has_more();
+        let Some(mut piece) = self.outgoing.piece(room + ADMIN_CHANGES_ID_BYTES_MAX) else {
             self.needed = room;
-            return Turn::Wait(now + MEMORY_PAUSE);
+            // Nobody has to make room for a stream without news.
+            return match has_more {
+                true => self.wait_for_memory(now),
+                false => Turn::Wait(now + MEMORY_PAUSE),
+            };
         };
+        self.waiting = None;
         let otherwise = loop {
             let begin = piece.bytes.len();
             if begin >= ADMIN_CHANGES_PIECE_BYTES {
@@ -320,7 +347,7 @@ impl Follower {
 
     /// A comment, with the place if it has moved without an event.
     fn heartbeat(&mut self, now: Instant) -> Turn {
-        let Some(mut piece) = self.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
+        let Some(mut piece) = self.outgoing.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
             return Turn::Wait(now + MEMORY_PAUSE);
         };
         piece.bytes.extend_from_slice(b":\n");

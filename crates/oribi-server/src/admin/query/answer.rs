@@ -17,7 +17,7 @@ use oribi_sql::database::{ResultColumn, RowSink};
 use oribi_sql::json_value::{json_bytes_max, push_json};
 use serde_json::json;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::admin::body::READING_DEADLINE;
 use crate::admin::changes::piece::{Outgoing, Piece};
@@ -53,6 +53,8 @@ pub(super) enum Summary {
 pub(super) struct Answer {
     // The first field, so that a panic gives the place back before the client hears of it.
     occupied: Occupied,
+    /// The server's end waits for it.
+    open: watch::Receiver<()>,
     control: Arc<Control>,
     runtime: Handle,
     outgoing: Arc<Outgoing>,
@@ -70,11 +72,12 @@ impl Answer {
         runtime: Handle,
         outgoing: Arc<Outgoing>,
         begun: oneshot::Sender<Begun>,
-        occupied: Occupied,
+        (occupied, open): (Occupied, watch::Receiver<()>),
     ) -> Answer {
         let started = Instant::now();
         Answer {
             occupied,
+            open,
             control,
             runtime,
             outgoing,
@@ -109,9 +112,12 @@ impl Answer {
         };
         let rest = self.piece.take().map(Piece::into_bytes);
         self.announce();
-        let Answer { control, runtime, occupied, outgoing, .. } = self;
+        let Answer { control, runtime, occupied, open, outgoing, .. } = self;
         let last = [rest, Some(Bytes::from(format!("{line}\n")))];
-        runtime.spawn(conclude(last, control, occupied, outgoing));
+        runtime.spawn(async move {
+            let _kept = open;
+            conclude(last, control, occupied, outgoing).await;
+        });
     }
 
     /// A piece with room for so many bytes more.
@@ -221,10 +227,10 @@ async fn conclude(
     // The body ends when nobody can send more.
     drop(control);
     while outgoing.held_bytes() > 0 {
-        tokio::time::sleep(LOOK_INTERVAL).await;
         if is_over(deadline + READING_DEADLINE) {
             return close();
         }
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 

@@ -410,7 +410,33 @@ fn a_stream_without_memory_counts_as_waiting() {
     wait_until(|| memory.has_waiters(), "it waits");
     drop(others);
     source.wait_for_id();
-    wait_until(|| !memory.has_waiters(), "it has its piece");
+    fixture.put("first", b"{}");
+    source.find_key("first");
+    wait_until(|| !memory.has_waiters() && fixture.reserved_bytes() == 0, "it has no more");
+    let others = memory.hold(memory.reservable_bytes()).expect("nothing is held");
+    let looks = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < looks {
+        assert!(!memory.has_waiters(), "it has no news to send");
+        std::thread::yield_now();
+    }
+    fixture.put("news", b"{}");
+    wait_until(|| memory.has_waiters(), "it has news to send");
+    drop(others);
+    source.find_key("news");
+    wait_until(|| !memory.has_waiters(), "it has sent them");
+}
+
+/// A stream that has ended is watched until its client has the last piece.
+#[test]
+fn the_last_piece_of_a_stream_makes_room_for_others() {
+    let fixture = Fixture::development();
+    fixture.put("large", &vec![0xfe; 12 << 20]);
+    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let unread = EventSource::begin(&fixture, "from=beginning&until-now&with-values");
+    wait_until(|| fixture.reserved_bytes() > 12 << 20, "it waits for its client");
+    let other = memory.wait_beside();
+    wait_until(|| fixture.reserved_bytes() == 0, "its memory is given back");
+    drop((unread, other));
 }
 
 #[test]
