@@ -13,6 +13,7 @@ import { createConnection } from "node:net";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { afterEach } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
@@ -144,6 +145,20 @@ export async function writeDocuments(port, documents) {
 
 let browser;
 
+/** Pages that no test has finished yet, and their requests without an answer or its end. */
+const unfinished = new Map();
+
+// A test that failed says what it left behind, and leaves nothing to the next one.
+afterEach(async () => {
+  for (const [page, requests] of unfinished) {
+    const under = [...requests].map((request) => `${request.method()} ${request.url()}`);
+    const shown = await page.locator("body").innerText().catch(String);
+    console.error(`${page.url()} was left with requests [${under}] and shows:\n${shown}`);
+    await page.context().close();
+  }
+  unfinished.clear();
+});
+
 export async function startBrowser() {
   const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
   browser = await chromium.launch({ executablePath, args: BROWSER_FLAGS });
@@ -167,12 +182,17 @@ export async function openPage(server, options = {}) {
     const url = request.url();
     if (!url.startsWith(server.origin) && !url.startsWith("data:")) problems.push(`a request to ${url}`);
   });
+  const requests = new Set();
+  unfinished.set(page, requests);
+  page.on("request", (request) => requests.add(request));
+  for (const end of ["requestfinished", "requestfailed"]) page.on(end, (request) => requests.delete(request));
   page.on("dialog", (dialog) => problems.push(`a native dialog: ${dialog.message()}`));
   await page.goto(`${server.origin}/console/`);
   return Object.assign(page, {
     problems,
     async finish() {
       assert.deepEqual(problems, []);
+      unfinished.delete(page);
       await context.close();
     },
   });
