@@ -358,9 +358,8 @@ test("statements of SQL run, fail and end, where the server has them", async () 
   await page.finish();
 });
 
-test("a statement that is run before the buckets are known waits for them", async () => {
-  const page = await enter(server);
-  if ((await server.request("POST", "/query/sql", "SELECT 1")).status === 404) return page.finish();
+/** The page for statements while the buckets are not known yet, and what makes them known. */
+async function visitQueryBeforeBuckets(page) {
   let answer;
   const answered = new Promise((resolve) => (answer = resolve));
   await page.route("**/pools/default/buckets", async (route) => {
@@ -368,12 +367,30 @@ test("a statement that is run before the buckets are known waits for them", asyn
     await route.continue();
   });
   await visit(page, "#/query", "Query");
-  const statement = page.getByRole("textbox", { name: "SQL statement" });
+  return { statement: page.getByRole("textbox", { name: "SQL statement" }), answer };
+}
+
+test("a statement that is run before the buckets are known waits for them", async () => {
+  const page = await enter(server);
+  if ((await server.request("POST", "/query/sql", "SELECT 1")).status === 404) return page.finish();
+  const { statement, answer } = await visitQueryBeforeBuckets(page);
   await statement.fill('SELECT id FROM "default" LIMIT 1');
   await statement.press("Control+Enter");
   await page.getByText("Running, 0 rows so far").waitFor();
   answer();
   await page.getByText("1 row in").waitFor();
+  await page.finish();
+});
+
+test("no example comes between what is typed", async () => {
+  const page = await enter(server);
+  if ((await server.request("POST", "/query/sql", "SELECT 1")).status === 404) return page.finish();
+  const { statement, answer } = await visitQueryBeforeBuckets(page);
+  await statement.focus();
+  answer();
+  await page.getByLabel("Bucket").locator("option", { hasText: "default" }).waitFor({ state: "attached" });
+  await page.keyboard.type("SELECT 1");
+  assert.equal(await statement.inputValue(), "SELECT 1");
   await page.finish();
 });
 

@@ -187,6 +187,8 @@ export function QueryPage() {
         spellcheck={false}
         autocomplete="off"
         value={statement}
+        // An example that came later would be in the middle of what is typed.
+        onFocus={() => statement === "" && setStatement("")}
         onInput={(event) => setStatement((event.target as HTMLTextAreaElement).value)}
         onKeyDown={press}
       />
