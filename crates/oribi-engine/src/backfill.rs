@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use crate::checkpoint::{Owner, StreamWaker};
 use crate::core::Core;
 use crate::failure::StoreOperation;
-use crate::flusher::Flusher;
+use crate::flusher::Flushers;
 use crate::memory::Memory;
 use crate::tasks::{StepClock, Task};
 
@@ -188,7 +188,7 @@ impl Backfiller {
     pub(crate) fn step(
         &self,
         core: &Core,
-        flusher: &Flusher,
+        flushers: &Flushers,
         pace: BackfillPace<'_>,
         clock: StepClock<'_>,
     ) -> Result<BackfillReport, StoreError> {
@@ -205,7 +205,7 @@ impl Backfiller {
         }
         self.counts.running.fetch_add(1, Ordering::Relaxed);
         let served =
-            core.tasks().run(Task::Backfill, clock, || self.serve(core, flusher, pace, jobs));
+            core.tasks().run(Task::Backfill, clock, || self.serve(core, flushers, pace, jobs));
         self.counts.running.fetch_sub(1, Ordering::Relaxed);
         let is_blocked = !served?;
         let waiting = self.waiting.lock().len();
@@ -216,11 +216,11 @@ impl Backfiller {
     fn serve(
         &self,
         core: &Core,
-        flusher: &Flusher,
+        flushers: &Flushers,
         pace: BackfillPace<'_>,
         jobs: Vec<Job>,
     ) -> Result<bool, StoreError> {
-        let served = self.scan(core, flusher, pace, &jobs);
+        let served = self.scan(core, flushers, pace, &jobs);
         match &served {
             Ok(true) => {
                 self.counts.scans.fetch_add(1, Ordering::Relaxed);

@@ -34,7 +34,8 @@ use crate::config::{BucketConfig, EvictionPolicy};
 use crate::core::Core;
 use crate::error::FlushAllError;
 use crate::expiry_pager::ExpiryPager;
-use crate::flusher::Flusher;
+use crate::flusher::Flushers;
+use crate::flusher_signal::FlusherSignal;
 use crate::item_pager::ItemPager;
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::tombstone_purge::TombstonePurge;
@@ -48,7 +49,7 @@ pub use stats::{BucketStats, DiskState, KeyOnDisk};
 /// One tenant.
 pub struct Bucket {
     core: Core,
-    flusher: Flusher,
+    flushers: Flushers,
     warmup: Warmup,
     fetcher: Fetcher,
     pager: ItemPager,
@@ -91,7 +92,7 @@ impl Bucket {
     /// Changes how long writes gather, also for those that are gathering.
     pub fn set_flush_interval_ms(&self, interval_ms: u64) {
         self.flush_interval_ms.store(interval_ms, Ordering::Relaxed);
-        self.core.signal().wake();
+        self.core.signals().all().iter().for_each(FlusherSignal::wake);
     }
 
     /// True while writes are refused for lack of memory, and for some seconds afterwards.
@@ -186,7 +187,7 @@ impl Bucket {
                     // If ownership ended before the registration, no flush will end this wait.
                     vbucket.waiters().fail_all();
                 }
-                self.core.signal().hurry();
+                self.core.signals().of(vbid).hurry();
             }
         }
         false
@@ -204,7 +205,7 @@ impl Bucket {
         if self.vbuckets().iter().any(VBucket::is_loading) {
             return Err(FlushAllError::WarmingUp);
         }
-        let _no_flush_step = self.flusher.hold();
+        let _no_flush_step = self.flushers.hold_all();
         self.core.collections().between_changes(|manifest| self.empty(manifest))?;
         for vbucket in self.vbuckets() {
             vbucket.waiters().persisted(vbucket.persisted_seqno());

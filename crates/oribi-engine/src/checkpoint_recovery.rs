@@ -3,12 +3,13 @@
 //! Owns: one step of recovery. At the upper mark of the checkpoint quota ([`CheckpointPressure`]) a
 //! step closes big open checkpoints, frees what every cursor has passed, and at last drops slow
 //! cursors that can resume from the store. It goes on to the lower mark. Items that are not flushed
-//! yet stay, so the step wakes the flusher as well; at the quota itself writes get temporary
+//! yet stay, so the step wakes the flushers as well; at the quota itself writes get temporary
 //! failure. It never looks at items. Driven by the bucket's pager thread, and by tests.
 
 use oribi_types::Timestamp;
 
 use crate::core::Core;
+use crate::flusher_signal::FlusherSignal;
 use crate::memory::CheckpointPressure;
 use crate::vbucket::VBucket;
 
@@ -60,7 +61,7 @@ pub(crate) fn step(core: &Core) -> RecoveryReport {
     }
     report.bytes_after = sum(&queue_sizes(core));
     if report.bytes_after > target {
-        core.signal().hurry();
+        core.signals().all().iter().for_each(FlusherSignal::hurry);
     }
     report
 }

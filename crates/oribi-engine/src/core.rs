@@ -20,7 +20,7 @@ use crate::collections::{Collections, Manifest};
 use crate::compression::CompressionSwitch;
 use crate::config::BucketConfig;
 use crate::failure::{FailedOperations, Failures, StoreOperation};
-use crate::flusher_signal::FlusherSignal;
+use crate::flusher_signal::FlusherSignals;
 use crate::memory::Memory;
 use crate::tasks::Tasks;
 use crate::timings::BucketTimings;
@@ -32,10 +32,12 @@ pub(crate) struct Core {
     vbuckets: Box<[VBucket]>,
     collections: Collections,
     store: Arc<dyn KvStore>,
-    signal: FlusherSignal,
+    signals: FlusherSignals,
     compression: CompressionSwitch,
     memory: Memory,
     failures: Failures,
+    /// Held during a review of what refuses writes.
+    review: Mutex<()>,
     tasks: Tasks,
     timings: Mutex<BucketTimings>,
     /// The time of the latest step of flusher or pager, in nanoseconds of UNIX time.
@@ -53,15 +55,17 @@ impl Core {
     ) -> Core {
         debug_assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "a vbucket for each id");
         let memory = Memory::new(&config, Arc::clone(&store));
+        let signals = FlusherSignals::new(store.commit_groups());
         Core {
             config,
             vbuckets,
             collections: Collections::new(manifest),
             store,
-            signal: FlusherSignal::default(),
+            signals,
             compression: CompressionSwitch::default(),
             memory,
             failures: Failures::default(),
+            review: Mutex::new(()),
             tasks: Tasks::default(),
             timings: Mutex::new(BucketTimings::default()),
             latest_ns: AtomicU64::new(0),
@@ -96,7 +100,7 @@ impl Core {
     pub(crate) fn context(&self, now: Timestamp) -> Context<'_> {
         Context {
             manifest: self.collections.in_force(),
-            signal: &self.signal,
+            signals: &self.signals,
             now,
             value_bytes_max: self.config.value_bytes_max,
             memory: &self.memory,
@@ -112,8 +116,8 @@ impl Core {
         self.store.as_ref()
     }
 
-    pub(crate) fn signal(&self) -> &FlusherSignal {
-        &self.signal
+    pub(crate) fn signals(&self) -> &FlusherSignals {
+        &self.signals
     }
 
     pub(crate) fn compression(&self) -> &CompressionSwitch {
@@ -147,23 +151,40 @@ impl Core {
         self.failures.now()
     }
 
-    /// True when only a commit can show that the store works again.
-    pub(crate) fn needs_a_probe(&self) -> bool {
-        self.failures.need_a_probe()
+    /// True when only a commit of this group of vbuckets can show that the store works again.
+    pub(crate) fn needs_a_probe(&self, group: usize) -> bool {
+        self.failures.need_a_probe(group)
     }
 
-    /// The store has refused `operation`.
+    /// The store has refused `operation`, which is of no group of vbuckets.
     pub(crate) fn store_failed(&self, operation: StoreOperation, error: &StoreError) {
-        self.failures.failed(self.name(), operation, error);
+        self.store_failed_in(0, operation, error);
     }
 
-    /// `operation` has succeeded. True when that ends a failure.
+    /// The store has refused `operation` of the group.
+    pub(crate) fn store_failed_in(
+        &self,
+        group: usize,
+        operation: StoreOperation,
+        error: &StoreError,
+    ) {
+        self.failures.failed(self.name(), (operation, group), error);
+    }
+
+    /// `operation`, which is of no group of vbuckets, has succeeded. True when that ends a failure.
     pub(crate) fn store_succeeded(&self, operation: StoreOperation) -> bool {
-        self.failures.succeeded(self.name(), operation)
+        self.store_succeeded_in(0, operation)
+    }
+
+    /// `operation` of the group has succeeded. True when that ends a failure.
+    pub(crate) fn store_succeeded_in(&self, group: usize, operation: StoreOperation) -> bool {
+        self.failures.succeeded(self.name(), (operation, group))
     }
 
     /// Decides from store and vbuckets which writes are refused.
     pub(crate) fn review_pressure(&self) {
+        // What one flusher saw never replaces what another one saw later.
+        let _one_at_a_time = self.review.lock();
         let context = self.context(Timestamp::default());
         for vbucket in self.vbuckets() {
             vbucket.report_memory(&context);

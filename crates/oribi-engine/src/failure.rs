@@ -2,14 +2,15 @@
 //!
 //! Owns: which operations fail and why. One table ([`StoreOperation`]) says for each what it
 //! refuses and which success ends its failure. Invariants: a failure ends by a success of its own
-//! operation, or of one that proves the same. While a failure refuses writes, the flusher tries
-//! again, so writes come back without a restart and without new work. Each change is logged once.
+//! operation, or of one that proves the same, in the same group of vbuckets where the store commits
+//! several side by side. While a failure refuses writes, the flusher tries again, so writes come
+//! back without a restart and without new work. Each change is logged once.
 //!
 //! | operation | refused meanwhile | ended by | tried again by |
 //! |---|---|---|---|
-//! | commit | writes | a commit | the flusher; with nothing to write it commits a state (a probe) |
+//! | commit | writes | a commit of that group | the flusher; with nothing to write it commits a state (a probe) |
 //! | purge of dropped collections | writes, because commits wait behind it | a whole purge | the flusher |
-//! | manifest | that change | a change, or a commit | the flusher's probe |
+//! | manifest | that change | a change, or a commit of the first group | the flusher's probe |
 //! | purge of tombstones | nothing | a pass without an error | the purger, a minute later |
 //! | read | that read | a read without an error | the next read |
 //! | compaction of the store | nothing | a step without an error | the store's own thread |
@@ -17,13 +18,14 @@
 //! A store that another node has taken over has not failed. A store that answers `Poisoned` needs a
 //! restart, and its error says so.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use oribi_storage::StoreError;
 use parking_lot::Mutex;
 
 /// An operation of a bucket on its store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum StoreOperation {
     /// Makes mutations durable.
@@ -67,7 +69,7 @@ impl StoreOperation {
         matches!(self, StoreOperation::Commit | StoreOperation::CollectionPurge)
     }
 
-    /// The operations that a success of this one proves to work again.
+    /// The operations of which a success of this one in the same group ends the failure.
     fn ends(self) -> FailedOperations {
         match self {
             StoreOperation::Commit => self.bit().and(StoreOperation::Manifest.bit()),
@@ -111,25 +113,28 @@ impl FailedOperations {
     }
 }
 
+/// An operation and the group of vbuckets in which it is, 0 where there is no group.
+type Place = (StoreOperation, usize);
+
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct Failures {
-    /// Which entries `why` has, so that a success costs one load.
+    /// The operations of which `why` has an entry, so that a success costs one load.
     failed: AtomicU8,
-    why: Mutex<[Option<String>; StoreOperation::ALL.len()]>,
+    why: Mutex<BTreeMap<Place, String>>,
 }
 
 impl Failures {
-    /// The store has refused `operation`.
-    pub fn failed(&self, bucket: &str, operation: StoreOperation, error: &StoreError) {
+    /// The store has refused an operation.
+    pub fn failed(&self, bucket: &str, (operation, group): Place, error: &StoreError) {
         if matches!(error, StoreError::Fenced(_)) {
             return;
         }
         let error = error.to_string();
         let mut why = self.why.lock();
         self.failed.fetch_or(operation.bit().0, Ordering::Relaxed);
-        let known = &mut why[operation as usize];
-        if known.as_ref() == Some(&error) {
+        let known = why.entry((operation, group)).or_default();
+        if *known == error {
             return;
         }
         let operation_name = operation.name();
@@ -147,28 +152,33 @@ impl Failures {
                 "the store failed; {refused}"
             );
         }
-        *known = Some(error);
+        *known = error;
     }
 
-    /// `operation` has succeeded. True when that ends a failure.
+    /// An operation has succeeded. True when that ends a failure.
     #[inline]
-    pub fn succeeded(&self, bucket: &str, operation: StoreOperation) -> bool {
+    pub fn succeeded(&self, bucket: &str, (operation, group): Place) -> bool {
         let ends = operation.ends().0;
-        self.failed.load(Ordering::Relaxed) & ends != 0 && self.end(bucket, operation)
+        self.failed.load(Ordering::Relaxed) & ends != 0 && self.end(bucket, (operation, group))
     }
 
     #[cold]
-    fn end(&self, bucket: &str, operation: StoreOperation) -> bool {
+    fn end(&self, bucket: &str, (operation, group): Place) -> bool {
         let mut why = self.why.lock();
-        let ended = FailedOperations(self.failed.load(Ordering::Relaxed) & operation.ends().0);
-        self.failed.fetch_and(!ended.0, Ordering::Relaxed);
-        for operation in ended.iter() {
-            why[operation as usize] = None;
+        let mut has_ended = false;
+        for operation in operation.ends().iter() {
+            if why.remove(&(operation, group)).is_none() {
+                continue;
+            }
+            has_ended = true;
+            if why.keys().all(|(other, _)| *other != operation) {
+                self.failed.fetch_and(!operation.bit().0, Ordering::Relaxed);
+            }
             if operation != StoreOperation::Read {
                 tracing::warn!(bucket, operation = operation.name(), "the store works again");
             }
         }
-        ended != FailedOperations::default()
+        has_ended
     }
 
     /// The operations that fail now.
@@ -176,9 +186,14 @@ impl Failures {
         FailedOperations(self.failed.load(Ordering::Relaxed))
     }
 
-    /// True when only a commit can show that the store works again. There may be nothing to commit.
-    pub fn need_a_probe(&self) -> bool {
-        self.now().0 & StoreOperation::Commit.ends().0 != 0
+    /// True when only a commit of the group can show that the store works again. There may be
+    /// nothing to commit.
+    pub fn need_a_probe(&self, group: usize) -> bool {
+        let ends = StoreOperation::Commit.ends();
+        self.now().0 & ends.0 != 0 && {
+            let why = self.why.lock();
+            ends.iter().any(|operation| why.contains_key(&(operation, group)))
+        }
     }
 }
 
@@ -197,14 +212,14 @@ mod tests {
         for failed in StoreOperation::ALL {
             for succeeds in StoreOperation::ALL {
                 let failures = Failures::default();
-                failures.failed(BUCKET, failed, &error());
+                failures.failed(BUCKET, (failed, 0), &error());
                 assert!(failures.now().has(failed));
                 let proves = succeeds == failed
                     || (succeeds, failed) == (StoreOperation::Commit, StoreOperation::Manifest);
-                let ended = failures.succeeded(BUCKET, succeeds);
+                let ended = failures.succeeded(BUCKET, (succeeds, 0));
                 assert_eq!(ended, proves, "{succeeds:?} after {failed:?}");
                 assert_eq!(!failures.now().has(failed), proves);
-                assert!(!failures.succeeded(BUCKET, succeeds), "it ended once");
+                assert!(!failures.succeeded(BUCKET, (succeeds, 0)), "it ended once");
             }
         }
     }
@@ -214,16 +229,37 @@ mod tests {
         let refusing = [StoreOperation::Commit, StoreOperation::CollectionPurge];
         for operation in StoreOperation::ALL {
             let failures = Failures::default();
-            failures.failed(BUCKET, operation, &error());
+            failures.failed(BUCKET, (operation, 0), &error());
             assert_eq!(failures.now().refuse_writes(), refusing.contains(&operation));
         }
+    }
+
+    #[test]
+    fn a_failure_ends_in_the_group_in_which_it_is() {
+        let (commit, manifest) = (StoreOperation::Commit, StoreOperation::Manifest);
+        let failures = Failures::default();
+        for group in [1, 2] {
+            failures.failed(BUCKET, (commit, group), &error());
+        }
+        failures.failed(BUCKET, (manifest, 0), &error());
+        assert!((0..3).all(|group| failures.need_a_probe(group)) && !failures.need_a_probe(3));
+        assert!(!failures.succeeded(BUCKET, (commit, 3)), "that group has not failed");
+        assert!(failures.succeeded(BUCKET, (commit, 1)));
+        assert!(
+            failures.now().has(commit) && failures.now().refuse_writes(),
+            "group 2 still fails"
+        );
+        assert!(!failures.need_a_probe(1) && failures.now().has(manifest));
+        assert!(failures.succeeded(BUCKET, (commit, 2)) && !failures.now().has(commit));
+        assert!(failures.succeeded(BUCKET, (commit, 0)), "it proves that of the manifest");
+        assert_eq!(failures.now(), FailedOperations::default());
     }
 
     #[test]
     fn a_store_that_another_node_has_has_not_failed() {
         let failures = Failures::default();
         let fenced = StoreError::Fenced("another node".to_owned());
-        failures.failed(BUCKET, StoreOperation::Commit, &fenced);
+        failures.failed(BUCKET, (StoreOperation::Commit, 0), &fenced);
         assert_eq!(failures.now(), FailedOperations::default());
     }
 }

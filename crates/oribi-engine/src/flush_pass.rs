@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-/// See the module text. Vbuckets are known by their index in the bucket.
+/// See the module text. Vbuckets are known by their position in the flusher's group.
 #[derive(Default)]
 pub(crate) struct FlushPass {
     left: VecDeque<usize>,
@@ -29,14 +29,14 @@ impl FlushPass {
 
     /// The next vbucket to visit.
     pub fn visit(&mut self) -> Option<usize> {
-        let index = self.left.pop_front()?;
-        self.next = index + 1;
-        Some(index)
+        let position = self.left.pop_front()?;
+        self.next = position + 1;
+        Some(position)
     }
 
     /// A vbucket of this step has more than one step takes.
-    pub fn visit_again(&mut self, index: usize) {
-        self.left.push_back(index);
+    pub fn visit_again(&mut self, position: usize) {
+        self.left.push_back(position);
     }
 
     /// Forgets what is left: the next step begins a new pass. True when something was.

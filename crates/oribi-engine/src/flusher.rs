@@ -1,6 +1,11 @@
-//! The flusher: makes queued mutations durable, in one commit for all dirty vbuckets.
+//! The flushers: make queued mutations durable, each in one commit for its dirty vbuckets.
 //!
-//! Owns: the pass under way and one step of it. The steps of one [`FlushPass`] follow each other
+//! A bucket has a flusher for each group of vbuckets that its store commits side by side
+//! ([`KvStore::commit_groups`](oribi_storage::KvStore::commit_groups)). They share nothing but the
+//! bucket. The first also purges dropped collections, and keeps the others from committing
+//! meanwhile.
+//!
+//! Owns: the passes under way and one step of each. The steps of one [`FlushPass`] follow each other
 //! without a pause. Between passes lies the flush interval, unless an operation waits for
 //! durability. A step reads whole checkpoints from the dirty vbuckets, commits them together with
 //! the vbuckets' states, and only then advances persisted seqnos and answers waiters. A failed
@@ -9,14 +14,15 @@
 //! copied or re-serialised on the way down.
 
 use oribi_storage::{StoreError, VbBatch, VbucketState};
-use oribi_types::{CollectionId, Seqno, Timestamp};
-use parking_lot::Mutex;
+use oribi_types::{CollectionId, Seqno, Timestamp, Vbid};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::checkpoint::{CursorBatch, ReadLimits};
 use crate::collections::Manifest;
 use crate::core::Core;
 use crate::failure::StoreOperation;
 use crate::flush_pass::FlushPass;
+use crate::flusher_signal::FlusherSignal;
 use crate::limits::{
     CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX,
 };
@@ -42,6 +48,18 @@ pub struct FlushReport {
     pub is_mid_pass: bool,
 }
 
+impl FlushReport {
+    /// What this step and another one did.
+    pub(crate) fn and(self, other: FlushReport) -> FlushReport {
+        FlushReport {
+            vbuckets: self.vbuckets + other.vbuckets,
+            items: self.items + other.items,
+            more: self.more || other.more,
+            is_mid_pass: self.is_mid_pass || other.is_mid_pass,
+        }
+    }
+}
+
 /// What one vbucket brings into a commit.
 struct Reading<'a> {
     vbucket: &'a VBucket,
@@ -53,42 +71,60 @@ struct Reading<'a> {
 /// The highest seqno of each collection that one vbucket brings into a commit.
 type NewestSeqnos = Vec<(CollectionId, Seqno)>;
 
-/// The flusher of one bucket.
-#[derive(Default)]
-pub(crate) struct Flusher {
-    /// Held during a step, and by callers that exclude one.
-    pass: Mutex<FlushPass>,
+/// Keeps steps from beginning.
+pub(crate) type NoStep<'a> = MutexGuard<'a, FlushPass>;
+
+/// The flushers of one bucket, by their group of vbuckets.
+pub(crate) struct Flushers {
+    /// Each is held during a step, and by callers that exclude one. Whoever holds several has taken
+    /// them in ascending order.
+    passes: Box<[Mutex<FlushPass>]>,
 }
 
-impl Flusher {
-    /// Waits for the step under way and keeps the next from beginning.
-    pub(crate) fn hold(&self) -> impl Sized + '_ {
-        self.pass.lock()
+impl Flushers {
+    pub(crate) fn new(groups: usize) -> Flushers {
+        Flushers { passes: (0..groups.max(1)).map(|_| Mutex::default()).collect() }
     }
 
-    /// True while a step is under way or excluded.
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.passes.len()
+    }
+
+    /// Waits for the step under way of this vbucket's flusher and keeps the next from beginning.
+    pub(crate) fn hold(&self, vbid: Vbid) -> NoStep<'_> {
+        self.passes[usize::from(vbid.0) % self.count()].lock()
+    }
+
+    /// The same for all flushers.
+    pub(crate) fn hold_all(&self) -> Vec<NoStep<'_>> {
+        self.passes.iter().map(Mutex::lock).collect()
+    }
+
+    /// True while a step of a flusher is under way or excluded.
     #[cfg(test)]
-    pub(crate) fn is_held(&self) -> bool {
-        self.pass.is_locked()
+    pub(crate) fn is_held(&self, group: usize) -> bool {
+        self.passes[group].is_locked()
     }
 
-    /// Flushes a bounded part of the queue and purges dropped collections. Tasks and timings are
-    /// measured by `clock`.
+    /// Flushes a bounded part of the group's queues; the first flusher also purges dropped
+    /// collections. Tasks and timings are measured by `clock`.
     ///
     /// # Errors
-    /// The store's error; the same items are tried again by the next step.
+    /// The store's error; the same items are tried again by the group's next step.
     pub(crate) fn step(
         &self,
         core: &Core,
+        group: usize,
         clock: StepClock<'_>,
     ) -> Result<FlushReport, StoreError> {
-        let mut pass = self.pass.lock();
-        let step = Step { core, clock };
+        let mut pass = self.passes[group].lock();
+        let step = Step { core, flushers: self, group, clock };
         let flushed = core.tasks().run(Task::Flusher, clock, || step.flush(&mut pass));
         if flushed.is_err() && pass.give_up() {
             // An operation may wait for a vbucket that this pass did not reach.
-            core.signal().notify();
-            core.signal().hurry();
+            step.signal().notify();
+            step.signal().hurry();
         }
         flushed
     }
@@ -98,30 +134,44 @@ impl Flusher {
 #[derive(Clone, Copy)]
 struct Step<'a> {
     core: &'a Core,
+    flushers: &'a Flushers,
+    group: usize,
     clock: StepClock<'a>,
 }
 
 impl<'a> Step<'a> {
+    fn signal(self) -> &'a FlusherSignal {
+        &self.core.signals().all()[self.group]
+    }
+
+    /// The vbuckets of the group.
+    fn vbuckets(self) -> impl ExactSizeIterator<Item = &'a VBucket> {
+        self.core.vbuckets().iter().skip(self.group).step_by(self.flushers.count())
+    }
+
     fn flush(self, pass: &mut FlushPass) -> Result<FlushReport, StoreError> {
         let core = self.core;
         // The operation that waits may need a vbucket that this pass has visited already.
-        if pass.is_over() || core.signal().is_urgent() {
+        if pass.is_over() || self.signal().is_urgent() {
             // Before reading: a later write sets the signal again. Never in mid-pass: that would
             // forget vbuckets that became dirty again after their visit.
-            core.signal().reset();
-            pass.begin(core.vbuckets().len());
+            self.signal().reset();
+            pass.begin(self.vbuckets().len());
         }
-        if let Err(error) = self.purge_dropped_collections() {
-            self.step_failed(StoreOperation::CollectionPurge, &[], &error);
-            return Err(error);
+        if self.group == 0 {
+            if let Err(error) = self.purge_dropped_collections() {
+                self.step_failed(StoreOperation::CollectionPurge, &[], &error);
+                return Err(error);
+            }
+            self.works_again(StoreOperation::CollectionPurge);
         }
-        self.works_again(StoreOperation::CollectionPurge);
         let readings = self.read_dirty_vbuckets(pass);
         if readings.is_empty() {
-            if core.needs_a_probe() && !planted::has(Bug::WaitsForWorkAfterAFailure) {
+            let needs_a_probe = core.needs_a_probe(self.group);
+            if needs_a_probe && !planted::has(Bug::WaitsForWorkAfterAFailure) {
                 self.probe()?;
             }
-            return Ok(FlushReport { more: core.signal().is_set(), ..Default::default() });
+            return Ok(FlushReport { more: self.signal().is_set(), ..Default::default() });
         }
         let manifest = core.collections().manifest();
         let begun = (self.clock)();
@@ -146,7 +196,7 @@ impl<'a> Step<'a> {
         drop(batches);
         self.works_again(StoreOperation::Commit);
         let is_mid_pass = !pass.is_over();
-        let more = is_mid_pass || core.signal().is_set();
+        let more = is_mid_pass || self.signal().is_set();
         let report = FlushReport { vbuckets: readings.len(), items, more, is_mid_pass };
         self.finish_flush(readings, &newest, items, begun);
         Ok(report)
@@ -160,7 +210,7 @@ impl<'a> Step<'a> {
         items: usize,
         begun: Timestamp,
     ) {
-        let Step { core, clock } = self;
+        let Step { core, clock, .. } = self;
         let committed = clock();
         let mut before = committed;
         for (reading, newest) in readings.into_iter().zip(newest) {
@@ -180,7 +230,7 @@ impl<'a> Step<'a> {
     /// Finds out whether the store takes commits again when there is nothing to commit: writes one
     /// vbucket's state unchanged.
     fn probe(self) -> Result<(), StoreError> {
-        if let Some(vbucket) = self.core.vbuckets().iter().find(|vbucket| vbucket.is_owned()) {
+        if let Some(vbucket) = self.vbuckets().find(|vbucket| vbucket.is_owned()) {
             let (vbid, state) = (vbucket.id(), vbucket.persisted_state());
             let probed = self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }]);
             if let Err(error) = probed {
@@ -194,7 +244,7 @@ impl<'a> Step<'a> {
 
     /// `operation` has succeeded. Writes that its failure refused are taken at once.
     fn works_again(self, operation: StoreOperation) {
-        if self.core.store_succeeded(operation) {
+        if self.core.store_succeeded_in(self.group, operation) {
             self.core.review_pressure();
         }
     }
@@ -206,25 +256,25 @@ impl<'a> Step<'a> {
         if matches!(error, StoreError::Fenced(_)) {
             core.deactivate_fenced(error);
         } else {
-            core.store_failed(operation, error);
+            core.store_failed_in(self.group, operation, error);
             core.review_pressure();
         }
         for reading in readings {
             reading.vbucket.flush_failed(reading.incarnation);
-            reading.vbucket.mark_dirty(core.signal());
+            reading.vbucket.mark_dirty(core.signals());
         }
-        core.signal().notify();
+        self.signal().notify();
     }
 
     /// Whole checkpoints of the dirty vbuckets of the pass, until the batch is big enough.
     fn read_dirty_vbuckets(self, pass: &mut FlushPass) -> Vec<Reading<'a>> {
-        let Step { core, clock } = self;
+        let Step { core, clock, .. } = self;
         let (mut readings, mut with_more) = (Vec::new(), Vec::new());
         let (mut bytes, bytes_max) = (0, core.config().upkeep.flush_bytes_max);
         while bytes < bytes_max
-            && let Some(index) = pass.visit()
+            && let Some(position) = pass.visit()
         {
-            let vbucket = &core.vbuckets()[index];
+            let vbucket = &core.vbuckets()[self.group + position * self.flushers.count()];
             if !vbucket.take_dirty() {
                 continue;
             }
@@ -242,8 +292,8 @@ impl<'a> Step<'a> {
             core.timings().persistence_cursor_get_all_items.saturating_record(took_us);
             bytes += batch.item_bytes;
             if batch.more {
-                vbucket.mark_dirty(core.signal());
-                with_more.push(index);
+                vbucket.mark_dirty(core.signals());
+                with_more.push(position);
             }
             readings.push(Reading { vbucket, batch, state, incarnation });
         }
@@ -251,17 +301,19 @@ impl<'a> Step<'a> {
             pass.visit();
         }
         // Only now, so that a vbucket is in a commit once.
-        with_more.into_iter().for_each(|index| pass.visit_again(index));
+        with_more.into_iter().for_each(|position| pass.visit_again(position));
         readings
     }
 
-    /// Removes documents of dropped collections, first from memory, then from the store. No commit
-    /// runs meanwhile, and later commits leave such documents out, so none comes back.
+    /// Removes documents of dropped collections, first from memory, then from the store. No flusher
+    /// commits meanwhile, and later commits leave such documents out, so none comes back.
     fn purge_dropped_collections(self) -> Result<(), StoreError> {
         let dropped = self.core.collections().to_purge();
         if dropped.is_empty() {
             return Ok(());
         }
+        // Behind the first, which this step holds.
+        let _no_step: Vec<NoStep<'_>> = self.flushers.passes[1..].iter().map(Mutex::lock).collect();
         self.core.tasks().run(Task::CollectionPurge, self.clock, || self.purge(&dropped))
     }
 

@@ -1,15 +1,43 @@
-//! The signal by which writers wake the flusher.
+//! The signals by which writers wake the flushers.
 //!
-//! Owns: its two marks, "there is something to flush" and "an operation waits for it", and the
-//! thread that they wake. Setting a mark that is set already costs one load, so that a busy vbucket
-//! does not pay for it with every write. Invariant: a vbucket that becomes dirty after
-//! [`FlusherSignal::reset`] sets the mark again, or the flusher sees it dirty.
+//! Owns: for each flusher two marks, "there is something to flush" and "an operation waits for it",
+//! and the thread that they wake; and which vbucket is whose. Setting a mark that is set already
+//! costs one load, so that a busy vbucket does not pay for it with every write. Invariant: a
+//! vbucket that becomes dirty after [`FlusherSignal::reset`] sets the mark again, or its flusher
+//! sees it dirty.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::Thread;
 
-/// Wakes the flusher's thread.
+use oribi_types::Vbid;
+
+/// The signals of a bucket's flushers, one for each of the store's groups of vbuckets
+/// ([`KvStore::commit_groups`](oribi_storage::KvStore::commit_groups)).
+pub(crate) struct FlusherSignals(Box<[FlusherSignal]>);
+
+impl FlusherSignals {
+    pub(crate) fn new(groups: usize) -> FlusherSignals {
+        FlusherSignals((0..groups.max(1)).map(|_| FlusherSignal::default()).collect())
+    }
+
+    /// Of each group.
+    pub(crate) fn all(&self) -> &[FlusherSignal] {
+        &self.0
+    }
+
+    /// Of the flusher that flushes the vbucket.
+    pub(crate) fn of(&self, vbid: Vbid) -> &FlusherSignal {
+        &self.0[usize::from(vbid.0) % self.0.len()]
+    }
+
+    /// Of the flusher that also cares for what belongs to no vbucket.
+    pub(crate) fn first(&self) -> &FlusherSignal {
+        &self.0[0]
+    }
+}
+
+/// Wakes a flusher's thread.
 #[derive(Default)]
 pub(crate) struct FlusherSignal {
     work: AtomicBool,

@@ -1,8 +1,8 @@
-//! The threads of a bucket: a flusher, a pager, a fetcher, a purger, backfillers, and loaders while
-//! it warms up.
+//! The threads of a bucket: flushers, a pager, a fetcher, a purger, backfillers, and loaders while it
+//! warms up.
 //!
 //! Owns: when steps run. What a step does is told in the file of its work, [`crate::flusher`] and
-//! others. The flusher sleeps until there is something to write. Then it lets writes gather for the
+//! others. A flusher sleeps until there is something to write. Then it lets writes gather for the
 //! flush interval, unless an operation waits for durability. After a failed step it backs off and
 //! tries again. This driver is the one place of the engine that reads a clock; it hands the
 //! readings to the steps.
@@ -21,6 +21,7 @@ use crate::backfill::{BACKFILL_PAUSE, BackfillPause, BackfillReport, Patience};
 use crate::block_arena;
 use crate::bucket::Bucket;
 use crate::compaction::{self, NextStep};
+use crate::flusher_signal::FlusherSignal;
 use crate::kept_memory;
 use crate::tasks::Task;
 use crate::warmup::{WarmupStats, WarmupStep};
@@ -59,14 +60,14 @@ const BACKFILL_IDLE: Duration = Duration::from_secs(1);
 pub struct BucketThreads {
     bucket: Arc<Bucket>,
     stop: Arc<AtomicBool>,
-    flusher: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
+    flushers: Mutex<Vec<JoinHandle<Result<(), StoreError>>>>,
     loaders: Mutex<Vec<JoinHandle<()>>>,
     /// Pager, fetcher, purger and backfillers.
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl BucketThreads {
-    /// Starts flusher, pager, fetcher, purger, backfillers and, if the bucket has documents to
+    /// Starts flushers, pager, fetcher, purger, backfillers and, if the bucket has documents to
     /// load, the loaders.
     ///
     /// # Errors
@@ -74,15 +75,19 @@ impl BucketThreads {
     pub fn start(bucket: Arc<Bucket>) -> std::io::Result<BucketThreads> {
         let stop = Arc::new(AtomicBool::new(false));
         let name = bucket.config().name.clone();
-        let flusher = {
+        let reviews = Arc::new(Reviews::default());
+        let mut flushers = Vec::new();
+        for (group, signal) in bucket.core().signals().all().iter().enumerate() {
             let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
-            oribi_supervisor::spawn(format!("flusher {name}"), move || {
-                let result = run_flusher(&bucket, &stop);
+            let reviews = Arc::clone(&reviews);
+            let flusher = oribi_supervisor::spawn(format!("flusher {name}"), move || {
+                let result = run_flusher(&bucket, group, &reviews, &stop);
                 bucket.core().tasks().finish(Task::Flusher);
                 result
-            })?
-        };
-        bucket.core().signal().attach(flusher.thread().clone());
+            })?;
+            signal.attach(flusher.thread().clone());
+            flushers.push(flusher);
+        }
         let mut keepers = vec![
             spawn(&bucket, &stop, "pager", run_pager)?,
             spawn(&bucket, &stop, "fetcher", run_fetcher)?,
@@ -108,9 +113,9 @@ impl BucketThreads {
                 loaders.push(loader);
             }
         }
-        let (flusher, loaders) = (Mutex::new(Some(flusher)), Mutex::new(loaders));
+        let (flushers, loaders) = (Mutex::new(flushers), Mutex::new(loaders));
         compaction::join(&bucket);
-        Ok(BucketThreads { bucket, stop, flusher, loaders, keepers: Mutex::new(keepers) })
+        Ok(BucketThreads { bucket, stop, flushers, loaders, keepers: Mutex::new(keepers) })
     }
 
     /// Flushes the whole queue and ends the threads. A second call does nothing.
@@ -120,7 +125,7 @@ impl BucketThreads {
     pub fn stop(&self) -> Result<(), StoreError> {
         self.stop.store(true, Ordering::Release);
         self.bucket.end_waits();
-        self.bucket.core().signal().wake();
+        self.bucket.core().signals().all().iter().for_each(FlusherSignal::wake);
         for loader in self.loaders.lock().drain(..) {
             loader.thread().unpark();
             report_panic(loader.join());
@@ -131,14 +136,19 @@ impl BucketThreads {
         }
         compaction::leave(&self.bucket);
         self.bucket.fetcher().close();
-        let Some(flusher) = self.flusher.lock().take() else { return Ok(()) };
-        match flusher.join() {
-            Ok(result) => result.and_then(|()| self.bucket.core().store().finish()),
-            Err(panic) => {
-                report_panic(Err(panic));
-                Err(StoreError::Poisoned("the flusher's thread panicked".to_owned()))
-            }
+        let flushers = std::mem::take(&mut *self.flushers.lock());
+        if flushers.is_empty() {
+            return Ok(());
         }
+        let mut flushed = Ok(());
+        for flusher in flushers {
+            let result = flusher.join().unwrap_or_else(|panic| {
+                report_panic(Err(panic));
+                Err(StoreError::Poisoned("a flusher's thread panicked".to_owned()))
+            });
+            flushed = flushed.and(result);
+        }
+        flushed.and_then(|()| self.bucket.core().store().finish())
     }
 }
 
@@ -164,19 +174,45 @@ fn step_clock() -> impl Fn() -> Timestamp {
     move || Timestamp { unix_ns: (since_epoch + begun.elapsed()).as_nanos() as u64 }
 }
 
-fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
+/// When memory and queue were reviewed last, by any flusher of the bucket.
+struct Reviews(Mutex<Instant>);
+
+impl Default for Reviews {
+    fn default() -> Reviews {
+        Reviews(Mutex::new(Instant::now()))
+    }
+}
+
+impl Reviews {
+    /// True for the one flusher that is to review now.
+    fn are_due(&self) -> bool {
+        let mut last = self.0.lock();
+        let are_due = last.elapsed() >= PRESSURE_REVIEW;
+        if are_due {
+            *last = Instant::now();
+        }
+        are_due
+    }
+}
+
+/// Flushes a group of vbuckets until the bucket stops.
+fn run_flusher(
+    bucket: &Bucket,
+    group: usize,
+    reviews: &Reviews,
+    stop: &AtomicBool,
+) -> Result<(), StoreError> {
     let mut failures: u32 = 0;
-    let mut reviewed = Instant::now();
     let mut is_mid_pass = false;
     loop {
         let stopping = stop.load(Ordering::Acquire);
         if !stopping && !is_mid_pass {
-            wait_for_work(bucket, stop);
+            wait_for_work(bucket, group, stop);
         }
         is_mid_pass = false;
         block_arena::join_round();
         oribi_supervisor::plant("flusher");
-        match bucket.flush_step_timed(&step_clock()) {
+        match bucket.flusher_step(group, &step_clock()) {
             Ok(report) => {
                 failures = 0;
                 is_mid_pass = report.is_mid_pass;
@@ -203,19 +239,18 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
             }
         }
         // A flush makes room, so refused writes do not wait for the next review.
-        if reviewed.elapsed() >= PRESSURE_REVIEW || bucket.core().memory().is_refusing() {
+        if reviews.are_due() || bucket.core().memory().is_refusing() {
             bucket
                 .core()
                 .tasks()
                 .run(Task::PressureReview, &step_clock(), || bucket.review_pressure());
-            reviewed = Instant::now();
         }
     }
 }
 
 /// Sleeps until there is work, then until it is worth a commit.
-fn wait_for_work(bucket: &Bucket, stop: &AtomicBool) {
-    let signal = bucket.core().signal();
+fn wait_for_work(bucket: &Bucket, group: usize, stop: &AtomicBool) {
+    let signal = &bucket.core().signals().all()[group];
     while !signal.is_set() && !signal.is_urgent() && !stop.load(Ordering::Acquire) {
         if bucket.core().memory().is_refusing() {
             std::thread::park_timeout(PRESSURE_REVIEW);

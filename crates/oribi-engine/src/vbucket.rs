@@ -222,7 +222,7 @@ impl VBucket {
         self.settle(expelled);
         streams.iter().for_each(StreamWaker::wake);
         self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
-        self.mark_dirty(context.signal);
+        self.mark_dirty(context.signals);
         state
     }
 

@@ -213,7 +213,7 @@ impl Warmup {
             }),
         };
         let (counts, unknown) = load.finish();
-        core.collections().purge_if_dropped(&unknown, core.signal());
+        core.collections().purge_if_dropped(&unknown, core.signals().first());
         self.count(counts);
         let whole = whole.zip(incarnation);
         match loaded {

@@ -20,7 +20,7 @@ use super::{BackfillPace, BackfillPause, Backfiller, Bounds, Job};
 use crate::checkpoint::Owner;
 use crate::config::Storage;
 use crate::core::Core;
-use crate::flusher::Flusher;
+use crate::flusher::Flushers;
 use crate::planted::{self, Bug};
 use crate::vbucket::VBucket;
 
@@ -32,7 +32,7 @@ impl Backfiller {
     pub(super) fn scan(
         &self,
         core: &Core,
-        flusher: &Flusher,
+        flushers: &Flushers,
         pace: BackfillPace<'_>,
         jobs: &[Job],
     ) -> Result<bool, StoreError> {
@@ -59,7 +59,7 @@ impl Backfiller {
             return Ok(scan().show_memory(start));
         }
         for attempt in 0..=TRIES {
-            let mut no_commit = (attempt == TRIES).then(|| flusher.hold());
+            let mut no_commit = (attempt == TRIES).then(|| flushers.hold(first.vbid));
             let scan = scan();
             if scan.knows_default_end() && scan.show_store(start, &mut || drop(no_commit.take()))? {
                 return Ok(true);

@@ -42,7 +42,7 @@ impl Bucket {
             self.write_manifest(&after)?;
             Ok(Some(after))
         };
-        self.core.collections().change(self.core.signal(), next, |before, after| {
+        self.core.collections().change(self.core.signals().first(), next, |before, after| {
             self.add_events_of(before, after);
         })
     }
@@ -58,7 +58,7 @@ impl Bucket {
     ) -> Result<Arc<Manifest>, ManifestUpdateError> {
         let after = Manifest::from_stored_json(stored_json).map_err(ManifestUpdateError::Change)?;
         let next = |before: &Manifest| Ok((after.uid() > before.uid()).then_some(after));
-        self.core.collections().change(self.core.signal(), next, |before, after| {
+        self.core.collections().change(self.core.signals().first(), next, |before, after| {
             self.add_events_of(before, after);
         })
     }
@@ -83,7 +83,7 @@ impl Bucket {
             Err(error) => {
                 self.core.store_failed(StoreOperation::Manifest, error);
                 // The flusher's probe finds out when the store works again.
-                self.core.signal().notify();
+                self.core.signals().first().notify();
             }
         }
         written

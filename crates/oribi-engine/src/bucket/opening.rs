@@ -18,7 +18,7 @@ use crate::config::{BucketConfig, Storage};
 use crate::core::Core;
 use crate::error::OpenError;
 use crate::expiry_pager::ExpiryPager;
-use crate::flusher::Flusher;
+use crate::flusher::Flushers;
 use crate::hash_table::HashSeed;
 use crate::item_pager::ItemPager;
 use crate::planted::{self, Bug};
@@ -61,13 +61,14 @@ impl Bucket {
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
         let flush_interval_ms = AtomicU64::new(config.flush_interval_ms);
         let flush_enabled = AtomicBool::new(config.flush_enabled);
+        let flushers = Flushers::new(store.commit_groups());
         let core = Core::new(config, vbuckets, manifest, store);
         if to_load == 0 {
             core.tasks().finish(Task::Warmup);
         }
         let bucket = Arc::new(Bucket {
             core,
-            flusher: Flusher::default(),
+            flushers,
             warmup: Warmup::of(to_load),
             fetcher: Fetcher::default(),
             pager: ItemPager::default(),

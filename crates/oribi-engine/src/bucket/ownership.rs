@@ -90,7 +90,7 @@ impl Bucket {
         is_called_off: &dyn Fn() -> bool,
     ) -> Result<(), StoreError> {
         let _no_purge = self.tombstone_purge.hold();
-        let _no_flush_step = self.flusher.hold();
+        let _no_flush_step = self.flushers.hold_all();
         let is_wanted =
             |vbid: &Vbid| self.vbucket(*vbid).is_some_and(|vbucket| !vbucket.is_owned());
         let wanted: Vec<Vbid> = vbuckets.iter().copied().filter(is_wanted).collect();
@@ -163,7 +163,7 @@ impl Bucket {
     pub fn stop_serving(&self, vbid: Vbid) {
         if let Some(vbucket) = self.vbucket(vbid) {
             vbucket.retire();
-            self.core.signal().hurry();
+            self.core.signals().of(vbid).hurry();
         }
     }
 

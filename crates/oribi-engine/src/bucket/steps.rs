@@ -25,8 +25,8 @@ impl Bucket {
     }
 
     #[cfg(test)]
-    pub(crate) fn flusher(&self) -> &crate::flusher::Flusher {
-        &self.flusher
+    pub(crate) fn flushers(&self) -> &crate::flusher::Flushers {
+        &self.flushers
     }
 
     pub(crate) fn fetcher(&self) -> &Fetcher {
@@ -41,14 +41,32 @@ impl Bucket {
         self.flush_step_timed(&no_clock)
     }
 
-    /// Flushes a bounded part of the queue and purges dropped collections. Tasks and timings are
-    /// measured by `clock`.
+    /// Flushes a bounded part of the queue and purges dropped collections: one step of each
+    /// flusher. Tasks and timings are measured by `clock`.
     ///
     /// # Errors
-    /// The store's error; the same items are tried again by the next step.
+    /// The store's first error; the same items are tried again by the next step.
     pub fn flush_step_timed(&self, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
+        let steps = (0..self.flusher_count()).map(|group| self.flusher_step(group, clock));
+        steps.fold(Ok(FlushReport::default()), |all, step| Ok(all?.and(step?)))
+    }
+
+    /// Flushers, one for each group of vbuckets that the store commits side by side.
+    pub fn flusher_count(&self) -> usize {
+        self.flushers.count()
+    }
+
+    /// [`Bucket::flush_step_timed`] of the flusher of one group only.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flusher_step(
+        &self,
+        group: usize,
+        clock: StepClock<'_>,
+    ) -> Result<FlushReport, StoreError> {
         self.core.note_time(clock());
-        self.flusher.step(&self.core, clock)
+        self.flushers.step(&self.core, group, clock)
     }
 
     /// [`Bucket::warmup_step_timed`] by a clock that stands still.
@@ -135,7 +153,7 @@ impl Bucket {
         pace: BackfillPace<'_>,
         clock: StepClock<'_>,
     ) -> Result<BackfillReport, StoreError> {
-        self.backfiller.step(&self.core, &self.flusher, pace, clock)
+        self.backfiller.step(&self.core, &self.flushers, pace, clock)
     }
 
     /// Frees checkpoint memory if the queues are at the upper mark: closes checkpoints, expels

@@ -71,10 +71,13 @@ impl World {
                         self.fetch()
                     }
                     2 if point == Point::Read => self.flush(),
-                    // A backfill that commits have overtaken holds the flusher.
+                    2 if point == Point::BeforeCommit || point == Point::AfterCommit => {
+                        self.flush_another();
+                    }
+                    // A backfill that commits have overtaken holds a flusher.
                     2 if point == Point::Scan
                         && self.scan_flushes.get() > 0
-                        && !self.bucket().flusher().is_held() =>
+                        && !self.is_any_flusher_held() =>
                     {
                         self.scan_flushes.set(self.scan_flushes.get() - 1);
                         self.flush();

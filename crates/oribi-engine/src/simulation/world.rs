@@ -45,6 +45,8 @@ pub(super) struct Setup {
     pub(super) eviction: EvictionPolicy,
     /// What one flush step takes: everything, or one vbucket only.
     pub(super) flush_bytes_max: usize,
+    /// Logs of the store, each with a flusher.
+    pub(super) logs: usize,
     /// No trouble but what the test plans, and no crashes.
     pub(super) is_calm: bool,
     pub(super) bug: Bug,
@@ -52,13 +54,15 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// A sound bucket; the seed also chooses its eviction policy and the size of its flushes.
+    /// A sound bucket; the seed also chooses its eviction policy, the size of its flushes and how
+    /// many flushers it has.
     pub(super) fn of(seed: u64) -> Setup {
         let policies = [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None];
         Setup {
             seed,
             eviction: policies[(seed % 3) as usize],
             flush_bytes_max: [Upkeep::default().flush_bytes_max, 1][(seed / 3 % 2) as usize],
+            logs: [1, 2][(seed / 6 % 2) as usize],
             is_calm: false,
             bug: Bug::None,
             store_bug: StoreBug::None,
@@ -118,6 +122,7 @@ pub(super) struct Counts {
     pub(super) commits: u64,
     pub(super) failed_commits: u64,
     pub(super) unfinished_passes: u64,
+    pub(super) overlapping_flushes: u64,
     pub(super) nested: u64,
     pub(super) evicted: u64,
     pub(super) crashes: u64,
@@ -145,6 +150,7 @@ impl Counts {
         self.commits += other.commits;
         self.failed_commits += other.failed_commits;
         self.unfinished_passes += other.unfinished_passes;
+        self.overlapping_flushes += other.overlapping_flushes;
         self.nested += other.nested;
         self.evicted += other.evicted;
         self.crashes += other.crashes;
@@ -172,6 +178,7 @@ impl Counts {
             self.commits,
             self.failed_commits,
             self.unfinished_passes,
+            self.overlapping_flushes,
             self.nested,
             self.evicted,
             self.crashes,

@@ -10,14 +10,14 @@ use oribi_types::{CollectionId, Timestamp};
 use crate::collections::Manifest;
 use crate::compression::CompressionSwitch;
 use crate::expiry;
-use crate::flusher_signal::FlusherSignal;
+use crate::flusher_signal::FlusherSignals;
 use crate::memory::Memory;
 
 /// See the top of the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) manifest: &'a ArcSwap<Manifest>,
-    pub(crate) signal: &'a FlusherSignal,
+    pub(crate) signals: &'a FlusherSignals,
     pub(crate) now: Timestamp,
     pub(crate) value_bytes_max: usize,
     pub(crate) memory: &'a Memory,

@@ -30,7 +30,7 @@ impl VBucket {
             self.queue_events(context, &mut queue, events);
             queue.has_idle_stream()
         };
-        self.mark_dirty(context.signal);
+        self.mark_dirty(context.signals);
         if has_idle_stream {
             self.wake_streams();
         }

@@ -12,7 +12,7 @@ use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 
 use super::VBucket;
 use crate::checkpoint::{CursorBatch, Expelled, ReadLimits, StreamWaker};
-use crate::flusher_signal::FlusherSignal;
+use crate::flusher_signal::FlusherSignals;
 use crate::planted::{self, Bug};
 
 /// What a vbucket brings into a commit.
@@ -26,14 +26,14 @@ pub(crate) struct FlushRead {
 }
 
 impl VBucket {
-    /// Marks the vbucket for the flusher and wakes it, unless it is marked already or lives in
+    /// Marks the vbucket for its flusher and wakes that, unless it is marked already or lives in
     /// memory only.
-    pub(crate) fn mark_dirty(&self, signal: &FlusherSignal) {
+    pub(crate) fn mark_dirty(&self, signals: &FlusherSignals) {
         if self.persistence_cursor.is_none() {
             return;
         }
         if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
-            signal.notify();
+            signals.of(self.id()).notify();
         }
     }
 

@@ -274,7 +274,7 @@ impl VBucket {
         if let Some(bytes) = queued_bytes {
             context.memory.report_queued(bytes);
         }
-        self.mark_dirty(context.signal);
+        self.mark_dirty(context.signals);
         if has_idle_stream {
             self.wake_streams();
         }

@@ -13,6 +13,7 @@ mod compression;
 mod events;
 mod eviction;
 mod fetches;
+mod flushers;
 mod flushing;
 mod in_memory;
 mod listing;
