@@ -103,6 +103,10 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.failed.commit(batches, self.fail_commit(batches, number, fault))
     }
 
+    fn commit_groups(&self) -> usize {
+        self.inner.commit_groups()
+    }
+
     fn get(
         &self,
         vbid: Vbid,

@@ -284,9 +284,9 @@ pub trait KvStore: Send + Sync {
     /// nothing in `batches` may be trusted to be durable, though some of it may be.
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError>;
 
-    /// Groups of vbuckets that are committed side by side: vbucket `v` is in group `v %
-    /// commit_groups()`. Commits of one group wait for each other, those of different groups do
-    /// not. At least one; the same for as long as the store is open.
+    /// Groups of vbuckets that are committed side by side: vbucket `v` is in group
+    /// `v % commit_groups()`. Commits within a group wait for each other, those of different groups
+    /// do not. At least one, and the same for as long as the store is open.
     fn commit_groups(&self) -> usize {
         1
     }

@@ -116,6 +116,10 @@ impl KvStore for InterruptedStore {
         reach(Point::AfterCommit)
     }
 
+    fn commit_groups(&self) -> usize {
+        self.0.commit_groups()
+    }
+
     fn get(
         &self,
         vbid: Vbid,

@@ -246,6 +246,9 @@ impl KvStore for Interrupted {
         self.interrupt();
         self.inner.commit(batches)
     }
+    fn commit_groups(&self) -> usize {
+        self.inner.commit_groups()
+    }
     fn get(
         &self,
         vbid: Vbid,

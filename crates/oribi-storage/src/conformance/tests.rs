@@ -90,6 +90,10 @@ impl KvStore for BuggyStore {
         self.inner.commit(&self.spoil(batches)?)
     }
 
+    fn commit_groups(&self) -> usize {
+        self.inner.commit_groups()
+    }
+
     fn get(
         &self,
         vbid: Vbid,
