@@ -4,7 +4,7 @@
 //! per record. Called by the stores, in this crate and in others; sizes on disk are theirs to fill
 //! in.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Record, StoreError, StoreStats, VbBatch};
 
@@ -25,7 +25,6 @@ pub struct Counters {
     read_failures: AtomicU64,
     compactions: AtomicU64,
     compact_failures: AtomicU64,
-    compaction_fails: AtomicBool,
 }
 
 /// Records that one read or scan has seen, counted where no other thread looks.
@@ -90,13 +89,7 @@ impl Counters {
         result
     }
 
-    /// A step of compaction in the background has failed or not. True when the one before was
-    /// different.
-    pub fn background_compaction(&self, fails: bool) -> bool {
-        self.compaction_fails.swap(fails, Ordering::Relaxed) != fails
-    }
-
-    /// All counts, without the size on disk.
+    /// All counts, without the size on disk and compaction in the background.
     pub fn stats(&self) -> StoreStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {
@@ -115,7 +108,7 @@ impl Counters {
             read_failures: load(&self.read_failures),
             compactions: load(&self.compactions),
             compact_failures: load(&self.compact_failures),
-            compaction_fails: self.compaction_fails.load(Ordering::Relaxed),
+            compaction_fails: false,
         }
     }
 }

@@ -1,10 +1,13 @@
-//! The directory of a store: whose it is, whether it is complete, and who has it open.
+//! The directory of a store: whose it is, whether it is complete, how many logs it has, and who has
+//! it open.
 //!
-//! Owns: the marker file `oribi-store`. It is written before a store makes its first file and says
+//! Owns: the names of the logs' subdirectories, and the marker file `oribi-store`. It is written before a store makes its first file and says
 //! `new`; once the store's files are complete and synced it says `ready`. So a directory without
 //! the marker belongs to someone else and is left alone, one that is `new` holds nothing that was
 //! ever acknowledged and is made again, and one that is `ready` must be complete or is corrupt. The
-//! marker also says which kind of store it is, so that neither kind opens the other's files.
+//! marker also says which kind of store it is, so that neither kind opens the other's files. That of
+//! a store of several logs has a version of its own in the first line, so that a program that knows
+//! of one log leaves the store alone, and their number in the second.
 //! Invariant: while a store is open, its process holds an exclusive lock on the marker. Callers:
 //! the stores that keep files.
 
@@ -25,13 +28,32 @@ pub(crate) const MARKER_STATE_AT: usize = 14;
 pub(crate) const MARKER_NEW: u8 = b'n';
 /// State byte of a complete store.
 pub(crate) const MARKER_READY: u8 = b'r';
-/// Length of the marker: text, state and a newline.
+/// Length of the marker of a store of one log: text, state and a newline.
 pub(crate) const MARKER_BYTES: usize = 16;
+/// Second line of the marker of a store of several logs, behind two digits.
+pub(crate) const MARKER_LOGS_TEXT: &[u8; 6] = b" logs\n";
+/// Length of that marker.
+pub(crate) const MARKER_BYTES_OF_SEVERAL: usize = MARKER_BYTES + 2 + MARKER_LOGS_TEXT.len();
+/// Most logs of a store.
+pub(crate) const LOGS_MAX: usize = 64;
+
+/// Name of the subdirectory of a log in a store of several.
+pub(crate) fn log_directory_name(number: usize) -> String {
+    format!("log-{number:02}")
+}
+
+/// True for a name that [`log_directory_name`] may give.
+pub(crate) fn is_log_directory_name(name: &str) -> bool {
+    let digits = name.strip_prefix("log-").map(str::as_bytes);
+    digits.is_some_and(|digits| digits.len() == 2 && digits.iter().all(u8::is_ascii_digit))
+}
 
 /// What one kind of store calls its files.
 pub(crate) struct StoreKind {
     /// What the marker begins with: name and number of the format.
     pub(crate) marker_text: &'static [u8; MARKER_STATE_AT],
+    /// The same for a store of several logs.
+    pub(crate) marker_text_of_several: &'static [u8; MARKER_STATE_AT],
     /// Says whether a file of this name may be the remains of an unfinished creation.
     pub(crate) is_own_file: fn(&str) -> bool,
     /// A file without which a complete store cannot be.
@@ -49,13 +71,20 @@ pub(crate) enum Found {
 
 /// A claimed directory. Dropping it releases the lock.
 pub(crate) struct Directory {
+    path: PathBuf,
     marker: File,
     found: Found,
+    logs: usize,
 }
 
 impl Directory {
-    /// Makes sure that the directory is a store's and that no other process has it open.
-    pub(crate) fn claim(path: &Path, kind: &StoreKind) -> Result<Directory, StoreError> {
+    /// Makes sure that the directory is a store's and that no other process has it open. A new store
+    /// gets `new_logs` logs, between one and [`LOGS_MAX`], and their subdirectories.
+    pub(crate) fn claim(
+        path: &Path,
+        kind: &StoreKind,
+        new_logs: usize,
+    ) -> Result<Directory, StoreError> {
         fs::create_dir_all(path).map_err(|error| io_error(&error))?;
         let (marker, is_created) = open_marker(path)?;
         match marker.try_lock() {
@@ -65,19 +94,23 @@ impl Directory {
             }
             Err(TryLockError::Error(error)) => return Err(io_error(&error)),
         }
-        let found = if is_created { Found::New } else { read_state(path, &marker, kind)? };
+        let made = if is_created { None } else { read_marker(path, &marker, kind)? };
+        let found = if made.is_none() { Found::New } else { Found::Ready };
+        let logs = made.unwrap_or(new_logs.clamp(1, LOGS_MAX));
+        let directory = Directory { path: path.to_owned(), marker, found, logs };
         match found {
             Found::New => {
                 remove_remains(path, kind)?;
-                write_marker(&marker, kind)?;
+                directory.write_marker(kind)?;
+                directory.make_logs()?;
                 sync_parent(path)?;
             }
             Found::Ready if kind.required_file.is_some_and(|name| !path.join(name).is_file()) => {
                 return Err(StoreError::Corrupt(format!("{}: files are missing", path.display())));
             }
-            Found::Ready => {}
+            Found::Ready => directory.check_logs()?,
         }
-        Ok(Directory { marker, found })
+        Ok(directory)
     }
 
     /// The same open file, as a process has it that was forked from this one.
@@ -88,6 +121,61 @@ impl Directory {
 
     pub(crate) fn found(&self) -> Found {
         self.found
+    }
+
+    /// Directories of the logs by number, at least one.
+    pub(crate) fn log_paths(&self) -> Vec<PathBuf> {
+        match self.logs {
+            1 => vec![self.path.clone()],
+            logs => (0..logs).map(|number| self.path.join(log_directory_name(number))).collect(),
+        }
+    }
+
+    /// Says durably that the store is being made, in place of a marker that said so, too.
+    fn write_marker(&self, kind: &StoreKind) -> Result<(), StoreError> {
+        let several = self.logs > 1;
+        let text = if several { kind.marker_text_of_several } else { kind.marker_text };
+        let mut content = text.to_vec();
+        content.extend([MARKER_NEW, b'\n']);
+        if several {
+            content.extend(format!("{:02}", self.logs).bytes());
+            content.extend(MARKER_LOGS_TEXT);
+        }
+        let write = || {
+            // Empty in between, which is as good as new: a mixture of two markers would be damage.
+            if self.marker.metadata()?.len() > 0 {
+                self.marker.set_len(0)?;
+                self.marker.sync_all()?;
+            }
+            // The store syncs the directory when it makes its first file or its subdirectories,
+            // which makes this name durable too.
+            self.marker.write_all_at(&content, 0)?;
+            self.marker.sync_data()
+        };
+        write().map_err(|error| io_error(&error))
+    }
+
+    /// Makes the subdirectories of a new store and their names durable.
+    fn make_logs(&self) -> Result<(), StoreError> {
+        if self.logs == 1 {
+            return Ok(());
+        }
+        let mut made = self.log_paths().into_iter().map(fs::create_dir);
+        let synced =
+            made.try_for_each(|made| made).and_then(|()| File::open(&self.path)?.sync_all());
+        synced.map_err(|error| io_error(&error))
+    }
+
+    /// A complete store has all its logs.
+    fn check_logs(&self) -> Result<(), StoreError> {
+        match self.log_paths().into_iter().find(|path| !path.is_dir()) {
+            None => Ok(()),
+            Some(path) => Err(StoreError::Corrupt(format!(
+                "{} is missing: the store has {} logs, and its documents are divided among them",
+                path.display(),
+                self.logs
+            ))),
+        }
     }
 
     /// Says durably that the store is complete. Must come before the first commit.
@@ -127,32 +215,62 @@ fn open_marker(path: &Path) -> Result<(File, bool), StoreError> {
     Ok((marker, true))
 }
 
-/// Reads the marker. An empty one is what a creation leaves that was cut off at its very beginning.
-fn read_state(path: &Path, marker: &File, kind: &StoreKind) -> Result<Found, StoreError> {
+/// Reads the marker: the number of logs of a complete store.
+fn read_marker(path: &Path, marker: &File, kind: &StoreKind) -> Result<Option<usize>, StoreError> {
     let mut content = Vec::new();
-    let read = marker.take(MARKER_BYTES as u64 + 1).read_to_end(&mut content);
+    let read = marker.take(MARKER_BYTES_OF_SEVERAL as u64 + 1).read_to_end(&mut content);
     read.map_err(|error| io_error(&error))?;
-    let version_ends = kind.marker_text.len();
-    match (content.get(..version_ends), content.get(version_ends..)) {
-        _ if content.is_empty() => Ok(Found::New),
-        (Some(text), Some([MARKER_NEW, b'\n'])) if text == kind.marker_text => Ok(Found::New),
-        (Some(text), Some([MARKER_READY, b'\n'])) if text == kind.marker_text => Ok(Found::Ready),
-        _ if content.starts_with(MARKER_NAME_TEXT) && !content.starts_with(kind.marker_text) => {
-            let text = format!("{} has a format that this version does not read", path.display());
-            Err(StoreError::Foreign(text))
+    parse_marker(&content, kind).map_err(|fault| match fault {
+        MarkerFault::OtherFormat => StoreError::Foreign(format!(
+            "{} has a format that this version does not read",
+            path.display()
+        )),
+        MarkerFault::Damaged => {
+            StoreError::Corrupt(format!("{}: the marker is damaged", path.display()))
         }
-        _ => Err(StoreError::Corrupt(format!("{}: the marker is damaged", path.display()))),
+    })
+}
+
+/// Why a marker says nothing.
+pub(crate) enum MarkerFault {
+    /// It is another version's.
+    OtherFormat,
+    /// Nothing writes it.
+    Damaged,
+}
+
+/// What a marker says: the number of logs of a complete store, `None` while it is being made. An
+/// empty one is what a creation leaves that was cut off at its very beginning.
+pub(crate) fn parse_marker(content: &[u8], kind: &StoreKind) -> Result<Option<usize>, MarkerFault> {
+    if content.is_empty() {
+        return Ok(None);
+    }
+    let of_one = content.strip_prefix(kind.marker_text);
+    let of_several = content.strip_prefix(kind.marker_text_of_several);
+    let (state, logs) = match (of_one, of_several) {
+        (Some([state, b'\n']), _) => (*state, 1),
+        (_, Some([state, b'\n', line @ ..])) => {
+            (*state, logs_in(line).ok_or(MarkerFault::Damaged)?)
+        }
+        (None, None) if content.starts_with(MARKER_NAME_TEXT) => {
+            return Err(MarkerFault::OtherFormat);
+        }
+        _ => return Err(MarkerFault::Damaged),
+    };
+    match state {
+        MARKER_NEW => Ok(None),
+        MARKER_READY => Ok(Some(logs)),
+        _ => Err(MarkerFault::Damaged),
     }
 }
 
-fn write_marker(marker: &File, kind: &StoreKind) -> Result<(), StoreError> {
-    let mut content = [b'\n'; MARKER_BYTES];
-    content[..MARKER_STATE_AT].copy_from_slice(kind.marker_text);
-    content[MARKER_STATE_AT] = MARKER_NEW;
-    // The store syncs the directory when it makes its first file, which makes this name durable
-    // too.
-    let written = marker.write_all_at(&content, 0).and_then(|()| marker.sync_data());
-    written.map_err(|error| io_error(&error))
+/// The number in the second line of a marker. A store of one log has no such line.
+fn logs_in(line: &[u8]) -> Option<usize> {
+    let [tens @ b'0'..=b'9', units @ b'0'..=b'9'] = line.strip_suffix(MARKER_LOGS_TEXT)? else {
+        return None;
+    };
+    let logs = usize::from(tens - b'0') * 10 + usize::from(units - b'0');
+    (2..=LOGS_MAX).contains(&logs).then_some(logs)
 }
 
 /// Makes the store's own name durable, which no sync inside of it does.

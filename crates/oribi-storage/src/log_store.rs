@@ -47,6 +47,7 @@
 //!
 //! Caller: the opening of a bucket.
 
+mod batches;
 mod blocks;
 mod bounds;
 mod catalog;
@@ -60,6 +61,7 @@ mod key_scan;
 mod layout;
 mod load;
 mod log;
+mod member;
 mod newest;
 mod open;
 mod options;
@@ -71,6 +73,7 @@ mod recovery;
 mod removal;
 mod scan;
 mod scan_memory;
+mod shard;
 #[cfg(any(test, feature = "testing"))]
 mod sim_files;
 mod snapshot;
@@ -86,18 +89,23 @@ mod writer;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
-use self::files::RealDirectory;
+use self::batches::Batches;
+use self::files::{LogDirectory, RealDirectory};
+use self::index::IndexMemory;
 use self::load::Stretch;
 use self::log::Log;
+use self::member::{Member, log_of};
 use self::planted::Planted;
 use self::scan::LogScan;
-use self::worker::Worker;
+use self::shard::Shard;
+use crate::counters::Counters;
+use crate::directory::{Directory, Found, StoreKind, is_log_directory_name};
 #[cfg(any(test, feature = "testing"))]
-use crate::directory::Found;
-use crate::directory::{Directory, StoreKind};
+use crate::directory::{LOGS_MAX, log_directory_name};
 use crate::load_plan::Part;
 use crate::{
     GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, RoomVisitor,
@@ -116,16 +124,21 @@ pub use snapshot::{SnapshotSizes, snapshot_log};
 /// Marker and files of this kind of store.
 const STORE_KIND: StoreKind = StoreKind {
     marker_text: b"oribi-store 2 ",
-    is_own_file: |name| name.ends_with(".log") || name.ends_with(".idx"),
+    marker_text_of_several: b"oribi-store 3 ",
+    is_own_file: |name| {
+        name.ends_with(".log") || name.ends_with(".idx") || is_log_directory_name(name)
+    },
     required_file: None,
 };
 
 /// A [`KvStore`] in a directory of its own.
 pub struct LogStore {
-    // Fields drop in this order: the thread ends before the log is closed, and the log before the
-    // lock is released.
-    worker: Option<Worker>,
-    log: Arc<Log>,
+    // Fields drop in this order: the logs are closed before the lock is released.
+    shards: Vec<Shard>,
+    counters: Arc<Counters>,
+    index_memory: IndexMemory,
+    /// Steps of compaction so far, which begin with each log in turn.
+    turn: AtomicUsize,
     _directory: Option<Directory>,
 }
 
@@ -136,16 +149,19 @@ impl LogStore {
     /// Errors: `Foreign` when the directory holds something else, another format, or is in use;
     /// `Corrupt` when it was a store and is damaged, with file and offset.
     pub fn open(path: &Path, options: LogOptions) -> Result<LogStore, StoreError> {
-        let directory = Directory::claim(path, &STORE_KIND)?;
-        let files = Arc::new(RealDirectory::new(path));
-        let log = open::open(files, directory.found(), &options, Planted::default())?;
+        let directory = Directory::claim(path, &STORE_KIND, options.logs)?;
+        let paths = directory.log_paths();
+        let files = paths.iter().map(|path| Arc::new(RealDirectory::new(path)) as _).collect();
+        let mut store =
+            LogStore::open_logs(files, directory.found(), &options, Planted::default())?;
         directory.mark_ready()?;
-        Ok(LogStore::on(log, options.compacts_in_background, Some(directory)))
+        store._directory = Some(directory);
+        Ok(store)
     }
 
     /// Opens the store in simulated files, with a planted bug or without. `is_made` says that a
-    /// store was opened there before, which on real files the directory's marker tells. It never
-    /// compacts by itself.
+    /// store was opened there before, with as many logs, which on real files the directory's marker
+    /// tells. It never compacts by itself.
     ///
     /// Errors: as [`LogStore::open`].
     #[cfg(any(test, feature = "testing"))]
@@ -156,42 +172,101 @@ impl LogStore {
         bug: Bug,
     ) -> Result<LogStore, StoreError> {
         let found = if is_made { Found::Ready } else { Found::New };
-        let log = open::open(Arc::new(files.clone()), found, options, Planted::with(bug))?;
-        Ok(LogStore::on(log, false, None))
+        let files = match options.logs.clamp(1, LOGS_MAX) {
+            1 => vec![Arc::new(files.clone()) as _],
+            logs => (0..logs)
+                .map(|number| Arc::new(files.subdirectory(&log_directory_name(number))) as _)
+                .collect(),
+        };
+        let options = LogOptions { compacts_in_background: false, ..options.clone() };
+        LogStore::open_logs(files, found, &options, Planted::with(bug))
     }
 
-    fn on(log: Log, compacts_in_background: bool, directory: Option<Directory>) -> LogStore {
-        let log = Arc::new(log);
-        let worker = compacts_in_background.then(|| Worker::start(Arc::clone(&log)));
-        LogStore { worker, log, _directory: directory }
-    }
-
-    /// Does a bounded piece of compaction, for an owner without a background thread.
-    pub fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
-        self.log.compaction_step()
-    }
-
-    /// Exact sizes of index and log.
-    pub fn sizes(&self) -> LogSizes {
-        self.log.sizes()
-    }
-}
-
-impl Drop for LogStore {
-    fn drop(&mut self) {
-        self.worker = None;
-        if let Err(error) = self.log.close() {
-            tracing::warn!(%error, "cannot record that the store was closed");
+    /// Opens the logs in these directories, by number.
+    fn open_logs(
+        files: Vec<Arc<dyn LogDirectory>>,
+        found: Found,
+        options: &LogOptions,
+        planted: Planted,
+    ) -> Result<LogStore, StoreError> {
+        let (counters, index_memory) = (Arc::default(), IndexMemory::default());
+        let members = Member::all(files.len(), &counters, &index_memory);
+        let options = options.of_each(files.len());
+        let mut logs = Vec::with_capacity(files.len());
+        for (files, member) in files.into_iter().zip(members) {
+            logs.push(open::open(files, found, &options, planted, member)?);
         }
+        // No thread begins before every log was found sound.
+        let shards = logs.into_iter().map(|log| Shard::new(log, options.compacts_in_background));
+        let (shards, turn) = (shards.collect(), AtomicUsize::new(0));
+        Ok(LogStore { shards, counters, index_memory, turn, _directory: None })
+    }
+
+    /// Does a bounded piece of compaction, for an owner without a background thread. The logs come
+    /// in turn.
+    pub fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        let (earlier, later) = self.shards.split_at(first);
+        let mut answer = CompactionStep::Idle;
+        for shard in later.iter().chain(earlier) {
+            match shard.log.compaction_step()? {
+                CompactionStep::Idle => {}
+                step @ (CompactionStep::Waiting | CompactionStep::NoSpace) => answer = step,
+                step => return Ok(step),
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Exact sizes of index and logs.
+    pub fn sizes(&self) -> LogSizes {
+        let mut sizes =
+            LogSizes { index_bytes: self.index_memory.bytes() as u64, ..LogSizes::default() };
+        for of_log in self.shards.iter().map(|shard| shard.log.sizes()) {
+            sizes.keys += of_log.keys;
+            sizes.purged_tombstones += of_log.purged_tombstones;
+            sizes.index_bytes += of_log.index_bytes;
+            sizes.segments += of_log.segments;
+            sizes.log_bytes += of_log.log_bytes;
+            sizes.garbage_bytes += of_log.garbage_bytes;
+        }
+        sizes
+    }
+
+    fn number_of(&self, vbid: Vbid) -> usize {
+        log_of(vbid, self.shards.len())
+    }
+
+    /// The log in which a vbucket is.
+    fn log_of(&self, vbid: Vbid) -> &Arc<Log> {
+        &self.shards[self.number_of(vbid)].log
+    }
+
+    /// Of several logs the one with what belongs to no vbucket.
+    fn first_log(&self) -> &Log {
+        &self.shards[0].log
+    }
+
+    /// Commits each log's batches as one frame, log by log, until one fails.
+    fn commit_by_log(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        let Some(first) = batches.first() else { return Ok(()) };
+        let (logs, number) = (self.shards.len(), self.number_of(first.vbid));
+        if logs == 1 || batches.iter().all(|batch| self.number_of(batch.vbid) == number) {
+            return self.shards[number].commit(Batches::all(batches));
+        }
+        let parts = (0..logs).map(|number| Batches::of_log(batches, number, logs));
+        let mut parts = parts.zip(&self.shards).filter(|(part, _)| !part.is_empty());
+        parts.try_for_each(|(part, shard)| shard.commit(part))
     }
 }
 
 impl KvStore for LogStore {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
-        if let Some(worker) = &self.worker {
-            worker.before_commit(batches);
-        }
-        self.log.commit(batches)
+        self.counters.commit(batches, self.commit_by_log(batches))
+    }
+
+    fn commit_groups(&self) -> usize {
+        self.shards.len()
     }
 
     fn get(
@@ -200,7 +275,7 @@ impl KvStore for LogStore {
         key: DocKey<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        self.log.get(vbid, key, &mut |_| ControlFlow::Continue(()), visit)
+        self.log_of(vbid).get(vbid, key, &mut |_| ControlFlow::Continue(()), visit)
     }
 
     fn get_asking(
@@ -210,19 +285,20 @@ impl KvStore for LogStore {
         room: &mut RoomVisitor<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        self.log.get(vbid, key, room, visit)
+        self.log_of(vbid).get(vbid, key, room, visit)
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.log.catalog.read().index_bytes()
+        let own = self.shards.iter().map(|shard| shard.log.catalog.read().own_index_bytes());
+        self.index_memory.bytes() as u64 + own.sum::<u64>()
     }
 
     fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
-        self.log.may_contain(vbid, key)
+        self.log_of(vbid).may_contain(vbid, key)
     }
 
     fn look_ahead(&self, vbid: Vbid, key: DocKey<'_>) {
-        self.log.look_ahead(vbid, key);
+        self.log_of(vbid).look_ahead(vbid, key);
     }
 
     fn get_many(
@@ -230,11 +306,27 @@ impl KvStore for LogStore {
         keys: &[(Vbid, DocKey<'_>)],
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.log.get_many(keys, visit)
+        if let [shard] = &*self.shards {
+            return shard.log.get_many(keys, visit);
+        }
+        let mut flow = ControlFlow::Continue(());
+        for (number, shard) in self.shards.iter().enumerate() {
+            let is_of = |index: &usize| self.number_of(keys[*index].0) == number;
+            let indexes: Vec<usize> = (0..keys.len()).filter(is_of).collect();
+            let own: Vec<(Vbid, DocKey<'_>)> = indexes.iter().map(|index| keys[*index]).collect();
+            shard.log.get_many(&own, &mut |index, record| {
+                flow = visit(indexes[index], record);
+                flow
+            })?;
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        self.log.scan_keys(vbid, visit)
+        self.log_of(vbid).scan_keys(vbid, visit)
     }
 
     fn scan_keys_from(
@@ -253,7 +345,7 @@ impl KvStore for LogStore {
         room: &mut RoomVisitor<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.log.scan_keys_from(vbid, from, room, visit)
+        self.log_of(vbid).scan_keys_from(vbid, from, room, visit)
     }
 
     fn begin_scan(
@@ -262,7 +354,7 @@ impl KvStore for LogStore {
         from: Seqno,
         to: Seqno,
     ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        Ok(Box::new(LogScan::begin(&self.log, vbid, None, from, to)))
+        Ok(Box::new(LogScan::begin(self.log_of(vbid), vbid, None, from, to)))
     }
 
     fn begin_collection_scan(
@@ -271,70 +363,74 @@ impl KvStore for LogStore {
         collection: CollectionId,
     ) -> Result<Box<dyn SeqnoScan>, StoreError> {
         let only = Some(collection);
-        Ok(Box::new(LogScan::begin(&self.log, vbid, only, Seqno(1), Seqno(u64::MAX))))
+        Ok(Box::new(LogScan::begin(self.log_of(vbid), vbid, only, Seqno(1), Seqno(u64::MAX))))
     }
 
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
-        Ok(self.log.plan_load())
+        Ok(load::merged(self.shards.iter().map(|shard| shard.log.plan_load())))
     }
 
     fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
         match part.0 {
-            Part::Vbucket(vbid) => self.log.scan_keys(vbid, &mut |record| visit(vbid, record)),
-            Part::Own(part) => match part.downcast::<Stretch>() {
-                Ok(stretch) => self.log.load_stretch(*stretch, visit),
-                Err(_) => Err(StoreError::foreign_part()),
-            },
+            Part::Vbucket(vbid) => {
+                self.log_of(vbid).scan_keys(vbid, &mut |record| visit(vbid, record))
+            }
+            Part::Own(part) => {
+                let stretch = part.downcast::<Stretch>().map_err(|_| StoreError::foreign_part())?;
+                let shard = self.shards.get(stretch.log).ok_or_else(StoreError::foreign_part)?;
+                shard.log.load_stretch(*stretch, visit)
+            }
         }
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        let catalog = self.log.catalog.read();
-        Ok(catalog.states.iter().map(|(vbid, state)| (*vbid, state.clone())).collect())
+        let mut states = Vec::new();
+        for shard in &self.shards {
+            let catalog = shard.log.catalog.read();
+            states.extend(catalog.states.iter().map(|(vbid, state)| (*vbid, state.clone())));
+        }
+        Ok(states)
     }
 
     fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.log.catalog.read().locals.get(name).cloned())
+        Ok(self.first_log().catalog.read().locals.get(name).cloned())
     }
 
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.log.put_local(name, value)
+        self.first_log().put_local(name, value)
     }
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
-        self.log.purge_collection(vbid, collection)
+        self.log_of(vbid).purge_collection(vbid, collection)
     }
 
     fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.log.drop_vbucket(vbid)
+        self.log_of(vbid).drop_vbucket(vbid)
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        let purged = self.log.purge_tombstones(vbid, purge_before);
-        self.log.counters.compact(purged)
+        self.counters.compact(self.log_of(vbid).purge_tombstones(vbid, purge_before))
     }
 
     fn ask_for_compaction(&self) {
-        // A failure is logged where it happens; garbage then waits for the next occasion.
-        if self.log.ask_for_compaction().is_ok()
-            && let Some(worker) = &self.worker
-        {
-            worker.call();
-        }
+        self.shards.iter().for_each(Shard::ask_for_compaction);
     }
 
     fn finish(&self) -> Result<(), StoreError> {
-        if let Some(worker) = &self.worker {
-            worker.stop();
-        }
-        self.log.close()
+        // One that fails keeps no other from being closed.
+        self.shards.iter().map(Shard::close).fold(Ok(()), Result::and)
     }
 
     fn ended_in_order(&self) -> bool {
-        self.log.ended_in_order
+        self.shards.iter().all(|shard| shard.log.ended_in_order)
     }
 
     fn stats(&self) -> StoreStats {
-        StoreStats { disk_bytes: self.log.sizes().log_bytes, ..self.log.counters.stats() }
+        let has_failed = |shard: &Shard| shard.log.compaction_fails.load(Ordering::Relaxed);
+        StoreStats {
+            disk_bytes: self.sizes().log_bytes,
+            compaction_fails: self.shards.iter().any(has_failed),
+            ..self.counters.stats()
+        }
     }
 }

@@ -100,10 +100,10 @@ pub(super) type TableKey = (Vbid, CollectionId);
 /// Everything that is in memory of the log.
 #[derive(Default)]
 pub(super) struct Catalog {
-    /// Of the store; part of every fingerprint.
+    /// Of the log; part of every fingerprint.
     pub(super) seed: u64,
     pub(super) tables: BTreeMap<TableKey, Table>,
-    /// Of all tables.
+    /// Of all tables, of other logs of the store as well.
     memory: IndexMemory,
     /// By slot.
     pub(super) segments: Vec<Option<Segment>>,
@@ -119,9 +119,10 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// The catalog of a store with this seed, of which nothing else is known yet.
-    pub(super) fn new(seed: u64) -> Catalog {
-        Catalog { seed, ..Catalog::default() }
+    /// The catalog of a log with this seed, of which nothing else is known yet. Its tables lie in
+    /// this memory.
+    pub(super) fn new(seed: u64, memory: &IndexMemory) -> Catalog {
+        Catalog { seed, memory: memory.clone(), ..Catalog::default() }
     }
 
     /// Fingerprint of a key in a store with this seed.
@@ -342,10 +343,9 @@ impl Catalog {
         self.segments[usize::from(slot)] = None;
     }
 
-    /// Bytes of the index, as allocated.
-    pub(super) fn index_bytes(&self) -> u64 {
-        let own_bytes: usize = self.tables.values().map(Table::own_bytes).sum();
-        (self.memory.bytes() + own_bytes) as u64
+    /// Bytes of the index, as allocated, beside the memory that the tables of all logs share.
+    pub(super) fn own_index_bytes(&self) -> u64 {
+        self.tables.values().map(Table::own_bytes).sum::<usize>() as u64
     }
 
     /// Entries, and how many of them are purged tombstones.

@@ -10,6 +10,8 @@
 //! and commits when garbage piles up. Reading takes no lock; the writer's lock is held for one
 //! slice of writing, and never for a sync except the one at the end of a segment.
 
+use std::sync::atomic::Ordering;
+
 use super::catalog::{Catalog, Segment, TableKey};
 use super::hint::Version;
 use super::index::{Entry, Fingerprint, Mark, Place, Size};
@@ -34,7 +36,8 @@ pub(super) const EARLY_PERCENT: u64 = 15;
 
 /// Space that compaction leaves to commits: a copy that finds no space would end all writing, and
 /// what it moves is safe where it is. Enough for what one step writes, with a new segment's
-/// beginning.
+/// beginning. A store of several logs leaves so much for each of them: all may see the same free space
+/// and write a step at once.
 pub(super) const RESERVE_BYTES: u64 = 16 << 20;
 
 /// Purged tombstones are useless, but stay until every older segment is gone.
@@ -99,8 +102,9 @@ struct Slice {
 impl Log {
     /// Does a bounded piece of work. An error is logged once, until a step is a success.
     pub(super) fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
-        let step = self.step();
-        if self.counters.background_compaction(step.is_err()) {
+        let step = self.step().map_err(|error| self.member.named(error));
+        let has_failed = self.compaction_fails.swap(step.is_err(), Ordering::Relaxed);
+        if has_failed != step.is_err() {
             match &step {
                 Ok(_) => tracing::warn!("compaction of the log works again"),
                 Err(error) => {
@@ -122,7 +126,8 @@ impl Log {
             return Ok(CompactionStep::Idle);
         };
         let is_empty = self.catalog.read().segment(victim.slot).live == 0;
-        if !is_empty && self.directory.free_bytes().is_some_and(|free| free < RESERVE_BYTES) {
+        let reserve = RESERVE_BYTES * self.member.logs() as u64;
+        if !is_empty && self.directory.free_bytes().is_some_and(|free| free < reserve) {
             return Ok(CompactionStep::NoSpace);
         }
         let step = self.work_on(victim);

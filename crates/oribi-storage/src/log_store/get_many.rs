@@ -96,7 +96,7 @@ impl Log {
             Ok(ControlFlow::Continue(()))
         };
         let result = read_all();
-        if self.counters.read(&count, result)?.is_break() {
+        if self.has_read(&count, result)?.is_break() {
             return Ok(());
         }
         for index in unsure {

@@ -401,6 +401,6 @@ impl Log {
             Ok(())
         };
         let result = scan();
-        self.counters.read(&count, result)
+        self.has_read(&count, result)
     }
 }

@@ -28,6 +28,8 @@ const LOAD_BYTES: u64 = 512 << 10;
 
 /// Some records of one segment, by place in no order.
 pub(super) struct Stretch {
+    /// Number of the log.
+    pub(super) log: usize,
     segment: Arc<Segment>,
     units: Vec<u32>,
 }
@@ -54,13 +56,14 @@ impl Log {
             }
         }
         let mut parts = Vec::new();
+        let log = self.member.number();
         let segments = self.catalog.read().segments_by_age();
         for (slot, segment) in segments.into_iter().rev() {
             let segment = Arc::new(segment);
             let of_slot = units.remove(&slot).unwrap_or_default();
             for units in of_slot.into_iter().rev().filter(|units| !units.is_empty()) {
                 let segment = Arc::clone(&segment);
-                parts.push(LoadPart::own(Box::new(Stretch { segment, units })));
+                parts.push(LoadPart::own(Box::new(Stretch { log, segment, units })));
             }
         }
         let records_estimate = records.values().sum();
@@ -88,7 +91,26 @@ impl Log {
             Ok(())
         };
         let result = load();
-        self.counters.read(&count, result)
+        self.has_read(&count, result)
+    }
+}
+
+/// The plans of several logs as one. Their parts come in turn, so that the newest records of each
+/// come first.
+pub(super) fn merged(plans: impl Iterator<Item = LoadPlan>) -> LoadPlan {
+    let mut merged = LoadPlan::default();
+    let mut of_logs = Vec::new();
+    for LoadPlan { parts, records, records_estimate } in plans {
+        of_logs.push(parts.into_iter());
+        merged.records.extend(records);
+        merged.records_estimate += records_estimate;
+    }
+    loop {
+        let before = merged.parts.len();
+        merged.parts.extend(of_logs.iter_mut().filter_map(Iterator::next));
+        if merged.parts.len() == before {
+            return merged;
+        }
     }
 }
 

@@ -7,23 +7,26 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use oribi_types::Vbid;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::batches::Batches;
 use super::bounds::{Bounds, Position};
 use super::catalog::{Catalog, Superseded, TableKey};
 use super::files::LogDirectory;
 use super::hint::Version;
 use super::index::{Entry, Fingerprint, Mark, Place};
 use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
+use super::member::Member;
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
 use super::scan_memory::ScanMemory;
 use super::spans::Span;
 use super::victim::Compaction;
 use super::writer::{WriteFailure, Writer, frame_bytes, write_error};
-use crate::counters::Counters;
+use crate::counters::ReadCount;
 use crate::prefetch::{load_line, load_lines};
 use crate::state_layout::{assert_fits, encode_state};
 use crate::{StoreError, VbBatch, VbucketState};
@@ -37,7 +40,9 @@ pub(super) struct Log {
     /// Held for reading by a purge of tombstones, which none may move meanwhile.
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
-    pub(super) counters: Counters,
+    pub(super) member: Member,
+    /// The last step of compaction failed.
+    pub(super) compaction_fails: AtomicBool,
     /// What scans by key may keep.
     pub(super) scan_memory: &'static ScanMemory,
     /// Opening found the end that closing writes, and nothing behind it.
@@ -90,28 +95,35 @@ struct Keys {
 
 impl Log {
     /// Writes all batches as one frame and syncs it: all of them are durable, or none is.
-    pub(super) fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+    pub(super) fn commit(&self, batches: Batches<'_, '_>) -> Result<(), StoreError> {
         batches.iter().for_each(assert_fits);
         if batches.is_empty() {
-            return self.counters.commit(batches, Ok(()));
+            return Ok(());
         }
-        let committed = payload_of(batches).and_then(|(payload_bytes, records)| {
-            self.exclusive(|writer| {
-                let fingerprints = fingerprints_of(batches, writer.seed);
-                let superseded = self.superseded(batches, &fingerprints)?;
-                let keys = Keys { fingerprints, superseded };
-                self.make_room(writer, payload_bytes)?;
-                self.write_batches(writer, batches, &keys, payload_bytes, records)
-                    .map_err(|error| write_error(writer, &error))
-            })
-        });
-        self.counters.commit(batches, committed)
+        let (payload_bytes, records) = payload_of(batches)?;
+        self.exclusive(|writer| {
+            let fingerprints = fingerprints_of(batches, writer.seed);
+            let superseded = self.superseded(batches, &fingerprints)?;
+            let keys = Keys { fingerprints, superseded };
+            self.make_room(writer, payload_bytes)?;
+            self.write_batches(writer, batches, &keys, payload_bytes, records)
+                .map_err(|error| write_error(writer, &error))
+        })
+    }
+
+    /// Counts a read or scan that has seen `count`, and passes its result on.
+    pub(super) fn has_read<T>(
+        &self,
+        count: &ReadCount,
+        result: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.member.counters.read(count, result).map_err(|error| self.member.named(error))
     }
 
     fn write_batches(
         &self,
         writer: &mut Writer,
-        batches: &[VbBatch<'_>],
+        batches: Batches<'_, '_>,
         Keys { fingerprints, superseded }: &Keys,
         payload_bytes: u64,
         records: u32,
@@ -119,8 +131,8 @@ impl Log {
         let states = self.states_after(batches);
         let versions = batches.iter().map(|batch| batch.records.len()).sum();
         let mut entries: Vec<Entry> = Vec::with_capacity(versions);
-        let mut groups: Vec<Group> = Vec::with_capacity(batches.len());
-        let mut spans: Vec<(Vbid, Span)> = Vec::with_capacity(batches.len());
+        let mut groups: Vec<Group> = Vec::with_capacity(batches.len_max());
+        let mut spans: Vec<(Vbid, Span)> = Vec::with_capacity(batches.len_max());
         let (slot, origin) = (writer.active.slot, writer.active.id);
         let mut frame = writer.frame(payload_bytes, records)?;
         for (batch, state) in batches.iter().zip(&states) {
@@ -168,7 +180,7 @@ impl Log {
 
     /// The batches' states, with the purges that their senders did not know of. The caller is the
     /// only writer, so none comes meanwhile.
-    fn states_after(&self, batches: &[VbBatch<'_>]) -> Vec<VbucketState> {
+    fn states_after(&self, batches: Batches<'_, '_>) -> Vec<VbucketState> {
         let catalog = self.catalog.read();
         let known = |batch: &VbBatch<'_>| match self.planted.has(Bug::TakesPurgesBack) {
             true => batch.state.clone(),
@@ -221,11 +233,11 @@ impl Log {
     ) -> Result<T, StoreError> {
         let mut writer = self.writer.lock();
         if !self.planted.has(Bug::WritesAfterAFailure) {
-            self.recover(&mut writer)?;
+            self.recover(&mut writer).map_err(|error| self.member.named(error))?;
         }
         // Stays when `work` panics half-way through a frame.
         writer.failure = Some(WriteFailure::Panicked);
-        let outcome = work(&mut writer);
+        let outcome = work(&mut writer).map_err(|error| self.member.named(error));
         writer.failure = match &outcome {
             Ok(_) => None,
             Err(error) => {
@@ -288,13 +300,13 @@ impl Log {
         if is_small { 0 } else { garbage * 100 / bytes.max(1) }
     }
 
-    /// Sizes of index and log.
+    /// Sizes of index and log. The index has memory beside that, which all logs share.
     pub(super) fn sizes(&self) -> LogSizes {
         let catalog = self.catalog.read();
         let (keys, purged_tombstones) = catalog.entries();
         let (log_bytes, garbage_bytes) = catalog.log_bytes();
         let segments = catalog.segments.iter().flatten().count() as u64;
-        let index_bytes = catalog.index_bytes();
+        let index_bytes = catalog.own_index_bytes();
         LogSizes { keys, purged_tombstones, index_bytes, segments, log_bytes, garbage_bytes }
     }
 
@@ -321,9 +333,9 @@ impl Log {
     }
 }
 
-fn fingerprints_of(batches: &[VbBatch<'_>], seed: u64) -> Vec<Fingerprint> {
+fn fingerprints_of(batches: Batches<'_, '_>, seed: u64) -> Vec<Fingerprint> {
     let mut found = Vec::with_capacity(batches.iter().map(|batch| batch.records.len()).sum());
-    for batch in batches {
+    for batch in batches.iter() {
         for (index, record) in batch.records.iter().enumerate() {
             if let Some(ahead) = batch.records.get(index + KEYS_AHEAD) {
                 load_line(ahead.key.key.as_ptr());
@@ -335,9 +347,9 @@ fn fingerprints_of(batches: &[VbBatch<'_>], seed: u64) -> Vec<Fingerprint> {
 }
 
 /// Length of the frame's content and number of its records, when the layout can hold them.
-fn payload_of(batches: &[VbBatch<'_>]) -> Result<(u64, u32), StoreError> {
+fn payload_of(batches: Batches<'_, '_>) -> Result<(u64, u32), StoreError> {
     let (mut payload_bytes, mut records) = (0, 0);
-    for batch in batches {
+    for batch in batches.iter() {
         for record in &batch.records {
             check_lengths(record.key.key, record.value)?;
             payload_bytes += Stored::version(batch.vbid, 0, *record).stored_bytes();

@@ -10,6 +10,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use oribi_types::Seqno;
 use parking_lot::{Mutex, RwLock};
@@ -24,6 +25,7 @@ use super::layout::{
     RECORD_HEADER_BYTES, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header,
 };
 use super::log::Log;
+use super::member::Member;
 use super::newest::{Newest, NewestFault, read_newest};
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
@@ -34,7 +36,6 @@ use super::spans::{Span, Spans};
 use super::staging::Staging;
 use super::writer::{Active, Writer, hint_name, segment_name};
 use crate::StoreError;
-use crate::counters::Counters;
 use crate::directory::Found;
 
 /// Parts of the vbuckets of a store that packs its index. Until a part is packed, its entries take
@@ -49,6 +50,7 @@ struct Opening<'o> {
     directory: Arc<dyn LogDirectory>,
     options: &'o LogOptions,
     planted: Planted,
+    member: Member,
     /// Numbers of the segment files that are there, ascending.
     ids: Vec<u32>,
     names: Vec<String>,
@@ -60,11 +62,23 @@ pub(super) fn open(
     found: Found,
     options: &LogOptions,
     planted: Planted,
+    member: Member,
+) -> Result<Log, StoreError> {
+    let name = member.clone();
+    open_member(directory, found, options, planted, member).map_err(|error| name.named(error))
+}
+
+fn open_member(
+    directory: Arc<dyn LogDirectory>,
+    found: Found,
+    options: &LogOptions,
+    planted: Planted,
+    member: Member,
 ) -> Result<Log, StoreError> {
     let names = directory.list().map_err(|error| system_error(&error))?;
     let mut ids: Vec<u32> = names.iter().filter_map(|name| id_of(name)).collect();
     ids.sort_unstable();
-    let opening = Opening { directory, options, planted, ids, names };
+    let opening = Opening { directory, options, planted, member, ids, names };
     match found {
         Found::New => opening.create(),
         Found::Ready => opening.recover(),
@@ -91,7 +105,7 @@ impl Opening<'_> {
         }
         let active = Active::create(&*self.directory, 1).map_err(|error| system_error(&error))?;
         let mut writer = self.writer(self.directory.new_seed(), active, Bounds::default(), 0);
-        let catalog = RwLock::new(Catalog::new(writer.seed));
+        let catalog = RwLock::new(Catalog::new(writer.seed, &self.member.index_memory));
         writer.begin_segment(&catalog).map_err(|error| system_error(&error))?;
         Ok(self.log(writer, catalog, true))
     }
@@ -103,7 +117,11 @@ impl Opening<'_> {
         if !newest.segments.contains_key(&newest.id) {
             return Err(damaged(newest.id, SEGMENT_HEADER_BYTES as u64, "an impossible root"));
         }
-        let mut catalog = Catalog::new(newest.seed);
+        let mut catalog = Catalog::new(newest.seed, &self.member.index_memory);
+        if let Some(vbid) = newest.states.keys().find(|vbid| !self.member.has(**vbid)) {
+            let text = format!("has {vbid}, which is of another log: were directories exchanged?");
+            return Err(StoreError::Corrupt(text));
+        }
         catalog.states = newest.states.clone();
         catalog.locals = newest.locals.clone();
         let mut to_evacuate = Vec::new();
@@ -409,7 +427,8 @@ impl Opening<'_> {
             catalog,
             moves: RwLock::new(()),
             compaction: Mutex::default(),
-            counters: Counters::default(),
+            member: self.member,
+            compaction_fails: AtomicBool::new(false),
             scan_memory: &scan_memory::OF_PROCESS,
             ended_in_order,
             planted: self.planted,

@@ -3,7 +3,14 @@
 /// What may be chosen when a store is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Length at which a segment is sealed and the next one begun; a small store seals earlier.
+    /// Logs of a store that is created, held between 1 and 64: its vbuckets are divided among them
+    /// and committed side by side, a group a log ([`KvStore::commit_groups`]). A store that exists
+    /// keeps its number whatever this says; a backup that is restored gets another one.
+    ///
+    /// [`KvStore::commit_groups`]: crate::KvStore::commit_groups
+    pub logs: usize,
+    /// Length at which a segment is sealed and the next one begun; a small store seals earlier. A
+    /// store of several logs divides it among them, but not below 8 MiB.
     pub segment_bytes: u64,
     /// Share of the log, in percent, that may be garbage; compaction begins some way before.
     /// Compaction costs less the higher it is, and the log is larger.
@@ -28,6 +35,7 @@ pub struct LogOptions {
 impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {
+            logs: 1,
             segment_bytes: 64 << 20,
             garbage_percent: 50,
             compacts_in_background: true,
@@ -35,6 +43,26 @@ impl Default for LogOptions {
             packing: None,
             accepts_damage: false,
         }
+    }
+}
+
+/// Least length of segments that several logs divide among them: shorter ones cost more files and
+/// syncs than their entries in memory are worth.
+const DIVIDED_SEGMENT_BYTES_MIN: u64 = 8 << 20;
+
+impl LogOptions {
+    /// The options of each log of a store of so many: together the logs keep as much in memory as
+    /// one log does.
+    pub(super) fn of_each(&self, logs: usize) -> LogOptions {
+        let part = |number: u64| number / logs as u64;
+        let segment_bytes_min = DIVIDED_SEGMENT_BYTES_MIN.min(self.segment_bytes);
+        let packing = self.packing.map(|packing| Packing {
+            exact_keys: part(packing.exact_keys),
+            recent_bytes: part(packing.recent_bytes),
+            ..packing
+        });
+        let segment_bytes = part(self.segment_bytes).max(segment_bytes_min);
+        LogOptions { segment_bytes, packing, ..self.clone() }
     }
 }
 

@@ -11,6 +11,7 @@
 
 use oribi_types::DocKey;
 
+use super::batches::Batches;
 use super::catalog::{Catalog, Segment, Superseded, TableKey};
 use super::index::{Fingerprint, Table};
 use super::layout::{RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT};
@@ -18,7 +19,7 @@ use super::log::Log;
 use super::planted::Bug;
 use super::read::io_error;
 use crate::state_layout::take;
-use crate::{Record, StoreError, VbBatch};
+use crate::{Record, StoreError};
 
 /// Records whose places in a table are loaded side by side.
 const LOOKED_UP_TOGETHER: usize = 32;
@@ -35,12 +36,12 @@ impl Log {
     /// fingerprints these are.
     pub(super) fn superseded(
         &self,
-        batches: &[VbBatch<'_>],
+        batches: Batches<'_, '_>,
         fingerprints: &[Fingerprint],
     ) -> Result<Vec<Superseded>, StoreError> {
         let mut unsure = Vec::new();
         let mut index = 0;
-        for batch in batches {
+        for batch in batches.iter() {
             let of_collection =
                 |left: &Record<'_>, right: &Record<'_>| left.key.collection == right.key.collection;
             for run in batch.records.chunk_by(of_collection) {

@@ -83,7 +83,7 @@ impl Log {
             count.add(&record);
             visit(record);
         });
-        self.counters.read(&count, result)
+        self.has_read(&count, result)
     }
 
     fn get_counted(

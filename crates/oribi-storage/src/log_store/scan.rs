@@ -397,6 +397,6 @@ impl SeqnoScan for LogScan {
     ) -> Result<ScanProgress, StoreError> {
         let mut count = ReadCount::default();
         let result = self.visit(&mut count, room, visit);
-        self.log.counters.read(&count, result)
+        self.log.has_read(&count, result)
     }
 }

@@ -136,10 +136,13 @@ fn failed() -> io::Error {
     io::Error::other("simulated: I/O error")
 }
 
-/// A directory that outlives the stores in it.
+/// A directory that outlives the stores in it, or one of its subdirectories: these are there from
+/// the beginning, and trouble comes to all at once.
 #[derive(Clone)]
 pub struct SimDirectory {
     state: Arc<Mutex<State>>,
+    /// What the names of its files begin with in the state, which has those of all directories.
+    prefix: String,
 }
 
 impl SimDirectory {
@@ -159,7 +162,16 @@ impl SimDirectory {
             free_bytes: None,
             block_bytes,
         };
-        SimDirectory { state: Arc::new(Mutex::new(state)) }
+        SimDirectory { state: Arc::new(Mutex::new(state)), prefix: String::new() }
+    }
+
+    /// The subdirectory of this name. Calls for trouble, sizes and contents mean all directories.
+    pub(super) fn subdirectory(&self, name: &str) -> SimDirectory {
+        SimDirectory { state: Arc::clone(&self.state), prefix: format!("{}{name}/", self.prefix) }
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
     /// The file system says that this is left, though writes find as much as they need.
@@ -290,7 +302,9 @@ impl SimDirectory {
 
 impl LogDirectory for SimDirectory {
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.state.lock().names.keys().cloned().collect())
+        let state = self.state.lock();
+        let own = state.names.keys().filter_map(|name| name.strip_prefix(&self.prefix));
+        Ok(own.filter(|name| !name.contains('/')).map(str::to_owned).collect())
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
@@ -299,17 +313,17 @@ impl LogDirectory for SimDirectory {
         if state.is_full {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if state.names.contains_key(name) {
+        if state.names.contains_key(&self.full_name(name)) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let content = Arc::new(Mutex::new(Content::default()));
-        state.names.insert(name.to_owned(), Arc::clone(&content));
+        state.names.insert(self.full_name(name), Arc::clone(&content));
         if fails { Err(failed()) } else { Ok(self.file(content)) }
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let state = self.state.lock();
-        match state.names.get(name) {
+        match state.names.get(&self.full_name(name)) {
             Some(content) => Ok(self.file(Arc::clone(content))),
             None => Err(io::ErrorKind::NotFound.into()),
         }
@@ -318,7 +332,7 @@ impl LogDirectory for SimDirectory {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state.lock();
         let fails = state.step()?;
-        let removed = state.names.remove(name);
+        let removed = state.names.remove(&self.full_name(name));
         match removed {
             _ if fails => Err(failed()),
             Some(_) => Ok(()),
@@ -331,7 +345,11 @@ impl LogDirectory for SimDirectory {
         if state.step()? {
             return Err(failed());
         }
-        state.durable_names = state.names.clone();
+        let is_own = |name: &String| name.starts_with(&self.prefix);
+        state.durable_names.retain(|name, _| !is_own(name));
+        let now = state.names.iter().filter(|(name, _)| is_own(name));
+        let now: Vec<_> = now.map(|(name, file)| (name.clone(), Arc::clone(file))).collect();
+        state.durable_names.extend(now);
         Ok(())
     }
 

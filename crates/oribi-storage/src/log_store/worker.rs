@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::batches::Batches;
 use super::compaction::{CompactionStep, EARLY_PERCENT, SLICE_BYTES};
 use super::log::Log;
-use crate::VbBatch;
 
 /// How far below its limit garbage is, in percent of the log, when compaction no longer rests.
 const URGENT_PERCENT: u64 = 5;
@@ -76,7 +76,7 @@ impl Worker {
     }
 
     /// Calls the thread when there is work, and helps when there is too much of it.
-    pub(super) fn before_commit(&self, batches: &[VbBatch<'_>]) {
+    pub(super) fn before_commit(&self, batches: Batches<'_, '_>) {
         let limit = self.shared.log.options.garbage_percent;
         let garbage = self.shared.log.garbage_percent();
         if garbage + EARLY_PERCENT < limit {

@@ -1,4 +1,5 @@
-//! Memory of large tables: pieces of huge pages that all tables of a store share.
+//! Memory of large tables: pieces of huge pages that all tables of a store share, whichever of its
+//! logs they are of.
 //!
 //! Owns: [`IndexMemory`], which takes chunks of 2 MiB from the system's allocator and asks for huge
 //! pages for them, and [`Piece`], a 64th of a chunk. A look-up in the index misses the caches. In

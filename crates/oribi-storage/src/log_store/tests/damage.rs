@@ -1,11 +1,9 @@
 //! Damaged files: refused with file and offset, never a panic, never a wrong document; a tail that
 //! a crash left is cut off; bad index files are as good as none.
 
-use std::sync::Arc;
-
-use super::super::planted::{Bug, Planted};
+use super::super::planted::Bug;
 use super::super::sim_files::SimDirectory;
-use super::super::{LogOptions, LogStore, open};
+use super::super::{LogOptions, LogStore};
 use super::driver::{options, passes};
 use crate::conformance::fixture::{Kept, commit, get, scan_keys};
 use crate::directory::Found;
@@ -23,8 +21,7 @@ fn open_with(
     options: &LogOptions,
     bug: Bug,
 ) -> Result<LogStore, StoreError> {
-    let log = open::open(Arc::new(files.clone()), found, options, Planted::with(bug))?;
-    Ok(LogStore::on(log, false, None))
+    LogStore::open_simulated(files, found == Found::Ready, options, bug)
 }
 
 fn reopen(files: &SimDirectory, options: &LogOptions) -> Result<LogStore, StoreError> {

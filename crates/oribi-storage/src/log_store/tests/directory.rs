@@ -117,10 +117,10 @@ fn a_second_opening_is_refused_while_the_first_lasts() {
 #[test]
 fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
     let (_scratch, path) = place();
-    let directory = Directory::claim(&path, &STORE_KIND).expect("a new store");
+    let directory = Directory::claim(&path, &STORE_KIND, 1).expect("a new store");
     let copy = directory.copy_of_marker();
     drop(directory);
-    drop(Directory::claim(&path, &STORE_KIND).expect("the lock is gone with the store"));
+    drop(Directory::claim(&path, &STORE_KIND, 1).expect("the lock is gone with the store"));
     drop(copy);
 }
 

@@ -141,7 +141,7 @@ fn a_scan_of_a_collection_teaches_nothing_about_others() {
 fn with_memory(store: &mut LogStore, kept: usize) -> &'static ScanMemory {
     let memory: &'static ScanMemory = Box::leak(Box::new(ScanMemory::new()));
     memory.set_kept(kept);
-    Arc::get_mut(&mut store.log).expect("nothing else has it").scan_memory = memory;
+    Arc::get_mut(&mut store.shards[0].log).expect("nothing else has it").scan_memory = memory;
     memory
 }
 

@@ -1,0 +1,85 @@
+//! One log among those of a store: which vbuckets are its own, and what it shares with the others.
+//!
+//! Owns: the rule by which vbuckets belong to logs, and the logs' names. Invariant: vbucket `v` of a
+//! store of `n` logs is in log `v % n` for as long as the store exists, so no two logs ever have
+//! records of one vbucket. Callers: the store, and its logs.
+//!
+//! What a further log costs in memory, beside the index: the staging buffer of 1 MiB, 64 KiB that a
+//! commit reads keys into, and while it compacts a reader's window, a slice and its moves, some
+//! 4 MiB. The entries of active segments (32 bytes a record) do not multiply: segments are shorter
+//! by the number of logs ([`LogOptions::of_each`](super::LogOptions)), and neither do the chunks of
+//! the index, which all logs share. `tests/index_memory.rs` measures it.
+
+use std::sync::Arc;
+
+use oribi_types::Vbid;
+
+use super::index::IndexMemory;
+use crate::StoreError;
+use crate::counters::Counters;
+use crate::directory::log_directory_name;
+
+/// See the module text.
+#[derive(Clone)]
+pub(super) struct Member {
+    /// Number of the log, from 0 on.
+    number: usize,
+    /// Logs of the store, at least one.
+    logs: usize,
+    pub(super) counters: Arc<Counters>,
+    /// Of the tables of all logs.
+    pub(super) index_memory: IndexMemory,
+}
+
+impl Member {
+    /// The members of a store of so many logs, by number.
+    pub(super) fn all(
+        logs: usize,
+        counters: &Arc<Counters>,
+        index_memory: &IndexMemory,
+    ) -> impl Iterator<Item = Member> {
+        let (counters, index_memory) = (Arc::clone(counters), index_memory.clone());
+        (0..logs).map(move |number| Member {
+            number,
+            logs,
+            counters: Arc::clone(&counters),
+            index_memory: index_memory.clone(),
+        })
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(super) fn logs(&self) -> usize {
+        self.logs
+    }
+
+    /// True for a vbucket of this log.
+    pub(super) fn has(&self, vbid: Vbid) -> bool {
+        log_of(vbid, self.logs) == self.number
+    }
+
+    /// The error with the name of the log, once, which its text needs where there are several.
+    pub(super) fn named(&self, error: StoreError) -> StoreError {
+        if self.logs == 1 {
+            return error;
+        }
+        let name = log_directory_name(self.number);
+        let in_log = |text: String| match text.starts_with(&name) {
+            true => text,
+            false => format!("{name}: {text}"),
+        };
+        match error {
+            StoreError::Io(text) => StoreError::Io(in_log(text)),
+            StoreError::Corrupt(text) => StoreError::Corrupt(in_log(text)),
+            StoreError::Poisoned(text) => StoreError::Poisoned(in_log(text)),
+            other => other,
+        }
+    }
+}
+
+/// Number of the log in which a vbucket is, for ever.
+pub(super) fn log_of(vbid: Vbid, logs: usize) -> usize {
+    usize::from(vbid.0) % logs
+}
