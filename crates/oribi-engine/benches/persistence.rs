@@ -1,7 +1,7 @@
 //! What it costs to persist a document through the flusher, and to load it at the next start.
 //!
 //! `cargo bench -p oribi-engine --bench persistence -- [--items N] [--rounds N]
-//! [--bytes A,B,..] [--directory PATH]`; see `persistence_cost`.
+//! [--bytes A,B,..] [--logs A,B,..] [--directory PATH]`; see `persistence_cost`.
 
 mod arguments;
 mod cpu_time;

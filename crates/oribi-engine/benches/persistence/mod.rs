@@ -3,7 +3,7 @@
 //! Owns: the rounds. In each, a bucket is made in a fresh directory; documents of one length are
 //! written over 64 vbuckets and flushed a step at a time, then all of them are overwritten once and
 //! flushed again, and some one by one; then the bucket is closed in order, the store opened and
-//! everything loaded by one thread. Prints a JSON object a line: what was measured, length, items,
+//! everything loaded by one thread. A store of several logs is flushed by a thread for each. Prints a JSON object a line: what was measured, length, items,
 //! wall time and CPU of all threads. Writing into memory is not measured. Values are
 //! incompressible.
 
@@ -32,6 +32,7 @@ struct Options {
     items: usize,
     rounds: usize,
     bytes: Vec<usize>,
+    logs: Vec<usize>,
     directory: Option<String>,
 }
 
@@ -41,13 +42,17 @@ pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Resu
     let mut random = SeededRandom::new(1);
     let noise: Vec<u8> = (0..NOISE_BYTES / 8).flat_map(|_| random.number().to_le_bytes()).collect();
     for round in 0..options.rounds {
-        for bytes in &options.bytes {
+        let sizes = options.bytes.iter();
+        for (bytes, logs) in
+            sizes.flat_map(|bytes| options.logs.iter().map(move |logs| (*bytes, *logs)))
+        {
             let directory = match &options.directory {
                 Some(path) => tempfile::tempdir_in(path),
                 None => tempfile::tempdir(),
             };
             let directory = directory.map_err(|error| error.to_string())?;
-            let mut sampler = Sampler { out, round, bytes: *bytes, items: options.items };
+            let items = options.items;
+            let mut sampler = Sampler { out, round, bytes, logs, items };
             sampler.round(directory.path(), &noise)?;
         }
     }
@@ -55,12 +60,15 @@ pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Resu
 }
 
 fn options_of(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { items: 500_000, rounds: 3, bytes: vec![512], directory: None };
+    let mut options =
+        Options { items: 500_000, rounds: 3, bytes: vec![512], logs: vec![1], directory: None };
+    let list = |value: &str| value.split(',').map(number).collect::<Result<_, _>>();
     each(arguments, |name, value| {
         match name {
             "--items" => options.items = number(value)?,
             "--rounds" => options.rounds = number(value)?,
-            "--bytes" => options.bytes = value.split(',').map(number).collect::<Result<_, _>>()?,
+            "--bytes" => options.bytes = list(value)?,
+            "--logs" => options.logs = list(value)?,
             "--directory" => options.directory = Some(value.to_owned()),
             _ => return Ok(false),
         }
@@ -74,6 +82,7 @@ struct Sampler<'r> {
     out: &'r mut dyn Write,
     round: usize,
     bytes: usize,
+    logs: usize,
     items: usize,
 }
 
@@ -81,7 +90,7 @@ impl Sampler<'_> {
     fn round(&mut self, path: &Path, noise: &[u8]) -> Result<(), String> {
         let path = path.join("store");
         {
-            let bucket = bucket(open(&path)?, false)?;
+            let bucket = bucket(open(&path, self.logs)?, false)?;
             for what in ["insert", "overwrite"] {
                 let mut spent = Spent::default();
                 let mut written = 0;
@@ -106,7 +115,7 @@ impl Sampler<'_> {
         let mut opening = Spent::default();
         let mut store = None;
         opening.of(|| {
-            store = Some(open(&path)?);
+            store = Some(open(&path, self.logs)?);
             Ok(())
         })?;
         self.sample("open", self.items, &opening)?;
@@ -124,12 +133,12 @@ impl Sampler<'_> {
     }
 
     fn sample(&mut self, what: &str, items: usize, spent: &Spent) -> Result<(), String> {
-        let Sampler { round, bytes, .. } = self;
+        let Sampler { round, bytes, logs, .. } = self;
         let Spent { wall_ns, cpu_ns } = spent;
         writeln!(
             self.out,
             "{{\"round\":{round},\"what\":\"{what}\",\"size_bytes\":{bytes},\
-             \"items\":{items},\"wall_ns\":{wall_ns},\"cpu_ns\":{cpu_ns}}}"
+             \"logs\":{logs},\"items\":{items},\"wall_ns\":{wall_ns},\"cpu_ns\":{cpu_ns}}}"
         )
         .map_err(|error| error.to_string())
     }
@@ -152,8 +161,9 @@ impl Spent {
     }
 }
 
-fn open(path: &Path) -> Result<Arc<dyn KvStore>, String> {
-    let store = LogStore::open(path, LogOptions::default()).map_err(|error| error.to_string())?;
+fn open(path: &Path, logs: usize) -> Result<Arc<dyn KvStore>, String> {
+    let options = LogOptions { logs, ..LogOptions::default() };
+    let store = LogStore::open(path, options).map_err(|error| error.to_string())?;
     Ok(Arc::new(store))
 }
 
@@ -186,6 +196,17 @@ fn store_document(bucket: &Bucket, number: usize, value: &[u8]) -> Result<(), St
 }
 
 fn flush(bucket: &Bucket) -> Result<(), String> {
-    while bucket.flush_step().map_err(|error| error.to_string())?.more {}
-    Ok(())
+    let flush_group = |group| {
+        let step = || bucket.flusher_step(group, &|| NOW).map_err(|error| error.to_string());
+        while step()?.more {}
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let others =
+            (1..bucket.flusher_count()).map(|group| scope.spawn(move || flush_group(group)));
+        let others: Vec<_> = others.collect();
+        let flushed = flush_group(0);
+        let all = others.into_iter().map(|other| other.join().unwrap_or(Err("a panic".into())));
+        all.fold(flushed, Result::and)
+    })
 }

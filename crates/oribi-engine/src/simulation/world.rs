@@ -400,6 +400,7 @@ impl World {
 
     fn try_open(&self, is_clean: bool) -> Result<Life, OpenError> {
         let options = LogOptions {
+            logs: self.setup.logs,
             segment_bytes: 8192,
             garbage_percent: 20,
             compacts_in_background: false,

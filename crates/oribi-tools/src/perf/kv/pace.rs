@@ -2,7 +2,8 @@
 //!
 //! Without a rate a worker never waits. With one, a batch goes out when its first operation is due.
 //! In open loop, a batch is all operations due by now, and the wait must be exact, because its
-//! error would be part of every latency. So an [`Alarm`] ends it.
+//! error would be part of every latency. So an [`Alarm`] ends it, and the thread does not wait for
+//! the end of somebody else's time slice.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -29,13 +30,17 @@ impl Pace {
         Pace { started: Instant::now(), schedule: None, open_loop: None }
     }
 
-    /// The pace of worker `number` in a phase that began at `started`; within a runtime.
+    /// The pace of worker `number` in a phase that began at `started`; within a runtime, on the
+    /// worker's own thread.
     ///
     /// # Errors
     /// There is no file descriptor for the timer of an open loop.
     pub fn new(args: &KvArgs, number: usize, started: Instant) -> io::Result<Pace> {
         let schedule = args.rate_limit.map(|rate| Schedule::new(rate, number, args.workers()));
         let open_loop = args.open_loop.then(Alarm::new).transpose()?;
+        if open_loop.is_some() {
+            oribi_supervisor::take_short_slices();
+        }
         Ok(Pace { started, schedule, open_loop })
     }
 
