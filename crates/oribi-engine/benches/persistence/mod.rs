@@ -108,7 +108,7 @@ impl Sampler<'_> {
             let singles = self.items.min(SINGLES_MAX);
             for number in 0..singles {
                 store_document(&bucket, number, value(noise, number + 1, self.bytes))?;
-                spent.of(|| flush(&bucket))?;
+                spent.of(|| bucket.flush_step().map(drop).map_err(|error| error.to_string()))?;
             }
             self.sample("single", singles, &spent)?;
         }
@@ -195,6 +195,7 @@ fn store_document(bucket: &Bucket, number: usize, value: &[u8]) -> Result<(), St
     }
 }
 
+/// Flushes everything, each group of vbuckets by a thread.
 fn flush(bucket: &Bucket) -> Result<(), String> {
     let flush_group = |group| {
         let step = || bucket.flusher_step(group, &|| NOW).map_err(|error| error.to_string());

@@ -47,8 +47,12 @@ impl Bucket {
     /// # Errors
     /// The store's first error; the same items are tried again by the next step.
     pub fn flush_step_timed(&self, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
-        let steps = (0..self.flusher_count()).map(|group| self.flusher_step(group, clock));
-        steps.fold(Ok(FlushReport::default()), |all, step| Ok(all?.and(step?)))
+        let mut all = Ok(FlushReport::default());
+        for group in 0..self.flusher_count() {
+            let step = self.flusher_step(group, clock);
+            all = all.and_then(|all| Ok(all.and(step?)));
+        }
+        all
     }
 
     /// Flushers, one for each group of vbuckets that the store commits side by side.
