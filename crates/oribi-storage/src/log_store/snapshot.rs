@@ -13,6 +13,10 @@
 //! 3. A removal that is noted in a still newer segment would be missing. So when a file has
 //!    vanished and a newer segment is there afterwards, the copy begins again.
 //!
+//! Of several logs each is copied by itself, since no vbucket is in two. Log 0 is the last, because
+//! it has the collections manifest: a collection is in the manifest durably before a document is in
+//! the collection, so the copy knows every collection of which it has documents.
+//!
 //! The end of a copy may be half of a frame. Opening cuts it off. The caller is a program beside
 //! the server, or without one; it takes no lock.
 
@@ -23,7 +27,7 @@ use std::path::Path;
 
 use super::STORE_KIND;
 use super::writer::{hint_name, segment_name};
-use crate::directory::MARKER_NAME;
+use crate::directory::{MARKER_NAME, log_directory_name, parse_marker};
 
 /// Times that the copy begins again. Each time, 4 MiB at least were written meanwhile.
 const ATTEMPTS: usize = 100;
@@ -45,15 +49,73 @@ pub struct SnapshotSizes {
     pub copied_bytes: u64,
 }
 
+impl SnapshotSizes {
+    fn add(&mut self, other: SnapshotSizes) {
+        self.linked += other.linked;
+        self.linked_bytes += other.linked_bytes;
+        self.copied_bytes += other.copied_bytes;
+    }
+}
+
 /// Copies the log store in `from`, which may be in use, to `to`, which must not exist. Both are on
 /// one file system. The copy is durable but for the name `to` itself.
 ///
 /// # Errors
-/// When the file system refuses, or the log changes too quickly. `to` may be there in part then.
+/// When the file system refuses, the marker is damaged, or the log changes too quickly. `to` may be
+/// there in part then.
 pub fn snapshot_log(from: &Path, to: &Path) -> io::Result<SnapshotSizes> {
+    match logs_of(from)? {
+        Logs::InDirectory => snapshot_one(from, to, &[MARKER_NAME]),
+        Logs::InSubdirectories(logs) => {
+            fs::create_dir(to)?;
+            let mut sizes = SnapshotSizes::default();
+            for name in (0..logs).rev().map(log_directory_name) {
+                sizes.add(snapshot_one(&from.join(&name), &to.join(&name), &[])?);
+            }
+            sizes.copied_bytes += copy(&from.join(MARKER_NAME), &to.join(MARKER_NAME))?;
+            File::open(to)?.sync_all()?;
+            Ok(sizes)
+        }
+        Logs::Unfinished => {
+            fs::create_dir(to)?;
+            // Empty: whatever is in it by now, there was nothing when this began.
+            create(&to.join(MARKER_NAME))?.sync_all()?;
+            File::open(to)?.sync_all()?;
+            Ok(SnapshotSizes::default())
+        }
+    }
+}
+
+/// Where a store has its logs.
+enum Logs {
+    /// One, beside the marker, or nothing that is known.
+    InDirectory,
+    /// So many in subdirectories.
+    InSubdirectories(usize),
+    /// Several that are still being made.
+    Unfinished,
+}
+
+fn logs_of(from: &Path) -> io::Result<Logs> {
+    let content = match fs::read(from.join(MARKER_NAME)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Logs::InDirectory),
+        content => content?,
+    };
+    match parse_marker(&content, &STORE_KIND) {
+        Ok(Some(logs)) if logs > 1 => Ok(Logs::InSubdirectories(logs)),
+        Ok(None) if content.starts_with(STORE_KIND.marker_text_of_several) => Ok(Logs::Unfinished),
+        Err(_) if content.starts_with(STORE_KIND.marker_text_of_several) => {
+            Err(io::Error::new(ErrorKind::InvalidData, "the marker of the store is damaged"))
+        }
+        _ => Ok(Logs::InDirectory),
+    }
+}
+
+/// Copies one log, and these other files beside it.
+fn snapshot_one(from: &Path, to: &Path, others: &[&str]) -> io::Result<SnapshotSizes> {
     for _ in 0..ATTEMPTS {
         fs::create_dir(to)?;
-        if let Some(sizes) = try_snapshot(from, to)? {
+        if let Some(sizes) = try_snapshot(from, to, others)? {
             return Ok(sizes);
         }
         fs::remove_dir_all(to)?;
@@ -62,7 +124,7 @@ pub fn snapshot_log(from: &Path, to: &Path) -> io::Result<SnapshotSizes> {
 }
 
 /// `None` when it has to begin again.
-fn try_snapshot(from: &Path, to: &Path) -> io::Result<Option<SnapshotSizes>> {
+fn try_snapshot(from: &Path, to: &Path, others: &[&str]) -> io::Result<Option<SnapshotSizes>> {
     let mut sizes = SnapshotSizes::default();
     let segments = segments(from)?;
     let newest = segments.last().copied();
@@ -80,7 +142,7 @@ fn try_snapshot(from: &Path, to: &Path) -> io::Result<Option<SnapshotSizes>> {
         }
     }
     let names = copied.iter().map(|&id| segment_name(id));
-    for name in names.chain([MARKER_NAME.to_owned()]) {
+    for name in names.chain(others.iter().map(|&name| name.to_owned())) {
         match copy(&from.join(&name), &to.join(&name)) {
             Err(error) if error.kind() == ErrorKind::NotFound => is_whole = false,
             bytes => sizes.copied_bytes += bytes?,
@@ -113,11 +175,15 @@ fn segments(directory: &Path) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
+}
+
 /// Copies a file as long as it is now; what is appended meanwhile is left out.
 fn copy(from: &Path, to: &Path) -> io::Result<u64> {
     let source = File::open(from)?;
     let bytes = source.metadata()?.len();
-    let mut target = OpenOptions::new().write(true).create_new(true).mode(MODE).open(to)?;
+    let mut target = create(to)?;
     let copied = io::copy(&mut source.take(bytes), &mut target)?;
     target.sync_all()?;
     Ok(copied)

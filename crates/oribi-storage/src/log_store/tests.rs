@@ -8,4 +8,6 @@ mod driver;
 mod packing;
 mod parts;
 mod scans;
+mod several;
+mod snapshot;
 mod space;

@@ -30,6 +30,23 @@ fn passes_the_conformance_suite() {
     run(&LogOptions::default());
 }
 
+/// More logs than some tests have vbuckets, and fewer than others have.
+#[test]
+fn passes_the_conformance_suite_with_several_logs() {
+    run(&LogOptions { logs: 3, ..LogOptions::default() });
+}
+
+#[test]
+fn passes_the_conformance_suite_with_several_logs_of_small_segments() {
+    run(&LogOptions {
+        logs: 2,
+        segment_bytes: 2048,
+        garbage_percent: 10,
+        packing: Some(CROWDED),
+        ..LogOptions::default()
+    });
+}
+
 /// Segments of next to nothing, so that they are sealed and compacted all the time.
 #[test]
 fn passes_the_conformance_suite_with_small_segments() {

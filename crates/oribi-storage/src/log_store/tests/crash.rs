@@ -13,28 +13,36 @@ const CANARY_SEEDS: u64 = 300;
 #[test]
 fn random_operations_with_trouble_lose_nothing() {
     let asked = std::env::var("ORIBI_LOG_STORE_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    let seeds = 0..asked.unwrap_or(SEEDS);
-    let recoveries: u64 = seeds.map(|seed| run_random(0x2000 + seed, 80, Bug::None)).sum();
-    assert!(recoveries > 0, "a store that failed goes on");
+    // Three vbuckets: two logs with one or two of them, or one each.
+    for logs in [1, 2, 3] {
+        let seeds = 0..asked.unwrap_or(SEEDS);
+        let run = |seed| run_random(0x2000 + seed, 80, logs, Bug::None);
+        let recoveries: u64 = seeds.map(run).sum();
+        assert!(recoveries > 0, "a store that failed goes on");
+    }
 }
 
 #[test]
 fn a_loss_of_power_at_every_step_loses_nothing() {
     // An even seed packs the index.
     for seed in [6, 7] {
-        let steps = run_at_every_step(seed, 30, Trouble::PowerLoss, Bug::None);
-        assert!(steps > 50, "the operations do I/O: {steps}");
+        for logs in [1, 2] {
+            let steps = run_at_every_step(seed, 30, Trouble::PowerLoss, logs);
+            assert!(steps > 50, "the operations do I/O: {steps}");
+        }
     }
 }
 
 #[test]
 fn a_failure_at_every_step_loses_nothing() {
-    run_at_every_step(8, 25, Trouble::Failure, Bug::None);
+    run_at_every_step(8, 25, Trouble::Failure, 1);
+    run_at_every_step(8, 20, Trouble::Failure, 2);
 }
 
 #[test]
 fn a_full_disk_at_every_step_loses_nothing() {
-    run_at_every_step(9, 25, Trouble::NoSpace, Bug::None);
+    run_at_every_step(9, 25, Trouble::NoSpace, 1);
+    run_at_every_step(9, 20, Trouble::NoSpace, 2);
 }
 
 /// Without trouble: segments come and go, and purged tombstones do not pile up.
@@ -76,7 +84,8 @@ fn the_suite_finds_every_planted_bug() {
         Bug::PurgesBeforeItSaysSo,
         Bug::TrustsAPrefix,
     ] {
-        let found = (0..CANARY_SEEDS).find(|seed| !passes(|| run_random(0x2000 + seed, 80, bug)));
+        let found =
+            (0..CANARY_SEEDS).find(|seed| !passes(|| run_random(0x2000 + seed, 80, 1, bug)));
         eprintln!("{bug:?} shows with seed {found:?}");
         assert!(found.is_some(), "the suite does not notice a store that {bug:?}");
     }

@@ -2,9 +2,10 @@
 //!
 //! Owns: what may be there after trouble: what was acknowledged, or that and the whole of one
 //! operation that failed. After the next success it is what was acknowledged and nothing else. The
-//! seed of a failing run is in the panic's text.
+//! seed of a failing run is in the panic's text. Of several logs each fails and recovers by itself,
+//! so all of this holds for each log's part of the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use oribi_types::{CollectionId, Vbid};
@@ -37,8 +38,31 @@ pub(super) const CROWDED: Packing =
     Packing { prefix_bits: 5, exact_keys: 8, exact_min: 2, recent_bytes: 2 * 4096 };
 
 /// Every second seed packs the index.
-fn options_of(seed: u64) -> LogOptions {
-    LogOptions { packing: seed.is_multiple_of(2).then_some(CROWDED), ..options() }
+fn options_of(seed: u64, logs: usize) -> LogOptions {
+    LogOptions { logs, packing: seed.is_multiple_of(2).then_some(CROWDED), ..options() }
+}
+
+/// The parts of a model by log.
+fn split(model: &Model, logs: usize) -> Vec<Model> {
+    let mut parts = vec![Model::default(); logs];
+    for (vbid, state) in &model.states {
+        parts[usize::from(vbid.0) % logs].states.insert(*vbid, state.clone());
+    }
+    for (key, kept) in &model.records {
+        parts[usize::from(key.0.0) % logs].records.insert(key.clone(), kept.clone());
+    }
+    parts[0].locals.clone_from(&model.locals);
+    parts
+}
+
+fn joined(parts: &[Model]) -> Model {
+    let mut joined = Model::default();
+    for part in parts.iter().cloned() {
+        joined.states.extend(part.states);
+        joined.records.extend(part.records);
+        joined.locals.extend(part.locals);
+    }
+    joined
 }
 
 /// A group of batches: records and states of some vbuckets.
@@ -52,18 +76,20 @@ pub(super) struct Driver {
     random: SeededRandom,
     is_made: bool,
     store: Option<LogStore>,
-    /// What was acknowledged.
-    acknowledged: Model,
-    /// What may be there instead, after operations that failed. Each was cut off before the next.
-    possible: Vec<Model>,
+    /// What was acknowledged, by log.
+    acknowledged: Vec<Model>,
+    /// What may be there instead, by log, after operations that failed. Each was cut off before the
+    /// next.
+    possible: Vec<Vec<Model>>,
     /// Writes that were successes in a store in which one had failed.
     pub(super) recoveries: u64,
-    has_failed: bool,
+    has_failed: Vec<bool>,
     seqnos: BTreeMap<Vbid, u64>,
 }
 
 impl Driver {
     pub(super) fn new(seed: u64, options: LogOptions, bug: Bug) -> Driver {
+        let logs = options.logs;
         Driver {
             files: SimDirectory::new(seed ^ 0xd15c),
             options,
@@ -72,10 +98,10 @@ impl Driver {
             random: SeededRandom::new(seed),
             is_made: false,
             store: None,
-            acknowledged: Model::default(),
-            possible: Vec::new(),
+            acknowledged: vec![Model::default(); logs],
+            possible: vec![Vec::new(); logs],
             recoveries: 0,
-            has_failed: false,
+            has_failed: vec![false; logs],
             seqnos: BTreeMap::new(),
         }
     }
@@ -95,15 +121,17 @@ impl Driver {
             }
         };
         self.is_made = true;
-        let found = self.contents(&store);
-        let is_possible = found == self.acknowledged || self.possible.contains(&found);
-        if !is_possible {
-            let (expected, seed) = (&self.acknowledged, self.seed);
-            panic!("seed {seed:#x}: found {found:#?}, acknowledged {expected:#?}");
+        let found = split(&self.contents(&store), self.options.logs);
+        for ((found, expected), possible) in
+            found.iter().zip(&self.acknowledged).zip(&mut self.possible)
+        {
+            let is_possible = found == expected || possible.contains(found);
+            let seed = self.seed;
+            assert!(is_possible, "seed {seed:#x}: found {found:#?}, acknowledged {expected:#?}");
+            possible.clear();
         }
         self.acknowledged = found;
-        self.possible.clear();
-        self.has_failed = false;
+        self.has_failed.fill(false);
         self.store = Some(store);
     }
 
@@ -224,12 +252,26 @@ impl Driver {
     /// Runs `operation` and, when it fails, checks that nothing of it is shown, and what is there
     /// after reopening or going on.
     fn run(&mut self, after: Model, operation: impl FnOnce(&LogStore) -> Result<(), StoreError>) {
+        self.run_in(1, after, operation);
+    }
+
+    /// As [`Driver::run`] for an operation in so many logs, of which the first can be successes
+    /// although it fails.
+    fn run_in(
+        &mut self,
+        logs: usize,
+        after: Model,
+        operation: impl FnOnce(&LogStore) -> Result<(), StoreError>,
+    ) {
+        let after = split(&after, self.options.logs);
         let store = self.store.as_ref().expect("the store is open between operations");
         if operation(store).is_ok() {
-            // What changes nothing may not have written anything.
-            if after != self.acknowledged {
-                self.recoveries += u64::from(std::mem::take(&mut self.has_failed));
-                self.possible.clear();
+            for (log, after) in after.iter().enumerate() {
+                // What changes nothing may not have written anything.
+                if *after != self.acknowledged[log] {
+                    self.recoveries += u64::from(std::mem::take(&mut self.has_failed[log]));
+                    self.possible[log].clear();
+                }
             }
             self.acknowledged = after;
             if self.files.is_off() {
@@ -239,18 +281,34 @@ impl Driver {
             }
             return;
         }
-        self.possible.push(after);
-        self.has_failed = true;
+        for (possible, after) in self.possible.iter_mut().zip(&after) {
+            possible.push(after.clone());
+        }
+        self.has_failed.fill(true);
+        if !self.files.is_off() {
+            self.check_after_failure((logs > 1).then_some(&after));
+        }
         self.trouble();
+    }
+
+    /// Nothing is shown of what failed, except the parts in logs that came before the one that
+    /// failed: these were successes.
+    fn check_after_failure(&mut self, after: Option<&Vec<Model>>) {
+        let store = self.store.as_ref().expect("the store is open");
+        let shown = split(&self.contents(store), self.options.logs);
+        for (log, shown) in shown.into_iter().enumerate() {
+            let expected = &mut self.acknowledged[log];
+            if shown != *expected && after.is_some_and(|after| after[log] == shown) {
+                *expected = shown;
+                self.possible[log].clear();
+            } else {
+                assert_eq!(shown, *expected, "seed {:#x}: shown after a failure", self.seed);
+            }
+        }
     }
 
     /// Something failed: reopens, with or without a loss of power, or goes on.
     fn trouble(&mut self) {
-        if !self.files.is_off() {
-            let store = self.store.as_ref().expect("the store is open");
-            let shown = self.contents(store);
-            assert_eq!(shown, self.acknowledged, "seed {:#x}: shown after a failure", self.seed);
-        }
         match self.random.below(4) {
             _ if self.files.is_off() => self.crash(),
             0 => self.crash(),
@@ -270,21 +328,25 @@ impl Driver {
         let value = self.seqnos.values().sum::<u64>().to_le_bytes().to_vec();
         let written = store.put_local("local-0", &value);
         assert!(written.is_ok(), "seed {:#x}: {written:?} after the trouble", self.seed);
-        self.acknowledged.locals.insert("local-0".to_owned(), value);
-        self.possible.clear();
-        self.has_failed = false;
+        self.acknowledged[0].locals.insert("local-0".to_owned(), value);
+        self.possible[0].clear();
+        self.has_failed[0] = false;
         self.recoveries += 1;
         let shown = self.contents(store);
-        assert_eq!(shown, self.acknowledged, "seed {:#x}: shown after a recovery", self.seed);
+        let expected = joined(&self.acknowledged);
+        assert_eq!(shown, expected, "seed {:#x}: shown after a recovery", self.seed);
     }
 
     fn commit(&mut self) {
         let group = self.group();
-        let mut after = self.acknowledged.clone();
+        let mut after = joined(&self.acknowledged);
         for (vbid, (kept, state)) in &group {
             after.commit(*vbid, kept, state.clone());
         }
-        self.run(after, |store| {
+        let logs = self.options.logs;
+        let concerned: BTreeSet<usize> =
+            group.keys().map(|vbid| usize::from(vbid.0) % logs).collect();
+        self.run_in(concerned.len(), after, |store| {
             let batches =
                 group.iter().map(|(vbid, (kept, state))| batch(*vbid, kept, state.clone()));
             store.commit(&batches.collect::<Vec<_>>())
@@ -293,14 +355,14 @@ impl Driver {
 
     fn purge_collection(&mut self) {
         let (vbid, collection) = (self.vbid(), self.collection());
-        let mut after = self.acknowledged.clone();
+        let mut after = joined(&self.acknowledged);
         after.purge_collection(vbid, collection);
         self.run(after, |store| store.purge_collection(vbid, collection));
     }
 
     fn purge_tombstones(&mut self) {
         let (vbid, purge_before) = (self.vbid(), self.random.below(120) as u32);
-        let mut after = self.acknowledged.clone();
+        let mut after = joined(&self.acknowledged);
         let expected = after.compact(vbid, purge_before);
         let seed = self.seed;
         self.run(after, |store| {
@@ -313,14 +375,14 @@ impl Driver {
     fn put_local(&mut self) {
         let name = format!("local-{}", self.random.below(LOCALS));
         let value = vec![7; self.random.below(700) as usize];
-        let mut after = self.acknowledged.clone();
+        let mut after = joined(&self.acknowledged);
         after.locals.insert(name.clone(), value.clone());
         self.run(after, |store| store.put_local(&name, &value));
     }
 
     fn drop_vbucket(&mut self) {
         let vbid = self.vbid();
-        let mut after = self.acknowledged.clone();
+        let mut after = joined(&self.acknowledged);
         after.drop_vbucket(vbid);
         self.run(after, |store| store.drop_vbucket(vbid));
     }
@@ -328,7 +390,7 @@ impl Driver {
     /// A few steps of compaction, which nobody may notice.
     pub(super) fn compact(&mut self) {
         let steps = 1 + self.random.below(4);
-        let after = self.acknowledged.clone();
+        let after = joined(&self.acknowledged);
         self.run(after, |store| {
             for _ in 0..steps {
                 if store.compaction_step()? == CompactionStep::Idle {
@@ -340,7 +402,8 @@ impl Driver {
         // Reading is where a mistake shows; the store may have been closed in the meantime.
         let store = self.store.as_ref().expect("the store is open between operations");
         let shown = self.contents(store);
-        assert_eq!(shown, self.acknowledged, "seed {:#x}: shown after compaction", self.seed);
+        let expected = joined(&self.acknowledged);
+        assert_eq!(shown, expected, "seed {:#x}: shown after compaction", self.seed);
     }
 
     /// Trouble of a random kind at a random one of the next steps.
@@ -358,8 +421,8 @@ impl Driver {
 
 /// `operations` random ones, one in eight with trouble ahead, and a look at the end. How often the
 /// store recovered without being reopened.
-pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) -> u64 {
-    let mut driver = Driver::new(seed, options_of(seed), bug);
+pub(super) fn run_random(seed: u64, operations: usize, logs: usize, bug: Bug) -> u64 {
+    let mut driver = Driver::new(seed, options_of(seed, logs), bug);
     driver.open();
     for _ in 0..operations {
         if driver.random.below(8) == 0 {
@@ -375,9 +438,14 @@ pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) -> u64 {
 
 /// The same operations again and again, each time with `trouble` one step later, until it is behind
 /// the end. Returns how many steps there were.
-pub(super) fn run_at_every_step(seed: u64, operations: usize, trouble: Trouble, bug: Bug) -> u64 {
+pub(super) fn run_at_every_step(
+    seed: u64,
+    operations: usize,
+    trouble: Trouble,
+    logs: usize,
+) -> u64 {
     for at in 1.. {
-        let mut driver = Driver::new(seed, options_of(seed), bug);
+        let mut driver = Driver::new(seed, options_of(seed, logs), Bug::None);
         driver.files.plan(at, trouble);
         driver.open();
         for _ in 0..operations {

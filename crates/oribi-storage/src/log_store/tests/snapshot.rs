@@ -1,0 +1,114 @@
+//! Copies of a store by hard links, of one log and of several, while it is written.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oribi_types::Vbid;
+
+use super::super::{LogOptions, LogStore, snapshot_log};
+use crate::KvStore;
+use crate::conformance::fixture::{Kept, commit, scan_keys};
+
+/// Vbuckets, more than there are logs.
+const VBUCKETS: u16 = 5;
+
+fn options(logs: usize) -> LogOptions {
+    LogOptions { logs, segment_bytes: 16 << 10, ..LogOptions::default() }
+}
+
+fn open(path: &Path, logs: usize) -> LogStore {
+    LogStore::open(path, options(logs)).expect("the store opens")
+}
+
+fn kept(vbid: u16, seqno: u64) -> Kept {
+    Kept::document(seqno, format!("{vbid}-{}", seqno % 50).as_bytes(), &[seqno as u8; 700])
+}
+
+/// Files of a directory and its subdirectories.
+fn files_in(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).expect("the directory is readable");
+    let paths = entries.map(|entry| entry.expect("the directory is readable").path());
+    paths.flat_map(|path| if path.is_dir() { files_in(&path) } else { vec![path] }).collect()
+}
+
+fn snapshot_of(logs: usize) {
+    let scratch = tempfile::tempdir().expect("a temporary directory can be made");
+    let (from, to) = (scratch.path().join("store"), scratch.path().join("copy"));
+    let store = open(&from, logs);
+    for seqno in 1..=100 {
+        (0..VBUCKETS).for_each(|vbid| commit(&store, Vbid(vbid), &[kept(vbid, seqno)]));
+    }
+    store.put_local("manifest", b"early").expect("written");
+    let expected: Vec<Vec<Kept>> =
+        (0..VBUCKETS).map(|vbid| scan_keys(&store, Vbid(vbid))).collect();
+    let sizes = snapshot_log(&from, &to).expect("a copy");
+    assert!(sizes.linked > 0 && sizes.copied_bytes > 0, "{sizes:?}");
+    // What comes later is not in it, though files are shared.
+    (0..VBUCKETS).for_each(|vbid| commit(&store, Vbid(vbid), &[kept(vbid, 101)]));
+    store.put_local("manifest", b"late").expect("written");
+    let copied = files_in(&to).into_iter();
+    let shared = copied.filter(|file| file.metadata().expect("there").nlink() > 1);
+    assert!(shared.count() as u64 >= sizes.linked);
+
+    let copy = open(&to, 1);
+    assert_eq!(copy.commit_groups(), logs);
+    for (vbid, expected) in (0..).zip(&expected) {
+        assert_eq!(scan_keys(&copy, Vbid(vbid)), *expected);
+    }
+    assert_eq!(copy.get_local("manifest").expect("read").as_deref(), Some(&b"early"[..]));
+}
+
+#[test]
+fn a_copy_has_what_was_there() {
+    snapshot_of(1);
+    snapshot_of(3);
+}
+
+/// The manifest that is copied is never older than the documents that are: each document is written
+/// after the local document that names it.
+#[test]
+fn a_copy_under_load_knows_all_that_is_in_it() {
+    let scratch = tempfile::tempdir().expect("a temporary directory can be made");
+    let from = scratch.path().join("store");
+    let store = open(&from, 3);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for seqno in 1.. {
+                let manifest = format!("{seqno}");
+                store.put_local("manifest", manifest.as_bytes()).expect("written");
+                (0..VBUCKETS).for_each(|vbid| commit(&store, Vbid(vbid), &[kept(vbid, seqno)]));
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for number in 0..10 {
+            let to = scratch.path().join(format!("copy-{number}"));
+            snapshot_log(&from, &to).expect("a copy");
+            let copy = open(&to, 1);
+            let manifest = copy.get_local("manifest").expect("read").unwrap_or_default();
+            let known: u64 = String::from_utf8_lossy(&manifest).parse().unwrap_or(0);
+            let states = copy.vbucket_states().expect("read");
+            let highest = states.iter().map(|(_, state)| state.high_seqno.0).max().unwrap_or(0);
+            assert!(highest <= known, "the copy has {highest} and knows of {known}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A store of several logs that is still being made has nothing, and its copy neither.
+#[test]
+fn a_copy_of_an_unfinished_store_is_a_new_one() {
+    let scratch = tempfile::tempdir().expect("a temporary directory can be made");
+    let (from, to) = (scratch.path().join("store"), scratch.path().join("copy"));
+    fs::create_dir(&from).expect("made");
+    fs::write(from.join("oribi-store"), "oribi-store 3 n\n03 logs\n").expect("written");
+    snapshot_log(&from, &to).expect("a copy");
+    assert_eq!(open(&to, 2).commit_groups(), 2);
+
+    fs::write(from.join("oribi-store"), "oribi-store 3 r\n99 logs\n").expect("written");
+    assert!(snapshot_log(&from, &scratch.path().join("bad")).is_err());
+}
