@@ -164,6 +164,8 @@ impl OfflineBucket {
             bucket: name,
             vbuckets: VBUCKETS_MAX,
             accepts_damage: false,
+            // The store exists, so nothing depends on it.
+            memory_quota_bytes: 0,
             many_keys_memory_bytes: None,
             waits: false,
         };

@@ -1,15 +1,15 @@
 //! The directory of a store: whose it is, whether it is complete, how many logs it has, and who has
 //! it open.
 //!
-//! Owns: the names of the logs' subdirectories, and the marker file `oribi-store`. It is written before a store makes its first file and says
-//! `new`; once the store's files are complete and synced it says `ready`. So a directory without
-//! the marker belongs to someone else and is left alone, one that is `new` holds nothing that was
-//! ever acknowledged and is made again, and one that is `ready` must be complete or is corrupt. The
-//! marker also says which kind of store it is, so that neither kind opens the other's files. That of
-//! a store of several logs has a version of its own in the first line, so that a program that knows
-//! of one log leaves the store alone, and their number in the second.
-//! Invariant: while a store is open, its process holds an exclusive lock on the marker. Callers:
-//! the stores that keep files.
+//! Owns: the marker file `oribi-store`, and the names of the logs' subdirectories. The marker is
+//! written before a store makes its first file and says `new`; once the store's files are complete
+//! and synced it says `ready`. So a directory without the marker belongs to someone else and is
+//! left alone, one that is `new` holds nothing that was ever acknowledged and is made again, and
+//! one that is `ready` must be complete or is corrupt. The marker also says which kind of store it
+//! is, so that neither kind opens the other's files. The marker of a store of several logs has a
+//! version of its own, which programs that know one log only refuse, and a second line with their
+//! number. Invariants: while a store is open, its process holds an exclusive lock on the marker; the
+//! number of logs never changes after the store is ready. Callers: the stores that keep files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -78,8 +78,8 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes sure that the directory is a store's and that no other process has it open. A new store
-    /// gets `new_logs` logs, between one and [`LOGS_MAX`], and their subdirectories.
+    /// Makes sure that the directory is a store's and that no other process has it open. A new
+    /// store gets `new_logs` logs, between one and [`LOGS_MAX`], and their subdirectories.
     pub(crate) fn claim(
         path: &Path,
         kind: &StoreKind,

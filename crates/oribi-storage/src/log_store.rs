@@ -9,6 +9,14 @@
 //! There is no order of keys, so scans by key collect and sort (`key_scan.rs`). Scans by seqno read
 //! the log forwards (`scan.rs`).
 //!
+//! # Several logs
+//!
+//! A log has one writer at a time, which waits for the disk. A store may have several logs, so that
+//! commits of different groups of vbuckets go on side by side. Each is as described here, in a
+//! subdirectory of its own, with its own compaction thread; log 0 also has the local documents.
+//! Vbucket `v` of `n` logs is in log `v % n`, for ever (`member.rs`): everything that is said below
+//! of versions, bounds and recovery holds for each log by itself, because no key is in two.
+//!
 //! # Why no old version ever comes back
 //!
 //! Opening replays the log, and the last record of a key in the order of writing counts. So this

@@ -21,6 +21,8 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 /// Directory of the store; its presence makes a process the child.
 const CHILD_DIRECTORY: &str = "ORIBI_CRASH_CHILD_DIRECTORY";
+/// Name of a store that has two logs.
+const OF_TWO_LOGS: &str = "of-two";
 const CYCLES: u64 = 12;
 const VBUCKETS: u16 = 3;
 /// Keys that each batch writes anew, so that a partial batch shows as a mixture.
@@ -28,9 +30,11 @@ const SHARED_KEYS: u64 = 20;
 /// Seqnos of a batch: the shared keys and one key of its own.
 const SEQNOS_PER_BATCH: u64 = SHARED_KEYS + 1;
 
-/// With small segments, so that they are sealed and compacted while the child is killed.
+/// With small segments, so that they are sealed and compacted while the child is killed. A new
+/// store has as many logs as the name of its directory says.
 fn open(path: &Path) -> LogStore {
-    let options = LogOptions { segment_bytes: 128 << 10, ..LogOptions::default() };
+    let logs = if path.ends_with(OF_TWO_LOGS) { 2 } else { 1 };
+    let options = LogOptions { logs, segment_bytes: 128 << 10, ..LogOptions::default() };
     LogStore::open(path, options).expect("the store opens")
 }
 
@@ -161,11 +165,20 @@ fn start_child(directory: &Path) -> (Child, Receiver<u64>) {
 
 #[test]
 fn acknowledged_batches_survive_sigkill() {
+    survives_sigkill("store");
+}
+
+#[test]
+fn acknowledged_batches_in_several_logs_survive_sigkill() {
+    survives_sigkill(OF_TWO_LOGS);
+}
+
+fn survives_sigkill(name: &str) {
     let seed = u64::from(std::process::id());
     eprintln!("seed {seed}");
     let mut random = SeededRandom::new(seed);
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    let path = directory.path().join("store");
+    let path = directory.path().join(name);
     let (mut acknowledged, mut committed) = (0, 0);
     for cycle in 0..CYCLES {
         let (mut child, receiver) = start_child(&path);

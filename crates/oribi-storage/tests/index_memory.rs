@@ -1,7 +1,8 @@
-//! What the index of a log store holds in memory, by a counting allocator: as much as the store
-//! says, in tables of many keys and of few, packed and not.
+//! What a log store holds in memory, by a counting allocator: for its index as much as it says, in
+//! tables of many keys and of few, packed and not; and little for each further log.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use oribi_storage::{KvStore, LogOptions, LogStore, Packing, Record, VbBatch, VbucketState};
@@ -29,6 +30,9 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// Held by the test that counts.
+static COUNTED: Mutex<()> = Mutex::new(());
 
 const VBUCKETS: u16 = 16;
 /// What a commit and a table of segments leave behind beside the index: spans, states.
@@ -64,6 +68,7 @@ fn record((key, seqno): (&String, u64)) -> Record<'_> {
 
 #[test]
 fn the_index_takes_what_the_store_says() {
+    let _counted = COUNTED.lock();
     let packed = Packing { exact_min: 512, ..Packing::default() };
     for (packing, keys_each, bytes_each_max) in
         [(None, 20_000, 21), (Some(packed), 40_000, 10), (None, 100, 25)]
@@ -89,5 +94,40 @@ fn the_index_takes_what_the_store_says() {
             assert!(beside <= BESIDE_BYTES_MAX, "{given_back} bytes, said are {said}");
         }
         assert!(store.sizes().index_bytes <= IDLE_BYTES_MAX);
+    }
+}
+
+/// Memory of a further log: the buffer of 1 MiB in which frames are put together, and little else.
+const FURTHER_LOG_BYTES_MAX: usize = (1 << 20) + (192 << 10);
+/// The same with the entries of an active segment of 8 MiB, half as long as its records where these
+/// are as short as can be.
+const FURTHER_FULL_LOG_BYTES_MAX: usize = FURTHER_LOG_BYTES_MAX + (4 << 20);
+
+/// Bytes that an open store holds with the same documents in so many logs, and those of its index.
+fn held_by(logs: usize, keys_each: u64) -> (usize, u64) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let before = NOW.load(Relaxed);
+    let options = LogOptions { logs, compacts_in_background: false, ..LogOptions::default() };
+    let store = LogStore::open(directory.path(), options).expect("the store opens");
+    (0..VBUCKETS).for_each(|vbid| write(&store, Vbid(vbid), keys_each));
+    let index_bytes = store.sizes().index_bytes;
+    assert_eq!(index_bytes, store.memory_bytes());
+    (NOW.load(Relaxed) - before, index_bytes)
+}
+
+#[test]
+fn a_further_log_takes_its_buffer_and_little_else() {
+    let _counted = COUNTED.lock();
+    for (keys_each, bytes_max) in
+        [(200, FURTHER_LOG_BYTES_MAX), (20_000, FURTHER_FULL_LOG_BYTES_MAX)]
+    {
+        let (of_one, index_of_one) = held_by(1, keys_each);
+        for logs in [2, 8, 16] {
+            let (of_several, index_of_several) = held_by(logs, keys_each);
+            assert_eq!(index_of_several, index_of_one, "logs share the memory of their tables");
+            let each = of_several.saturating_sub(of_one) / (logs - 1);
+            eprintln!("{keys_each} keys, {logs} logs: {each} bytes for each further one");
+            assert!(each <= bytes_max, "{each} bytes for each of {logs} logs");
+        }
     }
 }

@@ -36,8 +36,8 @@ pub(super) const EARLY_PERCENT: u64 = 15;
 
 /// Space that compaction leaves to commits: a copy that finds no space would end all writing, and
 /// what it moves is safe where it is. Enough for what one step writes, with a new segment's
-/// beginning. A store of several logs leaves so much for each of them: all may see the same free space
-/// and write a step at once.
+/// beginning. A store of several logs leaves so much for each of them, because all may see the same
+/// free space and write a step at once.
 pub(super) const RESERVE_BYTES: u64 = 16 << 20;
 
 /// Purged tombstones are useless, but stay until every older segment is gone.

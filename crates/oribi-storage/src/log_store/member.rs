@@ -1,14 +1,15 @@
 //! One log among those of a store: which vbuckets are its own, and what it shares with the others.
 //!
-//! Owns: the rule by which vbuckets belong to logs, and the logs' names. Invariant: vbucket `v` of a
-//! store of `n` logs is in log `v % n` for as long as the store exists, so no two logs ever have
+//! Owns: the rule by which vbuckets belong to logs, and the shared parts. Invariant: vbucket `v` of
+//! a store of `n` logs is in log `v % n` for as long as the store exists, so no two logs ever have
 //! records of one vbucket. Callers: the store, and its logs.
 //!
-//! What a further log costs in memory, beside the index: the staging buffer of 1 MiB, 64 KiB that a
-//! commit reads keys into, and while it compacts a reader's window, a slice and its moves, some
-//! 4 MiB. The entries of active segments (32 bytes a record) do not multiply: segments are shorter
-//! by the number of logs ([`LogOptions::of_each`](super::LogOptions)), and neither do the chunks of
-//! the index, which all logs share. `tests/index_memory.rs` measures it.
+//! Memory: a further log takes a staging buffer of 1 MiB and some KiB. While it compacts, a
+//! reader's window, a slice and its moves take some 4 MiB. The entries of active segments, 32 bytes
+//! a record, hardly multiply, because several logs have shorter segments
+//! ([`LogOptions::of_each`](super::LogOptions)): those of 8 MiB are at most 4 MiB, where records are
+//! as short as can be. All logs share the chunks of the index
+//! (`a_further_log_takes_its_buffer_and_little_else`).
 
 use std::sync::Arc;
 

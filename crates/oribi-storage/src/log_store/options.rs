@@ -3,9 +3,9 @@
 /// What may be chosen when a store is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Logs of a store that is created, held between 1 and 64: its vbuckets are divided among them
-    /// and committed side by side, a group a log ([`KvStore::commit_groups`]). A store that exists
-    /// keeps its number whatever this says; a backup that is restored gets another one.
+    /// Logs of a store that is created, clamped to 1..=64: vbuckets are divided among them, and
+    /// each log commits its group of vbuckets by itself ([`KvStore::commit_groups`]). An existing
+    /// store keeps its number whatever this says. Changing it takes a backup and a restore.
     ///
     /// [`KvStore::commit_groups`]: crate::KvStore::commit_groups
     pub logs: usize,

@@ -61,6 +61,15 @@ fn compaction_keeps_the_log_small() {
     assert!(driver.sizes().purged_tombstones <= 12, "{:?}", driver.sizes());
 }
 
+#[test]
+fn the_suite_finds_planted_bugs_in_several_logs() {
+    for bug in [Bug::SkipsTheSync, Bug::TrustsAFailedSync, Bug::KeepsUnfinishedSegments] {
+        let fails = |seed: &u64| !passes(|| run_random(0x2000 + seed, 80, 2, bug));
+        let found = (0..CANARY_SEEDS).find(fails);
+        assert!(found.is_some(), "the suite does not notice a store of two logs that {bug:?}");
+    }
+}
+
 /// By runs in which a store without a bug passes.
 #[test]
 fn the_suite_finds_every_planted_bug() {
