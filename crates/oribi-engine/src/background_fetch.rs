@@ -1,25 +1,30 @@
-//! The fetcher: reads evicted documents that operations wait for, in batches and off the workers.
+//! The fetchers: read evicted documents that operations wait for, in batches and off the workers.
 //!
-//! Owns: the queue of fetches and one step of reading it. A fetch answers no request itself: it
-//! brings the document into memory, and the operation runs again. A document that is in memory by
-//! then is not read.
+//! Owns: the queue of fetches and one step of reading it. Several threads take steps, so that the
+//! disk has several reads at a time. A fetch answers no request itself: it brings the document into
+//! memory, and the operation runs again. A document that is in memory by then is not read.
 //!
-//! A step takes as many keys as their values are expected to fill a few MiB, and leaves the rest to
-//! the next step when they have, so that little is read and not yet counted. It evicts first when
-//! memory is above the quota. The queue bounds the number
-//! of waiting operations; beyond it a step fails the rest, which tells clients to come again. When
-//! the store is away, all waiters give up together: they have waited along with the batch that
-//! found it out. Asking for one document after the other would take as many times as long.
+//! **What is read and not yet counted** is bounded. A step takes as many keys as their values are
+//! expected to fill a MiB, and leaves the rest to the next step when they have. It evicts first
+//! when memory is above the quota. A large document is put aside when a step meets one. It is read
+//! by a step of its own, of which one at a time is at work in the whole process; small ones do not
+//! wait for it.
+//!
+//! The queue bounds the number of waiting operations; beyond it a step fails the rest, which tells
+//! clients to come again. When the store is away, all waiters give up together: they have waited
+//! along with the batch that found it out. Asking for one document after the other would take as
+//! many times as long.
 
 mod queue;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Thread;
+use std::time::Duration;
 
-use oribi_storage::{KvStore, Record, StoreError};
+use oribi_storage::{Answer, KvStore, LARGE_RECORD_BYTES, Record, StoreError};
 use oribi_types::{DocKey, Timestamp, Vbid};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::core::Core;
 use crate::failure::StoreOperation;
@@ -30,7 +35,7 @@ use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::{FetchBegun, Installed};
 
-use queue::{BATCH_BYTES, Batch, FetchQueue, Waiter, Wanted};
+use queue::{BATCH_BYTES, Batch, FetchQueue, Finding, Waiter, Wanted};
 pub use queue::{FetchOutcome, FetchSink};
 
 /// Times that an overtaken record is read within a step.
@@ -38,13 +43,26 @@ const TRIES: usize = 4;
 /// Pager steps that a step takes before it reads while memory is above the quota.
 const PAGER_STEPS_MAX: usize = 16;
 
-/// The fetcher of one bucket.
+/// How often a step that waits for its turn looks whether the bucket is about to stop.
+const TURN_LOOK: Duration = Duration::from_millis(100);
+
+/// Held by the one step of the process that reads a large document: until it is an item, it is in
+/// memory beyond every quota.
+static LARGE_READ: Mutex<()> = Mutex::new(());
+
+/// The fetches of one bucket.
 #[derive(Default)]
 pub(crate) struct Fetcher {
     queue: FetchQueue,
     /// The store was told to end its waits.
     is_ending: AtomicBool,
 }
+
+/// Who holds it may read a large document.
+type Turn = MutexGuard<'static, ()>;
+
+/// The bucket is about to stop.
+struct Ending;
 
 /// How much of a batch the store answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,6 +87,8 @@ struct Reading {
 enum Read {
     /// Nothing yet: others have filled the batch.
     NotYet,
+    /// It is large, so it was not read.
+    Large,
     /// The store failed to give it.
     Failed,
     /// What the store has, or that it has nothing.
@@ -82,13 +102,19 @@ impl Read {
 }
 
 impl Fetcher {
-    /// From now on `thread` is woken when there is something to read.
-    pub(crate) fn attach(&self, thread: Thread) {
-        self.queue.attach(thread);
+    /// So many threads take steps from now on.
+    pub(crate) fn share_among(&self, threads: usize) {
+        self.queue.share_among(threads);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    /// Sleeps until there may be a step to take, at most so long.
+    pub(crate) fn sleep(&self, at_most: Duration) {
+        self.queue.sleep(at_most);
+    }
+
+    /// True when there is nothing for another step to read.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_idle()
     }
 
     /// Queues a fetch of the store's version of `key`. `sink` is called once with
@@ -122,7 +148,7 @@ impl Fetcher {
     /// Reads a batch of fetches and tells their waiters. Returns how many it told. `pager` makes
     /// room for the batch.
     pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> usize {
-        if self.is_empty() {
+        if self.is_idle() {
             return 0;
         }
         core.tasks().run(Task::Fetcher, clock, || {
@@ -132,99 +158,123 @@ impl Fetcher {
     }
 
     fn fetch_batch(&self, core: &Core, clock: StepClock<'_>) -> usize {
-        let Batch { wanted: batch, turned_away } = self.queue.take();
-        let begun = clock();
-        let wanted: Vec<&Wanted> = batch.iter().map(|(wanted, _)| wanted).collect();
+        let batch = self.queue.take();
         let mut is_away = false;
-        let outcomes = self.bring_in(core, &wanted, &mut is_away);
-        core.timings().fetched(batch.len(), elapsed_us(begun, clock()));
-        let mut told = turned_away.len();
-        let mut failed = turned_away.len();
-        turned_away.into_iter().for_each(|waiter| waiter.tell(FetchOutcome::Failed));
-        let mut unread = Vec::new();
-        for ((wanted, waiters), outcome) in batch.into_iter().zip(outcomes) {
-            let Some(outcome) = outcome else {
-                unread.push((wanted, waiters));
-                continue;
-            };
-            told += waiters.len();
-            failed += if outcome == FetchOutcome::Failed { waiters.len() } else { 0 };
-            waiters.into_iter().for_each(|waiter| waiter.tell(outcome));
-        }
-        if !unread.is_empty() {
-            self.queue.put_back(unread);
-        }
+        let findings = match self.turn_of(&batch) {
+            Ok(turn) => {
+                let begun = clock();
+                let findings = self.bring_in(core, &batch, turn, &mut is_away);
+                core.timings().fetched(batch.wanted.len(), elapsed_us(begun, clock()));
+                findings
+            }
+            Err(Ending) => vec![Finding::Over(FetchOutcome::Failed); batch.wanted.len()],
+        };
+        let mut told = self.queue.finish(batch, &findings);
         if is_away {
-            let given_up = self.queue.give_up();
-            (told, failed) = (told + given_up, failed + given_up);
+            told += self.queue.give_up();
         }
-        self.queue.count_failed(failed);
         told
     }
 
-    /// Reads and installs until no record was overtaken, or the store is away. `None` is of what is
-    /// left to the next step.
+    /// Waits for the turn that a large document needs.
+    fn turn_of(&self, batch: &Batch) -> Result<Option<Turn>, Ending> {
+        if !batch.is_large {
+            return Ok(None);
+        }
+        loop {
+            if let Some(turn) = LARGE_READ.try_lock_for(TURN_LOOK) {
+                return Ok(Some(turn));
+            }
+            if self.is_ending() {
+                return Err(Ending);
+            }
+        }
+    }
+
+    /// Reads and installs until no record was overtaken, or the store is away.
     fn bring_in(
         &self,
         core: &Core,
-        batch: &[&Wanted],
+        batch: &Batch,
+        turn: Option<Turn>,
         is_away: &mut bool,
-    ) -> Vec<Option<FetchOutcome>> {
-        let mut outcomes = vec![Some(FetchOutcome::Ready); batch.len()];
-        let mut left: Vec<usize> = (0..batch.len()).collect();
+    ) -> Vec<Finding> {
+        let wanted = &batch.wanted;
+        let mut findings = vec![Finding::Over(FetchOutcome::Ready); wanted.len()];
+        let mut left: Vec<usize> = (0..wanted.len()).collect();
+        let failed = Finding::Over(FetchOutcome::Failed);
         for _ in 0..TRIES {
             let context = core.context(Timestamp::default());
             let mut readings: Vec<Reading> = Vec::with_capacity(left.len());
             for at in left.drain(..) {
-                let Some(vbucket) = core.vbucket(batch[at].vbid) else { continue };
-                if let Some(begun) = vbucket.begin_fetch(batch[at].key()) {
+                let Some(vbucket) = core.vbucket(wanted[at].vbid) else { continue };
+                if let Some(begun) = vbucket.begin_fetch(wanted[at].key()) {
                     readings.push(Reading { at, begun, read: Read::NotYet });
                 }
             }
             if readings.is_empty() {
-                return outcomes;
+                break;
             }
-            let answers = self.read(core, batch, &mut readings);
+            let record_bytes_max = if turn.is_some() { usize::MAX } else { LARGE_RECORD_BYTES };
+            let answers = self.read(core, wanted, record_bytes_max, &mut readings);
             *is_away = answers == Answers::None;
             for Reading { at, begun, read } in readings {
-                if matches!(read, Read::NotYet) {
-                    outcomes[at] = None;
-                    continue;
-                }
-                let (Some(vbucket), Read::Done(read)) = (core.vbucket(batch[at].vbid), read) else {
-                    outcomes[at] = Some(FetchOutcome::Failed);
+                let read = match read {
+                    Read::Done(read) => read,
+                    other => {
+                        findings[at] = match other {
+                            Read::NotYet => Finding::Unread,
+                            Read::Large => Finding::Large,
+                            Read::Failed | Read::Done(_) => failed,
+                        };
+                        continue;
+                    }
+                };
+                let Some(vbucket) = core.vbucket(wanted[at].vbid) else {
+                    findings[at] = failed;
                     continue;
                 };
-                match vbucket.install(&context, batch[at].key(), begun, read) {
+                match vbucket.install(&context, wanted[at].key(), begun, read) {
                     Installed::Done => {}
                     // The store is away; there is no second read.
-                    Installed::Overtaken if answers != Answers::All => {
-                        outcomes[at] = Some(FetchOutcome::Failed);
-                    }
+                    Installed::Overtaken if answers != Answers::All => findings[at] = failed,
                     Installed::Overtaken => left.push(at),
                     Installed::Differs => {
-                        let (bucket, vbid) = (core.name(), batch[at].vbid);
+                        let (bucket, vbid) = (core.name(), wanted[at].vbid);
                         tracing::error!(bucket, %vbid, "the store lacks the evicted version of a document");
-                        outcomes[at] = Some(FetchOutcome::Failed);
+                        findings[at] = failed;
                     }
                 }
             }
         }
         // A record that is overtaken again and again may be in memory by now; if not, the operation
         // asks once more.
-        outcomes
+        drop(turn);
+        findings
     }
 
     /// Reads the batch, until it is full.
-    fn read(&self, core: &Core, batch: &[&Wanted], readings: &mut [Reading]) -> Answers {
+    fn read(
+        &self,
+        core: &Core,
+        wanted: &[Wanted],
+        record_bytes_max: usize,
+        readings: &mut [Reading],
+    ) -> Answers {
         let keys: Vec<(Vbid, DocKey<'_>)> = readings
             .iter()
-            .map(|reading| (batch[reading.at].vbid, batch[reading.at].key()))
+            .map(|reading| (wanted[reading.at].vbid, wanted[reading.at].key()))
             .collect();
         let mut bytes = 0;
-        let result = core.store().get_many(&keys, &mut |index, record| {
-            bytes += record.map_or(0, |record| record.value.len());
-            readings[index].read = Read::Done(record.map(|record| record::to_item(&record)));
+        let result = core.store().get_many(&keys, record_bytes_max, &mut |index, answer| {
+            readings[index].read = match answer {
+                Answer::Absent => Read::Done(None),
+                Answer::Large => Read::Large,
+                Answer::Record(record) => {
+                    bytes += record.value.len();
+                    Read::Done(Some(record::to_item(&record)))
+                }
+            };
             match bytes < BATCH_BYTES {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
@@ -236,7 +286,7 @@ impl Fetcher {
             Err(error @ StoreError::Away(_)) => Some(error).filter(|_| !self.is_ending()),
             Err(error) => {
                 tracing::error!(bucket = core.name(), %error, "a batch of evicted documents could not be read; reading them one by one");
-                read_one_by_one(core.store(), &keys, readings, &mut bytes)
+                read_one_by_one(core.store(), &keys, record_bytes_max, readings, &mut bytes)
             }
         };
         match failed {
@@ -244,7 +294,9 @@ impl Fetcher {
             None => _ = core.store_succeeded(StoreOperation::Read),
         }
         let read = readings.iter().filter(|reading| reading.read.is_done()).count();
-        self.queue.adapt(read, bytes);
+        if record_bytes_max == LARGE_RECORD_BYTES {
+            self.queue.adapt(read, bytes);
+        }
         if !is_away {
             return Answers::All;
         }
@@ -273,6 +325,7 @@ fn make_room(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
 fn read_one_by_one(
     store: &dyn KvStore,
     keys: &[(Vbid, DocKey<'_>)],
+    record_bytes_max: usize,
     readings: &mut [Reading],
     bytes: &mut usize,
 ) -> Option<StoreError> {
@@ -281,21 +334,26 @@ fn read_one_by_one(
         if *bytes >= BATCH_BYTES {
             break;
         }
-        if reading.read.is_done() {
+        if !matches!(reading.read, Read::NotYet) {
             continue;
         }
-        let mut found = None;
+        let (mut found, mut is_large) = (None, false);
+        let room = &mut |record_bytes| {
+            is_large |= record_bytes > record_bytes_max;
+            if is_large { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
         let visit = &mut |record: Record<'_>| {
             *bytes += record.value.len();
             found = Some(record::to_item(&record));
         };
-        match store.get(*vbid, *key, visit) {
-            Ok(_) => reading.read = Read::Done(found),
+        reading.read = match store.get_asking(*vbid, *key, room, visit) {
+            Ok(_) if is_large => Read::Large,
+            Ok(_) => Read::Done(found),
             Err(error) => {
-                reading.read = Read::Failed;
                 failed = Some(error);
+                Read::Failed
             }
-        }
+        };
     }
     failed
 }

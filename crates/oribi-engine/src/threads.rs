@@ -1,4 +1,4 @@
-//! The threads of a bucket: flushers, a pager, a fetcher, a purger, backfillers, and loaders while it
+//! The threads of a bucket: flushers, a pager, fetchers, a purger, backfillers, and loaders while it
 //! warms up.
 //!
 //! Owns: when steps run. What a step does is told in the file of its work, [`crate::flusher`] and
@@ -35,6 +35,8 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 const PAGER_IDLE: Duration = Duration::from_secs(1);
 /// Pause of a pager that found everything in use or not durable yet.
 const PAGER_STUCK: Duration = Duration::from_millis(10);
+/// How often a fetcher looks for work without being woken.
+const FETCHER_IDLE: Duration = Duration::from_secs(1);
 /// How often the purger checks whether it is time.
 const PURGER_IDLE: Duration = Duration::from_secs(10);
 /// Failed commits in a row after which a stopping bucket gives up.
@@ -48,6 +50,9 @@ const LOADER_IDLE: Duration = Duration::from_secs(1);
 /// Pause after a vbucket of a shared store could not be read.
 const LOADER_RETRY: Duration = Duration::from_millis(500);
 
+/// Threads that read evicted documents: a disk serves some reads at a time as fast as one, and what
+/// each of them has read and not yet counted is beyond the quota.
+const FETCHERS: usize = 4;
 /// Threads that serve backfills: one slow reader does not hold up all others.
 const BACKFILLERS: usize = 2;
 /// How much later than workers a backfiller runs where both want to. What it reads is sent by a
@@ -62,12 +67,12 @@ pub struct BucketThreads {
     stop: Arc<AtomicBool>,
     flushers: Mutex<Vec<JoinHandle<Result<(), StoreError>>>>,
     loaders: Mutex<Vec<JoinHandle<()>>>,
-    /// Pager, fetcher, purger and backfillers.
+    /// Pager, fetchers, purger and backfillers.
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl BucketThreads {
-    /// Starts flushers, pager, fetcher, purger, backfillers and, if the bucket has documents to
+    /// Starts flushers, pager, fetchers, purger, backfillers and, if the bucket has documents to
     /// load, the loaders.
     ///
     /// # Errors
@@ -90,11 +95,13 @@ impl BucketThreads {
         }
         let mut keepers = vec![
             spawn(&bucket, &stop, "pager", run_pager)?,
-            spawn(&bucket, &stop, "fetcher", run_fetcher)?,
             spawn(&bucket, &stop, "purger", run_purger)?,
         ];
         bucket.core().memory().attach_pager(keepers[0].thread().clone());
-        bucket.fetcher().attach(keepers[1].thread().clone());
+        bucket.fetcher().share_among(FETCHERS);
+        for _ in 0..FETCHERS {
+            keepers.push(spawn(&bucket, &stop, "fetcher", run_fetcher)?);
+        }
         for _ in 0..BACKFILLERS {
             let keeper = spawn(&bucket, &stop, "backfill", run_backfiller)?;
             bucket.backfiller().attach(keeper.thread().clone());
@@ -368,9 +375,9 @@ fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
 fn run_fetcher(bucket: &Bucket, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         oribi_supervisor::plant("fetcher");
-        if bucket.fetch_step_timed(&step_clock()) == 0 && bucket.fetcher().is_empty() {
+        if bucket.fetch_step_timed(&step_clock()) == 0 && bucket.fetcher().is_idle() {
             block_arena::give_back_kept_blocks();
-            std::thread::park_timeout(PAGER_IDLE);
+            bucket.fetcher().sleep(FETCHER_IDLE);
         }
     }
     bucket.core().tasks().finish(Task::Fetcher);

@@ -84,6 +84,11 @@ impl<'a> Piece<'a> {
         head_of(&self.row, self.base)
     }
 
+    /// Bytes of the whole document's value.
+    pub(crate) fn document_bytes(&self) -> usize {
+        self.xattrs.len() + self.body_bytes
+    }
+
     /// True when the document has one row.
     pub(crate) fn is_whole(&self) -> bool {
         self.bytes.len() == self.body_bytes

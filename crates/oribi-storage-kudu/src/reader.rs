@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use oribi_kudu::{FoundRow, Value};
 use oribi_storage::{
-    GetVisitor, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState, decode_state,
+    Answer, GetVisitor, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState, decode_state,
 };
 use oribi_types::{DocKey, Seqno, Vbid};
 
@@ -77,6 +77,7 @@ impl Shared {
     pub(crate) async fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         count: &mut ReadCount,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
@@ -90,21 +91,22 @@ impl Shared {
         let mut found = std::pin::pin!(found);
         while let Some((index, row)) = found.next().await {
             let (vbid, key) = keys[index];
-            let mut flow = ControlFlow::Continue(());
-            let is_there = match row? {
-                None => false,
+            let mut flow = None;
+            let mut absent = Answer::Absent;
+            match row? {
+                None => {}
+                Some(row) if Piece::of(row.row(), 0)?.document_bytes() > record_bytes_max => {
+                    absent = Answer::Large;
+                }
                 Some(row) => {
                     let mut show = |record: Record<'_>| {
                         count.add(&record);
-                        flow = visit(index, Some(record));
+                        flow = Some(visit(index, Answer::Record(record)));
                     };
-                    self.show(vbid, key, &row, &mut show).await?
+                    self.show(vbid, key, &row, &mut show).await?;
                 }
-            };
-            if !is_there {
-                flow = visit(index, None);
             }
-            if flow.is_break() {
+            if flow.unwrap_or_else(|| visit(index, absent)).is_break() {
                 break;
             }
         }

@@ -228,10 +228,11 @@ impl KvStore for KuduStore {
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
-        let read = self.shared.get_many(keys, &mut count, visit);
+        let read = self.shared.get_many(keys, record_bytes_max, &mut count, visit);
         let result = self.read(Some(READ_TIME_MAX), read);
         self.counters.read(&count, result)
     }

@@ -128,10 +128,11 @@ impl<S: KvStore> KvStore for FaultStore<S> {
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         self.plan.check_get()?;
-        self.inner.get_many(keys, visit)
+        self.inner.get_many(keys, record_bytes_max, visit)
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {

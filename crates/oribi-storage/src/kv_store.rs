@@ -206,9 +206,29 @@ pub fn ask_for(record: &Record<'_>, room: &mut RoomVisitor<'_>) -> ControlFlow<(
 /// Receives vbuckets that were taken over, and the states of those that have one.
 pub type PartVisitor<'v> = dyn FnMut(&[Vbid], Vec<(Vbid, VbucketState)>) + 'v;
 
-/// Receives the answer for the key at an index: its stored version, or `None` when there is none;
-/// `Break` ends the look-ups early without error.
-pub type GetVisitor<'v> = dyn FnMut(usize, Option<Record<'_>>) -> ControlFlow<()> + 'v;
+/// The answer of [`KvStore::get_many`] for a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer<'a> {
+    /// There is no record.
+    Absent,
+    /// The stored version.
+    Record(Record<'a>),
+    /// A record of more bytes than were asked for. It was not read, so it may be of another key.
+    Large,
+}
+
+impl Answer<'_> {
+    /// The answer for a record that is in memory already.
+    pub fn of(record: Record<'_>, record_bytes_max: usize) -> Answer<'_> {
+        match record.value.len() > record_bytes_max {
+            true => Answer::Large,
+            false => Answer::Record(record),
+        }
+    }
+}
+
+/// Receives the answer for the key at an index; `Break` ends the look-ups early without error.
+pub type GetVisitor<'v> = dyn FnMut(usize, Answer<'_>) -> ControlFlow<()> + 'v;
 
 /// Receives records with their vbuckets in no particular order; `Break` ends the load early
 /// without error.
@@ -336,17 +356,22 @@ pub trait KvStore: Send + Sync {
     }
 
     /// [`KvStore::get`] for many keys, in whatever order is fastest: `visit` is told the index of
-    /// each key once, until it breaks. After an error the keys that were not visited are unknown,
-    /// and a caller can still ask for them one by one.
+    /// each key once, until it breaks. Of records of more than `record_bytes_max`, as stored, it is
+    /// told that they are large. After an error the keys that were not visited are unknown, and a
+    /// caller can still ask for them one by one.
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         for (index, (vbid, key)) in keys.iter().enumerate() {
             let mut flow = ControlFlow::Continue(());
-            if !self.get(*vbid, *key, &mut |record| flow = visit(index, Some(record)))? {
-                flow = visit(index, None);
+            let is_there = self.get(*vbid, *key, &mut |record| {
+                flow = visit(index, Answer::of(record, record_bytes_max));
+            });
+            if !is_there? {
+                flow = visit(index, Answer::Absent);
             }
             if flow.is_break() {
                 break;

@@ -26,7 +26,7 @@ pub use conformance::Medium;
 pub use counters::{Counters, ReadCount};
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use kv_store::{
-    FailoverEntry, GetVisitor, KvStore, LARGE_RECORD_BYTES, LoadVisitor, MetadataVisitor,
+    Answer, FailoverEntry, GetVisitor, KvStore, LARGE_RECORD_BYTES, LoadVisitor, MetadataVisitor,
     Ownership, PartVisitor, Record, RecordVisitor, RoomVisitor, ScanMoment, ScanProgress,
     SeqnoScan, StoreError, StoreStats, VbBatch, VbucketPhase, VbucketState, ask_for,
 };

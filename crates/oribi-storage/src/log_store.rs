@@ -312,18 +312,19 @@ impl KvStore for LogStore {
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         if let [shard] = &*self.shards {
-            return shard.log.get_many(keys, visit);
+            return shard.log.get_many(keys, record_bytes_max, visit);
         }
         let mut flow = ControlFlow::Continue(());
         for (number, shard) in self.shards.iter().enumerate() {
             let is_of = |index: &usize| self.number_of(keys[*index].0) == number;
             let indexes: Vec<usize> = (0..keys.len()).filter(is_of).collect();
             let own: Vec<(Vbid, DocKey<'_>)> = indexes.iter().map(|index| keys[*index]).collect();
-            shard.log.get_many(&own, &mut |index, record| {
-                flow = visit(indexes[index], record);
+            shard.log.get_many(&own, record_bytes_max, &mut |index, answer| {
+                flow = visit(indexes[index], answer);
                 flow
             })?;
             if flow.is_break() {

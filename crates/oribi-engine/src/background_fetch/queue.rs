@@ -1,13 +1,20 @@
 //! Fetches: keys to read from the store, and the waiters for each.
 //!
-//! Owns: the order of the keys, the waiters of each, and the bound on both. Several operations that
-//! wait for one document share one read. The engine does not know what is behind a waiter: it calls
-//! a [`FetchSink`] with the caller's own token. Operations ask; the fetcher takes batches and
-//! tells.
+//! Owns: the order of the keys, the waiters of each, the bound on both, and which fetchers sleep.
+//! Several operations that wait for one document share one read, also when they come while it is
+//! under way: what it brings into memory is no older than what they missed, or they ask again. The
+//! engine does not know what is behind a waiter: it calls a [`FetchSink`] with the caller's own
+//! token.
+//!
+//! Invariants: a key that has waiters is queued, or some fetcher reads it and will [`finish`] it; a
+//! waiter is told once. A key may be in a queue after its waiters were told; it is passed over.
+//!
+//! [`finish`]: FetchQueue::finish
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::Thread;
+use std::time::Duration;
 
 use oribi_types::{CollectionId, DocKey, Vbid};
 use parking_lot::Mutex;
@@ -16,8 +23,11 @@ use crate::memory::MemoryStats;
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
+/// Keys that a fetcher takes although others could read them beside it: fewer are not worth waking
+/// another one.
+const BATCH_KEYS_MIN: usize = 8;
 /// Bytes of values with which a batch ends. How many keys it takes is judged by the batch before.
-pub(super) const BATCH_BYTES: usize = 4 << 20;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Operations that may wait at one time.
 const WAITING_MAX: usize = 1 << 16;
 
@@ -30,7 +40,7 @@ pub enum FetchOutcome {
     Failed,
 }
 
-/// Receives the end of a fetch. Called from the fetcher's thread; must not block.
+/// Receives the end of a fetch. Called from a fetcher's thread; must not block.
 pub trait FetchSink: Send + Sync {
     /// The fetch asked for with `token` is over.
     fn fetched(&self, token: u64, outcome: FetchOutcome);
@@ -47,7 +57,7 @@ impl Waiter {
         Waiter { sink: Arc::clone(sink), token }
     }
 
-    pub(super) fn tell(self, outcome: FetchOutcome) {
+    fn tell(self, outcome: FetchOutcome) {
         self.sink.fetched(self.token, outcome);
     }
 }
@@ -70,21 +80,50 @@ impl Wanted {
     }
 }
 
-/// The keys that a step reads, and the waiters that it turns away.
+/// What a fetcher reads in one step.
+#[derive(Default)]
 pub(super) struct Batch {
-    pub(super) wanted: Vec<(Wanted, Vec<Waiter>)>,
-    pub(super) turned_away: Vec<Waiter>,
+    pub(super) wanted: Vec<Wanted>,
+    /// It is one document that is large, and the process may read none beside it.
+    pub(super) is_large: bool,
+    /// Waiters that came when too many waited already.
+    turned_away: Vec<Waiter>,
+}
+
+/// What a fetcher found out about a key of its batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Finding {
+    /// Its waiters can be told.
+    Over(FetchOutcome),
+    /// It is large, so it is read by itself.
+    Large,
+    /// The batch was full before it.
+    Unread,
+}
+
+/// The waiters of a key.
+struct Entry {
+    waiters: Vec<Waiter>,
+    /// No fetcher reads it yet.
+    is_queued: bool,
 }
 
 struct State {
     /// In order of the first request for each.
     order: VecDeque<Wanted>,
-    waiters: HashMap<Wanted, Vec<Waiter>>,
+    /// Keys of large documents.
+    large: VecDeque<Wanted>,
+    /// A fetcher reads a large document.
+    is_reading_large: bool,
+    entries: HashMap<Wanted, Entry>,
     waiting: usize,
-    /// Waiters that came when too many waited already.
     turned_away: Vec<Waiter>,
-    /// Keys of the next batch.
+    /// Keys of the next batch at most.
     batch_keys: usize,
+    /// How many fetchers there are.
+    fetchers: usize,
+    /// Fetchers that sleep.
+    asleep: Vec<Thread>,
     /// The bucket is closing: every new waiter is told at once.
     is_closed: bool,
     /// Counts since the bucket was opened.
@@ -94,8 +133,10 @@ struct State {
 }
 
 impl State {
+    /// True when there is nothing that another fetcher could do.
     fn is_idle(&self) -> bool {
-        self.order.is_empty() && self.turned_away.is_empty()
+        let has_large = !self.large.is_empty() && !self.is_reading_large;
+        self.order.is_empty() && !has_large && self.turned_away.is_empty()
     }
 
     fn add(&mut self, wanted: Wanted, waiter: Waiter) {
@@ -103,46 +144,113 @@ impl State {
             return self.turned_away.push(waiter);
         }
         self.waiting += 1;
-        if let Some(waiters) = self.waiters.get_mut(&wanted) {
+        if let Some(entry) = self.entries.get_mut(&wanted) {
             self.joined += 1;
-            return waiters.push(waiter);
+            return entry.waiters.push(waiter);
         }
-        self.waiters.insert(wanted.clone(), vec![waiter]);
+        self.entries.insert(wanted.clone(), Entry { waiters: vec![waiter], is_queued: true });
         self.order.push_back(wanted);
+    }
+
+    /// The next key of `order` or `large` that has waiters and that nobody reads.
+    fn next(&mut self, is_large: bool) -> Option<Wanted> {
+        let queue = if is_large { &mut self.large } else { &mut self.order };
+        while let Some(wanted) = queue.pop_front() {
+            if let Some(entry) = self.entries.get_mut(&wanted)
+                && std::mem::take(&mut entry.is_queued)
+            {
+                return Some(wanted);
+            }
+        }
+        None
+    }
+
+    /// Keys that one fetcher takes.
+    fn batch_len(&self) -> usize {
+        let part = self.order.len().div_ceil(self.fetchers).max(BATCH_KEYS_MIN);
+        self.batch_keys.min(part)
+    }
+
+    /// Waiters of a key that has been read. Others than those of the read may have come when its
+    /// own were told before its end; they wait for the next.
+    fn take_waiters(&mut self, wanted: &Wanted) -> Vec<Waiter> {
+        if self.entries.get(wanted).is_none_or(|entry| entry.is_queued) {
+            return Vec::new();
+        }
+        let waiters = self.entries.remove(wanted).map(|entry| entry.waiters).unwrap_or_default();
+        self.waiting -= waiters.len();
+        waiters
+    }
+
+    /// A key that was not read is to be read by itself, or before all others.
+    fn put_back(&mut self, wanted: Wanted, is_large: bool) {
+        let Some(entry) = self.entries.get_mut(&wanted).filter(|entry| !entry.is_queued) else {
+            return;
+        };
+        entry.is_queued = true;
+        match is_large {
+            true => self.large.push_back(wanted),
+            false => self.order.push_front(wanted),
+        }
+    }
+
+    /// A fetcher to wake, when there is something to do for one that sleeps.
+    fn to_wake(&mut self) -> Option<Thread> {
+        if self.is_idle() { None } else { self.asleep.pop() }
     }
 }
 
 /// See the module text.
 pub(super) struct FetchQueue {
     state: Mutex<State>,
-    thread: OnceLock<Thread>,
 }
 
 impl Default for FetchQueue {
     fn default() -> FetchQueue {
         let state = State {
             order: VecDeque::new(),
-            waiters: HashMap::new(),
+            large: VecDeque::new(),
+            is_reading_large: false,
+            entries: HashMap::new(),
             waiting: 0,
             turned_away: Vec::new(),
             batch_keys: BATCH_KEYS,
+            fetchers: 1,
+            asleep: Vec::new(),
             is_closed: false,
             asked: 0,
             joined: 0,
             failed: 0,
         };
-        FetchQueue { state: Mutex::new(state), thread: OnceLock::new() }
+        FetchQueue { state: Mutex::new(state) }
     }
 }
 
 impl FetchQueue {
-    /// From now on `thread` is woken when there is something to read.
-    pub(super) fn attach(&self, thread: Thread) {
-        let _ = self.thread.set(thread);
+    /// So many threads take batches from now on.
+    pub(super) fn share_among(&self, fetchers: usize) {
+        self.state.lock().fetchers = fetchers.max(1);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.state.lock().is_idle()
+    }
+
+    /// Sleeps until there is something to read, or for `at_most`. Somebody may wake the thread for
+    /// another reason.
+    pub(super) fn sleep(&self, at_most: Duration) {
+        let own = std::thread::current();
+        {
+            // Whoever adds a key does it under the lock: before this, and it is seen, or after it,
+            // and this thread is seen.
+            let mut state = self.state.lock();
+            if !state.is_idle() {
+                return;
+            }
+            state.asleep.push(own.clone());
+        }
+        std::thread::park_timeout(at_most);
+        self.state.lock().asleep.retain(|thread| thread.id() != own.id());
     }
 
     /// Adds a waiter; after [`FetchQueue::close`] it fails at once.
@@ -155,10 +263,10 @@ impl FetchQueue {
         }
         let was_idle = state.is_idle();
         state.add(wanted, waiter);
+        // Others are woken by the fetchers that find more than their part.
+        let woken = if was_idle { state.to_wake() } else { None };
         drop(state);
-        if was_idle && let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        woken.iter().for_each(Thread::unpark);
     }
 
     /// Fails all waiters because the bucket closes, and from now on every new one.
@@ -167,14 +275,16 @@ impl FetchQueue {
         self.give_up();
     }
 
-    /// Fails all waiters; their number.
+    /// Fails all waiters, also of keys that are being read; their number.
     pub(super) fn give_up(&self) -> usize {
         let waiters = {
             let mut state = self.state.lock();
             state.order.clear();
+            state.large.clear();
             state.waiting = 0;
             let mut waiters = std::mem::take(&mut state.turned_away);
-            waiters.extend(state.waiters.drain().flat_map(|(_, waiters)| waiters));
+            waiters.extend(state.entries.drain().flat_map(|(_, entry)| entry.waiters));
+            state.failed += waiters.len() as u64;
             waiters
         };
         let count = waiters.len();
@@ -182,50 +292,67 @@ impl FetchQueue {
         count
     }
 
-    /// Takes the next batch.
+    /// Takes the next batch, and wakes another fetcher for what it leaves. Each batch has to be
+    /// finished.
     pub(super) fn take(&self) -> Batch {
         let mut state = self.state.lock();
-        let count = state.batch_keys.min(state.order.len());
-        let keys: Vec<Wanted> = state.order.drain(..count).collect();
-        let mut wanted = Vec::with_capacity(count);
-        for key in keys {
-            let waiters = state.waiters.remove(&key).unwrap_or_default();
-            debug_assert!(!waiters.is_empty(), "each key in the queue has a waiter");
-            state.waiting -= waiters.len();
-            wanted.push((key, waiters));
-        }
-        Batch { wanted, turned_away: std::mem::take(&mut state.turned_away) }
-    }
-
-    /// Puts keys of a batch back in front, for the next one.
-    pub(super) fn put_back(&self, unread: Vec<(Wanted, Vec<Waiter>)>) {
-        let mut state = self.state.lock();
-        for (key, mut waiters) in unread.into_iter().rev() {
-            state.waiting += waiters.len();
-            match state.waiters.get_mut(&key) {
-                Some(known) => known.append(&mut waiters),
-                None => {
-                    state.waiters.insert(key.clone(), waiters);
-                    state.order.push_front(key);
-                }
+        let mut batch =
+            Batch { turned_away: std::mem::take(&mut state.turned_away), ..Batch::default() };
+        if !state.is_reading_large
+            && let Some(wanted) = state.next(true)
+        {
+            state.is_reading_large = true;
+            (batch.wanted, batch.is_large) = (vec![wanted], true);
+        } else {
+            let count = state.batch_len();
+            batch.wanted.reserve(count.min(state.order.len()));
+            while batch.wanted.len() < count
+                && let Some(wanted) = state.next(false)
+            {
+                batch.wanted.push(wanted);
             }
         }
-        let is_closed = state.is_closed;
+        let woken = state.to_wake();
         drop(state);
-        if is_closed {
-            self.give_up();
-        }
+        woken.iter().for_each(Thread::unpark);
+        batch
     }
 
-    /// Sizes the next batch by the documents of this one.
+    /// Tells the waiters of a batch what was found, key by key; how many were told.
+    pub(super) fn finish(&self, batch: Batch, findings: &[Finding]) -> usize {
+        let Batch { wanted, is_large, turned_away } = batch;
+        debug_assert_eq!(wanted.len(), findings.len(), "a finding for each key");
+        let mut told: Vec<(Vec<Waiter>, FetchOutcome)> = vec![(turned_away, FetchOutcome::Failed)];
+        let woken = {
+            let mut state = self.state.lock();
+            let mut unread = Vec::new();
+            for (wanted, finding) in wanted.into_iter().zip(findings) {
+                match finding {
+                    Finding::Over(outcome) => told.push((state.take_waiters(&wanted), *outcome)),
+                    Finding::Large => state.put_back(wanted, true),
+                    Finding::Unread => unread.push(wanted),
+                }
+            }
+            unread.into_iter().rev().for_each(|wanted| state.put_back(wanted, false));
+            if is_large {
+                state.is_reading_large = false;
+            }
+            let failed = told.iter().filter(|(_, outcome)| *outcome == FetchOutcome::Failed);
+            state.failed += failed.map(|(waiters, _)| waiters.len() as u64).sum::<u64>();
+            state.to_wake()
+        };
+        woken.iter().for_each(Thread::unpark);
+        let count = told.iter().map(|(waiters, _)| waiters.len()).sum();
+        for (waiters, outcome) in told {
+            waiters.into_iter().for_each(|waiter| waiter.tell(outcome));
+        }
+        count
+    }
+
+    /// Sizes the next batches by the documents of this one.
     pub(super) fn adapt(&self, keys: usize, bytes: usize) {
         let per_key = (bytes / keys.max(1)).max(1);
         self.state.lock().batch_keys = (BATCH_BYTES / per_key).clamp(1, BATCH_KEYS);
-    }
-
-    /// Counts waiters whose fetch failed.
-    pub(super) fn count_failed(&self, waiters: usize) {
-        self.state.lock().failed += waiters as u64;
     }
 
     /// Fills in the figures of fetches.
@@ -234,6 +361,200 @@ impl FetchQueue {
         stats.fetches = state.asked;
         stats.fetches_joined = state.joined;
         stats.fetch_failures = state.failed;
-        stats.fetch_queue = state.order.len() as u64;
+        stats.fetch_queue = (state.order.len() + state.large.len()) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(u64, FetchOutcome)>>);
+
+    impl FetchSink for Told {
+        fn fetched(&self, token: u64, outcome: FetchOutcome) {
+            self.0.lock().push((token, outcome));
+        }
+    }
+
+    struct Fixture {
+        queue: FetchQueue,
+        told: Arc<Told>,
+    }
+
+    const READY: Finding = Finding::Over(FetchOutcome::Ready);
+
+    impl Fixture {
+        fn new(fetchers: usize) -> Fixture {
+            let fixture = Fixture { queue: FetchQueue::default(), told: Arc::default() };
+            fixture.queue.share_among(fetchers);
+            fixture
+        }
+
+        fn ask(&self, key: u16, token: u64) {
+            let sink: Arc<dyn FetchSink> = Arc::clone(&self.told) as Arc<dyn FetchSink>;
+            self.queue.ask(wanted(key), Waiter::new(&sink, token));
+        }
+
+        fn told(&self) -> Vec<(u64, FetchOutcome)> {
+            std::mem::take(&mut *self.told.0.lock())
+        }
+
+        fn state(&self) -> (usize, usize, usize) {
+            let state = self.queue.state.lock();
+            (state.order.len() + state.large.len(), state.entries.len(), state.waiting)
+        }
+    }
+
+    fn wanted(key: u16) -> Wanted {
+        Wanted::new(
+            Vbid(key),
+            DocKey { collection: CollectionId::DEFAULT, key: &key.to_be_bytes() },
+        )
+    }
+
+    fn keys(batch: &Batch) -> Vec<u16> {
+        batch.wanted.iter().map(|wanted| wanted.vbid.0).collect()
+    }
+
+    #[test]
+    fn who_comes_during_a_read_shares_it() {
+        let fixture = Fixture::new(2);
+        fixture.ask(1, 10);
+        let batch = fixture.queue.take();
+        fixture.ask(1, 11);
+        assert!(fixture.queue.is_idle(), "it is being read");
+        assert!(fixture.queue.take().wanted.is_empty());
+        assert_eq!(fixture.queue.finish(batch, &[READY]), 2);
+        assert_eq!(fixture.told(), [(10, FetchOutcome::Ready), (11, FetchOutcome::Ready)]);
+        assert_eq!(fixture.state(), (0, 0, 0));
+        fixture.ask(1, 12);
+        assert_eq!(keys(&fixture.queue.take()), [1], "later ones need a read of their own");
+    }
+
+    #[test]
+    fn fetchers_share_what_is_queued() {
+        let fixture = Fixture::new(4);
+        (0..100).for_each(|key| fixture.ask(key, u64::from(key)));
+        let lengths = || fixture.queue.take().wanted.len();
+        assert_eq!([lengths(), lengths(), lengths()], [25, 19, 14]);
+        let rest: Vec<usize> = std::iter::repeat_with(lengths).take_while(|len| *len > 0).collect();
+        assert_eq!(rest.iter().sum::<usize>(), 42);
+        assert!(rest.iter().all(|len| *len <= 11), "{rest:?}");
+        let fixture = Fixture::new(4);
+        (0..8).for_each(|key| fixture.ask(key, 0));
+        assert_eq!(fixture.queue.take().wanted.len(), 8, "a few are not worth another fetcher");
+    }
+
+    #[test]
+    fn what_was_not_read_comes_first_and_large_ones_by_themselves() {
+        let fixture = Fixture::new(1);
+        (1..=5).for_each(|key| fixture.ask(key, u64::from(key)));
+        let batch = fixture.queue.take();
+        fixture.ask(6, 6);
+        let findings = [Finding::Large, READY, Finding::Unread, Finding::Large, Finding::Unread];
+        assert_eq!(fixture.queue.finish(batch, &findings), 1);
+        assert_eq!(fixture.told(), [(2, FetchOutcome::Ready)]);
+        let large = fixture.queue.take();
+        assert!(large.is_large && large.wanted.len() == 1);
+        let small = fixture.queue.take();
+        assert_eq!(keys(&small), [3, 5, 6]);
+        assert!(!small.is_large && fixture.queue.is_idle(), "one large one at a time");
+        fixture.queue.finish(small, &[READY; 3]);
+        fixture.queue.finish(large, &[READY]);
+        let large = fixture.queue.take();
+        assert!(large.is_large);
+        fixture.queue.finish(large, &[READY]);
+        assert_eq!(fixture.told().len(), 5);
+        assert_eq!(fixture.state(), (0, 0, 0));
+    }
+
+    /// Whatever is being read when all give up, its waiters were told then, and those that come
+    /// afterwards are told by a later read.
+    #[test]
+    fn who_gives_up_is_told_once() {
+        for finding in [READY, Finding::Unread, Finding::Large] {
+            let fixture = Fixture::new(2);
+            (1..=3).for_each(|key| fixture.ask(key, u64::from(key)));
+            let batch = fixture.queue.take();
+            fixture.ask(4, 4);
+            assert_eq!(fixture.queue.give_up(), 4);
+            assert!(fixture.told().iter().all(|(_, outcome)| *outcome == FetchOutcome::Failed));
+            fixture.ask(2, 20);
+            assert_eq!(fixture.queue.finish(batch, &[finding; 3]), 0);
+            assert!(fixture.told().is_empty());
+            let batch = fixture.queue.take();
+            assert_eq!(keys(&batch), [2]);
+            fixture.queue.finish(batch, &[READY]);
+            assert_eq!(fixture.told(), [(20, FetchOutcome::Ready)]);
+            assert_eq!(fixture.state(), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn a_closed_queue_keeps_nobody() {
+        for finding in [READY, Finding::Unread, Finding::Large] {
+            let fixture = Fixture::new(2);
+            fixture.ask(1, 1);
+            let batch = fixture.queue.take();
+            fixture.ask(2, 2);
+            fixture.queue.close();
+            fixture.ask(3, 3);
+            fixture.queue.finish(batch, &[finding]);
+            let mut told = fixture.told();
+            told.sort_by_key(|(token, _)| *token);
+            assert_eq!(told, [1, 2, 3].map(|token| (token, FetchOutcome::Failed)));
+            assert_eq!(fixture.state(), (0, 0, 0));
+            assert!(fixture.queue.is_idle());
+        }
+    }
+
+    #[test]
+    fn beyond_the_bound_waiters_are_turned_away_also_while_keys_are_read() {
+        let fixture = Fixture::new(1);
+        fixture.ask(1, 0);
+        let batch = fixture.queue.take();
+        (1..WAITING_MAX as u64).for_each(|token| fixture.ask(1, token));
+        fixture.ask(2, 99_999);
+        assert!(!fixture.queue.is_idle(), "somebody has to be told");
+        let next = fixture.queue.take();
+        assert_eq!(
+            (fixture.queue.finish(next, &[]), fixture.told()),
+            (1, vec![(99_999, FetchOutcome::Failed)])
+        );
+        assert_eq!(fixture.queue.finish(batch, &[READY]), WAITING_MAX);
+        assert_eq!(fixture.state(), (0, 0, 0));
+    }
+
+    /// A fetcher that is about to sleep when a key comes does not sleep.
+    #[test]
+    fn no_key_waits_for_a_fetcher_that_sleeps() {
+        let fixture = Fixture::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !fixture.queue.state.lock().is_closed {
+                        let batch = fixture.queue.take();
+                        let findings = vec![READY; batch.wanted.len()];
+                        if fixture.queue.finish(batch, &findings) == 0 {
+                            fixture.queue.sleep(Duration::from_secs(600));
+                        }
+                    }
+                });
+            }
+            for token in 0..20_000 {
+                fixture.ask((token % 100) as u16, token);
+                let deadline = std::time::Instant::now() + Duration::from_secs(60);
+                while token % 8 == 0 && fixture.state().2 > 0 {
+                    assert!(std::time::Instant::now() < deadline, "nobody wakes");
+                    std::hint::spin_loop();
+                }
+            }
+            fixture.queue.close();
+            let asleep = std::mem::take(&mut fixture.queue.state.lock().asleep);
+            asleep.iter().for_each(Thread::unpark);
+        });
+        assert_eq!(fixture.told().len(), 20_000);
     }
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use oribi_storage::{
-    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, LogStore, Record, RecordVisitor,
+    Answer, GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, LogStore, Record, RecordVisitor,
     ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
@@ -139,6 +139,7 @@ impl KvStore for InterruptedStore {
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         // Read first and shown later, so that what is shown can be older than what was written
@@ -148,13 +149,13 @@ impl KvStore for InterruptedStore {
             let mut flow = None;
             self.0.get(*vbid, *key, &mut |record| {
                 let _ = reach(Point::Read);
-                flow = Some(visit(index, Some(record)));
+                flow = Some(visit(index, Answer::of(record, record_bytes_max)));
             })?;
             let flow = match flow {
                 Some(flow) => flow,
                 None => {
                     reach(Point::Read)?;
-                    visit(index, None)
+                    visit(index, Answer::Absent)
                 }
             };
             if flow.is_break() {

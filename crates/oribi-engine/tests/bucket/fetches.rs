@@ -150,8 +150,8 @@ fn when_the_store_is_away_all_fetches_give_up_together() {
 /// read all at once, 256 of up to 20 MiB.
 #[test]
 fn a_batch_ends_when_it_has_read_enough() {
-    const BYTES: usize = 1 << 20;
-    const ENOUGH: usize = 4 << 20;
+    const BYTES: usize = 250 << 10;
+    const ENOUGH: usize = 1 << 20;
     let (small_ones, large_ones) = (0..300, 1000..1040);
     let config = BucketConfig { memory_quota_bytes: 128 << 20, ..small(EvictionPolicy::Value) };
     let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
@@ -189,6 +189,93 @@ fn a_batch_ends_when_it_has_read_enough() {
     expected.sort_unstable();
     let ready: Vec<_> = expected.into_iter().map(|number| (number, FetchOutcome::Ready)).collect();
     assert_eq!(told, ready, "all are read in {steps} steps");
+}
+
+/// What is read and not yet an item is beyond the quota, so of large documents a step reads one.
+/// Small ones that are asked for behind them do not wait for all of them.
+#[test]
+fn large_documents_are_read_one_by_one_and_small_ones_between_them() {
+    let (large_ones, small_ones) = (0..5, 100..110);
+    let config = BucketConfig { memory_quota_bytes: 128 << 20, ..small(EvictionPolicy::Value) };
+    let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
+        .expect("the bucket opens");
+    large_ones.clone().for_each(|number| evict_one_of(&bucket, number, 1 << 20));
+    small_ones.clone().for_each(|number| evict_one(&bucket, number));
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = told.clone();
+    for number in large_ones.clone().chain(small_ones.clone()) {
+        let (vbid, name) = place(number);
+        bucket.fetch(vbid, doc_key(&name), &sink, number);
+    }
+    let of_step = || {
+        bucket.fetch_step();
+        let mut told: Vec<u64> = told.0.lock().drain(..).map(|(number, _)| number).collect();
+        told.sort_unstable();
+        told
+    };
+    assert_eq!(of_step(), small_ones.collect::<Vec<_>>(), "large ones are put aside");
+    for number in large_ones {
+        assert_eq!(of_step(), [number], "in the order in which they were asked for");
+    }
+    assert!(of_step().is_empty());
+    assert_eq!(bucket.stats().memory.fetch_queue, 0);
+}
+
+/// Many clients, more documents than memory, and several fetchers: everybody is told once, and
+/// reads what is there.
+#[test]
+fn everybody_is_told_once_by_several_fetchers() {
+    const DOCUMENTS: u64 = 400;
+    const CLIENTS: u64 = 4;
+    const READS: u64 = 2000;
+    let config = BucketConfig { memory_quota_bytes: 64 << 20, ..small(EvictionPolicy::Full) };
+    let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
+        .expect("the bucket opens");
+    let bytes_of = |number: u64| if number % 40 == 0 { 300 << 10 } else { 500 };
+    (0..DOCUMENTS).for_each(|number| evict_one_of(&bucket, number, bytes_of(number)));
+    let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
+    let now = Timestamp::from_unix_s(BEGIN_S);
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let bucket = &bucket;
+            scope.spawn(move || {
+                let told = Arc::new(Told::default());
+                let sink: Arc<dyn FetchSink> = told.clone();
+                for read in 0..READS {
+                    // The clients meet: all of them want the same documents at about the same time.
+                    let number = read * 7 % DOCUMENTS;
+                    let (vbid, name) = place(number);
+                    let mut fetches = 0;
+                    let bytes = loop {
+                        match bucket.get(vbid, doc_key(&name), now) {
+                            GetOutcome::Hit(item) => break item.value().len(),
+                            GetOutcome::Refused(Refused::NeedsFetch) => fetches += 1,
+                            other => panic!("{other:?}"),
+                        }
+                        assert!(fetches < 1000, "{number} is fetched for ever");
+                        bucket.fetch(vbid, doc_key(&name), &sink, read);
+                        let deadline = Instant::now() + Duration::from_secs(60);
+                        let outcomes = loop {
+                            let outcomes = std::mem::take(&mut *told.0.lock());
+                            if !outcomes.is_empty() {
+                                break outcomes;
+                            }
+                            assert!(Instant::now() < deadline, "nobody is told");
+                            std::thread::yield_now();
+                        };
+                        assert_eq!(outcomes, [(read, FetchOutcome::Ready)]);
+                    };
+                    assert_eq!(bytes, bytes_of(number));
+                    if (read + client) % 3 == 0 {
+                        bucket.evict(vbid, doc_key(&name));
+                    }
+                }
+                assert!(told.0.lock().is_empty(), "nobody is told twice");
+            });
+        }
+    });
+    assert_eq!(bucket.stats().memory.fetch_failures, 0);
+    threads.stop().expect("the store works");
 }
 
 #[test]

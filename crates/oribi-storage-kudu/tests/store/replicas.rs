@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use oribi_storage::{KvStore, StoreError};
+use oribi_storage::{Answer, KvStore, StoreError};
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
 use oribi_types::{CollectionId, DocKey, Vbid};
 
@@ -23,11 +23,14 @@ fn commit(store: &dyn KvStore, seqno: u64) {
 fn versions(store: &dyn KvStore) -> Result<Vec<u64>, StoreError> {
     let keys = VBUCKETS_APART.map(|vbid| (Vbid(vbid), KEY));
     let mut versions = vec![0; keys.len()];
-    let mut visit = |index: usize, found: Option<oribi_storage::Record<'_>>| {
-        versions[index] = found.map_or(0, |record| record.seqno.0);
+    let mut visit = |index: usize, answer: Answer<'_>| {
+        versions[index] = match answer {
+            Answer::Record(record) => record.seqno.0,
+            Answer::Absent | Answer::Large => 0,
+        };
         ControlFlow::Continue(())
     };
-    store.get_many(&keys, &mut visit)?;
+    store.get_many(&keys, usize::MAX, &mut visit)?;
     Ok(versions)
 }
 

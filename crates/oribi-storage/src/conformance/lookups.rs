@@ -6,7 +6,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, commit, get, open};
-use crate::KvStore;
+use crate::{Answer, KvStore, LARGE_RECORD_BYTES};
 
 const VBUCKETS: u16 = 3;
 const KEYS: u64 = 60;
@@ -55,8 +55,13 @@ pub(super) fn get_many(medium: &dyn Medium) {
     for _ in 0..2 {
         let before = store.stats();
         let mut seen: Vec<Option<Option<Kept>>> = vec![None; wanted.len()];
-        let outcome = store.get_many(&wanted, &mut |index, record| {
-            let earlier = seen[index].replace(record.map(Kept::of));
+        let outcome = store.get_many(&wanted, usize::MAX, &mut |index, answer| {
+            let kept = match answer {
+                Answer::Record(record) => Some(Kept::of(record)),
+                Answer::Absent => None,
+                Answer::Large => panic!("any length is wanted"),
+            };
+            let earlier = seen[index].replace(kept);
             assert!(earlier.is_none(), "each key is answered once");
             ControlFlow::Continue(())
         });
@@ -72,7 +77,7 @@ pub(super) fn get_many(medium: &dyn Medium) {
     }
     for enough in [1, wanted.len() / 2, wanted.len()] {
         let mut answers = 0;
-        let outcome = store.get_many(&wanted, &mut |_, _| {
+        let outcome = store.get_many(&wanted, usize::MAX, &mut |_, _| {
             answers += 1;
             match answers < enough {
                 true => ControlFlow::Continue(()),
@@ -82,7 +87,38 @@ pub(super) fn get_many(medium: &dyn Medium) {
         outcome.expect("the store answers");
         assert_eq!(answers, enough, "nothing is answered behind what is enough");
     }
-    store.get_many(&[], &mut |_, _| panic!("nothing was asked")).expect("the store answers");
+    let nothing = store.get_many(&[], usize::MAX, &mut |_, _| panic!("nothing was asked"));
+    nothing.expect("the store answers");
+    large_records_are_not_read(&*store, &wanted);
+}
+
+/// What is longer than what is asked for is only announced.
+fn large_records_are_not_read(store: &dyn KvStore, wanted: &[(Vbid, DocKey<'_>)]) {
+    let lengths: Vec<Option<usize>> = wanted
+        .iter()
+        .map(|(vbid, key)| get(store, *vbid, *key).map(|kept| kept.value.len()))
+        .collect();
+    for bytes_max in [0, 1000, LARGE_RECORD_BYTES] {
+        let mut large = 0;
+        let mut seen = vec![false; wanted.len()];
+        let outcome = store.get_many(wanted, bytes_max, &mut |index, answer| {
+            seen[index] = true;
+            match answer {
+                Answer::Absent => assert!(lengths[index].is_none()),
+                Answer::Record(record) => {
+                    assert!(record.value.len() <= bytes_max);
+                    assert_eq!(lengths[index], Some(record.value.len()));
+                }
+                // Its length as stored counts headers, key, and what compresses it.
+                Answer::Large => large += 1,
+            }
+            ControlFlow::Continue(())
+        });
+        outcome.expect("the store answers");
+        assert!(seen.into_iter().all(|is_seen| is_seen), "each key is answered");
+        let longer = lengths.iter().flatten().filter(|bytes| **bytes > bytes_max).count();
+        assert!(large >= longer, "{large} of {longer} longer than {bytes_max}");
+    }
 }
 
 pub(super) fn may_contain(medium: &dyn Medium) {

@@ -9,7 +9,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::{Medium, run};
 use crate::{
-    GetVisitor, KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, ScanMoment,
+    Answer, GetVisitor, KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, ScanMoment,
     ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
 };
 
@@ -33,6 +33,7 @@ enum Bug {
     LeavesRecordsOfADroppedVbucket,
     DeniesLongKeys,
     AnswersForTheNextKey,
+    ReadsLargeRecords,
 }
 
 struct BuggyMedium {
@@ -111,11 +112,17 @@ impl KvStore for BuggyStore {
     fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         let shift = usize::from(self.bug == Bug::AnswersForTheNextKey);
         let count = keys.len().max(1);
-        self.inner.get_many(keys, &mut |index, record| visit((index + shift) % count, record))
+        let bytes_max = match self.bug {
+            Bug::ReadsLargeRecords => usize::MAX,
+            _ => record_bytes_max,
+        };
+        let mut shifted = |index: usize, answer: Answer<'_>| visit((index + shift) % count, answer);
+        self.inner.get_many(keys, bytes_max, &mut shifted)
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
@@ -264,6 +271,7 @@ fn the_suite_finds_every_planted_bug() {
         Bug::LeavesRecordsOfADroppedVbucket,
         Bug::DeniesLongKeys,
         Bug::AnswersForTheNextKey,
+        Bug::ReadsLargeRecords,
     ] {
         assert!(!passes(bug), "the suite does not notice a store that {bug:?}");
     }

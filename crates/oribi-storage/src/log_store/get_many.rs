@@ -12,11 +12,12 @@ use oribi_types::{DocKey, Vbid};
 
 use super::catalog::{Catalog, Segment};
 use super::index::Entry;
+use super::layout::stored_bytes_of;
 use super::log::Log;
 use super::read::FIRST_READ_BYTES;
 use super::window::Window;
 use crate::counters::ReadCount;
-use crate::{GetVisitor, StoreError};
+use crate::{Answer, GetVisitor, Record, StoreError};
 
 /// Keys that are looked up under one hold of the catalog's lock.
 const KEYS_PER_HOLD: usize = 32;
@@ -65,11 +66,12 @@ impl Log {
     pub(super) fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
+        record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
         let Places { segments, wanted, absent, unsure } = self.places_of(keys);
-        if absent.into_iter().any(|index| visit(index, None).is_break()) {
+        if absent.into_iter().any(|index| visit(index, Answer::Absent).is_break()) {
             return Ok(());
         }
         let mut window = Window::ahead(FIRST_READ_BYTES as u64);
@@ -81,13 +83,19 @@ impl Log {
                 let segment = &segments[&first.segment];
                 window.cover(segment, first.offset, bytes + FIRST_READ_BYTES as u64)?;
                 for one in run {
-                    let stored = window.record(segment, one.offset)?;
-                    let (vbid, key) = keys[one.index];
-                    let is_it = stored.vbid == vbid && stored.record.key == key;
-                    if is_it {
-                        count.add(&stored.record);
-                    }
-                    if visit(one.index, is_it.then_some(stored.record)).is_break() {
+                    let stored_bytes = stored_bytes_of(window.head(segment, one.offset)?);
+                    let answer = if stored_bytes > record_bytes_max as u64 {
+                        Answer::Large
+                    } else {
+                        let stored = window.record(segment, one.offset)?;
+                        let (vbid, key) = keys[one.index];
+                        let is_it = stored.vbid == vbid && stored.record.key == key;
+                        if is_it {
+                            count.add(&stored.record);
+                        }
+                        if is_it { Answer::Record(stored.record) } else { Answer::Absent }
+                    };
+                    if visit(one.index, answer).is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
@@ -101,12 +109,18 @@ impl Log {
         }
         for index in unsure {
             let (vbid, key) = keys[index];
-            let mut room = |_| ControlFlow::Continue(());
-            let mut flow = ControlFlow::Continue(());
-            if !self.get(vbid, key, &mut room, &mut |record| flow = visit(index, Some(record)))? {
-                flow = visit(index, None);
-            }
-            if flow.is_break() {
+            let mut is_large = false;
+            let mut room = |bytes| {
+                is_large |= bytes > record_bytes_max;
+                if is_large { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let mut flow = None;
+            let mut show = |record: Record<'_>| {
+                flow = Some(visit(index, Answer::of(record, record_bytes_max)));
+            };
+            self.get(vbid, key, &mut room, &mut show)?;
+            let answer = if is_large { Answer::Large } else { Answer::Absent };
+            if flow.unwrap_or_else(|| visit(index, answer)).is_break() {
                 break;
             }
         }

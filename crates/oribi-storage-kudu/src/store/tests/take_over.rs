@@ -185,7 +185,7 @@ fn reads(store: &KuduStore) -> Vec<Result<(), StoreError>> {
     let from = DocKey { key: b"", ..KEY };
     vec![
         read(store).map(drop),
-        store.get_many(&[(VB, KEY)], &mut |_, _| ControlFlow::Continue(())),
+        store.get_many(&[(VB, KEY)], usize::MAX, &mut |_, _| ControlFlow::Continue(())),
         store.scan_keys(VB, &mut |_| go()),
         store.scan_keys_from(VB, from, &mut |_| go()),
         store.begin_scan(VB, Seqno(1), Seqno(u64::MAX)).map(drop),

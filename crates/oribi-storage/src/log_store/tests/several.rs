@@ -12,7 +12,7 @@ use super::super::sim_files::{SimDirectory, Trouble};
 use super::super::{LogOptions, LogStore, Packing};
 use super::driver::options;
 use crate::conformance::fixture::{Kept, batch, commit, get, scan_keys, state};
-use crate::{KvStore, StoreError};
+use crate::{Answer, KvStore, StoreError};
 
 const LOGS: usize = 3;
 const VBUCKETS: u16 = 7;
@@ -106,21 +106,22 @@ fn look_ups_and_loads_reach_every_log() {
         .map(|(number, one)| (Vbid(number % VBUCKETS), one.doc_key()))
         .collect();
     let mut answers = vec![None; keys.len()];
-    let answer = &mut |index: usize, record: Option<crate::Record<'_>>| {
-        assert!(answers[index].replace(record.map(Kept::of)).is_none(), "answered once");
+    let visit = &mut |index: usize, answer: Answer<'_>| {
+        let Answer::Record(record) = answer else { panic!("{answer:?}") };
+        assert!(answers[index].replace(Kept::of(record)).is_none(), "answered once");
         ControlFlow::Continue(())
     };
-    store.get_many(&keys, answer).expect("read");
+    store.get_many(&keys, usize::MAX, visit).expect("read");
     for (answer, wanted) in answers.iter().zip(&wanted) {
-        assert_eq!(answer.as_ref().expect("each is answered").as_ref(), Some(wanted));
+        assert_eq!(answer.as_ref(), Some(wanted), "each is answered");
     }
     for most in [1, 15, 30] {
         let mut seen = 0;
-        let visit = &mut |_, _: Option<crate::Record<'_>>| {
+        let visit = &mut |_, _: Answer<'_>| {
             seen += 1;
             if seen == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        store.get_many(&keys, visit).expect("read");
+        store.get_many(&keys, usize::MAX, visit).expect("read");
         assert_eq!(seen, most, "nothing comes after the end");
     }
 
