@@ -8,8 +8,8 @@
 //! one that is `ready` must be complete or is corrupt. The marker also says which kind of store it
 //! is, so that neither kind opens the other's files. The marker of a store of several logs has a
 //! version of its own, which programs that know one log only refuse, and a second line with their
-//! number. Invariants: while a store is open, its process holds an exclusive lock on the marker; the
-//! number of logs never changes after the store is ready. Callers: the stores that keep files.
+//! number. Invariants: while a store is open, its process holds an exclusive lock on the marker;
+//! the number of logs never changes once the store is ready. Callers: the stores that keep files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};

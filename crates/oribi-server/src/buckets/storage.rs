@@ -48,11 +48,11 @@ fn packing_of(memory_bytes: u64) -> Packing {
 }
 
 /// Cores for each log of a new store. A worker takes about 1.0 us for a new document and a flusher
-/// 0.75 us, so one flusher keeps up with the workers of a few cores. Each further log makes one more
-/// sync for every flush.
+/// 0.75 us, so one flusher keeps up with the workers of a few cores. Each further log makes one
+/// more sync for every flush.
 const CORES_PER_LOG: usize = 4;
-/// Memory of the bucket for each log, of which a log's buffers, some 5 MiB while it compacts, are one
-/// percent.
+/// Memory of the bucket for each log. The buffers of a log, some 5 MiB while it compacts, are one
+/// percent of it.
 const MEMORY_PER_LOG: u64 = 512 << 20;
 const LOGS_MAX: usize = 16;
 

@@ -5,11 +5,11 @@
 //! records of one vbucket. Callers: the store, and its logs.
 //!
 //! Memory: a further log takes a staging buffer of 1 MiB and some KiB. While it compacts, a
-//! reader's window, a slice and its moves take some 4 MiB. The entries of active segments, 32 bytes
-//! a record, hardly multiply, because several logs have shorter segments
-//! ([`LogOptions::of_each`](super::LogOptions)): those of 8 MiB are at most 4 MiB, where records are
-//! as short as can be. All logs share the chunks of the index
-//! (`a_further_log_takes_its_buffer_and_little_else`).
+//! reader's window, a slice and its moves take some 4 MiB. The entries of the active segments are
+//! 32 bytes a record. They hardly multiply, because several logs have shorter segments
+//! ([`LogOptions::of_each`](super::LogOptions)): those of 8 MiB take 4 MiB at most, where records
+//! are as short as can be. All logs share the chunks of the index. Test:
+//! `a_further_log_takes_its_buffer_and_little_else`.
 
 use std::sync::Arc;
 
