@@ -298,13 +298,14 @@ mod tests {
         VbucketState { phase, high_seqno: Seqno(9), max_cas: Cas(1000), ..VbucketState::empty() }
     }
 
-    /// A data directory with a bucket `b`, whose store is left to `fill`.
+    /// A data directory with a bucket `b`, whose store has two logs and is left to `fill`.
     fn data_dir(fill: impl FnOnce(&LogStore)) -> tempfile::TempDir {
         let scratch = tempfile::tempdir().unwrap();
         drop(DataDir::open(scratch.path()).unwrap());
         let store_dir = scratch.path().join(BUCKETS_DIR).join("b").join(STORE_DIR);
         std::fs::create_dir_all(store_dir.parent().unwrap()).unwrap();
-        fill(&LogStore::open(&store_dir, LogOptions::default()).unwrap());
+        let options = LogOptions { logs: 2, ..LogOptions::default() };
+        fill(&LogStore::open(&store_dir, options).unwrap());
         scratch
     }
 

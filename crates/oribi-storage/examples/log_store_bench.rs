@@ -4,7 +4,8 @@
 //! thousand over all 64 vbuckets, as the flusher makes them; first every key once, then uniformly
 //! random overwrites, so that compaction runs) and its report. CPU is that of the whole process,
 //! background threads included, without what making the batches takes. Run it with `cargo run
-//! --release -p oribi-storage --example log_store_bench -- [--keys N] [--overwrites N] [--packed]`.
+//! --release -p oribi-storage --example log_store_bench -- [--keys N] [--overwrites N] [--packed]
+//! [--logs N]`. With several logs, a thread for each commits its part, as flushers do.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -28,6 +29,7 @@ struct Options {
     overwrites: usize,
     directory: Option<String>,
     packing: Option<Packing>,
+    logs: usize,
 }
 
 fn main() -> Result<(), StoreError> {
@@ -48,12 +50,12 @@ fn main() -> Result<(), StoreError> {
         "{} keys, {} overwrites, {VALUE_BYTES} B, {RECORDS_PER_COMMIT} a commit",
         options.keys, options.overwrites
     );
-    run(&directory.path().join("log"), &workload, options.packing)
+    run(&directory.path().join("log"), &workload, &options)
 }
 
 fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options =
-        Options { keys: 1_000_000, overwrites: 2_000_000, directory: None, packing: None };
+        Options { keys: 1_000_000, overwrites: 2_000_000, directory: None, packing: None, logs: 1 };
     while let Some(argument) = arguments.next() {
         if argument == "--packed" {
             options.packing = Some(Packing::default());
@@ -64,10 +66,11 @@ fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, St
         match argument.as_str() {
             "--keys" => options.keys = number()?.max(RECORDS_PER_COMMIT),
             "--overwrites" => options.overwrites = number()?,
+            "--logs" => options.logs = number()?,
             "--directory" => options.directory = Some(text),
             _ => {
                 return Err(
-                    "usage: log_store_bench [--keys N] [--overwrites N] [--directory PATH] [--packed]".into(),
+                    "usage: log_store_bench [--keys N] [--overwrites N] [--directory PATH] [--packed] [--logs N]".into(),
                 );
             }
         }
@@ -75,8 +78,9 @@ fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, St
     Ok(options)
 }
 
-fn run(path: &Path, workload: &Workload, packing: Option<Packing>) -> Result<(), StoreError> {
-    let options = LogOptions { packing, ..LogOptions::default() };
+fn run(path: &Path, workload: &Workload, chosen: &Options) -> Result<(), StoreError> {
+    let (packing, logs) = (chosen.packing, chosen.logs);
+    let options = LogOptions { packing, logs, ..LogOptions::default() };
     let store = LogStore::open(path, options.clone())?;
     workload.write(&store)?;
     let sizes = store.sizes();
@@ -228,6 +232,23 @@ impl<'w> Writes<'w> {
     }
 }
 
+/// Commits each group's batches on a thread of its own.
+fn commit(store: &dyn KvStore, batches: Vec<VbBatch<'_>>) -> Result<(), StoreError> {
+    let groups = store.commit_groups();
+    if groups == 1 {
+        return store.commit(&batches);
+    }
+    let mut parts: Vec<Vec<VbBatch<'_>>> = (0..groups).map(|_| Vec::new()).collect();
+    for batch in batches {
+        parts[usize::from(batch.vbid.0) % groups].push(batch);
+    }
+    std::thread::scope(|scope| {
+        let commits = parts.iter().map(|part| scope.spawn(|| store.commit(part)));
+        let commits: Vec<_> = commits.collect();
+        commits.into_iter().try_for_each(|commit| commit.join().expect("a commit never panics"))
+    })
+}
+
 /// Commits and reports.
 fn measure(
     name: &str,
@@ -247,7 +268,7 @@ fn measure(
         let batches = writes.batches(&chosen);
         making += thread_cpu() - begun;
         let begun = Instant::now();
-        store.commit(&batches)?;
+        commit(store, batches)?;
         latencies.push(begun.elapsed());
     }
     let cpu = (process_cpu() - cpu).saturating_sub(making);
