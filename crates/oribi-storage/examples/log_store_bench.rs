@@ -9,6 +9,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use oribi_storage::{
@@ -232,45 +233,54 @@ impl<'w> Writes<'w> {
     }
 }
 
-/// Commits each group's batches on a thread of its own.
-fn commit(store: &dyn KvStore, batches: Vec<VbBatch<'_>>) -> Result<(), StoreError> {
-    let groups = store.commit_groups();
-    if groups == 1 {
-        return store.commit(&batches);
-    }
-    let mut parts: Vec<Vec<VbBatch<'_>>> = (0..groups).map(|_| Vec::new()).collect();
-    for batch in batches {
-        parts[usize::from(batch.vbid.0) % groups].push(batch);
-    }
-    std::thread::scope(|scope| {
-        let commits = parts.iter().map(|part| scope.spawn(|| store.commit(part)));
-        let commits: Vec<_> = commits.collect();
-        commits.into_iter().try_for_each(|commit| commit.join().expect("a commit never panics"))
-    })
-}
-
-/// Commits and reports.
+/// Commits and reports. Each group of vbuckets is committed by a thread of its own, the first one by
+/// this thread.
 fn measure(
     name: &str,
     store: &dyn KvStore,
     commits: impl Iterator<Item = Vec<usize>>,
     writes: &mut Writes<'_>,
 ) -> Result<(), StoreError> {
+    let groups = store.commit_groups();
     let cpu = process_cpu();
     let mut making = Duration::ZERO;
     let mut items = 0;
     let mut latencies = Vec::new();
     let mut commits = commits;
-    loop {
-        let begun = thread_cpu();
-        let Some(chosen) = commits.next() else { break };
-        items += chosen.len();
-        let batches = writes.batches(&chosen);
-        making += thread_cpu() - begun;
-        let begun = Instant::now();
-        commit(store, batches)?;
-        latencies.push(begun.elapsed());
-    }
+    std::thread::scope(|scope| {
+        let committers: Vec<_> = (1..groups)
+            .map(|_| {
+                let (parts, received) = sync_channel::<Vec<VbBatch<'_>>>(0);
+                let (results, answers) = sync_channel(0);
+                scope.spawn(move || {
+                    let mut commits = received.iter().map(|part| store.commit(&part));
+                    commits.try_for_each(|result| results.send(result))
+                });
+                (parts, answers)
+            })
+            .collect();
+        loop {
+            let begun = thread_cpu();
+            let Some(chosen) = commits.next() else { return Ok(()) };
+            items += chosen.len();
+            let mut parts: Vec<Vec<VbBatch<'_>>> = (0..groups).map(|_| Vec::new()).collect();
+            for batch in writes.batches(&chosen) {
+                parts[usize::from(batch.vbid.0) % groups].push(batch);
+            }
+            making += thread_cpu() - begun;
+            let begun = Instant::now();
+            let mut parts = parts.into_iter();
+            let own = parts.next().unwrap_or_default();
+            for (part, (committer, _)) in parts.zip(&committers) {
+                committer.send(part).expect("a committer ends after this one");
+            }
+            store.commit(&own)?;
+            for (_, answers) in &committers {
+                answers.recv().expect("a committer answers")?;
+            }
+            latencies.push(begun.elapsed());
+        }
+    })?;
     let cpu = (process_cpu() - cpu).saturating_sub(making);
     if items == 0 {
         return Ok(());
