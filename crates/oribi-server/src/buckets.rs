@@ -403,6 +403,7 @@ impl Buckets {
             bucket: &file.name,
             vbuckets: file.vbuckets,
             accepts_damage: options.accepts_damaged_log,
+            logs: options.logs,
             memory_quota_bytes,
             many_keys_memory_bytes: (eviction == EvictionPolicy::Full)
                 .then_some(memory_quota_bytes),

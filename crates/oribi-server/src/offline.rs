@@ -165,6 +165,7 @@ impl OfflineBucket {
             vbuckets: VBUCKETS_MAX,
             accepts_damage: false,
             // The store exists, so nothing depends on it.
+            logs: None,
             memory_quota_bytes: 0,
             many_keys_memory_bytes: None,
             waits: false,

@@ -35,7 +35,7 @@ pub(crate) const MARKER_LOGS_TEXT: &[u8; 6] = b" logs\n";
 /// Length of that marker.
 pub(crate) const MARKER_BYTES_OF_SEVERAL: usize = MARKER_BYTES + 2 + MARKER_LOGS_TEXT.len();
 /// Most logs of a store.
-pub(crate) const LOGS_MAX: usize = 64;
+pub const LOGS_MAX: usize = 64;
 
 /// Name of the subdirectory of a log in a store of several.
 pub(crate) fn log_directory_name(number: usize) -> String {

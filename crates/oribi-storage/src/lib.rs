@@ -24,6 +24,7 @@ mod state_layout;
 
 pub use conformance::Medium;
 pub use counters::{Counters, ReadCount};
+pub use directory::LOGS_MAX;
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use kv_store::{
     Answer, FailoverEntry, GetVisitor, KvStore, LARGE_RECORD_BYTES, LoadVisitor, MetadataVisitor,

@@ -195,7 +195,7 @@ impl State {
     }
 
     /// A fetcher to wake, when there is something to do for one that sleeps.
-    fn to_wake(&mut self) -> Option<Thread> {
+    fn take_sleeper(&mut self) -> Option<Thread> {
         if self.is_idle() { None } else { self.asleep.pop() }
     }
 }
@@ -264,7 +264,7 @@ impl FetchQueue {
         let was_idle = state.is_idle();
         state.add(wanted, waiter);
         // Others are woken by the fetchers that find more than their part.
-        let woken = if was_idle { state.to_wake() } else { None };
+        let woken = if was_idle { state.take_sleeper() } else { None };
         drop(state);
         woken.iter().for_each(Thread::unpark);
     }
@@ -312,7 +312,7 @@ impl FetchQueue {
                 batch.wanted.push(wanted);
             }
         }
-        let woken = state.to_wake();
+        let woken = state.take_sleeper();
         drop(state);
         woken.iter().for_each(Thread::unpark);
         batch
@@ -339,7 +339,7 @@ impl FetchQueue {
             }
             let failed = told.iter().filter(|(_, outcome)| *outcome == FetchOutcome::Failed);
             state.failed += failed.map(|(waiters, _)| waiters.len() as u64).sum::<u64>();
-            state.to_wake()
+            state.take_sleeper()
         };
         woken.iter().for_each(Thread::unpark);
         let count = told.iter().map(|(waiters, _)| waiters.len()).sum();

@@ -231,7 +231,7 @@ fn everybody_is_told_once_by_several_fetchers() {
     let config = BucketConfig { memory_quota_bytes: 64 << 20, ..small(EvictionPolicy::Full) };
     let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
         .expect("the bucket opens");
-    let bytes_of = |number: u64| if number % 40 == 0 { 300 << 10 } else { 500 };
+    let bytes_of = |number: u64| if number.is_multiple_of(40) { 300 << 10 } else { 500 };
     (0..DOCUMENTS).for_each(|number| evict_one_of(&bucket, number, bytes_of(number)));
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     let now = Timestamp::from_unix_s(BEGIN_S);
@@ -266,7 +266,7 @@ fn everybody_is_told_once_by_several_fetchers() {
                         assert_eq!(outcomes, [(read, FetchOutcome::Ready)]);
                     };
                     assert_eq!(bytes, bytes_of(number));
-                    if (read + client) % 3 == 0 {
+                    if (read + client).is_multiple_of(3) {
                         bucket.evict(vbid, doc_key(&name));
                     }
                 }

@@ -25,6 +25,8 @@ pub struct BucketOptions {
     pub storage: BucketStorage,
     /// Power of two up to 1024.
     pub vbuckets: u16,
+    /// Logs of its store when that is created; by processors and quota when not given.
+    pub logs: Option<usize>,
     /// Memory for items, in MiB.
     pub memory_quota_mib: u64,
     /// The eviction policy; the storage's default when not set.
@@ -57,6 +59,7 @@ impl BucketOptions {
         BucketOptions {
             storage: settings.storage.clone(),
             vbuckets: settings.vbuckets,
+            logs: settings.logs,
             memory_quota_mib: settings.new_bucket_quota_mib(),
             eviction: settings.eviction,
             compression: settings.compression_mode,

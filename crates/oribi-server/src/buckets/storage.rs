@@ -54,12 +54,14 @@ const CORES_PER_LOG: usize = 4;
 /// Memory of the bucket for each log. The buffers of a log, some 5 MiB while it compacts, are one
 /// percent of it.
 const MEMORY_PER_LOG: u64 = 512 << 20;
-const LOGS_MAX: usize = 16;
+/// Logs of a store whose operator does not say otherwise.
+const LOGS_UNASKED_MAX: usize = 16;
 
 /// Logs of a new store of a bucket with this memory quota.
 fn logs_for(cores: usize, memory_quota_bytes: u64) -> usize {
-    let by_memory = usize::try_from(memory_quota_bytes / MEMORY_PER_LOG).unwrap_or(LOGS_MAX);
-    (cores / CORES_PER_LOG).min(by_memory).clamp(1, LOGS_MAX)
+    let by_memory =
+        usize::try_from(memory_quota_bytes / MEMORY_PER_LOG).unwrap_or(LOGS_UNASKED_MAX);
+    (cores / CORES_PER_LOG).min(by_memory).clamp(1, LOGS_UNASKED_MAX)
 }
 
 impl BucketStorage {
@@ -122,7 +124,9 @@ impl BucketStorage {
             BucketStorage::Log | BucketStorage::Memory => {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
                 let logs = match self {
-                    BucketStorage::Log => logs_for(cores, place.memory_quota_bytes),
+                    BucketStorage::Log => {
+                        place.logs.unwrap_or_else(|| logs_for(cores, place.memory_quota_bytes))
+                    }
                     _ => 1,
                 };
                 let options = LogOptions {

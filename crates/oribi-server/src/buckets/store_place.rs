@@ -14,7 +14,9 @@ pub struct StorePlace<'a> {
     pub vbuckets: u16,
     /// Whether damage in its files is accepted.
     pub accepts_damage: bool,
-    /// Memory quota of the bucket, in bytes. Decides the layout of a store that is created.
+    /// Logs of a store that is created; by processors and quota when not given.
+    pub logs: Option<usize>,
+    /// Memory quota of the bucket, in bytes.
     pub memory_quota_bytes: u64,
     /// Memory of a bucket that may have many more keys than fit in it, in bytes.
     pub many_keys_memory_bytes: Option<u64>,

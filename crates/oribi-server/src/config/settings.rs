@@ -38,6 +38,8 @@ pub struct Settings {
     pub storage: BucketStorage,
     /// vbuckets of a new bucket: a power of two, 1 to 1024.
     pub vbuckets: u16,
+    /// Logs of a new bucket's store; by processors and quota when not given.
+    pub logs: Option<usize>,
     /// Memory quota of a new bucket in MiB; a share of the machine's when not set.
     pub memory_quota_mib: Option<u64>,
     /// Eviction policy of a new bucket; the storage's default when not set.
@@ -182,6 +184,7 @@ impl Default for Settings {
             admin_password_file: None,
             storage: BucketStorage::default(),
             vbuckets: 64,
+            logs: None,
             memory_quota_mib: None,
             eviction: None,
             compression_mode: CompressionMode::default(),

@@ -3,6 +3,8 @@
 //! Owns: [`SETTINGS`], the only place where a setting is named. Invariant: every field of
 //! [`Settings`] has exactly one row (a test counts them). Callers: `resolve` and `print`.
 
+use oribi_storage::LOGS_MAX;
+
 use super::form::{Form, Value, path_value};
 use super::log_setting::{self, LOG_FORMATS, LogFormat};
 use super::setting::{PORT, Setting};
@@ -72,6 +74,16 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: Form::Integer { min: 1, max: 1024 },
         get: |s| Some(Value::Integer(s.vbuckets.into())),
         set: |s, value| s.vbuckets = value.integer(),
+    },
+    Setting {
+        name: "logs",
+        heading: DATA,
+        value_name: "COUNT",
+        help: "Logs of a new bucket with storage = log, which are written side by side; fixed once the bucket \
+               exists. When not given, one for every four processors that has 512 MiB of the quota",
+        form: Form::Integer { min: 1, max: LOGS_MAX as u64 },
+        get: |s| s.logs.map(|logs| Value::Integer(logs as u64)),
+        set: |s, value| s.logs = Some(value.integer()),
     },
     Setting {
         name: "memory_quota_mib",
