@@ -5,8 +5,8 @@
 //! bucket. The first also purges dropped collections, and keeps the others from committing
 //! meanwhile.
 //!
-//! Owns: the passes under way and one step of each. The steps of one [`FlushPass`] follow each other
-//! without a pause. Between passes lies the flush interval, unless an operation waits for
+//! Owns: the passes under way and one step of each. The steps of one [`FlushPass`] follow each
+//! other without a pause. Between passes lies the flush interval, unless an operation waits for
 //! durability. A step reads whole checkpoints from the dirty vbuckets, commits them together with
 //! the vbuckets' states, and only then advances persisted seqnos and answers waiters. A failed
 //! commit acknowledges nothing: the cursors go back, waiters are told, and writes are refused until

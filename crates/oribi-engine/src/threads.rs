@@ -1,5 +1,5 @@
-//! The threads of a bucket: flushers, a pager, fetchers, a purger, backfillers, and loaders while it
-//! warms up.
+//! The threads of a bucket: flushers, a pager, fetchers, a purger, backfillers, and loaders while
+//! it warms up.
 //!
 //! Owns: when steps run. What a step does is told in the file of its work, [`crate::flusher`] and
 //! others. A flusher sleeps until there is something to write. Then it lets writes gather for the

@@ -76,6 +76,7 @@ const LAYERS: [Layer; 19] = [
         // The protocol's vocabulary is part of the interface of the client's exclusive connection.
         links: &[
             "oribi-types",
+            "oribi-supervisor",
             "oribi-protocol",
             "oribi-subdoc",
             "oribi-server",

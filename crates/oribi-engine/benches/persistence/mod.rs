@@ -3,9 +3,9 @@
 //! Owns: the rounds. In each, a bucket is made in a fresh directory; documents of one length are
 //! written over 64 vbuckets and flushed a step at a time, then all of them are overwritten once and
 //! flushed again, and some one by one; then the bucket is closed in order, the store opened and
-//! everything loaded by one thread. A store of several logs is flushed by a thread for each. Prints a JSON object a line: what was measured, length, items,
-//! wall time and CPU of all threads. Writing into memory is not measured. Values are
-//! incompressible.
+//! everything loaded by one thread. A store of several logs is flushed by a thread for each. Prints
+//! a JSON object a line: what was measured, length, items, wall time and CPU of all threads.
+//! Writing into memory is not measured. Values are incompressible.
 
 use std::io::Write;
 use std::path::Path;

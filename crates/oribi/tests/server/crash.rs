@@ -53,8 +53,10 @@ fn larger_than_memory(options: KillOptions) -> KillOptions {
 
 #[test]
 fn no_acknowledged_write_is_lost_when_values_are_evicted() {
-    let server =
-        |server: ServerOptions| server.setting("memory-quota-mib", 8).setting("eviction", "value");
+    let server = |server: ServerOptions| {
+        let server = server.setting("memory-quota-mib", 8).setting("eviction", "value");
+        server.setting("logs", 3)
+    };
     run(cycles(), server, larger_than_memory);
 }
 
@@ -69,5 +71,6 @@ fn no_acknowledged_write_is_lost_when_documents_are_evicted() {
 
 #[test]
 fn nothing_acknowledged_is_lost_over_orderly_stops_under_load() {
-    run(4, |server| server, |options| KillOptions { clean_stop_one_in: 1, ..options });
+    let server = |server: ServerOptions| server.setting("logs", 2);
+    run(4, server, |options| KillOptions { clean_stop_one_in: 1, ..options });
 }

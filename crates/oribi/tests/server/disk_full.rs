@@ -95,15 +95,15 @@ fn assert_all_there(connection: &mut RawConnection, acknowledged: &[(usize, Cas)
     }
 }
 
-fn run(storage: &str) {
+fn run(logs: usize) {
     let Some(disk) = SmallDisk::mount() else { return };
     fs::write(disk.ballast(), vec![1; BALLAST_MIB << 20]).unwrap();
-    let options = ServerOptions::new(ORIBI, disk.path().join("data")).setting("storage", storage);
+    let options = ServerOptions::new(ORIBI, disk.path().join("data")).setting("logs", logs);
     let mut server = ServerProcess::start(options).unwrap();
     let mut connection = RawConnection::login(server.port()).unwrap();
     let acknowledged = fill(&mut connection);
     assert!(!acknowledged.is_empty(), "some documents fit");
-    println!("{storage}: {} documents fit", acknowledged.len());
+    println!("{logs} logs: {} documents fit", acknowledged.len());
 
     // Plain writes are refused as well instead of filling memory, and reads go on.
     let refused = poll_until(PATIENCE, || {
@@ -137,5 +137,10 @@ fn run(storage: &str) {
 
 #[test]
 fn a_full_disk_loses_nothing_in_the_log_store() {
-    run("log");
+    run(1);
+}
+
+#[test]
+fn a_full_disk_loses_nothing_in_a_store_of_several_logs() {
+    run(2);
 }
