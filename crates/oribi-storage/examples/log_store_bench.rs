@@ -233,8 +233,8 @@ impl<'w> Writes<'w> {
     }
 }
 
-/// Commits and reports. Each group of vbuckets is committed by a thread of its own, the first one
-/// by this thread.
+/// Commits and reports. Each group of vbuckets has a thread that commits it; the first one has this
+/// thread.
 fn measure(
     name: &str,
     store: &dyn KvStore,

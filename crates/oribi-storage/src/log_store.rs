@@ -4,10 +4,10 @@
 //! Owns: a directory of segments (`docs/storage-format.md`), the index, and a background thread
 //! that compacts. A commit is one frame, written by large sequential writes from the borrowed
 //! records and synced once; nothing is compressed, sorted or written twice. Invariants: a commit is
-//! atomic over all its batches in one log; `Ok` means synced; a failed write or sync is cut off before the
-//! next write (`recovery.rs`); an opening writes and syncs again what it cannot know to be durable.
-//! There is no order of keys, so scans by key collect and sort (`key_scan.rs`). Scans by seqno read
-//! the log forwards (`scan.rs`).
+//! atomic over all its batches in one log; `Ok` means synced; a failed write or sync is cut off
+//! before the next write (`recovery.rs`); an opening writes and syncs again what it cannot know to
+//! be durable. There is no order of keys, so scans by key collect and sort (`key_scan.rs`). Scans
+//! by seqno read the log forwards (`scan.rs`).
 //!
 //! # Several logs
 //!
