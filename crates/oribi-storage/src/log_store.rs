@@ -72,6 +72,7 @@ mod log;
 mod member;
 mod newest;
 mod open;
+mod opening;
 mod options;
 mod packing;
 mod planted;
@@ -107,6 +108,7 @@ use self::index::IndexMemory;
 use self::load::Stretch;
 use self::log::Log;
 use self::member::{Member, log_of};
+use self::opening::Opening;
 use self::planted::Planted;
 use self::scan::LogScan;
 use self::shard::Shard;
@@ -160,8 +162,11 @@ impl LogStore {
         let directory = Directory::claim(path, &STORE_KIND, options.logs)?;
         let paths = directory.log_paths();
         let files = paths.iter().map(|path| Arc::new(RealDirectory::new(path)) as _).collect();
+        // Opening reads the index files, which takes a processor.
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+        let open = |openings| opening::side_by_side(openings, at_once);
         let mut store =
-            LogStore::open_logs(files, directory.found(), &options, Planted::default())?;
+            LogStore::open_logs(files, directory.found(), &options, Planted::default(), open)?;
         directory.mark_ready()?;
         store._directory = Some(directory);
         Ok(store)
@@ -187,24 +192,26 @@ impl LogStore {
                 .collect(),
         };
         let options = LogOptions { compacts_in_background: false, ..options.clone() };
-        LogStore::open_logs(files, found, &options, Planted::with(bug))
+        LogStore::open_logs(files, found, &options, Planted::with(bug), opening::in_turn)
     }
 
-    /// Opens the logs in these directories, by number.
+    /// Opens the logs in these directories, by number; `open` decides how many at once.
     fn open_logs(
         files: Vec<Arc<dyn LogDirectory>>,
         found: Found,
         options: &LogOptions,
         planted: Planted,
+        open: impl FnOnce(Vec<Opening>) -> Result<Vec<Log>, StoreError>,
     ) -> Result<LogStore, StoreError> {
         let (counters, index_memory) = (Arc::default(), IndexMemory::default());
         let members = Member::all(files.len(), &counters, &index_memory);
         let options = options.of_each(files.len());
-        let mut logs = Vec::with_capacity(files.len());
-        for (files, member) in files.into_iter().zip(members) {
-            logs.push(open::open(files, found, &options, planted, member)?);
-        }
-        // No thread begins before every log was found sound.
+        let of_one = |(files, member)| -> Opening {
+            let options = options.clone();
+            Box::new(move || open::open(files, found, &options, planted, member))
+        };
+        let logs = open(files.into_iter().zip(members).map(of_one).collect())?;
+        // No compaction begins before every log was found sound.
         let shards = logs.into_iter().map(|log| Shard::new(log, options.compacts_in_background));
         let (shards, turn) = (shards.collect(), AtomicUsize::new(0));
         Ok(LogStore { shards, counters, index_memory, turn, _directory: None })
