@@ -107,9 +107,9 @@ impl Fetcher {
         self.queue.share_among(threads);
     }
 
-    /// Sleeps until there may be a step to take, at most so long.
-    pub(crate) fn sleep(&self, at_most: Duration) {
-        self.queue.sleep(at_most);
+    /// Sleeps until there may be a step to take.
+    pub(crate) fn sleep(&self) {
+        self.queue.sleep();
     }
 
     /// True when there is nothing for another step to read.

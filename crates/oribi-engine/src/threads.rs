@@ -35,8 +35,6 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 const PAGER_IDLE: Duration = Duration::from_secs(1);
 /// Pause of a pager that found everything in use or not durable yet.
 const PAGER_STUCK: Duration = Duration::from_millis(10);
-/// How often a fetcher looks for work without being woken.
-const FETCHER_IDLE: Duration = Duration::from_secs(1);
 /// How often the purger checks whether it is time.
 const PURGER_IDLE: Duration = Duration::from_secs(10);
 /// Failed commits in a row after which a stopping bucket gives up.
@@ -377,7 +375,7 @@ fn run_fetcher(bucket: &Bucket, stop: &AtomicBool) {
         oribi_supervisor::plant("fetcher");
         if bucket.fetch_step_timed(&step_clock()) == 0 && bucket.fetcher().is_idle() {
             block_arena::give_back_kept_blocks();
-            bucket.fetcher().sleep(FETCHER_IDLE);
+            bucket.fetcher().sleep();
         }
     }
     bucket.core().tasks().finish(Task::Fetcher);

@@ -14,7 +14,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::Thread;
-use std::time::Duration;
 
 use oribi_types::{CollectionId, DocKey, Vbid};
 use parking_lot::Mutex;
@@ -236,9 +235,8 @@ impl FetchQueue {
         self.state.lock().is_idle()
     }
 
-    /// Sleeps until there is something to read, or for `at_most`. Somebody may wake the thread for
-    /// another reason.
-    pub(super) fn sleep(&self, at_most: Duration) {
+    /// Sleeps until there is something to read, or somebody wakes the thread for another reason.
+    pub(super) fn sleep(&self) {
         let own = std::thread::current();
         {
             // Whoever adds a key does it under the lock: before this, and it is seen, or after it,
@@ -249,7 +247,7 @@ impl FetchQueue {
             }
             state.asleep.push(own.clone());
         }
-        std::thread::park_timeout(at_most);
+        std::thread::park();
         self.state.lock().asleep.retain(|thread| thread.id() != own.id());
     }
 
@@ -367,6 +365,8 @@ impl FetchQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[derive(Default)]
@@ -538,16 +538,16 @@ mod tests {
                         let batch = fixture.queue.take();
                         let findings = vec![READY; batch.wanted.len()];
                         if fixture.queue.finish(batch, &findings) == 0 {
-                            fixture.queue.sleep(Duration::from_secs(600));
+                            fixture.queue.sleep();
                         }
                     }
                 });
             }
             for token in 0..20_000 {
                 fixture.ask((token % 100) as u16, token);
-                let deadline = std::time::Instant::now() + Duration::from_secs(60);
+                let deadline = Instant::now() + Duration::from_secs(60);
                 while token % 8 == 0 && fixture.state().2 > 0 {
-                    assert!(std::time::Instant::now() < deadline, "nobody wakes");
+                    assert!(Instant::now() < deadline, "nobody wakes");
                     std::hint::spin_loop();
                 }
             }
