@@ -265,8 +265,16 @@ impl Server {
             let quota_mib = engine.memory_quota_bytes() >> 20;
             let (storage, eviction) =
                 (bucket.storage().name(), eviction::setting_name(engine.eviction()));
-            let vbuckets = bucket.vbuckets();
-            tracing::info!(bucket = name, quota_mib, eviction, storage, vbuckets, "bucket is open");
+            let (vbuckets, flushers) = (bucket.vbuckets(), engine.flusher_count());
+            tracing::info!(
+                bucket = name,
+                quota_mib,
+                eviction,
+                storage,
+                vbuckets,
+                flushers,
+                "bucket is open"
+            );
         }
     }
 }
