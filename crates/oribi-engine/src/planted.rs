@@ -44,6 +44,8 @@ pub(crate) enum Bug {
     EvictsDirtyItems,
     /// A fetched version is installed although a newer one came and left meanwhile.
     InstallsStaleFetches,
+    /// An operation that asks for a document while it is read is never told.
+    ForgetsWhoJoinsARead,
     /// A scan of a hash table does not notice that the table has grown.
     ScansPastAGrowth,
     /// A scan of a hash table takes items that moved to its current groups for visited.

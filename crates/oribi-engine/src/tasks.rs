@@ -57,7 +57,7 @@ pub struct TaskStats {
     pub state: TaskState,
     /// Steps that have ended.
     pub runs: u64,
-    /// Time of all these steps, in microseconds. Steps of warmup may overlap.
+    /// Time of all these steps, in microseconds. Steps of a task with several threads may overlap.
     pub total_runtime_us: u64,
     /// Time of the step that ended last, in microseconds.
     pub last_runtime_us: u64,

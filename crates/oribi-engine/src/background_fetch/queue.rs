@@ -19,6 +19,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 use parking_lot::Mutex;
 
 use crate::memory::MemoryStats;
+use crate::planted::{self, Bug};
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
@@ -145,7 +146,10 @@ impl State {
         self.waiting += 1;
         if let Some(entry) = self.entries.get_mut(&wanted) {
             self.joined += 1;
-            return entry.waiters.push(waiter);
+            if entry.is_queued || !planted::has(Bug::ForgetsWhoJoinsARead) {
+                entry.waiters.push(waiter);
+            }
+            return;
         }
         self.entries.insert(wanted.clone(), Entry { waiters: vec![waiter], is_queued: true });
         self.order.push_back(wanted);

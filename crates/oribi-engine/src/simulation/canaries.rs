@@ -42,6 +42,7 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::LoadsOverNewer,
         Bug::EvictsDirtyItems,
         Bug::InstallsStaleFetches,
+        Bug::ForgetsWhoJoinsARead,
         Bug::SharesLockedVersions,
         Bug::SharesExpiredDocuments,
         Bug::SharesUncertainMisses,

@@ -71,6 +71,8 @@ impl World {
                         self.fetch()
                     }
                     2 if point == Point::Read => self.flush(),
+                    // Another fetcher takes a batch beside the one that is being read.
+                    5 if point == Point::Read => self.fetch(),
                     2 if point == Point::BeforeCommit || point == Point::AfterCommit => {
                         self.flush_another();
                     }

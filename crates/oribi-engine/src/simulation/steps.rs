@@ -343,6 +343,10 @@ impl World {
         let fetched = life.bucket.fetch_step();
         self.count(|counts| counts.fetches += fetched as u64);
         self.answer_fetched();
+        if self.depth.get() == 0 && life.bucket.fetcher().is_idle() {
+            let waiting = self.waiting.borrow();
+            assert!(waiting.is_empty(), "{} wait for fetches that nobody makes", waiting.len());
+        }
     }
 
     /// Tries what waited again.

@@ -527,9 +527,11 @@ fn run_threads(policy: EvictionPolicy) {
                 bucket.page_items_step(&clock);
             })
         });
-        let fetcher = scope.spawn(|| {
-            until_stopped(&|| {
-                bucket.fetch_step();
+        let fetchers = [(); 3].map(|()| {
+            scope.spawn(|| {
+                until_stopped(&|| {
+                    bucket.fetch_step();
+                })
             })
         });
         let threads: Vec<_> = (0..3)
@@ -561,7 +563,7 @@ fn run_threads(policy: EvictionPolicy) {
             |thread: ScopedJoinHandle<'_, Client>| thread.join().expect("no assertion fails");
         let clients = threads.into_iter().map(join).collect();
         // A thread sanitizer does not see that the scope waits.
-        for background in [flusher, pager, fetcher] {
+        for background in [flusher, pager].into_iter().chain(fetchers) {
             background.join().expect("no assertion fails");
         }
         clients
