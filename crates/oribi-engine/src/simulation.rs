@@ -9,6 +9,7 @@
 //! that one, `ORIBI_SIMULATION_SEEDS=N` as many as wanted.
 
 mod canaries;
+mod flushes;
 mod interrupts;
 mod model;
 mod operation;
