@@ -18,14 +18,20 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Room for `bytes`, aligned from one block on, with any content. Forgets what was there if it
     /// has to grow.
+    #[inline]
     pub(super) fn room(&mut self, bytes: usize) -> &mut [u8] {
         if self.begin + bytes > self.memory.len() {
-            let spare = if bytes < BLOCK_BYTES_MAX { 0 } else { BLOCK_BYTES_MAX };
-            self.memory = vec![0; bytes + spare];
-            let address = self.memory.as_ptr().addr();
-            self.begin = (address.next_multiple_of(BLOCK_BYTES_MAX) - address).min(spare);
+            self.grow(bytes);
         }
         &mut self.memory[self.begin..self.begin + bytes]
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        let spare = if bytes < BLOCK_BYTES_MAX { 0 } else { BLOCK_BYTES_MAX };
+        self.memory = vec![0; bytes + spare];
+        let address = self.memory.as_ptr().addr();
+        self.begin = (address.next_multiple_of(BLOCK_BYTES_MAX) - address).min(spare);
     }
 
     /// Bytes of memory.
