@@ -31,8 +31,19 @@ impl DevelopmentServer {
     /// When the server does not start. All methods here panic on failure, because they are for
     /// tests.
     pub fn start(program: &str) -> DevelopmentServer {
+        DevelopmentServer::start_with(program, |options| options)
+    }
+
+    /// Starts `program` with the options that `with` makes of the usual ones.
+    ///
+    /// # Panics
+    /// As [`DevelopmentServer::start`].
+    pub fn start_with(
+        program: &str,
+        with: impl FnOnce(ServerOptions) -> ServerOptions,
+    ) -> DevelopmentServer {
         let directory = tempfile::tempdir().expect("temporary directories can be made");
-        let options = ServerOptions::new(program, directory.path().join("data"));
+        let options = with(ServerOptions::new(program, directory.path().join("data")));
         let server = ServerProcess::start(options).expect("the server starts");
         DevelopmentServer { server, directory, program: program.into() }
     }

@@ -172,7 +172,12 @@ impl RealFile {
 
 /// Fills the buffer from `offset` on, as far as the file goes; continues a read that ended early
 /// only at a multiple of `unit`.
-fn read_up_to(file: &File, buffer: &mut [u8], offset: u64, unit: usize) -> io::Result<usize> {
+pub(super) fn read_up_to(
+    file: &File,
+    buffer: &mut [u8],
+    offset: u64,
+    unit: usize,
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() && filled.is_multiple_of(unit) {
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {

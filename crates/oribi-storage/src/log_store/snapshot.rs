@@ -1,89 +1,97 @@
-//! A copy of a log that takes no time and no space: hard links, while the log is written.
+//! A copy of a store that takes no time and no space: hard links, while the store is written.
 //!
-//! Owns: which files are linked, which are copied, and in which order. The copy is what a crash at
-//! that moment would leave, so it opens like after one. Why:
+//! Owns: the moment of the copy, and what it has besides the logs. `log_copy.rs` has the files of
+//! one log. The copy is what a crash at one moment would leave in all logs, so it opens like after
+//! one. The caller is a program beside the server, or without one; it takes no lock.
 //!
-//! 1. Only the newest segment is written to, and it is made after the one before was sealed. A
-//!    newest segment that has no whole beginning yet may be given up, and then the one before is
-//!    written again. So the two newest ones are copied, and links are to segments that never
-//!    change.
-//! 2. Segments are linked before the newest one is copied. So whatever the copy of the newest one
-//!    lists is linked, or its removal is noted in it, because a segment is removed only after the
-//!    note is durable.
-//! 3. A removal that is noted in a still newer segment would be missing. So when a file has
-//!    vanished and a newer segment is there afterwards, the copy begins again.
+//! # One moment of several logs
 //!
-//! Of several logs each is copied by itself, since no vbucket is in two. Log 0 is the last, because
-//! it has the collections manifest: a collection is in the manifest durably before a document is in
-//! the collection, so the copy knows every collection of which it has documents.
+//! A document may be durable in one log before another one is written in the next log. So the copy
+//! needs the states that the logs had together. It finds such states, and stops no writer:
 //!
-//! The end of a copy may be half of a frame. Opening cuts it off. The caller is a program beside
-//! the server, or without one; it takes no lock.
+//! 1. A *note* of a log has its two newest segments, the length of each, and the bytes of its last
+//!    block ([`Note`](log_copy::Note)).
+//! 2. The logs are noted in turn, until as many notes as there are logs, one after the other, are
+//!    equal to the notes before. All of those were taken before the first of these. The moment of
+//!    the copy is between them.
+//! 3. What is in a note was written before that moment, because the first of the two equal notes
+//!    has it. What was acknowledged before that moment is in the note, because the second one has
+//!    it: a write has ended before its sync, and what has ended can be read.
+//! 4. Then the directories are listed once more. If a newer segment is there, the copy begins
+//!    again. The newest number never falls, except that of a segment without acknowledged frames.
+//! 5. Later the files are copied as they are in the notes. A copied file has what is in front of
+//!    its last block, and the block as noted.
+//!
+//! Equal notes mean equal files, because a frame changes the length or the last block of its file:
+//!
+//! - Frames are written in whole blocks, zeros behind them (`staging.rs`). So the next frame begins
+//!   at the end of the file or in its last block, where its header replaces zeros.
+//! - Sealing and closing cut off zeros (`Writer::trim`). That changes the length and no frame.
+//! - A failed write may leave a part of a frame, until the recovery cuts that off. No acknowledged
+//!   frame is cut off. A frame that is written instead ends in a trailer of its own. Where that is
+//!   equal too, it is the same frame. If the cut comes after the notes, the noted block is gone
+//!   from its place, and the copy begins again.
+//! - An opening writes frames again only with the bytes that they have.
+//!
+//! One log needs one note: a note alone is a state that the log had.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+mod log_copy;
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use self::log_copy::{LogCopy, create};
 use super::STORE_KIND;
-use super::writer::{hint_name, segment_name};
 use crate::directory::{MARKER_NAME, log_directory_name, parse_marker};
 
-/// Times that the copy begins again. Each time, 4 MiB at least were written meanwhile.
+pub use self::log_copy::SnapshotSizes;
+
+/// Times that the copy begins again. Each time, a segment was begun meanwhile, or a write failed.
 const ATTEMPTS: usize = 100;
 
-/// Newest segments that are copied.
-const COPIED_SEGMENTS: usize = 2;
-
-/// Permission of copied files.
-const MODE: u32 = 0o600;
-
-/// What a snapshot of a store took.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SnapshotSizes {
-    /// Files that are shared with the store.
-    pub linked: u64,
-    /// Bytes of these.
-    pub linked_bytes: u64,
-    /// Bytes of files that were copied.
-    pub copied_bytes: u64,
-}
-
-impl SnapshotSizes {
-    fn add(&mut self, other: SnapshotSizes) {
-        self.linked += other.linked;
-        self.linked_bytes += other.linked_bytes;
-        self.copied_bytes += other.copied_bytes;
-    }
-}
+/// Notes of all logs together. One takes some microseconds, and a read of one block where the log
+/// was written meanwhile.
+const NOTES_MAX: usize = 200_000;
 
 /// Copies the log store in `from`, which may be in use, to `to`, which must not exist. Both are on
 /// one file system. The copy is durable but for the name `to` itself.
 ///
 /// # Errors
-/// When the file system refuses, the marker is damaged, or the log changes too quickly. `to` may be
+/// When the file system refuses, the marker is damaged, or the logs change too quickly. `to` may be
 /// there in part then.
 pub fn snapshot_log(from: &Path, to: &Path) -> io::Result<SnapshotSizes> {
-    match logs_of(from)? {
-        Logs::InDirectory => snapshot_one(from, to, &[MARKER_NAME]),
+    // Read before anything else: a store that says it is ready has its first segments.
+    let marker = match fs::read(from.join(MARKER_NAME)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        content => Some(content?),
+    };
+    let logs = logs_of(marker.as_deref().unwrap_or_default())?;
+    fs::create_dir(to)?;
+    let mut copies = match logs {
+        Logs::InDirectory => vec![LogCopy::new(from, to)],
         Logs::InSubdirectories(logs) => {
-            fs::create_dir(to)?;
-            let mut sizes = SnapshotSizes::default();
-            for name in (0..logs).rev().map(log_directory_name) {
-                sizes.add(snapshot_one(&from.join(&name), &to.join(&name), &[])?);
-            }
-            sizes.copied_bytes += copy(&from.join(MARKER_NAME), &to.join(MARKER_NAME))?;
-            File::open(to)?.sync_all()?;
-            Ok(sizes)
+            let names = (0..logs).map(log_directory_name);
+            let copy = |name: String| {
+                fs::create_dir(to.join(&name))?;
+                Ok(LogCopy::new(&from.join(&name), &to.join(&name)))
+            };
+            names.map(copy).collect::<io::Result<Vec<_>>>()?
         }
-        Logs::Unfinished => {
-            fs::create_dir(to)?;
-            // Empty: whatever is in it by now, there was nothing when this began.
-            create(&to.join(MARKER_NAME))?.sync_all()?;
-            File::open(to)?.sync_all()?;
-            Ok(SnapshotSizes::default())
-        }
+        Logs::Unfinished => Vec::new(),
+    };
+    let mut sizes = copy_logs(&mut copies)?;
+    if let Some(content) = marker {
+        // Empty for several logs that are still being made: whatever is there by now, there was
+        // nothing when this began.
+        let content = if copies.is_empty() { &[] } else { content.as_slice() };
+        let mut file = create(&to.join(MARKER_NAME))?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        sizes.copied_bytes += content.len() as u64;
     }
+    File::open(to)?.sync_all()?;
+    Ok(sizes)
 }
 
 /// Where a store has its logs.
@@ -96,95 +104,70 @@ enum Logs {
     Unfinished,
 }
 
-fn logs_of(from: &Path) -> io::Result<Logs> {
-    let content = match fs::read(from.join(MARKER_NAME)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Logs::InDirectory),
-        content => content?,
-    };
-    match parse_marker(&content, &STORE_KIND) {
+fn logs_of(marker: &[u8]) -> io::Result<Logs> {
+    match parse_marker(marker, &STORE_KIND) {
         Ok(Some(logs)) if logs > 1 => Ok(Logs::InSubdirectories(logs)),
-        Ok(None) if content.starts_with(STORE_KIND.marker_text_of_several) => Ok(Logs::Unfinished),
-        Err(_) if content.starts_with(STORE_KIND.marker_text_of_several) => {
+        Ok(None) if marker.starts_with(STORE_KIND.marker_text_of_several) => Ok(Logs::Unfinished),
+        Err(_) if marker.starts_with(STORE_KIND.marker_text_of_several) => {
             Err(io::Error::new(ErrorKind::InvalidData, "the marker of the store is damaged"))
         }
         _ => Ok(Logs::InDirectory),
     }
 }
 
-/// Copies one log, and these other files beside it.
-fn snapshot_one(from: &Path, to: &Path, others: &[&str]) -> io::Result<SnapshotSizes> {
+fn copy_logs(logs: &mut [LogCopy]) -> io::Result<SnapshotSizes> {
+    let mut notes_left = NOTES_MAX;
     for _ in 0..ATTEMPTS {
-        fs::create_dir(to)?;
-        if let Some(sizes) = try_snapshot(from, to, others)? {
-            return Ok(sizes);
+        for log in &mut *logs {
+            log.begin()?;
         }
-        fs::remove_dir_all(to)?;
+        find_moment(logs, &mut notes_left)?;
+        if all(logs, |log| log.is_newest())? && all(logs, LogCopy::copy)? {
+            return sizes_of(logs);
+        }
+        logs.iter_mut().try_for_each(LogCopy::take_back)?;
     }
     Err(io::Error::other("segments come and go too quickly: try again"))
 }
 
-/// `None` when it has to begin again.
-fn try_snapshot(from: &Path, to: &Path, others: &[&str]) -> io::Result<Option<SnapshotSizes>> {
+/// Notes the logs in turn, until the notes are of one moment.
+fn find_moment(logs: &mut [LogCopy], notes_left: &mut usize) -> io::Result<()> {
+    let count = logs.len();
+    if count < 2 {
+        return Ok(());
+    }
+    let (mut number, mut unchanged) = (0, 0);
+    while unchanged < count {
+        if *notes_left == 0 {
+            return Err(io::Error::other("the logs change too quickly: try again"));
+        }
+        *notes_left -= 1;
+        unchanged = if logs[number].note_again()? { 0 } else { unchanged + 1 };
+        number = (number + 1) % count;
+    }
+    Ok(())
+}
+
+/// Whether it is true of all logs; ends at the first of which it is not.
+fn all(
+    logs: &mut [LogCopy],
+    mut is_so: impl FnMut(&mut LogCopy) -> io::Result<bool>,
+) -> io::Result<bool> {
+    for log in logs {
+        if !is_so(log)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn sizes_of(logs: &[LogCopy]) -> io::Result<SnapshotSizes> {
     let mut sizes = SnapshotSizes::default();
-    let segments = segments(from)?;
-    let newest = segments.last().copied();
-    let (linked, copied) = segments.split_at(segments.len().saturating_sub(COPIED_SEGMENTS));
-    let mut is_whole = true;
-    for &id in linked {
-        match fs::hard_link(from.join(segment_name(id)), to.join(segment_name(id))) {
-            Err(error) if error.kind() == ErrorKind::NotFound => is_whole = false,
-            outcome => outcome?,
-        }
-        // An index file may be missing.
-        match fs::hard_link(from.join(hint_name(id)), to.join(hint_name(id))) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            outcome => outcome?,
-        }
+    for log in logs {
+        let of_log = log.finish()?;
+        sizes.linked += of_log.linked;
+        sizes.linked_bytes += of_log.linked_bytes;
+        sizes.copied_bytes += of_log.copied_bytes;
     }
-    let names = copied.iter().map(|&id| segment_name(id));
-    for name in names.chain(others.iter().map(|&name| name.to_owned())) {
-        match copy(&from.join(&name), &to.join(&name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => is_whole = false,
-            bytes => sizes.copied_bytes += bytes?,
-        }
-    }
-    if !is_whole && self::segments(from)?.last().copied() != newest {
-        return Ok(None);
-    }
-    for &id in linked {
-        if let Ok(metadata) = fs::metadata(to.join(segment_name(id))) {
-            sizes.linked += 1;
-            sizes.linked_bytes += metadata.len();
-        }
-    }
-    File::open(to)?.sync_all()?;
-    Ok(Some(sizes))
-}
-
-/// Numbers of the segments, oldest first.
-fn segments(directory: &Path) -> io::Result<Vec<u32>> {
-    let mut ids = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        let Some(name) = name.to_str().filter(|name| (STORE_KIND.is_own_file)(name)) else {
-            continue;
-        };
-        ids.extend(name.strip_suffix(".log").and_then(|number| number.parse::<u32>().ok()));
-    }
-    ids.sort_unstable();
-    Ok(ids)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
-}
-
-/// Copies a file as long as it is now; what is appended meanwhile is left out.
-fn copy(from: &Path, to: &Path) -> io::Result<u64> {
-    let source = File::open(from)?;
-    let bytes = source.metadata()?.len();
-    let mut target = create(to)?;
-    let copied = io::copy(&mut source.take(bytes), &mut target)?;
-    target.sync_all()?;
-    Ok(copied)
+    Ok(sizes)
 }

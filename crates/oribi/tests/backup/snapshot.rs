@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_client::{Bytes, Client, ConnectOptions, WriteOptions};
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{PATIENCE, Random, ServerOptions, ServerProcess, poll_until};
+use oribi_testkit::{
+    DevelopmentServer, PATIENCE, Random, ServerOptions, ServerProcess, poll_until,
+};
 use serde_json::Value;
 
 use crate::filled::fill;
@@ -111,8 +113,10 @@ fn writer(client: Client, acknowledged: Arc<AtomicU64>, ended: Arc<AtomicBool>) 
 
 type Writer = tokio::task::JoinHandle<()>;
 
-async fn snapshots_under_load(eviction: &str) {
-    let source = Fixture::start();
+async fn snapshots_under_load(eviction: &str, logs: usize) {
+    let program = env!("CARGO_BIN_EXE_oribi");
+    let with_logs = |options: ServerOptions| options.setting("logs", logs);
+    let source = Fixture(DevelopmentServer::start_with(program, with_logs));
     let settings = [
         ("name", "busy"),
         ("ramQuotaMB", "100"),
@@ -121,6 +125,8 @@ async fn snapshots_under_load(eviction: &str) {
     ];
     source.post("/pools/default/buckets", &settings);
     let (acknowledged, ended) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let several = source.path("data/buckets/busy/store/log-00");
+    assert_eq!(several.exists(), logs > 1);
     let client = source.client_of("busy").await;
     let writer = writer(client, acknowledged.clone(), ended.clone());
     for round in 0..4 {
@@ -169,10 +175,16 @@ async fn snapshots_under_load(eviction: &str) {
 
 #[tokio::test]
 async fn under_load_a_snapshot_has_all_that_was_durable_with_values_in_memory() {
-    snapshots_under_load("valueOnly").await;
+    snapshots_under_load("valueOnly", 1).await;
 }
 
 #[tokio::test]
 async fn under_load_a_snapshot_has_all_that_was_durable_with_full_eviction() {
-    snapshots_under_load("fullEviction").await;
+    snapshots_under_load("fullEviction", 1).await;
+}
+
+/// A bucket of several logs: what was durable in one log before a document in another one is there.
+#[tokio::test]
+async fn under_load_a_snapshot_is_one_moment_of_all_logs() {
+    snapshots_under_load("fullEviction", 4).await;
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_types::Vbid;
 
@@ -111,4 +111,64 @@ fn a_copy_of_an_unfinished_store_is_a_new_one() {
 
     fs::write(from.join("oribi-store"), "oribi-store 3 r\n99 logs\n").expect("written");
     assert!(snapshot_log(&from, &scratch.path().join("bad")).is_err());
+}
+
+/// Vbuckets of the numbered documents: neighbours are in different logs of four.
+const NUMBERED_VBUCKETS: u64 = 7;
+
+/// The numbers of the documents that [`write_numbered`] wrote and the store has, in order.
+fn numbers(store: &LogStore) -> Vec<u64> {
+    let all = (0..NUMBERED_VBUCKETS as u16).flat_map(|vbid| scan_keys(store, Vbid(vbid)));
+    let text = |kept: Kept| String::from_utf8(kept.key).expect("the key is a number");
+    let mut numbers: Vec<u64> =
+        all.map(|kept| text(kept).parse().expect("the key is a number")).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Writes one document after the other, each durable before the next, until it is told to end.
+/// `durable` is the number of the last one that is.
+fn write_numbered(store: &LogStore, durable: &AtomicU64, is_over: &AtomicBool) {
+    for number in (1..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+        let vbid = Vbid((number % NUMBERED_VBUCKETS) as u16);
+        let value = vec![number as u8; 100 + (number * 37 % 900) as usize];
+        let seqno = number / NUMBERED_VBUCKETS + 1;
+        commit(store, vbid, &[Kept::document(seqno, number.to_string().as_bytes(), &value)]);
+        durable.store(number, Ordering::Release);
+    }
+}
+
+/// A copy of several logs is one moment of all of them: where a document is, all are that were
+/// durable before it was written.
+#[test]
+fn a_copy_under_load_is_one_moment_of_all_logs() {
+    let scratch = tempfile::tempdir().expect("a temporary directory can be made");
+    let from = scratch.path().join("store");
+    let store = LogStore::open(&from, LogOptions { segment_bytes: 64 << 10, ..options(4) });
+    let store = store.expect("the store opens");
+    let (durable, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| write_numbered(&store, &durable, &is_over));
+        // The writer ends also when an assertion fails.
+        let _end = Ends(&is_over);
+        for round in 0..20 {
+            let to = scratch.path().join(format!("copy-{round}"));
+            let least = durable.load(Ordering::Acquire);
+            snapshot_log(&from, &to).expect("a copy");
+            let found = numbers(&open(&to, 1));
+            let newest = found.last().copied().unwrap_or(0);
+            assert!(newest >= least, "the copy ends at {newest}, and {least} was durable");
+            assert!(found.iter().copied().eq(1..=newest), "round {round}: {newest} without some");
+            fs::remove_dir_all(&to).expect("removed");
+        }
+    });
+}
+
+/// Sets the flag when it is dropped.
+struct Ends<'f>(&'f AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
