@@ -11,9 +11,9 @@
 //! wait for it.
 //!
 //! The queue bounds the number of waiting operations; beyond it a step fails the rest, which tells
-//! clients to come again. When the store is away, all waiters give up together: they have waited
-//! along with the batch that found it out. Asking for one document after the other would take as
-//! many times as long.
+//! clients to come again. When the store is away, all waiters give up together, also those of other
+//! batches: they have waited along with the one that found it out. Asking for one document after
+//! the other would take as many times as long.
 
 mod queue;
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oribi_storage::{Answer, KvStore, LARGE_RECORD_BYTES, Record, StoreError};
+use oribi_storage::{Answer, KvStore, LARGE_RECORD_BYTES, StoreError};
 use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -107,9 +107,9 @@ impl Fetcher {
         self.queue.share_among(threads);
     }
 
-    /// Sleeps until there may be a step to take.
-    pub(crate) fn sleep(&self) {
-        self.queue.sleep();
+    /// Sleeps until there may be a step to take. Whoever sets `stop` wakes the thread after that.
+    pub(crate) fn sleep(&self, stop: &AtomicBool) {
+        self.queue.sleep(stop);
     }
 
     /// True when there is nothing for another step to read.
@@ -148,23 +148,26 @@ impl Fetcher {
     /// Reads a batch of fetches and tells their waiters. Returns how many it told. `pager` makes
     /// room for the batch.
     pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> usize {
-        if self.is_idle() {
-            return 0;
+        let (batch, turned_away) = self.queue.take();
+        if batch.wanted.is_empty() {
+            return turned_away;
         }
-        core.tasks().run(Task::Fetcher, clock, || {
+        // Another step takes what is left in the queue, also while this one makes room.
+        let told = core.tasks().run(Task::Fetcher, clock, || {
             make_room(core, pager, clock);
-            self.fetch_batch(core, clock)
-        })
+            self.fetch_batch(core, batch, clock)
+        });
+        turned_away + told
     }
 
-    fn fetch_batch(&self, core: &Core, clock: StepClock<'_>) -> usize {
-        let batch = self.queue.take();
+    fn fetch_batch(&self, core: &Core, batch: Batch, clock: StepClock<'_>) -> usize {
         let mut is_away = false;
         let findings = match self.turn_of(&batch) {
             Ok(turn) => {
                 let begun = clock();
                 let findings = self.bring_in(core, &batch, turn, &mut is_away);
-                core.timings().fetched(batch.wanted.len(), elapsed_us(begun, clock()));
+                let over = findings.iter().filter(|finding| matches!(finding, Finding::Over(_)));
+                core.timings().fetched(over.count(), elapsed_us(begun, clock()));
                 findings
             }
             Err(Ending) => vec![Finding::Over(FetchOutcome::Failed); batch.wanted.len()],
@@ -267,14 +270,7 @@ impl Fetcher {
             .collect();
         let mut bytes = 0;
         let result = core.store().get_many(&keys, record_bytes_max, &mut |index, answer| {
-            readings[index].read = match answer {
-                Answer::Absent => Read::Done(None),
-                Answer::Large => Read::Large,
-                Answer::Record(record) => {
-                    bytes += record.value.len();
-                    Read::Done(Some(record::to_item(&record)))
-                }
-            };
+            readings[index].read = read_of(answer, &mut bytes);
             match bytes < BATCH_BYTES {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
@@ -294,16 +290,20 @@ impl Fetcher {
             None => _ = core.store_succeeded(StoreOperation::Read),
         }
         let read = readings.iter().filter(|reading| reading.read.is_done()).count();
+        let answered = readings
+            .iter()
+            .filter(|reading| matches!(reading.read, Read::Done(_) | Read::Large))
+            .count();
         if record_bytes_max == LARGE_RECORD_BYTES {
             self.queue.adapt(read, bytes);
         }
         if !is_away {
             return Answers::All;
         }
-        for reading in readings.iter_mut().filter(|reading| !reading.read.is_done()) {
+        for reading in readings.iter_mut().filter(|reading| matches!(reading.read, Read::NotYet)) {
             reading.read = Read::Failed;
         }
-        if read > 0 { Answers::Some } else { Answers::None }
+        if answered > 0 { Answers::Some } else { Answers::None }
     }
 }
 
@@ -316,6 +316,18 @@ fn make_room(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
         let report = pager.step(core, clock);
         if !report.more || report.is_stuck {
             return;
+        }
+    }
+}
+
+/// Takes an answer of the store, and adds to the bytes that were read.
+fn read_of(answer: Answer<'_>, bytes: &mut usize) -> Read {
+    match answer {
+        Answer::Absent => Read::Done(None),
+        Answer::Large => Read::Large,
+        Answer::Record(record) => {
+            *bytes += record.value.len();
+            Read::Done(Some(record::to_item(&record)))
         }
     }
 }
@@ -337,23 +349,13 @@ fn read_one_by_one(
         if !matches!(reading.read, Read::NotYet) {
             continue;
         }
-        let (mut found, mut is_large) = (None, false);
-        let room = &mut |record_bytes| {
-            is_large |= record_bytes > record_bytes_max;
-            if is_large { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let visit = &mut |record: Record<'_>| {
-            *bytes += record.value.len();
-            found = Some(record::to_item(&record));
-        };
-        reading.read = match store.get_asking(*vbid, *key, room, visit) {
-            Ok(_) if is_large => Read::Large,
-            Ok(_) => Read::Done(found),
-            Err(error) => {
-                failed = Some(error);
-                Read::Failed
-            }
-        };
+        let mut read = Read::Failed;
+        let result = store.get_many(&[(*vbid, *key)], record_bytes_max, &mut |_, answer| {
+            read = read_of(answer, bytes);
+            ControlFlow::Continue(())
+        });
+        reading.read = read;
+        failed = result.err().or(failed);
     }
     failed
 }

@@ -4,12 +4,13 @@
 //! refuses and which success ends its failure. Invariants: a failure ends by a success of its own
 //! operation, or of one that proves the same, in the same group of vbuckets where the store commits
 //! several side by side. While a failure refuses writes, the flusher tries again, so writes come
-//! back without a restart and without new work. Each change is logged once.
+//! back without a restart and without new work. Each change is logged once, the end of a failure
+//! when the last group works again.
 //!
 //! | operation | refused meanwhile | ended by | tried again by |
 //! |---|---|---|---|
 //! | commit | writes | a commit of that group | the flusher; with nothing to write it commits a state (a probe) |
-//! | purge of dropped collections | writes, because commits wait behind it | a whole purge | the flusher |
+//! | purge of dropped collections | writes, because commits of the first group wait behind it | a whole purge | the flusher |
 //! | manifest | that change | a change, or a commit of the first group | the flusher's probe |
 //! | purge of tombstones | nothing | a pass without an error | the purger, a minute later |
 //! | read | that read | a read without an error | the next read |
@@ -171,9 +172,10 @@ impl Failures {
                 continue;
             }
             has_ended = true;
-            if why.keys().all(|(other, _)| *other != operation) {
-                self.failed.fetch_and(!operation.bit().0, Ordering::Relaxed);
+            if why.keys().any(|(other, _)| *other == operation) {
+                continue;
             }
+            self.failed.fetch_and(!operation.bit().0, Ordering::Relaxed);
             if operation != StoreOperation::Read {
                 tracing::warn!(bucket, operation = operation.name(), "the store works again");
             }

@@ -9,7 +9,7 @@
 //!
 //! Eviction begins when memory is above the high watermark and goes on until it is at the low one.
 //! When a whole round has met no document that can ever be evicted, writes get "no memory" instead
-//! of "try again". Called by the pager's thread, and by the fetcher before it reads above the
+//! of "try again". Called by the pager's thread, and by fetchers before they read above the
 //! quota.
 
 use std::sync::atomic::{AtomicU64, Ordering};

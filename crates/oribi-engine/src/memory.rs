@@ -5,10 +5,11 @@
 //! reports a change to the shared sum only once it is larger than [`Memory::report_bytes`]. The sum
 //! is then wrong by less than [`UNREPORTED_BYTES_MAX`] over all vbuckets, and no operation pays for
 //! a shared counter. So the quota is enforced in bytes, not by a poll. The bytes of the queues are
-//! summed up likewise, for the checkpoint quota: it holds while the flusher's thread is in a commit
+//! summed up likewise, for the checkpoint quota: it holds while a flusher's thread is in a commit
 //! that does not end.
 //!
-//! Callers: vbuckets report, operations ask what is refused, pager and fetcher read the watermarks.
+//! Callers: vbuckets report, operations ask what is refused, pager and fetchers read the
+//! watermarks.
 
 mod checkpoint_quota;
 mod process;

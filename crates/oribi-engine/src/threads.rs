@@ -375,7 +375,7 @@ fn run_fetcher(bucket: &Bucket, stop: &AtomicBool) {
         oribi_supervisor::plant("fetcher");
         if bucket.fetch_step_timed(&step_clock()) == 0 && bucket.fetcher().is_idle() {
             block_arena::give_back_kept_blocks();
-            bucket.fetcher().sleep();
+            bucket.fetcher().sleep(stop);
         }
     }
     bucket.core().tasks().finish(Task::Fetcher);

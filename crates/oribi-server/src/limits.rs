@@ -130,7 +130,7 @@ pub const PARKED_MAX: usize = 4096;
 pub const WORKER_CONNECTIONS_MAX: usize = 1 << 20;
 
 /// Requests of one connection that may be parked, overtaken by later ones, while the store is read
-/// for them. Enough for the fetcher to form batches; a further request waits at the head of the
+/// for them. Enough for fetchers to form batches; a further request waits at the head of the
 /// input.
 pub const PARKED_REQUESTS_MAX: usize = 128;
 
@@ -138,8 +138,9 @@ pub const PARKED_REQUESTS_MAX: usize = 128;
 /// fit, and waits at the head of the input, which holds it anyway.
 pub const PARKED_REQUEST_BYTES_MAX: usize = 64 * 1024;
 
-/// Documents that are fetched ahead while a request at the head of the input waits for its own: one
-/// batch of the fetcher. It bounds the values that enter memory before they are requested.
+/// Documents that are fetched ahead while a request at the head of the input waits for its own:
+/// batches of eight and more for the fetchers. It bounds the values that enter memory before they
+/// are requested.
 pub const FETCH_AHEAD_MAX: usize = 64;
 
 /// Requests behind it that are examined for that: a turn's worth.

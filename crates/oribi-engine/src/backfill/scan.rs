@@ -4,7 +4,7 @@
 //! and how far tombstones were purged. A reader that knows only the default collection also needs
 //! the last seqno of that collection, because its snapshot must end at a change that it gets. The
 //! vbucket knows that seqno while no commit is under way. So a scan for such a reader begins again
-//! if a commit came in between, and keeps the flusher from committing after some tries. A bucket in
+//! if a commit came in between, and keeps its flusher from committing after some tries. A bucket in
 //! memory has no store: its scan is one of the hash table, see [`VBucket::memory_snapshot`].
 
 use std::ops::ControlFlow;

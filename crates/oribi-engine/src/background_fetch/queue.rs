@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
 use oribi_types::{CollectionId, DocKey, Vbid};
@@ -86,8 +87,6 @@ pub(super) struct Batch {
     pub(super) wanted: Vec<Wanted>,
     /// It is one document that is large, and the process may read none beside it.
     pub(super) is_large: bool,
-    /// Waiters that came when too many waited already.
-    turned_away: Vec<Waiter>,
 }
 
 /// What a fetcher found out about a key of its batch.
@@ -117,6 +116,7 @@ struct State {
     is_reading_large: bool,
     entries: HashMap<Wanted, Entry>,
     waiting: usize,
+    /// Waiters that came when too many waited already.
     turned_away: Vec<Waiter>,
     /// Keys of the next batch at most.
     batch_keys: usize,
@@ -240,7 +240,8 @@ impl FetchQueue {
     }
 
     /// Sleeps until there is something to read, or somebody wakes the thread for another reason.
-    pub(super) fn sleep(&self) {
+    /// Whoever sets `stop` wakes it after that.
+    pub(super) fn sleep(&self, stop: &AtomicBool) {
         let own = std::thread::current();
         {
             // Whoever adds a key does it under the lock: before this, and it is seen, or after it,
@@ -251,7 +252,10 @@ impl FetchQueue {
             }
             state.asleep.push(own.clone());
         }
-        std::thread::park();
+        // Looked at last: an earlier wake-up may have ended a wait of the store's.
+        if !stop.load(Ordering::Acquire) {
+            std::thread::park();
+        }
         self.state.lock().asleep.retain(|thread| thread.id() != own.id());
     }
 
@@ -295,11 +299,12 @@ impl FetchQueue {
     }
 
     /// Takes the next batch, and wakes another fetcher for what it leaves. Each batch has to be
-    /// finished.
-    pub(super) fn take(&self) -> Batch {
+    /// finished. Waiters that were turned away are told so; how many.
+    pub(super) fn take(&self) -> (Batch, usize) {
         let mut state = self.state.lock();
-        let mut batch =
-            Batch { turned_away: std::mem::take(&mut state.turned_away), ..Batch::default() };
+        let turned_away = std::mem::take(&mut state.turned_away);
+        state.failed += turned_away.len() as u64;
+        let mut batch = Batch::default();
         if !state.is_reading_large
             && let Some(wanted) = state.next(true)
         {
@@ -317,14 +322,16 @@ impl FetchQueue {
         let woken = state.take_sleeper();
         drop(state);
         woken.iter().for_each(Thread::unpark);
-        batch
+        let told = turned_away.len();
+        turned_away.into_iter().for_each(|waiter| waiter.tell(FetchOutcome::Failed));
+        (batch, told)
     }
 
     /// Tells the waiters of a batch what was found, key by key; how many were told.
     pub(super) fn finish(&self, batch: Batch, findings: &[Finding]) -> usize {
-        let Batch { wanted, is_large, turned_away } = batch;
+        let Batch { wanted, is_large } = batch;
         debug_assert_eq!(wanted.len(), findings.len(), "a finding for each key");
-        let mut told: Vec<(Vec<Waiter>, FetchOutcome)> = vec![(turned_away, FetchOutcome::Failed)];
+        let mut told: Vec<(Vec<Waiter>, FetchOutcome)> = Vec::with_capacity(wanted.len());
         let woken = {
             let mut state = self.state.lock();
             let mut unread = Vec::new();
@@ -401,6 +408,10 @@ mod tests {
             self.queue.ask(wanted(key), Waiter::new(&sink, token));
         }
 
+        fn take(&self) -> Batch {
+            self.queue.take().0
+        }
+
         fn told(&self) -> Vec<(u64, FetchOutcome)> {
             std::mem::take(&mut *self.told.0.lock())
         }
@@ -426,48 +437,48 @@ mod tests {
     fn who_comes_during_a_read_shares_it() {
         let fixture = Fixture::new(2);
         fixture.ask(1, 10);
-        let batch = fixture.queue.take();
+        let batch = fixture.take();
         fixture.ask(1, 11);
         assert!(fixture.queue.is_idle(), "it is being read");
-        assert!(fixture.queue.take().wanted.is_empty());
+        assert!(fixture.take().wanted.is_empty());
         assert_eq!(fixture.queue.finish(batch, &[READY]), 2);
         assert_eq!(fixture.told(), [(10, FetchOutcome::Ready), (11, FetchOutcome::Ready)]);
         assert_eq!(fixture.state(), (0, 0, 0));
         fixture.ask(1, 12);
-        assert_eq!(keys(&fixture.queue.take()), [1], "later ones need a read of their own");
+        assert_eq!(keys(&fixture.take()), [1], "later ones need a read of their own");
     }
 
     #[test]
     fn fetchers_share_what_is_queued() {
         let fixture = Fixture::new(4);
         (0..100).for_each(|key| fixture.ask(key, u64::from(key)));
-        let lengths = || fixture.queue.take().wanted.len();
+        let lengths = || fixture.take().wanted.len();
         assert_eq!([lengths(), lengths(), lengths()], [25, 19, 14]);
         let rest: Vec<usize> = std::iter::repeat_with(lengths).take_while(|len| *len > 0).collect();
         assert_eq!(rest.iter().sum::<usize>(), 42);
         assert!(rest.iter().all(|len| *len <= 11), "{rest:?}");
         let fixture = Fixture::new(4);
         (0..8).for_each(|key| fixture.ask(key, 0));
-        assert_eq!(fixture.queue.take().wanted.len(), 8, "a few are not worth another fetcher");
+        assert_eq!(fixture.take().wanted.len(), 8, "a few are not worth another fetcher");
     }
 
     #[test]
     fn what_was_not_read_comes_first_and_large_ones_by_themselves() {
         let fixture = Fixture::new(1);
         (1..=5).for_each(|key| fixture.ask(key, u64::from(key)));
-        let batch = fixture.queue.take();
+        let batch = fixture.take();
         fixture.ask(6, 6);
         let findings = [Finding::Large, READY, Finding::Unread, Finding::Large, Finding::Unread];
         assert_eq!(fixture.queue.finish(batch, &findings), 1);
         assert_eq!(fixture.told(), [(2, FetchOutcome::Ready)]);
-        let large = fixture.queue.take();
+        let large = fixture.take();
         assert!(large.is_large && large.wanted.len() == 1);
-        let small = fixture.queue.take();
+        let small = fixture.take();
         assert_eq!(keys(&small), [3, 5, 6]);
         assert!(!small.is_large && fixture.queue.is_idle(), "one large one at a time");
         fixture.queue.finish(small, &[READY; 3]);
         fixture.queue.finish(large, &[READY]);
-        let large = fixture.queue.take();
+        let large = fixture.take();
         assert!(large.is_large);
         fixture.queue.finish(large, &[READY]);
         assert_eq!(fixture.told().len(), 5);
@@ -481,14 +492,14 @@ mod tests {
         for finding in [READY, Finding::Unread, Finding::Large] {
             let fixture = Fixture::new(2);
             (1..=3).for_each(|key| fixture.ask(key, u64::from(key)));
-            let batch = fixture.queue.take();
+            let batch = fixture.take();
             fixture.ask(4, 4);
             assert_eq!(fixture.queue.give_up(), 4);
             assert!(fixture.told().iter().all(|(_, outcome)| *outcome == FetchOutcome::Failed));
             fixture.ask(2, 20);
             assert_eq!(fixture.queue.finish(batch, &[finding; 3]), 0);
             assert!(fixture.told().is_empty());
-            let batch = fixture.queue.take();
+            let batch = fixture.take();
             assert_eq!(keys(&batch), [2]);
             fixture.queue.finish(batch, &[READY]);
             assert_eq!(fixture.told(), [(20, FetchOutcome::Ready)]);
@@ -501,7 +512,7 @@ mod tests {
         for finding in [READY, Finding::Unread, Finding::Large] {
             let fixture = Fixture::new(2);
             fixture.ask(1, 1);
-            let batch = fixture.queue.take();
+            let batch = fixture.take();
             fixture.ask(2, 2);
             fixture.queue.close();
             fixture.ask(3, 3);
@@ -518,15 +529,13 @@ mod tests {
     fn beyond_the_bound_waiters_are_turned_away_also_while_keys_are_read() {
         let fixture = Fixture::new(1);
         fixture.ask(1, 0);
-        let batch = fixture.queue.take();
+        let batch = fixture.take();
         (1..WAITING_MAX as u64).for_each(|token| fixture.ask(1, token));
         fixture.ask(2, 99_999);
         assert!(!fixture.queue.is_idle(), "somebody has to be told");
-        let next = fixture.queue.take();
-        assert_eq!(
-            (fixture.queue.finish(next, &[]), fixture.told()),
-            (1, vec![(99_999, FetchOutcome::Failed)])
-        );
+        let (next, told) = fixture.queue.take();
+        assert_eq!((next.wanted.len(), told), (0, 1));
+        assert_eq!(fixture.told(), [(99_999, FetchOutcome::Failed)], "at once");
         assert_eq!(fixture.queue.finish(batch, &[READY]), WAITING_MAX);
         assert_eq!(fixture.state(), (0, 0, 0));
     }
@@ -534,15 +543,15 @@ mod tests {
     /// A fetcher that is about to sleep when a key comes does not sleep.
     #[test]
     fn no_key_waits_for_a_fetcher_that_sleeps() {
-        let fixture = Fixture::new(2);
+        let (fixture, stop) = (Fixture::new(2), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    while !fixture.queue.state.lock().is_closed {
-                        let batch = fixture.queue.take();
+                    while !stop.load(Ordering::Acquire) {
+                        let batch = fixture.take();
                         let findings = vec![READY; batch.wanted.len()];
                         if fixture.queue.finish(batch, &findings) == 0 {
-                            fixture.queue.sleep();
+                            fixture.queue.sleep(&stop);
                         }
                     }
                 });
@@ -555,7 +564,10 @@ mod tests {
                     std::hint::spin_loop();
                 }
             }
-            fixture.queue.close();
+            while fixture.state().2 > 0 {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::Release);
             let asleep = std::mem::take(&mut fixture.queue.state.lock().asleep);
             asleep.iter().for_each(Thread::unpark);
         });

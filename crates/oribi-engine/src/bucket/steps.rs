@@ -167,8 +167,9 @@ impl Bucket {
         checkpoint_recovery::step(&self.core)
     }
 
-    /// Decides from store and vbuckets which writes are refused. The flusher's thread calls it a
-    /// few times a second, except during a long commit; quota and queue refuse writes without it.
+    /// Decides from store and vbuckets which writes are refused. A flusher's thread calls it a few
+    /// times a second, except while all are in long commits; quota and queue refuse writes without
+    /// it.
     pub fn review_pressure(&self) {
         self.core.review_pressure();
     }
