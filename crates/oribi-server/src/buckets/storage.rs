@@ -48,11 +48,11 @@ fn packing_of(memory_bytes: u64) -> Packing {
 }
 
 /// Cores for each log of a new store. A worker takes about 1.0 us for a new document and a flusher
-/// 0.75 us, so one flusher keeps up with the workers of a few cores. Each further log makes one
-/// more sync for every flush.
+/// 0.75 us, so one flusher keeps up with the workers of a few cores that also read. Each further
+/// log makes one more sync for every flush.
 const CORES_PER_LOG: usize = 4;
-/// Memory of the bucket for each log. The buffers of a log, some 5 MiB while it compacts, are one
-/// percent of it.
+/// Memory of the bucket for each log. What a log keeps, up to 9 MiB while it compacts and its
+/// records are tiny, is less than two percent of it.
 const MEMORY_PER_LOG: u64 = 512 << 20;
 /// Logs of a store whose operator does not say otherwise.
 const LOGS_UNASKED_MAX: usize = 16;

@@ -80,7 +80,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: DATA,
         value_name: "COUNT",
         help: "Logs of a new bucket with storage = log, which are written side by side; fixed once the bucket \
-               exists. Each takes up to 5 MiB beside the quota. When not given, one for every four processors \
+               exists. Each takes up to 9 MiB beside the quota. When not given, one for every four processors \
                that has 512 MiB of the quota",
         form: Form::Integer { min: 1, max: LOGS_MAX as u64 },
         get: |s| s.logs.map(|logs| Value::Integer(logs as u64)),
