@@ -84,10 +84,20 @@ fn a_flusher_that_panics_ends_the_process_and_waiters_are_not_left_hanging() {
 }
 
 #[test]
-fn threads_that_look_by_themselves_end_the_process() {
-    for place in ["pager", "fetcher"] {
-        ends_the_process(place, |_, _| {});
-    }
+fn a_pager_that_panics_ends_the_process_as_it_looks_by_itself() {
+    ends_the_process("pager", |_, _| {});
+}
+
+#[test]
+fn a_fetcher_that_panics_ends_the_process() {
+    ends_the_process("fetcher", |_, connection| {
+        let level = DurabilityLevel::PersistToMajority;
+        expect(connection.call(&durable("gone")).unwrap(), Status::Success);
+        expect(connection.call(&Request::delete("gone").durable(level)).unwrap(), Status::Success);
+        // A tombstone that is durable is in the store only.
+        connection.send(&Request::about(Opcode::GetMeta, "gone")).unwrap();
+        assert!(connection.read_until_closed().is_ok_and(|answers| answers.is_empty()));
+    });
 }
 
 #[test]
