@@ -145,19 +145,24 @@ impl Fetcher {
         self.queue.add_stats(stats);
     }
 
-    /// Reads a batch of fetches and tells their waiters. Returns how many it told. `pager` makes
-    /// room for the batch.
+    /// Reads a batch of fetches and tells their waiters; a further one when all documents of it are
+    /// large and are read later. Returns how many it told: 0 when there is nothing to read. `pager`
+    /// makes room for the batch.
     pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> usize {
-        let (batch, turned_away) = self.queue.take();
-        if batch.wanted.is_empty() {
-            return turned_away;
+        loop {
+            let (batch, turned_away) = self.queue.take();
+            if batch.wanted.is_empty() {
+                return turned_away;
+            }
+            // Another step takes what is left in the queue, also while this one makes room.
+            let told = core.tasks().run(Task::Fetcher, clock, || {
+                make_room(core, pager, clock);
+                self.fetch_batch(core, batch, clock)
+            });
+            if turned_away + told > 0 {
+                return turned_away + told;
+            }
         }
-        // Another step takes what is left in the queue, also while this one makes room.
-        let told = core.tasks().run(Task::Fetcher, clock, || {
-            make_room(core, pager, clock);
-            self.fetch_batch(core, batch, clock)
-        });
-        turned_away + told
     }
 
     fn fetch_batch(&self, core: &Core, batch: Batch, clock: StepClock<'_>) -> usize {
