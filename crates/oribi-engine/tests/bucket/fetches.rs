@@ -219,6 +219,11 @@ fn large_documents_are_read_one_by_one_and_small_ones_between_them() {
     }
     assert!(of_step().is_empty());
     assert_eq!(bucket.stats().memory.fetch_queue, 0);
+    // A step that only finds out that documents are large goes on, or its driver would rest.
+    evict_one_of(&bucket, 1, 1 << 20);
+    let (vbid, name) = place(1);
+    bucket.fetch(vbid, doc_key(&name), &sink, 1);
+    assert_eq!(of_step(), [1]);
 }
 
 /// Many clients, more documents than memory, and several fetchers: everybody is told once, and
