@@ -227,22 +227,24 @@ impl Fetcher {
             let answers = self.read(core, wanted, record_bytes_max, &mut readings);
             *is_away = answers == Answers::None;
             for Reading { at, begun, read } in readings {
-                let read = match read {
-                    Read::Done(read) => read,
-                    other => {
-                        findings[at] = match other {
-                            Read::NotYet => Finding::Unread,
-                            Read::Large => Finding::Large,
-                            Read::Failed | Read::Done(_) => failed,
-                        };
+                let installed = match (core.vbucket(wanted[at].vbid), read) {
+                    (Some(vbucket), Read::Done(read)) => {
+                        vbucket.install(&context, wanted[at].key(), begun, read)
+                    }
+                    (_, Read::NotYet) => {
+                        findings[at] = Finding::Unread;
+                        continue;
+                    }
+                    (_, Read::Large) => {
+                        findings[at] = Finding::Large;
+                        continue;
+                    }
+                    (_, Read::Failed) | (None, Read::Done(_)) => {
+                        findings[at] = failed;
                         continue;
                     }
                 };
-                let Some(vbucket) = core.vbucket(wanted[at].vbid) else {
-                    findings[at] = failed;
-                    continue;
-                };
-                match vbucket.install(&context, wanted[at].key(), begun, read) {
+                match installed {
                     Installed::Done => {}
                     // The store is away; there is no second read.
                     Installed::Overtaken if answers != Answers::All => findings[at] = failed,
