@@ -98,7 +98,9 @@ impl SeqnoScan for FaultScan {
 
 impl<S: KvStore> KvStore for FaultStore<S> {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
-        let (number, fault) = self.plan.next_commit();
+        let groups = self.commit_groups();
+        let group = batches.first().map(|batch| usize::from(batch.vbid.0) % groups);
+        let (number, fault) = self.plan.next_commit(group);
         let Some(fault) = fault else { return self.inner.commit(batches) };
         self.failed.commit(batches, self.fail_commit(batches, number, fault))
     }

@@ -105,12 +105,19 @@ impl Medium for Arc<MemoryMedium> {
 pub struct MemoryStore {
     medium: Arc<MemoryMedium>,
     counters: Arc<Counters>,
+    /// What it says of [`KvStore::commit_groups`], if more than one.
+    groups: usize,
 }
 
 impl MemoryStore {
     /// An empty store on a medium of its own.
     pub fn new() -> MemoryStore {
         MemoryStore::default()
+    }
+
+    /// An empty store that says that it commits so many groups side by side.
+    pub fn in_groups(groups: usize) -> MemoryStore {
+        MemoryStore { groups, ..MemoryStore::default() }
     }
 
     /// Opens what an earlier store left on the medium.
@@ -155,6 +162,10 @@ impl KvStore for MemoryStore {
             vbucket.state = Some(batch.state.knowing_purges_of(known));
         }
         self.counters.commit(batches, Ok(()))
+    }
+
+    fn commit_groups(&self) -> usize {
+        self.groups.max(1)
     }
 
     fn get(

@@ -1,7 +1,6 @@
 //! Several flushers: a store that commits groups of vbuckets side by side.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use oribi_engine::collections::ManifestChange;
@@ -9,25 +8,13 @@ use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, MutationOutcome, PersistOutcome, PersistenceSink, Refused,
     StoreOperation, WarmupStep,
 };
-use oribi_storage::{
-    KvStore, MemoryStore, Record, RecordVisitor, SeqnoScan, StoreError, StoreStats, VbBatch,
-    VbucketState,
-};
-use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use oribi_storage::{FaultPlan, FaultStore, KvStore, MemoryStore};
+use oribi_types::{DocKey, Vbid};
 use parking_lot::{Condvar, Mutex};
 
 use super::{NOW, config, done, entropy, key, set};
 
 const GROUPS: usize = 3;
-
-/// A store in memory that commits three groups side by side, and looks at every commit.
-struct Grouped {
-    inner: MemoryStore,
-    /// Groups of which commits fail, by bit.
-    failing: AtomicUsize,
-    commits: [AtomicU64; GROUPS],
-    gate: Gate,
-}
 
 /// Commits that wait for each other, or for the test.
 #[derive(Default)]
@@ -77,89 +64,26 @@ impl Gate {
     }
 }
 
-impl Grouped {
-    fn new() -> Arc<Grouped> {
-        Arc::new(Grouped {
-            inner: MemoryStore::new(),
-            failing: AtomicUsize::new(0),
-            commits: Default::default(),
-            gate: Gate::default(),
-        })
-    }
-
-    fn commits(&self) -> [u64; GROUPS] {
-        self.commits.each_ref().map(|count| count.load(Ordering::Relaxed))
-    }
+/// A bucket over a store in memory that says that it commits three groups side by side.
+struct Fixture {
+    bucket: Arc<Bucket>,
+    store: Arc<FaultStore<MemoryStore>>,
+    plan: Arc<FaultPlan>,
+    gate: Arc<Gate>,
 }
 
-fn group_of(vbid: Vbid) -> usize {
-    usize::from(vbid.0) % GROUPS
-}
-
-impl KvStore for Grouped {
-    fn commit_groups(&self) -> usize {
-        GROUPS
-    }
-    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
-        let Some(group) = batches.first().map(|batch| group_of(batch.vbid)) else { return Ok(()) };
-        if batches.iter().all(|batch| group_of(batch.vbid) == group) {
-            self.gate.pass();
-            self.commits[group].fetch_add(1, Ordering::Relaxed);
-            if self.failing.load(Ordering::Relaxed) & 1 << group != 0 {
-                return Err(StoreError::Io(format!("group {group}")));
-            }
-        }
-        self.inner.commit(batches)
-    }
-    fn get(
-        &self,
-        vbid: Vbid,
-        key: DocKey<'_>,
-        visit: &mut dyn FnMut(Record<'_>),
-    ) -> Result<bool, StoreError> {
-        self.inner.get(vbid, key, visit)
-    }
-    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        self.inner.scan_keys(vbid, visit)
-    }
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        self.inner.begin_scan(vbid, from, to)
-    }
-    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.inner.vbucket_states()
-    }
-    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.get_local(name)
-    }
-    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.inner.put_local(name, value)
-    }
-    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
-        self.inner.purge_collection(vbid, collection)
-    }
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.inner.drop_vbucket(vbid)
-    }
-    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        self.inner.compact(vbid, purge_before)
-    }
-    fn stats(&self) -> StoreStats {
-        self.inner.stats()
-    }
-}
-
-/// A bucket of eight vbuckets: three in the first two groups, two in the last.
-fn bucket(store: &Arc<Grouped>, flush_interval_ms: u64) -> Arc<Bucket> {
+/// Eight vbuckets: three in the first two groups, two in the last.
+fn fixture(flush_interval_ms: u64) -> Fixture {
+    let plan = FaultPlan::none();
+    let store = Arc::new(FaultStore::new(MemoryStore::in_groups(GROUPS), Arc::clone(&plan)));
     let config = BucketConfig { vbuckets: 8, flush_interval_ms, ..config() };
-    let store = Arc::clone(store) as Arc<dyn KvStore>;
-    let bucket = Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens");
+    let of_bucket = Arc::clone(&store) as Arc<dyn KvStore>;
+    let bucket = Bucket::open(config, of_bucket, entropy(), false).expect("a fresh bucket opens");
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
-    bucket
+    let gate = Arc::<Gate>::default();
+    let at_gate = Arc::clone(&gate);
+    plan.before_commits(move |_| at_gate.pass());
+    Fixture { bucket, store, plan, gate }
 }
 
 fn write_all(bucket: &Bucket, value: &str) {
@@ -191,9 +115,9 @@ fn wait_until(is_reached: impl Fn() -> bool) {
 
 #[test]
 fn each_flusher_flushes_its_own_group() {
-    let store = Grouped::new();
-    let bucket = bucket(&store, 0);
+    let Fixture { bucket, plan, .. } = fixture(0);
     assert_eq!(bucket.flusher_count(), GROUPS);
+    let commits = plan.commits();
     write_all(&bucket, "1");
     let clock = || NOW;
     for (group, left) in
@@ -203,7 +127,7 @@ fn each_flusher_flushes_its_own_group() {
         assert!(!report.more && !report.is_mid_pass, "{report:?}");
         assert_eq!(unflushed(&bucket), left, "after a step of {group}");
     }
-    assert_eq!(store.commits(), [1, 1, 1]);
+    assert_eq!(plan.commits() - commits, 3, "one for each group");
     write_all(&bucket, "2");
     let report = bucket.flush_step().expect("the store takes it");
     assert_eq!((report.vbuckets, report.items, report.more), (8, 8, false));
@@ -213,21 +137,19 @@ fn each_flusher_flushes_its_own_group() {
 /// Each commit waits here until those of the other groups have begun.
 #[test]
 fn groups_are_committed_side_by_side() {
-    let store = Grouped::new();
-    let bucket = bucket(&store, 0);
+    let Fixture { bucket, gate, .. } = fixture(0);
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
-    store.gate.want(GROUPS);
+    gate.want(GROUPS);
     write_all(&bucket, "1");
     wait_until(|| unflushed(&bucket).is_empty());
-    store.gate.open();
+    gate.open();
     threads.stop().expect("the rest is flushed");
 }
 
 /// A durable write hurries the flusher of its vbucket, and no other.
 #[test]
 fn who_waits_for_a_vbucket_hurries_its_flusher_only() {
-    let store = Grouped::new();
-    let bucket = bucket(&store, 3_600_000);
+    let Fixture { bucket, .. } = fixture(3_600_000);
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     write_all(&bucket, "1");
     let told = Arc::new(Told::default());
@@ -248,10 +170,9 @@ fn who_waits_for_a_vbucket_hurries_its_flusher_only() {
 /// A commit of another group proves nothing of the one that fails.
 #[test]
 fn a_group_that_fails_refuses_writes_until_it_works_again() {
-    let store = Grouped::new();
-    let bucket = bucket(&store, 0);
+    let Fixture { bucket, plan, .. } = fixture(0);
     write_all(&bucket, "1");
-    store.failing.store(1 << 1, Ordering::Relaxed);
+    plan.fail_group(Some(1));
     bucket.flush_step().expect_err("one group fails");
     assert_eq!(unflushed(&bucket), [1, 4, 7], "the others are flushed nevertheless");
     let is_refused = |vbid| {
@@ -268,7 +189,7 @@ fn a_group_that_fails_refuses_writes_until_it_works_again() {
         bucket.review_pressure();
     }
     bucket.flusher_step(1, &|| NOW).expect_err("it still fails");
-    store.failing.store(0, Ordering::Relaxed);
+    plan.fail_group(None);
     bucket.flusher_step(1, &|| NOW).expect("it works again");
     assert!(!bucket.stats().failed.refuse_writes());
     assert!(unflushed(&bucket).is_empty() && !is_refused(Vbid(1)));
@@ -278,8 +199,7 @@ fn a_group_that_fails_refuses_writes_until_it_works_again() {
 /// With several, the purge has to wait for that commit, or the document would come back behind it.
 #[test]
 fn no_document_of_a_dropped_collection_comes_back() {
-    let store = Grouped::new();
-    let bucket = bucket(&store, 0);
+    let Fixture { bucket, store, gate, .. } = fixture(0);
     let (scope, name) = ("s".to_owned(), "c".to_owned());
     let change = |change| bucket.update_manifest(&change).expect("the manifest changes");
     change(ManifestChange::CreateScope { name: scope.clone() });
@@ -294,11 +214,11 @@ fn no_document_of_a_dropped_collection_comes_back() {
     let doomed = DocKey { collection, key: b"doomed" };
     bucket.flush_step().expect("the store takes it");
     done(bucket.store(Vbid(1), doomed, &set("1"), NOW));
-    let before = store.gate.count();
-    store.gate.want(2);
+    let before = gate.count();
+    gate.want(2);
     std::thread::scope(|threads| {
         let commit = threads.spawn(|| bucket.flusher_step(1, &|| NOW));
-        store.gate.wait_for_one(before);
+        gate.wait_for_one(before);
         // It has been read and is about to be written.
         change(ManifestChange::DropCollection { scope, name });
         let purge = threads.spawn(|| bucket.flusher_step(0, &|| NOW));
@@ -306,7 +226,7 @@ fn no_document_of_a_dropped_collection_comes_back() {
         for _ in 0..10_000 {
             std::thread::yield_now();
         }
-        store.gate.open();
+        gate.open();
         commit.join().expect("no panic").expect("the store takes it");
         purge.join().expect("no panic").expect("the store takes it");
     });

@@ -36,6 +36,7 @@ struct PlanState {
     injected: u64,
     at: BTreeMap<u64, Fault>,
     from: Option<(u64, Fault)>,
+    failing_group: Option<usize>,
     random: Option<(SeededRandom, u32)>,
     fails_other_writes: bool,
     is_away: bool,
@@ -82,6 +83,11 @@ impl FaultPlan {
     /// Makes commit `number` and all later ones fail.
     pub fn fail_from(&self, number: u64, fault: Fault) {
         self.state.lock().from = Some((number, fault));
+    }
+
+    /// Makes every commit that begins with a vbucket of this group fail, or lets them pass again.
+    pub fn fail_group(&self, group: Option<usize>) {
+        self.state.lock().failing_group = group;
     }
 
     /// Makes every write that is not a commit fail, or lets them pass again.
@@ -132,8 +138,8 @@ impl FaultPlan {
         self.state.lock().injected
     }
 
-    /// Counts a commit, runs the hook and decides the commit's fate.
-    pub(super) fn next_commit(&self) -> (u64, Option<Fault>) {
+    /// Counts a commit that begins with a vbucket of `group`, runs the hook and decides its fate.
+    pub(super) fn next_commit(&self, group: Option<usize>) -> (u64, Option<Fault>) {
         let (number, hook) = {
             let mut state = self.state.lock();
             state.commits += 1;
@@ -144,7 +150,9 @@ impl FaultPlan {
             hook(number);
         }
         let mut state = self.state.lock();
-        let fault = state.fault_of(number);
+        let is_of_failing = group.is_some() && group == state.failing_group;
+        let of_group = is_of_failing.then_some(Fault::BeforeCommit);
+        let fault = of_group.or_else(|| state.fault_of(number));
         state.injected += u64::from(fault.is_some());
         (number, fault)
     }

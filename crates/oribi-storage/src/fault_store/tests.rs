@@ -147,7 +147,7 @@ fn the_oracle_finds_a_writer_that_ignores_errors() {
 fn the_same_seed_gives_the_same_faults() {
     let faults = |seed| {
         let plan = FaultPlan::seeded(seed, 500);
-        (0..100).map(|_| plan.next_commit().1).collect::<Vec<_>>()
+        (0..100).map(|_| plan.next_commit(None).1).collect::<Vec<_>>()
     };
     assert_eq!(faults(7), faults(7));
     assert_ne!(faults(7), faults(8));
