@@ -9,10 +9,17 @@
 //! To drive it, read into [`FrameReader::spare`], report the length by [`FrameReader::commit`],
 //! then call [`FrameReader::advance`] until it answers false. The frame it found is
 //! [`FrameReader::frame`] until the next call of `advance`. Bytes may be added at any time, also
-//! while a frame is held.
+//! while a frame is held. A caller that adds bytes without advancing fills block after block: a
+//! full block is queued with its whole frames, and the partial frame at its end moves on to the
+//! next block, or at once to a block of its size. No block grows, whatever the caller does.
 //!
-//! Invariants: `moved_bytes() <= received_bytes()`; a header's length is checked against the limit
-//! before room is made. Does no I/O. Used by both kinds of connection.
+//! Invariants: `moved_bytes() <= received_bytes()`, because only a partial frame moves, once, to
+//! where it is completed. (A header that is cut before its length moves again if its frame is
+//! large. That is at most 23 bytes, and the first frame of the same block has not moved.) A
+//! header's length is checked against the limit before a block is allocated. Does no I/O. Used by
+//! both kinds of connection.
+
+use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
 use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
@@ -26,8 +33,8 @@ pub const LARGE_FRAME_BYTES_MIN: usize = 64 * 1024;
 /// A read is worth its system call only with some room to read into.
 const READ_ROOM_BYTES_MIN: usize = 16 * 1024;
 
-/// A read buffer that grew beyond this is given back once it is empty.
-const READ_BLOCK_KEPT_BYTES_MAX: usize = 256 * 1024;
+/// The longest partial small frame leaves the room of a read. Blocks therefore never grow.
+const BLOCK_BYTES: usize = LARGE_FRAME_BYTES_MIN + READ_ROOM_BYTES_MIN;
 
 /// Why the bytes received are not a stream of frames. Nothing after it can be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -53,8 +60,47 @@ struct Large {
 }
 
 impl Large {
+    /// Copies the start of a large frame into a block for all of it; `None` while the frame's
+    /// length is unknown, and for a small one.
+    fn start(bytes: &[u8]) -> Result<Option<Large>, StreamError> {
+        let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let header = Header::decode(header)?;
+        let frame_bytes = header.frame_bytes();
+        if frame_bytes > FRAME_BYTES_MAX {
+            return Err(StreamError::TooLong { bytes: frame_bytes });
+        }
+        if frame_bytes < LARGE_FRAME_BYTES_MIN {
+            return Ok(None);
+        }
+        // Zeroed pages are mapped when first written, so a length that no bytes follow costs
+        // nothing.
+        let mut block = vec![0; frame_bytes];
+        block[..bytes.len()].copy_from_slice(bytes);
+        Ok(Some(Large { header, block, filled_bytes: bytes.len() }))
+    }
+
     fn is_complete(&self) -> bool {
         self.filled_bytes == self.block.len()
+    }
+}
+
+/// A part of the stream that precedes the bytes in the buffer.
+#[derive(Debug)]
+enum Segment {
+    /// Whole frames in the block where they were received. The bytes after `frames_bytes` have
+    /// moved on.
+    Frames { buffer: ReadBuffer, frames_bytes: usize },
+    /// Incomplete only as the last segment, and then the buffer is empty.
+    Large(Large),
+}
+
+impl Segment {
+    /// The part's bytes that were received and not handed out.
+    fn unread(&self) -> &[u8] {
+        match self {
+            Segment::Frames { buffer, frames_bytes } => &buffer.unread()[..*frames_bytes],
+            Segment::Large(large) => &large.block[..large.filled_bytes],
+        }
     }
 }
 
@@ -63,23 +109,22 @@ impl Large {
 enum Current {
     #[default]
     None,
-    /// The one at the head of the buffer.
+    /// The one at the head of the first segment with frames, or else of the buffer.
     Buffered(Header),
-    /// The large one.
+    /// The large one, which is the first segment.
     Large,
 }
 
 /// See the module text.
 #[derive(Debug, Default)]
 pub struct FrameReader {
+    /// Precede everything in `buffer`, oldest first.
+    segments: VecDeque<Segment>,
     buffer: ReadBuffer,
-    /// Precedes everything in `buffer`.
-    large: Option<Large>,
     current: Current,
-    /// Bytes received straight into large blocks.
-    large_received_bytes: u64,
-    /// Bytes copied from the buffer into large blocks.
-    large_moved_bytes: u64,
+    received_bytes: u64,
+    /// Bytes copied into the next block or a large one; moves within a block are the buffer's.
+    moved_bytes: u64,
 }
 
 impl FrameReader {
@@ -90,9 +135,20 @@ impl FrameReader {
 
     /// Where the next bytes go; never empty.
     pub fn spare(&mut self) -> &mut [u8] {
-        match &mut self.large {
-            Some(large) if !large.is_complete() => &mut large.block[large.filled_bytes..],
-            _ => self.buffer.spare(READ_ROOM_BYTES_MIN),
+        if self.receiving_large().is_none() && self.buffer.free_bytes() < READ_ROOM_BYTES_MIN {
+            self.queue_frames();
+        }
+        // A match on `receiving_large` would keep the borrow of the other arm.
+        match self.segments.back_mut() {
+            Some(Segment::Large(large)) if !large.is_complete() => {
+                &mut large.block[large.filled_bytes..]
+            }
+            _ => {
+                if self.buffer.capacity() == 0 {
+                    self.buffer.put_block(vec![0; BLOCK_BYTES]);
+                }
+                self.buffer.spare(READ_ROOM_BYTES_MIN)
+            }
         }
     }
 
@@ -101,30 +157,30 @@ impl FrameReader {
     /// # Panics
     /// When there was not that much room.
     pub fn commit(&mut self, bytes: usize) {
-        match &mut self.large {
-            Some(large) if !large.is_complete() => {
+        self.received_bytes += bytes as u64;
+        match self.receiving_large() {
+            Some(large) => {
                 assert!(
                     bytes <= large.block.len() - large.filled_bytes,
                     "more than there was room"
                 );
                 large.filled_bytes += bytes;
-                self.large_received_bytes += bytes as u64;
             }
-            _ => self.buffer.commit(bytes),
+            None => self.buffer.commit(bytes),
         }
     }
 
-    /// Lets go of the present frame and finds the next; false when more bytes are needed.
+    /// Releases the present frame and finds the next; false when more bytes are needed.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, StreamError> {
         self.release_current();
-        if let Some(large) = &self.large {
+        if let Some(Segment::Large(large)) = self.segments.front() {
             if large.is_complete() {
                 self.current = Current::Large;
             }
             return Ok(large.is_complete());
         }
-        match frame::decode(self.buffer.unread())? {
+        match frame::decode(self.head())? {
             Decoded::Complete { frame, .. } => {
                 self.current = Current::Buffered(frame.header);
                 Ok(true)
@@ -142,7 +198,7 @@ impl FrameReader {
         match &self.current {
             Current::None => None,
             Current::Buffered(header) => Some(header),
-            Current::Large => self.large.as_ref().map(|large| &large.header),
+            Current::Large => self.current_large().map(|large| &large.header),
         }
     }
 
@@ -152,11 +208,9 @@ impl FrameReader {
     pub fn frame(&self) -> Option<Frame<'_>> {
         match self.current {
             Current::None => None,
-            Current::Buffered(header) => {
-                Frame::from_body(header, &self.buffer.unread()[HEADER_BYTES..])
-            }
+            Current::Buffered(header) => Frame::from_body(header, &self.head()[HEADER_BYTES..]),
             Current::Large => {
-                let large = self.large.as_ref()?;
+                let large = self.current_large()?;
                 Frame::from_body(large.header, &large.block[HEADER_BYTES..])
             }
         }
@@ -169,13 +223,16 @@ impl FrameReader {
             Current::None => None,
             Current::Buffered(header) => {
                 let bytes = header.frame_bytes();
-                let body = &self.buffer.unread()[body_start(&header)..bytes];
+                let body = &self.head()[body_start(&header)..bytes];
                 let body = Bytes::copy_from_slice(body);
                 self.consume(bytes);
                 Some((header, body))
             }
             Current::Large => {
-                let Large { header, block, .. } = self.large.take()?;
+                let Some(Segment::Large(Large { header, block, .. })) = self.segments.pop_front()
+                else {
+                    return None;
+                };
                 let mut body = Bytes::from(block);
                 body.advance(body_start(&header));
                 Some((header, body))
@@ -185,28 +242,50 @@ impl FrameReader {
 
     /// Bytes received and not yet handed out, those of the present frame included.
     pub fn unread_bytes(&self) -> usize {
-        let large = self.large.as_ref().map_or(0, |large| large.filled_bytes);
-        self.buffer.unread().len() + large
+        let segments = self.segments.iter().map(|segment| segment.unread().len());
+        self.buffer.unread().len() + segments.sum::<usize>()
     }
 
     /// The bytes received and not yet handed out, for another reader.
     pub(crate) fn into_unread(self) -> Vec<u8> {
-        let mut unread = self.large.map_or_else(Vec::new, |mut large| {
-            large.block.truncate(large.filled_bytes);
-            large.block
-        });
+        let mut unread = Vec::with_capacity(self.unread_bytes());
+        self.segments.iter().for_each(|segment| unread.extend_from_slice(segment.unread()));
         unread.extend_from_slice(self.buffer.unread());
         unread
     }
 
     /// Bytes received in the reader's life.
     pub fn received_bytes(&self) -> u64 {
-        self.buffer.received_bytes() + self.large_received_bytes
+        self.received_bytes
     }
 
     /// Bytes that were received in one place and moved to another; never more than were received.
     pub fn moved_bytes(&self) -> u64 {
-        self.buffer.moved_bytes() + self.large_moved_bytes
+        self.buffer.moved_bytes() + self.moved_bytes
+    }
+
+    /// Where the present frame starts, or the next if it is small.
+    #[inline]
+    fn head(&self) -> &[u8] {
+        match self.segments.front() {
+            None => self.buffer.unread(),
+            Some(segment) => segment.unread(),
+        }
+    }
+
+    fn current_large(&self) -> Option<&Large> {
+        match self.segments.front() {
+            Some(Segment::Large(large)) => Some(large),
+            _ => None,
+        }
+    }
+
+    /// The large frame that the next bytes belong to.
+    fn receiving_large(&mut self) -> Option<&mut Large> {
+        match self.segments.back_mut() {
+            Some(Segment::Large(large)) if !large.is_complete() => Some(large),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -214,40 +293,70 @@ impl FrameReader {
         match std::mem::take(&mut self.current) {
             Current::None => {}
             Current::Buffered(header) => self.consume(header.frame_bytes()),
-            Current::Large => self.large = None,
+            Current::Large => drop(self.segments.pop_front()),
         }
     }
 
+    /// Consumes a frame at the head.
     #[inline]
     fn consume(&mut self, bytes: usize) {
-        self.buffer.consume(bytes);
-        if self.buffer.is_empty() && self.buffer.capacity() > READ_BLOCK_KEPT_BYTES_MAX {
-            self.buffer.release();
+        let Some(Segment::Frames { buffer, frames_bytes }) = self.segments.front_mut() else {
+            return self.buffer.consume(bytes);
+        };
+        buffer.consume(bytes);
+        *frames_bytes -= bytes;
+        if *frames_bytes == 0 {
+            self.segments.pop_front();
         }
     }
 
-    /// Makes room for a frame of `frame_bytes` of which only the start is there.
+    /// Makes room for a frame of `frame_bytes` at the head, of which only the start has arrived.
     fn prepare(&mut self, frame_bytes: usize) -> Result<(), StreamError> {
-        if frame_bytes > FRAME_BYTES_MAX {
-            return Err(StreamError::TooLong { bytes: frame_bytes });
-        }
+        // Segments have whole frames, so the partial one is in the buffer.
         let unread = self.buffer.unread();
-        if frame_bytes < LARGE_FRAME_BYTES_MIN {
+        if let Some(large) = Large::start(unread)? {
+            self.moved_bytes += unread.len() as u64;
+            self.buffer.consume(unread.len());
+            self.segments.push_back(Segment::Large(large));
+        } else if !unread.is_empty() {
             self.buffer.reserve_frame(frame_bytes);
-            return Ok(());
         }
-        let Some(header_bytes) = unread.first_chunk::<HEADER_BYTES>() else { return Ok(()) };
-        let header = Header::decode(header_bytes)?;
-        // Zeroed pages are mapped when first written, so a length that no bytes follow costs
-        // nothing.
-        let mut block = vec![0; frame_bytes];
-        block[..unread.len()].copy_from_slice(unread);
-        let filled_bytes = unread.len();
-        self.large_moved_bytes += filled_bytes as u64;
-        self.large = Some(Large { header, block, filled_bytes });
-        self.consume(filled_bytes);
         Ok(())
     }
+
+    /// Queues the buffer's block with its whole frames, and moves the partial frame at its end to
+    /// the next block. Without a whole frame, only the start of a large one moves.
+    fn queue_frames(&mut self) {
+        let unread = self.buffer.unread();
+        let frames_bytes = whole_frames_bytes(unread);
+        let rest = &unread[frames_bytes..];
+        // `advance` reports bytes that are no frame.
+        let large = Large::start(rest).unwrap_or(None);
+        if frames_bytes == 0 && large.is_none() {
+            return;
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        let rest = &buffer.unread()[frames_bytes..];
+        self.moved_bytes += buffer.moved_bytes() + rest.len() as u64;
+        if large.is_none() {
+            self.buffer.put_block(vec![0; BLOCK_BYTES]);
+            self.buffer.spare(rest.len())[..rest.len()].copy_from_slice(rest);
+            self.buffer.commit(rest.len());
+        }
+        if frames_bytes > 0 {
+            self.segments.push_back(Segment::Frames { buffer, frames_bytes });
+        }
+        self.segments.extend(large.map(Segment::Large));
+    }
+}
+
+/// Length of the whole frames at the start of `bytes`.
+fn whole_frames_bytes(bytes: &[u8]) -> usize {
+    let mut end = 0;
+    while let Ok(Decoded::Complete { frame, .. }) = frame::decode(&bytes[end..]) {
+        end += frame.header.frame_bytes();
+    }
+    end
 }
 
 /// Where a frame's body starts when its framing extras are left out.

@@ -65,6 +65,12 @@ impl ReadBuffer {
         self.block.len()
     }
 
+    /// Bytes that fit at the tail without moving or growing.
+    #[inline]
+    pub fn free_bytes(&self) -> usize {
+        self.block.len() - self.tail
+    }
+
     /// Consumes the first `bytes` of [`ReadBuffer::unread`].
     ///
     /// # Panics
