@@ -7,7 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oribi_engine::block_arena::{
-    end_period, kept_bytes, release_kept, release_unwanted, taken_bytes,
+    end_period, kept_bytes, release_kept, release_unwanted, reserve_outside, set_bounds,
+    taken_bytes,
 };
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, Storage, StoreRequest,
@@ -190,4 +191,20 @@ fn a_smaller_quota_takes_the_headroom_away() {
     bucket.set_memory_quota(64 * MIB);
     assert!(taken_bytes() <= 64 * MIB + 2 * MIB + 16 * MIB, "{} MiB", taken_bytes() / MIB);
     drop(bucket);
+}
+
+#[test]
+fn outside_reservations_count_against_the_upper_bound() {
+    let _alone = alone();
+    let taken = taken_bytes();
+    set_bounds(taken, taken + 64 * MIB);
+    let first = reserve_outside(100 * MIB);
+    assert_eq!(first.bytes(), 32 * MIB, "half of what is left");
+    let second = reserve_outside(10 * MIB);
+    assert_eq!(second.bytes(), 10 * MIB, "as much as it asks for");
+    let third = reserve_outside(100 * MIB);
+    assert_eq!(third.bytes(), 11 * MIB, "half of the rest");
+    drop((first, second, third));
+    assert_eq!(reserve_outside(100 * MIB).bytes(), 32 * MIB, "nothing stays reserved");
+    set_bounds(u64::MAX, u64::MAX);
 }

@@ -308,9 +308,10 @@ pub const SQL_STATEMENTS_MAX: usize = 4;
 #[cfg(feature = "sql")]
 pub const SQL_HEAP_BYTES_MAX: u64 = 128 << 20;
 
-/// The same where documents leave the process less: room for statements that keep nothing.
+/// Least memory of SQLite: enough for statements that keep no rows. Statements are refused while
+/// documents leave less.
 #[cfg(feature = "sql")]
-pub const SQL_HEAP_BYTES_MIN: u64 = 16 << 20;
+pub const SQL_HEAP_BYTES_MIN: u64 = 4 << 20;
 
 /// Documents that a scan copies before SQLite sees the first of them: a batch that stays in a
 /// core's own cache, or one larger document.

@@ -16,6 +16,7 @@ use rusqlite::{Batch, Connection, Error, ErrorCode, InterruptHandle, Statement};
 use crate::catalog::{Catalog, find};
 use crate::columns::JSON_TEXT;
 use crate::guard::{self, Declaring};
+use crate::heap::HeapTrim;
 use crate::json_path;
 use crate::row_numbers::RowNumbers;
 use crate::virtual_table::{Declared, declare, register};
@@ -89,6 +90,8 @@ pub struct Database {
     declared: Declared,
     declaring: Declaring,
     row_numbers: RowNumbers,
+    /// The last field: dropped once the connection has freed its memory.
+    _trim: HeapTrim,
 }
 
 impl Database {
@@ -121,7 +124,7 @@ impl Database {
         json_path::register(&connection, room)?;
         let row_numbers = RowNumbers::default();
         let declared = register(&connection, row_numbers.clone())?;
-        Ok(Database { connection, catalog, declared, declaring, row_numbers })
+        Ok(Database { connection, catalog, declared, declaring, row_numbers, _trim: HeapTrim })
     }
 
     /// A handle that ends the running statement from another thread.

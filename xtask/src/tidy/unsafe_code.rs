@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/oribi-storage/tests/index_memory.rs", "a counting allocator, in tests only"),
     ("crates/oribi-storage/tests/scan_memory.rs", "a counting allocator, in tests only"),
     ("crates/oribi-storage-kudu/tests/scan_memory.rs", "a counting allocator, in tests only"),
+    ("crates/oribi-sql/src/heap.rs", "malloc_trim(3)"),
     ("crates/oribi-sql/src/virtual_table.rs", "marker traits of virtual tables"),
     ("crates/oribi/src/system_allocator.rs", "mallopt(3)"),
     ("crates/oribi-supervisor/src/short_slice.rs", "sched_setattr(2)"),

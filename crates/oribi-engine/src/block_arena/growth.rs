@@ -6,6 +6,7 @@
 
 use std::sync::OnceLock;
 
+use super::taken::OutsideReservation;
 use super::{kept_blocks, taken};
 
 static WATCHER: OnceLock<fn()> = OnceLock::new();
@@ -23,10 +24,12 @@ pub fn set_bounds(lower: u64, upper: u64) {
     release_excess();
 }
 
-/// What may be taken before the upper bound is reached; kept blocks make room for up to `wanted`.
-pub fn make_room(wanted: u64) -> u64 {
-    kept_blocks::release_oldest_while(|| taken::room_bytes() < wanted);
-    taken::room_bytes()
+/// Reserves memory for an owner outside the arena: up to `bytes_max`, and at most half of what is
+/// left below the upper bound, so that documents can still grow. Releases idle blocks for it. Two
+/// callers at once may reserve what is left twice: the caller serialises.
+pub fn reserve_outside(bytes_max: u64) -> OutsideReservation {
+    kept_blocks::release_oldest_while(|| taken::room_bytes() / 2 < bytes_max);
+    OutsideReservation::new(bytes_max.min(taken::room_bytes() / 2))
 }
 
 /// Memory was taken from the system and counted. No lock of the arena is held.

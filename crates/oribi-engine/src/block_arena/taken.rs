@@ -2,11 +2,13 @@
 //!
 //! Owns: that count and both bounds. Mappings and large blocks are counted, also those that are
 //! kept; tables below 64 KiB, and the memory of threads and connections, are not. The arena itself
-//! refuses nothing.
+//! refuses nothing. Memory that other owners have reserved ([`OutsideReservation`]) counts against the
+//! upper bound, and never against the lower one: compaction cannot give it back.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static OUTSIDE: AtomicU64 = AtomicU64::new(0);
 static LOWER: AtomicU64 = AtomicU64::new(u64::MAX);
 static UPPER: AtomicU64 = AtomicU64::new(u64::MAX);
 
@@ -28,12 +30,37 @@ pub fn excess_bytes() -> u64 {
 
 /// What may be taken before the upper bound is reached.
 pub(super) fn room_bytes() -> u64 {
-    UPPER.load(Ordering::Relaxed).saturating_sub(taken_bytes())
+    UPPER.load(Ordering::Relaxed).saturating_sub(taken_bytes() + OUTSIDE.load(Ordering::Relaxed))
 }
 
 /// By how much the upper bound is exceeded.
 pub(super) fn beyond_upper_bytes() -> u64 {
-    taken_bytes().saturating_sub(UPPER.load(Ordering::Relaxed))
+    let all_bytes = taken_bytes() + OUTSIDE.load(Ordering::Relaxed);
+    all_bytes.saturating_sub(UPPER.load(Ordering::Relaxed))
+}
+
+/// Memory below the upper bound that the arena leaves to another owner until this is dropped.
+#[derive(Debug)]
+pub struct OutsideReservation {
+    bytes: u64,
+}
+
+impl OutsideReservation {
+    pub(super) fn new(bytes: u64) -> OutsideReservation {
+        OUTSIDE.fetch_add(bytes, Ordering::Relaxed);
+        OutsideReservation { bytes }
+    }
+
+    /// What its owner may take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for OutsideReservation {
+    fn drop(&mut self) {
+        OUTSIDE.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Counts memory that comes from the system.

@@ -16,7 +16,8 @@
 //! - at most [`places::Statements`] allows run, each counts against its user's streams, and each
 //!   ends with its time, its client or the server;
 //! - large documents, and what waits for the client, are reserved in the connections' memory;
-//!   SQLite's heap is bounded for all statements together.
+//!   SQLite's heap is reserved below the arena's upper bound for all statements together, and goes
+//!   back to the system with each statement.
 //!
 //! Caller: `routes`.
 
@@ -30,7 +31,6 @@ use std::time::Instant;
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Response};
-use oribi_engine::block_arena;
 use oribi_sql::database::{Database, Room};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -41,12 +41,12 @@ use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
 use super::message::{Refusal, Reply, busy, error, field_error, panicked};
 use super::state::AdminState;
-use crate::limits::{READING_NICENESS, SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN};
+use crate::limits::READING_NICENESS;
 use crate::sql::catalog::BucketTables;
 use crate::sql::control::{Control, Ending};
 use crate::sql::memory::{ClientPace, StatementMemory};
 use answer::{Answer, Begun, Summary};
-use places::Occupied;
+use places::{HeapShare, Occupied};
 use request::Query;
 
 /// Runs a statement.
@@ -81,6 +81,9 @@ async fn begin(
     let Some(stream) = asker.begin_stream() else {
         return Err(busy("this user has too many streams").into());
     };
+    let Some(heap) = state.statements.share_heap() else {
+        return Err(busy("documents leave no memory for statements; try again").into());
+    };
     let occupied = Occupied::new(running, stream);
     let (sender, pieces) = mpsc::channel(1);
     let memory = Arc::clone(&state.server.connection_memory);
@@ -103,7 +106,7 @@ async fn begin(
         // Without it the statement competes with workers as an equal.
         let _ = rustix::process::nice(READING_NICENESS);
         // A panic drops the answer, and with it the beginning or the last line.
-        let _ = oribi_supervisor::job("sql", || execute(&query, buckets, control, answer));
+        let _ = oribi_supervisor::job("sql", || execute(&query, buckets, control, answer, heap));
     };
     if let Err(failure) = oribi_supervisor::spawn("oribi-sql", work) {
         tracing::warn!(error = %failure, "no thread for a statement");
@@ -137,18 +140,17 @@ fn execute(
     buckets: Arc<crate::buckets::Buckets>,
     control: Arc<Control>,
     mut answer: Answer,
+    heap: HeapShare,
 ) {
     let tables = BucketTables::new(buckets, query.bucket.clone(), Arc::clone(&control));
-    // SQLite takes what documents leave of the process's memory.
-    let room_bytes = block_arena::make_room(SQL_HEAP_BYTES_MAX);
-    let heap_bytes = room_bytes.clamp(SQL_HEAP_BYTES_MIN, SQL_HEAP_BYTES_MAX);
     let holder = Arc::clone(&control);
     let room: Room = Arc::new(move |bytes| Ok(Box::new(holder.hold_large(bytes)?)));
-    let outcome = Database::restricted(Arc::new(tables), heap_bytes, &room).and_then(|mut one| {
+    let outcome = Database::restricted(Arc::new(tables), heap.bytes, &room).and_then(|mut one| {
         let looks = Arc::clone(&control);
         one.end_when(move || looks.has_to_end())?;
         one.run(&query.statement, &query.parameters, &mut answer)
     });
+    drop(heap);
     let ending = control.ending();
     let summary = match (&outcome, ending) {
         (Ok(()), _) => Summary::Complete,

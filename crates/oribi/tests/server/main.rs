@@ -30,6 +30,7 @@ mod observability;
 mod proxy_protocol;
 mod service_manager;
 mod slow_clients;
+mod statement_memory;
 mod stream_memory;
 mod stream_replays;
 mod supervision;

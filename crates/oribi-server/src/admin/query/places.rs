@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use oribi_engine::block_arena::{OutsideReservation, reserve_outside};
+use parking_lot::Mutex;
+
 use crate::admin::admission::{Connection, StreamPlace};
-use crate::limits::SQL_STATEMENTS_MAX;
+use crate::limits::{SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN, SQL_STATEMENTS_MAX};
 use crate::sql::memory::Turn;
 
 /// The statements that run.
 #[derive(Default)]
-pub(in crate::admin) struct Statements(Arc<AtomicUsize>, Arc<Turn>);
+pub(in crate::admin) struct Statements(Arc<AtomicUsize>, Arc<Turn>, Arc<Mutex<Heap>>);
 
 impl Statements {
     /// A place for one more.
@@ -22,6 +25,46 @@ impl Statements {
     /// The turn of those with large documents.
     pub fn turn(&self) -> Arc<Turn> {
         Arc::clone(&self.1)
+    }
+
+    /// A share of SQLite's heap. None while documents leave too little of the process's memory.
+    pub fn share_heap(&self) -> Option<HeapShare> {
+        let mut heap = self.2.lock();
+        if heap.shares == 0 {
+            heap.reservation = Some(reserve_outside(SQL_HEAP_BYTES_MAX));
+        }
+        let bytes = heap.reservation.as_ref().map_or(0, OutsideReservation::bytes);
+        if bytes < SQL_HEAP_BYTES_MIN {
+            heap.reservation = None;
+            return None;
+        }
+        heap.shares += 1;
+        Some(HeapShare { heap: Arc::clone(&self.2), bytes })
+    }
+}
+
+/// SQLite's heap, which all statements use together: the first one reserves it, the last one gives
+/// it back.
+#[derive(Default)]
+struct Heap {
+    shares: usize,
+    reservation: Option<OutsideReservation>,
+}
+
+/// A statement's use of SQLite's heap. The statement drops it after its database.
+pub(in crate::admin) struct HeapShare {
+    heap: Arc<Mutex<Heap>>,
+    /// Size of the whole heap.
+    pub bytes: u64,
+}
+
+impl Drop for HeapShare {
+    fn drop(&mut self) {
+        let mut heap = self.heap.lock();
+        heap.shares -= 1;
+        if heap.shares == 0 {
+            heap.reservation = None;
+        }
     }
 }
 
