@@ -2,8 +2,6 @@
 
 #![allow(dead_code, reason = "the programs have a main function of their own")]
 
-#[path = "../examples/bulk_load.rs"]
-mod bulk_load;
 #[path = "../examples/first_steps.rs"]
 mod first_steps;
 #[path = "../benches/lookups/mod.rs"]
@@ -13,6 +11,8 @@ mod read_rows;
 #[cfg(feature = "derive")]
 #[path = "../examples/typed_rows.rs"]
 mod typed_rows;
+#[path = "../examples/write_rows.rs"]
+mod write_rows;
 
 use oribi_testkit::SharedKuduCluster;
 
@@ -32,10 +32,10 @@ async fn first_steps_run() {
 }
 
 #[tokio::test]
-async fn bulk_load_runs() {
+async fn write_rows_runs() {
     let Some(cluster) = CLUSTER.get() else { return };
-    bulk_load::run(&cluster.master_addresses()).await.expect("it runs");
-    assert!(!tables().contains(&"bulk_load".to_owned()));
+    write_rows::run(&cluster.master_addresses()).await.expect("it runs");
+    assert!(!tables().contains(&"write_rows".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

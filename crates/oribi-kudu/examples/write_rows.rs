@@ -1,5 +1,5 @@
 //! Many rows as fast as the cluster takes them, and what becomes of those that it refuses:
-//! `cargo run -p oribi-kudu --example bulk_load -- MASTERS`
+//! `cargo run -p oribi-kudu --example write_rows -- MASTERS`
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub async fn run(masters: &str) -> Result<(), Box<dyn std::error::Error>> {
         .column(ColumnSchema::builder("id", DataType::Int64).key())
         .column(ColumnSchema::builder("text", DataType::String).nullable(true))
         .build()?;
-    let creator = TableCreator::new("bulk_load", schema)
+    let creator = TableCreator::new("write_rows", schema)
         .hash_partition(HashPartition::new(["id"], 8))
         .num_replicas(1);
     let table = client.create_table(creator).await?;
@@ -53,6 +53,6 @@ pub async fn run(masters: &str) -> Result<(), Box<dyn std::error::Error>> {
         flushed => println!("{} rows", flushed?.rows),
     }
     println!("{:?}", session.statistics());
-    client.delete_table("bulk_load").await?;
+    client.delete_table("write_rows").await?;
     Ok(())
 }
