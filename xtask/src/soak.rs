@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 
@@ -19,7 +20,9 @@ pub(crate) const USAGE: &str = "\
   soak backup [--cycles N] [--seed N]
          kills either side of backups, restores and copies; the same command then completes the work
   soak simulation [--seeds N] [--from SEED]
-         whole buckets over simulated disks, crashed at every kind of step";
+         whole buckets over simulated disks, crashed at every kind of step
+  soak seeds [--seed N] [ARGUMENT OF CARGO TEST]...
+         the tests, with another seed for everything that chooses at random";
 
 /// Runs the soak named by the first argument.
 pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
@@ -29,6 +32,7 @@ pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> R
         Some("text") => against_a_server(root, "text_differential", arguments),
         Some("backup") => backup(root, arguments),
         Some("simulation") => simulation(root, arguments),
+        Some("seeds") => seeds(root, arguments),
         Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),
         None => bail!("which soak?\n\n{USAGE}"),
     }
@@ -66,8 +70,36 @@ fn backup(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCo
     let mut test = cargo(root);
     let name = ["--test", "backup", "kills::", "--", "--nocapture"];
     test.args(["test", "--release", "-p", "oribi"]).args(name);
-    let variables = [("--cycles", "ORIBI_BACKUP_CYCLES"), ("--seed", "ORIBI_BACKUP_SEED")];
+    let variables = [("--cycles", "ORIBI_BACKUP_CYCLES"), ("--seed", "ORIBI_TEST_SEED")];
     with_numbers(&mut test, &variables, arguments)
+}
+
+/// Variables that change the seeds of tests. What `cargo test` runs without them is fixed.
+const SEEDS: [&str; 3] = ["ORIBI_TEST_SEED", "ORIBI_SIMULATION_FROM", "PROPTEST_RNG_SEED"];
+
+/// Runs `cargo test` with one seed for everything: the one given, or one of the clock.
+fn seeds(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let mut arguments: Vec<String> = arguments.collect();
+    let seed = match arguments.first().map(String::as_str) {
+        Some("--seed") => {
+            let seed = arguments.get(1).context("--seed wants a number")?.parse()?;
+            arguments.drain(..2);
+            seed
+        }
+        _ => UNIX_EPOCH.elapsed()?.subsec_nanos(),
+    };
+    if arguments.is_empty() {
+        arguments.push("--workspace".to_owned());
+    }
+    let repeat = format!("cargo xtask soak seeds --seed {seed} {}", arguments.join(" "));
+    println!("seed {seed}; to repeat it: {repeat}");
+    let mut test = cargo(root);
+    test.arg("test").args(&arguments).envs(SEEDS.map(|name| (name, seed.to_string())));
+    let code = finish(&mut test)?;
+    if code != ExitCode::SUCCESS {
+        eprintln!("seed {seed} failed; to repeat it: {repeat}");
+    }
+    Ok(code)
 }
 
 /// Runs a test whose length and seed are in environment variables.

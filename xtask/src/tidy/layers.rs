@@ -27,7 +27,11 @@ const LAYERS: [Layer; 19] = [
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
     Layer { name: "oribi-sql", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
-    Layer { name: "oribi-storage", links: &["oribi-types", "oribi-supervisor"], tests_use: &[] },
+    Layer {
+        name: "oribi-storage",
+        links: &["oribi-types", "oribi-supervisor"],
+        tests_use: &["oribi-testkit"],
+    },
     Layer {
         name: "oribi-engine",
         links: &["oribi-types", "oribi-supervisor", "oribi-subdoc", "oribi-storage"],

@@ -1,6 +1,6 @@
 //! Either side is killed at any moment of a backup, a restore or a copy, again and again.
 //!
-//! `ORIBI_BACKUP_CYCLES` and `ORIBI_BACKUP_SEED` make it a soak: `cargo xtask soak backup`.
+//! `ORIBI_BACKUP_CYCLES` and `ORIBI_TEST_SEED` make it a soak: `cargo xtask soak backup`.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use oribi_client::{Bytes, Client, Persistence, Vbid, WriteOptions};
-use oribi_testkit::{PATIENCE, Random, poll_until};
+use oribi_testkit::{PATIENCE, Random, poll_until, seed};
 
 use crate::table::{assert_equal, remove, table_of, write};
 use crate::{Fixture, problems, text};
@@ -18,10 +18,6 @@ const SEED: u64 = 21;
 
 /// Longest time until the kill; some come after the end.
 const LIFE_MS_MAX: u64 = 400;
-
-fn number(variable: &str, default: u64) -> u64 {
-    env::var(variable).map_or(default, |text| text.parse().expect("a number"))
-}
 
 /// New documents, changed ones and removed ones.
 async fn change(client: &Client, random: &mut Random, cycle: u64) {
@@ -74,7 +70,9 @@ fn succeeds(mut command: Command) {
 
 #[tokio::test]
 async fn after_any_kill_the_same_command_completes_the_work() {
-    let (cycles, seed) = (number("ORIBI_BACKUP_CYCLES", CYCLES), number("ORIBI_BACKUP_SEED", SEED));
+    let cycles =
+        env::var("ORIBI_BACKUP_CYCLES").map_or(CYCLES, |text| text.parse().expect("a number"));
+    let seed = seed(SEED);
     let mut random = Random::new(seed);
     let (mut source, mut target) = (Fixture::start(), Fixture::start());
     let archive = source.archive();

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oribi_testkit::{
-    Host, Network, PATIENCE, Random, ServerProcess, inside_own_network, poll_until,
+    Host, Network, PATIENCE, Random, ServerProcess, inside_own_network, poll_until, seed,
 };
 
 use crate::chaos::Chaos;
 use crate::nodes::{self, Cluster, check, shares, wait_for_shares, write};
 use crate::writer::Writer;
 
+const SEED: u64 = 1;
 const DOCUMENTS: usize = 128;
 /// Long enough for a hand-over, short enough for a write that nobody will answer.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(6);
@@ -113,8 +114,7 @@ async fn whatever_happens_to_nodes_what_was_acknowledged_is_there() {
     let start = |(host, name)| cluster.node_on(host, name, 300);
     let mut nodes: Vec<ServerProcess> = hosts.iter().zip(names).map(start).collect();
     nodes.iter().for_each(|node| wait_for_nodes(node, 3));
-    let seed = std::env::var("ORIBI_CHAOS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let (seed, rounds) = (seed.unwrap_or(1), std::env::var("ORIBI_CHAOS_ROUNDS").ok());
+    let (seed, rounds) = (seed(SEED), std::env::var("ORIBI_CHAOS_ROUNDS").ok());
     let rounds: usize = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
     let all: Vec<&ServerProcess> = nodes.iter().collect();
     let client = Arc::new(nodes::client_with(&all, OPERATION_TIMEOUT).await);

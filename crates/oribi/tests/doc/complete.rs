@@ -8,12 +8,13 @@ use oribi_client::{
     Version, VersionKind,
 };
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{Random, ServerProcess};
+use oribi_testkit::{Random, ServerProcess, seed};
 use oribi_types::{Cas, Datatype, RevSeqno};
 use serde_json::Value;
 
 use crate::{Fixture, stderr, stdout};
 
+const SEED: u64 = 1;
 const DOCUMENTS: usize = 400;
 const COLLECTIONS: [&str; 3] = ["_default._default", "shop.orders", "shop.carts"];
 
@@ -89,9 +90,7 @@ fn documents(exported: &str) -> BTreeMap<(String, String), Value> {
 async fn random_documents_of_a_whole_bucket_survive_export_and_import() {
     let mut source = Fixture::start();
     source.create_collections("shop", &["orders", "carts"]);
-    let seed = std::process::id().into();
-    println!("seed {seed}");
-    fill(&client(&source.server).await, &mut Random::new(seed)).await;
+    fill(&client(&source.server).await, &mut Random::new(seed(SEED))).await;
     let (first, second, offline) =
         (text(&source, "first"), text(&source, "second"), text(&source, "offline"));
     stdout(&source.doc(&["export", &first, "--meta", "--all-collections"]));

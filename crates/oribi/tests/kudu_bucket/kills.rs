@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use oribi_testkit::kill_cycles::{KillCycles, KillOptions};
+use oribi_testkit::seed;
 
 use crate::{CLUSTER, options, table};
 
 /// Lives of one run; `ORIBI_KILL_CYCLES` makes it more.
 const CYCLES: u64 = 4;
+const SEED: u64 = 1;
 
 fn run(database: &str, configure: impl FnOnce(KillOptions) -> KillOptions, quota_mib: Option<u64>) {
     let Some(cluster) = CLUSTER.get() else { return };
@@ -17,14 +19,11 @@ fn run(database: &str, configure: impl FnOnce(KillOptions) -> KillOptions, quota
     if let Some(quota) = quota_mib {
         server = server.setting("memory-quota-mib", quota).setting("eviction", "full");
     }
-    let seed = std::env::var("ORIBI_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
-    println!("seed {seed}");
     let kills = KillOptions {
         store_is_shared: true,
         acknowledgements_max: 600,
         clean_stop_one_in: 4,
-        ..KillOptions::new(server, seed)
+        ..KillOptions::new(server, seed(SEED))
     };
     let mut lives = KillCycles::start(configure(kills)).unwrap();
     let asked = std::env::var("ORIBI_KILL_CYCLES").ok();

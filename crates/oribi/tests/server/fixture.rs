@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use oribi_protocol::status::Status;
 pub use oribi_testkit::Random;
@@ -110,15 +109,6 @@ pub fn add_user(data_dir: &Path, name: &str, password: &str, roles: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let (success, output) = run_oribi(&arguments, &environment, directory.path());
     assert!(success, "{output}");
-}
-
-/// A seed for this run, printed so that a failing run can be repeated.
-pub fn seed() -> u64 {
-    let given = std::env::var("ORIBI_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = given.unwrap_or(clock);
-    println!("seed {seed} (set ORIBI_TEST_SEED={seed} to repeat)");
-    seed
 }
 
 /// Sends a request again while the server answers "temporary failure", as it may while it warms up.

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use oribi_protocol::status::Status;
-use oribi_testkit::{PATIENCE, RawConnection, Request, poll_until};
+use oribi_testkit::{PATIENCE, RawConnection, Request, poll_until, seed};
 
-use crate::fixture::{Fixture, Random, seed};
+use crate::fixture::{Fixture, Random};
 
+const SEED: u64 = 1;
 const MIB: u64 = 1 << 20;
 const QUOTA_MIB: u64 = 32;
 /// Values are noise, so that no store makes them smaller.
@@ -98,7 +99,7 @@ fn name(number: u32) -> String {
 }
 
 fn overload(eviction: &str) {
-    let mut random = Random::new(seed());
+    let mut random = Random::new(seed(SEED));
     let mut fixture = Fixture::start_with(|options| {
         options.setting("memory-quota-mib", QUOTA_MIB).setting("eviction", eviction)
     });
