@@ -6,7 +6,6 @@
 
 use std::env;
 use std::fs::File;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::kudu_cluster::ports;
 use crate::poll::{PATIENCE, poll_until};
+use crate::skip::skip;
 
 const REQUIRED: &str = "ORIBI_ETCD_REQUIRED";
 
@@ -51,9 +51,7 @@ impl EtcdServer {
     /// As there.
     pub fn start_for_test_at(host: Ipv4Addr, tls: Option<(&Path, &Path)>) -> Option<EtcdServer> {
         let Some(program) = program() else {
-            assert!(env::var_os(REQUIRED).is_none(), "{REQUIRED} is set, but there is no etcd");
-            let test = std::thread::current().name().unwrap_or("a test").to_owned();
-            let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs etcd (etcd-server)");
+            skip(REQUIRED, "etcd", "Debian package etcd-server");
             return None;
         };
         Some(EtcdServer::start(program, host, tls).expect("etcd starts"))

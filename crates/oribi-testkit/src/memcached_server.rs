@@ -4,7 +4,6 @@
 //! [`MemcachedServer::start_for_test`] returns.
 
 use std::env;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -13,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::kudu_cluster::ports;
 use crate::poll::{PATIENCE, poll_until};
+use crate::skip::skip;
 
 const REQUIRED: &str = "ORIBI_MEMCACHED_REQUIRED";
 /// Enough that nothing a test stores is evicted.
@@ -33,12 +33,7 @@ impl MemcachedServer {
     /// When it cannot be started, or is missing although `ORIBI_MEMCACHED_REQUIRED` is set.
     pub fn start_for_test(arguments: &[&str]) -> Option<MemcachedServer> {
         if program().is_none() {
-            assert!(
-                env::var_os(REQUIRED).is_none(),
-                "{REQUIRED} is set, but there is no memcached"
-            );
-            let test = std::thread::current().name().unwrap_or("a test").to_owned();
-            let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs memcached");
+            skip(REQUIRED, "memcached", "Debian package memcached");
             return None;
         }
         Some(MemcachedServer::start(arguments).expect("memcached starts"))

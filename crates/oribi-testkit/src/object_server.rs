@@ -4,7 +4,6 @@
 //! connections when [`ObjectServer::start_for_test`] returns.
 
 use std::env;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -13,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::kudu_cluster::ports;
 use crate::poll::{PATIENCE, poll_until};
+use crate::skip::skip;
 
 /// Which server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,13 @@ impl ObjectServerKind {
         }
     }
 
+    fn how_to_install(self) -> &'static str {
+        match self {
+            ObjectServerKind::Moto => "pip install 'moto[s3]' flask flask-cors",
+            ObjectServerKind::Azurite => "npm install azurite",
+        }
+    }
+
     fn command(self, program: PathBuf, port: u16) -> Command {
         let (mut command, port) = (Command::new(program), port.to_string());
         match self {
@@ -59,8 +66,8 @@ impl ObjectServerKind {
 }
 
 impl ObjectServer {
-    /// Starts the server if it is installed; returns `None` after reporting that the test is left
-    /// out.
+    /// Starts the server if it is installed; returns `None` after reporting that the test is
+    /// skipped.
     ///
     /// # Panics
     /// When it cannot be started, or is missing although it is required: `ORIBI_MOTO_REQUIRED` or
@@ -68,9 +75,7 @@ impl ObjectServer {
     pub fn start_for_test(kind: ObjectServerKind) -> Option<ObjectServer> {
         let (program, required) = (kind.program(), kind.required());
         let Some(path) = path_of(program) else {
-            assert!(env::var_os(required).is_none(), "{required} is set; {program} is missing");
-            let test = std::thread::current().name().unwrap_or("a test").to_owned();
-            let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs {program}");
+            skip(required, program, kind.how_to_install());
             return None;
         };
         Some(ObjectServer::start(kind, path).expect("the server starts"))

@@ -104,7 +104,7 @@ const LAYERS: [Layer; 19] = [
             "oribi-tls",
         ],
     },
-    Layer { name: "xtask", links: &[], tests_use: &[] },
+    Layer { name: "xtask", links: &[], tests_use: &["oribi-testkit"] },
 ];
 
 /// Checks the manifests of workspace members; the root manifest and crates outside the workspace

@@ -3,11 +3,11 @@
 //! It needs Python and something that inflates zstd. Where they are missing, the test says so and
 //! passes, unless `ORIBI_BACKUP_READER_REQUIRED` is set, as in CI.
 
-use std::env;
 use std::process::Command;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use oribi_testkit::skip;
 use serde_json::Value;
 
 use crate::Fixture;
@@ -20,16 +20,12 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/backup-rea
 const CAN_INFLATE: &str = "import shutil, sys, importlib.util as u
 sys.exit(not (shutil.which('zstd') or u.find_spec('zstandard') or sys.version_info >= (3, 14)))";
 
-/// False after reporting that the test is left out.
+/// False after reporting that the test is skipped.
 fn can_read() -> bool {
     let can = Command::new("python3").args(["-c", CAN_INFLATE]).status();
     let can = can.is_ok_and(|status| status.success());
     if !can {
-        assert!(
-            env::var_os(REQUIRED).is_none(),
-            "{REQUIRED} is set, but zstd or python3 is missing"
-        );
-        eprintln!("LEFT OUT: the reader of archives needs python3, and zstd or zstandard");
+        skip(REQUIRED, "python3 with zstd", "Debian packages python3 and zstd");
     }
     can
 }
