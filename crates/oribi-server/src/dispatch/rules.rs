@@ -121,10 +121,15 @@ impl Rule {
     /// The class whose threshold its duration is compared with.
     pub(crate) fn class(&self) -> OperationClass {
         match self.who {
-            Who::InCollection(_) if self.durable || self.cas => OperationClass::Write,
+            Who::InCollection(_) if self.is_write() => OperationClass::Write,
             Who::InCollection(_) => OperationClass::Read,
             _ => OperationClass::Other,
         }
+    }
+
+    /// True for a write of one document. A look-up of paths may name a CAS too.
+    fn is_write(&self) -> bool {
+        self.durable || (self.cas && self.who != Who::InCollection(READ))
     }
 
     /// True when the request may have a value.
@@ -195,7 +200,8 @@ const TOUCH: Rule = Rule {
 };
 const GET_AND_TOUCH: Rule = TOUCH.by(READ.and(UPSERT));
 const GET_LOCKED: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(READ.and(UPSERT)) };
-const PATH_LOOKUP: Rule = Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, timed: None, ..GET };
+const PATH_LOOKUP: Rule =
+    Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, cas: true, timed: None, ..GET };
 /// An empty list is an invalid combination of commands, which the frame check does not decide.
 const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, ..PATH_LOOKUP };
 const PATH_MUTATION: Rule = Rule {
@@ -356,8 +362,7 @@ mod tests {
     #[test]
     fn whatever_changes_documents_needs_the_right_to_write() {
         let reader = PrivilegeSet::READ_ONLY;
-        let is_write = |rule: &&Rule| rule.durable || rule.cas;
-        let mut writes = Opcode::all().filter_map(rule).filter(is_write);
+        let mut writes = Opcode::all().filter_map(rule).filter(|rule| rule.is_write());
         assert!(
             writes
                 .all(|rule| matches!(rule.who, Who::InCollection(needed) if !reader.holds(needed)))

@@ -96,6 +96,9 @@ fn answer_lookup<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>
             return Ok(Reply::Miss { key: &[] });
         }
     };
+    if ![Cas(0), cas, item.cas()].contains(&x.cas()) {
+        return Err(Status::KeyEexists.into());
+    }
     x.counters().get_hits.add(1);
     x.collection_counters(key.collection).gets.add(1);
     follow(x, &paths, document, (item, cas))
@@ -211,12 +214,12 @@ fn demand_rights(
 }
 
 fn may_see(paths: &PathRequest<'_>, item: &ItemRef) -> bool {
-    !item.is_deleted() || paths.has(DocFlags::ACCESS_DELETED)
+    !item.is_deleted() || paths.sees_tombstones()
 }
 
 /// A request that does not see tombstones need not wait for one to be read.
 fn sought(paths: &PathRequest<'_>) -> Sought {
-    match paths.has(DocFlags::ACCESS_DELETED) {
+    match paths.sees_tombstones() {
         true => Sought::Tombstone,
         false => Sought::Document,
     }
@@ -249,8 +252,8 @@ fn answer_mutation<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
         }
         RewriteOutcome::Done(mutation) => {
             x.collection_counters(document.key.collection).stores.add(1);
-            let Results { value, is_deleted } = results;
-            let status = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
+            let Results { value, of_tombstone } = results;
+            let status = if of_tombstone { Status::SubdocSuccessDeleted } else { Status::Success };
             let is_json = !paths.is_list && !value.is_empty();
             let datatype = if is_json { Datatype::JSON } else { Datatype::RAW };
             let answer = Answer::SubDocument { mutation, status, value, datatype };

@@ -36,8 +36,8 @@ pub(super) enum Failure {
 pub(super) struct Results {
     /// The value of the answer.
     pub(super) value: Vec<u8>,
-    /// The new version is a tombstone.
-    pub(super) is_deleted: bool,
+    /// The request changed or made a tombstone. The deletion of a live document does not count.
+    pub(super) of_tombstone: bool,
 }
 
 /// A request and its inputs.
@@ -76,6 +76,7 @@ impl<'a> Job<'_, 'a> {
         let mut scratch = Vec::new();
         let mut work = self.begin(base, &mut scratch).map_err(Failure::Request)?;
         results.value.clear();
+        results.of_tombstone = work.is_deleted;
         for (index, spec) in self.request.specs.iter().enumerate() {
             let index = index as u8;
             let done = self.apply(&mut work, spec);
@@ -88,7 +89,6 @@ impl<'a> Job<'_, 'a> {
                 None => {}
             }
         }
-        results.is_deleted = work.is_deleted;
         let live = base.filter(|item| !item.is_deleted());
         let fields = VersionFields {
             flags: self.request.document.user_flags.unwrap_or(base.map_or(0, |item| item.flags())),
@@ -103,7 +103,7 @@ impl<'a> Job<'_, 'a> {
     /// The version to start from; `None` for a document that is to be created.
     fn base<'i>(&self, current: &Current<'i>) -> Result<Option<&'i ItemRef>, Status> {
         let has = |flag| self.request.has(flag);
-        let sees_deleted = has(DocFlags::ACCESS_DELETED);
+        let sees_deleted = self.request.sees_tombstones();
         let seen = current.version.filter(|item| !item.is_deleted() || sees_deleted);
         let Some(item) = seen else {
             let creates = self.request.creates() && self.cas == Cas(0);

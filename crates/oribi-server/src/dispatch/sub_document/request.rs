@@ -77,6 +77,13 @@ impl<'a> PathRequest<'a> {
         self.has(DocFlags::CREATE) || self.has(DocFlags::ADD)
     }
 
+    /// True when a tombstone counts as the current version. A tombstone to be added conflicts with
+    /// any other: it can be another transaction's insert.
+    pub(super) fn sees_tombstones(&self) -> bool {
+        self.has(DocFlags::ACCESS_DELETED)
+            || (self.has(DocFlags::ADD) && self.has(DocFlags::CREATE_AS_DELETED))
+    }
+
     /// Decodes a request for one path.
     pub(super) fn of_one(
         kind: Kind,
@@ -193,7 +200,7 @@ impl<'a> PathRequest<'a> {
             && !(revives && (as_deleted || adds || !self.has(DocFlags::ACCESS_DELETED)))
     }
 
-    /// Attributes come first, and an operation on the whole body is the only one on the body.
+    /// Attributes come first, and a deletion of the document is the only operation on the body.
     fn check_order(&self) -> Result<(), Status> {
         let first_of_body = self.specs.iter().position(|spec| spec.xattr.is_none());
         let Some(first) = first_of_body else { return Ok(()) };
@@ -201,7 +208,7 @@ impl<'a> PathRequest<'a> {
         if of_body.iter().any(|spec| spec.xattr.is_some()) {
             return Err(Status::SubdocInvalidXattrOrder);
         }
-        if of_body.len() > 1 && of_body.iter().any(|spec| spec.action.is_of_document()) {
+        if of_body.len() > 1 && of_body.iter().any(|spec| spec.action == Action::DeleteDocument) {
             return Err(Status::SubdocInvalidCombo);
         }
         Ok(())

@@ -8,6 +8,14 @@ use super::{get, look_up, mutate, one};
 use crate::dispatch::tests::{Client, about, set_extras};
 use crate::harness::ConnectionHarness;
 
+const MKDOC: u8 = 0x01;
+const ADD: u8 = 0x02;
+const ACCESS_DELETED: u8 = 0x04;
+const XATTR: u8 = 0x04;
+
+/// The answer to a list whose second path met a document that is not JSON.
+const OPAQUE: &[u8] = &[1, 0, 0xc6];
+
 const DOCUMENT: &[u8] = br#"{"a" : {"b":[1, 2]}, "n":41, "s":"x"}"#;
 
 fn client_with(value: &[u8]) -> Client {
@@ -176,11 +184,68 @@ fn lists_of_mutations_are_done_whole_or_not_at_all() {
     assert_eq!(whole.status, Status::Success);
     let stored = client.get(b"k");
     assert_eq!((&stored.value[..], stored.datatype), (&b"plain text"[..], 0));
-    assert_eq!(
-        mutate(&mut client, &[], 0, &[(Delete, 0, "", "")]).status,
-        Status::SubdocSuccessDeleted
-    );
+}
+
+#[test]
+fn deleting_a_live_document_is_plain_success() {
+    let mut client = client_with(DOCUMENT);
+    let delete = [(SubdocDictUpsert, XATTR, "_staged", "1"), (Delete, 0, "", "")];
+    assert_eq!(mutate(&mut client, &[], 0, &delete).status, Status::Success);
     assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+    let amend = &delete[..1];
+    let again = mutate(&mut client, &[ACCESS_DELETED], 0, amend);
+    assert_eq!(again.status, Status::SubdocSuccessDeleted);
+    assert_eq!(mutate(&mut client, &[], 0, &delete).status, Status::KeyEnoent);
+}
+
+#[test]
+fn whole_body_and_paths_share_a_list_in_any_order() {
+    // Regression: "upsert full document" of the Java SDK was an invalid combination.
+    let mut client = Client::modern();
+    let whole = (Set, 0, "", r#"{"foo":"bar"}"#);
+    let path = (SubdocDictUpsert, 0, "qix", "1");
+    let paths_lost: &[u8] = br#"{"foo":"bar"}"#;
+    let paths_added: &[u8] = br#"{"foo":"bar","qix":1}"#;
+    for flags in [MKDOC, ADD] {
+        for (specs, wanted) in [([path, whole], paths_lost), ([whole, path], paths_added)] {
+            assert_eq!(mutate(&mut client, &[flags], 0, &specs).status, Status::Success);
+            assert_eq!(client.get(b"k").value, wanted);
+            let attribute = (SubdocDictUpsert, XATTR, "a", "1");
+            let specs = [attribute, whole, path, whole, path];
+            assert_eq!(mutate(&mut client, &[], 0, &specs).status, Status::Success);
+            assert_eq!(client.get(b"k").value, paths_added);
+            client.ask(&about(Delete, b"k"));
+        }
+    }
+    // A path fails in a body that is not JSON, and the document stays.
+    client.set(b"k", DOCUMENT);
+    let opaque = [(Set, 0, "", "text"), path];
+    let failed = mutate(&mut client, &[], 0, &opaque);
+    assert_eq!((failed.status, &failed.value[..]), (Status::SubdocMultiPathFailure, OPAQUE));
+    assert_eq!(client.get(b"k").value, DOCUMENT);
+    // Only a deletion is alone.
+    for specs in [[path, (Delete, 0, "", "")], [(Delete, 0, "", ""), whole]] {
+        assert_eq!(mutate(&mut client, &[], 0, &specs).status, Status::SubdocInvalidCombo);
+    }
+    let (status, found) = look_up(&mut client, &[], &[(Get, 0, "", ""), (SubdocGet, 0, "n", "")]);
+    assert_eq!((status, found.len(), &found[1].1[..]), (Status::Success, 2, "41"));
+    assert_eq!(found[0].1.as_bytes(), DOCUMENT);
+}
+
+#[test]
+fn a_look_up_compares_its_cas() {
+    let mut client = client_with(DOCUMENT);
+    let cas = client.get(b"k").cas;
+    for (named, status) in [(0, Status::Success), (cas, Status::Success), (1, Status::KeyEexists)] {
+        let one = RequestParts { extras: &[0, 1, 0], value: b"n", ..about(SubdocGet, b"k") };
+        assert_eq!(client.ask(&RequestParts { cas: named, ..one }).status, status);
+        let list = [SubdocGet as u8, 0, 0, 1, b'n'];
+        let several = RequestParts { value: &list, ..about(SubdocMultiLookup, b"k") };
+        assert_eq!(client.ask(&RequestParts { cas: named, ..several }).status, status);
+        let missing = RequestParts { key: b"none", ..one };
+        let missing = client.ask(&RequestParts { cas: named, ..missing });
+        assert_eq!(missing.status, Status::KeyEnoent);
+    }
 }
 
 #[test]
@@ -261,8 +326,6 @@ fn malformed_requests_are_refused_and_the_connection_goes_on() {
     for opcode in [SubdocMultiLookup, SubdocMultiMutation] {
         assert_eq!(client.ask(&about(opcode, b"k")).status, Status::SubdocInvalidCombo);
     }
-    let both = [(Set, 0, "", "{}"), (SubdocDictAdd, 0, "a", "1")];
-    assert_eq!(mutate(&mut client, &[], 0, &both).status, Status::SubdocInvalidCombo);
     assert_eq!(client.get(b"k").value, DOCUMENT);
 }
 

@@ -77,7 +77,7 @@ const TABLE: [(u8, [Does; 6]); 14] = [
     (ACCESS_DELETED | ADD,                       [Exist,  Exist,  Exist,  Exist,  Exist,  Make]),
     (CREATE_AS_DELETED,                          [Change, Miss,   Miss,   Miss,   Miss,   Miss]),
     (CREATE_AS_DELETED | MKDOC,                  [Change, Stage,  Stage,  Stage,  Stage,  Stage]),
-    (CREATE_AS_DELETED | ADD,                    [Exist,  Stage,  Stage,  Stage,  Stage,  Stage]),
+    (CREATE_AS_DELETED | ADD,                    [Exist,  Exist,  Exist,  Exist,  Exist,  Stage]),
     (CREATE_AS_DELETED | ACCESS_DELETED,         [Change, Amend,  Amend,  Amend,  Amend,  Miss]),
     (CREATE_AS_DELETED | ACCESS_DELETED | MKDOC, [Change, Amend,  Amend,  Amend,  Amend,  Stage]),
     (CREATE_AS_DELETED | ACCESS_DELETED | ADD,   [Exist,  Exist,  Exist,  Exist,  Exist,  Stage]),

@@ -136,10 +136,7 @@ fn outcome(before: Option<&Version>, change: &Change, number: u32) -> (Status, O
         (ToBody::Remove, _) => after.delete(),
         _ => {}
     }
-    let status = match after.body {
-        Some(_) => Status::Success,
-        None => Status::SubdocSuccessDeleted,
-    };
+    let status = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
     (status, Some(after))
 }
 
