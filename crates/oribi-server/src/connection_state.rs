@@ -347,8 +347,25 @@ impl ConnectionState {
         match status {
             status if self.features.has(Feature::XError) => status,
             Status::Eaccess if self.is_memcached() => Status::AuthError,
+            Status::UnknownCollection | Status::UnknownScope
+                if self.features.has(Feature::Collections) =>
+            {
+                status
+            }
             status => status::for_legacy(status),
         }
+    }
+
+    /// True when the connection ends instead of an answer with this status: Couchbase clients
+    /// without XError know neither "no access" nor "no bucket".
+    pub fn closes_instead(&mut self, status: Status) -> bool {
+        let closes = matches!(status, Status::Eaccess | Status::NoBucket)
+            && self.kind == Kind::Couchbase
+            && !self.features.has(Feature::XError);
+        if closes {
+            self.close(CloseReason::NoAccess);
+        }
+        closes
     }
 
     /// True while some write waits for the store, or some overtaken request waits for a fetch.

@@ -383,7 +383,7 @@ fn call_other<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         Opcode::SubdocMultiMutation => sub_document::mutate_several(x),
         Opcode::Hello => handshake::hello(x),
         Opcode::GetErrorMap => handshake::get_error_map(x),
-        Opcode::SaslListMechs => Ok(handshake::sasl_list_mechs()),
+        Opcode::SaslListMechs => handshake::sasl_list_mechs(x),
         Opcode::SaslAuth => handshake::sasl_auth(x),
         Opcode::SaslStep => handshake::sasl_step(x),
         Opcode::SelectBucket => handshake::select_bucket(x),

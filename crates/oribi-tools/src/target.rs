@@ -7,9 +7,9 @@ mod tls;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
-use oribi_client::{Client, Collection, ConnectOptions, Connection, Refused};
+use oribi_client::{Client, ClientError, Collection, ConnectOptions, Connection, Refused};
 use oribi_types::DurabilityLevel;
 use serde::Serialize;
 
@@ -248,12 +248,24 @@ impl Target {
 
     /// A client of the bucket.
     pub async fn client(&self, options: ConnectOptions) -> anyhow::Result<Client> {
-        Client::connect(options).await.with_context(|| self.describe())
+        Client::connect(options).await.map_err(|error| self.explain(error))
     }
 
     /// A task's connection to the named node.
     pub async fn connection(&self, options: &ConnectOptions) -> anyhow::Result<Connection> {
-        Connection::open(options).await.with_context(|| self.describe())
+        Connection::open(options).await.map_err(|error| self.explain(error))
+    }
+
+    /// The error of a failed connection. The server answers alike for a missing bucket and for one
+    /// in which the user has no right.
+    fn explain(&self, error: ClientError) -> anyhow::Error {
+        let denied = error.refused() == Some(Refused::AccessDenied) && !self.bucket.is_empty();
+        let error = anyhow::Error::from(error);
+        match denied {
+            true => error.context("no such bucket, or no right in it"),
+            false => error,
+        }
+        .context(self.describe())
     }
 
     /// The error context for a failed connection.

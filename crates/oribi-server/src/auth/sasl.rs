@@ -30,8 +30,10 @@ pub enum SaslStep {
         /// Body of the answer.
         payload: Vec<u8>,
     },
-    /// Wrong name, password, message or order. The client does not learn which.
+    /// Wrong name, password or order. The client does not learn which.
     Failed,
+    /// The first message does not have the form that its mechanism demands.
+    Malformed,
     /// Milliseconds of key derivation: run it on a thread that serves no requests. It returns
     /// `Success` or `Failed`.
     Slow(Box<dyn FnOnce() -> SaslStep + Send>),
@@ -43,6 +45,7 @@ impl fmt::Debug for SaslStep {
             SaslStep::Continue(_) => f.write_str("Continue"),
             SaslStep::Success { identity, .. } => write!(f, "Success({})", identity.name),
             SaslStep::Failed => f.write_str("Failed"),
+            SaslStep::Malformed => f.write_str("Malformed"),
             SaslStep::Slow(_) => f.write_str("Slow"),
         }
     }
@@ -126,7 +129,7 @@ impl SaslServer {
 
     fn start_scram(&mut self, hash: ScramHash, payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
         let Some(client_first) = ClientFirst::parse(payload) else {
-            return refused(users, hash.mechanism().as_bytes(), "(malformed message)");
+            return malformed(users, hash.mechanism().as_bytes());
         };
         let user = users.find(&client_first.name);
         let (salt, iterations) = user.salt_and_iterations(hash);
@@ -157,10 +160,10 @@ fn plain_parts(payload: &[u8]) -> Option<[&[u8]; 3]> {
 
 fn start_plain(payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
     let Some([authzid, name, password]) = plain_parts(payload) else {
-        return refused(users, b"PLAIN", "(malformed message)");
+        return malformed(users, b"PLAIN");
     };
     let Ok(name) = std::str::from_utf8(name) else {
-        return refused(users, b"PLAIN", "(malformed message)");
+        return malformed(users, b"PLAIN");
     };
     if !authzid.is_empty() && authzid != name.as_bytes() {
         return refused(users, b"PLAIN", name);
@@ -173,6 +176,11 @@ fn start_plain(payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
         Some(identity) => SaslStep::Success { identity, payload: Vec::new() },
         None => refused(&users, b"PLAIN", &name),
     }))
+}
+
+fn malformed(users: &UserStore, mechanism: &[u8]) -> SaslStep {
+    refused(users, mechanism, "(malformed message)");
+    SaslStep::Malformed
 }
 
 fn refused(users: &UserStore, mechanism: &[u8], name: &str) -> SaslStep {

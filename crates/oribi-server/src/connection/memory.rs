@@ -257,7 +257,7 @@ impl Connection {
     /// Answers a partly received request, and skips the rest of it.
     fn pass_over(&mut self, header: &Header, status: Status, context: &'static str) -> Served {
         let request = RequestId::of(header);
-        fail_request(&self.state, &mut self.writer, request, status, Some(context));
+        fail_request(&mut self.state, &mut self.writer, request, status, Some(context));
         self.skip_bytes = header.frame_bytes();
         Served::Done
     }

@@ -42,6 +42,8 @@ pub enum CloseReason {
     TlsDeadline,
     /// The client's certificate names no user, and the server requires one that does.
     ClientCertificate,
+    /// The request needs a bucket or a right, and the client does not understand such an answer.
+    NoAccess,
     /// The user was removed.
     UserRemoved,
     /// Authentication was not finished in time.
@@ -115,6 +117,9 @@ impl fmt::Display for CloseReason {
             Self::Tls => f.write_str("TLS failed"),
             Self::TlsDeadline => f.write_str("the TLS handshake was not finished in time"),
             Self::ClientCertificate => f.write_str("the client's certificate names no user"),
+            Self::NoAccess => {
+                f.write_str("no access or no bucket, and the client did not negotiate XERROR")
+            }
             Self::UserRemoved => f.write_str("the user was removed"),
             Self::AuthDeadline => f.write_str("not authenticated in time"),
             Self::Idle => f.write_str("idle for longer than idle_timeout_ms"),

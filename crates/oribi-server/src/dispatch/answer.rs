@@ -207,7 +207,10 @@ pub(super) fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, not_done: NotDo
 
 /// Answers with a status and, if the client negotiated it, a readable reason. The failure is not
 /// logged: the client that owns the document can judge it best.
-fn fail(x: &Request<'_>, out: &mut WriteBuffer, status: Status, context: Option<&'static str>) {
+fn fail(x: &mut Request<'_>, out: &mut WriteBuffer, status: Status, context: Option<&'static str>) {
+    if x.state.closes_instead(status) {
+        return;
+    }
     let parts = parts(x, x.state.wire_status(status));
     encoding::write_failure(out, x.state.features, &parts, context);
 }
@@ -215,6 +218,9 @@ fn fail(x: &Request<'_>, out: &mut WriteBuffer, status: Status, context: Option<
 /// As [`fail`], with a reference that identifies the request in the log.
 fn fail_logged(x: &mut Request<'_>, out: &mut WriteBuffer, status: Status, context: &str) {
     let reference = log_refusal(x, status, context);
+    if x.state.closes_instead(status) {
+        return;
+    }
     let (features, parts) = (x.state.features, parts(x, x.state.wire_status(status)));
     match encoding::reads_contexts(features) {
         true => encoding::write_error_body(out, features, &parts, (None, context, reference)),
@@ -313,7 +319,7 @@ pub(super) fn describe(
 }
 
 /// Answers that a collection or scope is not in the manifest, and names that manifest.
-fn fail_unknown(x: &Request<'_>, out: &mut WriteBuffer, status: Status) {
+fn fail_unknown(x: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
     let features = x.state.features;
     if !features.is_negotiated() {
         return fail(x, out, status, None);
@@ -343,7 +349,7 @@ fn send_map(x: &mut Request<'_>, out: &mut WriteBuffer) {
 
 /// Answers a request whose frame is no longer there.
 pub(super) fn answer_late(
-    state: &ConnectionState,
+    state: &mut ConnectionState,
     out: &mut WriteBuffer,
     request: RequestId,
     outcome: LateOutcome,
@@ -361,12 +367,15 @@ pub(super) fn answer_late(
 /// Answers with a failure a frame that no handler sees, or a request whose frame is no longer
 /// there.
 pub(crate) fn fail_request(
-    state: &ConnectionState,
+    state: &mut ConnectionState,
     out: &mut WriteBuffer,
     request: RequestId,
     status: Status,
     context: Option<&'static str>,
 ) {
+    if state.closes_instead(status) {
+        return;
+    }
     let parts = ResponseParts::new(request.opcode, state.wire_status(status), request.opaque);
     encoding::write_failure(out, state.features, &parts, context);
 }

@@ -82,8 +82,9 @@ pub(super) fn get_error_map<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// SaslListMechs.
-pub(super) fn sasl_list_mechs() -> Reply<'static> {
-    Reply::text(mechanisms())
+pub(super) fn sasl_list_mechs<'a>(x: &Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(x)?;
+    Ok(Reply::text(mechanisms()))
 }
 
 /// SaslAuth: begins an exchange and forgets the user authenticated before.
@@ -147,7 +148,7 @@ pub(super) fn finish_sasl(
             }
             Ok(LateReply::value(payload))
         }
-        SaslStep::Failed | SaslStep::Slow(_) => {
+        step @ (SaslStep::Failed | SaslStep::Malformed | SaslStep::Slow(_)) => {
             let sasl = state.sasl.take();
             env.counters.auth_errors.add(1);
             if env.audits_refusal() {
@@ -155,13 +156,17 @@ pub(super) fn finish_sasl(
                 let actor = Actor { user, ..state.actor() };
                 env.server.audit.record(actor, Event::AuthenticationFailed);
             }
-            Err(Status::AuthError)
+            Err(match step {
+                SaslStep::Malformed if state.features.is_negotiated() => Status::Einval,
+                _ => Status::AuthError,
+            })
         }
     }
 }
 
-/// SelectBucket. A missing bucket and a forbidden one get the same answer. Administrators do see
-/// the difference, because they may know which buckets exist.
+/// SelectBucket. A missing bucket and a forbidden one get the same answer, for administrators too:
+/// client libraries take "not found" for a bucket that is about to appear, and retry until they
+/// time out.
 pub(super) fn select_bucket<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     refuse_on_producer(x)?;
     if x.frame.key == NO_BUCKET {
@@ -177,9 +182,6 @@ pub(super) fn select_bucket<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         Some(bucket) if may_use(&bucket) => {
             x.state.select_named(Some(bucket));
             Ok(Reply::Success)
-        }
-        None if x.state.rights.is_admin() => {
-            Err(NotDone::Because(Status::KeyEnoent, "no such bucket"))
         }
         _ => {
             let context = "no such bucket, or no right in it";

@@ -117,6 +117,7 @@ fn says_why_it_cannot_begin() {
         (&["import", "nowhere.jsonl"][..], "cannot open nowhere.jsonl"),
         (&["import", path, "--collection", "a.b"], "`oribi collection create` creates it"),
         (&["import", path, "--bucket", "nope"], "cannot open bucket \"nope\""),
+        (&["import", path, "--bucket", "nope"], "no such bucket, or no right in it"),
         (&["import", path, "--password", "wrong"], "wrong name or password"),
     ] {
         let output = fixture.doc(arguments);

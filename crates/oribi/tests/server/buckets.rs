@@ -99,7 +99,7 @@ fn impossible_buckets_are_refused() {
     assert_eq!(admin.get(&format!("{BUCKETS}/nowhere")).unwrap().status, 404);
     assert_eq!(admin.delete(&format!("{BUCKETS}/nowhere")).unwrap().status, 404);
     let mut connection = authenticated(&fixture);
-    assert_eq!(connection.select_bucket("nowhere").unwrap(), Status::KeyEnoent);
+    assert_eq!(connection.select_bucket("nowhere").unwrap(), Status::Eaccess);
     expect(connection.call(&Request::get("k")).unwrap(), Status::NoBucket);
     expect(connection.call(&Request::new(Opcode::Noop)).unwrap(), Status::Success);
     fixture.finish(&[]);

@@ -218,7 +218,8 @@ fn requests_of_users_without_rights_are_refused_before_they_are_received() {
     let mut clients = Vec::new();
     for number in 0..40 {
         let mut client = RawConnection::connect(fixture.server.port()).unwrap();
-        client.hello(&[Feature::Collections, Feature::SelectBucket]).unwrap();
+        let features = [Feature::Collections, Feature::SelectBucket, Feature::XError];
+        client.hello(&features).unwrap();
         let status = client.sasl_plain("reader", "reader secret").unwrap();
         assert_eq!(status, Status::Success);
         if number % 2 == 0 {

@@ -35,6 +35,15 @@ fn look_up(client: &mut Client, path: &str) -> super::Reply {
 }
 
 #[test]
+fn collections_need_no_xerror_for_their_statuses() {
+    let mut client = Client::with_features(&[8, 0x12]);
+    let unknown = RequestParts { key: &[100, b'k'], ..RequestParts::new(Opcode::Get) };
+    assert_eq!(client.ask(&unknown).status, Status::UnknownCollection);
+    assert_eq!(look_up(&mut client, "none.none").status, Status::UnknownScope);
+    assert_eq!(look_up(&mut client, "_default.none").status, Status::UnknownCollection);
+}
+
+#[test]
 fn manifest_names_everything() {
     let mut client = client();
     create(&client, "inventory", "hotels");

@@ -7,8 +7,9 @@ use oribi_protocol::request::{ConfigVersion, RequestParts};
 use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 
-use super::{Client, about, bytes, replies};
+use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::auth::{StoredUser, UserFile, UserStore};
+use crate::connection_state::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
 fn request(opcode: Opcode) -> RequestParts<'static> {
@@ -78,13 +79,63 @@ fn pipelined_handshake_in_one_read_is_answered_in_order() {
 fn wrong_password_and_wrong_order_are_auth_errors() {
     let mut client = Client::legacy();
     client.hello(&[7]);
-    for payload in [&b"\0Administrator\0wrong"[..], b"\0nobody\0password", b"junk", b""] {
+    for payload in [&b"\0Administrator\0wrong"[..], b"\0nobody\0password", b"\0\0"] {
         assert_eq!(client.ask(&plain(payload)).status, Status::AuthError);
     }
     let step = RequestParts { key: b"SCRAM-SHA512", ..request(Opcode::SaslStep) };
     assert_eq!(client.ask(&step).status, Status::AuthError);
     assert_eq!(client.ask(&about(Opcode::Get, b"k")).status, Status::Eaccess);
     assert_eq!(client.ask(&plain(GOOD)).status, Status::Success);
+}
+
+#[test]
+fn a_malformed_first_message_is_invalid() {
+    let mut client = Client::legacy();
+    let scram = RequestParts { key: b"SCRAM-SHA512", value: b"n,,x", ..plain(b"") };
+    // A client without HELLO gets memcached's answer.
+    for (codes, status) in [(None, Status::AuthError), (Some(7), Status::Einval)] {
+        codes.map(|code| client.hello(&[code]));
+        for payload in [&b"\0"[..], b"", b"junk", b"\0Administrator", b"\0a\0b\0c"] {
+            assert_eq!(client.ask(&plain(payload)).status, status);
+        }
+        assert_eq!(client.ask(&scram).status, status);
+    }
+    let unknown = RequestParts { key: b"OAUTHBEARER", ..plain(b"") };
+    assert_eq!(client.ask(&unknown).status, Status::AuthError);
+    assert_eq!(client.ask(&plain(GOOD)).status, Status::Success);
+}
+
+/// Sends a request that ends the connection without an answer.
+fn ends(client: &mut Client, parts: &RequestParts<'_>) {
+    assert_eq!(client.send(parts), [], "{parts:?}");
+    assert_eq!(client.harness.close_reason(), Some(CloseReason::NoAccess), "{parts:?}");
+}
+
+#[test]
+fn without_xerror_lack_of_access_ends_the_connection() {
+    let (get, stat) = (about(Opcode::Get, b"k"), request(Opcode::Stat));
+    let select = |key| RequestParts { key, ..request(Opcode::SelectBucket) };
+    let mut stranger = Client::legacy();
+    stranger.hello(&[8]);
+    ends(&mut stranger, &get);
+    let modern = Client::modern();
+    let mut reader = modern.beside_with(&["read-only:default"], &[8]);
+    assert_eq!(reader.get(b"k").status, Status::KeyEnoent);
+    ends(&mut reader, &RequestParts { extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") });
+    ends(&mut modern.beside_with(&["read-only:default"], &[8]), &select(b"none"));
+    let mut homeless = modern.beside_with(&["admin"], &[8]);
+    assert_eq!(homeless.ask(&select(b"@no bucket@")).status, Status::Success);
+    ends(&mut homeless, &get);
+    // memcached's clients know the answer in their own words.
+    let directory = tempfile::tempdir().unwrap();
+    let roles = vec!["read-only:default".parse().unwrap()];
+    let reader = StoredUser::new("reader", b"secret", roles).unwrap();
+    UserFile::edit(directory.path(), |file| file.put(reader)).unwrap();
+    let users = UserStore::open(directory.path()).unwrap();
+    let harness = ConnectionHarness::over(users, Arc::new(MemoryStore::new()));
+    let mut memcached = Client { harness };
+    assert_eq!(memcached.ask(&stat).status, Status::AuthError);
+    assert_eq!(memcached.ask(&get).status, Status::AuthError);
 }
 
 #[test]
@@ -113,7 +164,7 @@ fn hello_ends_the_life_of_a_memcached_client() {
 fn select_bucket_and_back() {
     let mut client = Client::modern();
     let select = |key| RequestParts { key, ..request(Opcode::SelectBucket) };
-    assert_eq!(client.ask(&select(b"none")).status, Status::KeyEnoent);
+    assert_eq!(client.ask(&select(b"none")).status, Status::Eaccess);
     let mut reader = client.beside(&["read-only:default"]);
     assert_eq!(reader.ask(&select(b"none")).status, Status::Eaccess, "no names are given away");
     assert_eq!(reader.ask(&select(b"\xff")).status, Status::Eaccess);
@@ -176,6 +227,7 @@ fn configured_users_close_the_door_to_memcached_clients() {
     let harness = ConnectionHarness::over(users, Arc::new(MemoryStore::new()));
     let mut client = Client { harness };
     assert_eq!(client.get(b"k").status, Status::AuthError);
+    client.hello(&[7]);
     assert_eq!(client.ask(&plain(GOOD)).status, Status::AuthError);
     assert_eq!(client.ask(&plain(b"\0reader\0secret")).status, Status::Success);
     let select = RequestParts { key: b"default", ..request(Opcode::SelectBucket) };

@@ -242,7 +242,7 @@ fn without_a_bucket() {
                 None => Some(Status::UnknownCommand),
                 Some(None) => refused_unserved(code),
                 // The bucket `key` that this request selects does not exist.
-                _ if code == Opcode::SelectBucket as u8 => refused_bucket(&rights),
+                _ if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
                 Some(Some(Needs::Nothing | Needs::Authentication)) => None,
                 Some(Some(Needs::Administration)) => (!rights.admin).then_some(Status::Eaccess),
                 Some(Some(_)) => Some(Status::NoBucket),
@@ -279,11 +279,6 @@ fn refused_unserved(code: u8) -> Option<Status> {
     (!(0x50..=0x67).contains(&code)).then_some(Status::NotSupported)
 }
 
-/// Only administrators learn that the bucket does not exist.
-fn refused_bucket(rights: &Rights) -> Option<Status> {
-    (!rights.admin).then_some(Status::Eaccess)
-}
-
 fn expected_of(rights: &Rights, code: u8) -> Option<Status> {
     let Some(needs) = Opcode::from_u8(code).map(needs) else {
         return Some(Status::UnknownCommand);
@@ -291,7 +286,7 @@ fn expected_of(rights: &Rights, code: u8) -> Option<Status> {
     let unless = |holds: bool| (!holds).then_some(Status::Eaccess);
     match needs {
         None => refused_unserved(code),
-        Some(_) if code == Opcode::SelectBucket as u8 => refused_bucket(rights),
+        Some(_) if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
         // The collection `key` that this request looks up does not exist.
         Some(Needs::Bucket) if code == Opcode::CollectionsGetId as u8 => {
             Some(Status::UnknownCollection)

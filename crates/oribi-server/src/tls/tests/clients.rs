@@ -20,6 +20,13 @@ fn select(client: &mut Client, bucket: &[u8]) -> u16 {
         .0
 }
 
+/// Negotiates XERROR, so that a refusal is answered.
+fn greeted(mut client: Client) -> Client {
+    let hello = RequestParts { value: &[0, 7], ..RequestParts::new(Opcode::Hello) };
+    assert_eq!(ask(&mut client, &request(&hello)).0, 0);
+    client
+}
+
 fn login(client: &mut Client, name: &str) -> u16 {
     let value = format!("\0{name}\0secret1");
     let parts = RequestParts {
@@ -112,22 +119,22 @@ fn a_certificate_says_who_the_client_is() {
     let of = |owner: Owner| fixture.config(Some(&fixture.authority.issue(&owner)));
 
     let emails = vec!["alice@example.org".to_owned()];
-    let mut client =
-        fixture.connect_as(of(Owner { emails, ..Owner::client("svc-billing") })).unwrap();
+    let config = of(Owner { emails, ..Owner::client("svc-billing") });
+    let mut client = greeted(fixture.connect_as(config).unwrap());
     assert_eq!((select(&mut client, b"orders"), select(&mut client, b"other")), (0, 0x24));
     assert_eq!(ask(&mut client, &set(b"k", b"v")).0, 0);
 
     // A resumed session has the same identity.
     let config = of(Owner::client("svc-billing"));
     for _ in 0..2 {
-        let mut client = fixture.connect_as(config.clone()).unwrap();
+        let mut client = greeted(fixture.connect_as(config.clone()).unwrap());
         assert_eq!(select(&mut client, b"orders"), 0);
         assert_eq!(ask(&mut client, &set(b"k", b"v")).0, 0x24, "read only");
     }
 
     // A client without a certificate, or with one of an unknown user, may still log in.
     for config in [fixture.config(None), of(Owner::client("svc-nobody"))] {
-        let mut client = fixture.connect_as(config).unwrap();
+        let mut client = greeted(fixture.connect_as(config).unwrap());
         assert_eq!(select(&mut client, b"orders"), 0x24);
         assert_eq!(login(&mut client, "alice"), 0);
         assert_eq!(select(&mut client, b"orders"), 0);

@@ -80,6 +80,8 @@ fn a_connection_is_opened_once_and_keeps_its_user_bucket_and_features() {
         ..RequestParts::new(Opcode::SaslAuth)
     };
     assert_eq!(client.ask(&plain).status, Status::NotSupported);
+    let mechanisms = client.ask(&RequestParts::new(Opcode::SaslListMechs));
+    assert_eq!(mechanisms.status, Status::NotSupported);
     assert_eq!(client.hello(&LEGACY).status, Status::NotSupported);
     // Ordinary requests stay usable.
     let key = [&[0], &b"key"[..]].concat();
