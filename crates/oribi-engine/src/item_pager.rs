@@ -5,7 +5,7 @@
 //! that it passes, and evicts those at zero. A new document begins at zero and a read raises its
 //! frequency, so a popular document survives several rounds, one that was read once survives one,
 //! and one that was never used none. There is no list to keep in order and nothing to lock on a
-//! read.
+//! read. A cache also spares the documents that were written last ([`NewestDocuments`]).
 //!
 //! Eviction begins when memory is above the high watermark and goes on until it is at the low one.
 //! When a whole round has met no document that can ever be evicted, writes get "no memory" instead
@@ -21,14 +21,20 @@ use crate::config::EvictionPolicy;
 use crate::core::Core;
 use crate::hash_table::ScanCursor;
 use crate::memory::MemoryStats;
+use crate::newest_documents::{NewestDocuments, Spared};
 use crate::tasks::{StepClock, Task};
-use crate::vbucket::SweepReport;
+use crate::vbucket::{Sweep, SweepReport};
 
 /// Groups under one hold of a table's lock: at most 224 documents, each a cache miss, so some
 /// twenty microseconds.
 const GROUPS_PER_SLICE: usize = 32;
 /// Groups of one step: some milliseconds.
 const GROUPS_PER_STEP: usize = 2048;
+/// Rounds without an eviction after which the pager is stuck. A frequency is gone after as many
+/// rounds as it has steps.
+const ROUNDS_STUCK: usize = 8;
+/// In a cache, the share of spared documents has to shrink first.
+const ROUNDS_STUCK_CACHE: usize = 20;
 
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,9 +58,55 @@ struct Hand {
 struct State {
     hand: Hand,
     is_running: bool,
-    /// Vbuckets that the hand has passed since it evicted something, and since it met a candidate.
+    /// Vbuckets that the hand has passed since it evicted something in this run, and since it met a
+    /// candidate.
     vbuckets_since_eviction: usize,
     vbuckets_since_candidate: usize,
+    /// Vbuckets that the hand has passed in this run.
+    vbuckets_of_run: usize,
+    /// Candidates since the hand was at the first vbucket.
+    candidates_of_round: u64,
+    newest: NewestDocuments,
+}
+
+impl State {
+    /// Counts what the hand has met in one slice.
+    fn count(&mut self, slice: SweepReport, is_passed: bool) {
+        if slice.evicted > 0 {
+            self.vbuckets_since_eviction = 0;
+        }
+        if slice.candidates > 0 {
+            self.vbuckets_since_candidate = 0;
+        }
+        if is_passed {
+            self.vbuckets_since_eviction += 1;
+            self.vbuckets_since_candidate += 1;
+            self.vbuckets_of_run += 1;
+        }
+    }
+
+    /// Decides which documents of a cache are spared from now on. The run ends when only the newest
+    /// is left and fits the quota.
+    fn spare_newest(&mut self, core: &Core, slice: SweepReport, is_passed: bool) {
+        self.candidates_of_round += slice.candidates;
+        let vbuckets = core.vbuckets().len();
+        let is_over_quota = core.memory().used_bytes() > core.memory().room_bytes();
+        let is_round_complete = is_passed && self.hand.vbucket == 0;
+        if self.newest.is_window_complete() || is_round_complete {
+            // By now no older document is left that is unused.
+            let is_at_newest = self.vbuckets_since_eviction > ROUNDS_STUCK * vbuckets;
+            // The limit of the first round is an old one.
+            let rounds = (self.vbuckets_of_run / vbuckets).saturating_sub(1) as u32;
+            self.newest.move_limit(match is_at_newest && is_over_quota {
+                true => Spared::None,
+                false => Spared::AfterRounds(rounds),
+            });
+        }
+        if is_round_complete {
+            let candidates = std::mem::take(&mut self.candidates_of_round);
+            self.is_running = candidates > 1 || is_over_quota;
+        }
+    }
 }
 
 /// The item pager of one bucket.
@@ -82,6 +134,8 @@ impl ItemPager {
         }
         if !state.is_running {
             state.is_running = true;
+            state.vbuckets_of_run = 0;
+            state.vbuckets_since_eviction = 0;
             self.runs.fetch_add(1, Ordering::Relaxed);
         }
         core.tasks().run(Task::ItemPager, clock, || self.page(core, &mut state, clock(), low))
@@ -92,20 +146,16 @@ impl ItemPager {
         let vbuckets = core.vbuckets().len();
         let mut evicted = 0;
         let mut groups = 0;
-        while groups < GROUPS_PER_STEP && memory.used_bytes() > low {
-            let (slice, is_passed) = sweep_slice(core, &mut state.hand, now);
+        while state.is_running && groups < GROUPS_PER_STEP && memory.used_bytes() > low {
+            let (slice, is_passed) = sweep_slice(core, state, now);
             groups += GROUPS_PER_SLICE;
             evicted += slice.evicted;
-            if slice.evicted > 0 {
-                state.vbuckets_since_eviction = 0;
-            }
+            state.count(slice, is_passed);
             if slice.candidates > 0 {
-                state.vbuckets_since_candidate = 0;
                 memory.set_nothing_to_evict(false);
             }
-            if is_passed {
-                state.vbuckets_since_eviction += 1;
-                state.vbuckets_since_candidate += 1;
+            if memory.policy() == EvictionPolicy::Nru {
+                state.spare_newest(core, slice, is_passed);
             }
             if state.vbuckets_since_candidate > vbuckets {
                 memory.set_nothing_to_evict(true);
@@ -113,13 +163,14 @@ impl ItemPager {
             }
         }
         self.evictions.fetch_add(evicted, Ordering::Relaxed);
-        if memory.policy() == EvictionPolicy::Nru {
+        let is_cache = memory.policy() == EvictionPolicy::Nru;
+        if is_cache {
             self.nru_deletions.fetch_add(evicted, Ordering::Relaxed);
         }
-        // A frequency is gone after as many rounds as it has steps.
-        let is_stuck = state.vbuckets_since_eviction > 8 * vbuckets
+        let rounds = if is_cache { ROUNDS_STUCK_CACHE } else { ROUNDS_STUCK };
+        let is_stuck = state.vbuckets_since_eviction > rounds * vbuckets
             || state.vbuckets_since_candidate > vbuckets;
-        PagerReport { evicted, more: memory.used_bytes() > low, is_stuck }
+        PagerReport { evicted, more: state.is_running && memory.used_bytes() > low, is_stuck }
     }
 
     /// Evicts one document by the bucket's policy, however popular it is. False when there is none,
@@ -141,11 +192,12 @@ impl ItemPager {
 
 /// Sweeps the groups under the hand and moves it on; true when it has passed a vbucket's last
 /// group.
-fn sweep_slice(core: &Core, hand: &mut Hand, now: Timestamp) -> (SweepReport, bool) {
+fn sweep_slice(core: &Core, state: &mut State, now: Timestamp) -> (SweepReport, bool) {
+    let State { hand, newest, .. } = state;
     let vbuckets = core.vbuckets();
     let vbucket = &vbuckets[hand.vbucket % vbuckets.len()];
-    let (context, policy) = (core.context(now), core.memory().policy());
-    let (report, is_passed) = vbucket.sweep(&context, policy, &mut hand.cursor, GROUPS_PER_SLICE);
+    let sweep = Sweep { policy: core.memory().policy(), groups: GROUPS_PER_SLICE, newest };
+    let (report, is_passed) = vbucket.sweep(&core.context(now), sweep, &mut hand.cursor);
     if is_passed {
         hand.vbucket = (hand.vbucket + 1) % vbuckets.len();
     }

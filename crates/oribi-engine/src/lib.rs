@@ -49,6 +49,7 @@ mod memory;
 #[allow(unsafe_code, reason = "cells that the model checker watches")]
 #[allow(clippy::duplicate_mod, reason = "the same code over the model checker's atomics")]
 mod models;
+mod newest_documents;
 mod outcome;
 mod own_lines;
 mod persistence;

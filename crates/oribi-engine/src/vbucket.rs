@@ -68,7 +68,7 @@ pub(crate) use listing::InMemory;
 pub use next_version::{Current, NextVersion, Stamp, VersionFields};
 pub use operations::counter_value;
 pub(crate) use operations::store_fields;
-pub(crate) use paging::SweepReport;
+pub(crate) use paging::{Sweep, SweepReport};
 use shared_table::SharedTable;
 pub use stats::{KeyStats, VbucketStats};
 pub(crate) use streaming::{StreamCursor, StreamRead};

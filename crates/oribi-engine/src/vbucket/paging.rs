@@ -18,7 +18,17 @@ use crate::attributes::tombstone;
 use crate::config::EvictionPolicy;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
+use crate::newest_documents::NewestDocuments;
 use crate::planted::{self, Bug};
+
+/// How one slice chooses its victims.
+pub(crate) struct Sweep<'a> {
+    pub(crate) policy: EvictionPolicy,
+    /// Groups that the slice visits.
+    pub(crate) groups: usize,
+    /// Documents that a cache spares.
+    pub(crate) newest: &'a mut NewestDocuments,
+}
 
 /// Report of one slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,20 +50,20 @@ pub(super) enum Successor {
 }
 
 impl VBucket {
-    /// Sweeps the next `groups` groups behind the cursor: evicts what was not used of late, and
-    /// lowers the frequency of the rest. True when the scan is complete.
+    /// Sweeps the groups after the cursor: evicts what was not used of late, and lowers the
+    /// frequency of the rest. True when the scan is complete.
     pub(crate) fn sweep(
         &self,
         context: &Context<'_>,
-        policy: EvictionPolicy,
+        mut sweep: Sweep<'_>,
         cursor: &mut ScanCursor,
-        groups: usize,
     ) -> (SweepReport, bool) {
         let mut report = SweepReport::default();
+        let (policy, groups) = (sweep.policy, sweep.groups);
         let (victims, is_complete) = self
             .table
             .lock()
-            .pick(cursor, groups, |item| self.is_victim(policy, item, &mut report));
+            .pick(cursor, groups, |item| self.is_victim(&mut sweep, item, &mut report));
         for victim in victims {
             let successor = self.successor(policy, &victim);
             // The removal of a tombstone is not counted.
@@ -84,16 +94,19 @@ impl VBucket {
     }
 
     /// Asked under the table's lock.
-    fn is_victim(&self, policy: EvictionPolicy, item: &ItemRef, report: &mut SweepReport) -> bool {
+    fn is_victim(&self, sweep: &mut Sweep<'_>, item: &ItemRef, report: &mut SweepReport) -> bool {
         if item.is_deleted() {
             // During loading, a tombstone keeps the stored version from being loaded.
             return self.is_clean(item) && !self.is_loading();
         }
-        if !self.can_ever_go(policy, item) {
+        if !self.can_ever_go(sweep.policy, item) {
             return false;
         }
         report.candidates += 1;
         if !self.is_clean(item) {
+            return false;
+        }
+        if sweep.policy == EvictionPolicy::Nru && sweep.newest.spares(item.cas()) {
             return false;
         }
         let was_used = item.frequency() > 0;

@@ -8,6 +8,7 @@ use oribi_engine::{Bucket, BucketConfig, Mutation, MutationOutcome, StoreRequest
 use oribi_storage::KvStore;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
+mod caches;
 mod collection_model;
 mod compression;
 mod events;

@@ -65,6 +65,22 @@ fn a_full_cache_evicts_the_least_used_and_refuses_no_write() {
 }
 
 #[test]
+fn a_cache_has_what_was_just_stored_at_any_size() {
+    let fixture = start(|options| options.argument("--cache"));
+    let mut client = client(&fixture);
+    for (bytes, documents) in [(3_000_000, 30), (573_000, 100), (20_000, 2000)] {
+        let value = vec![b'v'; bytes];
+        for number in 0..documents {
+            let key = format!("{bytes}-{number}");
+            let stored = client.call(&Request::set(key.clone(), value.clone())).unwrap();
+            assert_eq!(stored.status(), Status::Success, "{key}");
+            let found = client.call(&Request::get(key.clone())).unwrap();
+            assert_eq!(found.status(), Status::Success, "{key} is gone");
+        }
+    }
+}
+
+#[test]
 fn a_bulk_load_waits_for_the_disk_instead_of_being_refused() {
     let fixture = start(|options| options);
     let mut client = client(&fixture);
