@@ -68,7 +68,7 @@ fn simulation(root: &Path, arguments: impl Iterator<Item = String>) -> Result<Ex
 
 fn backup(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     let mut test = cargo(root);
-    let name = ["--test", "backup", "kills::", "--", "--nocapture"];
+    let name = ["--test", "tools", "backup::kills::", "--", "--nocapture"];
     test.args(["test", "--release", "-p", "oribi"]).args(name);
     let variables = [("--cycles", "ORIBI_BACKUP_CYCLES"), ("--seed", "ORIBI_TEST_SEED")];
     with_numbers(&mut test, &variables, arguments)

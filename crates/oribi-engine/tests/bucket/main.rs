@@ -13,6 +13,7 @@ mod collection_model;
 mod compression;
 mod events;
 mod eviction;
+mod faults;
 mod fetches;
 mod flushers;
 mod flushing;

@@ -1,7 +1,7 @@
 //! A disk that really is full: a small file system in memory, which only root may mount.
 //!
 //! Where that is not allowed these tests say `SKIPPED` and pass. The engine's tests of a full disk
-//! (`oribi-engine/tests/faults`) and the simulation run everywhere.
+//! (`oribi-engine/tests/bucket/faults`) and the simulation run everywhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};

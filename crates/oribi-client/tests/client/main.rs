@@ -1,0 +1,10 @@
+//! The client against scripted servers, one test program because linking is what costs.
+
+mod bad_server;
+mod change_stream;
+mod cluster;
+mod documents;
+mod reconnect;
+mod scripted_server;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,500 @@
+//! `oribi sql` on a table as a bucket's store writes it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use oribi_kudu::{
+    Client, ClientBuilder, ColumnSchema, DataType, Schema, Session, SessionOptions, Table,
+    TableCreator, Value as Cell,
+};
+use oribi_protocol::hash::vbucket_of;
+use oribi_testkit::{KuduCluster, PATIENCE, poll_until};
+use serde_json::{Value, json};
+
+use crate::tools::{CLUSTER, json as document, report, stderr, stdout, table_of};
+
+const VBUCKETS: u16 = 8;
+const JSON: i16 = 1;
+const SNAPPY: i16 = 2;
+const XATTR: i16 = 4;
+/// A second that is long gone, and one that is not.
+const PAST: i64 = 1_000_000_000;
+const FUTURE: i64 = 10_000_000_000;
+/// Documents of the bucket that SQL sees: 300 orders, two customers, a binary, a long one, two
+/// compressed ones, one whose attributes are too long for their cell.
+const DOCUMENTS: u64 = 307;
+
+/// A row of the bucket's table.
+struct Row<'a> {
+    collection: i64,
+    key: &'a str,
+    chunk: i16,
+    seqno: i64,
+    expiry: i64,
+    deleted: bool,
+    datatype: i16,
+    body_bytes: i64,
+    json: Option<&'a str>,
+    body: Option<&'a [u8]>,
+    xattrs: Option<&'a [u8]>,
+}
+
+impl<'a> Row<'a> {
+    fn json(key: &'a str, seqno: i64, json: &'a str) -> Row<'a> {
+        Row {
+            collection: 0,
+            key,
+            chunk: 0,
+            seqno,
+            expiry: 0,
+            deleted: false,
+            datatype: JSON,
+            body_bytes: json.len() as i64,
+            json: Some(json),
+            body: None,
+            xattrs: None,
+        }
+    }
+
+    fn binary(key: &'a str, seqno: i64, body: &'a [u8]) -> Row<'a> {
+        let bytes = body.len() as i64;
+        let row = Row { datatype: 0, json: None, body: Some(body), ..Row::json(key, seqno, "") };
+        Row { body_bytes: bytes, ..row }
+    }
+
+    async fn write(&self, session: &mut Session) {
+        let vbucket = vbucket_of(self.key.as_bytes(), VBUCKETS).0.cast_signed();
+        self.write_to(session, vbucket).await;
+    }
+
+    async fn write_to(&self, session: &mut Session, vbucket: i16) {
+        let mut row = session.upsert();
+        row.set_i16("vbucket", vbucket).unwrap();
+        row.set_i64("collection", self.collection).unwrap();
+        row.set_string("key", self.key).unwrap();
+        row.set_i16("chunk", self.chunk).unwrap();
+        row.set_i64("cas", 1000 + self.seqno).unwrap();
+        row.set_i64("seqno", self.seqno).unwrap();
+        row.set_i64("rev", 1).unwrap();
+        row.set_i64("flags", 0).unwrap();
+        row.set_i64("expiry", self.expiry).unwrap();
+        row.set_i16("datatype", self.datatype).unwrap();
+        row.set_bool("deleted", self.deleted).unwrap();
+        row.set_i64("body_bytes", self.body_bytes).unwrap();
+        // An upsert leaves what it does not set.
+        match self.json {
+            Some(json) => row.set_string("json", json).unwrap(),
+            None => row.set_null("json").unwrap(),
+        };
+        match self.body {
+            Some(body) => row.set_binary("body", body).unwrap(),
+            None => row.set_null("body").unwrap(),
+        };
+        if let Some(xattrs) = self.xattrs {
+            row.set_binary("xattrs", xattrs).unwrap();
+        }
+        row.apply().await.unwrap();
+    }
+}
+
+async fn create(client: &Client, name: &str) -> Table {
+    let column = |name: &str, data_type| ColumnSchema::builder(name, data_type).nullable(false);
+    let schema = Schema::builder()
+        .column(ColumnSchema::builder("vbucket", DataType::Int16).key())
+        .column(ColumnSchema::builder("collection", DataType::Int64).key())
+        .column(ColumnSchema::builder("key", DataType::String).key())
+        .column(ColumnSchema::builder("chunk", DataType::Int16).key())
+        .column(column("cas", DataType::Int64))
+        .column(column("seqno", DataType::Int64))
+        .column(column("rev", DataType::Int64))
+        .column(column("flags", DataType::Int64))
+        .column(column("expiry", DataType::Int64))
+        .column(column("datatype", DataType::Int16))
+        .column(column("deleted", DataType::Bool))
+        .column(column("body_bytes", DataType::Int64))
+        .column(ColumnSchema::builder("xattrs", DataType::Binary))
+        .column(ColumnSchema::builder("json", DataType::String))
+        .column(ColumnSchema::builder("body", DataType::Binary))
+        .column(ColumnSchema::builder("owner_epoch_1", DataType::Int8))
+        .build()
+        .unwrap();
+    let creator = TableCreator::new(name, schema)
+        .range_columns(["vbucket"])
+        .split(&[("vbucket", Cell::Int16(4))])
+        .unwrap()
+        .num_replicas(1)
+        .comment(format!("oribi bucket, vbuckets={VBUCKETS}"));
+    client.create_table(creator).await.unwrap()
+}
+
+/// The long document: JSON in three pieces.
+fn long_json() -> String {
+    format!(r#"{{"kind":"long","text":"{}"}}"#, "0123456789".repeat(15_000))
+}
+
+async fn fill(table: &Table) {
+    let mut session = Session::new(table, SessionOptions::default());
+    // About 1 KiB each, so that reading bodies shows.
+    let filling = "x".repeat(1000);
+    for number in 0..300 {
+        let city = ["Kyiv", "Oslo", "Lima"][number % 3];
+        let json = format!(
+            r#"{{"kind":"order","city":"{city}","total":{number},"customer":"customer-{}","filling":"{filling}"}}"#,
+            number % 2
+        );
+        Row::json(&format!("order-{number:03}"), number as i64, &json).write(&mut session).await;
+    }
+    for number in 0..2 {
+        let json = format!(r#"{{"name":"Name {number}"}}"#);
+        let key = format!("customer-{number}");
+        let row = Row { collection: 8, ..Row::json(&key, 400 + number, &json) };
+        row.write(&mut session).await;
+    }
+    let xattrs = b"\0\0\0\x16\0\0\0\x12_sync\0{\"rev\":\"1\"}\0";
+    let binary = Row::binary("binary", 500, &[0xff, 0, 1]);
+    let binary = Row { expiry: FUTURE, datatype: XATTR, xattrs: Some(xattrs), ..binary };
+    binary.write(&mut session).await;
+    let long = long_json();
+    for (chunk, piece) in long.as_bytes().chunks(60 << 10).enumerate() {
+        let row = Row::json("long", 600, std::str::from_utf8(piece).unwrap());
+        let row = Row { chunk: chunk as i16, body_bytes: long.len() as i64, ..row };
+        row.write(&mut session).await;
+    }
+    fill_unusual(&mut session).await;
+    // What SQL does not see: a tombstone, an expired document, a state, the manifest, what was in
+    // collection 9.
+    Row { deleted: true, ..Row::json("gone", 700, "{}") }.write(&mut session).await;
+    Row { expiry: PAST, ..Row::json("expired", 701, "{}") }.write(&mut session).await;
+    Row { collection: -1, ..Row::binary("", 0, b"state") }.write(&mut session).await;
+    write_manifest(&mut session).await;
+    Row { collection: 9, ..Row::json("dropped", 702, "{}") }.write(&mut session).await;
+    session.flush().await.unwrap();
+    assert!(session.take_errors().is_empty());
+}
+
+/// As many small orders as make branches of a statement worth their round trips.
+async fn fill_branches(table: &Table) {
+    let mut session = Session::new(table, SessionOptions::default());
+    for number in 0..5000 {
+        Row::json(&format!("order-{number:03}"), number, "{}").write(&mut session).await;
+    }
+    let customer = Row { collection: 8, ..Row::json("customer-1", 5001, "{}") };
+    customer.write(&mut session).await;
+    write_manifest(&mut session).await;
+    session.flush().await.unwrap();
+    assert!(session.take_errors().is_empty());
+}
+
+/// The bucket's list of collections.
+async fn write_manifest(session: &mut Session) {
+    let manifest = br#"{"uid":"3","scopes":[{"name":"_default","uid":"0","collections":[
+        {"name":"_default","uid":"0"},{"name":"customers","uid":"8"}]}],
+        "nextScopeUid":"8","nextCollectionUid":"a"}"#;
+    let manifest = Row { collection: -2, ..Row::binary("manifest", 0, manifest) };
+    manifest.write_to(session, -1).await;
+}
+
+/// Documents whose bodies are compressed, because their batch would have been too long, and one
+/// whose attributes are longer than a cell: block and body are one.
+async fn fill_unusual(session: &mut Session) {
+    let packed = |body: &str| snap::raw::Encoder::new().compress_vec(body.as_bytes()).unwrap();
+    let (json, text) = (packed(r#"{"kind":"packed"}"#), packed("packed text"));
+    let row = Row::binary("compressed-json", 800, &json);
+    Row { datatype: JSON | SNAPPY, ..row }.write(session).await;
+    let row = Row::binary("compressed-text", 801, &text);
+    Row { datatype: SNAPPY, ..row }.write(session).await;
+    let mut value = Vec::new();
+    let pair = ["_sync".as_bytes(), b"\0", long_attribute().as_bytes(), b"\0"].concat();
+    value.extend((pair.len() as u32 + 4).to_be_bytes());
+    value.extend((pair.len() as u32).to_be_bytes());
+    value.extend(pair);
+    value.extend(br#"{"kind":"attributes"}"#);
+    for (chunk, piece) in (0..).zip(value.chunks(60 << 10)) {
+        let row = Row::binary("large-attributes", 802, piece);
+        let row = Row { chunk, datatype: JSON | XATTR, ..row };
+        Row { body_bytes: value.len() as i64, ..row }.write(session).await;
+    }
+}
+
+/// JSON of 64 KiB.
+fn long_attribute() -> String {
+    format!("\"{}\"", "a".repeat((64 << 10) - 2))
+}
+
+/// The cluster with the buckets `shop` and `branches` in the database `sqltest`, written once.
+fn shop() -> Option<&'static KuduCluster> {
+    static WRITTEN: OnceLock<()> = OnceLock::new();
+    let cluster = CLUSTER.get()?;
+    WRITTEN.get_or_init(|| {
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let builder = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap();
+            let client = builder.build().await.unwrap();
+            fill(&create(&client, "sqltest.shop").await).await;
+            fill_branches(&create(&client, "sqltest.branches").await).await;
+        });
+    });
+    Some(cluster)
+}
+
+fn sql(cluster: &KuduCluster, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oribi"));
+    command
+        .args(["sql", "--kudu", &cluster.master_addresses(), "--database", "sqltest"])
+        .args(arguments)
+        .stdin(Stdio::null());
+    command
+}
+
+/// The rows of a statement, and what it says about its cost.
+fn rows(cluster: &KuduCluster, statement: &str) -> (Vec<Value>, String) {
+    let output = sql(cluster, &["--json", "--stats", statement]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{statement}: {output:?}");
+    let lines = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (lines, stderr(&output))
+}
+
+/// A figure of the cost, by its word.
+fn figure(cost: &str, word: &str) -> u64 {
+    let before = cost.split_once(&format!(" {word}")).unwrap_or_else(|| panic!("{cost}")).0;
+    before.rsplit([' ', '\n']).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn documents_are_rows_and_nothing_else_is() {
+    let Some(cluster) = shop() else { return };
+    let (found, _) = rows(cluster, "select id from shop where id = 'dropped' or collection > 8");
+    assert!(found.is_empty(), "{found:?}");
+    let (found, _) =
+        rows(cluster, "select count(*) as n, min(id) as first, max(id) as last from shop");
+    assert_eq!(found, [json!({"n": DOCUMENTS, "first": "binary", "last": "order-299"})]);
+    let statement = "select collection, id, cas, seqno, rev, flags, expiry, datatype, body_bytes,
+                     xattrs, json, body from shop where id in ('binary', 'customer-1') order by id";
+    let (found, _) = rows(cluster, statement);
+    let expected = [
+        json!({"collection": 0, "id": "binary", "cas": 1500, "seqno": 500, "rev": 1, "flags": 0,
+               "expiry": FUTURE, "datatype": 4, "body_bytes": 3, "xattrs": {"_sync": {"rev": "1"}},
+               "json": null, "body": {"base64": "/wAB"}}),
+        json!({"collection": 8, "id": "customer-1", "cas": 1401, "seqno": 401, "rev": 1, "flags": 0,
+               "expiry": 0, "datatype": 1, "body_bytes": 17, "xattrs": null,
+               "json": {"name": "Name 1"}, "body": null}),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn long_documents_are_whole() {
+    let Some(cluster) = shop() else { return };
+    let statement = "select json, json ->> 'kind' as kind, length(json) as n, body from shop
+                     where body_bytes > 60000 and id = 'long'";
+    let (found, _) = rows(cluster, statement);
+    let long = long_json();
+    let expected = json!({"json": serde_json::from_str::<Value>(&long).unwrap(), "kind": "long",
+                          "n": long.len(), "body": null});
+    assert_eq!(found, [expected]);
+}
+
+/// JSON that the store could not inflate was a NULL here, and `json is not null` did not find it;
+/// attributes that are longer than their cell were shown as a part of the body.
+#[test]
+fn documents_that_are_kept_otherwise_are_shown_as_any() {
+    let Some(cluster) = shop() else { return };
+    let statement = "select id, json, body, length(xattrs) as n from shop
+                     where seqno between 800 and 802 order by id";
+    let (found, _) = rows(cluster, statement);
+    let bytes = long_attribute().len() + r#"{"_sync":}"#.len();
+    let expected = [
+        json!({"id": "compressed-json", "json": {"kind": "packed"}, "body": null, "n": null}),
+        json!({"id": "compressed-text", "json": null, "body": "packed text", "n": null}),
+        json!({"id": "large-attributes", "json": {"kind": "attributes"}, "body": null, "n": bytes}),
+    ];
+    assert_eq!(found, expected);
+    for (condition, count) in [
+        ("json is not null", 305),
+        ("json is null", 2),
+        ("body is not null", 2),
+        ("body is null", 305),
+        ("xattrs is not null", 2),
+        ("xattrs is null", 305),
+        ("json ->> 'kind' = 'packed'", 1),
+    ] {
+        let (found, _) =
+            rows(cluster, &format!("select count(*) as n from shop where {condition}"));
+        assert_eq!(found, [json!({"n": count})], "{condition}");
+    }
+    // Bodies that are no JSON stay where they are when JSON is asked for. Sent are first rows and
+    // one that has expired, all rows of the two documents that are read once more, and the bucket's
+    // list of collections.
+    let (_, cost) = rows(cluster, "select id, json from shop where json is not null");
+    assert_eq!(figure(&cost, "rows"), 305 + 1 + 3 + 2 + 1, "{cost}");
+}
+
+/// The first row of each branch was taken for the same row. Kudu's master learns a while after they
+/// were written how many rows there are, and until then a scan may be cheaper.
+#[test]
+fn branches_of_an_or_find_all_their_rows() {
+    let Some(cluster) = shop() else { return };
+    let condition =
+        "(collection = 0 and id = 'order-007') or (collection = 8 and id = 'customer-1')
+                     or (id = 'order-007' and seqno = 7)";
+    let explain = format!("explain query plan select id from branches where {condition}");
+    let has_branches = || {
+        let (plan, _) = rows(cluster, &explain);
+        plan.iter().any(|step| step["detail"] == "MULTI-INDEX OR").then_some(())
+    };
+    poll_until(PATIENCE, has_branches).expect("the statement has branches");
+    let statement = format!("select id from branches where {condition} order by id");
+    let (found, _) = rows(cluster, &statement);
+    assert_eq!(found, [json!({"id": "customer-1"}), json!({"id": "order-007"})]);
+    let (found, _) =
+        rows(cluster, &format!("select count(*) as n from branches where {condition}"));
+    assert_eq!(found, [json!({"n": 2})]);
+}
+
+/// A long document is read again, later than its first row was: it may be no JSON any more, or
+/// shorter.
+#[test]
+fn a_long_document_that_is_replaced_meanwhile_is_the_new_one() {
+    let Some(cluster) = shop() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let builder = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap();
+    let client = runtime.block_on(builder.build()).unwrap();
+    let table = runtime.block_on(create(&client, "sqlreplaced.shop"));
+    let (filling, long) = (format!("\"{}\"", "x".repeat(50_000)), long_json());
+    // Documents come in the order of vbuckets, and of keys within one.
+    let mut keys = (0..).map(|number| format!("z{number:05}"));
+    let last = keys.find(|key| vbucket_of(key.as_bytes(), VBUCKETS).0 == VBUCKETS - 1).unwrap();
+    runtime.block_on(async {
+        let mut session = Session::new(&table, SessionOptions::default());
+        for number in 0..100 {
+            Row::json(&format!("a{number:03}"), 1, &filling).write(&mut session).await;
+        }
+        for (chunk, piece) in (0..).zip(long.as_bytes().chunks(60 << 10)) {
+            let row = Row::json(&last, 2, std::str::from_utf8(piece).unwrap());
+            Row { chunk, body_bytes: long.len() as i64, ..row }.write(&mut session).await;
+        }
+        session.flush().await.unwrap();
+    });
+    let arguments = ["sql", "--kudu", &cluster.master_addresses(), "--database", "sqlreplaced"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oribi"));
+    command.args(arguments).args(["--json", "select id, json from shop"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    // Five megabytes are not in the pipe, so the last document is still to come.
+    runtime.block_on(async {
+        let mut session = Session::new(&table, SessionOptions::default());
+        let pieces = [vec![0xff; 60 << 10], vec![0xfe; 100]];
+        for (chunk, piece) in (0..).zip(&pieces) {
+            let row = Row::binary(&last, 3, piece);
+            Row { chunk, body_bytes: (60 << 10) + 100, ..row }.write(&mut session).await;
+        }
+        let mut third = session.delete();
+        third.set_i16("vbucket", VBUCKETS.cast_signed() - 1).unwrap();
+        third.set_i64("collection", 0).unwrap();
+        third.set_string("key", &last).unwrap();
+        third.set_i16("chunk", 2).unwrap();
+        third.apply().await.unwrap();
+        session.flush().await.unwrap();
+    });
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((stderr(&ended).as_str(), ended.status.code()), ("", Some(0)));
+    let shown = rest.lines().last().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert_eq!(shown, Some(json!({"id": last, "json": null})));
+    runtime.block_on(client.delete_table("sqlreplaced.shop")).unwrap();
+}
+
+#[test]
+fn groups_and_joins_over_documents() {
+    let Some(cluster) = shop() else { return };
+    // The statement of docs/sql.md.
+    let statement =
+        "select json ->> 'city' as city, count(*) as orders, sum(json ->> 'total') as total
+                     from shop where id glob 'order-*' group by city order by total desc";
+    let expected = [
+        json!({"city": "Lima", "orders": 100, "total": 15050}),
+        json!({"city": "Oslo", "orders": 100, "total": 14950}),
+        json!({"city": "Kyiv", "orders": 100, "total": 14850}),
+    ];
+    assert_eq!(rows(cluster, statement).0, expected);
+    let statement = "select c.json ->> 'name' as name, count(*) as n from shop o
+                     join shop c on c.collection = 8 and c.id = o.json ->> 'customer'
+                     where o.id glob 'order-00*' group by 1 order by 1";
+    let expected = [json!({"name": "Name 0", "n": 5}), json!({"name": "Name 1", "n": 5})];
+    assert_eq!(rows(cluster, statement).0, expected);
+}
+
+#[test]
+fn kudu_checks_what_it_can_and_sends_what_is_looked_at() {
+    let Some(cluster) = shop() else { return };
+    let (_, counting) = rows(cluster, "select count(*) from shop");
+    let (_, reading) = rows(cluster, "select sum(length(json)) from shop");
+    // Eight bytes of expiry a row, against a kilobyte.
+    assert!(figure(&counting, "bytes") < 20 * (DOCUMENTS + 1), "{counting}");
+    assert!(figure(&reading, "bytes") > 300_000, "{reading}");
+    let (_, narrowed) = rows(cluster, "select id from shop where seqno between 10 and 19");
+    // The bucket's list of collections is a row, too.
+    assert_eq!((figure(&narrowed, "rows"), figure(&narrowed, "scanners")), (11, 3), "{narrowed}");
+    // The key says which vbucket it is in, and so which tablet.
+    let (found, one) = rows(cluster, "select cas from shop where id = 'order-007'");
+    assert_eq!(found, [json!({"cas": 1007})]);
+    assert_eq!((figure(&one, "rows"), figure(&one, "scanners")), (2, 2), "{one}");
+    let (plan, cost) =
+        rows(cluster, "explain query plan select cas from shop where id = 'a' and seqno > 5");
+    let detail = plan[0]["detail"].as_str().unwrap();
+    assert!(detail.contains("id = ?") && detail.contains("seqno > ?"), "{detail}");
+    assert!(detail.contains("reads id, cas, seqno"), "{detail}");
+    assert_eq!(figure(&cost, "requests"), 0, "{cost}");
+}
+
+#[test]
+fn statements_come_from_standard_input_and_csv_goes_out() {
+    let Some(cluster) = shop() else { return };
+    let mut child =
+        sql(cluster, &["--csv"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let statements = "create temp table t as select id, seqno from shop where seqno < 2;\n
+                      select * from t order by id; select 1 as one;";
+    child.stdin.take().unwrap().write_all(statements.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(stdout(&output), "id,seqno\r\norder-000,0\r\norder-001,1\r\none\r\n1\r\n");
+}
+
+#[test]
+fn a_table_that_is_no_bucket_can_be_named() {
+    let Some(cluster) = shop() else { return };
+    let table = table_of(&report(cluster, &["--keep-auto-table", "--num-rows-per-thread=50"]));
+    let statement = format!(
+        r#"select count(*) as n, max(key) as last, min(int_val) as least from "{table}" where key < 60"#
+    );
+    let output = sql(cluster, &["--json", "--table", &table, &statement]).output().unwrap();
+    let found = document(&output);
+    assert_eq!((&found["n"], &found["last"]), (&json!(60), &json!(59)), "{output:?}");
+    assert!(found["least"].is_i64(), "{output:?}");
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_a_status() {
+    let Some(cluster) = shop() else { return };
+    for (arguments, words) in [
+        (&["select * from absent"] as &[&str], "no such table: absent; there are branches, shop"),
+        (&["selct 1"], "syntax error"),
+        (&["select missing from shop"], "no such column: missing"),
+        (&["delete from shop"], "may not be modified"),
+        (&["--table", "no.such", "select 1"], "no.such"),
+    ] {
+        let output = sql(cluster, arguments).output().unwrap();
+        let complaint = stderr(&output);
+        assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(1)), "{complaint}");
+        assert!(complaint.contains(words) && complaint.lines().count() == 1, "{complaint}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_oribi"))
+        .args(["sql", "--kudu", "127.0.0.1:1", "--timeout", "1", "select 1"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("cannot reach the Kudu cluster at 127.0.0.1:1"), "{output:?}");
+}
