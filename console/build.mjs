@@ -67,6 +67,7 @@ export async function assemble() {
     return `${name}\n\n${text.trim()}\n`;
   });
   const notice = (await Promise.all(notices)).join("\n\n");
+  named.set("worker.js", { content: await bundle("src/worker.ts"), immutable: false });
   named.set("licenses.txt", { content: Buffer.from(notice), immutable: false });
   named.set("index.html", { content: Buffer.from(page), immutable: false });
   return named;

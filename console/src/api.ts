@@ -1,8 +1,10 @@
 // Requests to the server, with the credentials that the user typed.
 //
 // Owns: the credentials, which stay in this module's memory: no cookie, no storage, so that another
-// site's page cannot use them and closing the tab forgets them. `X-Requested-With` keeps the server
-// from asking the browser to show its own login dialog.
+// site's page cannot use them and closing the tab forgets them. `reload.ts` carries them over a reload.
+// `X-Requested-With` keeps the server from asking the browser to show its own login dialog.
+
+import { base64, utf8 } from "./keys";
 
 export interface Role {
   role: string;
@@ -45,29 +47,6 @@ let whenRefused: () => void = () => {};
 /** Called when the server no longer takes the credentials. */
 export function onRefused(callback: () => void) {
   whenRefused = callback;
-}
-
-export function base64(bytes: Uint8Array): string {
-  let binary = "";
-  for (const byte of bytes) binary += String.fromCharCode(byte);
-  return btoa(binary);
-}
-
-export const utf8 = (text: string) => new TextEncoder().encode(text);
-
-/** The form in which paths and queries name keys. */
-export const keyId = (text: string) =>
-  base64(utf8(text)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-
-/** The text of a key; `undefined` when it is no text. */
-export function keyText(id: string): string | undefined {
-  try {
-    const binary = atob(id.replaceAll("-", "+").replaceAll("_", "/"));
-    const bytes = Uint8Array.from(binary, (char) => char.charCodeAt(0));
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch {
-    return undefined;
-  }
 }
 
 export function encoded(fields: Fields): string {
@@ -170,15 +149,26 @@ export async function changeOwnPassword(name: string, current: string, next: str
   }
 }
 
-/** Checks a name and a password, and keeps them if the server takes them. */
-export async function logIn(name: string, password: string): Promise<User> {
-  authorization = basic(name, password);
-  const response = await send("GET", "/whoami");
+/** Checks credentials, and keeps them if the server takes them. */
+async function enter(credentials: string): Promise<User> {
+  authorization = credentials;
+  const response = await send("GET", "/whoami").catch((failure) => {
+    authorization = null;
+    throw failure;
+  });
   if (response.ok) return (await response.json()) as User;
   authorization = null;
   if (response.status === 401) throw new ApiError(401, "The name or the password is wrong.");
   throw await errorOf(response);
 }
+
+export const logIn = (name: string, password: string) => enter(basic(name, password));
+
+/** Continues a login that `reload.ts` carried over a reload. */
+export const resume = enter;
+
+/** What `resume` takes; `null` when nobody is logged in. */
+export const credentials = () => authorization;
 
 export function logOut() {
   authorization = null;

@@ -1,7 +1,7 @@
 // Small charts of the last minutes.
 //
-// Owns: the drawing area and its size. A chart is drawn again when its data change and at no other
-// time. The newest value stands beside the title as text, because a canvas says nothing to a screen
+// Owns: the drawing area, its size and its scale. A chart is drawn again when its data change and at no
+// other time. The newest value follows the title as text, because a canvas says nothing to a screen
 // reader.
 
 import { useEffect, useRef } from "preact/hooks";
@@ -18,15 +18,20 @@ interface ChartProps {
   lines: Line[];
   /** The scale goes this high at least. */
   top: number;
+  /** The scale goes this high at most. */
+  most?: number;
+  /** Ticks are at multiples of powers of two, because the values are bytes. */
+  isBinary?: boolean;
   show: (value: number) => string;
 }
 
 const HEIGHT = 132;
 const SPAN_MIN_S = 60;
 const clock = (unixS: number) => new Date(unixS * 1000).toLocaleTimeString("sv-SE");
+const POWERS_OF_TWO = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const COLOURS = ["--line-1", "--line-2", "--line-3"];
 
-export function Chart({ title, times, lines, top, show }: ChartProps) {
+export function Chart({ title, times, lines, top, most = Infinity, isBinary, show }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -52,11 +57,16 @@ export function Chart({ title, times, lines, top, show }: ChartProps) {
               return [Math.min(times[0] ?? 0, last - SPAN_MIN_S), last];
             },
           },
-          y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, top)] },
+          y: { range: (_plot, _low, high) => [0, Math.min(Math.max((high ?? 0) * 1.1, top), most)] },
         },
         axes: [
           { ...axis, size: 24, space: 70, values: (_plot, values) => values.map(clock) },
-          { ...axis, size: 62, values: (_plot, values) => values.map((value) => show(value)) },
+          {
+            ...axis,
+            size: 66,
+            ...(isBinary && { incrs: POWERS_OF_TWO }),
+            values: (_plot, values) => values.map((value) => show(value)),
+          },
         ],
         series: [
           {},

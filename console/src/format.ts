@@ -10,7 +10,7 @@ export function bytes(value: number): string {
     rest /= 1024;
     unit += 1;
   }
-  return `${unit === 0 || rest >= 100 ? Math.round(rest) : rest.toFixed(1)} ${units[unit]}`;
+  return `${Number.isInteger(rest) || rest >= 100 ? Math.round(rest) : rest.toFixed(1)} ${units[unit]}`;
 }
 
 export function duration(us: number): string {
@@ -30,6 +30,17 @@ export function age(seconds: number): string {
 }
 
 export const time = (unixMs: number) => new Date(unixMs).toLocaleString("sv-SE");
+
+/** A length of time in words that lose nothing: the largest unit that divides it. */
+export function period(seconds: number): string {
+  const units: [number, string][] = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+  ];
+  const [length, name] = units.find(([length]) => seconds > 0 && seconds % length === 0) ?? [1, "s"];
+  return `${count(seconds / length)} ${name}`;
+}
 
 /** An expiry in UNIX seconds. */
 export const expiry = (unixS: number) => (unixS === 0 ? "never" : time(unixS * 1000));

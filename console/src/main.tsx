@@ -2,21 +2,22 @@
 
 import { render } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, logIn, logOut, onRefused, send, type User } from "./api";
+import { get, logIn, logOut, onRefused, resume, send, type User } from "./api";
 import { AppContext, go, link, route, type Route } from "./app";
 import { forget } from "./figures";
 import { isAdmin } from "./rights";
 import { PasswordDialog } from "./password";
-import { Dialog, Failure, Messages, asApiError, clearMessages, failed } from "./ui";
+import { mayResume, prepare, takeLogin } from "./reload";
+import { Busy, Dialog, Failure, Messages, asApiError, clearMessages, failed } from "./ui";
 import { BucketsPage } from "./pages/buckets";
 import { ChangesPage } from "./pages/changes";
-import { forgetDraft } from "./pages/document";
 import { DocumentsPage } from "./pages/documents";
 import { NodesPage } from "./pages/nodes";
 import { OverviewPage } from "./pages/overview";
 import { QueryPage } from "./pages/query";
 import { SlowPage } from "./pages/slow";
 import { UsersPage } from "./pages/users";
+import { forgetDraft } from "./pages/value";
 
 interface PageEntry {
   name: string;
@@ -174,9 +175,14 @@ function useKeys(pages: PageEntry[], showHelp: () => void) {
   }, [pages.length]);
 }
 
-/** Whether the server has routes that not every version or user has. */
+interface Offered {
+  query: boolean;
+  users: boolean;
+}
+
+/** Whether the server has routes that not every version or user has; `undefined` until it answers. */
 function useOffered(user: User) {
-  const [offered, setOffered] = useState({ query: false, users: false });
+  const [offered, setOffered] = useState<Offered>();
   useEffect(() => {
     const has = async (method: string, target: string) => {
       const response = await send(method, target).catch(() => undefined);
@@ -186,6 +192,21 @@ function useOffered(user: User) {
     Promise.all([has("POST", "/query/sql"), users]).then(([query, users]) => setOffered({ query, users }));
   }, [user]);
   return offered;
+}
+
+/** The page of an address that names none, or one that this user or server does not have. */
+function NoPage({ name, isKnown }: { name: string; isKnown: boolean }) {
+  return (
+    <>
+      <h1>No such page</h1>
+      <p>
+        {isKnown
+          ? "Your user has no right to this page, or this server does not have it."
+          : `The console has no page “${name}”.`}{" "}
+        <a href={link("overview")}>Open the overview</a>
+      </p>
+    </>
+  );
 }
 
 function Frame({ user, about, leave }: { user: User; about?: About; leave: () => void }) {
@@ -199,8 +220,8 @@ function Frame({ user, about, leave }: { user: User; about?: About; leave: () =>
       PAGES.filter(
         ({ name }) =>
           (name !== "slow" || isAdmin(user)) &&
-          (name !== "query" || offered.query) &&
-          (name !== "users" || offered.users),
+          (name !== "query" || offered?.query) &&
+          (name !== "users" || offered?.users),
       ),
     [user, offered],
   );
@@ -219,8 +240,10 @@ function Frame({ user, about, leave }: { user: User; about?: About; leave: () =>
     window.addEventListener("hashchange", move);
     return () => window.removeEventListener("hashchange", move);
   }, []);
-  const page = pages.find(({ name }) => name === at.page) ?? pages[0]!;
-  document.title = `${page.title} – Oribi console`;
+  const page = at.page === "" ? pages[0] : pages.find(({ name }) => name === at.page);
+  const isKnown = PAGES.some(({ name }) => name === at.page);
+  const title = page?.title ?? "No such page";
+  document.title = `${title} – Oribi console`;
   const app = useMemo(
     () => ({ user, isDevelopment: about?.development ?? false, logOut: leave }),
     [user, about],
@@ -252,20 +275,38 @@ function Frame({ user, about, leave }: { user: User; about?: About; leave: () =>
         <ul>
           {pages.map(({ name, title }) => (
             <li key={name}>
-              <a href={link(name)} aria-current={name === page.name ? "page" : undefined}>
+              <a href={link(name)} aria-current={name === page?.name ? "page" : undefined}>
                 {title}
               </a>
             </li>
           ))}
         </ul>
       </nav>
-      <main id="main" ref={heading} tabIndex={-1} aria-label={page.title}>
-        <page.view route={at} key={page.name} />
+      <main id="main" ref={heading} tabIndex={-1} aria-label={title}>
+        {page && <page.view route={at} key={page.name} />}
+        {!page && (offered || !isKnown ? <NoPage name={at.page} isKnown={isKnown} /> : <Busy />)}
       </main>
       {hasHelp && <KeyHelp close={() => setHelp(false)} />}
       {hasPassword && <PasswordDialog user={user.id} isOwn close={() => setPassword(false)} />}
     </AppContext.Provider>
   );
+}
+
+/** Continues the login of the page before this one in the tab. True while that is not decided. */
+function useResume(enter: (user: User) => void): boolean {
+  const [isResuming, setResuming] = useState(mayResume);
+  useEffect(() => {
+    if (!isResuming) return;
+    const run = async () => {
+      const login = await takeLogin();
+      if (login !== null) enter(await resume(login));
+    };
+    run()
+      // A login that ended in the time between is no error; the user logs in again.
+      .catch((failure) => asApiError(failure).status === 401 || failed(failure))
+      .finally(() => setResuming(false));
+  }, []);
+  return isResuming;
 }
 
 function Console() {
@@ -280,7 +321,9 @@ function Console() {
   const enter = (user: User) => {
     clearMessages();
     setUser(user);
+    void prepare();
   };
+  const isResuming = useResume(enter);
   const leave = () => {
     logOut();
     forget();
@@ -295,7 +338,13 @@ function Console() {
   return (
     <>
       {error && <Failure error={asApiError(error)} />}
-      {user ? <Frame user={user} about={about} leave={leave} /> : <Login about={about} enter={enter} />}
+      {user && <Frame user={user} about={about} leave={leave} />}
+      {!user && isResuming && (
+        <main class="login">
+          <Busy text="Logging in…" />
+        </main>
+      )}
+      {!user && !isResuming && <Login about={about} enter={enter} />}
       <Messages />
     </>
   );

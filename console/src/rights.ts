@@ -17,9 +17,9 @@ const gives = (role: Role, right: string) =>
   (role.privileges ?? role.role).split("+").some((word) => word === right || BUNDLES[word]?.includes(right));
 
 function covers(role: Role, bucket: string, scope?: string, collection?: string): boolean {
-  const fits = (of: string | undefined, asked: string | undefined) => of === undefined || of === asked;
+  const fits = (of: string | undefined, asked: string | undefined) => of === undefined || of === "*" || of === asked;
   return (
-    (role.bucket_name === undefined || role.bucket_name === "*" || role.bucket_name === bucket) &&
+    fits(role.bucket_name, bucket) &&
     fits(role.scope_name, scope) &&
     fits(role.collection_name, collection)
   );

@@ -1,4 +1,4 @@
-// Parts that every page uses: messages, dialogs, fields, tables, and requests while a page is shown.
+// Parts that every page uses: messages, dialogs, fields, and requests while a page is shown.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useCallback, useEffect, useId, useRef, useState } from "preact/hooks";
@@ -95,12 +95,19 @@ export function Messages() {
   );
 }
 
+/** What was known before a request failed: dimmed, because it may no longer hold. */
+export const LastKnown = ({ error, children }: { error?: ApiError; children: ComponentChildren }) => (
+  <div class={error ? "known stale" : "known"}>{children}</div>
+);
+
 /** An error in the page, with a way to try again. */
-export function Failure({ error, again }: { error?: ApiError; again?: () => void }) {
+export function Failure({ error, again, more }: { error?: ApiError; again?: () => void; more?: string }) {
   if (!error) return null;
   return (
     <div class="failure" role="alert">
-      <span>{error.message}</span>
+      <span>
+        {error.message} {more}
+      </span>
       {again && (
         <button type="button" onClick={again}>
           Try again
@@ -241,7 +248,8 @@ export function RequestForm(props: {
   disabled?: boolean;
   danger?: boolean;
   cancel?: () => void;
-  /** Another button, beside these. */
+  cancelText?: string;
+  /** One more button. */
   other?: ComponentChildren;
   children?: ComponentChildren;
 }) {
@@ -266,7 +274,7 @@ export function RequestForm(props: {
       <div class="buttons">
         {props.cancel && (
           <button type="button" onClick={props.cancel}>
-            Cancel
+            {props.cancelText ?? "Cancel"}
           </button>
         )}
         {props.other}
@@ -278,65 +286,43 @@ export function RequestForm(props: {
   );
 }
 
-/** Asks for the name of what is to be destroyed. */
-export function TypedConfirmation(props: {
+interface ConfirmationProps {
   title: string;
-  what: string;
-  name: string;
+  what: ComponentChildren;
   action: string;
   act: () => Promise<unknown>;
   close: () => void;
-}) {
-  const [typed, setTyped] = useState("");
+}
+
+/** Asks before something is destroyed. */
+export function Confirmation(props: ConfirmationProps & { disabled?: boolean; children?: ComponentChildren }) {
+  const submit = async () => {
+    await props.act();
+    props.close();
+  };
   return (
     <Dialog title={props.title} close={props.close}>
-      <RequestForm
-        danger
-        text={props.action}
-        disabled={typed !== props.name}
-        cancel={props.close}
-        submit={async () => {
-          await props.act();
-          props.close();
-        }}
-      >
-        <p>{props.what} This cannot be undone.</p>
-        <TextField
-          label={`Type ${props.name} to confirm`}
-          value={typed}
-          change={setTyped}
-          autocomplete="off"
-          spellcheck={false}
-        />
+      <RequestForm danger text={props.action} disabled={props.disabled} cancel={props.close} submit={submit}>
+        <p>{props.what}</p>
+        {props.children}
       </RequestForm>
     </Dialog>
   );
 }
 
-/** The name of a column, and whether it has numbers. */
-type Column = string | [name: string, kind: "number"];
-
-/** A table with a caption for screen readers. It scrolls by itself when it is wide. */
-export function Table(props: { caption: string; columns: Column[]; children: ComponentChildren }) {
+/** Asks for the name of what is to be destroyed with all that it has. */
+export function TypedConfirmation({ name, what, ...rest }: ConfirmationProps & { name: string }) {
+  const [typed, setTyped] = useState("");
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={props.caption}>
-      <table>
-        <caption class="unseen">{props.caption}</caption>
-        <thead>
-          <tr>
-            {props.columns.map((column) => {
-              const [name, kind] = typeof column === "string" ? [column] : column;
-              return (
-                <th scope="col" class={kind} key={name}>
-                  {name}
-                </th>
-              );
-            })}
-          </tr>
-        </thead>
-        <tbody>{props.children}</tbody>
-      </table>
-    </div>
+    <Confirmation {...rest} what={<>{what} This cannot be undone.</>} disabled={typed !== name}>
+      <TextField
+        label={`To confirm, type the name “${name}”`}
+        value={typed}
+        change={setTyped}
+        autocomplete="off"
+        spellcheck={false}
+      />
+    </Confirmation>
   );
 }
 

@@ -5,15 +5,16 @@ import { ask, bucketPath } from "../api";
 import { link, useApp, type Route } from "../app";
 import { bytes, count } from "../format";
 import { isAdmin } from "../rights";
+import { Actions, Cell, Row, Table } from "../table";
 import {
   Busy,
   Dialog,
   Failure,
+  LastKnown,
   Meter,
   NoBucket,
   RequestForm,
   SelectField,
-  Table,
   TextField,
   TypedConfirmation,
   done,
@@ -145,7 +146,7 @@ function Change({ bucket, close, changed }: { bucket: Bucket; close: () => void;
 
 type Open = { what: "create" } | { what: "change" | "drop" | "empty"; bucket: Bucket } | undefined;
 
-function Row({ bucket, admin, open }: { bucket: Bucket; admin: boolean; open: (open: Open) => void }) {
+function BucketRow({ bucket, admin, open }: { bucket: Bucket; admin: boolean; open: (open: Open) => void }) {
   const { basicStats: stats, quota } = bucket;
   const button = (text: string, what: "change" | "drop" | "empty", danger = false) => (
     <button
@@ -158,29 +159,30 @@ function Row({ bucket, admin, open }: { bucket: Bucket; admin: boolean; open: (o
     </button>
   );
   return (
-    <tr>
-      <th scope="row">
-        <a href={link("buckets", [bucket.name])}>{bucket.name}</a>
-      </th>
-      <td>{bucket.bucketType === "ephemeral" ? "memory" : "disk"}</td>
-      <td class="number">{count(stats.itemCount)}</td>
-      <td>
+    <Row name={<a href={link("buckets", [bucket.name])}>{bucket.name}</a>}>
+      <Cell label="Storage">{bucket.bucketType === "ephemeral" ? "memory" : "disk"}</Cell>
+      <Cell label="Documents" kind="number">
+        {count(stats.itemCount)}
+      </Cell>
+      <Cell label="Memory">
         <Meter label={`Memory of ${bucket.name}`} value={stats.memUsed} max={quota.ram} />
-        <small>
+        <small class="nowrap">
           {bytes(stats.memUsed)} of {bytes(quota.ram)}
         </small>
-      </td>
-      <td class="number">{bytes(stats.diskUsed)}</td>
-      <td>{bucket.nodes[0]?.status}</td>
-      <td class="actions">
+      </Cell>
+      <Cell label="Disk" kind="number">
+        {bytes(stats.diskUsed)}
+      </Cell>
+      <Cell label="State">{bucket.nodes[0]?.status}</Cell>
+      <Actions>
         <a class="button" href={link("documents", [bucket.name])} aria-label={`Documents of ${bucket.name}`}>
           Documents
         </a>
         {admin && button("Change", "change")}
         {admin && bucket.controllers.flush && button("Empty", "empty", true)}
         {admin && button("Drop", "drop", true)}
-      </td>
-    </tr>
+      </Actions>
+    </Row>
   );
 }
 
@@ -198,7 +200,7 @@ function Dialogs({ open, close, again }: { open: Open; close: () => void; again:
   const documents = `${count(bucket.basicStats.itemCount)} documents`;
   return (
     <TypedConfirmation
-      title={what === "drop" ? `Drop ${bucket.name}` : `Empty ${bucket.name}`}
+      title={what === "drop" ? "Drop the bucket" : "Empty the bucket"}
       what={
         what === "drop"
           ? `This deletes the bucket ${bucket.name} with its collections and ${documents}.`
@@ -233,14 +235,17 @@ export function BucketsPage({ route }: { route: Route }) {
       {!asked.value && asked.isBusy && <Busy />}
       {asked.value && asked.value.length === 0 && <NoBucket />}
       {asked.value && asked.value.length > 0 && (
-        <Table
-          caption="Buckets"
-          columns={["Name", "Storage", ["Documents", "number"], "Memory", ["Disk", "number"], "State", "Actions"]}
-        >
-          {asked.value.map((bucket) => (
-            <Row bucket={bucket} admin={admin} open={setOpen} key={bucket.name} />
-          ))}
-        </Table>
+        <LastKnown error={asked.error}>
+          <Table
+            caption="Buckets"
+            stacks
+            columns={["Name", "Storage", ["Documents", "number"], "Memory", ["Disk", "number"], "State", "Actions"]}
+          >
+            {asked.value.map((bucket) => (
+              <BucketRow bucket={bucket} admin={admin} open={setOpen} key={bucket.name} />
+            ))}
+          </Table>
+        </LastKnown>
       )}
       <Dialogs open={open} close={() => setOpen(undefined)} again={asked.again} />
     </>

@@ -1,15 +1,17 @@
 // Changes of documents as they happen.
 //
 // Owns: the stream while the page is open. It keeps the newest rows only, and draws at most a few
-// times a second, however fast changes come. Hidden or paused, it reads on and drops.
+// times a second, however fast changes come. Hidden or paused, it continues to read and drops.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { bucketPath, encoded, errorOf, keyId, send, type ApiError } from "../api";
+import { bucketPath, encoded, errorOf, send, type ApiError } from "../api";
 import { link, useApp } from "../app";
 import { count } from "../format";
+import { keyId, keyLabel } from "../keys";
 import { lines } from "../lines";
 import { may } from "../rights";
-import { Failure, NoBucket, SelectField, Table, TextField, asApiError, useAsked } from "../ui";
+import { Cell, Row, Table } from "../table";
+import { Failure, NoBucket, SelectField, TextField, asApiError, useAsked } from "../ui";
 import { buckets, paths, scopes } from "./catalog";
 
 interface Change {
@@ -25,7 +27,7 @@ interface Change {
   reason?: string;
 }
 
-interface Row extends Change {
+interface ChangeRow extends Change {
   number: number;
   at: string;
 }
@@ -43,7 +45,7 @@ async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<Change>
 }
 
 interface Feed {
-  rows: Row[];
+  rows: ChangeRow[];
   total: number;
   state: "connecting" | "live" | "ended";
   ended?: string;
@@ -52,8 +54,12 @@ interface Feed {
 
 const EMPTY: Feed = { rows: [], total: 0, state: "connecting" };
 
+/** The key in the form of addresses: base64url without padding. */
+const idOf = ({ key, key_base64: encoded = "" }: Change) =>
+  key === undefined ? encoded.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "") : keyId(key);
+
 /** The key as it is shown. */
-const keyOf = (change: Change) => change.key ?? change.key_base64 ?? "";
+const keyOf = (change: Change) => keyLabel(idOf(change));
 
 interface Wanted {
   collection: string;
@@ -70,7 +76,7 @@ function useFeed(bucket: string, wanted: Wanted, turn: number): Feed {
   now.current = wanted;
   useEffect(() => {
     const abort = new AbortController();
-    let rows: Row[] = [];
+    let rows: ChangeRow[] = [];
     let total = 0;
     let timer: ReturnType<typeof setTimeout> | undefined;
     setFeed(EMPTY);
@@ -117,27 +123,38 @@ function valueText(change: Change): string {
   return JSON.stringify(change.value).slice(0, VALUE_CHARS);
 }
 
-function Rows({ bucket, rows }: { bucket: string; rows: Row[] }) {
+function KeyLink({ bucket, row }: { bucket: string; row: Change }) {
+  const { scope, collection } = row;
+  if (!scope || !collection) return <>{keyOf(row)}</>;
   return (
-    <Table caption="Changes, newest first" columns={["Time", "Change", "Collection", "Key", "Value", ["vbucket", "number"], ["Seqno", "number"]]}>
+    <a class="clipped" href={link("documents", [bucket, scope, collection], { open: idOf(row) })}>
+      {keyOf(row)}
+    </a>
+  );
+}
+
+function Rows({ bucket, rows }: { bucket: string; rows: ChangeRow[] }) {
+  return (
+    <Table
+      caption="Changes, newest first"
+      columns={["Key", "Change", "Time", "Collection", "Value", ["vbucket", "number"], ["Seqno", "number"]]}
+      stacks
+    >
       {rows.map((row) => (
-        <tr key={row.number}>
-          <td class="nowrap">{row.at}</td>
-          <td>
+        <Row key={row.number} isKey name={<KeyLink bucket={bucket} row={row} />}>
+          <Cell>
             <span class={`tag ${row.type}`}>{row.type}</span>
-          </td>
-          <td>{row.collection && `${row.scope}.${row.collection}`}</td>
-          <td class="key">
-            {row.key !== undefined && row.scope && row.collection ? (
-              <a href={link("documents", [bucket, row.scope, row.collection], { open: keyId(row.key) })}>{row.key}</a>
-            ) : (
-              keyOf(row)
-            )}
-          </td>
-          <td class="preview">{valueText(row)}</td>
-          <td class="number">{row.vbucket}</td>
-          <td class="number">{row.seqno}</td>
-        </tr>
+          </Cell>
+          <Cell kind="nowrap">{row.at}</Cell>
+          <Cell kind="key">{row.collection && `${row.scope}.${row.collection}`}</Cell>
+          <Cell kind="preview">{valueText(row)}</Cell>
+          <Cell label="vbucket" kind="number">
+            {row.vbucket}
+          </Cell>
+          <Cell label="Seqno" kind="number">
+            {row.seqno}
+          </Cell>
+        </Row>
       ))}
     </Table>
   );
@@ -180,7 +197,7 @@ function Stream({ bucket }: { bucket: string }) {
           Values
         </label>
         <button type="button" aria-pressed={isPaused} onClick={() => setPaused(!isPaused)}>
-          {isPaused ? "Go on" : "Pause"}
+          {isPaused ? "Resume" : "Pause"}
         </button>
         {feed.state === "ended" && (
           <button type="button" class="primary" onClick={() => setTurn(turn + 1)}>
@@ -189,7 +206,7 @@ function Stream({ bucket }: { bucket: string }) {
         )}
       </div>
       <p role="status">
-        {isPaused ? "Paused" : states[feed.state]}, {count(feed.total)} changes so far, the newest {ROWS_MAX}
+        {isPaused ? "Paused" : states[feed.state]}, {count(feed.total)} changes so far; the newest {ROWS_MAX}
         {filter && " with such a key"} are shown.
       </p>
       <Failure error={feed.error} />

@@ -3,11 +3,13 @@
 import { useState } from "preact/hooks";
 import { ask, bucketPath } from "../api";
 import { link, useApp } from "../app";
+import { period } from "../format";
 import { isAdmin } from "../rights";
-import { Busy, Dialog, Failure, RequestForm, Table, TextField, TypedConfirmation, done, useAsked } from "../ui";
+import { Actions, Cell, Row, Table } from "../table";
+import { Busy, Dialog, Failure, LastKnown, RequestForm, TextField, TypedConfirmation, done, useAsked } from "../ui";
 import { scopes, type Collection, type Scope } from "./catalog";
 
-const ttlText = (seconds: number) => (seconds === 0 ? "the bucket's" : seconds < 0 ? "none" : `${seconds} s`);
+const ttlText = (seconds: number) => (seconds === 0 ? "as the bucket" : seconds < 0 ? "no limit" : period(seconds));
 
 type Open =
   | { what: "scope" }
@@ -39,8 +41,8 @@ function NameForm(props: {
         )}
         {props.hasTtl && (
           <TextField
-            label="Longest life of a document in seconds"
-            hint="0 as the bucket says, -1 without limit"
+            label="Maximum time to live (TTL) in seconds"
+            hint="0 for that of the bucket, -1 for no limit"
             type="number"
             min={-1}
             value={ttl}
@@ -104,7 +106,7 @@ function Dialogs(props: { bucket: string; open: Open; close: () => void; again: 
     case "dropScope":
       return (
         <TypedConfirmation
-          title={`Drop the scope ${open.scope}`}
+          title="Drop the scope"
           what={`This deletes the scope ${open.scope} with its collections and their documents.`}
           name={open.scope}
           action="Drop the scope"
@@ -115,7 +117,7 @@ function Dialogs(props: { bucket: string; open: Open; close: () => void; again: 
     case "drop":
       return (
         <TypedConfirmation
-          title={`Drop the collection ${open.scope}.${open.collection}`}
+          title="Drop the collection"
           what={`This deletes the collection ${open.scope}.${open.collection} and its documents.`}
           name={open.collection}
           action="Drop the collection"
@@ -138,30 +140,39 @@ function ScopeSection(props: { bucket: string; scope: Scope; admin: boolean; ope
       <div class="heading">
         <h2>{scope.name}</h2>
         {admin && (
-          <button type="button" onClick={() => open({ what: "collection", scope: scope.name })}>
-            New collection in {scope.name}
+          <button
+            type="button"
+            aria-label={`New collection in ${scope.name}`}
+            onClick={() => open({ what: "collection", scope: scope.name })}
+          >
+            New collection
           </button>
         )}
         {admin && scope.name !== "_default" && (
-          <button type="button" class="danger" onClick={() => open({ what: "dropScope", scope: scope.name })}>
-            Drop scope {scope.name}
+          <button
+            type="button"
+            class="danger"
+            aria-label={`Drop scope ${scope.name}`}
+            onClick={() => open({ what: "dropScope", scope: scope.name })}
+          >
+            Drop scope
           </button>
         )}
       </div>
       {scope.collections.length === 0 ? (
         <p class="muted">This scope has no collections.</p>
       ) : (
-        <Table caption={`Collections of ${scope.name}`} columns={["Collection", "Id", "Longest life", "Actions"]}>
+        <Table caption={`Collections of ${scope.name}`} columns={["Collection", "Id", "Maximum TTL", "Actions"]} stacks>
           {scope.collections.map((collection) => (
-            <tr key={collection.uid}>
-              <th scope="row">
-                <a href={link("documents", [bucket, scope.name, collection.name])}>{collection.name}</a>
-              </th>
-              <td>
+            <Row
+              key={collection.uid}
+              name={<a href={link("documents", [bucket, scope.name, collection.name])}>{collection.name}</a>}
+            >
+              <Cell label="Id">
                 <code>{collection.uid}</code>
-              </td>
-              <td>{ttlText(collection.maxTTL)}</td>
-              <td class="actions">
+              </Cell>
+              <Cell label="Maximum TTL">{ttlText(collection.maxTTL)}</Cell>
+              <Actions>
                 {admin && collection.name !== "_default" && (
                   <>
                     <button
@@ -181,8 +192,8 @@ function ScopeSection(props: { bucket: string; scope: Scope; admin: boolean; ope
                     </button>
                   </>
                 )}
-              </td>
-            </tr>
+              </Actions>
+            </Row>
           ))}
         </Table>
       )}
@@ -210,9 +221,11 @@ export function Collections({ bucket }: { bucket: string }) {
       </div>
       <Failure error={asked.error} again={asked.again} />
       {!asked.value && asked.isBusy && <Busy />}
-      {asked.value?.map((scope) => (
-        <ScopeSection bucket={bucket} scope={scope} admin={admin} open={setOpen} key={scope.uid} />
-      ))}
+      <LastKnown error={asked.error}>
+        {asked.value?.map((scope) => (
+          <ScopeSection bucket={bucket} scope={scope} admin={admin} open={setOpen} key={scope.uid} />
+        ))}
+      </LastKnown>
       <Dialogs bucket={bucket} open={open} close={() => setOpen(undefined)} again={asked.again} />
     </>
   );

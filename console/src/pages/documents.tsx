@@ -4,13 +4,16 @@
 // pages began.
 
 import { useState } from "preact/hooks";
-import { bucketPath, get, keyId } from "../api";
+import { bucketPath, get } from "../api";
 import { go, link, useApp, type Route } from "../app";
 import { bytes, expiry } from "../format";
+import { keyId, keyLabel } from "../keys";
 import { may } from "../rights";
-import { Busy, Failure, NoBucket, SelectField, Table, TextField, useAsked } from "../ui";
+import { Cell, Row, Table } from "../table";
+import { Busy, Failure, LastKnown, NoBucket, SelectField, TextField, useAsked } from "../ui";
 import { buckets, paths, scopes } from "./catalog";
-import { DocumentView, NewDocument } from "./document";
+import { DocumentView } from "./document";
+import { NewDocument } from "./newdocument";
 
 export interface Place {
   bucket: string;
@@ -90,17 +93,26 @@ function Find({ place, prefix }: { place: Place; prefix: string }) {
 
 function Rows({ rows, open }: { rows: Listed[]; open: (id: string) => string }) {
   return (
-    <Table caption="Documents" columns={["Key", "Content", "Type", ["Size", "number"], "Expires"]}>
-      {rows.map((row) => (
-        <tr key={row.id}>
-          <th scope="row" class="key">
-            <a href={open(row.id)}>{row.key ?? <em>binary {row.id}</em>}</a>
-          </th>
-          <td class="preview">{row.text === undefined ? <span class="muted">–</span> : row.text}</td>
-          <td>{row.datatype ?? "–"}</td>
-          <td class="number">{row.bytes === undefined ? "–" : bytes(row.bytes)}</td>
-          <td>{row.expiry === undefined ? "–" : expiry(row.expiry)}</td>
-        </tr>
+    <Table caption="Documents" columns={["Key", "Content", "Type", ["Size", "number"], "Expires"]} stacks>
+      {rows.map(({ id, text, datatype, bytes: size, expiry: end }) => (
+        <Row
+          key={id}
+          isKey
+          name={
+            <a class="clipped" href={open(id)} title={keyLabel(id)}>
+              {keyLabel(id)}
+            </a>
+          }
+        >
+          <Cell kind="preview">{text ?? "–"}</Cell>
+          <Cell label="Type">{datatype ?? "–"}</Cell>
+          <Cell label="Size" kind="number">
+            {size === undefined ? "–" : bytes(size)}
+          </Cell>
+          <Cell label="Expires" kind="nowrap">
+            {end === undefined ? "–" : expiry(end)}
+          </Cell>
+        </Row>
       ))}
     </Table>
   );
@@ -108,7 +120,7 @@ function Rows({ rows, open }: { rows: Listed[]; open: (id: string) => string }) 
 
 function List({ place, route, rights }: { place: Place; route: Route; rights: Rights }) {
   const prefix = route.query.get("prefix") ?? "";
-  // Keys behind which the pages begin, the current one last.
+  // Keys after which the pages begin, the current one last.
   const starts = (route.query.get("after") ?? "").split(",").filter(Boolean);
   const after = starts.at(-1);
   const [isNew, setNew] = useState(false);
@@ -143,7 +155,11 @@ function List({ place, route, rights }: { place: Place; route: Route; rights: Ri
       {page && page.documents.length === 0 && (
         <p class="muted">{prefix ? "No key begins with this." : "The collection has no documents."}</p>
       )}
-      {page && page.documents.length > 0 && <Rows rows={page.documents} open={open} />}
+      {page && page.documents.length > 0 && (
+        <LastKnown error={asked.error}>
+          <Rows rows={page.documents} open={open} />
+        </LastKnown>
+      )}
       <div class="buttons start" aria-live="polite">
         <button type="button" disabled={starts.length === 0} onClick={() => go(at(starts.slice(0, -1)))}>
           Previous page

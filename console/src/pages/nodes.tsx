@@ -5,7 +5,8 @@ import { bucketPath, get, path } from "../api";
 import { useApp } from "../app";
 import { age, count } from "../format";
 import { may } from "../rights";
-import { Busy, Failure, NoBucket, SelectField, Table, useAsked } from "../ui";
+import { Table } from "../table";
+import { Busy, Failure, LastKnown, NoBucket, SelectField, useAsked } from "../ui";
 import { buckets } from "./catalog";
 
 interface Node {
@@ -55,30 +56,32 @@ function Nodes({ round }: { round: number }) {
       {!asked.value && asked.isBusy && <Busy />}
       {asked.value?.clusterName && <p>Cluster: {asked.value.clusterName}</p>}
       {asked.value && (
-        <Table caption="Nodes" columns={["Address", "State", "Version", ["Port of clients", "number"], "System", "Up"]}>
-          {asked.value.nodes.map((node) => (
-            <tr key={node.hostname}>
-              <th scope="row">{addressOf(node)}</th>
-              <td>{node.status}</td>
-              <td>{node.version}</td>
-              <td class="number">{node.ports.direct}</td>
-              <td>{node.os}</td>
-              <td>{age(Number(node.uptime))}</td>
-            </tr>
-          ))}
-          {others.map(({ hostname = "?", services }) => (
-            <tr key={`${hostname}:${services.mgmt}`}>
-              <th scope="row">
-                {hostname}:{services.mgmt}
-              </th>
-              <td>in the cluster</td>
-              <td class="muted">its own console tells</td>
-              <td class="number">{services.kv}</td>
-              <td>–</td>
-              <td>–</td>
-            </tr>
-          ))}
-        </Table>
+        <LastKnown error={asked.error ?? all.error}>
+          <Table caption="Nodes" columns={["Address", "State", "Version", ["Data port", "number"], "System", "Up"]}>
+            {asked.value.nodes.map((node) => (
+              <tr key={node.hostname}>
+                <th scope="row">{addressOf(node)}</th>
+                <td>{node.status}</td>
+                <td>{node.version}</td>
+                <td class="number">{node.ports.direct}</td>
+                <td>{node.os}</td>
+                <td>{age(Number(node.uptime))}</td>
+              </tr>
+            ))}
+            {others.map(({ hostname = "?", services }) => (
+              <tr key={`${hostname}:${services.mgmt}`}>
+                <th scope="row">
+                  {hostname}:{services.mgmt}
+                </th>
+                <td>in the cluster</td>
+                <td class="muted">see its console</td>
+                <td class="number">{services.kv}</td>
+                <td>–</td>
+                <td>–</td>
+              </tr>
+            ))}
+          </Table>
+        </LastKnown>
       )}
     </section>
   );
@@ -177,8 +180,10 @@ function Vbuckets({ bucket, round, refresh }: { bucket: string; round: number; r
           Refresh
         </button>
       </p>
-      <VbucketGrid rows={rows} />
-      <VbucketTable rows={rows} owners={owners} />
+      <LastKnown error={asked.error ?? map.error}>
+        <VbucketGrid rows={rows} />
+        <VbucketTable rows={rows} owners={owners} />
+      </LastKnown>
     </>
   );
 }

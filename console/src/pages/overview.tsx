@@ -1,14 +1,15 @@
-// The overview: what the node does now, per bucket, and the last minutes as charts.
+// The overview: what the node does now, for all buckets or one, and the last minutes as charts.
 
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { useApp } from "../app";
-import { Chart } from "../chart";
-import { look, pointsOf, type BucketFigures, type Figures, type Point } from "../figures";
-import { age, bytes, count, duration } from "../format";
-import { isAdmin } from "../rights";
-import { Busy, Failure, Meter, SelectField, asApiError, useTicks } from "../ui";
 import type { ApiError } from "../api";
+import { go, link, useApp, type Route } from "../app";
+import { Chart } from "../chart";
+import { ALL, breakOff, look, pointsOf, total, type BucketFigures, type Figures, type Point } from "../figures";
+import { age, bytes, count, duration, time } from "../format";
+import { isAdmin } from "../rights";
+import { Cell, Row, Table } from "../table";
+import { Busy, Failure, LastKnown, Meter, SelectField, asApiError, useTicks } from "../ui";
 
 const EVERY_MS = 2000;
 /** While nothing happens, so that a forgotten page costs next to nothing. */
@@ -21,7 +22,10 @@ const REDRAW_MS = 60_000;
 
 const perSecond = (value: number) => `${count(value)}/s`;
 const seconds = (value: number) => `${value < 10 ? Math.round(value * 10) / 10 : count(value)} s`;
-const percent = (value: number) => `${value.toFixed(value > 99.9 || value < 10 ? 1 : 0)} %`;
+const percent = (value: number) => {
+  const digits = Number.isInteger(value) || (value >= 10 && value <= 99.9) ? 0 : 1;
+  return `${value.toFixed(digits)} %`;
+};
 
 function Tile(props: { label: string; value: string; more?: string; children?: ComponentChildren }) {
   const { label, value, more } = props;
@@ -52,14 +56,14 @@ function Tiles({ figures, bucket, point }: { figures: Figures; bucket: BucketFig
       <Tile label="GET, 99 %" value={shown(point?.p99, duration)} more="in the server" />
       <Tile label="Documents" value={count(bucket.items)} more={`${count(bucket.items_evicted)} evicted`} />
       <Tile label="Memory" value={bytes(memory.used_bytes)} more={`of ${bytes(memory.quota_bytes)}`}>
-        <Meter label={`Memory of ${bucket.name}`} value={memory.used_bytes} max={memory.quota_bytes} />
+        <Meter label="Memory in use" value={memory.used_bytes} max={memory.quota_bytes} />
       </Tile>
       <Tile label="Flush queue" value={count(bucket.queue_items)} more={bytes(bucket.queue_bytes)} />
       <Tile label="Disk" value={bytes(bucket.disk_bytes)} more={`${count(bucket.fetches)} fetches`} />
       <Tile
         label="Change streams"
         value={count(bucket.changes.streams)}
-        more={`${seconds(bucket.changes.lag_s)} behind at most`}
+        more={`${seconds(bucket.changes.lag_s)} lag at most`}
       />
       {figures.node && (
         <Tile
@@ -68,8 +72,55 @@ function Tiles({ figures, bucket, point }: { figures: Figures; bucket: BucketFig
           more={`${count(figures.node.rejected_connections)} refused`}
         />
       )}
-      <Tile label="Up" value={age(figures.uptime_s)} more={figures.node && `${count(figures.node.workers)} worker thread(s)`} />
+      <Tile
+        label="Up"
+        value={age(figures.uptime_s)}
+        more={figures.node && `${count(figures.node.workers)} worker thread(s)`}
+      />
     </dl>
+  );
+}
+
+function BucketTable({ buckets }: { buckets: BucketFigures[] }) {
+  const columns = ["Reads", "Writes", "Hit ratio", "GET, 99 %", "Documents"];
+  return (
+    <Table
+      caption="Figures of each bucket"
+      columns={[
+        "Bucket",
+        ...columns.map((name): [string, "number"] => [name, "number"]),
+        "Memory",
+        ["Queue", "number"],
+        ["Disk", "number"],
+      ]}
+      stacks
+    >
+      {buckets.map(({ name, items, memory, queue_items: queue, disk_bytes: disk }) => {
+        const point = pointsOf(name).at(-1);
+        const cell = (label: string, text: string) => (
+          <Cell label={label} kind="number">
+            {text}
+          </Cell>
+        );
+        return (
+          <Row key={name} name={<a href={link("overview", [name])}>{name}</a>}>
+            {cell("Reads", shown(point?.reads, perSecond))}
+            {cell("Writes", shown(point?.writes, perSecond))}
+            {cell("Hit ratio", shown(point?.hits, percent))}
+            {cell("GET, 99 %", shown(point?.p99, duration))}
+            {cell("Documents", count(items))}
+            <Cell label="Memory">
+              <Meter label={`Memory of ${name}`} value={memory.used_bytes} max={memory.quota_bytes} />
+              <small class="nowrap">
+                {bytes(memory.used_bytes)} of {bytes(memory.quota_bytes)}
+              </small>
+            </Cell>
+            {cell("Queue", count(queue))}
+            {cell("Disk", bytes(disk))}
+          </Row>
+        );
+      })}
+    </Table>
   );
 }
 
@@ -85,7 +136,7 @@ function Charts({ points }: { points: Point[] }) {
         top={10}
         show={perSecond}
       />
-      <Chart title="Hit ratio" times={times} lines={[line("hits", (p) => p.hits)]} top={100} show={percent} />
+      <Chart title="Hit ratio" times={times} lines={[line("hits", (p) => p.hits)]} top={100} most={100} show={percent} />
       <Chart
         title="Latency in the server"
         times={times}
@@ -97,80 +148,106 @@ function Charts({ points }: { points: Point[] }) {
         top={10}
         show={duration}
       />
-      <Chart title="Memory" times={times} lines={[line("used", (p) => p.memory)]} top={MIB} show={bytes} />
+      <Chart title="Memory" times={times} lines={[line("used", (p) => p.memory)]} top={MIB} isBinary show={bytes} />
       <Chart title="Flush queue" times={times} lines={[line("mutations", (p) => p.queue)]} top={10} show={count} />
       <Chart title="Lag of change streams" times={times} lines={[line("longest", (p) => p.lag)]} top={1} show={seconds} />
-      <Chart title="Disk" times={times} lines={[line("files", (p) => p.disk)]} top={MIB} show={bytes} />
+      <Chart title="Disk" times={times} lines={[line("files", (p) => p.disk)]} top={MIB} isBinary show={bytes} />
     </div>
   );
 }
 
 function Warnings({ bucket }: { bucket: BucketFigures }) {
   const isFull = bucket.memory.used_bytes >= bucket.memory.quota_bytes * 0.98;
+  const { name } = bucket;
   return (
     <>
       {bucket.refuses_writes && (
-        <p class="failure">The store of this bucket fails, and writes are refused. The log of the server says why.</p>
+        <p class="failure">The store of {name} fails, and writes are refused. The log of the server says why.</p>
       )}
-      {!bucket.warmup_done && <Busy text="The bucket loads its documents." />}
-      {isFull && <p class="failure">The memory quota of this bucket is nearly used up.</p>}
+      {!bucket.warmup_done && <Busy text={`The bucket ${name} loads its documents.`} />}
+      {isFull && <p class="failure">The memory quota of {name} is nearly used up.</p>}
     </>
   );
 }
 
-export function OverviewPage() {
-  const { user } = useApp();
+/** The figures while the page is visible, and why there are no newer ones. */
+function useFigures(): { figures?: Figures; error?: ApiError } {
   const [figures, setFigures] = useState<Figures>();
   const [error, setError] = useState<ApiError>();
-  const [chosen, setChosen] = useState("");
-  const last = useRef({ sameLooks: 0, text: "", drawnMs: 0 });
+  const last = useRef({ isFirst: true, sameLooks: 0, text: "", drawnMs: 0 });
   useTicks(async () => {
+    const { isFirst, text: before, drawnMs, sameLooks } = last.current;
     try {
-      const figures = await look();
+      const figures = await look(isFirst);
       const text = JSON.stringify([figures.buckets, figures.node]);
-      const { text: before, drawnMs } = last.current;
-      const sameLooks = text === before ? last.current.sameLooks + 1 : 0;
+      const same = text === before ? sameLooks + 1 : 0;
       // The charts of an idle server only move, and that costs more than all else.
-      const draws = error !== undefined || sameLooks < QUIET_AFTER || performance.now() - drawnMs >= REDRAW_MS;
-      last.current = { sameLooks, text, drawnMs: draws ? performance.now() : drawnMs };
+      const draws = error !== undefined || same < QUIET_AFTER || performance.now() - drawnMs >= REDRAW_MS;
+      last.current = { isFirst: false, sameLooks: same, text, drawnMs: draws ? performance.now() : drawnMs };
       if (draws) {
         setFigures(figures);
         setError(undefined);
       }
+      return same >= QUIET_AFTER ? QUIET_EVERY_MS : EVERY_MS;
     } catch (failure) {
+      breakOff();
       setError(asApiError(failure));
+      return EVERY_MS;
     }
-    return last.current.sameLooks >= QUIET_AFTER ? QUIET_EVERY_MS : EVERY_MS;
   });
-  const bucket = figures?.buckets.find(({ name }) => name === chosen) ?? figures?.buckets[0];
+  return { figures, error };
+}
+
+function View({ figures, chosen }: { figures: Figures; chosen?: BucketFigures }) {
+  const { buckets } = figures;
+  const shown = chosen ?? (buckets.length > 1 ? undefined : buckets[0]);
+  const watched = shown ? [shown] : buckets;
+  const points = pointsOf(shown?.name ?? ALL);
+  return (
+    <>
+      {watched.map((bucket) => (
+        <Warnings bucket={bucket} key={bucket.name} />
+      ))}
+      <Tiles figures={figures} bucket={shown ?? total(buckets)} point={points.at(-1)} />
+      {!shown && <BucketTable buckets={buckets} />}
+      <Charts points={points} />
+    </>
+  );
+}
+
+export function OverviewPage({ route }: { route: Route }) {
+  const { user } = useApp();
+  const { figures, error } = useFigures();
+  const [name] = route.parts;
+  const buckets = figures?.buckets ?? [];
+  const chosen = buckets.find((bucket) => bucket.name === name);
   return (
     <>
       <div class="heading">
         <h1>Overview</h1>
-        {figures && figures.buckets.length > 1 && bucket && (
+        {(buckets.length > 1 || name) && (
           <SelectField
             label="Bucket"
-            value={bucket.name}
-            options={figures.buckets.map(({ name }) => name)}
-            change={setChosen}
+            value={chosen?.name ?? ALL}
+            options={[[ALL, "All buckets"], ...buckets.map(({ name }) => name)]}
+            change={(name) => go(link("overview", name === ALL ? [] : [name]))}
           />
         )}
       </div>
-      <Failure error={error} />
+      <Failure error={error} more={figures && `These figures are of ${time(figures.unix_ms)}.`} />
       {!figures && !error && <Busy />}
-      {figures && !bucket && (
+      {figures && buckets.length === 0 && (
         <p>
           {isAdmin(user)
             ? "There is no bucket yet. Create one on the page Buckets."
             : "Your user has no right to see the figures of a whole bucket (simple-stats)."}
         </p>
       )}
-      {figures && bucket && (
-        <>
-          <Warnings bucket={bucket} />
-          <Tiles figures={figures} bucket={bucket} point={pointsOf(bucket.name).at(-1)} />
-          <Charts points={pointsOf(bucket.name)} />
-        </>
+      {figures && name && !chosen && <p role="alert">There is no bucket {name}, or none that you may watch.</p>}
+      {figures && buckets.length > 0 && (chosen || !name) && (
+        <LastKnown error={error}>
+          <View figures={figures} chosen={chosen} />
+        </LastKnown>
       )}
     </>
   );

@@ -1,4 +1,4 @@
-// SQL over the documents of a bucket: `POST /query/sql`, which answers with lines of JSON.
+// SQL over documents: `POST /query/sql`, which answers with lines of JSON. A statement names its buckets.
 //
 // Owns: the statement, which outlives a visit to another page, and the rows that were received. It
 // keeps a bounded number of rows and then ends the statement, so a million rows do no harm.
@@ -7,7 +7,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { errorOf, send, type ApiError } from "../api";
 import { count } from "../format";
 import { cells, lines } from "../lines";
-import { Failure, SelectField, asApiError, useAsked } from "../ui";
+import { Table } from "../table";
+import { Failure, asApiError, useAsked } from "../ui";
 import { buckets } from "./catalog";
 
 interface Column {
@@ -27,7 +28,7 @@ const ROWS_KEPT = 5000;
 const ROWS_SHOWN = 200;
 const CELL_CHARS = 300;
 const DRAW_MS = 200;
-const example = (bucket: string) => `SELECT *\nFROM "${bucket.replaceAll('"', '""')}"\nLIMIT 20`;
+const example = (bucket: string) => `SELECT id, json\nFROM "${bucket.replaceAll('"', '""')}"\nLIMIT 20`;
 
 let lastStatement: string | undefined;
 
@@ -38,13 +39,12 @@ interface Line {
   elapsed_ms?: number;
 }
 
-/** Runs a statement, in the first bucket if none is known yet, and shows what arrives. */
-async function run(statement: string, known: string, signal: AbortSignal, show: (results: Results) => void) {
+/** Runs a statement and shows what arrives. */
+async function run(statement: string, signal: AbortSignal, show: (results: Results) => void) {
   const results: Results = { columns: [], rows: [], state: "running" };
   let drawn = performance.now();
   show({ ...results });
-  const bucket = known || (await buckets(signal))[0]?.name;
-  const response = await send("POST", "/query/sql", { json: { statement, bucket }, signal });
+  const response = await send("POST", "/query/sql", { json: { statement }, signal });
   if (!response.ok || !response.body) throw await errorOf(response);
   for await (const line of lines(response.body)) {
     if (line.startsWith("[")) {
@@ -67,7 +67,7 @@ async function run(statement: string, known: string, signal: AbortSignal, show: 
   show({ ...results, state: "done" });
 }
 
-function Cell({ value }: { value: string | null }) {
+function CellText({ value }: { value: string | null }) {
   if (value === null) return <em class="muted">null</em>;
   return <>{value.length > CELL_CHARS ? `${value.slice(0, CELL_CHARS)}…` : value}</>;
 }
@@ -77,33 +77,19 @@ function Rows({ results }: { results: Results }) {
   const shown = results.rows.slice(from, from + ROWS_SHOWN);
   return (
     <>
-      <div class="scroll tall" tabIndex={0} role="region" aria-label="Rows">
-        <table>
-          <caption class="unseen">Rows of the answer</caption>
-          <thead>
-            <tr>
-              {results.columns.map((column, index) => (
-                <th scope="col" key={index}>
-                  {column.name}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map((row, index) => (
-              <tr key={from + index}>
-                {row.map((value, at) => (
-                  <td key={at}>
-                    <div class="cell">
-                      <Cell value={value} />
-                    </div>
-                  </td>
-                ))}
-              </tr>
+      <Table caption="Rows" columns={results.columns.map(({ name }) => name)} tall>
+        {shown.map((row, index) => (
+          <tr key={from + index}>
+            {row.map((value, at) => (
+              <td key={at}>
+                <div class="cell">
+                  <CellText value={value} />
+                </div>
+              </td>
             ))}
-          </tbody>
-        </table>
-      </div>
+          </tr>
+        ))}
+      </Table>
       {results.rows.length > ROWS_SHOWN && (
         <div class="buttons start">
           <button type="button" disabled={from === 0} onClick={() => setFrom(from - ROWS_SHOWN)}>
@@ -142,15 +128,13 @@ function summary({ state, rows, elapsedMs }: Results): string {
 
 export function QueryPage() {
   const all = useAsked(buckets, []);
-  const [chosen, setChosen] = useState("");
   const [typed, setStatement] = useState(lastStatement);
   const [results, setResults] = useState<Results>();
   const [error, setError] = useState<ApiError>();
   const running = useRef<AbortController | null>(null);
   useEffect(() => () => running.current?.abort(), []);
-  const names = all.value?.map(({ name }) => name) ?? [];
-  const bucket = names.includes(chosen) ? chosen : (names[0] ?? "");
-  const statement = typed ?? (bucket ? example(bucket) : "");
+  const [first] = all.value ?? [];
+  const statement = typed ?? (first ? example(first.name) : "");
   const isRunning = results?.state === "running";
   const start = async () => {
     running.current?.abort();
@@ -159,7 +143,7 @@ export function QueryPage() {
     lastStatement = statement;
     setError(undefined);
     try {
-      await run(statement, bucket, abort.signal, (results) => abort.signal.aborted || setResults(results));
+      await run(statement, abort.signal, (results) => abort.signal.aborted || setResults(results));
     } catch (failure) {
       if (abort.signal.aborted) return;
       setResults(undefined);
@@ -179,28 +163,33 @@ export function QueryPage() {
   return (
     <>
       <h1>Query</h1>
-      <textarea
-        class="editor"
-        aria-label="SQL statement"
-        data-search
-        rows={7}
-        spellcheck={false}
-        autocomplete="off"
-        value={statement}
-        // An example that came later would be in the middle of what is typed.
-        onFocus={() => statement === "" && setStatement("")}
-        onInput={(event) => setStatement((event.target as HTMLTextAreaElement).value)}
-        onKeyDown={press}
-      />
-      <div class="tools">
-        <SelectField label="Bucket" value={bucket} options={names} change={setChosen} />
-        <button type="button" class="primary" disabled={isRunning || statement.trim() === ""} onClick={start}>
-          Run
-        </button>
-        <button type="button" disabled={!isRunning} onClick={cancel}>
-          Cancel
-        </button>
-        <span class="hint">Ctrl Enter runs. Statements only read.</span>
+      <div class="panel">
+        <label for="statement">SQL statement</label>
+        <textarea
+          id="statement"
+          class="editor"
+          data-search
+          rows={6}
+          spellcheck={false}
+          autocomplete="off"
+          value={statement}
+          // An example that came later would be in the middle of what is typed.
+          onFocus={() => statement === "" && setStatement("")}
+          onInput={(event) => setStatement((event.target as HTMLTextAreaElement).value)}
+          onKeyDown={press}
+        />
+        <div class="buttons start">
+          <button type="button" class="primary" disabled={isRunning || statement.trim() === ""} onClick={start}>
+            Run
+          </button>
+          <button type="button" disabled={!isRunning} onClick={cancel}>
+            Cancel
+          </button>
+          <span class="hint">
+            <kbd>Ctrl Enter</kbd> runs. Statements only read. A table is a bucket, or{" "}
+            <code>"bucket.scope.collection"</code>.
+          </span>
+        </div>
       </div>
       <Failure error={error ?? results?.error} />
       {results && <p role="status">{summary(results)}</p>}

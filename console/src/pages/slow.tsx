@@ -3,7 +3,8 @@
 import { useState } from "preact/hooks";
 import { get } from "../api";
 import { count, time } from "../format";
-import { Busy, Failure, Table, TextField, useAsked } from "../ui";
+import { Table } from "../table";
+import { Busy, Failure, LastKnown, TextField, useAsked } from "../ui";
 
 interface Operation {
   unix_ms: number;
@@ -55,36 +56,38 @@ export function SlowPage() {
           {rows.length === 0 ? (
             <p>{slow.operations.length === 0 ? "No operation was slow." : "No operation matches the filter."}</p>
           ) : (
-            <Table
-              caption="Slow operations"
-              columns={[
-                "Time",
-                "Operation",
-                "Bucket",
-                "Key",
-                "User",
-                ["Total", "number"],
-                ["Fetch", "number"],
-                ["Persist", "number"],
-                ["Executed", "number"],
-              ]}
-            >
-              {rows.map((operation, index) => (
-                <tr key={`${operation.unix_ms}-${index}`}>
-                  <td class="nowrap">{time(operation.unix_ms)}</td>
-                  <td>{name(operation.opcode)}</td>
-                  <td>{operation.bucket}</td>
-                  <td class="key">{untagged(operation.key ?? "")}</td>
-                  <td>{untagged(operation.user)}</td>
-                  <td class="number">{count(operation.duration_ms)} ms</td>
-                  <td class="number">{count(operation.fetch_ms)} ms</td>
-                  <td class="number">{count(operation.persist_ms)} ms</td>
-                  <td class="number">
-                    {operation.execute_us === undefined ? "–" : `${count(operation.execute_us)} µs`}
-                  </td>
-                </tr>
-              ))}
-            </Table>
+            <LastKnown error={asked.error}>
+              <Table
+                caption="Slow operations"
+                columns={[
+                  "Time",
+                  "Operation",
+                  "Bucket",
+                  "Key",
+                  "User",
+                  ["Total", "number"],
+                  ["Fetch", "number"],
+                  ["Persist", "number"],
+                  ["Executed", "number"],
+                ]}
+              >
+                {rows.map((operation, index) => (
+                  <tr key={`${operation.unix_ms}-${index}`}>
+                    <td class="nowrap">{time(operation.unix_ms)}</td>
+                    <td>{name(operation.opcode)}</td>
+                    <td>{operation.bucket}</td>
+                    <td class="key">{untagged(operation.key ?? "")}</td>
+                    <td>{untagged(operation.user)}</td>
+                    <td class="number">{count(operation.duration_ms)} ms</td>
+                    <td class="number">{count(operation.fetch_ms)} ms</td>
+                    <td class="number">{count(operation.persist_ms)} ms</td>
+                    <td class="number">
+                      {operation.execute_us === undefined ? "–" : `${count(operation.execute_us)} µs`}
+                    </td>
+                  </tr>
+                ))}
+              </Table>
+            </LastKnown>
           )}
         </>
       )}

@@ -1,26 +1,24 @@
 // Users, their roles and passwords.
 //
-// Owns: the form of a user. Roles are written as the server's REST interface reads them, one a line:
-// `admin`, `read-only[BUCKET]`, `read-write[BUCKET:SCOPE:COLLECTION]`, `data_reader[*]`.
+// Owns: the form of a user; `roles.tsx` has the choice of its roles.
 
 import { useState } from "preact/hooks";
 import { ask, get, userPath, type Role } from "../api";
 import { useApp } from "../app";
 import { PasswordDialog } from "../password";
+import { Actions, Cell, Row, Table } from "../table";
 import {
   Busy,
   Dialog,
   Failure,
-  Field,
+  LastKnown,
   RequestForm,
-  SelectField,
-  Table,
   TextField,
   TypedConfirmation,
   done,
   useAsked,
 } from "../ui";
-import { buckets } from "./catalog";
+import { FIRST_ROLE, RolesField, written } from "./roles";
 
 interface User {
   id: string;
@@ -28,66 +26,20 @@ interface User {
   roles: Role[];
 }
 
-interface Known {
-  role: string;
-  name: string;
-  desc: string;
-  bucket_name?: string;
-}
-
-const OWN_ROLES: [string, string][] = [
-  ["read-only", "read-only: read documents and statistics"],
-  ["read-write", "read-write: the same, and write documents"],
-  ["change-streams", "change-streams: follow changes"],
-  ["stats", "stats: statistics"],
-];
-
-const written = ({ role, bucket_name, scope_name, collection_name }: Role) => {
-  const place = [bucket_name, scope_name, collection_name].filter(Boolean).join(":");
-  return place ? `${role}[${place}]` : role;
-};
-
-/** Adds a role to the list without typing it. */
-function RoleChoice({ add }: { add: (role: string) => void }) {
-  const known = useAsked((signal) => get<Known[]>("/settings/rbac/roles", {}, signal), []);
-  const all = useAsked(buckets, []);
-  const [role, setRole] = useState("read-only");
-  const [bucket, setBucket] = useState("*");
-  const theirs = (known.value ?? []).filter((one) => !OWN_ROLES.some(([name]) => name === one.role));
-  const options: [string, string][] = [...OWN_ROLES, ...theirs.map((one): [string, string] => [one.role, `${one.role}: ${one.desc}`])];
-  const isWhole = role === "admin";
-  return (
-    <fieldset class="tools">
-      <legend>Add a role</legend>
-      <SelectField label="Role" value={role} options={options} change={setRole} />
-      <SelectField
-        label="Bucket"
-        value={bucket}
-        disabled={isWhole}
-        options={[["*", "every bucket"], ...(all.value ?? []).map(({ name }) => name)]}
-        change={setBucket}
-      />
-      <button type="button" onClick={() => add(isWhole ? role : `${role}[${bucket}]`)}>
-        Add
-      </button>
-    </fieldset>
-  );
-}
-
 function UserForm({ user, close, saved }: { user?: User; close: () => void; saved: () => void }) {
+  const { isDevelopment } = useApp();
   const [id, setId] = useState(user?.id ?? "");
   const [name, setName] = useState(user?.name ?? "");
   const [password, setPassword] = useState("");
-  const [roles, setRoles] = useState(user?.roles.map(written).join("\n") ?? "");
+  // The first user has to be an administrator.
+  const [roles, setRoles] = useState<Role[]>(user?.roles ?? [isDevelopment ? { role: "admin" } : FIRST_ROLE]);
   const submit = async () => {
-    const list = roles.split(/[\n,]/).map((role) => role.trim());
-    const form = { name, roles: list.filter(Boolean).join(","), password: password || undefined };
+    const form = { name, roles: roles.map(written).join(","), password: password || undefined };
     await ask("PUT", userPath(id), { form });
     done(`Saved the user ${id}.`);
     saved();
     close();
   };
-  const add = (role: string) => setRoles([...roles.split("\n").filter(Boolean), role].join("\n"));
   return (
     <Dialog title={user ? `Change ${user.id}` : "New user"} close={close} wide>
       <RequestForm text="Save" cancel={close} submit={submit}>
@@ -103,26 +55,46 @@ function UserForm({ user, close, saved }: { user?: User; close: () => void; save
             required
           />
         )}
-        <Field label="Roles, one a line" hint="NAME, NAME[BUCKET] or NAME[BUCKET:SCOPE:COLLECTION]">
-          {(id, hintId) => (
-            <textarea
-              id={id}
-              aria-describedby={hintId}
-              class="editor"
-              rows={4}
-              spellcheck={false}
-              value={roles}
-              onInput={(event) => setRoles((event.target as HTMLTextAreaElement).value)}
-            />
-          )}
-        </Field>
-        <RoleChoice add={add} />
+        <RolesField roles={roles} change={setRoles} />
       </RequestForm>
     </Dialog>
   );
 }
 
 type Open = { what: "create" } | { what: "change" | "password" | "remove"; user: User } | undefined;
+
+function UserRow({ user, isSelf, open }: { user: User; isSelf: boolean; open: (open: Open) => void }) {
+  return (
+    <Row name={user.id}>
+      <Cell label="Full name">{user.name || "–"}</Cell>
+      <Cell label="Roles" kind="tags">
+        {user.roles.map((role) => (
+          <span class="tag" key={written(role)}>
+            {written(role)}
+          </span>
+        ))}
+      </Cell>
+      <Actions>
+        <button type="button" aria-label={`Change ${user.id}`} onClick={() => open({ what: "change", user })}>
+          Change
+        </button>
+        <button type="button" aria-label={`Password of ${user.id}`} onClick={() => open({ what: "password", user })}>
+          Password
+        </button>
+        {!isSelf && (
+          <button
+            type="button"
+            class="danger"
+            aria-label={`Remove ${user.id}`}
+            onClick={() => open({ what: "remove", user })}
+          >
+            Remove
+          </button>
+        )}
+      </Actions>
+    </Row>
+  );
+}
 
 export function UsersPage() {
   const { user: self, isDevelopment } = useApp();
@@ -147,47 +119,13 @@ export function UsersPage() {
       {!asked.value && asked.isBusy && <Busy />}
       {asked.value?.length === 0 && <p class="muted">There are no users yet.</p>}
       {asked.value && asked.value.length > 0 && (
-        <Table caption="Users" columns={["User", "Full name", "Roles", "Actions"]}>
-          {asked.value.map((user) => (
-            <tr key={user.id}>
-              <th scope="row">{user.id}</th>
-              <td>{user.name}</td>
-              <td>
-                {user.roles.map((role) => (
-                  <span class="tag" key={written(role)}>
-                    {written(role)}
-                  </span>
-                ))}
-              </td>
-              <td class="actions">
-                <button
-                  type="button"
-                  aria-label={`Change ${user.id}`}
-                  onClick={() => setOpen({ what: "change", user })}
-                >
-                  Change
-                </button>
-                <button
-                  type="button"
-                  aria-label={`Password of ${user.id}`}
-                  onClick={() => setOpen({ what: "password", user })}
-                >
-                  Password
-                </button>
-                {user.id !== self.id && (
-                  <button
-                    type="button"
-                    class="danger"
-                    aria-label={`Remove ${user.id}`}
-                    onClick={() => setOpen({ what: "remove", user })}
-                  >
-                    Remove
-                  </button>
-                )}
-              </td>
-            </tr>
-          ))}
-        </Table>
+        <LastKnown error={asked.error}>
+          <Table caption="Users" columns={["User", "Full name", "Roles", "Actions"]} stacks>
+            {asked.value.map((user) => (
+              <UserRow key={user.id} user={user} isSelf={user.id === self.id} open={setOpen} />
+            ))}
+          </Table>
+        </LastKnown>
       )}
       {open?.what === "create" && <UserForm close={close} saved={asked.again} />}
       {open?.what === "change" && <UserForm user={open.user} close={close} saved={asked.again} />}
@@ -196,8 +134,8 @@ export function UsersPage() {
       )}
       {open?.what === "remove" && (
         <TypedConfirmation
-          title={`Remove ${open.user.id}`}
-          what={`The user ${open.user.id} can log in no longer, and its connections end.`}
+          title="Remove the user"
+          what={`The user ${open.user.id} can no longer log in, and its connections are closed.`}
           name={open.user.id}
           action="Remove the user"
           act={async () => {
