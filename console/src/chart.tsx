@@ -64,6 +64,7 @@ export function Chart({ title, times, lines, top, most = Infinity, isBinary, sho
           {
             ...axis,
             size: 66,
+            space: 22,
             ...(isBinary && { incrs: POWERS_OF_TWO }),
             values: (_plot, values) => values.map((value) => show(value)),
           },

@@ -7,6 +7,7 @@ import {
   ADMIN,
   checkAccess,
   enter,
+  logIn,
   openPage,
   screenshot,
   startBrowser,
@@ -88,14 +89,27 @@ test("a login that was ended stays ended after a reload", async () => {
 test("an address of no page says so", async () => {
   const page = await openPage(server);
   await page.goto(`${server.origin}/console/#/nonsense`);
-  await page.getByLabel("User").fill(ADMIN[0]);
-  await page.getByLabel("Password", { exact: true }).fill(ADMIN[1]);
-  await loginForm(page).click();
+  await logIn(page);
   await page.getByRole("heading", { level: 1, name: "No such page" }).waitFor();
   await page.getByText("no page “nonsense”").waitFor();
   await checkAccess(page, "no such page");
   await page.getByRole("link", { name: "Open the overview" }).click();
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+  await page.finish();
+});
+
+test("the overview opens with the history of the server", async () => {
+  const page = await openPage(server);
+  const asked = [];
+  // One answer is all that the page gets.
+  await page.route("**/node/figures*", (route) => {
+    asked.push(new URL(route.request().url()).search);
+    return asked.length === 1 ? route.continue() : undefined;
+  });
+  await logIn(page);
+  await page.locator(".tile", { hasText: "Reads0/s" }).waitFor();
+  assert.equal(asked[0], "?history=1");
+  await page.unrouteAll({ behavior: "ignoreErrors" });
   await page.finish();
 });
 

@@ -4,7 +4,7 @@
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic;
 //! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
-//!   `node`, `config_stream`, `changes`, `documents`, `figures` and `query`,
+//!   `node`, `config_stream`, `changes`, `documents`, `figures` with its `figure_history`, `query`,
 //!   and to the files of the `console`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses, `operator_memory` is what figures of the server are sent from.
@@ -28,6 +28,7 @@ mod config_stream;
 mod console;
 mod document_gate;
 mod documents;
+mod figure_history;
 mod figures;
 mod health;
 mod login;
@@ -113,6 +114,7 @@ pub fn start(
         audit: audit::AdminAudit::default(),
         health: health::Health::default(),
         documents: document_gate::DocumentGate::default(),
+        figure_history: figure_history::FigureHistory::default(),
         operator_memory: operator_memory::OperatorMemory::new(),
         stopping,
         open_streams: watch::Sender::new(()),
@@ -127,7 +129,11 @@ pub fn start(
                     accept_until_stopped(listener, Arc::clone(&state), true).await;
                 }
             };
-            tokio::join!(accept_until_stopped(listener, Arc::clone(&state), false), tls_accepting);
+            tokio::join!(
+                accept_until_stopped(listener, Arc::clone(&state), false),
+                tls_accepting,
+                figure_history::sample_until_stopped(Arc::clone(&state)),
+            );
             // Without a client that reads it waits for no longer.
             let _ = tokio::time::timeout(STREAMS_DEADLINE, state.open_streams.closed()).await;
         });

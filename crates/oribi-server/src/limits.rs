@@ -283,6 +283,11 @@ pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
 /// scrapes, or one of 5,000 collections.
 pub const OPERATOR_BYTES: usize = 4 << 20;
 
+/// The figures of the last minutes: six minutes of some 40 buckets. All of them fit into one answer to
+/// an operator.
+pub const FIGURE_HISTORY_BYTES: usize = 1 << 20;
+const _: () = assert!(2 * FIGURE_HISTORY_BYTES <= OPERATOR_BYTES);
+
 /// Time for a client to read such an answer: what Prometheus gives a scrape.
 pub const OPERATOR_READING_DEADLINE: Duration = Duration::from_secs(10);
 

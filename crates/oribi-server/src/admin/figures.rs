@@ -30,8 +30,8 @@ const CLASSES: u32 = 26;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// `GET /node/figures`.
-pub(crate) async fn figures(state: &Arc<AdminState>, asker: &Asker) -> Reply {
+/// `GET /node/figures`; with `history=1` also the samples of the last minutes.
+pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, asker: &Asker) -> Reply {
     let access = &asker.identity.access;
     let sees = |bucket: &str| access.everywhere(bucket).holds(Privilege::SimpleStats.into());
     let buckets: Vec<_> = state.server.buckets.list();
@@ -49,6 +49,9 @@ pub(crate) async fn figures(state: &Arc<AdminState>, asker: &Asker) -> Reply {
     });
     if sees("*") {
         figures["node"] = node(state);
+    }
+    if query.split('&').any(|field| field == "history=1") {
+        figures["history"] = state.figure_history.list(sees).into();
     }
     json_reply(&figures)
 }
@@ -73,7 +76,8 @@ fn node(state: &AdminState) -> Value {
     })
 }
 
-fn described(buckets: Vec<Arc<BucketHandle>>) -> Vec<Value> {
+/// The figures of buckets. It looks at the disk.
+pub(super) fn described(buckets: Vec<Arc<BucketHandle>>) -> Vec<Value> {
     buckets.iter().map(|handle| bucket(handle)).collect()
 }
 

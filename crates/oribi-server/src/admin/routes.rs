@@ -209,8 +209,10 @@ async fn read(
         ["settings", "rbac", rest @ ..] => users::read(state, rest).await,
         ["metrics"] if !scrapes => forbidden("cluster.stats!read"),
         ["metrics"] => for_operators(pools::metrics(state).await),
-        ["node", "figures"] if scrapes => for_operators(figures::figures(state, asker).await),
-        ["node", "figures"] => figures::figures(state, asker).await,
+        ["node", "figures"] if scrapes => {
+            for_operators(figures::figures(state, details.0, asker).await)
+        }
+        ["node", "figures"] => figures::figures(state, details.0, asker).await,
         ["node", "slowOperations"] => figures::slow_operations(state, asker),
         ["pools", "default" | "nodes"] => pools::node(state, asker),
         ["pools", "default", "nodeServices"] => pools::node_services(state),

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::admission::Admission;
 use super::audit::AdminAudit;
 use super::document_gate::DocumentGate;
+use super::figure_history::FigureHistory;
 use super::health::Health;
 use super::login::LoginGate;
 use super::operator_memory::OperatorMemory;
@@ -23,6 +24,7 @@ pub(crate) struct AdminState {
     pub(crate) audit: AdminAudit,
     pub(crate) health: Health,
     pub(crate) documents: DocumentGate,
+    pub(crate) figure_history: FigureHistory,
     pub(crate) operator_memory: OperatorMemory,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use super::changes::wait_until;
 use super::{ADMIN, Answer, Fixture, add_user};
 
 /// Asks with further headers and without credentials.
@@ -90,6 +91,13 @@ fn figures_are_of_buckets_that_the_user_may_watch() {
     let some = figures("reader", "/node/figures").json();
     assert!(some["buckets"][0]["memory"]["used_bytes"].is_u64() && some.get("node").is_none());
     assert!(figures("narrow", "/node/figures").json()["buckets"].as_array().unwrap().is_empty());
+
+    let history = |user: &str| figures(user, "/node/figures?history=1").json()["history"].clone();
+    // The task takes the first sample as the server starts.
+    wait_until(|| history("admin")[0]["buckets"][0]["name"] == "default", "there is a sample");
+    assert_eq!(history("reader")[0]["buckets"][0]["operations"]["cmd_get"], 0);
+    assert_eq!(history("narrow")[0]["buckets"].as_array().map(Vec::len), Some(0));
+    assert_eq!(all.get("history"), None, "only on request");
 
     let path = "/pools/default/buckets/default/vbuckets";
     assert_eq!(figures("reader", path).json()["vbuckets"].as_array().unwrap().len(), 4);
