@@ -28,7 +28,10 @@ interface ChartProps {
 const HEIGHT = 132;
 const SPAN_MIN_S = 60;
 const clock = (unixS: number) => new Date(unixS * 1000).toLocaleTimeString("sv-SE");
+/** Steps between ticks that all units show without rounding. */
 const POWERS_OF_TWO = Array.from({ length: 50 }, (_, power) => 2 ** power);
+const DECADES = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const DECIMAL = [0.1, 0.2, 0.5, ...DECADES];
 const COLOURS = ["--line-1", "--line-2", "--line-3"];
 
 export function Chart({ title, times, lines, top, most = Infinity, isBinary, show }: ChartProps) {
@@ -65,7 +68,7 @@ export function Chart({ title, times, lines, top, most = Infinity, isBinary, sho
             ...axis,
             size: 66,
             space: 22,
-            ...(isBinary && { incrs: POWERS_OF_TWO }),
+            incrs: isBinary ? POWERS_OF_TWO : DECIMAL,
             values: (_plot, values) => values.map((value) => show(value)),
           },
         ],

@@ -75,6 +75,30 @@ test("another tab does not get the login", async () => {
   await page.finish();
 });
 
+test("the worker gives a login once, and forgets it in time", async () => {
+  const page = await enter(server);
+  await workerRuns(page);
+  const [worker] = page.context().serviceWorkers();
+  const say = (message) =>
+    page.evaluate(async (message) => {
+      const { active } = await navigator.serviceWorker.getRegistration("/console/");
+      const { port1, port2 } = new MessageChannel();
+      const answered = new Promise((resolve) => (port1.onmessage = ({ data }) => resolve(data)));
+      active.postMessage(message, [port2]);
+      return message.credentials === undefined ? answered : undefined;
+    }, message);
+  await say({ tab: "a", credentials: "secret" });
+  assert.equal(await say({ tab: "a" }), "secret");
+  assert.equal(await say({ tab: "a" }), null);
+  await worker.evaluate(() => {
+    globalThis.setTimeout = (end, ms) => (globalThis.waited = ms) && queueMicrotask(end);
+  });
+  await say({ tab: "b", credentials: "secret" });
+  assert.equal(await say({ tab: "b" }), null);
+  assert.equal(await worker.evaluate(() => globalThis.waited), 30_000);
+  await page.finish();
+});
+
 test("a login that was ended stays ended after a reload", async () => {
   const page = await enter(server);
   await workerRuns(page);

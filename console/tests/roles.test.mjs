@@ -1,0 +1,88 @@
+// Roles as choices, pages that a user has no right to, and the layout of the query page.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { checkAccess, enter, screenshot, startBrowser, startServer, stopBrowser, visit } from "./harness.mjs";
+
+const ROOT = ["root", "secret1"];
+const READER = ["reader", "secret1"];
+
+let server;
+
+before(async () => {
+  const users = { root: ["admin"], reader: ["read-only:default"], mixed: ["read-only+insert:default"] };
+  [server] = await Promise.all([startServer({ users }), startBrowser()]);
+  const scopes = "/pools/default/buckets/default/scopes";
+  for (const [path, name] of [[scopes, "eu"], [`${scopes}/eu/collections`, "orders"]]) {
+    assert.equal((await server.request("POST", path, new URLSearchParams({ name }), ROOT)).status, 200);
+  }
+});
+
+after(async () => {
+  await stopBrowser();
+  await server?.stop();
+});
+
+const rolesOf = async (name) => {
+  const { roles } = (await server.request("GET", `/settings/rbac/users/local/${name}`, undefined, ROOT)).json();
+  return roles.map(({ role, bucket_name: bucket, scope_name: scope, collection_name: collection }) =>
+    [role, bucket, scope, collection].filter((part) => part !== undefined && part !== "*").join(" "),
+  );
+};
+
+test("roles are chosen with bucket, scope and collection", async () => {
+  const page = await enter(server, ROOT);
+  await visit(page, "#/users", "Users and roles");
+  await page.getByRole("button", { name: "New user" }).click();
+  await page.getByLabel("User name").fill("ann");
+  await page.getByLabel("Password", { exact: true }).fill("secret1");
+  const choose = (label, option) => page.getByLabel(label, { exact: true }).last().selectOption(option);
+  await choose("Role", "data_reader");
+  await choose("Bucket", "default");
+  await choose("Scope", "eu");
+  await choose("Collection", "orders");
+  await page.getByRole("button", { name: "Add a role" }).click();
+  await choose("Role", "bucket_full_access");
+  assert.equal(await page.getByLabel("Scope", { exact: true }).count(), 1, "a role of whole buckets has no scope");
+  await page.getByRole("button", { name: "Add a role" }).click();
+  await page.getByRole("button", { name: "Remove the role read-only[*]" }).click();
+  await checkAccess(page, "roles");
+  await screenshot(page, "roles");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved the user ann.").waitFor();
+  assert.deepEqual(await rolesOf("ann"), ["data_reader default eu orders", "bucket_full_access"]);
+  await page.finish();
+});
+
+test("a role that is no choice stays as it is", async () => {
+  const page = await enter(server, ROOT);
+  await visit(page, "#/users", "Users and roles");
+  const before = await rolesOf("mixed");
+  await page.getByRole("button", { name: "Change mixed" }).click();
+  await page.getByLabel("Full name").fill("Max Example");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved the user mixed.").waitFor();
+  assert.deepEqual(await rolesOf("mixed"), before);
+  await page.finish();
+});
+
+test("a page without a right says so", async () => {
+  const page = await enter(server, READER);
+  await visit(page, "#/users", "No such page");
+  await page.getByText("Your user has no right to this page").waitFor();
+  await page.finish();
+});
+
+test("the example of a query shows its documents", async () => {
+  const page = await enter(server, ROOT);
+  const value = { name: "Ann Example", city: "Rome" };
+  await server.request("PUT", "/pools/default/buckets/default/docs/customer-1", JSON.stringify(value), ROOT);
+  if ((await server.request("POST", "/query/sql", "SELECT 1", ROOT)).status === 404) return page.finish();
+  await visit(page, "#/query", "Query");
+  assert.equal(await page.getByRole("combobox", { name: "Bucket" }).count(), 0, "the statement names its bucket");
+  await page.getByRole("button", { name: "Run" }).click();
+  const json = await page.getByRole("cell", { name: JSON.stringify(value) }).boundingBox();
+  assert.ok(json.x + json.width <= page.viewportSize().width, "json is on the screen");
+  await checkAccess(page, "an answer");
+  await page.finish();
+});
