@@ -4,8 +4,10 @@
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic;
 //! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
-//!   `node`, `config_stream`, `changes`, `documents`, `figures` with its `figure_history`, `query`,
+//!   `node`, `config_stream`, `changes`, `documents`, `figures` with its `figure_history`,
+//!   `monitoring` and `query`,
 //!   and to the files of the `console`;
+//! - `monitoring` has its figures from `rates` and `machine`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses, `operator_memory` is what figures of the server are sent from.
 //!
@@ -32,13 +34,16 @@ mod figure_history;
 mod figures;
 mod health;
 mod login;
+mod machine;
 mod message;
+mod monitoring;
 mod node;
 mod operator_memory;
 mod origin;
 mod pools;
 #[cfg(feature = "sql")]
 mod query;
+mod rates;
 mod routes;
 mod setup;
 mod state;
@@ -52,7 +57,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -116,6 +121,7 @@ pub fn start(
         documents: document_gate::DocumentGate::default(),
         figure_history: figure_history::FigureHistory::default(),
         operator_memory: operator_memory::OperatorMemory::new(),
+        rates: rates::RateMeter::new(Instant::now()),
         stopping,
         open_streams: watch::Sender::new(()),
         #[cfg(feature = "sql")]

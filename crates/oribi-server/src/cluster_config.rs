@@ -22,11 +22,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::cluster_identity::ClusterIdentity;
 use crate::mailbox::{Mailbox, Message};
 use address::{NodeAddress, before_port};
-use document::{AlternateAddresses, NodeExt, Services};
+use document::{AlternateAddresses, BucketMap, NodeExt, Services};
 
 pub use document::BucketFacts;
 pub(crate) use document::{BUCKET_CAPABILITIES, SERVER_GROUP};
@@ -164,32 +165,47 @@ impl ClusterConfig {
 
     /// The document of a bucket.
     pub fn bucket_document(&self, facts: &BucketFacts<'_>) -> Arc<Document> {
-        let topology = self.topology.load();
-        let placed = topology.as_ref().and_then(|topology| {
-            let placement = topology.buckets.get(facts.name)?;
-            let is_whole = placement.owners.len() == usize::from(facts.vbuckets);
-            is_whole.then_some((topology, placement))
-        });
-        match placed {
-            Some((topology, placement)) => {
-                let version = ConfigVersion { epoch: topology.epoch, rev: placement.rev };
+        match self.placed(facts) {
+            Some((topology, rev)) => {
+                let version = ConfigVersion { epoch: topology.epoch, rev };
                 self.rendered_or(facts.name, version, || {
-                    let owners = document::owners_of(placement);
-                    let nodes = document::nodes_of(topology);
-                    document::bucket(facts, version, &self.identity(), &nodes, owners)
+                    document::bucket(
+                        facts,
+                        version,
+                        &self.identity(),
+                        &placed_map(&topology, facts),
+                    )
                 })
             }
-            None => self.rendered_or(facts.name, self.own_version(), || {
-                let owners = vec![[0]; usize::from(facts.vbuckets)];
-                document::bucket(
-                    facts,
-                    self.own_version(),
-                    &self.identity(),
-                    &[self.node()],
-                    owners,
-                )
-            }),
+            None => {
+                let version = self.own_version();
+                self.rendered_or(facts.name, version, || {
+                    document::bucket(facts, version, &self.identity(), &self.own_map(facts))
+                })
+            }
         }
+    }
+
+    /// The owners of a bucket's vbuckets, for a client that knows this node as `host`.
+    pub(crate) fn vbucket_server_map(&self, facts: &BucketFacts<'_>, host: &str) -> Value {
+        match self.placed(facts) {
+            Some((topology, _)) => document::server_map(&placed_map(&topology, facts), host),
+            None => document::server_map(&self.own_map(facts), host),
+        }
+    }
+
+    /// The topology, if the cluster has agreed on owners of all the bucket's vbuckets, and the
+    /// revision of that.
+    fn placed(&self, facts: &BucketFacts<'_>) -> Option<(Arc<Topology>, u64)> {
+        let topology = self.topology()?;
+        let placement = topology.buckets.get(facts.name)?;
+        let rev = placement.rev;
+        (placement.owners.len() == usize::from(facts.vbuckets)).then_some((topology, rev))
+    }
+
+    /// This node owns everything.
+    fn own_map(&self, facts: &BucketFacts<'_>) -> BucketMap {
+        BucketMap { nodes: vec![self.node()], owners: vec![[0]; usize::from(facts.vbuckets)] }
     }
 
     /// The document for connections that have not selected a bucket.
@@ -247,6 +263,12 @@ impl ClusterConfig {
             alternate_addresses: external.map(|external| AlternateAddresses { external }),
         }
     }
+}
+
+/// The nodes of a topology, and the owners of a bucket in it.
+fn placed_map(topology: &Topology, facts: &BucketFacts<'_>) -> BucketMap {
+    let owners = topology.buckets.get(facts.name).map(document::owners_of);
+    BucketMap { nodes: document::nodes_of(topology), owners: owners.unwrap_or_default() }
 }
 
 #[cfg(test)]

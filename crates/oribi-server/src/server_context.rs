@@ -12,6 +12,7 @@ use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{Manifest, ManifestChange};
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::audit::AuditLog;
 use crate::auth::UserStore;
@@ -190,13 +191,12 @@ impl ServerContext {
 
     /// The cluster configuration of a bucket as of now.
     pub fn bucket_document(&self, handle: &BucketHandle) -> Arc<Document> {
-        self.cluster.bucket_document(&BucketFacts {
-            name: handle.name(),
-            uuid: &handle.bucket().config().uuid,
-            bucket_type: handle.bucket_type(),
-            vbuckets: handle.vbuckets(),
-            manifest_uid: handle.bucket().manifest().uid().0,
-        })
+        self.cluster.bucket_document(&facts(handle))
+    }
+
+    /// The owners of a bucket's vbuckets as of now, for a client that knows this node as `host`.
+    pub(crate) fn vbucket_server_map(&self, handle: &BucketHandle, host: &str) -> Value {
+        self.cluster.vbucket_server_map(&facts(handle), host)
     }
 
     /// Names the cluster, durably. In a cluster the other nodes follow. Blocks.
@@ -289,5 +289,15 @@ impl ServerContext {
     /// because they came from elsewhere than a balancer.
     pub fn rejected_connections(&self) -> usize {
         self.rejected.load(Ordering::Relaxed)
+    }
+}
+
+fn facts(handle: &BucketHandle) -> BucketFacts<'_> {
+    BucketFacts {
+        name: handle.name(),
+        uuid: &handle.bucket().config().uuid,
+        bucket_type: handle.bucket_type(),
+        vbuckets: handle.vbuckets(),
+        manifest_uid: handle.bucket().manifest().uid().0,
     }
 }

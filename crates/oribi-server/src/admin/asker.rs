@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::admission::{Busy, StreamPlace};
 use crate::auth::Identity;
+use crate::cluster_config::ClusterConfig;
 
 /// The context of a request besides its path.
 pub(crate) struct Asker {
@@ -21,6 +22,11 @@ pub(crate) struct Asker {
 impl Asker {
     pub(crate) fn new(identity: Arc<Identity>, host: String, busy: Option<Busy>) -> Asker {
         Asker { identity, host, busy: Mutex::new(busy) }
+    }
+
+    /// The name of this node in lists of nodes, as the client can reach it.
+    pub(crate) fn node_name(&self, cluster: &ClusterConfig) -> String {
+        format!("{}:{}", self.host, cluster.ports().1)
     }
 
     /// Turns this request into a stream; `None` when the user has too many.

@@ -11,13 +11,13 @@ pub(crate) mod change;
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use oribi_engine::BucketStats;
 use oribi_engine::compression::CompressionMode;
 use serde_json::{Value, json};
 
 use super::asker::Asker;
 use super::blocking::{blocking, failed};
 use super::message::{Form, Refusal, Reply, bucket_not_found, empty, field_error, json_reply};
+use super::monitoring::{BucketFigures, NodeFigures, observe, observe_bucket, sees_node};
 use super::pools::node_entry;
 use super::state::AdminState;
 use crate::buckets::{
@@ -70,26 +70,27 @@ const KNOWN_SETTINGS: [&str; 23] = [
     "authType",
 ];
 
-/// All buckets that the user may use.
-pub(crate) async fn list(state: &Arc<AdminState>, asker: &Asker) -> Reply {
-    let mut buckets = Vec::new();
-    for handle in state.server.buckets.list() {
-        if asker.identity.access.reaches(handle.name()) {
-            match describe(state, &handle, asker).await {
-                Ok(bucket) => buckets.push(bucket),
-                Err(reply) => return *reply,
-            }
-        }
-    }
-    json_reply(&Value::Array(buckets))
+/// All buckets that the user may use. Owners of vbuckets are left out with `skipMap=true`.
+pub(crate) async fn list(state: &Arc<AdminState>, query: &str, asker: &Asker) -> Reply {
+    let observation = match observe(state).await {
+        Ok(observation) => observation,
+        Err(reply) => return *reply,
+    };
+    let node = Some(&observation.node).filter(|_| sees_node(asker));
+    let described = observation
+        .buckets
+        .iter()
+        .filter(|(handle, _)| asker.identity.access.reaches(handle.name()))
+        .map(|(handle, figures)| bucket_json(state, handle, (figures, node), (query, asker)));
+    json_reply(&described.collect())
 }
 
 /// One bucket.
-pub(crate) async fn get(state: &Arc<AdminState>, name: &str, asker: &Asker) -> Reply {
+pub(crate) async fn get(state: &Arc<AdminState>, name: &str, query: &str, asker: &Asker) -> Reply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
-    match describe(state, &handle, asker).await {
+    match describe(state, &handle, query, asker).await {
         Ok(bucket) => json_reply(&bucket),
         Err(reply) => *reply,
     }
@@ -307,33 +308,39 @@ fn check_honoured(form: &Form) -> Result<(), Refusal> {
 async fn describe(
     state: &Arc<AdminState>,
     handle: &Arc<BucketHandle>,
+    query: &str,
     asker: &Asker,
 ) -> Result<Value, Refusal> {
-    let of_bucket = Arc::clone(handle);
-    let stats = blocking(move || of_bucket.bucket().stats()).await?;
-    Ok(bucket_json(state, handle, &stats, asker))
+    let figures = observe_bucket(state, handle).await?;
+    let node = if sees_node(asker) { Some(observe(state).await?.node) } else { None };
+    Ok(bucket_json(state, handle, (&figures, node.as_ref()), (query, asker)))
 }
 
 fn bucket_json(
     state: &AdminState,
     handle: &BucketHandle,
-    stats: &BucketStats,
-    asker: &Asker,
+    (figures, node): (&BucketFigures, Option<&NodeFigures>),
+    (query, asker): (&str, &Asker),
 ) -> Value {
     let config = handle.bucket().config();
     let name = &config.name;
     let uri = format!("/pools/default/buckets/{name}");
-    let status = if stats.warmup.done { "healthy" } else { "warmup" };
-    let quota = stats.memory.quota_bytes;
+    let of_bucket = format!("bucket_uuid={}", config.uuid);
+    let status = if figures.stats.warmup.done { "healthy" } else { "warmup" };
+    let quota = figures.stats.memory.quota_bytes;
     let mut controllers = json!({ "compactAll": format!("{uri}/controller/compactBucket") });
     if handle.bucket().is_flush_enabled() {
         controllers["flush"] = json!(format!("{uri}/controller/doFlush"));
     }
-    json!({
+    let mut bucket = json!({
         "name": name,
         "uuid": config.uuid,
-        "uri": uri,
-        "streamingUri": format!("/pools/default/bs/{name}"),
+        "uri": format!("{uri}?{of_bucket}"),
+        "streamingUri": format!("/pools/default/bucketsStreaming/{name}?{of_bucket}"),
+        "stats": {
+            "uri": format!("{uri}/stats"),
+            "nodeStatsListURI": format!("{uri}/nodes"),
+        },
         "bucketType": handle.bucket_type(),
         "nodeLocator": "vbucket",
         "storageBackend": "couchstore",
@@ -351,16 +358,11 @@ fn bucket_json(
         "collectionsManifestUid": handle.bucket().manifest().uid().to_string(),
         "bucketCapabilitiesVer": "",
         "bucketCapabilities": crate::cluster_config::BUCKET_CAPABILITIES,
-        "nodes": [node_entry(state, asker, status)],
-        "basicStats": {
-            "itemCount": stats.items,
-            "memUsed": stats.mem_used_bytes(),
-            "quotaPercentUsed": stats.mem_used_bytes() as f64 * 100.0 / quota.max(1) as f64,
-            "diskUsed": stats.store.disk_bytes,
-            "dataUsed": stats.store.disk_bytes,
-            "opsPerSec": 0,
-            "diskFetches": stats.memory.fetches,
-            "vbActiveNumNonResident": stats.memory.items_evicted,
-        },
-    })
+        "nodes": [node_entry(state, asker, status, node)],
+        "basicStats": figures.basic_stats(),
+    });
+    if !Form::parse(query).is_some_and(|query| query.get("skipMap") == Some("true")) {
+        bucket["vBucketServerMap"] = state.server.vbucket_server_map(handle, &asker.host);
+    }
+    bucket
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::asker::Asker;
 use super::blocking::{blocking, failed};
 use super::message::{Form, Reply, empty, field_error, json_reply, json_text, whole};
+use super::monitoring::{NodeFigures, observe, sees_node};
 use super::state::AdminState;
 use super::users::role_json;
 use crate::auth::{Identity, Role};
@@ -63,24 +64,60 @@ pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
 }
 
 /// `/pools/default`.
-pub(crate) fn node(state: &AdminState, asker: &Asker) -> Reply {
-    let buckets: Vec<Value> = state
-        .server
-        .buckets
-        .list()
+pub(crate) async fn node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
+    let observation = match sees_node(asker) {
+        true => match observe(state).await {
+            Ok(observation) => Some(observation),
+            Err(reply) => return *reply,
+        },
+        false => None,
+    };
+    let figures = observation.as_ref().map(|observation| &observation.node);
+    let handles = state.server.buckets.list();
+    let buckets: Vec<Value> = handles
         .iter()
         .filter(|handle| asker.identity.access.reaches(handle.name()))
         .map(|handle| json!({ "bucketName": handle.name(), "uuid": handle.bucket().config().uuid }))
         .collect();
-    json_reply(&json!({
+    let identity = state.server.cluster.identity();
+    let of_cluster = format!("uuid={}", identity.uuid);
+    let mut pool = json!({
         "name": "default",
-        "clusterName": state.server.cluster.identity().name,
-        "nodes": [node_entry(state, asker, "healthy")],
+        "clusterName": identity.name,
+        "nodes": [node_entry(state, asker, "healthy", figures)],
         "bucketNames": buckets,
-        "buckets": { "uri": "/pools/default/buckets" },
+        "buckets": {
+            "uri": format!("/pools/default/buckets?{of_cluster}"),
+            "terseBucketsBase": "/pools/default/b/",
+            "terseStreamingBucketsBase": "/pools/default/bs/",
+        },
+        "tasks": { "uri": format!("/pools/default/tasks?{of_cluster}") },
         "balanced": true,
         "rebalanceStatus": "none",
-    }))
+    });
+    if let Some(figures) = figures {
+        pool["storageTotals"] = figures.storage_totals();
+        pool["memoryQuota"] = json!(figures.memory_quota_mib());
+    }
+    json_reply(&pool)
+}
+
+/// `GET /nodes/self`.
+pub(crate) async fn own_node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
+    let observation = match sees_node(asker) {
+        true => match observe(state).await {
+            Ok(observation) => Some(observation),
+            Err(reply) => return *reply,
+        },
+        false => None,
+    };
+    let figures = observation.as_ref().map(|observation| &observation.node);
+    let mut entry = node_entry(state, asker, "healthy", figures);
+    if let Some(figures) = figures {
+        entry["storageTotals"] = figures.storage_totals();
+        entry["memoryQuota"] = json!(figures.memory_quota_mib());
+    }
+    json_reply(&entry)
 }
 
 /// Quotas of services. They are checked and have no effect: memory is divided among buckets, and
@@ -143,23 +180,35 @@ fn configured_host(state: &AdminState) -> String {
 }
 
 /// The node's entry in lists of nodes. `uptime` is text, because a Go client insists on it.
-pub(crate) fn node_entry(state: &AdminState, asker: &Asker, status: &str) -> Value {
+pub(crate) fn node_entry(
+    state: &AdminState,
+    asker: &Asker,
+    status: &str,
+    figures: Option<&NodeFigures>,
+) -> Value {
     let uptime_s = state.server.uptime_s();
-    let host = &asker.host;
     let (kv_port, mgmt_port) = state.server.cluster.ports();
-    json!({
-        "hostname": format!("{host}:{mgmt_port}"),
+    let mut entry = json!({
+        "hostname": asker.node_name(&state.server.cluster),
         "configuredHostname": format!("{}:{mgmt_port}", configured_host(state)),
         "serverGroup": SERVER_GROUP,
-        "otpNode": format!("oribi@{host}"),
+        "otpNode": format!("oribi@{}", asker.host),
         "thisNode": true,
         "status": status,
         "clusterMembership": "active",
+        "recoveryType": "none",
         "clusterCompatibility": CLUSTER_COMPATIBILITY,
         "version": format!("{VERSION}-oribi"),
         "os": std::env::consts::OS,
         "services": ["kv"],
         "ports": ports(kv_port, state.server.cluster.tls_ports()),
         "uptime": uptime_s.to_string(),
-    })
+    });
+    if let Some(external) = &state.server.cluster.address().external {
+        entry["alternateAddresses"] = json!({ "external": external });
+    }
+    if let Some(figures) = figures {
+        figures.add_to_entry(&mut entry);
+    }
+    entry
 }

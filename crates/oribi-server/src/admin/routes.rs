@@ -25,13 +25,13 @@ use super::audit::Client;
 use super::login::TooManyLogins;
 use super::message::{
     BODY_BYTES_MAX, Form, Reply, busy, counted, forbidden, host_of, no_memory, path_not_found,
-    segments, unauthorized,
+    segments, unauthorized, whole,
 };
 use super::operator_memory::for_operators;
 use super::state::AdminState;
 use super::{
-    buckets, changes, collections, config_stream, documents, figures, node, origin, pools, setup,
-    users,
+    buckets, changes, collections, config_stream, documents, figures, monitoring, node, origin,
+    pools, setup, users,
 };
 use crate::auth::{Identity, Privilege};
 
@@ -214,9 +214,12 @@ async fn read(
         }
         ["node", "figures"] => figures::figures(state, details.0, asker).await,
         ["node", "slowOperations"] => figures::slow_operations(state, asker),
-        ["pools", "default" | "nodes"] => pools::node(state, asker),
+        ["nodes", "self"] => pools::own_node(state, asker).await,
+        ["pools", ..] if is_of_other_cluster(state, details.0) => not_this("Cluster"),
+        ["pools", "default" | "nodes"] => pools::node(state, asker).await,
         ["pools", "default", "nodeServices"] => pools::node_services(state),
-        ["pools", "default", "buckets"] => buckets::list(state, asker).await,
+        ["pools", "default", "tasks"] => monitoring::tasks(),
+        ["pools", "default", "buckets"] => buckets::list(state, details.0, asker).await,
         ["pools", "default", form, bucket, rest @ ..] => {
             read_bucket(state, (form, bucket, rest), details, asker).await
         }
@@ -239,8 +242,16 @@ async fn read_bucket(
     {
         return documents::read(state, address, details.0, asker).await;
     }
+    if is_of_other_bucket(state, bucket, details.0) {
+        return not_this("Bucket");
+    }
     match (form, rest) {
-        ("buckets", []) => buckets::get(state, bucket, asker).await,
+        ("buckets", []) => buckets::get(state, bucket, details.0, asker).await,
+        ("buckets", ["stats"]) => monitoring::bucket_samples(state, bucket, None, asker).await,
+        ("buckets", ["nodes"]) => monitoring::bucket_nodes(state, bucket, asker),
+        ("buckets", ["nodes", node, "stats"]) => {
+            monitoring::bucket_samples(state, bucket, Some(node), asker).await
+        }
         ("buckets", ["changes"]) => changes::stream(state, bucket, details, asker),
         ("buckets", ["scopes"]) => collections::manifest(state, bucket, &asker.identity),
         ("buckets", ["vbuckets"]) => figures::vbuckets(state, bucket, asker).await,
@@ -248,6 +259,25 @@ async fn read_bucket(
         ("bs" | "bucketsStreaming", []) => config_stream::streaming(state, bucket, asker),
         _ => path_not_found(),
     }
+}
+
+/// True when a query names another cluster, or one that was here before.
+fn is_of_other_cluster(state: &AdminState, query: &str) -> bool {
+    let named = Form::parse(query).and_then(|form| form.get("uuid").map(str::to_owned));
+    named.is_some_and(|uuid| uuid != state.server.cluster.identity().uuid)
+}
+
+/// True when a query names another bucket, or one that had this name before.
+fn is_of_other_bucket(state: &AdminState, bucket: &str, query: &str) -> bool {
+    let named = Form::parse(query).and_then(|form| form.get("bucket_uuid").map(str::to_owned));
+    let Some(handle) = state.server.buckets.get(bucket) else { return false };
+    named.is_some_and(|uuid| uuid != handle.bucket().config().uuid)
+}
+
+/// 404 for something that is not what a client knew by its uuid.
+fn not_this(what: &str) -> Reply {
+    let text = format!("{what} uuid does not match the requested.\r\n");
+    whole(StatusCode::NOT_FOUND, "text/plain", text)
 }
 
 /// True for a change that a user without the role `admin` may make.

@@ -12,6 +12,7 @@ use super::figure_history::FigureHistory;
 use super::health::Health;
 use super::login::LoginGate;
 use super::operator_memory::OperatorMemory;
+use super::rates::RateMeter;
 use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
 
@@ -26,6 +27,7 @@ pub(crate) struct AdminState {
     pub(crate) documents: DocumentGate,
     pub(crate) figure_history: FigureHistory,
     pub(crate) operator_memory: OperatorMemory,
+    pub(super) rates: RateMeter,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Has a receiver for each stream that tells its client why it ends.

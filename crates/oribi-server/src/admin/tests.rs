@@ -20,6 +20,7 @@ mod console;
 mod crowds;
 mod documents;
 mod metrics;
+mod monitoring;
 #[cfg(feature = "sql")]
 mod query;
 #[cfg(feature = "sql")]

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::address::{ExternalAddress, before_port};
 use super::topology::{Placement, Topology, TopologyNode};
@@ -61,15 +62,19 @@ pub struct BucketFacts<'a> {
     pub manifest_uid: u64,
 }
 
+/// The nodes of a cluster, and the owner of each vbucket as position among them.
+pub(super) struct BucketMap {
+    pub(super) nodes: Vec<NodeExt>,
+    pub(super) owners: Vec<[i32; 1]>,
+}
+
 /// The document of a bucket.
 pub(super) fn bucket(
     facts: &BucketFacts<'_>,
     version: ConfigVersion,
     identity: &ClusterIdentity,
-    nodes: &[NodeExt],
-    owners: Vec<[i32; 1]>,
+    map: &BucketMap,
 ) -> String {
-    let host = |node: &NodeExt| node.hostname.clone().unwrap_or_else(|| THIS_HOST.to_owned());
     render(&BucketDocument {
         rev: version.rev,
         rev_epoch: version.epoch,
@@ -77,23 +82,16 @@ pub(super) fn bucket(
         uuid: facts.uuid,
         node_locator: "vbucket",
         bucket_type: facts.bucket_type,
-        nodes: nodes
+        nodes: map
+            .nodes
             .iter()
             .map(|node| Node {
-                hostname: format!("{}:{}", host(node), node.services.mgmt),
+                hostname: format!("{}:{}", node.host_or(THIS_HOST), node.services.mgmt),
                 ports: Ports { direct: node.services.kv },
             })
             .collect(),
-        nodes_ext: nodes,
-        vbucket_server_map: VbucketServerMap {
-            hash_algorithm: "CRC",
-            num_replicas: 0,
-            server_list: nodes
-                .iter()
-                .map(|node| format!("{}:{}", host(node), node.services.kv))
-                .collect(),
-            vbucket_map: owners,
-        },
+        nodes_ext: &map.nodes,
+        vbucket_server_map: VbucketServerMap::new(map, THIS_HOST),
         bucket_capabilities_ver: "",
         bucket_capabilities: BUCKET_CAPABILITIES,
         cluster_capabilities_ver: [1, 0],
@@ -102,6 +100,12 @@ pub(super) fn bucket(
         cluster_name: &identity.name,
         collections_manifest_uid: format!("{:x}", facts.manifest_uid),
     })
+}
+
+/// The owners alone, for a client that knows a node without a host name as `host`.
+pub(super) fn server_map(map: &BucketMap, host: &str) -> Value {
+    serde_json::to_value(VbucketServerMap::new(map, host))
+        .expect("plain structs with string keys always serialise")
 }
 
 /// The document for connections without a bucket.
@@ -173,7 +177,7 @@ struct BucketDocument<'a> {
     nodes: Vec<Node>,
     nodes_ext: &'a [NodeExt],
     #[serde(rename = "vBucketServerMap")]
-    vbucket_server_map: VbucketServerMap,
+    vbucket_server_map: VbucketServerMap<'a>,
     bucket_capabilities_ver: &'static str,
     bucket_capabilities: [&'static str; BUCKET_CAPABILITIES.len()],
     cluster_capabilities_ver: [u8; 2],
@@ -207,6 +211,12 @@ pub(super) struct NodeExt {
     pub(super) alternate_addresses: Option<AlternateAddresses>,
 }
 
+impl NodeExt {
+    fn host_or<'a>(&'a self, host: &'a str) -> &'a str {
+        self.hostname.as_deref().unwrap_or(host)
+    }
+}
+
 /// Addresses in networks other than the node's own.
 #[derive(Serialize)]
 pub(super) struct AlternateAddresses {
@@ -225,10 +235,22 @@ pub(super) struct Services {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct VbucketServerMap {
+struct VbucketServerMap<'a> {
     hash_algorithm: &'static str,
     num_replicas: u8,
     server_list: Vec<String>,
     #[serde(rename = "vBucketMap")]
-    vbucket_map: Vec<[i32; 1]>,
+    vbucket_map: &'a [[i32; 1]],
+}
+
+impl VbucketServerMap<'_> {
+    fn new<'a>(map: &'a BucketMap, host: &str) -> VbucketServerMap<'a> {
+        let address = |node: &NodeExt| format!("{}:{}", node.host_or(host), node.services.kv);
+        VbucketServerMap {
+            hash_algorithm: "CRC",
+            num_replicas: 0,
+            server_list: map.nodes.iter().map(address).collect(),
+            vbucket_map: &map.owners,
+        }
+    }
 }
