@@ -70,6 +70,8 @@ pub struct ServerTls {
     pub config: Arc<ServerConfig>,
     /// The server's own certificate.
     pub certificate: Certificate,
+    /// DER of the certificates that the server sends: its own, then those of issuers.
+    pub chain: Vec<Vec<u8>>,
 }
 
 impl ServerOptions {
@@ -88,6 +90,7 @@ impl ServerOptions {
         let key = files::private_key(&self.key)?;
         let certificate = certificate::read(&chain[0])
             .map_err(|error| FileError::Certificate { path: path.clone(), error })?;
+        let sent = chain.iter().map(|certificate| certificate.to_vec()).collect();
         let unsuitable = |error| FileError::Unsuitable { path: path.clone(), error };
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(self.minimum_version.versions())
@@ -99,7 +102,7 @@ impl ServerOptions {
         // encryption.
         config.send_tls13_tickets = 1;
         config.ticketer = ring::Ticketer::new().map_err(unsuitable)?;
-        Ok(ServerTls { config: Arc::new(config), certificate })
+        Ok(ServerTls { config: Arc::new(config), certificate, chain: sent })
     }
 
     fn client_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, FileError> {

@@ -1,14 +1,16 @@
-//! Requests about the node itself: its certificate.
+//! Requests about the node itself: its certificate, and its ports with TLS.
 //!
 //! Caller: `routes`, which has checked the rights.
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::StatusCode;
 use serde_json::json;
 
 use super::blocking::blocking;
-use super::message::{Reply, error, json_reply};
+use super::message::{Reply, error, json_reply, whole};
 use super::state::AdminState;
 
 /// `POST /node/controller/reloadCertificate`: makes new connections use the current content of the
@@ -22,4 +24,42 @@ pub(crate) async fn reload_certificate(state: &Arc<AdminState>) -> Reply {
         Ok(Err(refused)) => error(StatusCode::BAD_REQUEST, &refused.to_string()),
         Err(reply) => *reply,
     }
+}
+
+/// `GET /pools/default/certificate`: the certificate that clients have to trust, in PEM. It is the
+/// last one of the server's chain, which is the issuer's where the file has that.
+pub(crate) fn certificate(state: &AdminState) -> Reply {
+    let Some(tls) = state.server.tls() else {
+        return error(StatusCode::NOT_FOUND, "TLS is not set up");
+    };
+    match tls.current().chain.last() {
+        Some(der) => whole(StatusCode::OK, "text/plain", pem(der)),
+        None => error(StatusCode::NOT_FOUND, "TLS is not set up"),
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let encoded = BASE64.encode(der);
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(64));
+        text.push_str(line);
+        text.push('\n');
+        rest = after;
+    }
+    text + "-----END CERTIFICATE-----\n"
+}
+
+/// `GET /nodes/self/xdcrSSLPorts`: where a cluster that replicates into this one finds TLS. It asks
+/// without credentials.
+pub(crate) fn tls_ports(state: &AdminState) -> Reply {
+    let mut ports = json!({});
+    if let Some(tls) = state.server.cluster.tls_ports() {
+        ports["httpsMgmt"] = json!(tls.mgmt);
+    }
+    if let Some(external) = &state.server.cluster.address().external {
+        ports["alternateAddresses"] = json!({ "external": external });
+    }
+    json_reply(&ports)
 }

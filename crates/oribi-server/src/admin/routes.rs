@@ -106,7 +106,13 @@ async fn route(
     };
     match (method, parts, identity) {
         (&Method::GET, [], _) => pools::root(),
-        (&Method::GET, ["pools"], identity) => pools::pools(state, identity.as_deref()),
+        (&Method::GET, ["nodes", "self", "xdcrSSLPorts"], _) => node::tls_ports(state),
+        // Scripts that set up a server begin with this, and with the password that it will have.
+        (&Method::GET, ["pools"], identity)
+            if identity.is_some() || !has_credentials || state.server.users.is_development() =>
+        {
+            pools::pools(state, identity.as_deref())
+        }
         (_, _, None) if !has_credentials && setup::may_lack_credentials(method, parts) => {
             setup::without_credentials(state, parts, request, client).await
         }
@@ -219,6 +225,7 @@ async fn read(
         ["pools", "default" | "nodes"] => pools::node(state, asker).await,
         ["pools", "default", "nodeServices"] => pools::node_services(state),
         ["pools", "default", "tasks"] => monitoring::tasks(),
+        ["pools", "default", "certificate"] => node::certificate(state),
         ["pools", "default", "buckets"] => buckets::list(state, details.0, asker).await,
         ["pools", "default", form, bucket, rest @ ..] => {
             read_bucket(state, (form, bucket, rest), details, asker).await
@@ -253,6 +260,7 @@ async fn read_bucket(
             monitoring::bucket_samples(state, bucket, Some(node), asker).await
         }
         ("buckets", ["changes"]) => changes::stream(state, bucket, details, asker),
+        ("buckets", ["ddocs"]) => no_views(state, bucket),
         ("buckets", ["scopes"]) => collections::manifest(state, bucket, &asker.identity),
         ("buckets", ["vbuckets"]) => figures::vbuckets(state, bucket, asker).await,
         ("b", []) => config_stream::terse(state, bucket),
@@ -272,6 +280,16 @@ fn is_of_other_bucket(state: &AdminState, bucket: &str, query: &str) -> bool {
     let named = Form::parse(query).and_then(|form| form.get("bucket_uuid").map(str::to_owned));
     let Some(handle) = state.server.buckets.get(bucket) else { return false };
     named.is_some_and(|uuid| uuid != handle.bucket().config().uuid)
+}
+
+/// 400 in the words by which client libraries recognise a server without views. With a 404 they
+/// would report that there is no bucket.
+fn no_views(state: &AdminState, bucket: &str) -> Reply {
+    if state.server.buckets.get(bucket).is_none() {
+        return bucket_not_found();
+    }
+    let text = json!({ "error": "no_ddocs_service" }).to_string();
+    whole(StatusCode::BAD_REQUEST, "application/json", text)
 }
 
 /// 404 for something that is not what a client knew by its uuid.

@@ -178,6 +178,7 @@ async fn set_administrator(
         name: name.to_owned(),
         password: Some(password.as_bytes().to_vec()),
         roles: Some(vec![Role::Admin]),
+        is_initial: true,
         ..UserChange::default()
     };
     let reply = users::apply(state, change, true).await;

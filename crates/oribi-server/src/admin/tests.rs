@@ -138,6 +138,11 @@ fn what_pings_and_bootstraps_ask_for() {
     assert_eq!(fixture.ask("GET", "/pools", "", "").json()["isAdminCreds"], false);
     assert_eq!(fixture.get("/pools").json()["isAdminCreds"], true);
     assert_eq!(fixture.get("/whoami").json()["id"], "Administrator");
+    let no_views = fixture.get("/pools/default/buckets/default/ddocs");
+    assert_eq!((no_views.status, &no_views.json()["error"]), (400, &json!("no_ddocs_service")));
+    assert_eq!(fixture.get("/pools/default/buckets/nope/ddocs").status, 404);
+    assert_eq!(fixture.get("/nodes/self/xdcrSSLPorts").json(), json!({}));
+    assert_eq!(fixture.get("/pools/default/certificate").status, 404);
 
     let node = &fixture.get("/pools/default").json()["nodes"][0];
     assert_eq!(node["hostname"], format!("localhost:{}", fixture.admin.port()));
@@ -431,6 +436,8 @@ fn roles_decide_who_sees_and_changes_what() {
         assert_eq!(anonymous.status, 401);
         assert!(anonymous.head.to_lowercase().contains("www-authenticate: basic"));
     }
+    assert_eq!(fixture.ask("GET", "/pools", "reader:wrong", "").status, 401);
+    assert_eq!(fixture.ask("GET", "/pools", "", "").status, 200);
     // Both names of a stream check the rights; one of them once did not.
     for path in ["/pools/default/bs/default", "/pools/default/bucketsStreaming/default"] {
         assert_eq!(status("GET", path, "other"), 403, "{path}");

@@ -19,7 +19,10 @@ use super::message::{
 };
 use super::state::AdminState;
 use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
-use crate::auth::{Identity, Restored, Role, StoredUser, UserChange, UserChangeError};
+use crate::auth::{
+    DEVELOPMENT_NAME, Identity, Place, Restored, Role, StoredUser, UserChange, UserChangeError,
+};
+use crate::clock::iso_8601;
 
 /// Fields of a form about a user. The last two are Oribi's own.
 const KNOWN_FIELDS: [&str; 6] =
@@ -41,7 +44,8 @@ pub(crate) async fn read(state: &Arc<AdminState>, rest: &[&str]) -> Reply {
         ["backup"] => backup(state).await,
         ["groups"] | ["users", "external"] => json_reply(&json!([])),
         ["groups", _] => not_found("Unknown group."),
-        ["users"] | ["users", "local"] => list(state).await,
+        ["users"] => list(state, true).await,
+        ["users", "local"] => list(state, false).await,
         ["users", "local", name] => get(state, name).await,
         ["users", "external", _] => unknown(),
         _ => path_not_found(),
@@ -110,17 +114,28 @@ pub(crate) fn role_json(role: &Role) -> Value {
 fn user_json(user: &StoredUser) -> Value {
     let role = |role: &Role| {
         let mut value = role_json(role);
+        let name = value["role"].as_str().unwrap_or_default();
+        if COUCHBASE_ROLES.iter().any(|known| known.is_scoped && known.name == name) {
+            for field in ["scope_name", "collection_name"] {
+                if value.get(field).is_none() {
+                    value[field] = json!("*");
+                }
+            }
+        }
         value["origins"] = json!([{ "type": "user" }]);
         value
     };
     let mut value = json!({
         "id": user.name,
-        "domain": "local",
+        "domain": if user.is_initial { "admin" } else { "local" },
         "name": user.display_name.as_deref().unwrap_or_default(),
         "roles": user.roles.iter().map(role).collect::<Vec<_>>(),
         "groups": [],
         "external_groups": [],
     });
+    if let Some(unix_s) = user.password_changed_unix_s {
+        value["password_change_date"] = json!(iso_8601(unix_s));
+    }
     if let Some(bucket) = &user.bucket {
         value["memcachedBucket"] = json!(bucket);
     }
@@ -153,9 +168,13 @@ async fn stored(state: &Arc<AdminState>) -> Result<Vec<StoredUser>, Refusal> {
     }
 }
 
-async fn list(state: &Arc<AdminState>) -> Reply {
+/// The users. The administrator of the set-up is none of the local ones: scripts drop all of those.
+async fn list(state: &Arc<AdminState>, with_initial: bool) -> Reply {
     match stored(state).await {
-        Ok(users) => json_reply(&users.iter().map(user_json).collect()),
+        Ok(users) => {
+            let listed = users.iter().filter(|user| with_initial || !user.is_initial);
+            json_reply(&listed.map(user_json).collect())
+        }
         Err(reply) => *reply,
     }
 }
@@ -173,10 +192,60 @@ async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
 /// Adds or changes a user. A PUT states the whole user but the password; a PATCH some properties of
 /// one that exists.
 async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put: bool) -> Reply {
-    match change_of(name, form, is_put) {
-        Ok(change) => apply(state, change, is_put).await,
-        Err(reply) => *reply,
+    let change = change_of(name, form, is_put).and_then(|change| {
+        check_places(state, change.roles.as_deref().unwrap_or_default())?;
+        Ok(change)
+    });
+    let change = match change {
+        Ok(change) => change,
+        Err(reply) => return *reply,
+    };
+    let was_development = state.server.users.is_development();
+    let reply = apply(state, change, is_put).await;
+    if was_development && reply.status() == StatusCode::OK {
+        return whole(StatusCode::OK, "text/plain", development_ended(name));
     }
+    reply
+}
+
+/// What the client that created the first administrator should know.
+fn development_ended(name: &str) -> String {
+    format!(
+        "The development mode has ended: log in as {name}. The login {DEVELOPMENT_NAME} of the \
+         development mode is refused now, except on this connection, and clients that had used it \
+         are disconnected. Start a server with --admin-user NAME and the password in \
+         ORIBI_ADMIN_PASSWORD to have an administrator from the beginning\n"
+    )
+}
+
+/// Refuses roles in buckets, scopes and collections that do not exist: they are misspelt more often
+/// than they are early.
+fn check_places(state: &AdminState, roles: &[Role]) -> Result<(), Refusal> {
+    let exists = |place: &Place| {
+        let Some(handle) = state.server.buckets.get(&place.bucket) else {
+            return place.bucket == "*";
+        };
+        let manifest = handle.bucket().manifest();
+        match (&place.scope, &place.collection) {
+            (None, _) => true,
+            (Some(scope), None) => manifest.scopes().iter().any(|other| other.name == *scope),
+            (Some(scope), Some(name)) => manifest.collection_id(scope, name).is_ok(),
+        }
+    };
+    let missing = roles.iter().filter_map(|role| match role {
+        Role::Of(_, place) if !exists(place) => Some(place.to_string().replace('/', ":")),
+        _ => None,
+    });
+    let missing: Vec<String> = missing.collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "Cannot assign roles to user because the following roles are unknown, malformed or role \
+         parameters are undefined: there is no bucket, scope or collection [{}]",
+        missing.join(","),
+    );
+    Err(field_error("roles", &message).into())
 }
 
 fn change_of(name: &str, form: &Form, is_put: bool) -> Result<UserChange, Refusal> {
@@ -186,8 +255,7 @@ fn change_of(name: &str, form: &Form, is_put: bool) -> Result<UserChange, Refusa
     }
     let roles = match form.text("roles") {
         Some(text) => Some(parse_list(text).map_err(|unknown| unknown_roles(&unknown))?),
-        None if is_put => return Err(field_error("roles", "The value must be supplied").into()),
-        None => None,
+        None => is_put.then(Vec::new),
     };
     let text = |field| form.text(field).map(str::to_owned);
     Ok(UserChange {
@@ -197,6 +265,7 @@ fn change_of(name: &str, form: &Form, is_put: bool) -> Result<UserChange, Refusa
         display_name: text("name").or_else(|| is_put.then(String::new)),
         bucket: text("memcachedBucket"),
         collection: text("memcachedCollection"),
+        is_initial: false,
     })
 }
 

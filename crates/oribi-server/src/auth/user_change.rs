@@ -29,6 +29,8 @@ pub(crate) struct UserChange {
     pub(crate) bucket: Option<String>,
     /// The new collection of such clients; empty for none.
     pub(crate) collection: Option<String>,
+    /// Makes the user the administrator of the set-up.
+    pub(crate) is_initial: bool,
 }
 
 /// Why a user was not changed.
@@ -160,6 +162,7 @@ const NO_ADMIN: &str = "No user would have the role admin. Where no user is conf
 /// The user after the change.
 fn changed(before: StoredUser, change: &UserChange) -> Result<StoredUser, UserChangeError> {
     let mut user = before;
+    user.is_initial |= change.is_initial;
     if let Some(roles) = &change.roles {
         user.roles.clone_from(roles);
         // A default bucket that was set for other roles would make every request fail.

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::random_bytes;
 use super::role::{Access, CollectionPath, Role};
 use super::verifier::{ScramHash, StoredVerifier, Verifier};
+use crate::clock::wall_clock;
 use crate::config::is_bucket_name;
 use crate::data_dir::write_atomically;
 use crate::file_error::FileError;
@@ -61,6 +62,10 @@ pub struct StoredUser {
     pub bucket: Option<String>,
     /// The collection of such clients in their bucket, where an administrator names one.
     pub collection: Option<CollectionPath>,
+    /// The administrator of the set-up: of `POST /settings/web`, or of the setting `admin_user`.
+    pub(crate) is_initial: bool,
+    /// UNIX time of the password, where that is known.
+    pub(crate) password_changed_unix_s: Option<u32>,
     pub(super) verifiers: Vec<Verifier>,
 }
 
@@ -103,6 +108,10 @@ struct DocumentUser {
     bucket: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     collection: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    initial: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    password_changed_unix_s: Option<u32>,
     verifiers: BTreeMap<String, StoredVerifier>,
 }
 
@@ -126,13 +135,22 @@ impl StoredUser {
         check_password(password)?;
         let verifiers =
             ScramHash::ALL.map(|hash| Verifier::derive_new(hash, password)).into_iter().collect();
-        let (display_name, bucket, collection) = (None, None, None);
-        Ok(StoredUser { name: name.to_owned(), display_name, roles, bucket, collection, verifiers })
+        Ok(StoredUser {
+            name: name.to_owned(),
+            display_name: None,
+            roles,
+            bucket: None,
+            collection: None,
+            is_initial: false,
+            password_changed_unix_s: Some(wall_clock().unix_s()),
+            verifiers,
+        })
     }
 
     /// The same user with the password of another value of this name.
     pub fn with_secret_of(self, other: StoredUser) -> StoredUser {
-        StoredUser { verifiers: other.verifiers, ..self }
+        let password_changed_unix_s = other.password_changed_unix_s;
+        StoredUser { verifiers: other.verifiers, password_changed_unix_s, ..self }
     }
 
     /// True for the user's password. Takes milliseconds.
@@ -144,7 +162,8 @@ impl StoredUser {
     pub(super) fn is_like(&self, other: &StoredUser) -> bool {
         let of = |user: &StoredUser| {
             let (bucket, collection) = (user.bucket.clone(), user.collection.clone());
-            (user.name.clone(), user.display_name.clone(), user.roles.clone(), bucket, collection)
+            let roles = (user.roles.clone(), user.is_initial);
+            (user.name.clone(), user.display_name.clone(), roles, bucket, collection)
         };
         of(self) == of(other)
     }
@@ -290,6 +309,8 @@ impl UserFile {
             roles: user.roles.iter().map(Role::to_string).collect(),
             bucket: user.bucket.clone(),
             collection: user.collection.as_ref().map(CollectionPath::to_string),
+            initial: user.is_initial,
+            password_changed_unix_s: user.password_changed_unix_s,
             verifiers: user
                 .verifiers
                 .iter()
@@ -330,7 +351,17 @@ fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
     if let Some(name) = &display_name {
         check_display_name(name).map_err(|error| error.to_string())?;
     }
-    Ok(StoredUser { name, display_name, roles, bucket, collection, verifiers })
+    let (is_initial, password_changed_unix_s) = (entry.initial, entry.password_changed_unix_s);
+    Ok(StoredUser {
+        name,
+        display_name,
+        roles,
+        bucket,
+        collection,
+        is_initial,
+        password_changed_unix_s,
+        verifiers,
+    })
 }
 
 pub(super) fn check_name(name: &str) -> Result<(), UserFileError> {

@@ -69,6 +69,7 @@ impl NamedAdministrator {
             name: self.name,
             password: Some(self.password),
             roles: Some(vec![Role::Admin]),
+            is_initial: true,
             ..UserChange::default()
         }
     }

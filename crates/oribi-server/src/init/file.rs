@@ -128,6 +128,7 @@ impl FileUser {
             display_name: Some(self.display_name.unwrap_or_default()),
             bucket: Some(self.memcached_bucket.unwrap_or_default()),
             collection: Some(self.memcached_collection.unwrap_or_default()),
+            is_initial: false,
             name: self.name,
         })
     }

@@ -70,7 +70,7 @@ impl UserServer {
 
     /// All users.
     pub fn list(&self) -> anyhow::Result<Vec<User>> {
-        let users = run(async { self.0.find().await?.get("/settings/rbac/users/local").await })?;
+        let users = run(async { self.0.find().await?.get("/settings/rbac/users").await })?;
         Ok(users.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(user).collect())
     }
 
@@ -161,6 +161,13 @@ mod tests {
         let json =
             serde_json::json!({"role": "data_monitoring", "bucket_name": "b", "scope_name": "s"});
         assert_eq!(role(&json), "simple-stats:b/s");
+        let json = serde_json::json!({
+            "role": "data_monitoring",
+            "bucket_name": "b",
+            "scope_name": "*",
+            "collection_name": "*",
+        });
+        assert_eq!(role(&json), "simple-stats:b");
         let json = serde_json::json!({"role": "views_admin", "bucket_name": "b"});
         assert_eq!(role(&json), "views_admin[b]");
     }

@@ -20,6 +20,14 @@ impl Fixture {
         (answer.status, answer.body)
     }
 
+    /// Creates the collection `shop.orders`.
+    fn create_orders(&self) {
+        let scopes = "/pools/default/buckets/default/scopes";
+        assert_eq!(self.as_root("POST", scopes, "name=shop").0, 200);
+        let collections = format!("{scopes}/shop/collections");
+        assert_eq!(self.as_root("POST", &collections, "name=orders").0, 200);
+    }
+
     fn user(&self, name: &str) -> Value {
         self.ask("GET", &format!("{USERS}/{name}"), ROOT, "").json()
     }
@@ -28,6 +36,7 @@ impl Fixture {
 #[test]
 fn a_user_is_created_listed_changed_and_dropped() {
     let mut fixture = with_root();
+    fixture.create_orders();
     let alice = format!("{USERS}/alice");
     assert_eq!(fixture.as_root("GET", &alice, "").0, 404);
     let form = "name=Alice+A&password=wonderland&roles=data_reader%5Bdefault%3Ashop%3Aorders%5D%2C\
@@ -38,13 +47,19 @@ fn a_user_is_created_listed_changed_and_dropped() {
         "roles": [
             { "role": "data_reader", "bucket_name": "default", "scope_name": "shop",
               "collection_name": "orders", "origins": [{ "type": "user" }] },
-            { "role": "data_writer", "bucket_name": "default", "origins": [{ "type": "user" }] },
+            { "role": "data_writer", "bucket_name": "default", "scope_name": "*",
+              "collection_name": "*", "origins": [{ "type": "user" }] },
         ],
     });
-    assert_eq!(fixture.user("alice"), expected);
+    let dated = |mut user: Value| {
+        let date = user.as_object_mut().unwrap().remove("password_change_date").unwrap();
+        assert!(date.as_str().unwrap().ends_with(".000Z"), "{date}");
+        user
+    };
+    assert_eq!(dated(fixture.user("alice")), expected);
     for path in ["/settings/rbac/users", USERS] {
         let list = fixture.ask("GET", path, ROOT, "").json();
-        assert_eq!((list[0].clone(), &list[1]["id"]), (expected.clone(), &json!("root")));
+        assert_eq!((dated(list[0].clone()), &list[1]["id"]), (expected.clone(), &json!("root")));
     }
     let login = "alice:wonderland";
     assert_eq!(fixture.ask("GET", "/whoami", login, "").json()["roles"][1]["role"], "data_writer");
@@ -58,6 +73,7 @@ fn a_user_is_created_listed_changed_and_dropped() {
     assert_eq!(fixture.as_root("PATCH", &alice, "password=looking-glass").0, 200);
     assert_eq!(fixture.ask("GET", "/whoami", login, "").status, 401, "and changes at once");
 
+    let user = fixture.user("alice");
     fixture.restart();
     assert_eq!(fixture.user("alice"), user, "users are durable");
     assert_eq!(fixture.ask("GET", "/whoami", "alice:looking-glass", "").status, 200);
@@ -77,10 +93,13 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     let refused = [
         ("roles=admin", "password"),
         ("password=short&roles=admin", "password"),
-        ("password=long-enough", "roles"),
         ("password=long-enough&roles=query_select[default]", "roles"),
         ("password=long-enough&roles=data_reader[default],ro_admin", "roles"),
         ("password=long-enough&roles=data_reader", "roles"),
+        ("password=long-enough&roles=data_reader[missing]", "roles"),
+        ("password=long-enough&roles=admin,data_reader[default:missing]", "roles"),
+        ("password=long-enough&roles=data_reader[default:_default:missing]", "roles"),
+        ("password=long-enough&roles=read-write[missing]", "roles"),
         ("password=long-enough&roles=&groups=staff", "groups"),
         ("password=long-enough&roles=&height=2", "height"),
         ("password=long-enough&roles=&name=%07", "name"),
@@ -129,6 +148,56 @@ fn an_administrator_always_remains() {
     assert_eq!(fixture.as_root("DELETE", &root, "").0, 200);
     assert_eq!(fixture.ask("GET", "/whoami", ROOT, "").status, 401);
     assert_eq!(fixture.ask("GET", "/whoami", "other:secret2", "").status, 200);
+}
+
+#[test]
+fn a_user_may_have_no_roles() {
+    let fixture = with_root();
+    let alice = format!("{USERS}/alice");
+    assert_eq!(fixture.as_root("PUT", &alice, "password=wonderland").0, 200);
+    assert_eq!(fixture.user("alice")["roles"], json!([]));
+    assert_eq!(fixture.as_root("PUT", &alice, "roles=data_reader[*]").0, 200);
+    assert_eq!(fixture.as_root("PATCH", &alice, "name=Alice").0, 200);
+    assert_eq!(fixture.user("alice")["roles"][0]["role"], "data_reader");
+    assert_eq!(fixture.as_root("PUT", &alice, "name=Alice").0, 200);
+    assert_eq!(fixture.user("alice")["roles"], json!([]), "a PUT states the whole user");
+}
+
+#[test]
+fn a_password_has_the_date_of_its_last_change() {
+    let prepare = |data_dir: &std::path::Path| {
+        add_user(data_dir, "root", &["admin"]);
+        // A user of a version that kept no dates.
+        let path = data_dir.join("users.json");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut file: Value = serde_json::from_str(&text).unwrap();
+        file["users"][0].as_object_mut().unwrap().remove("password_changed_unix_s").unwrap();
+        std::fs::write(&path, file.to_string()).unwrap();
+    };
+    let fixture = Fixture::start(prepare, false);
+    let root = format!("{USERS}/root");
+    assert!(fixture.user("root").get("password_change_date").is_none());
+    assert_eq!(fixture.as_root("PATCH", &root, "name=Root").0, 200);
+    assert!(fixture.user("root").get("password_change_date").is_none());
+    assert_eq!(fixture.as_root("PATCH", &root, "password=secret1").0, 200);
+    assert!(fixture.user("root")["password_change_date"].is_string());
+}
+
+/// Suites drop all local users before each test.
+#[test]
+fn the_administrator_of_the_setup_is_not_local() {
+    let mut fixture = Fixture::development();
+    let (web, login) = ("username=root&password=secret1&port=SAME", ROOT);
+    assert_eq!(fixture.ask("POST", "/settings/web", "", web).status, 200);
+    assert_eq!(fixture.as_root("PUT", &format!("{USERS}/alice"), "password=secret2").0, 200);
+    for _ in 0..2 {
+        let local = fixture.ask("GET", USERS, login, "").json();
+        assert_eq!((local.as_array().unwrap().len(), &local[0]["id"]), (1, &json!("alice")));
+        let all = fixture.ask("GET", "/settings/rbac/users", login, "").json();
+        assert_eq!((&all[1]["id"], &all[1]["domain"]), (&json!("root"), &json!("admin")));
+        assert_eq!(fixture.as_root("PATCH", &format!("{USERS}/root"), "password=secret1").0, 200);
+        fixture.restart();
+    }
 }
 
 #[test]
@@ -186,7 +255,10 @@ fn memcached_clients_get_a_bucket_that_their_user_may_use() {
         (&user["memcachedBucket"], &user["memcachedCollection"]),
         (&json!("default"), &json!("web.pages"))
     );
-    assert_eq!(fixture.as_root("PUT", &php, "roles=read-write[other]&memcachedCollection=").0, 200);
+    assert_eq!(
+        fixture.as_root("PUT", &php, "roles=read-write[*]&memcachedBucket=&memcachedCollection=").0,
+        200
+    );
     let user = fixture.user("php");
     assert!(user.get("memcachedBucket").is_none() && user.get("memcachedCollection").is_none());
 }

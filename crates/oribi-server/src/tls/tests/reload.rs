@@ -117,3 +117,22 @@ fn files_are_watched_while_clients_come_and_go() {
     done.store(true, Ordering::Relaxed);
     traffic.join().unwrap();
 }
+
+/// Suites and other clusters fetch what they have to trust.
+#[test]
+fn the_certificate_of_the_issuer_is_served() {
+    let fixture = Fixture::start(|_| {});
+    let answer = fixture.https("GET", "/pools/default/certificate");
+    let pem = |name: &str| std::fs::read_to_string(fixture.path(name)).unwrap();
+    let lines = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let served = |answer: &str| lines(answer.split_once("\r\n\r\n").unwrap().1);
+    assert_eq!(served(&answer), lines(&pem("server.pem")), "there is no other in the file");
+    let chain = pem("server.pem") + &pem("ca.pem");
+    std::fs::write(fixture.path("server.pem"), chain).unwrap();
+    fixture.server().context().tls().unwrap().reload().unwrap();
+    let answer = fixture.https("GET", "/pools/default/certificate");
+    assert_eq!(served(&answer), lines(&pem("ca.pem")));
+    let ports = fixture.https("GET", "/nodes/self/xdcrSSLPorts");
+    let port = fixture.server().addresses().tls.unwrap().admin.port();
+    assert!(ports.ends_with(&format!("{{\"httpsMgmt\":{port}}}")), "{ports}");
+}
