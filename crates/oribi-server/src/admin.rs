@@ -2,7 +2,7 @@
 //!
 //! Owns: the thread, its runtime, and the deadlines of connections. The parts:
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
-//!   `login` is Basic;
+//!   `login` is Basic, and with `scram` SCRAM;
 //! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
 //!   `node`, `config_stream`, `changes`, `documents`, `figures` with its `figure_history`,
 //!   `monitoring` and `query`,
@@ -45,6 +45,7 @@ mod pools;
 mod query;
 mod rates;
 mod routes;
+mod scram;
 mod setup;
 mod state;
 #[cfg(test)]

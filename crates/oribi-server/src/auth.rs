@@ -20,7 +20,7 @@ mod role;
 mod sasl;
 mod scram;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod user_change;
 mod user_file;
 mod user_store;

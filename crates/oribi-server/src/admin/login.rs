@@ -1,20 +1,22 @@
-//! HTTP Basic: authentication of a request.
+//! Authentication of a request: HTTP Basic, and SCRAM (`scram`).
 //!
-//! Owns: the header's format, and the gate that bounds concurrent key derivations. Invariants: a
-//! password that was verified before costs no derivation; any other costs one, on a blocking
-//! thread. At most [`DERIVATIONS_MAX`] run at a time, so that guessing cannot take the processors
-//! from the workers. `admission` decides how many may wait. Caller: `routes`.
+//! Owns: the format of Basic's header, and the gate that bounds concurrent key derivations.
+//! Invariants: a password that was verified before costs no derivation; any other costs one, on a
+//! blocking thread. At most [`DERIVATIONS_MAX`] run at a time, so that guessing cannot take the
+//! processors from the workers. `admission` decides how many may wait. Caller: `routes`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::HeaderMap;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use tokio::sync::Semaphore;
 
 use super::audit::{AdminAudit, Client};
-use crate::auth::{Identity, UserStore};
+use super::scram::{ScramExchanges, ScramMessage, ScramStep, authentication_info};
+use crate::auth::{Identity, SaslStep, UserStore};
 use crate::server_context::ServerContext;
 
 /// Keys derived at the same time for HTTP.
@@ -27,28 +29,71 @@ pub(crate) struct TooManyLogins;
 /// Checks credentials.
 pub(crate) struct LoginGate {
     places: Semaphore,
+    exchanges: ScramExchanges,
+}
+
+/// What the credentials of a request prove.
+pub(crate) enum Login {
+    /// A user, and a header with which the server proves itself to the client.
+    User(Arc<Identity>, Option<HeaderValue>),
+    /// Nothing: they are wrong.
+    Wrong,
+    /// Nothing yet: the client has to answer this `WWW-Authenticate`.
+    Challenge(HeaderValue),
 }
 
 impl LoginGate {
     pub(crate) fn new() -> LoginGate {
-        LoginGate { places: Semaphore::new(DERIVATIONS_MAX) }
+        LoginGate { places: Semaphore::new(DERIVATIONS_MAX), exchanges: ScramExchanges::default() }
     }
 
-    /// The identity that the request's header proves; `None` without or with wrong credentials.
+    /// What the request's header proves.
     ///
     /// # Errors
-    /// [`TooManyLogins`] when the password was not checked.
+    /// [`TooManyLogins`] when it was not checked.
     pub(crate) async fn identify(
         &self,
         headers: &HeaderMap,
         (server, audit): (&ServerContext, &AdminAudit),
         client: &Client,
-    ) -> Result<Option<Arc<Identity>>, TooManyLogins> {
-        let Some((name, password)) = credentials(headers) else {
+    ) -> Result<Login, TooManyLogins> {
+        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if let Some(message) = header.and_then(ScramMessage::parse) {
+            return self.prove(message, (server, audit), client).await;
+        }
+        let Some((name, password)) = header.and_then(basic) else {
             audit.failed(&server.audit, client, "");
-            return Ok(None);
+            return Ok(Login::Wrong);
         };
-        self.verify(name, password, (server, audit), client).await
+        let identity = self.verify(name, password, (server, audit), client).await?;
+        Ok(identity.map_or(Login::Wrong, |identity| Login::User(identity, None)))
+    }
+
+    /// What a message of SCRAM proves.
+    async fn prove(
+        &self,
+        message: ScramMessage,
+        (server, audit): (&ServerContext, &AdminAudit),
+        client: &Client,
+    ) -> Result<Login, TooManyLogins> {
+        let (sid, name, step) = match self.exchanges.step(message, &server.users, Instant::now()) {
+            ScramStep::Challenge(header) => return Ok(Login::Challenge(header)),
+            ScramStep::Outcome { sid, name, step } => (sid, name, step),
+        };
+        let step = match step {
+            SaslStep::Slow(_) => {
+                let _busy = client.place.begin_login().ok_or(TooManyLogins)?;
+                let _place = self.places.acquire().await.map_err(|_| TooManyLogins)?;
+                let ran = tokio::task::spawn_blocking(move || step.run()).await;
+                ran.unwrap_or(SaslStep::Failed)
+            }
+            step => step,
+        };
+        if let SaslStep::Success { identity, payload } = step {
+            return Ok(Login::User(identity, Some(authentication_info(&sid, &payload))));
+        }
+        audit.failed(&server.audit, client, &name);
+        Ok(Login::Wrong)
     }
 
     /// The identity that a name and password prove.
@@ -85,9 +130,9 @@ impl LoginGate {
     }
 }
 
-fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, encoded) = value.split_once(' ')?;
+/// Name and password of a header of Basic.
+fn basic(header: &str) -> Option<(String, Vec<u8>)> {
+    let (scheme, encoded) = header.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
@@ -100,23 +145,15 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::HeaderValue;
-
-    fn parse(value: &str) -> Option<(String, Vec<u8>)> {
-        let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
-        credentials(&headers)
-    }
 
     #[test]
     fn only_well_formed_headers_name_a_user() {
         let good = BASE64.encode("alice:pass:word");
         let expected = Some(("alice".to_owned(), b"pass:word".to_vec()));
-        assert_eq!(parse(&format!("Basic {good}")), expected);
-        assert_eq!(parse(&format!("basic {good}")), expected);
+        assert_eq!(basic(&format!("Basic {good}")), expected);
+        assert_eq!(basic(&format!("basic {good}")), expected);
         for bad in ["Basic", "Basic !", "Bearer x", &format!("Basic {}", BASE64.encode("alice"))] {
-            assert_eq!(parse(bad), None, "{bad:?}");
+            assert_eq!(basic(bad), None, "{bad:?}");
         }
-        assert_eq!(credentials(&HeaderMap::new()), None);
     }
 }

@@ -182,6 +182,13 @@ pub(crate) fn unauthorized(request: &HeaderMap) -> Reply {
     reply
 }
 
+/// 401 with the challenge that the client has to answer.
+pub(crate) fn challenged(challenge: HeaderValue) -> Reply {
+    let mut reply = empty(StatusCode::UNAUTHORIZED);
+    reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    reply
+}
+
 /// 503: the client's share of this server is used up; it has to retry later.
 pub(crate) fn busy(why: &str) -> Reply {
     let mut reply = error(StatusCode::SERVICE_UNAVAILABLE, why);

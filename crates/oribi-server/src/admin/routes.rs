@@ -1,8 +1,8 @@
 //! The route table: the handler of each path, and the rights it needs.
 //!
 //! Owns: the routes and their rights. Invariants:
-//! - without credentials only `/`, `/healthz`, `/readyz`, `/pools`, the console's files and what
-//!   `setup` says are answered;
+//! - without credentials only `/`, `/healthz`, `/readyz`, `/pools`, the TLS port, the console's
+//!   files and what `setup` says are answered;
 //! - a change needs the role `admin`, except that of one's own password; that of a document needs
 //!   rights in its collection; a browser cannot make one on behalf of another site;
 //! - a statement of SQL reads what its user may read (`query`);
@@ -17,15 +17,16 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HeaderName};
 use hyper::{HeaderMap, Method, Request, StatusCode};
+use serde_json::json;
 
 use super::asker::Asker;
 use super::audit::Client;
-use super::login::TooManyLogins;
+use super::login::{Login, TooManyLogins};
 use super::message::{
-    BODY_BYTES_MAX, Form, Reply, busy, counted, forbidden, host_of, no_memory, path_not_found,
-    segments, unauthorized, whole,
+    BODY_BYTES_MAX, Form, Reply, bucket_not_found, busy, challenged, counted, forbidden, host_of,
+    no_memory, path_not_found, segments, unauthorized, whole,
 };
 use super::operator_memory::for_operators;
 use super::state::AdminState;
@@ -37,6 +38,9 @@ use crate::auth::{Identity, Privilege};
 
 /// All users with their verifiers.
 const USERS_BACKUP: &[&str] = &["settings", "rbac", "backup"];
+
+/// The header by which a server proves itself to a client of SCRAM.
+const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");
 
 /// Answers any request.
 pub(crate) async fn answer(
@@ -84,15 +88,31 @@ async fn route(
             _ => {}
         }
     }
-    let has_credentials = headers.contains_key(AUTHORIZATION);
     let recorder = (&*state.server, &state.audit);
-    let identity = match has_credentials {
+    let (identity, proof) = match headers.contains_key(AUTHORIZATION) {
         true => match state.logins.identify(headers, recorder, client).await {
-            Ok(identity) => identity,
+            Ok(Login::User(identity, proof)) => (Some(identity), proof),
+            Ok(Login::Wrong) => (None, None),
+            Ok(Login::Challenge(challenge)) => return challenged(challenge),
             Err(TooManyLogins) => return busy("too many passwords are being checked"),
         },
-        false => client.certified.clone(),
+        false => (client.certified.clone(), None),
     };
+    let mut reply = serve(state, (method, parts), request, identity, client).await;
+    reply.headers_mut().extend(proof.map(|proof| (AUTHENTICATION_INFO, proof)));
+    reply
+}
+
+/// Serves a request whose client is known, or known to be unknown.
+async fn serve(
+    state: &Arc<AdminState>,
+    (method, parts): (&Method, &[&str]),
+    request: Request<Incoming>,
+    identity: Option<Arc<Identity>>,
+    client: &Client,
+) -> Reply {
+    let headers = request.headers();
+    let has_credentials = headers.contains_key(AUTHORIZATION);
     let log = &state.server.audit;
     if let Some(identity) = &identity {
         state.audit.authenticated(log, client, identity);

@@ -28,6 +28,7 @@ mod query_memory;
 mod settings;
 mod setup;
 mod users;
+mod xdcr;
 
 const ADMIN: &str = "Administrator:password";
 
@@ -83,7 +84,12 @@ impl Fixture {
     }
 
     fn ask(&self, method: &str, path: &str, credentials: &str, form: &str) -> Answer {
-        let mut stream = self.connect(method, path, credentials, form);
+        self.ask_as(method, path, &basic(credentials), form)
+    }
+
+    /// [`Fixture::ask`] with any `Authorization`; none when it is empty.
+    fn ask_as(&self, method: &str, path: &str, authorization: &str, form: &str) -> Answer {
+        let mut stream = self.connect_as(method, path, authorization, form);
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -92,11 +98,15 @@ impl Fixture {
     }
 
     fn connect(&self, method: &str, path: &str, credentials: &str, form: &str) -> TcpStream {
+        self.connect_as(method, path, &basic(credentials), form)
+    }
+
+    fn connect_as(&self, method: &str, path: &str, authorization: &str, form: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.admin).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let login = match credentials {
+        let login = match authorization {
             "" => String::new(),
-            _ => format!("Authorization: Basic {}\r\n", BASE64.encode(credentials)),
+            _ => format!("Authorization: {authorization}\r\n"),
         };
         let length = form.len();
         write!(
@@ -122,6 +132,14 @@ impl Drop for Fixture {
         if let Some(server) = self.server.take() {
             server.shutdown().unwrap();
         }
+    }
+}
+
+/// `Authorization` of a name and password; empty for none.
+fn basic(credentials: &str) -> String {
+    match credentials {
+        "" => String::new(),
+        _ => format!("Basic {}", BASE64.encode(credentials)),
     }
 }
 

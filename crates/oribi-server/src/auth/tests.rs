@@ -122,6 +122,20 @@ impl Client {
     }
 }
 
+/// The first message of a client with SHA-512.
+pub(crate) fn scram_first(name: &'static str) -> String {
+    format!("n,,{}", Client::new(ScramHash::Sha512, name, "").bare())
+}
+
+/// Its final message, and the server's final message when it is right.
+pub(crate) fn scram_final(
+    name: &'static str,
+    password: &'static str,
+    server_first: &str,
+) -> (String, String) {
+    Client::new(ScramHash::Sha512, name, password).answer(server_first)
+}
+
 fn plain(users: &Arc<UserStore>, name: &str, password: &str) -> SaslStep {
     let payload = format!("\0{name}\0{password}");
     SaslServer::new().start(b"PLAIN", payload.as_bytes(), users)
