@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::admission::Place;
 use super::message::Reply;
 use crate::audit::{Actor, AuditGate, AuditLog, Event};
-use crate::auth::{Identity, NAME_BYTES_MAX};
+use crate::auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, Identity, NAME_BYTES_MAX};
 
 /// Bytes of a path that are recorded.
 const PATH_BYTES_MAX: usize = 256;
@@ -30,12 +30,20 @@ pub(crate) struct Client {
     pub(crate) certified: Option<Arc<Identity>>,
     /// The last user recorded.
     recorded: Mutex<Option<Arc<Identity>>>,
+    /// The user of development mode, if this client ended that mode: its login stays.
+    developer: Mutex<Option<Arc<Identity>>>,
 }
 
 impl Client {
     /// A client that has not identified itself.
     pub(crate) fn new(peer: SocketAddr, place: &Arc<Place>) -> Client {
-        Client { peer, place: Arc::clone(place), certified: None, recorded: Mutex::default() }
+        Client {
+            peer,
+            place: Arc::clone(place),
+            certified: None,
+            recorded: Mutex::default(),
+            developer: Mutex::default(),
+        }
     }
 
     /// A client whose certificate names a user.
@@ -45,6 +53,17 @@ impl Client {
         identity: Arc<Identity>,
     ) -> Client {
         Client { certified: Some(identity), ..Client::new(peer, place) }
+    }
+
+    /// Keeps the login of development mode for this connection, which ended that mode.
+    pub(crate) fn keep_developer(&self, identity: &Arc<Identity>) {
+        *self.developer.lock() = Some(Arc::clone(identity));
+    }
+
+    /// The login kept, if these are its credentials.
+    pub(crate) fn developer(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
+        let is_public = name == DEVELOPMENT_NAME && password == DEVELOPMENT_PASSWORD.as_bytes();
+        self.developer.lock().clone().filter(|_| is_public)
     }
 
     fn actor(&self, user: &str) -> Actor {

@@ -144,9 +144,11 @@ impl UserStore {
             return Err(refused("_", "this server keeps no users"));
         };
         let outcome = UserFile::try_edit(data_dir, |file| {
+            let was_empty = file.is_empty();
             let changed = change(file)?;
             if !file.users().any(|user| user.roles.contains(&Role::Admin)) {
-                return Err(refused("roles", NO_ADMIN));
+                let why = if was_empty { FIRST_USER } else { NO_ADMIN };
+                return Err(refused("roles", why));
             }
             Ok(changed)
         });
@@ -155,9 +157,12 @@ impl UserStore {
     }
 }
 
-const NO_ADMIN: &str = "No user would have the role admin. Where no user is configured, the \
-                        first one needs this role (PUT with roles=admin, or POST /settings/web); \
-                        with it the development mode ends";
+const NO_ADMIN: &str = "No user would have the role admin";
+
+const FIRST_USER: &str = "This server is in development mode, and its first user has to be an \
+                          administrator. Create one with the role admin first, which ends the \
+                          development mode, or start the server with --admin-user NAME and the \
+                          password in ORIBI_ADMIN_PASSWORD";
 
 /// The user after the change.
 fn changed(before: StoredUser, change: &UserChange) -> Result<StoredUser, UserChangeError> {

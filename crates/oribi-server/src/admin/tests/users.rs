@@ -206,11 +206,51 @@ fn development_mode_ends_with_an_administrator_only() {
     let user = format!("{USERS}/root");
     assert_eq!(fixture.get(USERS).json(), json!([]));
     let refused = fixture.ask("PUT", &user, super::ADMIN, "password=secret1&roles=data_reader[*]");
-    assert!(refused.status == 400 && refused.body.contains("development mode"), "{}", refused.body);
+    let why = refused.json()["errors"]["roles"].as_str().unwrap().to_owned();
+    assert!(refused.status == 400 && why.contains("--admin-user"), "{}", refused.body);
     assert_eq!(fixture.get("/whoami").status, 200, "the development mode goes on");
     let added = fixture.ask("PUT", &user, super::ADMIN, "password=secret1&roles=admin");
     assert_eq!((added.status, fixture.get("/whoami").status), (200, 401));
+    assert!(added.body.contains("development mode has ended: log in as root"), "{}", added.body);
     assert_eq!(fixture.user("root")["roles"][0]["role"], "admin");
+    let more = fixture.as_root("PUT", &format!("{USERS}/other"), "password=secret2&roles=admin");
+    assert_eq!(more, (200, String::new()));
+}
+
+/// An SDK sends its next request over the same connection.
+#[test]
+fn the_connection_that_ends_development_stays() {
+    use std::io::{Read, Write};
+    let fixture = Fixture::development();
+    let mut stream = std::net::TcpStream::connect(fixture.admin).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let login = super::basic(super::ADMIN);
+    let mut status = |method: &str, path: &str, form: &str| {
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {login}\r\n\
+             Content-Length: {}\r\n\r\n{form}",
+            form.len()
+        )
+        .unwrap();
+        // An answer has a body of known length.
+        let (mut text, mut byte) = (String::new(), [0]);
+        while !text.ends_with("\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            text.push(char::from(byte[0]));
+        }
+        let length =
+            |line: &str| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok();
+        let length: usize = text.lines().find_map(length).unwrap_or(0);
+        stream.read_exact(&mut vec![0; length]).unwrap();
+        text.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
+    };
+    let root = format!("{USERS}/root");
+    assert_eq!(status("PUT", &root, "password=secret1&roles=admin"), 200);
+    assert_eq!(fixture.get("/whoami").status, 401, "another connection");
+    assert_eq!(status("GET", "/whoami", ""), 200);
+    assert_eq!(status("GET", &root, ""), 200);
+    assert_eq!(fixture.ask("GET", "/whoami", ROOT, "").status, 200);
 }
 
 #[test]
