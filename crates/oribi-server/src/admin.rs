@@ -46,6 +46,7 @@ mod query;
 mod rates;
 mod routes;
 mod scram;
+mod senders;
 mod setup;
 mod state;
 #[cfg(test)]
@@ -123,6 +124,7 @@ pub fn start(
         figure_history: figure_history::FigureHistory::default(),
         operator_memory: operator_memory::OperatorMemory::new(),
         rates: rates::RateMeter::new(Instant::now()),
+        senders: senders::Senders::default(),
         stopping,
         open_streams: watch::Sender::new(()),
         #[cfg(feature = "sql")]

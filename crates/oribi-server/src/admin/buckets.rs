@@ -10,7 +10,7 @@ pub(crate) mod change;
 
 use std::sync::Arc;
 
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 use oribi_engine::compression::CompressionMode;
 use serde_json::{Value, json};
 
@@ -86,10 +86,16 @@ pub(crate) async fn list(state: &Arc<AdminState>, query: &str, asker: &Asker) ->
 }
 
 /// One bucket.
-pub(crate) async fn get(state: &Arc<AdminState>, name: &str, query: &str, asker: &Asker) -> Reply {
+pub(crate) async fn get(
+    state: &Arc<AdminState>,
+    name: &str,
+    (query, headers): (&str, &HeaderMap),
+    asker: &Asker,
+) -> Reply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
+    state.senders.note(headers, &handle);
     match describe(state, &handle, query, asker).await {
         Ok(bucket) => json_reply(&bucket),
         Err(reply) => *reply,

@@ -277,7 +277,7 @@ async fn read_bucket(
         return not_this("Bucket");
     }
     match (form, rest) {
-        ("buckets", []) => buckets::get(state, bucket, details.0, asker).await,
+        ("buckets", []) => buckets::get(state, bucket, details, asker).await,
         ("buckets", ["stats"]) => monitoring::bucket_samples(state, bucket, None, asker).await,
         ("buckets", ["nodes"]) => monitoring::bucket_nodes(state, bucket, asker),
         ("buckets", ["nodes", node, "stats"]) => {

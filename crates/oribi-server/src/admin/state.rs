@@ -13,6 +13,7 @@ use super::health::Health;
 use super::login::LoginGate;
 use super::operator_memory::OperatorMemory;
 use super::rates::RateMeter;
+use super::senders::Senders;
 use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
 
@@ -28,6 +29,7 @@ pub(crate) struct AdminState {
     pub(crate) figure_history: FigureHistory,
     pub(crate) operator_memory: OperatorMemory,
     pub(super) rates: RateMeter,
+    pub(super) senders: Senders,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Has a receiver for each stream that tells its client why it ends.
