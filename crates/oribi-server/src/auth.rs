@@ -26,7 +26,7 @@ mod user_file;
 mod user_store;
 mod verifier;
 
-pub use couchbase_role::parse_list as parse_roles;
+pub use couchbase_role::{parse_list as parse_roles, parse_role};
 pub use privilege::{Privilege, PrivilegeSet};
 pub use role::{Access, CollectionPath, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};

@@ -23,6 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tls_setting;
+mod variable_names;
 
 pub use bucket_name::is_bucket_name;
 pub use given::{Changed, Given};
@@ -33,3 +34,4 @@ pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, res
 pub use settings::{Settings, SettingsError};
 pub use subnet::Subnet;
 pub(crate) use table::listed;
+pub use variable_names::misspelt_variables;

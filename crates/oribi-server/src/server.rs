@@ -257,7 +257,7 @@ impl Server {
             tracing::warn!(
                 "DEVELOPMENT MODE: no user is configured. Anybody on this machine may log in as \
                  Administrator with the password \"password\", and memcached clients may use bucket \
-                 \"default\" without logging in. Add a user with `oribi user add` to end this."
+                 \"default\" without logging in. Add a user with `oribi user create` to end this."
             );
         }
         for bucket in self.context.buckets.list() {

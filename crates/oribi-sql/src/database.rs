@@ -280,8 +280,15 @@ fn explained(error: &Error) -> anyhow::Error {
         _ => {}
     }
     let (message, rest) = parts_of(error);
+    // The bucket that is there from the start has a keyword as its name.
+    let rest_lower = rest.to_ascii_lowercase();
     match rest.is_empty() {
         true => anyhow!(message),
+        false if message.contains("syntax error") && rest_lower.starts_with("default") => {
+            anyhow!(
+                "{message}: default is a word of SQL, so the bucket's name is written in double quotes, \"default\""
+            )
+        }
         false => anyhow!("{message}, at {rest:?}"),
     }
 }

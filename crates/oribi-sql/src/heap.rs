@@ -1,8 +1,8 @@
 //! Returns SQLite's freed memory to the operating system.
 //!
 //! SQLite sorts and groups in small blocks from the system's allocator. glibc keeps the pages of
-//! freed small blocks for the next use, and each of its heaps keeps its own: refused statements left
-//! 200 MiB behind in each. [`HeapTrim`] is dropped with a database, after its connection.
+//! freed small blocks for the next use, and each of its heaps keeps its own: refused statements
+//! left 200 MiB behind in each. [`HeapTrim`] is dropped with a database, after its connection.
 //!
 //! Unsafe invariant: 1. `malloc_trim` and `sqlite3_memory_highwater` take an integer and may be
 //! called by any thread at any time.

@@ -9,7 +9,8 @@
 //!
 //! Callers: `oribi sql`, and the server's `POST /query/sql`. It knows no socket, file or thread.
 
-// The virtual tables implement unsafe traits, and `heap` makes system calls. No other module may use `unsafe`.
+// The virtual tables implement unsafe traits, and `heap` makes system calls. No other module may
+// use `unsafe`.
 #![deny(unsafe_code)]
 
 pub mod batch;

@@ -70,7 +70,10 @@ struct AdminRefusal {
 impl fmt::Display for AdminRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.status {
-            StatusCode::UNAUTHORIZED => f.write_str("wrong name or password"),
+            StatusCode::UNAUTHORIZED => f.write_str(
+                "wrong name or password; --user or ORIBI_USER names the user, ORIBI_PASSWORD has \
+                 the password",
+            ),
             StatusCode::FORBIDDEN => f.write_str("the user lacks the right to do this"),
             status if self.text.is_empty() => write!(f, "{status}"),
             _ => f.write_str(&self.text),
@@ -300,7 +303,8 @@ impl Admin {
             .header(AUTHORIZATION, format!("Basic {}", self.credentials))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::new(Bytes::from(pairs.join("&"))))?;
-        let answer = sender.send_request(request).await?;
+        let answer = sender.send_request(request).await;
+        let answer = answer.context("is this the port of the admin HTTP, usually 8091?")?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();

@@ -34,11 +34,13 @@ pub enum DocCommand {
     /// Write one document.
     Set(set::SetArgs),
     /// Remove documents.
-    Rm(remove::RemoveArgs),
+    #[command(visible_alias = "rm", alias = "delete")]
+    Drop(remove::RemoveArgs),
     /// Set the expiry of documents.
     Touch(remove::TouchArgs),
     /// List the keys of documents.
-    Ls(ls::LsArgs),
+    #[command(visible_alias = "ls")]
+    List(ls::LsArgs),
     /// Load a file of JSON lines, a JSON array, or CSV.
     Import(import::ImportArgs),
     /// Write the documents of collections as JSON lines.
@@ -59,9 +61,9 @@ impl DocCommand {
                 DocCommand::Get(args) => get::get(args).await,
                 DocCommand::Cat(args) => get::cat(args).await,
                 DocCommand::Set(args) => set::run(args).await,
-                DocCommand::Rm(args) => remove::remove(args).await,
+                DocCommand::Drop(args) => remove::remove(args).await,
                 DocCommand::Touch(args) => remove::touch(args).await,
-                DocCommand::Ls(args) => ls::run(args).await,
+                DocCommand::List(args) => ls::run(args).await,
                 DocCommand::Import(args) => import::run(args).await,
                 DocCommand::Export(args) => export::run(args).await,
             }

@@ -14,6 +14,7 @@ mod admin;
 mod backup;
 mod doc;
 mod duration;
+mod help;
 mod manage;
 mod perf;
 mod ping;
@@ -75,6 +76,7 @@ pub fn commands() -> [Command; 13] {
             .about("Print every change of a bucket as a line of JSON"),
         SqlArgs::augment_args(Command::new("sql")).about("Query documents by SQL"),
     ]
+    .map(help::finish)
 }
 
 /// Runs the subcommand `name`, one of [`commands`].

@@ -97,9 +97,10 @@ struct Server {
 async fn find(target: &Target) -> anyhow::Result<(Connection, Server)> {
     let options = target.options()?;
     let started = Instant::now();
-    let mut connection = Connection::connect(&options).await?;
+    let mut connection =
+        Connection::connect(&options).await.map_err(|error| target.explain(error))?;
     let connect = started.elapsed();
-    connection.handshake(&options).await.with_context(|| target.describe())?;
+    connection.handshake(&options).await.map_err(|error| target.explain(error))?;
     let handshake = started.elapsed() - connect;
     let version = connection.call(&RequestParts::new(Opcode::Version), &Bytes::new()).await?;
     version.outcome().context("asking for the version")?;

@@ -4,6 +4,7 @@
 
 mod tls;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub struct Server {
     #[command(flatten)]
     tls: TlsArgs,
     /// User to authenticate as [default: Administrator].
-    #[arg(long, help_heading = HEADING)]
+    #[arg(long, help_heading = HEADING, env = "ORIBI_USER")]
     pub user: Option<String>,
     /// Password of the user. Set it in the environment: other users of the machine can read
     /// arguments.
@@ -256,16 +257,41 @@ impl Target {
         Connection::open(options).await.map_err(|error| self.explain(error))
     }
 
-    /// The error of a failed connection. The server answers alike for a missing bucket and for one
-    /// in which the user has no right.
-    fn explain(&self, error: ClientError) -> anyhow::Error {
-        let denied = error.refused() == Some(Refused::AccessDenied) && !self.bucket.is_empty();
-        let error = anyhow::Error::from(error);
-        match denied {
-            true => error.context("no such bucket, or no right in it"),
-            false => error,
+    /// A failed connection, with what to do about it.
+    pub fn explain(&self, error: ClientError) -> anyhow::Error {
+        let context = format!("{}{}", self.describe(), self.hint(&error));
+        anyhow::Error::from(error).context(context)
+    }
+
+    /// The usual cause of a failed connection, in parentheses, or nothing.
+    fn hint(&self, error: &ClientError) -> &'static str {
+        match error {
+            // The server answers alike for a missing bucket and for one without a right.
+            ClientError::Refused(Refused::AccessDenied) if !self.bucket.is_empty() => {
+                " (no such bucket, or no right in it)"
+            }
+            ClientError::Authentication(_) => {
+                " (--user or ORIBI_USER names the user, ORIBI_PASSWORD has the password)"
+            }
+            ClientError::Connect { error, .. } => match error.kind() {
+                ErrorKind::ConnectionRefused => {
+                    " (is the server running? `oribi serve` starts one)"
+                }
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if self.with_tls() => {
+                    " (is this the port with TLS, usually 11207?)"
+                }
+                _ => "",
+            },
+            // The first letter of an HTTP answer.
+            ClientError::Protocol { reason, .. } if reason.contains("unknown magic 0x48") => {
+                " (this port speaks HTTP; --port takes the key-value port, usually 11210)"
+            }
+            // The first byte of a TLS alert.
+            ClientError::Protocol { reason, .. } if reason.contains("unknown magic 0x15") => {
+                " (this port speaks TLS: use couchbases://HOST or --tls)"
+            }
+            _ => "",
         }
-        .context(self.describe())
     }
 
     /// The error context for a failed connection.

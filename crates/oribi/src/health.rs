@@ -29,7 +29,8 @@ pub fn command() -> Command {
         .after_help(
             "Exit status 0: the server serves all its documents and its store works. 1: it does \
              not, or it cannot be asked; standard error says why. It reads the same file and the \
-             same variables as `oribi serve`.",
+             same variables as `oribi serve`.\n\n\
+             Examples:\n  oribi health\n  oribi health --config /etc/oribi/oribi.toml",
         )
         .args(arguments_named(&["listen", "admin_listen", "admin_port", "ready_file"]))
         .arg(

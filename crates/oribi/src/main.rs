@@ -11,6 +11,7 @@
 #![deny(clippy::print_stdout)]
 
 mod config;
+mod groups;
 mod health;
 mod manual;
 mod notify;
@@ -29,7 +30,7 @@ use crate::user::UserCommand;
 fn main() -> ExitCode {
     let outcome = match tools::named(std::env::args_os().nth(1).as_deref()) {
         Some(tool) => tools::run(tool),
-        None => run(&command().get_matches()),
+        None => matches().and_then(|matches| run(&matches)),
     };
     match outcome {
         Ok(status) => status,
@@ -40,9 +41,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line. A word that is a command one level lower is an error that names it.
+fn matches() -> anyhow::Result<ArgMatches> {
+    let first = std::env::args().nth(1);
+    if let Some(meant) = first.as_deref().and_then(groups::command_for) {
+        let word = first.unwrap_or_default();
+        anyhow::bail!("there is no command `{word}`; `oribi {meant} --help` is what you look for");
+    }
+    Ok(command().get_matches())
+}
+
 fn command() -> Command {
     let user = user::with_arguments(UserCommand::augment_subcommands(Command::new("user")));
-    Command::new("oribi")
+    let program = Command::new("oribi")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A durable key-value server for clients of Couchbase and memcached")
         .subcommand_required(true)
@@ -57,7 +68,8 @@ fn command() -> Command {
         .subcommands(tools::commands())
         .subcommand(health::command())
         .subcommand(manual::completions_command())
-        .subcommand(manual::man_command())
+        .subcommand(manual::man_command());
+    groups::apply(program)
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {

@@ -20,7 +20,10 @@ const DIRECTORY: &str = "directory";
 pub fn completions_command() -> Command {
     Command::new("completions")
         .about("Print completions for a shell")
-        .after_help("For this session of bash: source <(oribi completions bash)")
+        .after_help(
+            "Examples:\n  source <(oribi completions bash)\n  \
+             oribi completions fish > ~/.config/fish/completions/oribi.fish",
+        )
         .arg(
             Arg::new(SHELL)
                 .value_name("SHELL")
@@ -34,7 +37,7 @@ pub fn completions_command() -> Command {
 pub fn man_command() -> Command {
     Command::new("man")
         .about("Print the manual page, or write the pages of all subcommands")
-        .after_help("To read it: oribi man | man -l -")
+        .after_help("Examples:\n  oribi man | man -l -\n  oribi man /usr/local/share/man/man1")
         .arg(
             Arg::new(DIRECTORY)
                 .value_name("DIR")

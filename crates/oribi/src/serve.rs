@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use self::reloading::Reloader;
-use crate::config::resolve_here;
+use crate::config::{misspelt_here, resolve_here};
 use crate::notify::Notifier;
 
 /// Environment variable with the password of the administrator that is there from the start.
@@ -41,7 +41,12 @@ pub fn command() -> Command {
         .after_help(
             "Every setting has one name in three places: the flag --workers 2, the environment \
              variable ORIBI_WORKERS=2 and the key workers = 2 in the configuration file. A flag \
-             wins over a variable, a variable over the file. `oribi config` prints the outcome.",
+             wins over a variable, a variable over the file. `oribi config` prints the outcome.\n\n\
+             Examples:\n  \
+             oribi serve\n  \
+             oribi serve --data-dir /var/lib/oribi --memory-quota-mib 4096 --buckets default,orders\n  \
+             oribi serve --cache --memory-quota-mib 1024\n  \
+             oribi serve --tls-certificate server.pem --tls-key server.key",
         )
         .args(arguments())
 }
@@ -59,6 +64,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         data_dir = %data_dir.display(),
         "Oribi starts"
     );
+    for (name, nearest) in misspelt_here() {
+        tracing::warn!(%name, "nothing reads this environment variable; {nearest} resembles it");
+    }
     // Registered before the start, so that a signal in between is not lost but ends the server.
     let mut signals =
         Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot register for signals")?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgGroup, ArgMatches, Subcommand};
-use oribi_server::auth::{CollectionPath, Role, StoredUser, UserFile};
+use oribi_server::auth::{CollectionPath, Role, StoredUser, UserFile, parse_role};
 use oribi_server::config::arguments_named;
 use oribi_server::data_dir::DataDir;
 
@@ -33,14 +33,20 @@ pub enum UserCommand {
     ///
     /// The password is asked for, or read from the environment variable ORIBI_NEW_PASSWORD or with
     /// --password-stdin from standard input. With the first user development mode ends.
-    #[command(visible_alias = "create")]
-    Add {
+    #[command(
+        visible_alias = "add",
+        after_help = "Examples:
+  oribi user create root --role admin
+  oribi user create shop --role read-write:orders --role read-only:sessions
+  oribi user create billing --role read-write:orders/eu/invoices --data-dir /var/lib/oribi"
+    )]
+    Create {
         /// Name of the user.
         name: String,
         /// admin, or WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]] with words like read-write,
-        /// read-only, insert, meta or stats, and '*' for every bucket; may be repeated. See
-        /// docs/security.md.
-        #[arg(long = "role", value_name = "ROLE", required = true)]
+        /// read-only, insert, meta or stats, and '*' for every bucket, or a role of Couchbase such
+        /// as data_reader[BUCKET:SCOPE]; may be repeated. See docs/security.md.
+        #[arg(long = "role", value_name = "ROLE", required = true, value_parser = parse_role)]
         roles: Vec<Role>,
         /// Bucket that the user's memcached clients use, which cannot select one. When not given:
         /// the only one in which the user has rights, else the bucket default.
@@ -55,11 +61,14 @@ pub enum UserCommand {
     },
     /// Change a user: what is not given stays as it is.
     #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
+    #[command(after_help = "Examples:
+  oribi user change shop --new-password
+  oribi user change shop --role read-write:orders")]
     Change {
         /// Name of the user.
         name: String,
-        /// New roles, all of them, as for `add`.
-        #[arg(long = "role", value_name = "ROLE")]
+        /// New roles, all of them, as for `create`.
+        #[arg(long = "role", value_name = "ROLE", value_parser = parse_role)]
         roles: Vec<Role>,
         /// Bucket that the user's memcached clients use.
         #[arg(long, value_name = "BUCKET")]
@@ -75,15 +84,25 @@ pub enum UserCommand {
         password_stdin: bool,
     },
     /// List the users and their roles.
-    #[command(visible_alias = "ls")]
+    #[command(
+        visible_alias = "ls",
+        after_help = "Examples:
+  oribi user list
+  oribi user list --json"
+    )]
     List {
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
     },
     /// Remove a user. A running server closes the user's connections within seconds.
-    #[command(visible_alias = "drop")]
-    Rm {
+    #[command(
+        visible_alias = "rm",
+        alias = "delete",
+        after_help = "Examples:
+  oribi user drop shop"
+    )]
+    Drop {
         /// Name of the user.
         name: String,
     },
@@ -128,12 +147,12 @@ pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
     let place = Place::of(matches)?;
     if let Place::Files(data_dir) = &place {
         match command {
-            UserCommand::Add { .. } => DataDir::prepare(data_dir)?,
+            UserCommand::Create { .. } => DataDir::prepare(data_dir)?,
             _ => DataDir::check_existing(data_dir)?,
         }
     }
     match command {
-        UserCommand::Add { name, roles, bucket, collection, password_stdin } => {
+        UserCommand::Create { name, roles, bucket, collection, password_stdin } => {
             let change = Change {
                 password: Some(password::read(password_stdin, place.is_server())?),
                 roles: Some(roles),
@@ -153,7 +172,7 @@ pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
             put(&place, &name, Change { password, roles, bucket, collection }, false)
         }
         UserCommand::List { json } => list(&place, json),
-        UserCommand::Rm { name } => remove(&place, &name),
+        UserCommand::Drop { name } => remove(&place, &name),
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Owns: that count and both bounds. Mappings and large blocks are counted, also those that are
 //! kept; tables below 64 KiB, and the memory of threads and connections, are not. The arena itself
-//! refuses nothing. Memory that other owners have reserved ([`OutsideReservation`]) counts against the
-//! upper bound, and never against the lower one: compaction cannot give it back.
+//! refuses nothing. Memory that other owners have reserved ([`OutsideReservation`]) counts against
+//! the upper bound, and never against the lower one: compaction cannot give it back.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

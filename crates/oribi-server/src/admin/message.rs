@@ -173,7 +173,10 @@ pub(crate) fn path_not_found() -> Reply {
 /// 401, which makes a browser prompt for credentials, unless the console sent the request: it asks
 /// for them itself.
 pub(crate) fn unauthorized(request: &HeaderMap) -> Reply {
-    let mut reply = empty(StatusCode::UNAUTHORIZED);
+    let mut reply = error(
+        StatusCode::UNAUTHORIZED,
+        "this needs the name and password of a user, as in curl -u NAME:PASSWORD",
+    );
     if request.contains_key(REQUESTED_WITH) {
         return reply;
     }

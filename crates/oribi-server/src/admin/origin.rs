@@ -38,7 +38,7 @@ pub(crate) fn misdirected() -> Reply {
         "In development mode requests have to come to localhost, 127.0.0.1 or [::1]. To use \
          another name, such as one of a container, start the server with an administrator: \
          --admin-user NAME (or ORIBI_ADMIN_USER) and the password in ORIBI_ADMIN_PASSWORD; or add \
-         a user with `oribi user add`",
+         a user with `oribi user create`",
     )
 }
 

@@ -7,7 +7,7 @@
 //! and the file of `--init`.
 
 use super::privilege::{Privilege, PrivilegeSet};
-use super::role::{Place, Role};
+use super::role::{Place, Role, RoleError};
 
 /// One of Couchbase's roles that exists here.
 pub(crate) struct CouchbaseRole {
@@ -136,8 +136,23 @@ pub fn parse_list(text: &str) -> Result<Vec<Role>, Vec<String>> {
     if unknown.is_empty() { Ok(roles) } else { Err(unknown) }
 }
 
-/// One role: `NAME` or `NAME[BUCKET[:SCOPE[:COLLECTION]]]`.
+/// One role, in Couchbase's syntax or in Oribi's. Command line, file of `--init`, REST and console
+/// all take both.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_role(text: &str) -> Result<Role, RoleError> {
+    match parse(text) {
+        Some(role) => Ok(role),
+        None => text.parse(),
+    }
+}
+
+/// One role: `NAME`, `NAME[BUCKET[:SCOPE[:COLLECTION]]]` or `WORDS:BUCKET[/SCOPE[/COLLECTION]]`.
 fn parse(text: &str) -> Option<Role> {
+    if text.contains(':') && !text.contains('[') {
+        return text.parse().ok();
+    }
     let (name, place) = match text.split_once('[') {
         Some((name, rest)) => (name, rest.strip_suffix(']')?),
         None => (text, ""),
@@ -181,6 +196,20 @@ mod tests {
             None => name,
             Some(place) => format!("{name}[{}]", place.to_string().replace('/', ":")),
         }
+    }
+
+    #[test]
+    fn both_syntaxes_are_one_role() {
+        for (ours, theirs) in [
+            ("read-only:b/s", "read-only[b:s]"),
+            ("read+meta-read+range-scan:b", "data_reader[b]"),
+            ("admin", "admin"),
+        ] {
+            assert_eq!(parse_role(ours), parse_role(theirs), "{ours}");
+            assert_eq!(parse_list(ours).map(|roles| roles[0].clone()).ok(), parse_role(ours).ok());
+        }
+        let error = parse_role("reader:b").expect_err("no such word");
+        assert!(error.to_string().contains("reader"), "{error}");
     }
 
     #[test]

@@ -307,7 +307,7 @@ pub enum SettingsError {
     /// A public address while the public development password is accepted.
     #[error(
         "no user is configured, so the server would accept the development password from {0}; \
-         set ORIBI_ADMIN_USER and ORIBI_ADMIN_PASSWORD, add a user with `oribi user add NAME \
+         set ORIBI_ADMIN_USER and ORIBI_ADMIN_PASSWORD, add a user with `oribi user create NAME \
          --role admin --data-dir DIR`, or listen on 127.0.0.1"
     )]
     ExposedDevelopment(IpAddr),

@@ -122,10 +122,10 @@ impl Request<'_> {
         let context = match (&self.state.bucket, &self.state.identity) {
             (Some(_), _) => return Ok(()),
             (None, Some(user)) if self.state.is_memcached() && user.bucket.is_some() => {
-                "the bucket that `oribi user add --bucket` has named for this user is not there"
+                "the bucket that `oribi user create --bucket` has named for this user is not there"
             }
             (None, _) if self.state.is_memcached() => {
-                "no bucket for this user: name one with `oribi user add --bucket`"
+                "no bucket for this user: name one with `oribi user create --bucket`"
             }
             (None, _) => "no bucket is selected",
         };

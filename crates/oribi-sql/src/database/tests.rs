@@ -202,3 +202,9 @@ fn only_named_tables_are_declared_and_their_number_is_bounded() {
     let statement = all.collect::<Vec<_>>().join(";");
     assert!(error_of(&database, &statement).contains("may name 64 tables"));
 }
+
+#[test]
+fn the_bucket_default_is_quoted() {
+    let error = error_of(&restricted(1), "select count(*) from default");
+    assert!(error.contains("\"default\""), "{error}");
+}

@@ -1,4 +1,4 @@
-//! `oribi doc ls`: the keys of a collection's documents, by a pattern.
+//! `oribi doc list`: the keys of a collection's documents, by a pattern.
 //!
 //! It is an export of which only keys are printed, so it shows every document that was acknowledged
 //! before it began, in any order. A pattern is a glob: `*` stands for any bytes and `?` for one.
@@ -13,7 +13,7 @@ use regex::bytes::Regex;
 use super::export::{ExportArgs, Listing, by_scan};
 use crate::target::{INTERRUPTED, Target};
 
-/// Arguments of `oribi doc ls`.
+/// Arguments of `oribi doc list`.
 #[derive(Args, Debug)]
 pub struct LsArgs {
     /// Pattern of the keys, such as 'user:*'; ? stands for one byte.

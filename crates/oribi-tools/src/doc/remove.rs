@@ -1,4 +1,4 @@
-//! `oribi doc rm` and `oribi doc touch`: the same small change to each of several documents.
+//! `oribi doc drop` and `oribi doc touch`: the same small change to each of several documents.
 //!
 //! A key without a document is reported and the rest goes on; any other failure ends the command.
 
@@ -16,7 +16,7 @@ use super::place::{Place, missing};
 use super::set::explain;
 use crate::target::Durability;
 
-/// Arguments of `oribi doc rm`.
+/// Arguments of `oribi doc drop`.
 #[derive(Args, Debug)]
 pub struct RemoveArgs {
     /// Keys of the documents.

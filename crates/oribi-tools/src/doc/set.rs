@@ -23,6 +23,7 @@ use crate::target::Durability;
 
 /// Arguments of `oribi doc set`.
 #[derive(Args, Debug)]
+#[command(override_usage = "oribi doc set [OPTIONS] <KEY> <VALUE|--file <FILE>>")]
 #[command(group(ArgGroup::new("source").required(true).args(["value", "file"])))]
 pub struct SetArgs {
     /// Key of the document.

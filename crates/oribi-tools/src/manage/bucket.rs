@@ -48,12 +48,11 @@ pub enum BucketCommand {
         place: AdminPlace,
     },
     /// Remove a bucket and all its documents.
-    #[command(visible_alias = "rm")]
+    #[command(visible_alias = "rm", alias = "delete")]
     Drop(OneBucket),
     /// Remove all documents of a bucket, which needs its setting --flush-enabled.
     Flush(OneBucket),
-    /// Give back disk space of documents that were removed or overwritten. It goes on behind the
-    /// answer.
+    /// Give back disk space of removed and overwritten documents, in the background.
     Compact {
         /// Its name.
         name: String,
@@ -74,15 +73,21 @@ pub struct OneBucket {
 }
 
 /// Every field of [`Settings`].
-const CHANGES: [&str; 6] =
-    ["quota", "eviction", "compression", "flush_interval_ms", "durability_min", "flush_enabled"];
+const CHANGES: [&str; 6] = [
+    "memory_quota_mib",
+    "eviction",
+    "compression",
+    "flush_interval_ms",
+    "durability_min",
+    "flush_enabled",
+];
 
 /// Settings that can change.
 #[derive(Args, Debug)]
 pub struct Settings {
     /// Memory for the bucket in MiB.
-    #[arg(long, value_name = "MIB", help_heading = "Bucket")]
-    quota: Option<u64>,
+    #[arg(long, alias = "quota", value_name = "MIB", help_heading = "Bucket")]
+    memory_quota_mib: Option<u64>,
     /// What leaves memory when it is full.
     #[arg(long, value_enum, help_heading = "Bucket")]
     eviction: Option<Eviction>,
@@ -163,7 +168,7 @@ impl Settings {
             Compression::Active => "active",
         });
         let fields = [
-            ("ramQuotaMB", self.quota.map(|quota| quota.to_string())),
+            ("ramQuotaMB", self.memory_quota_mib.map(|quota| quota.to_string())),
             ("evictionPolicy", eviction.map(str::to_owned)),
             ("compressionMode", compression.map(str::to_owned)),
             ("flushIntervalMs", self.flush_interval_ms.map(|interval| interval.to_string())),

@@ -53,7 +53,7 @@ pub enum CollectionCommand {
         bucket: OfBucket,
     },
     /// Remove a collection and its documents.
-    #[command(visible_alias = "rm")]
+    #[command(visible_alias = "rm", alias = "delete")]
     Drop {
         /// Its path, as scope.collection.
         #[arg(value_parser = parse_path)]

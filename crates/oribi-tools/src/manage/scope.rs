@@ -33,7 +33,7 @@ pub enum ScopeCommand {
         bucket: OfBucket,
     },
     /// Remove a scope with its collections and their documents.
-    #[command(visible_alias = "rm")]
+    #[command(visible_alias = "rm", alias = "delete")]
     Drop {
         /// Its name.
         name: String,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::place::AdminPlace;
 use super::run;
 use crate::admin::{path, unless_missing};
+use crate::help;
 
 /// This build has a client for servers.
 pub const ARE_REACHABLE: bool = true;
@@ -52,7 +53,8 @@ pub fn with_arguments(command: Command) -> Command {
     let before = names(&command);
     let command = AdminPlace::augment_args(command);
     let added = names(&command).into_iter().filter(|name| !before.contains(name));
-    added.fold(command, |command, name| command.mut_arg(name, |argument| argument.global(true)))
+    let global = |command: Command, name| command.mut_arg(name, |argument| argument.global(true));
+    help::finish(added.fold(command, global))
 }
 
 /// True when the command line says where a server is.

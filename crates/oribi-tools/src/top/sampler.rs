@@ -96,7 +96,7 @@ struct Connections {
 impl Connections {
     async fn open(target: &Target) -> anyhow::Result<Connections> {
         let options = target.options()?;
-        let server = Connection::open(&options.clone().bucket(None)).await?;
+        let server = target.connection(&options.clone().bucket(None)).await?;
         Ok(Connections { options, server, buckets: BTreeMap::new() })
     }
 

@@ -164,7 +164,7 @@ fn a_public_address_needs_users() {
         let options = ServerOptions::new(ORIBI, &data_dir).setting(flag, "0.0.0.0");
         let (status, output) = options.run_to_exit().unwrap();
         assert!(!status.success());
-        assert!(output.contains("oribi user add"), "{output}");
+        assert!(output.contains("oribi user create"), "{output}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod buckets;
 mod failures;
+mod first_mistakes;
 mod output;
 mod users;
 

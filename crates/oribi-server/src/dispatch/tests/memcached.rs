@@ -119,7 +119,7 @@ fn login_selects_the_bucket() {
 #[test]
 fn without_a_bucket_the_answer_says_what_to_do() {
     for (roles, bucket, context) in [
-        (&["read-write:a", "read-write:b"][..], None, "name one with `oribi user add --bucket`"),
+        (&["read-write:a", "read-write:b"][..], None, "name one with `oribi user create --bucket`"),
         (&["read-write:*"], Some("gone"), "has named for this user is not there"),
         (&["read-write:a"], Some("b"), "has named for this user is not there"),
     ] {

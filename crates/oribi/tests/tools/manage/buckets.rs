@@ -5,7 +5,7 @@ use crate::manage::{Fixture, json, refusal, stderr, stdout};
 #[test]
 fn buckets_are_created_changed_emptied_and_dropped() {
     let fixture = Fixture::start();
-    let create = ["bucket", "create", "shop", "--quota", "100", "--eviction", "full"];
+    let create = ["bucket", "create", "shop", "--memory-quota-mib", "100", "--eviction", "full"];
     let fixed = ["--compression", "active", "--flush-enabled", "--vbuckets", "16"];
     let output = fixture.run(&[&create[..], &fixed].concat());
     assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("", "created bucket shop\n"));
@@ -23,7 +23,7 @@ fn buckets_are_created_changed_emptied_and_dropped() {
         "bucket",
         "change",
         "shop",
-        "--quota",
+        "--memory-quota-mib",
         "120",
         "--compression",
         "off",
@@ -37,7 +37,7 @@ fn buckets_are_created_changed_emptied_and_dropped() {
     let nothing = fixture.run(&["bucket", "change", "shop"]);
     let error = crate::manage::stderr(&nothing);
     assert_eq!(nothing.status.code(), Some(2), "{error}");
-    assert!(error.contains("<--quota <MIB>|--eviction"), "{error}");
+    assert!(error.contains("<--memory-quota-mib <MIB>|--eviction"), "{error}");
 
     stdout(&fixture.run(&["doc", "set", "k", "1", "--bucket", "shop"]));
     let error = refusal(&fixture.run(&["bucket", "flush", "shop"]));

@@ -10,8 +10,8 @@ use crate::manage::{Fixture, READER, ROOT, oribi, refusal, stdout};
 /// One use of each command, with what it needs to have an effect.
 const COMMANDS: [&[&str]; 13] = [
     &["bucket", "list"],
-    &["bucket", "create", "b", "--quota", "100"],
-    &["bucket", "change", "default", "--quota", "200"],
+    &["bucket", "create", "b", "--memory-quota-mib", "100"],
+    &["bucket", "change", "default", "--memory-quota-mib", "200"],
     &["bucket", "compact", "default"],
     &["scope", "list"],
     &["scope", "create", "s"],
