@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use super::{Fixture, READER, oribi, stderr};
+use crate::manage::{Fixture, READER, oribi, stderr};
 
 #[test]
 fn connection_errors_name_the_usual_cause() {
