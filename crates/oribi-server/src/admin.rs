@@ -141,7 +141,7 @@ pub fn start(
             tokio::join!(
                 accept_until_stopped(listener, Arc::clone(&state), false),
                 tls_accepting,
-                figure_history::sample_until_stopped(Arc::clone(&state)),
+                figures::sample_until_stopped(Arc::clone(&state)),
             );
             // Without a client that reads it waits for no longer.
             let _ = tokio::time::timeout(STREAMS_DEADLINE, state.open_streams.closed()).await;

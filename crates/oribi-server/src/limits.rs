@@ -283,7 +283,7 @@ pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
 /// scrapes, or one of 5,000 collections.
 pub const OPERATOR_BYTES: usize = 4 << 20;
 
-/// The figures of the last minutes: six minutes of some 40 buckets. All of them fit into one answer to
+/// Figures of the last minutes: six minutes of some 40 buckets. All of them fit into one answer to
 /// an operator.
 pub const FIGURE_HISTORY_BYTES: usize = 1 << 20;
 const _: () = assert!(2 * FIGURE_HISTORY_BYTES <= OPERATOR_BYTES);

@@ -1,30 +1,23 @@
 //! Figures of the last minutes, so that the console opens with charts.
 //!
-//! Owns: the samples, and the task that takes one every [`SAMPLE_INTERVAL`]. A sample is the part of
-//! each bucket's figures that charts draw, as JSON. Invariants: samples are in order of time and
-//! take at most [`FIGURE_HISTORY_BYTES`]; the oldest is removed first; a user sees the buckets whose
-//! figures it may see now. Callers: `admin`, which runs the task, and `figures`.
+//! Owns: the samples. A sample is the part of each bucket's figures that charts draw, as JSON.
+//! Invariants: samples are in order of time and take at most [`FIGURE_HISTORY_BYTES`]; the oldest
+//! is removed first; a user sees the buckets whose figures it may see now. Caller: `figures`, which
+//! takes a sample every [`SAMPLE_INTERVAL`].
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::blocking::blocking;
-use super::figures::described;
-use super::state::AdminState;
-use crate::clock::wall_clock;
 use crate::limits::FIGURE_HISTORY_BYTES;
 
 /// Time between two samples.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Six minutes, the span of a chart.
 const SAMPLES_MAX: usize = 36;
-
-const NS_PER_MS: u64 = 1_000_000;
 
 /// Counters that charts draw.
 const OPERATIONS: [&str; 6] =
@@ -62,7 +55,7 @@ pub(crate) struct FigureHistory(Mutex<Samples>);
 
 impl FigureHistory {
     /// Adds the figures of all buckets at one time.
-    fn add(&self, unix_ms: u64, figures: &[Value]) {
+    pub(super) fn add(&self, unix_ms: u64, figures: &[Value]) {
         let buckets = figures.iter().map(sample_of).collect();
         let sample = Sample { unix_ms, buckets };
         let mut history = self.0.lock();
@@ -103,23 +96,6 @@ fn sample_of(figures: &Value) -> BucketSample {
     let mut json = drawn.to_string();
     json.shrink_to_fit();
     BucketSample { bucket, json }
-}
-
-/// Takes a sample every [`SAMPLE_INTERVAL`] until the server stops.
-pub(super) async fn sample_until_stopped(state: Arc<AdminState>) {
-    let mut stopping = state.stopping.clone();
-    loop {
-        let buckets = state.server.buckets.list();
-        let unix_ms = wall_clock().unix_ns / NS_PER_MS;
-        // A call that fails leaves a gap.
-        if let Ok(figures) = blocking(move || described(buckets)).await {
-            state.figure_history.add(unix_ms, &figures);
-        }
-        tokio::select! {
-            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
-            _ = stopping.wait_for(|stop| *stop) => return,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //! buckets in which it has `simple-stats` everywhere, the figures of the node with that right in
 //! all buckets, and slow operations, which name keys, as an administrator. Histograms are counts
 //! since the start by powers of two of microseconds, so that a reader who subtracts an earlier
-//! answer has the percentiles of the time in between. Caller: `routes`.
+//! answer has the percentiles of the time in between. Callers: `routes`, and `admin`, which runs
+//! the task that samples figures for `figure_history`.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::asker::Asker;
 use super::blocking::blocking;
+use super::figure_history::SAMPLE_INTERVAL;
 use super::message::{Refusal, Reply, bucket_not_found, forbidden, json_reply};
 use super::state::AdminState;
 use crate::auth::Privilege;
@@ -76,8 +78,24 @@ fn node(state: &AdminState) -> Value {
     })
 }
 
-/// The figures of buckets. It looks at the disk.
-pub(super) fn described(buckets: Vec<Arc<BucketHandle>>) -> Vec<Value> {
+/// Takes a sample for the history every [`SAMPLE_INTERVAL`] until the server stops.
+pub(super) async fn sample_until_stopped(state: Arc<AdminState>) {
+    let mut stopping = state.stopping.clone();
+    loop {
+        let buckets = state.server.buckets.list();
+        let unix_ms = wall_clock().unix_ns / NS_PER_MS;
+        // A call that fails leaves a gap.
+        if let Ok(figures) = blocking(move || described(buckets)).await {
+            state.figure_history.add(unix_ms, &figures);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+            _ = stopping.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+fn described(buckets: Vec<Arc<BucketHandle>>) -> Vec<Value> {
     buckets.iter().map(|handle| bucket(handle)).collect()
 }
 
