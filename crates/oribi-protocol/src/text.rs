@@ -14,6 +14,7 @@
 pub mod answer;
 mod base64;
 mod command;
+mod foreign;
 pub mod login;
 mod meta;
 mod number;
@@ -30,6 +31,7 @@ use parse::{
 use tokens::Tokens;
 
 pub use command::{Command, Fault, Keys, Store, StoreMode};
+pub use foreign::ForeignProtocol;
 pub use meta::{DECODED_KEY_BYTES_MAX, Flags, Meta};
 
 /// Longest beginning of a line without an end, apart from `get` and its like; memcached's limit.
@@ -71,6 +73,8 @@ pub enum Decoded<'a> {
     },
     /// A line that is too long: this is not the protocol.
     TooLong,
+    /// A line that another protocol begins with.
+    Foreign(ForeignProtocol),
 }
 
 /// Turns the bytes of one connection into commands.
@@ -129,16 +133,18 @@ impl Decoder {
             return Decoded::TooLong;
         }
         if let Some(mode) = store_mode(verb) {
-            return complete_store(bytes, consumed, parse_store(mode, tokens));
+            let decoded = complete_store(bytes, consumed, parse_store(mode, tokens));
+            return unless_foreign(line, decoded);
         }
-        match verb {
+        let decoded = match verb {
             b"get" | b"bget" => self.keys(bytes, end, tokens, Keys::default()),
             b"gets" => self.keys(bytes, end, tokens, Keys { with_cas: true, expiry: None }),
             b"gat" => self.touching_keys(bytes, end, tokens, false),
             b"gats" => self.touching_keys(bytes, end, tokens, true),
             b"ms" => complete_store(bytes, consumed, parse_meta_set(tokens)),
             _ => Decoded::Complete { command: parse_other(verb, tokens), consumed },
-        }
+        };
+        unless_foreign(line, decoded)
     }
 
     /// Decodes the first key of the line that ends at `end`.
@@ -270,6 +276,17 @@ impl Decoder {
             None if bytes.is_empty() => Decoded::Incomplete,
             None => Decoded::Skipped { consumed: bytes.len() },
         }
+    }
+}
+
+/// What was decoded from a line, unless it is no command and another protocol begins with it.
+#[inline]
+fn unless_foreign<'a>(line: &[u8], decoded: Decoded<'a>) -> Decoded<'a> {
+    match decoded {
+        Decoded::Complete { command: Command::Invalid(Fault { answer: UNKNOWN, .. }), .. } => {
+            ForeignProtocol::of_line(line).map_or(decoded, Decoded::Foreign)
+        }
+        decoded => decoded,
     }
 }
 

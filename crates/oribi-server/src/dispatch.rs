@@ -143,6 +143,10 @@ pub(crate) fn serve_received(
 /// Serves one request.
 fn serve(x: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
     let Some(rule) = rules::rule(x.opcode) else {
+        if let Some(opcode) = access::memcached_opcode(x) {
+            x.opcode = opcode;
+            return serve(x, out);
+        }
         let refusal = access::refuse_unknown(x);
         return refuse(x, out, refusal);
     };

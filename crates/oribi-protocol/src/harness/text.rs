@@ -22,7 +22,7 @@ pub fn check_text(input: &[u8]) {
     }
 }
 
-/// The commands of a stream that arrives in pieces. Ends with `TooLong` where the stream does.
+/// The commands of a stream that arrives in pieces. Ends where the stream is not the protocol.
 pub(crate) fn read(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<String> {
     let (mut decoder, mut commands) = (Decoder::default(), Vec::new());
     let (mut head, mut arrived) = (0, 0);
@@ -32,6 +32,10 @@ pub(crate) fn read(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<
         let consumed = match next.decode(bytes) {
             Decoded::TooLong => {
                 commands.push("too long".to_owned());
+                return commands;
+            }
+            Decoded::Foreign(protocol) => {
+                commands.push(format!("{protocol:?}"));
                 return commands;
             }
             Decoded::Incomplete | Decoded::Partial { .. } if arrived == stream.len() => {

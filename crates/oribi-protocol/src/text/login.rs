@@ -7,11 +7,15 @@
 use memchr::memchr;
 
 use super::LINE_BYTES_MAX;
+use super::foreign::ForeignProtocol;
 use super::number;
 use super::tokens::Tokens;
 
 /// Longest user and password together, with the space between them.
 pub const CREDENTIALS_BYTES_MAX: usize = 1024;
+
+/// The answer to a client that has to log in first.
+pub const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 
 /// What a client that is not logged in sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +40,8 @@ pub enum Login<'a> {
     },
     /// The line or the data block is too long: the connection ends.
     TooLong,
+    /// A line that another protocol begins with: the connection ends.
+    Foreign(ForeignProtocol),
 }
 
 /// Decodes what a client that is not logged in sent.
@@ -46,11 +52,15 @@ pub fn decode(bytes: &[u8]) -> Login<'_> {
     if end > LINE_BYTES_MAX {
         return Login::TooLong;
     }
-    let mut tokens = Tokens::new(&bytes[..end]);
+    let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+    if let Some(protocol) = ForeignProtocol::of_line(line) {
+        return Login::Foreign(protocol);
+    }
+    let mut tokens = Tokens::new(line);
     let is_set = tokens.next() == Some(b"set");
     let size = tokens.nth(3).and_then(number::unsigned).filter(|_| is_set);
     let Some(size) = size else {
-        return Login::Refused { answer: "CLIENT_ERROR unauthenticated", consumed: end + 1 };
+        return Login::Refused { answer: UNAUTHENTICATED, consumed: end + 1 };
     };
     let Some(size) = usize::try_from(size).ok().filter(|size| *size <= CREDENTIALS_BYTES_MAX)
     else {

@@ -21,14 +21,23 @@ pub(super) fn flags(token: &[u8]) -> Option<u32> {
 
 /// A signed number of 32 bits.
 pub(super) fn signed(token: &[u8]) -> Option<i32> {
-    let (is_negative, digits) = parts(token)?;
-    let number = i64::try_from(digits_of(digits)?).ok()?;
-    i32::try_from(if is_negative { -number } else { number }).ok()
+    signed_long(token).and_then(|number| i32::try_from(number).ok())
+}
+
+/// A time: memcached reads 64 bits and keeps 32, so that clients may send -1 as 4294967295.
+pub(super) fn time(token: &[u8]) -> Option<i32> {
+    signed_long(token).map(|number| number as i32)
 }
 
 /// An expiry as the binary protocol has it. Any negative one has passed.
 pub(super) fn expiry(token: &[u8]) -> Option<u32> {
-    signed(token).map(|number| u32::try_from(number).unwrap_or(PASSED))
+    time(token).map(|number| u32::try_from(number).unwrap_or(PASSED))
+}
+
+fn signed_long(token: &[u8]) -> Option<i64> {
+    let (is_negative, digits) = parts(token)?;
+    let number = i128::from(digits_of(digits)?);
+    i64::try_from(if is_negative { -number } else { number }).ok()
 }
 
 /// The sign, and the digits with whatever follows.
@@ -55,7 +64,7 @@ fn digits_of(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PASSED, expiry, flags, signed, unsigned};
+    use super::{PASSED, expiry, flags, signed, time, unsigned};
 
     #[test]
     fn numbers_follow_the_rules_of_c() {
@@ -71,5 +80,16 @@ mod tests {
         assert_eq!(flags(b"4294967297"), Some(1));
         assert_eq!((signed(b"-2147483648"), signed(b"2147483648")), (Some(i32::MIN), None));
         assert_eq!((expiry(b"-1"), expiry(b"60"), expiry(b"")), (Some(PASSED), Some(60), None));
+    }
+
+    #[test]
+    fn times_of_64_bits_keep_32() {
+        for passed in ["2147483648", "4294967295", "4102444800", "-9223372036854775808"] {
+            let expected = if passed.starts_with('-') { 0 } else { PASSED };
+            assert_eq!(expiry(passed.as_bytes()), Some(expected), "{passed}");
+        }
+        assert_eq!((expiry(b"4294967396"), expiry(b"4294967296")), (Some(100), Some(0)));
+        assert_eq!(expiry(b"9223372036854775808"), None);
+        assert_eq!(time(b"4294967295"), Some(-1));
     }
 }

@@ -225,7 +225,7 @@ fn flush_all<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
     let quiet = second.or(first) == Some(b"noreply");
     let delay = match first {
         Some(delay) if !quiet || second.is_some() => {
-            number::signed(delay).ok_or(refuse(BAD_EXPIRY, quiet))?
+            number::time(delay).ok_or(refuse(BAD_EXPIRY, quiet))?
         }
         _ => 0,
     };

@@ -116,7 +116,12 @@ impl Connection {
         let consumed = match login::decode(reader.unread()) {
             Login::Incomplete => return self.need_more(env, 1),
             Login::TooLong => {
+                text::refuse_line(writer, login::UNAUTHENTICATED);
                 state.close(CloseReason::LineTooLong);
+                return Step::NeedInput;
+            }
+            Login::Foreign(protocol) => {
+                state.close(CloseReason::ForeignProtocol(protocol));
                 return Step::NeedInput;
             }
             Login::Refused { answer, consumed } => {
@@ -150,6 +155,10 @@ impl Connection {
             Decoded::Incomplete => return self.need_more(env, 1),
             Decoded::TooLong => {
                 state.close(CloseReason::LineTooLong);
+                return Step::NeedInput;
+            }
+            Decoded::Foreign(protocol) => {
+                state.close(CloseReason::ForeignProtocol(protocol));
                 return Step::NeedInput;
             }
             Decoded::Partial { store, line_bytes, value_bytes } => {

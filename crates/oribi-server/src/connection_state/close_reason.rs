@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use oribi_protocol::text::ForeignProtocol;
+
 /// First byte of a TLS client's first record.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -34,6 +36,8 @@ pub enum CloseReason {
     },
     /// A line of the text protocol that is too long, or too many bytes before a login.
     LineTooLong,
+    /// The client speaks another protocol.
+    ForeignProtocol(ForeignProtocol),
     /// What the balancer sent is not the header of the PROXY protocol, or is not acceptable.
     ProxyHeader(&'static str),
     /// The bytes are not TLS, or the client has no acceptable certificate.
@@ -113,6 +117,13 @@ impl fmt::Display for CloseReason {
                 write!(f, "frame of {frame_bytes} bytes before authentication")
             }
             Self::LineTooLong => f.write_str("a line of the text protocol is too long"),
+            Self::ForeignProtocol(ForeignProtocol::Http) => {
+                f.write_str("an HTTP request on the data port; HTTP is served on the admin port")
+            }
+            Self::ForeignProtocol(protocol) => write!(
+                f,
+                "a client of {protocol}; this port serves Couchbase's and memcached's protocols"
+            ),
             Self::ProxyHeader(detail) => write!(f, "PROXY protocol: {detail}"),
             Self::Tls => f.write_str("TLS failed"),
             Self::TlsDeadline => f.write_str("the TLS handshake was not finished in time"),

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
@@ -64,6 +65,19 @@ fn check_without_bucket(x: &mut Request<'_>, who: Who) -> Result<(), Refusal> {
     match x.find_bucket() {
         Ok(()) => check(x, who),
         Err(refusal) => Err(refusal),
+    }
+}
+
+/// The opcode whose handler serves GATK or GATKQ. Their codes mean something else to Couchbase's
+/// clients, which say HELLO.
+#[cold]
+pub(super) fn memcached_opcode(x: &Request<'_>) -> Option<Opcode> {
+    let header = &x.frame.header;
+    let is_memcached = !x.state.features.is_negotiated() && header.magic == Magic::ClientRequest;
+    match x.opcode {
+        Opcode::IoctlGet if is_memcached => Some(Opcode::Gat),
+        Opcode::IoctlSet if is_memcached => Some(Opcode::Gatq),
+        _ => None,
     }
 }
 

@@ -66,7 +66,7 @@ fn read<'a>(x: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
     Ok(Reply::Document { item, cas, key: shown })
 }
 
-/// Gat.
+/// Gat. The answer to memcached's GATK, which has another opcode, repeats the key.
 pub(super) fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let document = x.locate()?;
     let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
@@ -74,18 +74,22 @@ pub(super) fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     x.make_room_for(document)?;
     x.count(|counters| &counters.cmd_touch);
     x.count(|counters| &counters.cmd_get);
+    let key = if x.frame.header.opcode == x.opcode as u8 { &[] } else { x.frame.key };
     match x.bucket().get_and_touch(document.vbid(x), document.key, expiry, x.env.now) {
         GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
             x.counters().get_hits.add(1);
             x.counters().touch_hits.add(1);
             x.collection_counters(document.key.collection).gets.add(1);
-            Ok(Reply::Written(Answer::Document(item)))
+            match key {
+                [] => Ok(Reply::Written(Answer::Document(item))),
+                key => Ok(Reply::Document { cas: item.cas(), item, key }),
+            }
         }
         GetOutcome::Refused(refused) => Err(refused.into()),
         GetOutcome::Miss => {
             x.counters().touch_misses.add(1);
             x.counters().get_misses.add(1);
-            Ok(Reply::Miss { key: &[] })
+            Ok(Reply::Miss { key })
         }
     }
 }

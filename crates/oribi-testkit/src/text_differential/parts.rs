@@ -92,8 +92,22 @@ pub(super) fn number(random: &mut Random) -> String {
 /// A time to live: mostly none, seldom one that makes the document expire at once or is not
 /// understood. None of them passes while a case runs.
 pub(super) fn exptime(random: &mut Random) -> &'static str {
-    let seldom =
-        ["100", "1000", "20000", "2592000", "2592001", "-1", "-100", "2147483000", "x", "1x", "+5"];
+    let seldom = [
+        "100",
+        "1000",
+        "20000",
+        "2592000",
+        "2592001",
+        "-1",
+        "-100",
+        "2147483000",
+        "2147483648",
+        "4294967295",
+        "4294977296",
+        "x",
+        "1x",
+        "+5",
+    ];
     match random.one_in(2) {
         true => "0",
         false => pick(random, &seldom),

@@ -24,7 +24,7 @@ fn documents_are_stored_read_counted_and_removed() {
         ("mg a f t\r\nmg a t T60\r\nmg a t\r\n", "HD f5 t30\r\nHD t30\r\nHD t60\r\n"),
         ("ms a 1 ME\r\nx\r\nms b 1 MR\r\nx\r\nms b 1 MA\r\nx\r\n", "NS\r\nNS\r\nNS\r\n"),
         ("ms a 1 MA\r\n!\r\nms a 1 MP q\r\n?\r\nmg a v\r\n", "HD\r\nVA 4\r\n?hi!\r\n"),
-        ("ms n 1 MA N0\r\n1\r\nms n 1 MA N0 s\r\n2\r\nmg n v\r\n", "HD\r\nHD s1\r\nVA 2\r\n12\r\n"),
+        ("ms n 1 MA N0\r\n1\r\nms n 1 MA N0 s\r\n2\r\nmg n v\r\n", "HD\r\nHD s2\r\nVA 2\r\n12\r\n"),
         (
             "ma n v\r\nma n D10 MD v\r\nma n q\r\nma none\r\nma none q\r\n",
             "VA 2\r\n13\r\nVA 1\r\n3\r\nNF\r\nNF\r\n",
@@ -69,6 +69,51 @@ fn a_cas_is_compared_and_may_be_chosen() {
         "ms e 1 E0\r\nx\r\n",
         "CLIENT_ERROR a CAS is chosen between 0 and 2^63\r\n",
     );
+}
+
+#[test]
+fn a_read_with_the_current_cas_has_no_value() {
+    let mut client = ConnectionHarness::new();
+    let cas = cas_in(&say(&mut client, "ms a 1 c\r\nx\r\n"));
+    let get = format!("mg a C{cas} v s\r\n");
+    expect(&mut client, &get, "HD s1\r\n");
+    expect(
+        &mut client,
+        &format!("mg a C{} v s\r\nmg b C1 v\r\n", cas + 1),
+        "VA 1 s1\r\nx\r\nEN\r\n",
+    );
+    say(&mut client, "ms a 2\r\nyy\r\n");
+    expect(&mut client, &get, "VA 2 s2\r\nyy\r\n");
+}
+
+#[test]
+fn a_value_that_is_joined_answers_the_new_size() {
+    let mut client = ConnectionHarness::new();
+    expect(
+        &mut client,
+        "ms a 2 s\r\nhi\r\nms a 2 MA s\r\nko\r\nms a 3 MP s\r\nzoo\r\nms b 3 MA N0 s\r\nabc\r\n",
+        "HD s2\r\nHD s4\r\nHD s7\r\nHD s3\r\n",
+    );
+}
+
+#[test]
+fn times_above_31_bits_have_passed() {
+    let mut client = ConnectionHarness::new();
+    let absent = "EN\r\n";
+    for command in [
+        "ms a 1 T4294967295 q\r\nx\r\n",
+        "ms a 1 q\r\nx\r\ntouch a 4294967295 noreply\r\n",
+        "ms a 1 q\r\nx\r\nmg b q\r\nmg a T4294967295 u q\r\n",
+        "ma a N4102444800 J1\r\n",
+        "ms a 1 q\r\nx\r\nmd a I T2147483648 q\r\n",
+        "set a 0 4294967295 1 noreply\r\nx\r\n",
+        "set a 0 0 1 noreply\r\nx\r\ngat 4294967295 a\r\n",
+    ] {
+        let answer = say(&mut client, command);
+        assert!(!answer.contains("ERROR"), "{command} {answer}");
+        expect(&mut client, "mg a\r\n", absent);
+        say(&mut client, "delete a\r\n");
+    }
 }
 
 #[test]

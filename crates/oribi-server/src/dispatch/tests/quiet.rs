@@ -22,6 +22,29 @@ fn quiet_reads_are_silent_on_a_miss_only() {
 }
 
 #[test]
+fn gatk_without_hello_answers_the_key() {
+    const EXTRAS: [u8; 4] = 100_u32.to_be_bytes();
+    // GATK and GATKQ have codes that are IOCTL_GET and IOCTL_SET after a HELLO.
+    let ask = |opcode| RequestParts { extras: &EXTRAS, ..about(opcode, b"k") };
+    let (gatk, gatkq) = (ask(Opcode::IoctlGet), ask(Opcode::IoctlSet));
+    let mut client = Client::legacy();
+    let miss = client.ask(&gatk);
+    assert_eq!((miss.status, &miss.key[..]), (Status::KeyEnoent, &b"k"[..]));
+    assert!(client.send(&gatkq).is_empty(), "GATKQ is silent on a miss");
+    client.set(b"k", b"v");
+    for request in [gatk, gatkq] {
+        let hit = client.ask(&request);
+        assert_eq!(
+            (hit.status, &hit.key[..], &hit.value[..]),
+            (Status::Success, &b"k"[..], &b"v"[..])
+        );
+    }
+    let without_extras = client.ask(&about(Opcode::IoctlGet, b"k"));
+    assert_eq!(without_extras.status, Status::Einval);
+    assert_eq!(Client::modern().ask(&gatk).status, Status::NotSupported);
+}
+
+#[test]
 fn quiet_writes_are_silent_on_success_only() {
     let mut client = Client::legacy();
     let store = |opcode| RequestParts { extras: &SET_EXTRAS, value: b"1", ..about(opcode, b"k") };

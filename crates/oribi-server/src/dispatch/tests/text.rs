@@ -6,6 +6,7 @@ use oribi_engine::EvictionPolicy;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
+use oribi_protocol::text::ForeignProtocol;
 use oribi_storage::MemoryStore;
 
 use super::{Client, about, set_extras};
@@ -60,6 +61,7 @@ fn documents_are_stored_read_and_removed() {
             "TOUCHED\r\nNOT_FOUND\r\nVALUE n 0 1\r\nx\r\nEND\r\n",
         ),
         ("set n 0 -1 1\r\nx\r\nget n\r\n", "STORED\r\nEND\r\n"),
+        ("set n 0 4294967295 1\r\nx\r\nget n\r\n", "STORED\r\nEND\r\n"),
         ("set b 0 0 0\r\n\r\nget b\r\n", "STORED\r\nVALUE b 0 0\r\n\r\nEND\r\n"),
         ("verbosity 1\r\nmn\r\nfoo\r\n", "OK\r\nMN\r\nERROR\r\n"),
         ("set a 0 0 3\r\nabcdef\r\n", "CLIENT_ERROR bad data chunk\r\nERROR\r\n"),
@@ -187,10 +189,34 @@ fn a_login_comes_first_where_there_are_users() {
 
 #[test]
 fn little_is_received_before_a_login() {
-    for start in ["set a 0 0 100000\r\n".to_owned(), "x".repeat(3000)] {
+    for start in ["set a 0 0 2147483646\r\n".to_owned(), "x".repeat(3000)] {
         let (mut client, _users) = secured(&["admin"]);
-        client.feed(start.as_bytes());
+        assert_eq!(client.feed(start.as_bytes()), b"CLIENT_ERROR unauthenticated\r\n");
         assert_eq!(client.close_reason(), Some(CloseReason::LineTooLong));
+    }
+}
+
+#[test]
+fn another_protocols_opening_ends_the_connection() {
+    use ForeignProtocol::{Http, Redis, Ssh};
+    let body = "Host: x\r\nContent-Length: 18\r\n\r\nset evil 0 0 1\r\nx\r\nflush_all\r\n";
+    for (opening, protocol) in
+        [("POST / HTTP/1.1", Http), ("set / HTTP/1.1", Http), ("SSH-2.0-x", Ssh), ("*3", Redis)]
+    {
+        let stream = format!("{opening}\r\n{body}");
+        for size in [1, 5, stream.len()] {
+            let mut client = client();
+            let mut other = client.beside();
+            expect(&mut other, "set kept 0 0 1\r\nx\r\n", "STORED\r\n");
+            for piece in stream.as_bytes().chunks(size) {
+                assert_eq!(client.feed(piece), b"", "{opening}");
+            }
+            assert_eq!(client.close_reason(), Some(CloseReason::ForeignProtocol(protocol)));
+            expect(&mut other, "get evil kept\r\n", "VALUE kept 0 1\r\nx\r\nEND\r\n");
+        }
+        let (mut client, _users) = secured(&["admin"]);
+        assert_eq!(client.feed(stream.as_bytes()), b"", "before a login");
+        assert_eq!(client.close_reason(), Some(CloseReason::ForeignProtocol(protocol)));
     }
 }
 

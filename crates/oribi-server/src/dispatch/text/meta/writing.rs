@@ -44,9 +44,23 @@ pub(super) fn set(
         _ => stored(x)?,
     };
     if !meta.quiet {
+        let bytes = match store.mode {
+            StoreMode::Append | StoreMode::Prepend => joined_bytes(x, meta)?.unwrap_or(bytes),
+            _ => bytes,
+        };
         write_code(out.tail(), meta, "HD", (Some(cas), Some(bytes)));
     }
     Ok(())
+}
+
+/// The size of the document that a value was joined to, if the command asks for the size.
+fn joined_bytes(x: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, NotDone> {
+    if !meta.flags.iter().any(|flag| flag[0] == b's') {
+        return Ok(None);
+    }
+    let item = x.locate().map_err(NotDone::from).and_then(|located| current(x, located));
+    // The value is stored. A document that left since has no size.
+    Ok(item.ok().flatten().and_then(|item| item.plain_body_bytes().ok()))
 }
 
 /// Runs the binary request; returns the new CAS.
