@@ -24,9 +24,19 @@ use crate::auth::{
 };
 use crate::clock::iso_8601;
 
-/// Fields of a form about a user. The last two are Oribi's own.
-const KNOWN_FIELDS: [&str; 6] =
-    ["name", "password", "roles", "groups", "memcachedBucket", "memcachedCollection"];
+/// Roles may be in buckets, scopes and collections that are created later.
+const ALLOW_MISSING: &str = "allowMissing";
+
+/// Fields of a form about a user. The last three are Oribi's own.
+const KNOWN_FIELDS: [&str; 7] = [
+    "name",
+    "password",
+    "roles",
+    "groups",
+    "memcachedBucket",
+    "memcachedCollection",
+    ALLOW_MISSING,
+];
 
 /// Bytes of a form with all users: about 10,000 of them.
 pub(crate) const BACKUP_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -192,11 +202,7 @@ async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
 /// Adds or changes a user. A PUT states the whole user but the password; a PATCH some properties of
 /// one that exists.
 async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put: bool) -> Reply {
-    let change = change_of(name, form, is_put).and_then(|change| {
-        check_places(state, change.roles.as_deref().unwrap_or_default())?;
-        Ok(change)
-    });
-    let change = match change {
+    let change = match checked_change(state, name, form, is_put).await {
         Ok(change) => change,
         Err(reply) => return *reply,
     };
@@ -218,9 +224,29 @@ fn development_ended(name: &str) -> String {
     )
 }
 
-/// Refuses roles in buckets, scopes and collections that do not exist: they are misspelt more often
-/// than they are early.
-fn check_places(state: &AdminState, roles: &[Role]) -> Result<(), Refusal> {
+/// The change in a form. New roles are refused in buckets, scopes and collections that do not exist,
+/// because they are misspelt more often than they are early.
+async fn checked_change(
+    state: &Arc<AdminState>,
+    name: &str,
+    form: &Form,
+    is_put: bool,
+) -> Result<UserChange, Refusal> {
+    let change = change_of(name, form, is_put)?;
+    if form.flag(ALLOW_MISSING)? == Some(true) {
+        return Ok(change);
+    }
+    let present = stored(state).await?.into_iter().find(|user| user.name == name);
+    let present = present.map(|user| user.roles).unwrap_or_default();
+    let roles = change.roles.iter().flatten().filter(|role| !present.contains(role));
+    check_places(state, roles)?;
+    Ok(change)
+}
+
+fn check_places<'a>(
+    state: &AdminState,
+    roles: impl Iterator<Item = &'a Role>,
+) -> Result<(), Refusal> {
     let exists = |place: &Place| {
         let Some(handle) = state.server.buckets.get(&place.bucket) else {
             return place.bucket == "*";
@@ -232,7 +258,7 @@ fn check_places(state: &AdminState, roles: &[Role]) -> Result<(), Refusal> {
             (Some(scope), Some(name)) => manifest.collection_id(scope, name).is_ok(),
         }
     };
-    let missing = roles.iter().filter_map(|role| match role {
+    let missing = roles.filter_map(|role| match role {
         Role::Of(_, place) if !exists(place) => Some(place.to_string().replace('/', ":")),
         _ => None,
     });

@@ -78,7 +78,8 @@ impl UserServer {
 
     /// Adds a user or changes it as a whole, or changes parts of one that there is.
     pub fn change(&self, name: &str, change: Change, may_add: bool) -> anyhow::Result<()> {
-        let mut form = Vec::new();
+        // A script may add users before the buckets.
+        let mut form = vec![("allowMissing", "true".to_owned())];
         if let Some(password) = change.password {
             let Ok(password) = String::from_utf8(password) else {
                 bail!(

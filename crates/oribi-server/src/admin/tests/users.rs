@@ -164,6 +164,18 @@ fn a_user_may_have_no_roles() {
 }
 
 #[test]
+fn roles_may_be_earlier_or_later_than_buckets() {
+    let fixture = with_root();
+    let (alice, early) = (format!("{USERS}/alice"), "password=secret2&roles=data_reader[orders]");
+    assert_eq!(fixture.as_root("PUT", &alice, early).0, 400);
+    assert_eq!(fixture.as_root("PUT", &alice, &format!("{early}&allowMissing=true")).0, 200);
+    assert_eq!(fixture.user("alice")["roles"][0]["bucket_name"], "orders");
+    // A role that the user has already is not new.
+    assert_eq!(fixture.as_root("PUT", &alice, "name=Al&roles=data_reader[orders],admin").0, 200);
+    assert_eq!(fixture.as_root("PUT", &alice, "name=Al&roles=data_writer[orders]").0, 400);
+}
+
+#[test]
 fn a_password_has_the_date_of_its_last_change() {
     let prepare = |data_dir: &std::path::Path| {
         add_user(data_dir, "root", &["admin"]);
