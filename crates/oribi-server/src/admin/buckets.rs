@@ -317,8 +317,7 @@ async fn describe(
     query: &str,
     asker: &Asker,
 ) -> Result<Value, Refusal> {
-    let figures = observe_bucket(state, handle).await?;
-    let node = if sees_node(asker) { Some(observe(state).await?.node) } else { None };
+    let (figures, node) = observe_bucket(state, handle, asker).await?;
     Ok(bucket_json(state, handle, (&figures, node.as_ref()), (query, asker)))
 }
 

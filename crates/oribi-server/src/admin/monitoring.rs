@@ -79,13 +79,23 @@ pub(super) async fn observe(state: &Arc<AdminState>) -> Result<Observation, Refu
     .await
 }
 
-/// Reads the figures of one bucket.
+/// Reads the figures of one bucket, and those of the node where the user may see them.
 pub(super) async fn observe_bucket(
     state: &Arc<AdminState>,
     handle: &Arc<BucketHandle>,
-) -> Result<BucketFigures, Refusal> {
+    asker: &Asker,
+) -> Result<(BucketFigures, Option<NodeFigures>), Refusal> {
+    let mut node = None;
+    if sees_node(asker) {
+        let observation = observe(state).await?;
+        let mut buckets = observation.buckets.into_iter();
+        node = Some(observation.node);
+        if let Some((_, figures)) = buckets.find(|(other, _)| Arc::ptr_eq(other, handle)) {
+            return Ok((figures, node));
+        }
+    }
     let (state, handle) = (Arc::clone(state), Arc::clone(handle));
-    blocking(move || BucketFigures::read(&state, &handle)).await
+    Ok((blocking(move || BucketFigures::read(&state, &handle)).await?, node))
 }
 
 impl BucketFigures {
@@ -316,16 +326,9 @@ pub(super) async fn bucket_samples(
     if node.is_some_and(|node| node != asker.node_name(&state.server.cluster)) {
         return path_not_found();
     }
-    let figures = match observe_bucket(state, &handle).await {
-        Ok(figures) => figures,
+    let (figures, machine) = match observe_bucket(state, &handle, asker).await {
+        Ok(observed) => observed,
         Err(reply) => return *reply,
-    };
-    let machine = match sees_node(asker) {
-        true => match observe(state).await {
-            Ok(observation) => Some(observation.node),
-            Err(reply) => return *reply,
-        },
-        false => None,
     };
     let mut reply = samples_json(&figures, machine.as_ref());
     if let Some(node) = node {

@@ -63,6 +63,7 @@ fn a_browser_is_led_to_the_console_and_other_clients_are_not() {
     assert_eq!(about["development"], true);
     let rebound = ask(&fixture, "/console/", "Host: evil.example\r\n");
     assert_eq!(rebound.status, 421, "development mode answers loopback names only");
+    assert!(rebound.body.contains("--admin-user"), "{}", rebound.body);
 }
 
 #[test]
