@@ -23,8 +23,8 @@ use oribi_storage::testing::Trouble;
 
 use world::{Counts, Setup, World};
 
-/// Seeds of an ordinary run.
-const SEEDS: u64 = 200;
+/// Seeds of an ordinary run; `cargo xtask soak simulation` runs more.
+const SEEDS: u64 = 100;
 /// Steps of one run.
 const STEPS: u64 = 400;
 

@@ -99,6 +99,8 @@ fn check_cuts(answers: &[Answer], cuts: &[usize], take: bool, drain_every: usize
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Every frame comes out once, in order and unharmed, whether it is borrowed or taken and
     /// wherever the stream is cut; and no byte moves more than once.
     #[test]

@@ -5,7 +5,7 @@ use super::super::sim_files::Trouble;
 use super::driver::{Driver, options, passes, run_at_every_step, run_random};
 
 /// Runs of random operations; `ORIBI_LOG_STORE_SEEDS` makes it a soak.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 40;
 
 /// Runs that a planted bug has to show in; most show in the first.
 const CANARY_SEEDS: u64 = 300;
