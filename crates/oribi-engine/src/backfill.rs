@@ -22,7 +22,7 @@ mod scan;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 
 use oribi_storage::StoreError;
@@ -34,6 +34,7 @@ use crate::core::Core;
 use crate::failure::StoreOperation;
 use crate::flusher::Flushers;
 use crate::memory::Memory;
+use crate::reader_memory::ReaderMemory;
 use crate::tasks::{StepClock, Task};
 
 pub(crate) use chunk::Chunk;
@@ -136,12 +137,23 @@ pub(crate) struct Backfiller {
     in_inboxes: Arc<AtomicU64>,
     threads: Mutex<Vec<Thread>>,
     counts: Counts,
+    /// The budget for large records; unset in processes without readers outside of the engine.
+    reader_memory: OnceLock<Arc<dyn ReaderMemory>>,
 }
 
 impl Backfiller {
     /// From now on `thread` is woken when a stream waits.
     pub(crate) fn attach(&self, thread: Thread) {
         self.threads.lock().push(thread);
+    }
+
+    /// Scans ask this budget before they read a large record. The first call counts.
+    pub(crate) fn set_reader_memory(&self, memory: Arc<dyn ReaderMemory>) {
+        let _ = self.reader_memory.set(memory);
+    }
+
+    fn reader_memory(&self) -> Option<Arc<dyn ReaderMemory>> {
+        self.reader_memory.get().cloned()
     }
 
     /// Queues a stream that wants what the vbucket has behind `start`.

@@ -45,8 +45,8 @@ pub use request::{StreamFilter, StreamFlags, StreamRefused, StreamRequest};
 pub use run::{Part, Run};
 use source::{Batch, Source, Turn};
 pub use step::{
-    Change, ChangedDocument, EndReason, SnapshotMarker, SnapshotSource, StreamPhase, StreamStats,
-    StreamStep,
+    Change, ChangedDocument, CopiedRecord, EndReason, SharedRecord, SnapshotMarker, SnapshotSource,
+    StreamPhase, StreamStats, StreamStep,
 };
 
 /// Turns without anything to show in one call of [`ChangeStream::next`].
@@ -173,14 +173,36 @@ impl ChangeStream {
     /// The change that [`ChangeStream::next`] gave last, until its next call; `None` when it gave
     /// something else.
     pub fn last_change(&self) -> Option<Change<'_>> {
-        let (record, item) = match &self.source {
+        let document = match &self.source {
             Source::Backfill(reading) => reading.current(),
             Source::Memory(batch) => batch.as_ref().and_then(Batch::current),
         }?;
-        Some(match event_of(&record) {
+        Some(match event_of(&document.record) {
             Some(event) => Change::Event(event),
-            None => Change::Document(ChangedDocument { record, item }),
+            None => Change::Document(document),
         })
+    }
+
+    /// Lets go of what was sent. [`ChangeStream::last_change`] may be gone afterwards.
+    pub fn release_sent(&mut self) {
+        if let Source::Backfill(reading) = &mut self.source {
+            reading.release_passed();
+        }
+    }
+
+    /// True while it keeps a large record for which the process's budget is used.
+    pub fn holds_granted(&self) -> bool {
+        matches!(&self.source, Source::Backfill(reading) if reading.holds_granted())
+    }
+
+    /// Gives up the rest of a backfill that holds memory of the process's budget, for a reader that
+    /// does not take it. The stream asks for a backfill again at its next step.
+    pub fn give_up_granted(&mut self) {
+        if let Source::Backfill(reading) = &mut self.source
+            && reading.holds_granted()
+        {
+            reading.give_up();
+        }
     }
 
     /// True while it reads from a scan and not from the queue.

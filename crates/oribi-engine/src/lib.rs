@@ -56,6 +56,7 @@ mod persistence;
 mod planted;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]
 mod prefetch;
+mod reader_memory;
 mod record;
 #[cfg(test)]
 mod simulation;
@@ -95,6 +96,7 @@ pub use outcome::{
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::KeyAhead;
+pub use reader_memory::{MemoryGrant, MemoryRequest, ReaderMemory};
 pub use system_event::{SystemEvent, SystemEventKind};
 pub use tasks::{StepClock, TaskKind, TaskState, TaskStats};
 pub use threads::BucketThreads;

@@ -5,16 +5,18 @@
 //! count while the chunk is in an inbox, because most of the blocks are the hash table's, and the
 //! inboxes can be emptied; from when a stream takes it, the blocks count as well. A reader may
 //! leave with a chunk of copied records what it has made of them, for the other readers of the
-//! scan. That is counted, too.
+//! scan. That is counted, too. A large record is alone in its chunk. It has a grant of the
+//! process's budget instead of a place in the account, and readers send it from where it is.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use oribi_storage::Record;
+use oribi_storage::{LARGE_RECORD_BYTES, Record};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use crate::item::ItemRef;
+use crate::reader_memory::MemoryGrant;
 use crate::record;
 
 /// A record but for its key and value, which are `key_bytes` and `value_bytes` from `at` on.
@@ -97,7 +99,7 @@ impl Records {
 }
 
 enum Content {
-    Copied(Records),
+    Copied(Records, Option<Box<dyn MemoryGrant>>),
     /// Versions that were in memory at the moment of the scan.
     Shared(Vec<ItemRef>),
 }
@@ -127,7 +129,19 @@ impl Chunk {
         records.bytes.shrink_to_fit();
         let bytes = records.bytes();
         let collection = only(records.heads.iter().map(|head| head.collection));
-        Chunk::new(Content::Copied(records), (bytes, bytes), collection, account)
+        Chunk::new(Content::Copied(records, None), (bytes, bytes), collection, account)
+    }
+
+    /// A chunk of one large record, which `grant` pays for.
+    pub(super) fn of_granted(
+        records: Records,
+        mut grant: Box<dyn MemoryGrant>,
+        account: &Arc<AtomicU64>,
+    ) -> Arc<Chunk> {
+        let bytes = records.bytes();
+        grant.shrink_to(bytes as usize);
+        let collection = only(records.heads.iter().map(|head| head.collection));
+        Chunk::new(Content::Copied(records, Some(grant)), (bytes, 0), collection, account)
     }
 
     pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<Chunk> {
@@ -150,6 +164,9 @@ impl Chunk {
 
     /// Counts all of it: from now on it stays until the stream that takes it has sent it.
     pub(super) fn count_whole(&self) {
+        if self.is_granted() {
+            return;
+        }
         let before = self.counted.swap(self.bytes, Ordering::Relaxed);
         self.account.fetch_add(self.bytes - before, Ordering::Relaxed);
     }
@@ -163,17 +180,22 @@ impl Chunk {
         self.bytes
     }
 
+    /// True for a large record with a grant of the process's budget.
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(self.content, Content::Copied(_, Some(_)))
+    }
+
     /// Number of records.
     pub(crate) fn len(&self) -> usize {
         match &self.content {
-            Content::Copied(records) => records.len(),
+            Content::Copied(records, _) => records.len(),
             Content::Shared(items) => items.len(),
         }
     }
 
     pub(crate) fn record(&self, index: usize) -> Option<Record<'_>> {
         match &self.content {
-            Content::Copied(records) => records.record(index),
+            Content::Copied(records, _) => records.record(index),
             Content::Shared(items) => items.get(index).map(record::of),
         }
     }
@@ -181,20 +203,21 @@ impl Chunk {
     /// The block of a version in memory.
     pub(crate) fn item(&self, index: usize) -> Option<&ItemRef> {
         match &self.content {
-            Content::Copied(_) => None,
+            Content::Copied(..) => None,
             Content::Shared(items) => items.get(index),
         }
     }
 
     /// What the first reader made of the records, with its bytes. `None` when that is of another
-    /// type, when nothing was made and no other reader is left to use it, and for versions in
-    /// memory, which can be large.
+    /// type, when nothing was made and no other reader is left to use it, for a large record, and
+    /// for versions in memory, which can be large.
     pub(crate) fn kept<T: Any + Send + Sync>(
         self: &Arc<Chunk>,
         make: impl FnOnce() -> (T, usize),
     ) -> Option<Arc<T>> {
         let is_alone = self.kept.get().is_none() && Arc::strong_count(self) == 1;
-        if is_alone || matches!(self.content, Content::Shared(_)) {
+        let is_large = self.bytes > LARGE_RECORD_BYTES as u64;
+        if is_alone || is_large || matches!(self.content, Content::Shared(_)) {
             return None;
         }
         let kept = self.kept.get_or_init(|| {

@@ -144,8 +144,18 @@ impl Inbox {
         self.empty(&mut self.state.lock(), Standing::Closed);
     }
 
+    /// The reader loses what it has not taken, whether or not that is the end of the scan.
+    pub(crate) fn give_up(&self) {
+        self.empty(&mut self.state.lock(), Standing::LeftBehind);
+    }
+
+    /// True when it has a large record that the process's budget has granted.
+    pub(crate) fn holds_granted(&self) -> bool {
+        self.state.lock().chunks.iter().any(|chunk| chunk.is_granted())
+    }
+
     pub(super) fn is_closed(&self) -> bool {
-        self.state.lock().standing == Standing::Closed
+        matches!(self.state.lock().standing, Standing::Closed | Standing::LeftBehind)
     }
 
     pub(super) fn wants(&self, collection: CollectionId) -> bool {

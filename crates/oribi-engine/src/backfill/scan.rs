@@ -7,11 +7,12 @@
 //! if a commit came in between, and keeps its flusher from committing after some tries. A bucket in
 //! memory has no store: its scan is one of the hash table, see [`VBucket::memory_snapshot`].
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use oribi_storage::{Record, StoreError};
+use oribi_storage::{LARGE_RECORD_BYTES, Record, StoreError};
 use oribi_types::Seqno;
 
 use super::chunk::{Chunk, Records};
@@ -22,6 +23,7 @@ use crate::config::Storage;
 use crate::core::Core;
 use crate::flusher::Flushers;
 use crate::planted::{self, Bug};
+use crate::reader_memory::MemoryGrant;
 use crate::vbucket::VBucket;
 
 /// Scans that may meet a commit at their beginning before one keeps commits away.
@@ -54,6 +56,7 @@ impl Backfiller {
             incarnation: first.incarnation,
             readers: jobs.iter().map(reader).collect(),
             records: Records::default(),
+            grant: None,
         };
         if core.config().storage == Storage::Memory {
             return Ok(scan().show_memory(start));
@@ -88,11 +91,13 @@ struct Scan<'a> {
     incarnation: u64,
     readers: Vec<Reader>,
     records: Records,
+    /// Memory for the large record that is read next.
+    grant: Option<Box<dyn MemoryGrant>>,
 }
 
 impl Scan<'_> {
     /// False when a commit came in between, so that nothing was shown.
-    fn show_store(mut self, start: Seqno, begun: &mut dyn FnMut()) -> Result<bool, StoreError> {
+    fn show_store(self, start: Seqno, begun: &mut dyn FnMut()) -> Result<bool, StoreError> {
         let before = self.vbucket.persisted_seqno();
         let skipped = if planted::has(Bug::SkipsTheFirstOfABackfill) { 2 } else { 1 };
         let (from, to) = (Seqno(start.0 + skipped), Seqno(u64::MAX));
@@ -109,15 +114,46 @@ impl Scan<'_> {
         begun();
         let end = if planted::has(Bug::TakesTheEndTooEarly) { before } else { moment.high_seqno };
         self.begin(Snapshot { end, default_end, purge_seqno: moment.purge_seqno });
-        scan.resume(&mut |record| {
-            self.take(&record);
-            match is_same(self.vbucket, self.incarnation) && !self.readers.is_empty() {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
+        let shown = RefCell::new(self);
+        scan.resume_asking(&mut |bytes| shown.borrow_mut().reserve(bytes), &mut |record| {
+            let mut shown = shown.borrow_mut();
+            shown.take(&record);
+            shown.flow()
         })?;
-        self.end();
+        shown.into_inner().end();
         Ok(true)
+    }
+
+    /// Breaks when the rest of the scan would reach no reader.
+    fn flow(&self) -> ControlFlow<()> {
+        match is_same(self.vbucket, self.incarnation) && !self.readers.is_empty() {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    }
+
+    /// Waits for memory for a large record: the store's copy and that of the chunk. The readers get
+    /// first what was read before it, so that they send it during the wait. Breaks when all readers
+    /// have left, or the driver wants to stop.
+    fn reserve(&mut self, record_bytes: usize) -> ControlFlow<()> {
+        let Some(memory) = self.backfiller.reader_memory() else {
+            return ControlFlow::Continue(());
+        };
+        self.deliver();
+        self.grant = None;
+        let mut request = memory.request(2 * record_bytes);
+        loop {
+            self.grant = request.poll();
+            if self.grant.is_some() {
+                return ControlFlow::Continue(());
+            }
+            self.readers.retain(|reader| !reader.inbox.is_closed());
+            self.flow()?;
+            if !(self.pace)(BackfillPause { idle: 0, others_wait: false }) {
+                self.leave_behind(&self.readers.clone());
+                return ControlFlow::Break(());
+            }
+        }
     }
 
     /// True unless a reader needs the last seqno of the default collection, which is unknown now.
@@ -145,7 +181,12 @@ impl Scan<'_> {
     fn take(&mut self, record: &Record<'_>) {
         let (collection, seqno) = (record.key.collection, record.seqno);
         let wants = |reader: &Reader| reader.start < seqno && reader.inbox.wants(collection);
+        let grant = self.grant.take();
         if !self.readers.iter().any(wants) {
+            return;
+        }
+        if record.value.len() > LARGE_RECORD_BYTES {
+            self.take_large(record, grant);
             return;
         }
         if self.records.is_empty() {
@@ -158,15 +199,34 @@ impl Scan<'_> {
         }
     }
 
+    /// Copies a large record into a chunk of its own.
+    fn take_large(&mut self, record: &Record<'_>, grant: Option<Box<dyn MemoryGrant>>) {
+        self.deliver();
+        let mut records = Records::with_room(record.key.key.len() + record.value.len());
+        records.push(record);
+        self.backfiller.counts.records.fetch_add(1, Ordering::Relaxed);
+        let account = self.core.memory().streams_account();
+        let chunk = match grant {
+            Some(grant) => Chunk::of_granted(records, grant, account),
+            None => Chunk::of_records(records, account),
+        };
+        self.push(&chunk);
+        drop(chunk);
+        self.wait_for_room();
+    }
+
     fn deliver(&mut self) {
         let records = std::mem::take(&mut self.records);
         if !records.is_empty() {
             let count = records.len() as u64;
             self.backfiller.counts.records.fetch_add(count, Ordering::Relaxed);
-            let chunk = Chunk::of_records(records, self.core.memory().streams_account());
-            self.readers.iter().for_each(|reader| reader.inbox.push(&chunk));
-            self.core.memory().streams_grew();
+            self.push(&Chunk::of_records(records, self.core.memory().streams_account()));
         }
+    }
+
+    fn push(&self, chunk: &Arc<Chunk>) {
+        self.readers.iter().for_each(|reader| reader.inbox.push(chunk));
+        self.core.memory().streams_grew();
     }
 
     fn end(mut self) {

@@ -15,6 +15,7 @@ use crate::checkpoint_recovery::{self, RecoveryReport};
 use crate::expiry_pager::ExpiryReport;
 use crate::flusher::FlushReport;
 use crate::item_pager::PagerReport;
+use crate::reader_memory::ReaderMemory;
 use crate::tasks::{StepClock, no_clock};
 use crate::tombstone_purge::PurgeReport;
 use crate::warmup::{Warmup, WarmupStep};
@@ -114,6 +115,11 @@ impl Bucket {
     /// True after [`Bucket::end_waits`]: a failed read is expected then, and not logged.
     pub fn is_ending(&self) -> bool {
         self.fetcher.is_ending()
+    }
+
+    /// Backfills ask this budget before they read a large record. The first call counts.
+    pub fn set_reader_memory(&self, memory: Arc<dyn ReaderMemory>) {
+        self.backfiller.set_reader_memory(memory);
     }
 
     /// Evicts some documents once memory is above the high watermark, until it is at the low one.

@@ -16,7 +16,7 @@ use oribi_types::{CollectionId, Seqno};
 
 use super::ChangeStream;
 use super::filter::Filter;
-use super::source::{Batch, Reading, Source};
+use super::source::{Batch, Reading, Source, document_of};
 use super::step::ChangedDocument;
 use crate::backfill::Chunk;
 use crate::checkpoint::{HeldBatch, ITEMS_AHEAD};
@@ -91,9 +91,7 @@ impl Part<'_> {
 
     /// A change of the part, in the run or not; `None` for an event.
     pub fn document(&self, index: usize) -> Option<ChangedDocument<'_>> {
-        let record = self.chunk.record(index)?;
-        let item = self.chunk.item(index);
-        is_document(&record).then_some(ChangedDocument { record, item })
+        document_of(self.chunk, index).filter(|document| is_document(&document.record))
     }
 
     fn documents(&self) -> impl Iterator<Item = ChangedDocument<'_>> {
@@ -122,7 +120,7 @@ impl Queued<'_> {
             values.next().into_iter().for_each(load_item);
             let record = record::of(item);
             let is_shown = self.filter.shows(&record);
-            is_shown.then_some(ChangedDocument { record, item: Some(item) })
+            is_shown.then_some(ChangedDocument { record, item: Some(item), copied: None })
         });
         shown.take(self.changes_max)
     }
@@ -185,7 +183,8 @@ impl ChangeStream {
             Source::Backfill(reading) => {
                 reading.at += changes;
                 self.progress.backfill_sent += changes as u64;
-                debug_assert!(reading.current().is_some_and(|(record, _)| record.seqno == last));
+                debug_assert!(reading.current().is_some_and(|sent| sent.record.seqno == last));
+                reading.release_passed();
             }
             Source::Memory(Some(batch)) => {
                 (batch.at, batch.current) = (last, None);

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use oribi_storage::Record;
 use oribi_types::Seqno;
 
-use super::step::{EndReason, SnapshotMarker};
+use super::step::{ChangedDocument, CopiedRecord, EndReason, SnapshotMarker};
 use crate::backfill::{Chunk, Inbox, Snapshot};
 use crate::checkpoint::StreamBatch;
 use crate::item::ItemRef;
@@ -58,10 +57,36 @@ impl Reading {
     }
 
     /// The record that was sent last.
-    pub(super) fn current(&self) -> Option<(Record<'_>, Option<&ItemRef>)> {
-        let (chunk, at) = (self.chunk.as_ref()?, self.at.checked_sub(1)?);
-        Some((chunk.record(at)?, chunk.item(at)))
+    pub(super) fn current(&self) -> Option<ChangedDocument<'_>> {
+        document_of(self.chunk.as_ref()?, self.at.checked_sub(1)?)
     }
+
+    /// Loses what was not sent. The inbox then asks for another scan.
+    pub(super) fn give_up(&mut self) {
+        (self.chunk, self.at, self.passed) = (None, 0, None);
+        self.inbox.give_up();
+    }
+
+    /// Lets go of the chunk once all of it was sent or left out.
+    pub(super) fn release_passed(&mut self) {
+        if self.chunk.as_ref().is_some_and(|chunk| self.at >= chunk.len()) {
+            self.chunk = None;
+        }
+    }
+
+    /// True while it keeps a large record that the process's budget has granted, and has not
+    /// passed it.
+    pub(super) fn holds_granted(&self) -> bool {
+        let is_granted = |chunk: &Arc<Chunk>| chunk.is_granted();
+        self.chunk.as_ref().is_some_and(is_granted) || self.inbox.holds_granted()
+    }
+}
+
+/// A record of a chunk.
+pub(super) fn document_of(chunk: &Arc<Chunk>, index: usize) -> Option<ChangedDocument<'_>> {
+    let (record, item) = (chunk.record(index)?, chunk.item(index));
+    let copied = item.is_none().then_some(CopiedRecord { chunk, index });
+    Some(ChangedDocument { record, item, copied })
 }
 
 /// One snapshot. Nothing of it is looked at before its turn, but what decides where it ends.
@@ -88,8 +113,8 @@ impl Batch {
     }
 
     /// The item that was sent last.
-    pub(super) fn current(&self) -> Option<(Record<'_>, Option<&ItemRef>)> {
+    pub(super) fn current(&self) -> Option<ChangedDocument<'_>> {
         let item = self.current.as_ref()?;
-        Some((record::of(item), Some(item)))
+        Some(ChangedDocument { record: record::of(item), item: Some(item), copied: None })
     }
 }

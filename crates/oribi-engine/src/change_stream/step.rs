@@ -2,9 +2,13 @@
 //!
 //! Owns: these types. A step borrows from the stream, so no document is copied for it.
 
+use std::fmt;
+use std::sync::Arc;
+
 use oribi_storage::Record;
 use oribi_types::Seqno;
 
+use crate::backfill::Chunk;
 use crate::item::ItemRef;
 use crate::system_event::SystemEvent;
 
@@ -65,6 +69,62 @@ pub struct ChangedDocument<'a> {
     /// The block of it, if it comes from memory: a reference keeps the bytes for as long as a
     /// message needs them.
     pub item: Option<&'a ItemRef>,
+    /// The copy of a backfill that it comes from, which can be kept in the same way.
+    pub copied: Option<CopiedRecord<'a>>,
+}
+
+/// A record that a backfill has copied.
+#[derive(Clone, Copy)]
+pub struct CopiedRecord<'a> {
+    pub(super) chunk: &'a Arc<Chunk>,
+    pub(super) index: usize,
+}
+
+impl CopiedRecord<'_> {
+    /// A reference that keeps the copy.
+    pub fn share(&self) -> SharedRecord {
+        SharedRecord { chunk: Arc::clone(self.chunk), index: self.index }
+    }
+
+    /// True when the process's budget has granted the copy, so a reference to it costs nothing.
+    pub fn is_granted(&self) -> bool {
+        self.chunk.is_granted()
+    }
+}
+
+impl fmt::Debug for CopiedRecord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopiedRecord").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// A reference to a record that a backfill has copied.
+pub struct SharedRecord {
+    chunk: Arc<Chunk>,
+    index: usize,
+}
+
+impl SharedRecord {
+    /// The stored value.
+    pub fn value(&self) -> &[u8] {
+        self.chunk.record(self.index).map_or(&[], |record| record.value)
+    }
+
+    /// Bytes of the copy.
+    pub fn bytes(&self) -> usize {
+        self.chunk.bytes() as usize
+    }
+
+    /// See [`CopiedRecord::is_granted`].
+    pub fn is_granted(&self) -> bool {
+        self.chunk.is_granted()
+    }
+}
+
+impl fmt::Debug for SharedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRecord").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
 }
 
 /// Why a stream ends.
