@@ -148,6 +148,39 @@ impl DocumentChange<'_> {
 impl DocumentLine<'_> {
     /// Appends the line.
     pub fn write(&self, out: &mut Vec<u8>) {
+        self.write_head(out);
+        match self.change {
+            DocumentChange::Mutation { value: Some(LineValue::Bytes(bytes)), .. } => {
+                base64(out, "value_base64", bytes);
+            }
+            DocumentChange::Mutation { value: Some(LineValue::Json(json)), .. } => {
+                name(out, "value");
+                in_one_line(out, json.trim_ascii());
+            }
+            _ => {}
+        }
+        self.write_tail(out);
+    }
+
+    /// Appends the line of a mutation up to its value, for a writer that makes the value in pieces:
+    /// JSON without its line ends, or base64.
+    pub fn begin_value(&self, out: &mut Vec<u8>, is_json: bool) {
+        self.write_head(out);
+        name(out, if is_json { "value" } else { "value_base64" });
+        if !is_json {
+            out.push(b'"');
+        }
+    }
+
+    /// Appends the rest of the line after such a value.
+    pub fn end_value(&self, out: &mut Vec<u8>, is_json: bool) {
+        if !is_json {
+            out.push(b'"');
+        }
+        self.write_tail(out);
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>) {
         begin(out, self.position, self.change.name());
         if let Some((scope, collection)) = self.path {
             text(out, "scope", scope);
@@ -160,19 +193,11 @@ impl DocumentLine<'_> {
         plain(out, "cas", format_args!("\"{}\"", self.cas));
         plain(out, "rev", format_args!("{}", self.rev));
         match self.change {
-            DocumentChange::Mutation { flags, expiry, is_json, value } => {
+            DocumentChange::Mutation { flags, expiry, is_json, .. } => {
                 plain(out, "flags", format_args!("{flags}"));
                 plain(out, "expiry", format_args!("{expiry}"));
                 let datatype = if is_json { "[\"json\"]" } else { "[]" };
                 plain(out, "datatype", format_args!("{datatype}"));
-                match value {
-                    None => {}
-                    Some(LineValue::Bytes(bytes)) => base64(out, "value_base64", bytes),
-                    Some(LineValue::Json(json)) => {
-                        name(out, "value");
-                        in_one_line(out, json.trim_ascii());
-                    }
-                }
             }
             DocumentChange::Deletion(time) | DocumentChange::Expiration(time) => {
                 if let Some(time) = time {
@@ -180,6 +205,9 @@ impl DocumentLine<'_> {
                 }
             }
         }
+    }
+
+    fn write_tail(&self, out: &mut Vec<u8>) {
         if !self.xattrs.is_empty() {
             name(out, "xattrs");
             attributes(out, self.xattrs);
@@ -299,8 +327,9 @@ fn quoted(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
 }
 
-/// JSON without its line ends, which are optional: they are only between tokens.
-fn in_one_line(out: &mut Vec<u8>, json: &[u8]) {
+/// Appends JSON, or a part of it, without its line ends, which are optional: they are only between
+/// tokens.
+pub fn in_one_line(out: &mut Vec<u8>, json: &[u8]) {
     out.reserve(json.len());
     for part in json.split(|byte| matches!(byte, b'\n' | b'\r')) {
         out.extend_from_slice(part);

@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, VBucket};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, ReaderMemory, VBucket};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
 use oribi_types::Vbid;
@@ -82,6 +82,8 @@ pub struct Buckets {
     /// In a cluster, the cluster decides which vbuckets of shared buckets this node owns; alone,
     /// the node owns all.
     is_clustered: bool,
+    /// The budget for large records on their way to readers.
+    reader_memory: OnceLock<Arc<dyn ReaderMemory>>,
 }
 
 impl Buckets {
@@ -112,6 +114,7 @@ impl Buckets {
             changes: Mutex::default(),
             deleted_operations: Mutex::default(),
             is_clustered: settings.is_clustered(),
+            reader_memory: OnceLock::new(),
         };
         let options = BucketOptions::from_settings(settings);
         for name in names_in(&directory)? {
@@ -130,6 +133,14 @@ impl Buckets {
         Ok(buckets)
     }
 
+    /// Sets the budget for large records that backfills read, of all buckets.
+    pub(crate) fn set_reader_memory(&self, memory: Arc<dyn ReaderMemory>) {
+        let memory = self.reader_memory.get_or_init(|| memory);
+        for handle in self.by_name.read().values() {
+            handle.bucket.set_reader_memory(Arc::clone(memory));
+        }
+    }
+
     /// A registry whose buckets use the caller's stores and leave no trace on disk.
     #[doc(hidden)]
     pub fn in_memory() -> Buckets {
@@ -139,6 +150,7 @@ impl Buckets {
             changes: Mutex::default(),
             deleted_operations: Mutex::default(),
             is_clustered: false,
+            reader_memory: OnceLock::new(),
         }
     }
 
@@ -495,6 +507,9 @@ impl Buckets {
             has_own_flush_interval: AtomicBool::new(false),
             directory,
         });
+        if let Some(memory) = self.reader_memory.get() {
+            handle.bucket.set_reader_memory(Arc::clone(memory));
+        }
         self.by_name.write().insert(name, Arc::clone(&handle));
         Ok(handle)
     }

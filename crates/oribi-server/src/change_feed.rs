@@ -14,6 +14,7 @@
 //!
 //! The admin HTTP calls it, and owns rights, memory and time.
 
+mod large_line;
 mod line;
 mod names;
 mod vbucket;
@@ -29,15 +30,16 @@ use oribi_protocol::change_token::ChangeToken;
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
+use crate::connection_memory::budget::Demand;
 use crate::limits::CHANGES_PER_TURN;
 use crate::producer::registry::StreamFigures;
+pub(crate) use large_line::LargeLine;
 use line::Extent;
 use names::Names;
 use vbucket::{FeedVbucket, News, Opened};
-pub(crate) use wanted::{End, Wanted};
+pub(crate) use wanted::{End, Offer, Wanted};
 
 /// What a call of [`ChangeFeed::next`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fed {
     /// It appended one line: of a change, or about the stream.
     Line { is_change: bool },
@@ -47,6 +49,10 @@ pub(crate) enum Fed {
     Idle(Option<Instant>),
     /// The next line needs so many bytes while it is made.
     NeedsBytes(usize),
+    /// The next line needs a share of the block that its document is in.
+    NeedsBlock(Demand),
+    /// The next line is made in pieces by the caller. The token covers it.
+    Large(Box<LargeLine>),
     /// Nothing follows.
     End(End),
 }
@@ -120,8 +126,14 @@ impl ChangeFeed {
         all.filter_map(|vbucket| vbucket.figures(&self.wanted.filter)).collect()
     }
 
-    /// Appends the next line to `out`, if there is one and it needs at most `room` bytes.
-    pub fn next(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Fed {
+    /// True while a stream keeps a record for which the process's memory is used. Its reader must
+    /// not wait for memory.
+    pub fn holds_granted(&self) -> bool {
+        self.vbuckets.iter().any(FeedVbucket::holds_granted)
+    }
+
+    /// Appends the next line, if there is one and the offer is enough for it.
+    pub fn next(&mut self, now: Instant, mut offer: Offer<'_>) -> Fed {
         for _ in 0..CHANGES_PER_TURN {
             if self.unfinished == 0 {
                 return Fed::End(if self.wanted.until_now {
@@ -138,7 +150,7 @@ impl ChangeFeed {
                 }
             };
             self.vbuckets[at].is_queued = false;
-            match self.take_turn(at, now, room, out) {
+            match self.take_turn(at, now, &mut offer) {
                 Ok(None) => {}
                 Ok(Some(fed)) => return fed,
                 Err(end) => return Fed::End(end),
@@ -152,19 +164,22 @@ impl ChangeFeed {
         &mut self,
         at: usize,
         now: Instant,
-        room: usize,
-        out: &mut Vec<u8>,
+        offer: &mut Offer<'_>,
     ) -> Result<Option<Fed>, End> {
         let extent = Extent { values: self.wanted.values, xattrs: self.wanted.xattrs };
         let vbucket = &mut self.vbuckets[at];
-        let news = vbucket.step(extent, room, &mut self.names, out)?;
+        let news = vbucket.step(extent, offer, &mut self.names)?;
         match news {
             News::Nothing => return Ok(None),
-            News::NeedsBytes(bytes) => {
+            News::NeedsBytes(_) | News::NeedsBlock(_) => {
                 // It keeps its turn.
                 vbucket.is_queued = true;
                 self.ready.push_front(at);
-                return Ok(Some(Fed::NeedsBytes(bytes)));
+                return Ok(match news {
+                    News::NeedsBytes(bytes) => Some(Fed::NeedsBytes(bytes)),
+                    News::NeedsBlock(demand) => Some(Fed::NeedsBlock(demand)),
+                    _ => None,
+                });
             }
             News::Finished => {
                 self.unfinished -= 1;
@@ -177,21 +192,31 @@ impl ChangeFeed {
                 self.open_vbucket(at, now)?;
                 return Ok(None);
             }
-            News::Moved | News::Line | News::SnapshotEnd(_) | News::Rollback { .. } => {}
+            News::Moved
+            | News::Line
+            | News::Large(_)
+            | News::SnapshotEnd(_)
+            | News::Rollback { .. } => {}
         }
         let vbucket = &self.vbuckets[at];
         self.token.manifest_uid = self.token.manifest_uid.max(vbucket.manifest_uid());
         self.token.set(vbucket.position());
         self.make_ready(at);
-        match news {
+        let is_change = match news {
             News::SnapshotEnd(position) if self.wanted.snapshots => {
-                write_snapshot_end(out, &position);
+                offer.begin_line();
+                write_snapshot_end(offer.out, &position);
+                false
             }
-            News::Rollback { from, to } => write_rollback(out, from, &to),
-            News::Line => {}
+            News::Rollback { from, to } => {
+                offer.begin_line();
+                write_rollback(offer.out, from, &to);
+                false
+            }
+            News::Line => true,
+            News::Large(line) => return Ok(Some(Fed::Large(line))),
             _ => return Ok(None),
-        }
-        let is_change = matches!(news, News::Line);
+        };
         Ok(Some(Fed::Line { is_change }))
     }
 

@@ -1,7 +1,8 @@
 //! The memory budget of all connections together, and the queue for it.
 //!
 //! Owns: the process-wide figures, the reservations for large requests and answers, and the queue
-//! of connections that wait for one. [`ledger`] is a worker's part of it.
+//! of those that wait for one. [`budget`] is the arithmetic, [`ledger`] is a worker's part of it,
+//! [`ticket`] is a place in the queue for others than connections of workers.
 //!
 //! A large request or answer is reserved as a whole before any of it is taken into memory. If it
 //! does not fit, its connection waits, first come, first served, and its socket is not read
@@ -9,43 +10,67 @@
 //! turn and report the sum in steps. When the total exceeds the capacity, workers close the
 //! connections that lag furthest behind.
 //!
-//! Others than connections of workers (statements of SQL, streams of changes over HTTP) have no
-//! place in the queue: they ask again until their own deadline, and count as [`Waiting`] meanwhile.
-//! Whoever holds a reservation for a client looks at [`ConnectionMemory::has_waiters`], and gives
-//! the memory back when its client lags while others wait.
+//! Statements of SQL have no place in the queue: they ask again until their own deadline, and are
+//! [`Waiting`] until then. A holder of a reservation for a client looks at
+//! [`ConnectionMemory::has_waiters`], and returns the memory when its client lags while others
+//! wait.
 //!
 //! Invariants:
-//! - a connection waits only while it has nothing reserved, so no holder waits for a waiter, and
-//!   waits end because clients have deadlines;
+//! - a holder waits for its own client only, never for a waiter: a connection queues only while it
+//!   has nothing reserved. Waits end because clients have deadlines;
 //! - the sum of the reservations never exceeds [`ConnectionMemory::reservable_bytes`], and any one
 //!   request fits in it;
 //! - when a reservation is granted to a connection that is already gone, its worker returns it.
 //!
 //! This module knows no connection and no clock; it notifies a waiter through its worker's mailbox.
 
+pub(crate) mod budget;
 pub(crate) mod lag;
 pub(crate) mod ledger;
+pub(crate) mod reserved;
+pub(crate) mod ticket;
+mod ticket_state;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::limits::{CONNECTION_BYTES_BASE, CONNECTION_QUOTA_PART, SMALL_CONNECTION_BYTES};
+use crate::limits::{
+    AHEAD_OF_QUEUE_BYTES_MAX, CONNECTION_BYTES_BASE, CONNECTION_QUOTA_PART, SMALL_CONNECTION_BYTES,
+    TIGHT_CONNECTION_BYTES,
+};
 use crate::mailbox::{ConnectionId, Mailbox, Message};
+use budget::{Budget, Demand, Grant};
+pub(crate) use reserved::Reserved;
+use ticket_state::TicketState;
 
-/// A connection that waits for a reservation.
+/// One that waits for a reservation.
 #[derive(Debug)]
-struct Waiter {
-    mailbox: Arc<Mailbox>,
-    connection: ConnectionId,
-    bytes: usize,
+enum Waiter {
+    /// A connection of a worker, which gets a message.
+    Connection { mailbox: Arc<Mailbox>, connection: ConnectionId },
+    /// Anyone else, who polls a ticket.
+    Ticket(Arc<TicketState>),
 }
 
 impl Waiter {
+    fn of(mailbox: &Arc<Mailbox>, connection: ConnectionId) -> Waiter {
+        Waiter::Connection { mailbox: Arc::clone(mailbox), connection }
+    }
+
     fn is(&self, mailbox: &Arc<Mailbox>, connection: ConnectionId) -> bool {
-        self.connection == connection && Arc::ptr_eq(&self.mailbox, mailbox)
+        matches!(self, Waiter::Connection { mailbox: own, connection: id }
+            if *id == connection && Arc::ptr_eq(own, mailbox))
+    }
+
+    fn granted(self, grant: Grant) {
+        match self {
+            Waiter::Connection { mailbox, connection } => {
+                mailbox.post(Message::MemoryGranted { connection, grant });
+            }
+            Waiter::Ticket(state) => state.granted(grant),
+        }
     }
 }
 
@@ -88,9 +113,12 @@ impl ConnectionMemoryStats {
 pub(crate) struct ConnectionMemory {
     /// Sum of the buckets' quotas.
     quota_bytes: AtomicU64,
-    used_bytes: AtomicUsize,
-    queue: Mutex<Queue>,
-    /// Length of the queue, readable without its lock.
+    /// What connections hold without a reservation, as their workers have reported it.
+    unreserved_bytes: AtomicUsize,
+    budget: Mutex<Budget<Waiter>>,
+    /// The sum of the reservations, readable without the lock.
+    reserved_bytes: AtomicUsize,
+    /// Length of the queue, readable without the lock.
     queued: AtomicUsize,
     /// Those that wait beside the queue.
     beside: AtomicUsize,
@@ -99,17 +127,11 @@ pub(crate) struct ConnectionMemory {
     closed: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    reserved_bytes: usize,
-    waiters: VecDeque<Waiter>,
-}
-
 impl ConnectionMemory {
     /// Sets the buckets' memory quota, of which connections get a part.
     pub fn set_quotas(&self, quota_bytes: u64) {
         if self.quota_bytes.swap(quota_bytes, Ordering::Relaxed) != quota_bytes {
-            self.grant(&mut self.queue.lock());
+            self.change(|_| {});
         }
     }
 
@@ -124,73 +146,153 @@ impl ConnectionMemory {
         self.capacity_bytes() - SMALL_CONNECTION_BYTES
     }
 
+    /// The part that can be reserved now: less while unreserved memory exceeds its part.
+    fn limit_bytes(&self) -> usize {
+        let unreserved = self.unreserved_bytes.load(Ordering::Relaxed);
+        self.capacity_bytes().saturating_sub(unreserved.max(SMALL_CONNECTION_BYTES))
+    }
+
     /// The size that a reservation of `bytes` counts as: a reservation larger than the whole budget
     /// gets the whole budget.
     pub fn counted(&self, bytes: usize) -> usize {
         bytes.min(self.reservable_bytes())
     }
 
-    /// Reserves memory, unless it would have to wait. Returns the reserved size.
-    pub fn try_reserve(&self, bytes: usize) -> Option<usize> {
-        self.queue.lock().try_reserve(self.counted(bytes), self.reservable_bytes())
+    fn counted_demand(&self, demand: Demand) -> Demand {
+        Demand { bytes: self.counted(demand.bytes), ..demand }
     }
 
-    /// As [`ConnectionMemory::try_reserve`], for whoever is no connection of a worker: the result
-    /// returns the memory.
+    /// Reserves memory, unless it would have to wait. Returns the reserved size.
+    #[cfg(test)]
+    pub fn try_reserve(&self, bytes: usize) -> Option<usize> {
+        let bytes = self.counted(bytes);
+        self.try_grant(Demand::of_bytes(bytes)).map(|_| bytes)
+    }
+
+    /// Reserves memory, unless it would have to wait.
+    pub fn try_grant(&self, demand: Demand) -> Option<Grant> {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| budget.reserve(demand, self.limit_bytes()))
+    }
+
+    /// Reserves memory for whoever is no connection of a worker, unless it would have to wait: the
+    /// result returns the memory. A small demand need not wait for large ones in the queue.
     pub fn hold(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
-        let bytes = self.try_reserve(bytes)?;
-        Some(Reservation { memory: Arc::clone(self), bytes })
+        let demand = self.counted_demand(Demand::of_bytes(bytes));
+        let grant = match demand.bytes > AHEAD_OF_QUEUE_BYTES_MAX {
+            true => self.try_grant(demand)?,
+            false => self.change(|budget| budget.reserve_first(demand, self.limit_bytes()))?,
+        };
+        Some(Reservation { memory: Arc::clone(self), grant })
     }
 
     /// Reserves memory, or queues for it: then [`Message::MemoryGranted`] notifies the connection.
     pub fn reserve(
         &self,
-        bytes: usize,
+        demand: Demand,
         mailbox: &Arc<Mailbox>,
         connection: ConnectionId,
-    ) -> Option<usize> {
-        let bytes = self.counted(bytes);
-        let mut queue = self.queue.lock();
-        let reserved = queue.try_reserve(bytes, self.reservable_bytes());
-        if reserved.is_none() {
-            debug_assert!(!queue.waiters.iter().any(|waiter| waiter.is(mailbox, connection)));
-            let mailbox = Arc::clone(mailbox);
-            queue.waiters.push_back(Waiter { mailbox, connection, bytes });
-            self.queued.store(queue.waiters.len(), Ordering::Relaxed);
-            self.waits.fetch_add(1, Ordering::Relaxed);
-        }
-        reserved
+    ) -> Option<Grant> {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| {
+            let granted = budget.reserve(demand, self.limit_bytes());
+            if granted.is_none() {
+                #[cfg(debug_assertions)]
+                assert!(!budget.has(|waiter| waiter.is(mailbox, connection)), "it waits already");
+                budget.wait(Waiter::of(mailbox, connection), demand);
+                self.waits.fetch_add(1, Ordering::Relaxed);
+            }
+            granted
+        })
+    }
+
+    /// As [`ConnectionMemory::reserve`], for a connection whose turn it is, in exchange for what it
+    /// was granted: the document has changed since it asked.
+    pub fn exchange(
+        &self,
+        before: &mut Reserved,
+        demand: Demand,
+        mailbox: &Arc<Mailbox>,
+        connection: ConnectionId,
+    ) -> Option<Grant> {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| {
+            before.take_all().for_each(|grant| budget.release(grant));
+            let granted = budget.reserve_first(demand, self.limit_bytes());
+            if granted.is_none() {
+                budget.wait_first(Waiter::of(mailbox, connection), demand);
+            }
+            granted
+        })
+    }
+
+    /// Queues a ticket. It is granted at once if it need not wait.
+    fn queue_ticket(&self, state: &Arc<TicketState>, demand: Demand) {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| match budget.reserve(demand, self.limit_bytes()) {
+            Some(grant) => state.put(grant),
+            None => {
+                budget.wait(Waiter::Ticket(Arc::clone(state)), demand);
+                self.waits.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Takes a ticket out of the queue, and returns what was granted to it.
+    fn leave_ticket(&self, state: &Arc<TicketState>) {
+        let is_this =
+            |waiter: &Waiter| matches!(waiter, Waiter::Ticket(other) if Arc::ptr_eq(other, state));
+        // Under the lock of the queue, so no grant comes afterwards.
+        self.change(|budget| {
+            budget.leave(is_this);
+            if let Some(grant) = state.take() {
+                budget.release(grant);
+            }
+        });
+    }
+
+    /// Returns a reservation of bytes, and grants waiting ones.
+    pub fn release(&self, bytes: usize) {
+        self.release_grant(Grant::Bytes(bytes));
     }
 
     /// Returns a reservation, and grants waiting ones.
-    pub fn release(&self, bytes: usize) {
-        let mut queue = self.queue.lock();
-        assert!(bytes <= queue.reserved_bytes, "gave back more than was reserved");
-        queue.reserved_bytes -= bytes;
-        self.grant(&mut queue);
+    pub fn release_grant(&self, grant: Grant) {
+        self.change(|budget| budget.release(grant));
+    }
+
+    /// Returns all reservations of a connection, and grants waiting ones.
+    pub fn release_all(&self, reserved: &mut Reserved) {
+        self.change(|budget| reserved.take_all().for_each(|grant| budget.release(grant)));
     }
 
     /// Removes a connection from the queue. If it was just granted memory, the message is on its
     /// way to its worker.
     pub fn leave(&self, mailbox: &Arc<Mailbox>, connection: ConnectionId) {
-        let mut queue = self.queue.lock();
-        queue.waiters.retain(|waiter| !waiter.is(mailbox, connection));
-        self.grant(&mut queue);
+        self.change(|budget| budget.leave(|waiter| waiter.is(mailbox, connection)));
     }
 
-    fn grant(&self, queue: &mut Queue) {
-        let limit = self.reservable_bytes();
-        while let Some(first) = queue.waiters.front()
-            && queue.reserved_bytes + first.bytes.min(limit) <= limit
-        {
-            let Some(Waiter { mailbox, connection, bytes }) = queue.waiters.pop_front() else {
-                break;
-            };
-            let bytes = bytes.min(limit);
-            queue.reserved_bytes += bytes;
-            mailbox.post(Message::MemoryGranted { connection, bytes });
+    /// Changes the budget, then grants what fits.
+    fn change<R>(&self, change: impl FnOnce(&mut Budget<Waiter>) -> R) -> R {
+        let mut budget = self.budget.lock();
+        let result = change(&mut budget);
+        budget.grant(self.limit_bytes(), self.reservable_bytes(), Waiter::granted);
+        self.reserved_bytes.store(budget.reserved_bytes(), Ordering::Relaxed);
+        self.queued.store(budget.queued(), Ordering::Relaxed);
+        result
+    }
+
+    /// Notes that someone, who held `before` bytes without a reservation, now holds `after`.
+    pub(crate) fn note_unreserved(&self, before: usize, after: usize) {
+        if after >= before {
+            self.unreserved_bytes.fetch_add(after - before, Ordering::Relaxed);
+            return;
         }
-        self.queued.store(queue.waiters.len(), Ordering::Relaxed);
+        self.unreserved_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        // There may be more to reserve now.
+        if self.queued.load(Ordering::Relaxed) > 0 {
+            self.change(|_| {});
+        }
     }
 
     /// Counts whoever is in no queue among those that wait, as long as the result lives.
@@ -199,7 +301,7 @@ impl ConnectionMemory {
         Waiting(Arc::clone(self))
     }
 
-    /// True while a connection waits.
+    /// True while someone waits in the queue.
     #[cfg(feature = "sql")]
     pub fn has_queue(&self) -> bool {
         self.queued.load(Ordering::Relaxed) > 0
@@ -217,7 +319,13 @@ impl ConnectionMemory {
 
     /// True while connections hold more than they may together.
     pub fn is_over(&self) -> bool {
-        self.used_bytes.load(Ordering::Relaxed) > self.capacity_bytes()
+        let unreserved = self.unreserved_bytes.load(Ordering::Relaxed);
+        unreserved + self.reserved_bytes.load(Ordering::Relaxed) > self.capacity_bytes()
+    }
+
+    /// True while unreserved memory comes near its part, so that more is to be reserved.
+    pub fn is_tight(&self) -> bool {
+        self.unreserved_bytes.load(Ordering::Relaxed) > TIGHT_CONNECTION_BYTES
     }
 
     /// Counts a reservation that was given up.
@@ -232,11 +340,12 @@ impl ConnectionMemory {
 
     /// The figures as of now.
     pub fn stats(&self) -> ConnectionMemoryStats {
-        let reserved_bytes = self.queue.lock().reserved_bytes;
+        let reserved_bytes = self.budget.lock().reserved_bytes() as u64;
+        let unreserved_bytes = self.unreserved_bytes.load(Ordering::Relaxed) as u64;
         ConnectionMemoryStats {
             capacity_bytes: self.capacity_bytes() as u64,
-            used_bytes: self.used_bytes.load(Ordering::Relaxed) as u64,
-            reserved_bytes: reserved_bytes as u64,
+            used_bytes: unreserved_bytes + reserved_bytes,
+            reserved_bytes,
             waiting: self.waiters() as u64,
             waits: self.waits.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
@@ -249,23 +358,32 @@ impl ConnectionMemory {
 #[derive(Debug)]
 pub(crate) struct Reservation {
     memory: Arc<ConnectionMemory>,
-    bytes: usize,
+    grant: Grant,
 }
 
-#[cfg(feature = "sql")]
 impl Reservation {
-    /// Gives back all but so many bytes.
+    /// Bytes for this holder alone.
+    #[cfg(feature = "sql")]
+    pub(crate) fn bytes(&self) -> usize {
+        match self.grant {
+            Grant::Bytes(bytes) => bytes,
+            Grant::Block(_) => 0,
+        }
+    }
+
+    /// Returns all but so many bytes. A block is returned as a whole only.
     pub(crate) fn keep(&mut self, bytes: usize) {
-        if let Some(surplus) = self.bytes.checked_sub(bytes).filter(|surplus| *surplus > 0) {
+        let Grant::Bytes(reserved) = &mut self.grant else { return };
+        if let Some(surplus) = reserved.checked_sub(bytes).filter(|surplus| *surplus > 0) {
+            *reserved = bytes;
             self.memory.release(surplus);
-            self.bytes = bytes;
         }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.memory.release(self.bytes);
+        self.memory.release_grant(self.grant);
     }
 }
 
@@ -276,16 +394,6 @@ pub(crate) struct Waiting(Arc<ConnectionMemory>);
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.beside.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Queue {
-    fn try_reserve(&mut self, bytes: usize, limit: usize) -> Option<usize> {
-        let fits = self.waiters.is_empty() && self.reserved_bytes + bytes <= limit;
-        fits.then(|| {
-            self.reserved_bytes += bytes;
-            bytes
-        })
     }
 }
 

@@ -31,6 +31,7 @@ use crate::audit::Actor;
 use crate::auth::{Identity, SaslServer, UserStore};
 use crate::buckets::{BucketHandle, MemcachedPlace};
 use crate::cluster_config::ConfigVersion;
+use crate::connection_memory::Reserved;
 use crate::connection_registry::ConnectionRecord;
 use crate::counters::bucket::SelectedOperations;
 use crate::producer::Producer;
@@ -119,8 +120,8 @@ pub(crate) struct ConnectionState {
     pub fetches: Option<Box<Fetches>>,
     /// The current wait.
     pub wait: Wait,
-    /// Bytes of memory reserved for a large request or answer.
-    pub reserved_bytes: usize,
+    /// Memory reserved for a large request, or for large answers and changes.
+    pub reserved: Reserved,
     /// Start of the wait for memory. Once memory is reserved, the start of its use, moved on by
     /// bytes received or sent.
     pub memory_since_ms: u64,
@@ -164,7 +165,7 @@ impl ConnectionState {
             parked: None,
             fetches: None,
             wait: Wait::Nothing,
-            reserved_bytes: 0,
+            reserved: Reserved::default(),
             memory_since_ms: 0,
             memory_refused: false,
             room_since_ms: 0,

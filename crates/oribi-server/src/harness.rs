@@ -455,8 +455,8 @@ impl ConnectionHarness {
                 Message::Fetched { token, outcome } => {
                     self.connection.fetched(ParkToken::decode(token), outcome);
                 }
-                Message::MemoryGranted { bytes, .. } => {
-                    self.connection.memory_granted(&mut self.environment, bytes);
+                Message::MemoryGranted { grant, .. } => {
+                    self.connection.memory_granted(&mut self.environment, grant);
                 }
                 Message::ChangesReady { .. } => self.announce_changes(),
                 _ => continue,

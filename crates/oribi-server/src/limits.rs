@@ -201,6 +201,10 @@ pub const RANGE_SCAN_PAGE_BYTES: usize = 96 * 1024;
 /// that hold less than they have room for.
 pub const SMALL_CONNECTION_BYTES: usize = 8 << 20;
 
+/// Unreserved memory from which on smaller answers are reserved, too, so that it seldom reaches
+/// [`SMALL_CONNECTION_BYTES`].
+pub const TIGHT_CONNECTION_BYTES: usize = SMALL_CONNECTION_BYTES / 2;
+
 /// The part of the connections' memory that is reserved for large requests and answers, whatever
 /// the quotas are: room for one of the largest, with attributes.
 pub const RESERVABLE_BYTES_BASE: usize = 24 << 20;
@@ -221,9 +225,16 @@ pub const UNRESERVED_REQUEST_BYTES_MAX: usize = READ_BLOCK_BYTES;
 /// smaller ones add to the output.
 pub const RESERVED_ANSWER_BYTES_MIN: usize = 256 * 1024;
 
+/// The same while unreserved memory exceeds [`TIGHT_CONNECTION_BYTES`]: clients then wait for
+/// memory instead of being disconnected for it.
+pub const RESERVED_ANSWER_BYTES_MIN_TIGHT: usize = 16 * 1024;
+
 /// How long a connection waits for a reservation before its request is answered "temporary
 /// failure": about as long as clients wait for an answer.
 pub const MEMORY_WAIT_MS: u64 = 5_000;
+
+/// Answers and scans up to this size need not wait for large documents in the queue for memory.
+pub const AHEAD_OF_QUEUE_BYTES_MAX: usize = 1 << 20;
 
 /// How long a write of a memcached client waits for room in its bucket before it is refused: less
 /// than such clients wait for an answer, and longer than a commit takes on a slow disk.
@@ -242,8 +253,9 @@ pub const ROOM_RETRY_MS: u64 = 2;
 /// others wait for it. With the resolution of the deadline scan, three seconds at most.
 pub const HOLDER_LAG_MAX_MS: u64 = 2_000;
 
-/// Bytes per second that such a connection has to move.
-pub const HOLDER_BYTES_PER_SECOND: usize = 1 << 20;
+/// Bytes per second that such a connection has to move, the least for which a deadline is moved on
+/// at all. A client that reads, however slowly, is not one that has stopped.
+pub const HOLDER_BYTES_PER_SECOND: usize = FRAME_DEADLINE_BYTES_PER_SECOND;
 
 /// Connections that hold less than this are not closed for their memory.
 pub const HELD_BYTES_WORTH_CLOSING: usize = 4 * 1024;
@@ -295,6 +307,9 @@ pub const OPERATOR_READING_DEADLINE: Duration = Duration::from_secs(10);
 /// reserved in the connections' memory, or one event that is larger. All streams that users may
 /// have together hold at most 14 MiB of small events.
 pub const ADMIN_CHANGES_PIECE_BYTES: usize = 32 * 1024;
+
+/// Bytes of a piece of a large event, whose document stays in its place.
+pub const ADMIN_CHANGES_LINE_PIECE_BYTES: usize = 64 * 1024;
 
 /// Vbuckets of one stream of changes over HTTP. The id of an event is a position in each of them,
 /// some 20 to 50 bytes, and comes back in the header of a request, which may have 16 KiB.

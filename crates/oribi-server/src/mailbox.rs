@@ -12,6 +12,7 @@ use std::sync::mpsc::SyncSender;
 use oribi_engine::{FetchOutcome, FetchSink, PersistOutcome, PersistenceSink};
 use parking_lot::Mutex;
 
+use crate::connection_memory::budget::Grant;
 use crate::job::JobResult;
 
 /// Identifies a connection of one worker. A slot is reused, a generation is not.
@@ -65,8 +66,8 @@ pub enum Message {
         /// The connection that waits for it; the worker returns the memory if the connection is
         /// gone.
         connection: ConnectionId,
-        /// Reserved bytes.
-        bytes: usize,
+        /// The reservation.
+        grant: Grant,
     },
     /// Change streams of a connection have something to send, or it has to end.
     ChangesReady {

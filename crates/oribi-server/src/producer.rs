@@ -3,9 +3,9 @@
 //! Owns: what the consumer agreed with the server after its open request, the streams, and their
 //! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
 //! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its
-//! part of the worker's time, [`streams`] is the table of streams and their order, [`frames`]
-//! writes messages, [`image`] shares those of backfills, [`inbox`] takes wake-ups of other threads,
-//! and [`registry`] shows producers to statistics.
+//! part of the worker's time, [`lending`] gets memory for large documents, [`streams`] is the table
+//! of streams and their order, [`frames`] writes messages, [`image`] shares those of backfills,
+//! [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to statistics.
 //!
 //! Invariants:
 //! - nothing is taken from a stream while the window is full or enough output is pending, so a slow
@@ -19,6 +19,7 @@
 pub(crate) mod frames;
 pub(crate) mod image;
 pub(crate) mod inbox;
+pub(crate) mod lending;
 pub(crate) mod noop;
 pub(crate) mod options;
 pub(crate) mod pace;
@@ -31,7 +32,7 @@ pub(crate) mod window;
 use std::sync::Arc;
 
 use oribi_engine::change_stream::{
-    Change, EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
+    Change, ChangedDocument, EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
 };
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::open::OpenFlags;
@@ -48,6 +49,7 @@ use crate::write_buffer::WriteBuffer;
 use frames::{Damaged, FrameWriter};
 use image::Image;
 use inbox::Inbox;
+use lending::{Lender, Lent};
 use noop::Noop;
 use options::{Choices, Options};
 use pace::Pace;
@@ -80,6 +82,14 @@ pub(crate) struct Producer {
     pub inbox: Arc<Inbox>,
     /// What other threads see of it.
     pub record: Arc<ProducerRecord>,
+    /// The connection is in the queue for memory.
+    pub waits_for_memory: bool,
+    /// A request of the connection is.
+    request_waits: bool,
+    /// Streams whose next document needs memory.
+    blocked: Vec<usize>,
+    /// What the consumer had acknowledged when others last waited for memory.
+    acknowledged_before: u64,
     /// Rises when the user's rights change; a stream compares before its next snapshot.
     rights_generation: u32,
     taken: Vec<u32>,
@@ -109,6 +119,8 @@ enum Turn {
     Later,
     /// It waits for changes.
     Idle,
+    /// Its next document needs memory first.
+    Blocked,
     /// It is over, and its end is sent.
     Over,
 }
@@ -135,6 +147,10 @@ impl Producer {
             streams: Streams::default(),
             inbox,
             record,
+            waits_for_memory: false,
+            request_waits: false,
+            blocked: Vec::new(),
+            acknowledged_before: 0,
             rights_generation: 0,
             taken: Vec::new(),
         }
@@ -226,7 +242,24 @@ impl Producer {
 
     /// True when a turn would send something now.
     pub fn has_more(&self, out: &WriteBuffer) -> bool {
-        self.streams.has_ready() && self.may_send(out)
+        let is_unblocked = !self.blocked.is_empty() && !self.waits() && out.is_empty();
+        (self.streams.has_ready() || is_unblocked) && self.may_send(out)
+    }
+
+    /// True while the connection is in the queue for memory.
+    fn waits(&self) -> bool {
+        self.waits_for_memory || self.request_waits
+    }
+
+    /// Has streams give up what they hold of the process's memory, because others wait for it and
+    /// the consumer does not take it: its socket stands still, or its window is full and it has
+    /// acknowledged nothing since the last call.
+    pub fn give_up_unsent(&mut self, is_stalled: bool) {
+        let before = std::mem::replace(&mut self.acknowledged_before, self.window.acknowledged());
+        let is_idle = !self.window.is_open() && before == self.window.acknowledged();
+        if is_stalled || is_idle {
+            self.streams.iter_mut().for_each(OpenStream::give_up);
+        }
     }
 
     fn may_send(&self, out: &WriteBuffer) -> bool {
@@ -241,6 +274,7 @@ impl Producer {
         &mut self,
         out: &mut WriteBuffer,
         rights: &mut Rights,
+        lender: &mut Lender<'_>,
         now: Timestamp,
     ) -> Result<(), CloseReason> {
         if self.pace.begins_look() {
@@ -255,11 +289,17 @@ impl Producer {
         if self.record.is_replaced() {
             return Err(CloseReason::NameTaken);
         }
+        self.request_waits = lender.request_waits;
+        if !self.waits() {
+            let mut blocked = std::mem::take(&mut self.blocked);
+            blocked.drain(..).for_each(|position| self.streams.make_ready(position));
+            self.blocked = blocked;
+        }
         let (slice, live_before) = (self.share.slice(), self.pace.found_changes());
         let mut left = slice;
         while left > 0 && self.may_send(out) {
             let Some(key) = self.streams.next_ready() else { break };
-            match self.send_from(key, &mut left, out, rights)? {
+            match self.send_from(key, &mut left, out, rights, lender)? {
                 Turn::More => self.streams.make_ready(key),
                 Turn::Later => {
                     if self.streams.put_off(key) {
@@ -267,11 +307,12 @@ impl Producer {
                     }
                 }
                 Turn::Idle => {}
+                Turn::Blocked => self.blocked.push(key),
                 Turn::Over => self.forget(key),
             }
         }
         self.share.sent(slice - left, self.pace.found_changes() > live_before);
-        self.record.note_turn(self.streams.has_ready(), now);
+        self.record.note_turn(self.streams.has_ready() || !self.blocked.is_empty(), now);
         let is_told = self.streams.is_empty() || !self.may_send(out);
         if is_told && !rights.somewhere().holds(DCP_STREAM) {
             return Err(CloseReason::RightsLost);
@@ -296,6 +337,7 @@ impl Producer {
         left: &mut usize,
         out: &mut WriteBuffer,
         rights: &mut Rights,
+        lender: &mut Lender<'_>,
     ) -> Result<Turn, CloseReason> {
         for _ in 0..CHANGES_PER_STREAM_TURN {
             if *left == 0 || !self.may_send(out) {
@@ -313,8 +355,15 @@ impl Producer {
             let pending = CHANGES_PENDING_BYTES_MAX - out.pending_bytes();
             let room = self.window.room().min(pending as u64);
             let changes_max = CHANGES_PER_STREAM_TURN.min(*left);
-            let sent = send_run(&writer, open, changes_max, room, out);
+            let mut lends = |document: &ChangedDocument<'_>, has_output: bool| {
+                let Some(demand) = lender.demand(flags, document) else { return true };
+                lender.ask(demand, has_output, &mut self.waits_for_memory) == Lent::Yes
+            };
+            let sent = send_run(&writer, open, (changes_max, room), &mut lends, out);
             if let Some((changes, bytes)) = sent.map_err(|_| CloseReason::DamagedDocument)? {
+                if changes == 0 {
+                    return Ok(Turn::Blocked);
+                }
                 *left -= changes;
                 self.window.sent(bytes);
                 self.record.note_sent(bytes, changes);
@@ -327,8 +376,12 @@ impl Producer {
                 continue;
             }
             *left -= 1;
-            let sent = send_one(&writer, open, out).map_err(|_| CloseReason::DamagedDocument)?;
-            let Sent::Frame { bytes, kind } = sent else { return Ok(Turn::Idle) };
+            let sent = send_one(&writer, open, &mut lends, out);
+            let (bytes, kind) = match sent.map_err(|_| CloseReason::DamagedDocument)? {
+                Sent::Frame { bytes, kind } => (bytes, kind),
+                Sent::Nothing => return Ok(Turn::Idle),
+                Sent::Blocked => return Ok(Turn::Blocked),
+            };
             self.window.sent(bytes);
             self.record.note_sent(bytes, usize::from(kind == Kind::Change));
             // The scan of a backfill waits for its readers, so they do not wait for it.
@@ -347,6 +400,8 @@ impl Producer {
 enum Sent {
     /// Nothing: the stream waits.
     Nothing,
+    /// Nothing: the document needs memory first.
+    Blocked,
     /// A frame of so many bytes.
     Frame { bytes: usize, kind: Kind },
 }
@@ -360,16 +415,20 @@ enum Kind {
     Other,
 }
 
+/// Whether a document may be taken now; the flag is whether output is pending.
+type Lends<'a> = &'a mut dyn FnMut(&ChangedDocument<'_>, bool) -> bool;
+
 /// Sends the documents that come next, `changes_max` at most and no more than begin within `room`
-/// bytes. Returns their number and bytes; `None` when something else comes next.
+/// bytes. Returns their number and bytes, zero when the first of them needs memory first; `None`
+/// when something else comes next.
 fn send_run(
     writer: &FrameWriter<'_>,
     open: &mut OpenStream,
-    changes_max: usize,
-    room: u64,
+    (changes_max, room): (usize, u64),
+    lends: Lends<'_>,
     out: &mut WriteBuffer,
 ) -> Result<Option<(usize, usize)>, Damaged> {
-    if open.ending.is_some() {
+    if open.ending.is_some() || open.has_unsent_change {
         return Ok(None);
     }
     let Some(run) = open.stream.next_run(changes_max) else { return Ok(None) };
@@ -383,6 +442,9 @@ fn send_run(
         bytes = image.append(sent, open.head, out);
     } else {
         for document in run.documents() {
+            if !lends(&document, !out.is_empty()) {
+                break;
+            }
             last = document.record.seqno;
             bytes += writer.change(out, open.head, &Change::Document(document))?;
             changes += 1;
@@ -391,7 +453,9 @@ fn send_run(
             }
         }
     }
-    open.stream.pass_run(changes, last);
+    if changes > 0 {
+        open.stream.pass_run(changes, last);
+    }
     Ok(Some((changes, bytes)))
 }
 
@@ -399,11 +463,15 @@ fn send_run(
 fn send_one(
     writer: &FrameWriter<'_>,
     open: &mut OpenStream,
+    lends: Lends<'_>,
     out: &mut WriteBuffer,
 ) -> Result<Sent, Damaged> {
     let head = open.head;
     if let Some(reason) = open.ending {
         return Ok(Sent::Frame { bytes: writer.end(out, head, reason), kind: Kind::End });
+    }
+    if std::mem::take(&mut open.has_unsent_change) {
+        return send_change(writer, open, lends, out);
     }
     let (bytes, kind) = match open.stream.next() {
         StreamStep::Idle => return Ok(Sent::Nothing),
@@ -414,7 +482,7 @@ fn send_one(
             };
             (writer.marker(out, head, &marker), kind)
         }
-        StreamStep::Change(change) => (writer.change(out, head, &change)?, Kind::Change),
+        StreamStep::Change(_) => return send_change(writer, open, lends, out),
         StreamStep::SeqnoAdvanced(seqno) => (writer.advanced(out, head, seqno), Kind::Other),
         StreamStep::End(reason) => {
             let reason = match reason {
@@ -427,6 +495,25 @@ fn send_one(
         }
     };
     Ok(Sent::Frame { bytes, kind })
+}
+
+/// Sends the change that the stream found last, if there is memory for it.
+fn send_change(
+    writer: &FrameWriter<'_>,
+    open: &mut OpenStream,
+    lends: Lends<'_>,
+    out: &mut WriteBuffer,
+) -> Result<Sent, Damaged> {
+    let Some(change) = open.stream.last_change() else { return Ok(Sent::Nothing) };
+    if let Change::Document(document) = &change
+        && !lends(document, !out.is_empty())
+    {
+        open.has_unsent_change = true;
+        return Ok(Sent::Blocked);
+    }
+    let bytes = writer.change(out, open.head, &change)?;
+    open.stream.release_sent();
+    Ok(Sent::Frame { bytes, kind: Kind::Change })
 }
 
 /// Whether the user may read what a filter lets through.

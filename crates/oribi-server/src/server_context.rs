@@ -24,6 +24,7 @@ use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::cluster_identity::ClusterIdentity;
 use crate::config::Subnet;
 use crate::connection_memory::ConnectionMemory;
+use crate::connection_memory::ticket::BackfillMemory;
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
 use crate::file_error::FileError;
@@ -132,6 +133,7 @@ impl ServerContext {
     ) -> ServerContext {
         let connection_memory = Arc::new(ConnectionMemory::default());
         connection_memory.set_quotas(buckets.quota_bytes());
+        buckets.set_reader_memory(Arc::new(BackfillMemory(Arc::clone(&connection_memory))));
         ServerContext {
             connection_memory,
             buckets,

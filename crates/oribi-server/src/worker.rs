@@ -228,8 +228,8 @@ impl WorkerLoop {
                     connection.job_done(environment, session, result);
                 });
             }
-            Message::MemoryGranted { connection, bytes } => {
-                self.connections.grant_memory(connection, bytes, &mut self.environment);
+            Message::MemoryGranted { connection, grant } => {
+                self.connections.grant_memory(connection, grant, &mut self.environment);
             }
             Message::ChangesReady { connection } => {
                 self.connections.announce_changes(connection, self.moment());

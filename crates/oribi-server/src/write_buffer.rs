@@ -7,8 +7,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_engine::ItemRef;
+use oribi_engine::change_stream::SharedRecord;
 use oribi_engine::compression::Inflating;
 use oribi_protocol::write_buffer::{Broken, PinnedBytes};
+
+use crate::connection_memory::Reserved;
+use crate::connection_memory::budget::BlockKey;
 
 /// The output of one connection.
 pub type WriteBuffer = oribi_protocol::write_buffer::WriteBuffer<PinnedValue>;
@@ -26,6 +30,10 @@ pub enum PinnedValue {
     Messages(Arc<Vec<u8>>, Range<u32>),
     /// The compressed body of a stored item, inflated piece by piece as the client takes it.
     Inflating(ItemRef, Box<Inflating>),
+    /// A part of the value of a record that a backfill has copied, by its offsets there.
+    Record(SharedRecord, Range<u32>),
+    /// The compressed end of such a value from an offset on, inflated piece by piece.
+    InflatingRecord(SharedRecord, u32, Box<Inflating>),
 }
 
 /// The range of `part` within `whole`, if it lies there.
@@ -44,6 +52,27 @@ impl PinnedValue {
             Self::Document(_) => 0,
             Self::Messages(messages, _) => messages.capacity(),
             Self::Inflating(item, inflating) => item.block_bytes() + inflating.held_bytes(),
+            Self::Record(record, _) => record.bytes(),
+            Self::InflatingRecord(record, _, inflating) => record.bytes() + inflating.held_bytes(),
+        }
+    }
+
+    /// The block of a version that the value keeps.
+    pub fn block(&self) -> Option<BlockKey> {
+        match self {
+            Self::Item(item) | Self::Part(item, _) | Self::Inflating(item, _) => {
+                Some(BlockKey::of(item))
+            }
+            _ => None,
+        }
+    }
+
+    /// True when a reservation pays for the memory: one that the connection shares, or that of a
+    /// backfill.
+    pub fn is_granted(&self, reserved: &Reserved) -> bool {
+        match self {
+            Self::Record(record, _) | Self::InflatingRecord(record, ..) => record.is_granted(),
+            _ => self.block().is_some_and(|key| reserved.has_block(key)),
         }
     }
 }
@@ -52,9 +81,13 @@ impl PinnedBytes for PinnedValue {
     fn total_bytes(&self) -> usize {
         match self {
             Self::Item(item) => item.body().len(),
-            Self::Part(_, part) | Self::Messages(_, part) => (part.end - part.start) as usize,
+            Self::Part(_, part) | Self::Messages(_, part) | Self::Record(_, part) => {
+                (part.end - part.start) as usize
+            }
             Self::Document(text) => text.len(),
-            Self::Inflating(_, inflating) => inflating.total_bytes(),
+            Self::Inflating(_, inflating) | Self::InflatingRecord(.., inflating) => {
+                inflating.total_bytes()
+            }
         }
     }
 
@@ -64,7 +97,12 @@ impl PinnedBytes for PinnedValue {
             Self::Part(item, part) => &item.value()[part.start as usize + sent..part.end as usize],
             Self::Document(text) => &text.as_bytes()[sent..],
             Self::Messages(all, part) => &all[part.start as usize + sent..part.end as usize],
-            Self::Inflating(_, inflating) => inflating.ready(sent),
+            Self::Inflating(_, inflating) | Self::InflatingRecord(.., inflating) => {
+                inflating.ready(sent)
+            }
+            Self::Record(record, part) => {
+                &record.value()[part.start as usize + sent..part.end as usize]
+            }
         }
     }
 
@@ -72,6 +110,9 @@ impl PinnedBytes for PinnedValue {
         match self {
             Self::Inflating(item, inflating) => {
                 inflating.make(item.body(), sent).map_err(|_| Broken)
+            }
+            Self::InflatingRecord(record, from, inflating) => {
+                inflating.make(&record.value()[*from as usize..], sent).map_err(|_| Broken)
             }
             _ => Ok(()),
         }

@@ -86,6 +86,11 @@ impl HttpClient {
         self.request("POST", path, "application/x-www-form-urlencoded", pairs.join("&").as_bytes())
     }
 
+    /// Sends `GET path` and returns the connection, of which nothing is read.
+    pub fn begin_get(&self, path: &str) -> Result<TcpStream> {
+        self.send("GET", path, "", b"")
+    }
+
     /// One request with a body of the given type; an empty type sends no type.
     pub fn request(
         &self,
@@ -94,6 +99,13 @@ impl HttpClient {
         content_type: &str,
         body: &[u8],
     ) -> Result<HttpResponse> {
+        let stream = self.send(method, path, content_type, body)?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).context("cannot read the answer")?;
+        parse(&answer).with_context(|| format!("{method} {path}"))
+    }
+
+    fn send(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<TcpStream> {
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\nContent-Length: {}\r\n",
             self.host,
@@ -113,9 +125,7 @@ impl HttpClient {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(head.as_bytes())?;
         stream.write_all(body)?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).context("cannot read the answer")?;
-        parse(&answer).with_context(|| format!("{method} {path}"))
+        Ok(stream)
     }
 }
 

@@ -32,10 +32,12 @@ use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX};
 use oribi_types::CollectionId;
 
 use super::asker::Asker;
-use super::message::{Refusal, Reply, bucket_not_found, error, forbidden};
+use super::message::{Refusal, Reply, bucket_not_found, error, forbidden, no_memory};
 use super::state::AdminState;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
+use crate::connection_memory::budget::Demand;
+use crate::connection_memory::ticket::Ticket;
 use crate::connection_state::rights::Rights;
 use operations::Target;
 use parameters::{KeyName, PageParameters, ReadParameters, WriteParameters};
@@ -113,7 +115,18 @@ pub(crate) async fn read(
                 let target = target(state, &found, key, &parameters.key)?;
                 let item = operations::get(&target).await?;
                 if parameters.is_raw {
-                    return transfer::send(item.item, &state.server.connection_memory);
+                    let memory = &state.server.connection_memory;
+                    let bytes = transfer::held_bytes(&item.item)?;
+                    if let Some(held) = memory.hold(bytes) {
+                        return transfer::send(item.item, held, memory);
+                    }
+                    // It may be replaced during the wait, and would stay in memory then.
+                    drop(item);
+                    let held = Ticket::wait(memory, Demand::of_bytes(bytes)).await;
+                    let item = operations::get(&target).await?.item;
+                    let is_enough = transfer::held_bytes(&item)? <= bytes;
+                    let held = held.filter(|_| is_enough).ok_or_else(|| no_memory(memory))?;
+                    return transfer::send(item, held, memory);
                 }
                 let scope = shown::Scope::of(found.held, parameters.bytes_max);
                 Ok(shown::document(&target, &item, scope))

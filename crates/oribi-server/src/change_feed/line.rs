@@ -62,44 +62,55 @@ pub(super) fn write_document(
     names: &Names,
 ) -> Result<(), Damaged> {
     let record = &document.record;
-    let deleted_at = Some(record.expiry).filter(|time| *time != 0);
     let value: Cow<'_, [u8]>;
+    let shown = match extent.values && !record.deleted {
+        false => None,
+        true => {
+            value = plain_body(document)?;
+            Some(match record.datatype.contains(Datatype::JSON) && is_json(&value) {
+                true => LineValue::Json(&value),
+                false => LineValue::Bytes(&value),
+            })
+        }
+    };
+    let xattrs = if extent.xattrs { xattrs_of(document)? } else { Vec::new() };
+    line_of(document, position, names, shown, &xattrs).write(out);
+    Ok(())
+}
+
+/// The line of a document.
+pub(super) fn line_of<'a>(
+    document: &ChangedDocument<'a>,
+    position: &'a Position,
+    names: &'a Names,
+    value: Option<LineValue<'a>>,
+    xattrs: &'a [LineXattr<'a>],
+) -> DocumentLine<'a> {
+    let record = &document.record;
+    let deleted_at = Some(record.expiry).filter(|time| *time != 0);
     let change = match (record.deleted, record.expired) {
         (true, true) => DocumentChange::Expiration(deleted_at),
         (true, false) => DocumentChange::Deletion(deleted_at),
         (false, _) => {
-            let is_called_json = record.datatype.contains(Datatype::JSON);
-            let shown = match extent.values {
-                false => None,
-                true => {
-                    value = plain_body(document)?;
-                    Some(match is_called_json && is_json(&value) {
-                        true => LineValue::Json(&value),
-                        false => LineValue::Bytes(&value),
-                    })
-                }
-            };
+            let is_json = record.datatype.contains(Datatype::JSON);
             let (flags, expiry) = (record.flags, record.expiry);
-            DocumentChange::Mutation { flags, expiry, is_json: is_called_json, value: shown }
+            DocumentChange::Mutation { flags, expiry, is_json, value }
         }
     };
-    let xattrs = if extent.xattrs { xattrs_of(document)? } else { Vec::new() };
-    let line = DocumentLine {
+    DocumentLine {
         change,
         position,
         path: names.collection(record.key.collection),
         key: record.key.key,
         cas: record.cas.0,
         rev: record.rev_seqno.0,
-        xattrs: &xattrs,
-    };
-    line.write(out);
-    Ok(())
+        xattrs,
+    }
 }
 
 /// Names and values of the attributes. A deletion has only those of the system, as on the data
 /// port.
-fn xattrs_of<'d>(document: &ChangedDocument<'d>) -> Result<Vec<LineXattr<'d>>, Damaged> {
+pub(super) fn xattrs_of<'d>(document: &ChangedDocument<'d>) -> Result<Vec<LineXattr<'d>>, Damaged> {
     let (block, _) = parts(document)?;
     if block.is_empty() {
         return Ok(Vec::new());

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::Bucket;
 use oribi_engine::change_stream::{
-    Change, ChangeStream, EndReason, StreamFilter, StreamFlags, StreamRefused, StreamRequest,
-    StreamSink, StreamStats, StreamStep,
+    Change, ChangeStream, ChangedDocument, EndReason, StreamFilter, StreamFlags, StreamRefused,
+    StreamRequest, StreamSink, StreamStats, StreamStep,
 };
 use oribi_protocol::change_cursor::{ChangeCursor, OutOfOrder};
 use oribi_protocol::change_token::{ChangeToken, Position, Rest};
@@ -17,9 +17,12 @@ use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::stream_request::{StreamFlags as WireFlags, StreamRequestExtras};
 use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
 
+use super::large_line::LargeLine;
 use super::line::{Extent, bytes_needed, write_document, write_event};
 use super::names::Names;
-use super::wanted::{End, Wanted};
+use super::wanted::{End, Offer, Wanted};
+use crate::connection_memory::budget::Demand;
+use crate::limits::{ADMIN_CHANGES_PIECE_BYTES, RESERVED_ANSWER_BYTES_MIN};
 use crate::producer::frames::Damaged;
 use crate::producer::registry::StreamFigures;
 
@@ -87,6 +90,10 @@ pub(super) enum News {
     Rollback { from: Seqno, to: Position },
     /// The next line needs so many bytes.
     NeedsBytes(usize),
+    /// The next line needs a share of a document's block.
+    NeedsBlock(Demand),
+    /// A line that is to be made in pieces.
+    Large(Box<LargeLine>),
     /// The stream is over, and another may follow.
     Lost,
     /// Nothing follows.
@@ -139,6 +146,11 @@ impl FeedVbucket {
     /// Waits for a stream from now on.
     pub fn wait(&mut self, now: Instant) {
         self.state = State::Waiting { since: now, due: now };
+    }
+
+    /// True while its stream keeps a record for which the process's memory is used.
+    pub fn holds_granted(&self) -> bool {
+        matches!(&self.state, State::Streaming(open) if open.stream.holds_granted())
     }
 
     /// Figures of the stream.
@@ -260,9 +272,8 @@ impl FeedVbucket {
     pub fn step(
         &mut self,
         extent: Extent,
-        room: usize,
+        offer: &mut Offer<'_>,
         names: &mut Names,
-        out: &mut Vec<u8>,
     ) -> Result<News, End> {
         if let Some((from, to)) = self.rollback.take() {
             return Ok(News::Rollback { from, to });
@@ -270,54 +281,79 @@ impl FeedVbucket {
         if let Some(position) = self.complete.take() {
             return Ok(News::SnapshotEnd(position));
         }
+        if let Some(news) = self.find_change()? {
+            return Ok(news);
+        }
         let State::Streaming(open) = &mut self.state else { return Ok(News::Nothing) };
         let Some(cursor) = &mut self.cursor else { return Ok(News::Nothing) };
-        if !open.has_change {
-            match open.stream.next() {
-                StreamStep::Idle => return Ok(News::Nothing),
-                StreamStep::Snapshot(marker) => {
-                    cursor.announce(marker.start, marker.end).map_err(contradiction)?;
-                    return Ok(News::Moved);
-                }
-                StreamStep::SeqnoAdvanced(seqno) => {
-                    let before = cursor.position();
-                    let position = cursor.advance_to(seqno).map_err(contradiction)?;
-                    if position.is_at_snapshot_end() && position != before {
-                        self.complete = Some(position);
-                    }
-                    return Ok(News::Moved);
-                }
-                StreamStep::End(reason) => return Ok(self.end(reason)),
-                StreamStep::Change(_) => open.has_change = true,
-            }
-        }
-        let Some(change) = open.stream.last_change() else { return Ok(News::Nothing) };
+        // A run keeps no reference to its document while its line waits for memory.
+        let run = if open.has_change { None } else { open.stream.next_run(1) };
+        let has_run = run.is_some();
+        let change = match &run {
+            Some(run) => run.documents().next().map(Change::Document),
+            None => open.stream.last_change(),
+        };
+        let Some(change) = change else { return Ok(News::Nothing) };
         let seqno = match &change {
             Change::Document(document) => document.record.seqno,
             Change::Event(event) => event.seqno,
         };
         let mut moved = *cursor;
         let position = moved.advance(seqno).map_err(contradiction)?;
-        match &change {
-            Change::Document(document) => {
-                let bytes = bytes_needed(document, extent).map_err(damaged)?;
-                if bytes > room {
-                    return Ok(News::NeedsBytes(bytes));
-                }
-                write_document(out, document, &position, extent, names).map_err(damaged)?;
-            }
+        let news = match &change {
+            Change::Document(document) => make_line(document, &position, extent, offer, names)?,
             Change::Event(event) => {
                 names.learn_from(event);
                 self.manifest_uid = self.manifest_uid.max(event.manifest_uid);
-                write_event(out, event, &position, names);
+                offer.begin_line();
+                write_event(offer.out, event, &position, names);
+                News::Line
             }
+        };
+        drop(change);
+        drop(run);
+        if !matches!(news, News::Line | News::Large(_)) {
+            return Ok(news);
+        }
+        match has_run {
+            true => open.stream.pass_run(1, seqno),
+            false => open.stream.release_sent(),
         }
         open.has_change = false;
         *cursor = moved;
         if position.is_at_snapshot_end() {
             self.complete = Some(position);
         }
-        Ok(News::Line)
+        Ok(news)
+    }
+
+    /// Takes the stream's next step; `None` when that is a change, whose line is made next.
+    fn find_change(&mut self) -> Result<Option<News>, End> {
+        let State::Streaming(open) = &mut self.state else { return Ok(Some(News::Nothing)) };
+        let Some(cursor) = &mut self.cursor else { return Ok(Some(News::Nothing)) };
+        if open.has_change || open.stream.next_run(1).is_some() {
+            return Ok(None);
+        }
+        Ok(Some(match open.stream.next() {
+            StreamStep::Idle => News::Nothing,
+            StreamStep::Snapshot(marker) => {
+                cursor.announce(marker.start, marker.end).map_err(contradiction)?;
+                News::Moved
+            }
+            StreamStep::SeqnoAdvanced(seqno) => {
+                let before = cursor.position();
+                let position = cursor.advance_to(seqno).map_err(contradiction)?;
+                if position.is_at_snapshot_end() && position != before {
+                    self.complete = Some(position);
+                }
+                News::Moved
+            }
+            StreamStep::End(reason) => return Ok(Some(self.end(reason))),
+            StreamStep::Change(_) => {
+                open.has_change = true;
+                return Ok(None);
+            }
+        }))
     }
 
     fn end(&mut self, reason: EndReason) -> News {
@@ -331,6 +367,41 @@ impl FeedVbucket {
             EndReason::BackfillFailed => News::Lost,
         }
     }
+}
+
+/// Appends the line of a document, or says what is missing for it. A large one is made in pieces by
+/// the caller.
+fn make_line(
+    document: &ChangedDocument<'_>,
+    position: &Position,
+    extent: Extent,
+    offer: &mut Offer<'_>,
+    names: &Names,
+) -> Result<News, End> {
+    let bytes = bytes_needed(document, extent).map_err(damaged)?;
+    let is_large = bytes > RESERVED_ANSWER_BYTES_MIN;
+    if is_large && extent.values && !document.record.deleted {
+        // The event begins a piece, so that ids are those of whole events.
+        if !offer.out.is_empty() {
+            return Ok(News::NeedsBytes(ADMIN_CHANGES_PIECE_BYTES));
+        }
+        let demand = document.item.map(Demand::of_block);
+        let offered = offer.block.take().filter(|(of, _)| Some(*of) == demand);
+        let block = match (demand, offered) {
+            (Some(demand), None) => return Ok(News::NeedsBlock(demand)),
+            (_, offered) => offered.map(|(_, block)| block),
+        };
+        let line = LargeLine::new(document, position, extent, names, block);
+        if let Some(line) = line.map_err(damaged)? {
+            return Ok(News::Large(Box::new(line)));
+        }
+    }
+    if bytes > offer.room {
+        return Ok(News::NeedsBytes(bytes));
+    }
+    offer.begin_line();
+    write_document(offer.out, document, position, extent, names).map_err(damaged)?;
+    Ok(News::Line)
 }
 
 /// The engine sends in order, so its word is worth more than the feed's life.

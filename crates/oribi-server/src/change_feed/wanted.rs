@@ -1,4 +1,4 @@
-//! What a feed shows, and why it ends.
+//! What a feed shows, what its reader offers for the next line, and why it ends.
 //!
 //! Owns: these types. The admin HTTP makes one and reads the other.
 
@@ -6,6 +6,9 @@ use std::ops::Range;
 
 use oribi_engine::change_stream::StreamFilter;
 use oribi_protocol::change_token::ChangeToken;
+
+use crate::connection_memory::Reservation;
+use crate::connection_memory::budget::Demand;
 
 /// What a feed shows, and from where on.
 #[derive(Debug, Clone)]
@@ -24,6 +27,25 @@ pub(crate) struct Wanted {
     pub xattrs: bool,
     /// The end of a snapshot is a line.
     pub snapshots: bool,
+}
+
+/// What the reader of a feed offers for the next line.
+pub(crate) struct Offer<'a> {
+    /// Bytes that may be appended.
+    pub room: usize,
+    /// A share of the block that [`super::Fed::NeedsBlock`] asked for.
+    pub block: Option<(Demand, Reservation)>,
+    /// Where the line goes.
+    pub out: &'a mut Vec<u8>,
+    /// What goes before each line.
+    pub prefix: &'static [u8],
+}
+
+impl Offer<'_> {
+    /// Begins a line.
+    pub fn begin_line(&mut self) {
+        self.out.extend_from_slice(self.prefix);
+    }
 }
 
 /// Why a feed ends.

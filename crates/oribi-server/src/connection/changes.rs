@@ -4,9 +4,10 @@
 //! and the worker call this; [`crate::producer`] does the work.
 
 use super::{Connection, Progress};
-use crate::connection_state::ConnectionState;
 use crate::connection_state::close_reason::CloseReason;
+use crate::connection_state::{ConnectionState, Wait};
 use crate::environment::Environment;
+use crate::producer::lending::Lender;
 use crate::producer::pace::Moment;
 
 impl Connection {
@@ -35,11 +36,22 @@ impl Connection {
 
     /// Sends a slice of changes, unless the connection ends.
     pub fn send_changes(&mut self, env: &Environment, progress: Progress) -> Progress {
-        let ConnectionState { producer, rights, closing, record, .. } = &mut self.state;
+        let request_waits = self.state.wait == Wait::Memory;
+        let ConnectionState {
+            producer, rights, closing, record, reserved, memory_since_ms, ..
+        } = &mut self.state;
         let Some(producer) = producer else { return progress };
+        let mut lender = Lender {
+            ledger: &env.memory,
+            connection: self.id,
+            reserved,
+            since_ms: memory_since_ms,
+            now_ms: env.now_ms,
+            request_waits,
+        };
         let turn = match closing {
             Some(_) => Ok(()),
-            None => producer.take_turn(&mut self.writer, rights, env.now),
+            None => producer.take_turn(&mut self.writer, rights, &mut lender, env.now),
         };
         if let Err(reason) = turn {
             if reason == CloseReason::DamagedDocument {

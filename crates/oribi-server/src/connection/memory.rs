@@ -16,6 +16,7 @@ use oribi_protocol::limits::{HEADER_BYTES, KEY_FIELD_BYTES_MAX};
 use oribi_protocol::status::Status;
 
 use super::{Connection, Progress, extra_ms, incoming};
+use crate::connection_memory::budget::{Demand, Grant};
 use crate::connection_state::Wait;
 use crate::dispatch::{self, Served, fail_request};
 use crate::environment::Environment;
@@ -24,6 +25,7 @@ use crate::limits::{
     UNRESERVED_REQUEST_BYTES_MAX,
 };
 use crate::request_id::RequestId;
+use crate::write_buffer::PinnedValue;
 
 /// Most bytes of a request before its value: header, framing extras, extras and key.
 const HEAD_BYTES_MAX: usize = HEADER_BYTES + 2 * u8::MAX as usize + KEY_FIELD_BYTES_MAX;
@@ -43,12 +45,24 @@ impl Connection {
     /// Ends a turn: tells the worker's ledger how much is held now, and returns reservations that
     /// are no longer needed. `transport_bytes` is what the transport holds for the connection.
     pub fn settle(&mut self, env: &mut Environment, transport_bytes: usize) {
-        if self.state.reserved_bytes > 0 && !self.uses_reservation() {
+        if self.state.reserved.is_any() && !self.uses_reservation() {
             self.release(env);
+        }
+        let pinned = || self.writer.pinned().filter_map(PinnedValue::block);
+        for grant in self.state.reserved.take_unused(|key| pinned().any(|block| block == key)) {
+            env.memory.memory().release_grant(grant);
         }
         let buffers = self.buffer_bytes() + transport_bytes;
         self.state.record.buffer_bytes.set(buffers as u64);
-        self.hold(env, buffers);
+        let unreserved = buffers - self.granted_bytes();
+        self.hold(env, unreserved.saturating_sub(self.state.reserved.bytes()));
+    }
+
+    /// Bytes of the output for which shared reservations pay.
+    fn granted_bytes(&self) -> usize {
+        let reserved = &self.state.reserved;
+        let granted = self.writer.pinned().filter(|value| value.is_granted(reserved));
+        granted.map(PinnedValue::held_bytes).sum()
     }
 
     /// Returns everything that the connection holds or waits for, when it ends.
@@ -56,9 +70,7 @@ impl Connection {
         if cfg!(debug_assertions) {
             self.check_invariants();
         }
-        if self.state.wait == Wait::Memory {
-            env.memory.leave(self.id);
-        }
+        self.leave_queue(env);
         self.release(env);
         self.hold(env, 0);
     }
@@ -72,9 +84,17 @@ impl Connection {
     }
 
     fn release(&mut self, env: &mut Environment) {
-        let reserved = std::mem::take(&mut self.state.reserved_bytes);
-        if reserved > 0 {
-            env.memory.memory().release(reserved);
+        if self.state.reserved.is_any() {
+            env.memory.memory().release_all(&mut self.state.reserved);
+        }
+    }
+
+    /// Leaves the queue for memory. The streams of a producer ask again.
+    fn leave_queue(&mut self, env: &Environment) {
+        let producer = self.state.producer.as_mut();
+        let is_producers = producer.is_some_and(|it| std::mem::take(&mut it.waits_for_memory));
+        if is_producers || self.state.wait == Wait::Memory {
+            env.memory.leave(self.id);
         }
     }
 
@@ -86,7 +106,7 @@ impl Connection {
     /// Shrinks the input buffer to the received bytes, for a connection that may wait for long.
     pub fn shrink(&mut self, env: &mut Environment) {
         let before = self.reader.capacity();
-        if self.state.reserved_bytes == 0 {
+        if !self.state.reserved.is_any() {
             self.reader.shrink();
         }
         let freed = before - self.reader.capacity();
@@ -105,12 +125,29 @@ impl Connection {
         (since_ms != 0 && self.held_bytes >= HELD_BYTES_WORTH_CLOSING).then_some(since_ms)
     }
 
-    /// True when other connections have waited for this connection's memory for too long.
-    pub fn holds_up_others(&self, env: &Environment) -> bool {
-        self.state.reserved_bytes > 0
-            && self.uses_reservation()
-            && env.memory.memory().has_waiters()
-            && env.now_ms.saturating_sub(self.state.memory_since_ms) > HOLDER_LAG_MAX_MS
+    /// True when others wait for memory, and the client has not moved on for too long with what
+    /// this connection holds. Its streams give up what they hold beyond the output.
+    pub fn holds_up_others(&mut self, env: &Environment) -> bool {
+        if !env.memory.memory().has_waiters() {
+            return false;
+        }
+        let is_late = |since_ms: u64| {
+            since_ms != 0 && env.now_ms - since_ms.min(env.now_ms) > HOLDER_LAG_MAX_MS
+        };
+        let is_stalled = is_late(self.timing.stalled_since_ms);
+        if let Some(producer) = &mut self.state.producer {
+            producer.give_up_unsent(is_stalled);
+        }
+        // A client that is being sent something is late when its socket is full, not when the
+        // server has had no time for it.
+        let is_holder_late = match self.writer.is_empty() {
+            true => is_late(self.state.memory_since_ms),
+            false => is_stalled,
+        };
+        let holds_reserved = self.state.reserved.is_any() && self.uses_reservation();
+        holds_reserved && is_holder_late
+            || is_stalled && self.granted_bytes() > 0
+            || env.memory.memory().is_tight() && self.lags_since_ms().is_some_and(is_late)
     }
 
     /// Records that bytes arrived. They earn the client of a slow large request more time.
@@ -123,20 +160,27 @@ impl Connection {
     }
 
     pub(super) fn earn_time(&mut self, bytes: usize, now_ms: u64) {
-        if self.state.reserved_bytes > 0 {
+        if self.state.reserved.is_any() {
             let earned_ms = bytes as u64 * 1000 / HOLDER_BYTES_PER_SECOND as u64;
             self.state.memory_since_ms = (self.state.memory_since_ms + earned_ms).min(now_ms);
         }
     }
 
     /// Takes the reservation that the connection waited for.
-    pub fn memory_granted(&mut self, env: &mut Environment, bytes: usize) {
+    pub fn memory_granted(&mut self, env: &mut Environment, grant: Grant) {
+        let producer = self.state.producer.as_mut();
+        let is_producers = producer.is_some_and(|it| std::mem::take(&mut it.waits_for_memory));
+        if is_producers {
+            self.state.reserved.add_fresh(grant);
+            self.state.memory_since_ms = env.now_ms;
+            return;
+        }
         if self.state.wait != Wait::Memory {
             // The reservation came too late.
-            return env.memory.memory().release(bytes);
+            return env.memory.memory().release_grant(grant);
         }
         self.state.wait = Wait::Nothing;
-        self.state.reserved_bytes = bytes;
+        self.state.reserved.add_fresh(grant);
         self.state.memory_since_ms = env.now_ms;
         if self.timing.partial_since_ms != 0 {
             // The client could not go on during the wait.
@@ -182,7 +226,7 @@ impl Connection {
             self.reader.reserve_frame(head_bytes);
             return None;
         }
-        if self.state.reserved_bytes < env.memory.memory().counted(frame_bytes) {
+        if self.state.reserved.bytes() < env.memory.memory().counted(frame_bytes) {
             if let Some(served) = self.admit_large(env, header, head_bytes) {
                 return Some(served);
             }
@@ -234,17 +278,18 @@ impl Connection {
         if std::mem::take(&mut self.state.memory_refused) {
             return Some(Served::Done);
         }
-        // The reservation of the previous request, and the block that it was in.
-        self.release(env);
         self.reader.shrink();
         if !self.writer.is_empty() {
             self.state.wait = Wait::Drain;
             return Some(Served::Later);
         }
+        // The reservation of the previous request, and the place in the queue of its streams.
+        self.release(env);
+        self.leave_queue(env);
         self.state.memory_since_ms = env.now_ms;
-        match env.memory.reserve(bytes, self.id) {
-            Some(reserved) => {
-                self.state.reserved_bytes = reserved;
+        match env.memory.reserve(Demand::of_bytes(bytes), self.id) {
+            Some(grant) => {
+                self.state.reserved.add(grant);
                 None
             }
             None => {

@@ -221,7 +221,7 @@ impl Connection {
         let needed = line_bytes + value_bytes + END_BYTES;
         self.note_partial(env, needed);
         if needed > UNRESERVED_REQUEST_BYTES_MAX
-            && self.state.reserved_bytes < env.memory.memory().counted(needed)
+            && self.state.reserved.bytes() < env.memory.memory().counted(needed)
             && let Some(served) = self.reserve(env, needed)
         {
             let Err(reason) = served else { return Step::Wait };

@@ -1,4 +1,4 @@
-//! Memory that the connections of one worker hold.
+//! Memory that the connections of one worker hold without a reservation.
 //!
 //! Owns: their sum, and its difference from the last report to the process-wide figure. Invariant:
 //! that difference is less than [`REPORT_BYTES`] after each note. So small requests write no shared
@@ -6,9 +6,10 @@
 //! a connection's turn is over and when it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::ConnectionMemory;
+use super::budget::{Demand, Grant};
+use super::{ConnectionMemory, Reserved};
+use crate::limits::{RESERVED_ANSWER_BYTES_MIN, RESERVED_ANSWER_BYTES_MIN_TIGHT};
 use crate::mailbox::{ConnectionId, Mailbox};
 
 /// Difference from which on a worker reports.
@@ -23,12 +24,21 @@ pub(crate) struct MemoryLedger {
     reported_bytes: usize,
     /// True if all workers' connections held too much at this worker's last report.
     is_over: bool,
+    /// Answers from this size on are reserved. Less than usual while unreserved memory is short.
+    reserved_answer_bytes_min: usize,
 }
 
 impl MemoryLedger {
     /// The ledger of a worker whose connections hold nothing.
     pub fn new(memory: Arc<ConnectionMemory>, mailbox: Arc<Mailbox>) -> MemoryLedger {
-        MemoryLedger { memory, mailbox, held_bytes: 0, reported_bytes: 0, is_over: false }
+        MemoryLedger {
+            memory,
+            mailbox,
+            held_bytes: 0,
+            reported_bytes: 0,
+            is_over: false,
+            reserved_answer_bytes_min: RESERVED_ANSWER_BYTES_MIN,
+        }
     }
 
     /// The process-wide figures.
@@ -47,14 +57,13 @@ impl MemoryLedger {
 
     #[cold]
     fn report(&mut self) {
-        let used = &self.memory.used_bytes;
-        if self.held_bytes > self.reported_bytes {
-            used.fetch_add(self.held_bytes - self.reported_bytes, Ordering::Relaxed);
-        } else {
-            used.fetch_sub(self.reported_bytes - self.held_bytes, Ordering::Relaxed);
-        }
+        self.memory.note_unreserved(self.reported_bytes, self.held_bytes);
         self.reported_bytes = self.held_bytes;
         self.is_over = self.memory.is_over();
+        self.reserved_answer_bytes_min = match self.memory.is_tight() {
+            true => RESERVED_ANSWER_BYTES_MIN_TIGHT,
+            false => RESERVED_ANSWER_BYTES_MIN,
+        };
     }
 
     /// True when connections are to be closed because all of them together hold too much.
@@ -73,9 +82,25 @@ impl MemoryLedger {
         self.is_over = false;
     }
 
+    /// Size from which on an answer is reserved.
+    #[inline]
+    pub fn reserved_answer_bytes_min(&self) -> usize {
+        self.reserved_answer_bytes_min
+    }
+
     /// Reserves memory for a connection; `None` when the connection is queued.
-    pub fn reserve(&self, bytes: usize, connection: ConnectionId) -> Option<usize> {
-        self.memory.reserve(bytes, &self.mailbox, connection)
+    pub fn reserve(&self, demand: Demand, connection: ConnectionId) -> Option<Grant> {
+        self.memory.reserve(demand, &self.mailbox, connection)
+    }
+
+    /// As [`MemoryLedger::reserve`], in exchange for what the connection was granted.
+    pub fn exchange(
+        &self,
+        before: &mut Reserved,
+        demand: Demand,
+        connection: ConnectionId,
+    ) -> Option<Grant> {
+        self.memory.exchange(before, demand, &self.mailbox, connection)
     }
 
     /// Removes a connection from the queue.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use oribi_protocol::limits::FRAME_BYTES_MAX;
 
 use super::ConnectionMemory;
+use super::budget::{Demand, Grant};
 use super::ledger::{MemoryLedger, REPORT_BYTES};
 use crate::limits::SMALL_CONNECTION_BYTES;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
@@ -13,11 +14,25 @@ fn id(slot: u32) -> ConnectionId {
     ConnectionId { slot, generation: 1 }
 }
 
+fn reserve(
+    memory: &ConnectionMemory,
+    bytes: usize,
+    mailbox: &Arc<Mailbox>,
+    connection: ConnectionId,
+) -> Option<usize> {
+    match memory.reserve(Demand::of_bytes(bytes), mailbox, connection)? {
+        Grant::Bytes(bytes) => Some(bytes),
+        Grant::Block(key) => panic!("{key:?}"),
+    }
+}
+
 fn granted(mailbox: &Mailbox) -> Vec<(u32, usize)> {
     let mut messages = Vec::new();
     mailbox.take(&mut messages);
     let of = |message: &Message| match message {
-        Message::MemoryGranted { connection, bytes } => (connection.slot, *bytes),
+        Message::MemoryGranted { connection, grant: Grant::Bytes(bytes) } => {
+            (connection.slot, *bytes)
+        }
         other => panic!("{other:?}"),
     };
     messages.iter().map(of).collect()
@@ -28,9 +43,9 @@ fn who_comes_first_is_served_first_even_if_less_would_fit() {
     let memory = ConnectionMemory::default();
     let mailbox = Mailbox::new(None);
     let all = memory.reservable_bytes();
-    assert_eq!(memory.reserve(all - 10, &mailbox, id(1)), Some(all - 10));
-    assert_eq!(memory.reserve(20, &mailbox, id(2)), None);
-    assert_eq!(memory.reserve(5, &mailbox, id(3)), None, "it would fit, but is not the first");
+    assert_eq!(reserve(&memory, all - 10, &mailbox, id(1)), Some(all - 10));
+    assert_eq!(reserve(&memory, 20, &mailbox, id(2)), None);
+    assert_eq!(reserve(&memory, 5, &mailbox, id(3)), None, "it would fit, but is not the first");
     assert_eq!(memory.try_reserve(5), None);
     assert!(memory.has_waiters() && granted(&mailbox).is_empty());
     memory.release(all - 10);
@@ -45,9 +60,9 @@ fn who_leaves_the_line_holds_nobody_up() {
     let memory = ConnectionMemory::default();
     let mailbox = Mailbox::new(None);
     let all = memory.reservable_bytes();
-    assert_eq!(memory.reserve(all - 10, &mailbox, id(1)), Some(all - 10));
-    assert_eq!(memory.reserve(20, &mailbox, id(2)), None);
-    assert_eq!(memory.reserve(10, &mailbox, id(3)), None);
+    assert_eq!(reserve(&memory, all - 10, &mailbox, id(1)), Some(all - 10));
+    assert_eq!(reserve(&memory, 20, &mailbox, id(2)), None);
+    assert_eq!(reserve(&memory, 10, &mailbox, id(3)), None);
     memory.leave(&mailbox, id(2));
     assert_eq!(granted(&mailbox), [(3, 10)]);
     memory.leave(&mailbox, id(3));
@@ -68,8 +83,8 @@ fn larger_quotas_let_more_in() {
     let memory = ConnectionMemory::default();
     let mailbox = Mailbox::new(None);
     let all = memory.reservable_bytes();
-    assert_eq!(memory.reserve(all, &mailbox, id(1)), Some(all));
-    assert_eq!(memory.reserve(100, &mailbox, id(2)), None);
+    assert_eq!(reserve(&memory, all, &mailbox, id(1)), Some(all));
+    assert_eq!(reserve(&memory, 100, &mailbox, id(2)), None);
     memory.set_quotas(1 << 30);
     assert!(memory.capacity_bytes() > all + SMALL_CONNECTION_BYTES);
     assert_eq!(granted(&mailbox), [(2, 100)]);

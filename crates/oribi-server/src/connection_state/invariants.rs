@@ -18,7 +18,7 @@ impl ConnectionState {
         );
         // Otherwise two connections could wait for each other's memory.
         assert!(
-            self.wait != Wait::Memory || self.reserved_bytes == 0,
+            self.wait != Wait::Memory || !self.reserved.is_any(),
             "memory is waited for while some is reserved"
         );
         let parked = self.parked.as_ref().map_or(0, |parked| parked.len());

@@ -23,6 +23,8 @@ use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
 use crate::connection_memory::ConnectionMemory;
+use crate::connection_memory::budget::Demand;
+use crate::connection_memory::ticket::Ticket;
 use crate::connection_state::continued_scan::ContinuedScan;
 use crate::connection_state::{ConnectionState, Wait};
 use crate::environment::Environment;
@@ -80,7 +82,15 @@ pub(super) fn create<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 /// A scan reserves large documents as connections do large answers.
 pub(super) fn reserve_in(memory: &Arc<ConnectionMemory>) -> Reserve {
     let memory = Arc::clone(memory);
-    Box::new(move |bytes| memory.hold(bytes).map(|held| Box::new(held) as Held))
+    let mut queued: Option<(usize, Ticket)> = None;
+    Box::new(move |bytes| {
+        queued.take_if(|(before, _)| *before != bytes);
+        let ticket = || Ticket::new(&memory, Demand::of_bytes(bytes), || {});
+        let (_, ticket) = queued.get_or_insert_with(|| (bytes, ticket()));
+        let held = ticket.poll()?;
+        queued = None;
+        Some(Box::new(held) as Held)
+    })
 }
 
 /// RangeScanContinue.

@@ -46,7 +46,7 @@ fn read<'a>(x: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
     }
     let found = document.get(x);
     if let GetOutcome::Hit(item) | GetOutcome::HitLocked(item) = &found {
-        x.make_room(item.value_bytes())?;
+        x.make_room_in_place(item)?;
     }
     x.count(|counters| &counters.cmd_get);
     let (item, cas) = match found {

@@ -11,13 +11,14 @@
 //!
 //! Handlers that answer with documents call this.
 
-use oribi_engine::GetOutcome;
+use oribi_engine::{GetOutcome, ItemRef};
 use oribi_protocol::status::Status;
 
 use super::outcome::NotDone;
 use super::request::{Located, Request};
+use crate::connection_memory::budget::Demand;
 use crate::connection_state::Wait;
-use crate::limits::{LOADING_WAIT_MS, RESERVED_ANSWER_BYTES_MIN, ROOM_WAIT_MS};
+use crate::limits::{LOADING_WAIT_MS, ROOM_WAIT_MS};
 
 const NO_MEMORY: NotDone =
     NotDone::Because(Status::Etmpfail, "the memory for connections is in use");
@@ -58,7 +59,19 @@ impl Request<'_> {
     /// Makes room for an answer that holds `bytes` until it is sent.
     #[inline(always)]
     pub fn make_room(&mut self, bytes: usize) -> Result<(), NotDone> {
-        if bytes < RESERVED_ANSWER_BYTES_MIN { Ok(()) } else { self.reserve(bytes) }
+        match bytes < self.env.memory.reserved_answer_bytes_min() {
+            true => Ok(()),
+            false => self.reserve(Demand::of_bytes(bytes)),
+        }
+    }
+
+    /// Makes room for an answer that sends the value of this version from its place.
+    #[inline(always)]
+    pub fn make_room_in_place(&mut self, item: &ItemRef) -> Result<(), NotDone> {
+        match item.value_bytes() < self.env.memory.reserved_answer_bytes_min() {
+            true => Ok(()),
+            false => self.reserve(Demand::of_block(item)),
+        }
     }
 
     /// Makes room for the answer when a document is about to be changed.
@@ -72,31 +85,41 @@ impl Request<'_> {
     }
 
     #[cold]
-    fn reserve(&mut self, bytes: usize) -> Result<(), NotDone> {
+    fn reserve(&mut self, demand: Demand) -> Result<(), NotDone> {
         let memory = &self.env.server.connection_memory;
         let may_wait = self.state.wait == Wait::Nothing && !self.state.serves_parked;
         if std::mem::take(&mut self.state.memory_refused) {
             return Err(NO_MEMORY);
         }
+        let demand = Demand { bytes: memory.counted(demand.bytes), ..demand };
+        if self.state.reserved.covers(demand, self.has_output) {
+            return Ok(());
+        }
         if may_wait && self.has_output {
             return Err(NotDone::Later(Wait::Drain));
         }
-        if !self.has_output && self.state.reserved_bytes >= memory.counted(bytes) {
-            return Ok(());
-        }
-        let may_wait = may_wait && self.state.reserved_bytes == 0;
-        let reserved = match may_wait {
-            true => self.env.memory.reserve(bytes, self.connection),
-            false => memory.try_reserve(bytes),
+        // A request for a block has reserved nothing else, so this was for another version, or
+        // another request.
+        let exchanges = may_wait && self.state.reserved.is_any() && demand.block.is_some();
+        let may_wait = exchanges || (may_wait && !self.state.reserved.is_any());
+        let grant = match may_wait {
+            true if exchanges && self.state.reserved.take_is_fresh() => {
+                self.env.memory.exchange(&mut self.state.reserved, demand, self.connection)
+            }
+            true => {
+                memory.release_all(&mut self.state.reserved);
+                self.env.memory.reserve(demand, self.connection)
+            }
+            false => memory.try_grant(demand),
         };
-        let Some(reserved) = reserved else {
+        let Some(grant) = grant else {
             if !may_wait {
                 return Err(NO_MEMORY);
             }
             self.state.memory_since_ms = self.env.now_ms;
             return Err(NotDone::Later(Wait::Memory));
         };
-        self.state.reserved_bytes += reserved;
+        self.state.reserved.add(grant);
         self.state.memory_since_ms = self.env.now_ms;
         Ok(())
     }

@@ -27,7 +27,12 @@ use oribi_types::{CollectionId, Datatype, Seqno};
 
 use super::options::Options;
 use crate::connection_state::features::Features;
+use crate::limits::RESERVED_ANSWER_BYTES_MIN;
 use crate::write_buffer::{PinnedValue, WriteBuffer};
+
+/// Bodies from this size on go out as they are stored: compressed ones would need memory of their
+/// own, for each consumer.
+const COMPRESSED_BYTES_MAX: usize = RESERVED_ANSWER_BYTES_MIN;
 
 /// A stored document cannot be read; nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +148,7 @@ impl FrameWriter<'_> {
             }
         } else if self.options.compresses
             && shown.is_empty()
+            && body.len() < COMPRESSED_BYTES_MAX
             && let Some(frame_bytes) = write_compressed(out, head, body)
         {
             return Ok(frame_bytes);
@@ -249,7 +255,8 @@ fn write_copied(out: &mut WriteBuffer, head: &MessageHead<'_>, value: &[u8]) -> 
     frame_bytes
 }
 
-/// Appends a message whose value is the end of the stored one. A large value in memory is pinned.
+/// Appends a message whose value is the end of the stored one. A large value is pinned: one in a
+/// table, and one that a backfill has copied for itself alone.
 fn write_value(
     out: &mut WriteBuffer,
     head: &MessageHead<'_>,
@@ -257,6 +264,14 @@ fn write_value(
     value: &[u8],
 ) -> usize {
     let whole_bytes = document.record.value.len();
+    if let Some(copied) = document.copied
+        && value.len() >= RESERVED_ANSWER_BYTES_MIN
+    {
+        let frame_bytes = write_head(out.tail(), head, value.len());
+        let part = (whole_bytes - value.len()) as u32..whole_bytes as u32;
+        out.pin(PinnedValue::Record(copied.share(), part));
+        return frame_bytes;
+    }
     match document.item.filter(|item| item.value().len() == whole_bytes) {
         Some(item) if value.len() >= GATHER_VALUE_BYTES_MIN => {
             let frame_bytes = write_head(out.tail(), head, value.len());
@@ -287,6 +302,14 @@ fn write_inflated(
         && let Ok(inflating) = Inflating::new(item.body(), VALUE_BYTES_MAX)
     {
         out.pin(PinnedValue::Inflating(item.clone(), Box::new(inflating)));
+        return Ok(frame_bytes);
+    }
+    if bytes >= RESERVED_ANSWER_BYTES_MIN
+        && let Some(copied) = document.copied
+        && let Ok(inflating) = Inflating::new(body, VALUE_BYTES_MAX)
+    {
+        let from = (document.record.value.len() - body.len()) as u32;
+        out.pin(PinnedValue::InflatingRecord(copied.share(), from, Box::new(inflating)));
         return Ok(frame_bytes);
     }
     if inflate_into(body, VALUE_BYTES_MAX, out.tail()).is_err() {

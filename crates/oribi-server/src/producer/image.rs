@@ -61,7 +61,8 @@ impl Image {
     /// The messages of a run; `None` when the connection has to make them one by one.
     pub fn of(part: &Part<'_>, writer: &FrameWriter<'_>, stream: StreamHead) -> Option<Arc<Image>> {
         let made = part.made_once(|| {
-            // A part with a damaged document has none; the stream fails when it comes to it.
+            // A part with a damaged document has none; the stream fails when it comes to it. One
+            // with a large document has none either.
             let made = Image::make(part, writer, stream).ok();
             let bytes = made.as_ref().map_or(0, |image| image.messages.capacity());
             (made.map(Arc::new), bytes)
@@ -88,7 +89,10 @@ impl Image {
             let end = u32::try_from(out.tail().len());
             ends.push(end.expect("a part is 64 KiB, or one document"));
         }
-        debug_assert!(!out.holds_pinned(), "records of the store are copied");
+        if out.holds_pinned() {
+            // One of them becomes large when it is inflated. Each connection sends it by itself.
+            return Err(Damaged);
+        }
         let messages = Arc::new(std::mem::take(out.tail()));
         Ok(Image { form: Form::of(writer, stream), opaque: stream.opaque, messages, ends })
     }

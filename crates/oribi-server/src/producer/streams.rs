@@ -32,6 +32,8 @@ pub(crate) struct OpenStream {
     pub ending: Option<EndReason>,
     /// The rights that the stream was checked against.
     pub rights_generation: u32,
+    /// The change that the stream found last waits for memory.
+    pub has_unsent_change: bool,
     is_queued: bool,
 }
 
@@ -51,7 +53,15 @@ impl OpenStream {
             filter,
             ending: None,
             rights_generation,
+            has_unsent_change: false,
             is_queued: false,
+        }
+    }
+
+    /// Gives up what a backfill holds for it of the process's memory; it asks for another one.
+    pub fn give_up(&mut self) {
+        if !self.has_unsent_change {
+            self.stream.give_up_granted();
         }
     }
 
@@ -160,6 +170,11 @@ impl Streams {
     /// True when some stream waits for its turn.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// All streams.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenStream> {
+        self.slots.iter_mut().map(|(_, stream)| stream)
     }
 
     /// All streams.

@@ -19,8 +19,8 @@ pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
 /// Memory that is reserved while this is there.
 pub(crate) type Held = Box<dyn Any + Send>;
 
-/// Reserves memory of so many bytes, or has none at the moment.
-pub(crate) type Reserve = Box<dyn Fn(usize) -> Option<Held> + Send>;
+/// Reserves memory of so many bytes, or queues for it. Asked again, it says whether it has some.
+pub(crate) type Reserve = Box<dyn FnMut(usize) -> Option<Held> + Send>;
 
 /// The answer to a request about a scan.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ use super::slot::{Slot, Turn};
 use super::transport::{TlsTransport, Transport};
 use super::turn::Pools;
 use crate::connection::Connection;
+use crate::connection_memory::budget::Grant;
 use crate::connection_state::close_reason::CloseReason;
 use crate::environment::Environment;
 use crate::limits::WORKER_CONNECTIONS_MAX;
@@ -151,14 +152,14 @@ impl Connections {
 
     /// Grants a memory reservation to a connection. If the connection is gone, the memory is
     /// returned.
-    pub fn grant_memory(&mut self, id: ConnectionId, bytes: usize, env: &mut Environment) {
+    pub fn grant_memory(&mut self, id: ConnectionId, grant: Grant, env: &mut Environment) {
         let key = id.slot as usize;
         match self.slots.get_mut(key).filter(|slot| slot.connection.id() == id) {
             Some(slot) => {
-                slot.connection.memory_granted(env, bytes);
+                slot.connection.memory_granted(env, grant);
                 self.enqueue(key);
             }
-            None => env.memory.memory().release(bytes),
+            None => env.memory.memory().release_grant(grant),
         }
     }
 

@@ -22,11 +22,16 @@ use super::piece::{Outgoing, Piece};
 use super::wakeups::Wakeups;
 use crate::admin::state::AdminState;
 use crate::buckets::BucketHandle;
-use crate::change_feed::{ChangeFeed, End, Fed};
+use crate::change_feed::{ChangeFeed, End, Fed, LargeLine, Offer};
 use crate::clock::wall_clock;
-use crate::connection_memory::Waiting;
+use crate::connection_memory::Reservation;
+use crate::connection_memory::budget::Demand;
+use crate::connection_memory::ticket::Ticket;
 use crate::connection_state::rights::Rights;
-use crate::limits::{ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_PIECE_BYTES, DCP_IDLE_TIMEOUT_MS};
+use crate::limits::{
+    ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_LINE_PIECE_BYTES, ADMIN_CHANGES_PIECE_BYTES,
+    DCP_IDLE_TIMEOUT_MS,
+};
 use crate::producer::may_stream;
 use crate::producer::registry::{ProducerRecord, Published};
 
@@ -38,6 +43,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause before memory is asked for again.
 const MEMORY_PAUSE: Duration = Duration::from_millis(20);
+
+/// What begins the line of an event.
+const DATA: &[u8] = b"data: ";
 
 /// What a browser waits before it reconnects.
 const RETRY_MS: u32 = 1000;
@@ -76,8 +84,12 @@ pub(super) struct Follower {
     on_its_way: u64,
     /// Bytes that the next line needs, if it needs many.
     needed: usize,
-    /// While there is no memory for a piece.
-    waiting: Option<Waiting>,
+    /// A line that is being sent in pieces.
+    line: Option<Box<LargeLine>>,
+    /// The place in the queue for memory, and what for.
+    queued: Option<(Demand, Ticket)>,
+    /// The block of the next line.
+    block: Option<(Demand, Reservation)>,
     ending: Option<&'static str>,
     woken: Vec<u64>,
 }
@@ -116,7 +128,9 @@ impl Follower {
             acknowledged: 0,
             on_its_way: 0,
             needed: 0,
-            waiting: None,
+            line: None,
+            queued: None,
+            block: None,
             ending: None,
             woken: Vec::new(),
         }
@@ -163,7 +177,7 @@ impl Follower {
 
     /// Sends the last event and waits until the client has what is before it.
     async fn end(mut self, reason: &'static str, sender: mpsc::Sender<Bytes>) -> Ended {
-        self.waiting = None;
+        (self.queued, self.block) = (None, None);
         let user = &self.parts.viewer.user;
         tracing::debug!(user, reason, "a stream of changes over HTTP ends");
         let place = loop {
@@ -195,10 +209,9 @@ impl Follower {
         if let Some(reason) = self.reason_to_end() {
             return Turn::End(reason);
         }
-        let Some(mut piece) = self.outgoing.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
-            return self.wait_for_memory(now);
+        let Some(mut piece) = self.piece(ADMIN_CHANGES_ID_BYTES_MAX, true) else {
+            return Turn::Wait(now + MEMORY_PAUSE);
         };
-        self.waiting = None;
         let written = writeln!(piece.bytes, "retry: {RETRY_MS}");
         written.expect("a vector takes every byte");
         self.write_id(&mut piece);
@@ -206,10 +219,32 @@ impl Follower {
         self.send(piece, now)
     }
 
-    /// Until there is memory the stream counts as waiting.
-    fn wait_for_memory(&mut self, now: Instant) -> Turn {
-        self.waiting.get_or_insert_with(|| self.outgoing.wait());
-        Turn::Wait(now + MEMORY_PAUSE)
+    /// A piece of so many bytes. Until there is memory for it, the stream has a place in the queue
+    /// if it `waits`. While it keeps memory of its own it does not wait: others may wait for that.
+    fn piece(&mut self, bytes: usize, waits: bool) -> Option<Piece> {
+        if self.block.is_some() || self.parts.feed.holds_granted() {
+            self.queued = None;
+            return Some(self.outgoing.piece_of(None));
+        }
+        if let Some(piece) = self.outgoing.piece(bytes) {
+            self.queued = None;
+            return Some(piece);
+        }
+        if !waits {
+            return None;
+        }
+        let reservation = self.reserve(Demand::of_bytes(bytes))?;
+        Some(self.outgoing.piece_of(Some(reservation)))
+    }
+
+    /// Memory, once it is granted. Until then the stream has a place in the queue.
+    fn reserve(&mut self, demand: Demand) -> Option<Reservation> {
+        self.queued.take_if(|(before, _)| *before != demand);
+        let outgoing = &self.outgoing;
+        let (_, ticket) = self.queued.get_or_insert_with(|| (demand, outgoing.queue(demand)));
+        let reservation = ticket.poll()?;
+        self.queued = None;
+        Some(reservation)
     }
 
     fn turn(&mut self, now: Instant) -> Turn {
@@ -217,7 +252,10 @@ impl Follower {
         self.parts.wakeups.take(&mut woken);
         woken.drain(..).for_each(|vbid| self.parts.feed.wake(vbid));
         self.woken = woken;
-        if let Some(reason) = self.ending.or_else(|| self.reason_to_end()) {
+        // A line that has begun is completed.
+        if self.line.is_none()
+            && let Some(reason) = self.ending.or_else(|| self.reason_to_end())
+        {
             return Turn::End(reason);
         }
         self.publish(now);
@@ -226,7 +264,11 @@ impl Follower {
             return if self.is_stalled(now) { Turn::Stalled } else { Turn::Wait(next_look) };
         }
         self.acknowledged += std::mem::take(&mut self.on_its_way);
-        match self.fill(now) {
+        let turn = match self.line.take() {
+            Some(line) => self.continue_line(line, now),
+            None => self.fill(now),
+        };
+        match turn {
             Turn::Wait(due) if now < self.sent + HEARTBEAT => {
                 Turn::Wait(due.min(next_look).min(self.sent + HEARTBEAT))
             }
@@ -286,30 +328,37 @@ impl Follower {
 
     /// Makes a piece of the events that there are.
     fn fill(&mut self, now: Instant) -> Turn {
+        let block = self.queued.as_ref().map(|(demand, _)| *demand);
+        if let Some(demand) = block.filter(|demand| demand.block.is_some())
+            && !self.reserve_block(demand)
+        {
+            return Turn::Wait(now + MEMORY_PAUSE);
+        }
         let room = ADMIN_CHANGES_PIECE_BYTES.max(std::mem::take(&mut self.needed));
         let has_more = room > ADMIN_CHANGES_PIECE_BYTES || self.parts.feed.has_more();
-        let Some(mut piece) = self.outgoing.piece(room + ADMIN_CHANGES_ID_BYTES_MAX) else {
+        // Others need not wait for a stream without news.
+        let Some(mut piece) = self.piece(room + ADMIN_CHANGES_ID_BYTES_MAX, has_more) else {
             self.needed = room;
-            // Nobody has to make room for a stream without news.
-            return match has_more {
-                true => self.wait_for_memory(now),
-                false => Turn::Wait(now + MEMORY_PAUSE),
-            };
+            return Turn::Wait(now + MEMORY_PAUSE);
         };
-        self.waiting = None;
         let otherwise = loop {
             let begin = piece.bytes.len();
             if begin >= ADMIN_CHANGES_PIECE_BYTES {
                 break Turn::Yield;
             }
-            piece.bytes.extend_from_slice(b"data: ");
-            let left = room.saturating_sub(begin);
-            let is_change = match self.parts.feed.next(now, left, &mut piece.bytes) {
+            let offer = Offer {
+                room: room.saturating_sub(begin),
+                block: self.block.take(),
+                out: &mut piece.bytes,
+                prefix: DATA,
+            };
+            let is_change = match self.parts.feed.next(now, offer) {
                 Fed::Line { is_change } => is_change,
-                nothing => {
-                    piece.bytes.truncate(begin);
-                    break self.after(nothing, now);
+                Fed::Large(line) => {
+                    drop(piece);
+                    return self.begin_line(line, now);
                 }
+                nothing => break self.after(nothing, now),
             };
             if !self.parts.sparse_ids {
                 self.write_id(&mut piece);
@@ -335,19 +384,59 @@ impl Follower {
     /// What to do when there is no line.
     fn after(&mut self, nothing: Fed, now: Instant) -> Turn {
         match nothing {
-            Fed::Line { .. } | Fed::Again => Turn::Yield,
+            Fed::Line { .. } | Fed::Large(_) | Fed::Again => Turn::Yield,
             Fed::Idle(due) => Turn::Wait(due.unwrap_or(now + HEARTBEAT)),
             Fed::NeedsBytes(bytes) => {
                 self.needed = bytes;
                 Turn::Yield
             }
+            Fed::NeedsBlock(demand) => match self.reserve_block(demand) {
+                true => Turn::Yield,
+                false => Turn::Wait(now + MEMORY_PAUSE),
+            },
             Fed::End(end) => Turn::End(name_of(end)),
         }
     }
 
+    /// Reserves the block of the next line, or queues for it.
+    fn reserve_block(&mut self, demand: Demand) -> bool {
+        self.block = self.reserve(demand).map(|block| (demand, block));
+        self.block.is_some()
+    }
+
+    /// Begins an event that is sent in pieces.
+    fn begin_line(&mut self, line: Box<LargeLine>, now: Instant) -> Turn {
+        let mut piece = self.outgoing.piece_of(None);
+        piece.bytes.extend_from_slice(DATA);
+        self.write_line(line, piece, now)
+    }
+
+    fn continue_line(&mut self, line: Box<LargeLine>, now: Instant) -> Turn {
+        let piece = self.outgoing.piece_of(None);
+        self.write_line(line, piece, now)
+    }
+
+    /// Sends the next piece of an event, with its id after the last one.
+    fn write_line(&mut self, mut line: Box<LargeLine>, mut piece: Piece, now: Instant) -> Turn {
+        match line.write(&mut piece.bytes, ADMIN_CHANGES_LINE_PIECE_BYTES) {
+            Err(_) => {
+                tracing::error!("a document in a change stream cannot be read");
+                return Turn::Stalled;
+            }
+            Ok(false) => self.line = Some(line),
+            Ok(true) => {
+                self.write_id(&mut piece);
+                piece.bytes.push(b'\n');
+            }
+        }
+        let is_whole = self.line.is_none();
+        self.parts.record.note_sent(piece.bytes.len(), usize::from(is_whole));
+        self.send(piece, now)
+    }
+
     /// A comment, with the place if it has moved without an event.
     fn heartbeat(&mut self, now: Instant) -> Turn {
-        let Some(mut piece) = self.outgoing.piece(ADMIN_CHANGES_ID_BYTES_MAX) else {
+        let Some(mut piece) = self.piece(ADMIN_CHANGES_ID_BYTES_MAX, false) else {
             return Turn::Wait(now + MEMORY_PAUSE);
         };
         piece.bytes.extend_from_slice(b":\n");

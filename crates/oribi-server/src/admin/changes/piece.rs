@@ -12,8 +12,10 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 
 use super::wakeups::Wakeups;
+use crate::connection_memory::budget::Demand;
 use crate::connection_memory::lag::Lag;
-use crate::connection_memory::{ConnectionMemory, Waiting};
+use crate::connection_memory::ticket::Ticket;
+use crate::connection_memory::{ConnectionMemory, Reservation};
 
 /// Bytes that wait for a client.
 pub(in crate::admin) struct Outgoing {
@@ -33,7 +35,9 @@ struct Pace {
 pub(in crate::admin) struct Piece {
     /// Events.
     pub bytes: Vec<u8>,
-    reserved: usize,
+    reservation: Option<Reservation>,
+    /// Bytes that are counted without a reservation.
+    unreserved: usize,
     outgoing: Arc<Outgoing>,
 }
 
@@ -73,9 +77,10 @@ impl Outgoing {
         self.memory.has_waiters()
     }
 
-    /// Counts the stream among those that wait for memory, as long as the result lives.
-    pub fn wait(&self) -> Waiting {
-        self.memory.wait_beside()
+    /// Queues for memory; the task is woken when it is granted.
+    pub fn queue(&self, demand: Demand) -> Ticket {
+        let wakeups = Arc::clone(&self.wakeups);
+        Ticket::new(&self.memory, demand, move || wakeups.wake())
     }
 
     /// Bytes of the largest piece that there can be.
@@ -86,8 +91,13 @@ impl Outgoing {
 
     /// An empty piece that may grow to `bytes`; `None` while there is no memory.
     pub fn piece(self: &Arc<Self>, bytes: usize) -> Option<Piece> {
-        let reserved = self.memory.try_reserve(bytes)?;
-        Some(Piece { bytes: Vec::new(), reserved, outgoing: Arc::clone(self) })
+        Some(self.piece_of(Some(self.memory.hold(bytes)?)))
+    }
+
+    /// An empty piece with this reservation. One without it is for a stream that already has memory
+    /// for which others may wait; it counts among the small ones.
+    pub fn piece_of(self: &Arc<Self>, reservation: Option<Reservation>) -> Piece {
+        Piece { bytes: Vec::new(), reservation, unreserved: 0, outgoing: Arc::clone(self) }
     }
 }
 
@@ -95,16 +105,19 @@ impl Piece {
     /// Bytes that may be added.
     #[cfg(feature = "sql")]
     pub fn room(&self) -> usize {
-        self.reserved.saturating_sub(self.bytes.len())
+        let reserved = self.reservation.as_ref().map_or(0, Reservation::bytes);
+        reserved.saturating_sub(self.bytes.len())
     }
 
     /// The piece as hyper takes it. What it does not need is given back.
     pub fn into_bytes(mut self) -> Bytes {
         self.bytes.shrink_to_fit();
-        let needed = self.outgoing.memory.counted(self.bytes.len());
-        if let Some(surplus) = self.reserved.checked_sub(needed).filter(|surplus| *surplus > 0) {
-            self.outgoing.memory.release(surplus);
-            self.reserved = needed;
+        match &mut self.reservation {
+            Some(reservation) => reservation.keep(self.outgoing.memory.counted(self.bytes.len())),
+            None => {
+                self.unreserved = self.bytes.len();
+                self.outgoing.memory.note_unreserved(0, self.unreserved);
+            }
         }
         if self.outgoing.held_bytes.fetch_add(self.bytes.len(), Ordering::AcqRel) == 0 {
             self.outgoing.pace.lock().lag = Lag::begin();
@@ -115,8 +128,8 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        if self.reserved > 0 {
-            self.outgoing.memory.release(self.reserved);
+        if self.unreserved > 0 {
+            self.outgoing.memory.note_unreserved(self.unreserved, 0);
         }
     }
 }

@@ -24,7 +24,9 @@ use oribi_types::Datatype;
 
 use super::super::body::{READING_DEADLINE, ReplyBody};
 use super::super::message::{Refusal, Reply, error, no_memory};
+use crate::connection_memory::budget::Demand;
 use crate::connection_memory::lag::Lag;
+use crate::connection_memory::ticket::Ticket;
 use crate::connection_memory::{ConnectionMemory, Reservation};
 
 /// Bytes of a body for which no memory is reserved.
@@ -68,7 +70,7 @@ pub(super) async fn receive(
         return Err(too_long(VALUE_BYTES_MAX));
     }
     let held = match bytes_max > SHORT_BYTES_MAX {
-        true => memory.hold(bytes_max).map(Some),
+        true => Ticket::wait(memory, Demand::of_bytes(bytes_max)).await.map(Some),
         false => Some(None),
     };
     let Some(held) = held else {
@@ -132,14 +134,21 @@ fn too_long(bytes_max: usize) -> Refusal {
     error(StatusCode::PAYLOAD_TOO_LARGE, &message).into()
 }
 
-/// Sends the value of a document, without its attributes.
-pub(super) fn send(item: ItemRef, memory: &Arc<ConnectionMemory>) -> Result<Reply, Refusal> {
+/// Bytes that the answer with a document holds. The document may leave its bucket before it is
+/// sent, and a compressed one is inflated as a whole.
+pub(super) fn held_bytes(item: &ItemRef) -> Result<usize, Refusal> {
     let Ok(length) = item.plain_body_bytes() else { return Err(damaged()) };
-    // The document may leave its bucket meanwhile, and a compressed one is inflated as a whole.
+    Ok(item.value_bytes() + if item.is_compressed() { length } else { 0 })
+}
+
+/// Sends the value of a document, without its attributes.
+pub(super) fn send(
+    item: ItemRef,
+    held: Reservation,
+    memory: &Arc<ConnectionMemory>,
+) -> Result<Reply, Refusal> {
+    let Ok(length) = item.plain_body_bytes() else { return Err(damaged()) };
     let is_compressed = item.is_compressed();
-    let inflated_bytes = if is_compressed { length } else { 0 };
-    let bytes = item.value_bytes() + inflated_bytes;
-    let held = memory.hold(bytes).ok_or_else(|| no_memory(memory))?;
     let content_type = match item.datatype().contains(Datatype::JSON) {
         true => "application/json",
         false => "application/octet-stream",

@@ -9,6 +9,7 @@ use oribi_protocol::status::Status;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::connection_memory::ConnectionMemory;
+use crate::connection_memory::budget::Demand;
 use crate::connection_state::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 use crate::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, ROOM_WAIT_MS};
@@ -83,7 +84,7 @@ fn a_slow_holder_is_closed_only_while_others_wait() {
     client.harness.advance_ms(HOLDER_LAG_MAX_MS + 1);
     assert_eq!(client.harness.close_reason(), None, "nobody waits");
     let id = ConnectionId { slot: 7, generation: 7 };
-    assert_eq!(memory.reserve(usize::MAX, &Mailbox::new(None), id), None);
+    assert_eq!(memory.reserve(Demand::of_bytes(usize::MAX), &Mailbox::new(None), id), None);
     client.harness.advance_ms(1);
     assert_eq!(client.harness.close_reason(), Some(CloseReason::HoldsMemory));
 }

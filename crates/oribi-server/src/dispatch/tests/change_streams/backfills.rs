@@ -197,3 +197,55 @@ fn scans_and_streams_left_behind_are_statistics() {
     assert_eq!(stats["ep_dcp_backfill_left_behind"], "1");
     drop(still);
 }
+
+/// Large values are sent from the copy of the backfill, and a compressed one is inflated as it is
+/// sent.
+#[test]
+fn large_records_of_a_backfill_come_whole() {
+    let plain: Vec<u8> = (0..400_000u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    let packed = snap::raw::Encoder::new().compress_vec(&[b'c'; 400_000]).unwrap();
+    let mut writer = Client::modern();
+    for (key, value, datatype) in [(b"plain", &plain, 0), (b"packd", &packed, Datatype::SNAPPY.0)] {
+        let parts = RequestParts {
+            vbid: Vbid(0),
+            extras: &[0; 8],
+            value,
+            datatype,
+            ..about(Opcode::Set, key)
+        };
+        assert_eq!(writer.ask(&parts).status, Status::Success);
+    }
+    let bucket = std::sync::Arc::clone(writer.harness.bucket().bucket());
+    bucket.flush_step().expect("a store in memory can be written");
+    let mut readers = [(&CONSUMER[..], &b"reads"[..]), (&PLAIN_CONSUMER[..], b"inflated")].map(
+        |(features, name)| {
+            let mut client = Client::consumer_of(writer.harness.beside(), features);
+            assert_eq!(client.open_as(name, 1).status, Status::Success);
+            client.choose("enable_noop", "true");
+            Reader::open(client, 0x0101_0001, None)
+        },
+    );
+    let shared = std::cell::RefCell::new(&mut readers);
+    let pace = |pause: BackfillPause| {
+        shared.borrow_mut().iter_mut().for_each(Reader::read);
+        pause.idle < 4
+    };
+    bucket.backfill_step(&pace, &Timestamp::default).unwrap();
+    for _ in 0..4 {
+        readers.iter_mut().for_each(Reader::read);
+    }
+    for (reader, packed) in readers.iter().zip([&packed[..], &[b'c'; 400_000]]) {
+        let told = reader.told();
+        let values: Vec<&[u8]> = told
+            .iter()
+            .filter_map(|told| match told {
+                Told::Mutation { value, .. } => Some(&value[..]),
+                _ => None,
+            })
+            .collect();
+        assert!(values == [&plain[..], packed], "{} values", values.len());
+    }
+    drop(readers);
+    let memory = &writer.harness.server().connection_memory;
+    assert_eq!(memory.stats().reserved_bytes, 0, "everything is returned");
+}

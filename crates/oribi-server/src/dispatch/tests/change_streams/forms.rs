@@ -148,6 +148,18 @@ fn values_are_compressed_if_the_consumer_wants_that_and_it_pays() {
     assert_eq!(consumer.control("force_value_compression", "true"), Status::Einval);
 }
 
+#[test]
+fn large_values_are_not_compressed_for_a_stream() {
+    let mut writer = Client::modern();
+    let large = format!(r#"{{"text":"{}"}}"#, "again and ".repeat(60_000)).into_bytes();
+    writer.write_as(b"k", &large, 0, 0);
+    let mut consumer = writer.consumer(&CONSUMER, 1);
+    consumer.choose("force_value_compression", "true");
+    let (value, datatype) = consumer.last_mutation(b"k");
+    assert_eq!(datatype, JSON);
+    assert!(value == large);
+}
+
 /// An expiration has its own message only with the option and with delete times.
 #[test]
 fn an_expiration_has_its_opcode_if_the_consumer_knows_it() {

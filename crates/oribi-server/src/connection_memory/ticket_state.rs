@@ -1,0 +1,44 @@
+//! What the queue for memory knows of a ticket.
+//!
+//! Owns: the grant, from the moment it is made until the ticket takes it, and how the owner of the
+//! ticket is told.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::budget::Grant;
+
+/// See the module text.
+pub(super) struct TicketState {
+    granted: Mutex<Option<Grant>>,
+    notify: Box<dyn Fn() + Send + Sync>,
+}
+
+impl TicketState {
+    pub(super) fn new(notify: impl Fn() + Send + Sync + 'static) -> Arc<TicketState> {
+        Arc::new(TicketState { granted: Mutex::default(), notify: Box::new(notify) })
+    }
+
+    /// Keeps a grant that was made at once.
+    pub(super) fn put(&self, grant: Grant) {
+        *self.granted.lock() = Some(grant);
+    }
+
+    /// Keeps a grant and tells the owner of the ticket.
+    pub(super) fn granted(&self, grant: Grant) {
+        self.put(grant);
+        (self.notify)();
+    }
+
+    pub(super) fn take(&self) -> Option<Grant> {
+        self.granted.lock().take()
+    }
+}
+
+impl fmt::Debug for TicketState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketState").field("granted", &self.granted).finish_non_exhaustive()
+    }
+}
