@@ -13,8 +13,10 @@ use anyhow::{Context, Result, bail};
 pub(crate) const USAGE: &str = "\
   soak kill [--cycles N] [--from CYCLE] [--seed N] [--eviction value|full] [--json]
          kills a server under load again and again; every acknowledged write is accounted for
-  soak memory [--seconds N] [--seed N] [--hostile N] [--quota-mib N] [--setting NAME=VALUE] [--json]
-         several buckets and hostile clients; what is resident stays within what is promised
+  soak memory [--seconds N] [--seed N] [--hostile N] [--stalled-readers N] [--quota-mib N]
+              [--setting NAME=VALUE] [--json]
+         several buckets, hostile clients, readers of every kind that read, read slowly or stall;
+         what is resident stays within what is promised, and readers that read finish
   soak text [--commands N] [--seed N] [--from CASE] [--kinds text|meta|both] [--differences N]
          random text and meta commands, whose answers are those of a memcached beside it
   soak backup [--cycles N] [--seed N]

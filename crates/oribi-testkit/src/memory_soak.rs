@@ -7,9 +7,11 @@
 //! requests that they do not finish (`hostile.rs`). All the while the resident set of the process
 //! has to stay within the promised limit: the quotas, a tenth of them, and 64 MiB. Callers: the
 //! tests of the server, and `cargo xtask soak memory`, which adds a bucket on Kudu with outages if
-//! Kudu is installed.
+//! Kudu is installed. Readers of every kind follow large documents that are overwritten
+//! (`readers.rs`).
 
 mod hostile;
+mod readers;
 mod shared;
 
 use std::sync::Mutex;
@@ -83,6 +85,9 @@ pub struct MemorySoakOptions {
     pub buckets: Vec<BucketPlan>,
     /// Clients of each hostile kind.
     pub hostile: usize,
+    /// Stalled readers of each kind, next to readers that read documents of 0 B to 20 MiB; `None`
+    /// for no readers at all.
+    pub stalled_readers: Option<usize>,
     /// How long the load lasts.
     pub duration: Duration,
     /// Decides sizes and keys.
@@ -100,6 +105,8 @@ pub struct MemorySoakReport {
     pub hostile_opened: u64,
     /// Of these, ended by the server.
     pub hostile_ended: u64,
+    /// Kinds of readers that read all documents at least once.
+    pub readers_finished: u64,
     /// Largest resident set, in bytes.
     pub resident_bytes_max: u64,
     /// The promised limit, in bytes.
@@ -123,9 +130,11 @@ pub fn run(
     };
     let shared = Shared {
         server: &server,
+        program: options.server.program(),
         is_over: AtomicBool::new(false),
         answered: AtomicU64::new(0),
         refused: AtomicU64::new(0),
+        passes: AtomicU64::new(0),
         hostile_opened: AtomicU64::new(0),
         hostile_ended: AtomicU64::new(0),
         failure: Mutex::new(None),
@@ -142,11 +151,18 @@ pub fn run(
         if options.hostile > 0 {
             scope.spawn(|| hostile::run(&shared, options.hostile));
         }
+        if let Some(stalled) = options.stalled_readers {
+            let (shared, random) = (&shared, random.fork());
+            scope.spawn(move || {
+                readers::run(shared, stalled, random).unwrap_or_else(|error| shared.fail(error));
+            });
+        }
         watch(&shared, options, tick, &mut report).unwrap_or_else(|error| shared.fail(error));
         shared.is_over.store(true, Ordering::Relaxed);
     });
     report.answered = shared.answered.load(Ordering::Relaxed);
     report.refused = shared.refused.load(Ordering::Relaxed);
+    report.readers_finished = shared.passes.load(Ordering::Relaxed);
     report.hostile_opened = shared.hostile_opened.load(Ordering::Relaxed);
     report.hostile_ended = shared.hostile_ended.load(Ordering::Relaxed);
     let failure = shared.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();

@@ -49,6 +49,11 @@ impl ServerOptions {
         }
     }
 
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.binary
+    }
+
     /// Listens on these ports (binary protocol, admin HTTP) instead of free ones; 0 is any free
     /// one.
     pub fn ports(mut self, port: u16, admin_port: u16) -> ServerOptions {

@@ -13,7 +13,7 @@ use oribi_testkit::memory_soak::{BucketPlan, MemorySoakOptions, MemorySoakReport
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, ServerOptions, kudu_is_available};
 
 const USAGE: &str = "usage: memory_soak --server FILE [--seconds N] [--seed N] [--hostile N]
-                   [--quota-mib N] [--setting NAME=VALUE]... [--json]";
+                   [--stalled-readers N] [--quota-mib N] [--setting NAME=VALUE]... [--json]";
 
 /// Time between two outages of Kudu, and their length.
 const OUTAGE_EVERY: Duration = Duration::from_secs(20);
@@ -24,6 +24,7 @@ struct Arguments {
     seconds: u64,
     seed: u64,
     hostile: usize,
+    stalled_readers: usize,
     quota_mib: u64,
     settings: Vec<(String, String)>,
     json: bool,
@@ -55,6 +56,7 @@ fn main() -> Result<()> {
         server,
         buckets,
         hostile: arguments.hostile,
+        stalled_readers: Some(arguments.stalled_readers),
         duration: Duration::from_secs(arguments.seconds),
         seed: arguments.seed,
     };
@@ -88,6 +90,7 @@ fn print(arguments: &Arguments, has_kudu: bool, report: &MemorySoakReport) {
         let result = serde_json::json!({
             "seed": arguments.seed, "seconds": arguments.seconds, "hostile": arguments.hostile,
             "kudu": has_kudu, "answered": report.answered, "refused": report.refused,
+            "readers_finished": report.readers_finished,
             "hostile_opened": report.hostile_opened, "hostile_ended": report.hostile_ended,
             "resident_bytes_max": report.resident_bytes_max,
             "promised_bytes": report.promised_bytes,
@@ -116,6 +119,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
         seconds: 300,
         seed: clock.map_or(1, |time| time.as_secs()),
         hostile: 40,
+        stalled_readers: 20,
         quota_mib: 96,
         settings: Vec::new(),
         json: false,
@@ -127,6 +131,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
             "--seconds" => arguments.seconds = value()?.parse().context("--seconds")?,
             "--seed" => arguments.seed = value()?.parse().context("--seed")?,
             "--hostile" => arguments.hostile = value()?.parse().context("--hostile")?,
+            "--stalled-readers" => {
+                arguments.stalled_readers = value()?.parse().context("--stalled-readers")?;
+            }
             "--quota-mib" => arguments.quota_mib = value()?.parse().context("--quota-mib")?,
             "--setting" => {
                 let pair = value()?;

@@ -1,5 +1,6 @@
 //! State that the threads of a run share: the server, their counts, and the first failure.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,9 +14,13 @@ use crate::{PATIENCE, ServerProcess, poll_until};
 /// State that the threads of a run share.
 pub(super) struct Shared<'a> {
     pub(super) server: &'a ServerProcess,
+    /// The program under test, for its client commands.
+    pub(super) program: &'a Path,
     pub(super) is_over: AtomicBool,
     pub(super) answered: AtomicU64,
     pub(super) refused: AtomicU64,
+    /// Readers that read all documents at least once.
+    pub(super) passes: AtomicU64,
     pub(super) hostile_opened: AtomicU64,
     pub(super) hostile_ended: AtomicU64,
     pub(super) failure: Mutex<Option<anyhow::Error>>,
@@ -37,7 +42,8 @@ impl Shared<'_> {
 /// A connection to a bucket, once the bucket serves.
 pub(super) fn connect(port: u16, bucket: &str) -> Result<RawConnection> {
     let mut connection = RawConnection::connect(port)?;
-    connection.hello(&[Feature::SelectBucket, Feature::XError, Feature::Collections])?;
+    let features = [Feature::SelectBucket, Feature::XError, Feature::Collections, Feature::Json];
+    connection.hello(&features)?;
     let status = connection.sasl_plain(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)?;
     if status != Status::Success {
         bail!("authentication: {status:?}");

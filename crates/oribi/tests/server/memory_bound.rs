@@ -28,6 +28,7 @@ fn several_buckets_and_hostile_clients_stay_within_what_is_promised() {
             BucketPlan::new("memory", 96, "memory").eviction("noEviction"),
         ],
         hostile: 6,
+        stalled_readers: None,
         duration: DURATION,
         seed: seed(SEED),
     };
@@ -35,4 +36,22 @@ fn several_buckets_and_hostile_clients_stay_within_what_is_promised() {
     println!("{report:?}");
     assert!(report.answered > 1000, "next to nothing was done: {report:?}");
     assert!(report.hostile_opened >= 2, "no hostile client got in: {report:?}");
+}
+
+/// The small form of `cargo xtask soak memory` for readers: a fixed seed, one bucket.
+#[test]
+fn readers_of_every_kind_are_bounded_and_finish() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = MemorySoakOptions {
+        server: ServerOptions::new(ORIBI, directory.path().join("data")).setting("workers", 2),
+        buckets: vec![BucketPlan::new("default", 256, "log").filled_to(10)],
+        hostile: 0,
+        stalled_readers: Some(6),
+        duration: Duration::from_secs(10),
+        seed: 42,
+    };
+    let report = run(&options, &mut |_| Ok(())).unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{report:?}");
+    assert_eq!(report.readers_finished, 8, "not all kinds of readers finished: {report:?}");
+    assert!(report.hostile_opened >= 24, "stalled readers do not get in: {report:?}");
 }

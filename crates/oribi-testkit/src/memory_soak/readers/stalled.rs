@@ -1,0 +1,59 @@
+//! Readers that ask for all documents and then read nothing.
+//!
+//! Owns: their connections, all of which are opened anew after a while. The server may end any.
+
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, consumer, key};
+use crate::memory_soak::shared::{Shared, connect};
+use crate::raw_connection::Request;
+
+/// Time after which all connections are opened anew.
+const LIFE: Duration = Duration::from_secs(5);
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+const KINDS: [Kind; 4] = [Kind::Get, Kind::Dcp, Kind::Events, Kind::Http];
+
+/// Keeps `count` readers of each kind until the run is over.
+pub(super) fn run(shared: &Shared<'_>, count: usize) {
+    while !shared.is_over() {
+        let mut readers: Vec<(Kind, Option<TcpStream>)> =
+            KINDS.iter().flat_map(|kind| (0..count).map(|_| (*kind, None))).collect();
+        let begun = Instant::now();
+        while !shared.is_over() && begun.elapsed() < LIFE {
+            for (number, (kind, reader)) in readers.iter_mut().enumerate() {
+                if reader.is_none() && !shared.is_over() {
+                    let name = format!("stalled {number}");
+                    *reader = begin(shared, *kind, &name).ok().flatten();
+                    shared.hostile_opened.fetch_add(u64::from(reader.is_some()), Ordering::Relaxed);
+                }
+            }
+            std::thread::park_timeout(PAUSE);
+        }
+        drop(readers);
+    }
+}
+
+/// Asks for all documents; `None` when the server refuses the client for now.
+pub(super) fn begin(shared: &Shared<'_>, kind: Kind, name: &str) -> Result<Option<TcpStream>> {
+    let stream = match kind {
+        Kind::Dcp => consumer(shared, &format!("{name}, DCP"))?.raw().stream().try_clone()?,
+        Kind::Events => admin(shared).begin_get(EVENTS)?,
+        Kind::Http => {
+            let path = "/pools/default/buckets/default/docs/sized%206?raw=true";
+            admin(shared).begin_get(path)?
+        }
+        _ => {
+            let mut connection = connect(shared.server.port(), "default")?;
+            let requests: Vec<Request> =
+                (0..2 * DOCUMENT_BYTES.len()).map(|at| Request::get(key(at / 2))).collect();
+            connection.send_all(&requests.iter().collect::<Vec<_>>())?;
+            connection.stream().try_clone()?
+        }
+    };
+    Ok(Some(stream))
+}
