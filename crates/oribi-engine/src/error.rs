@@ -48,3 +48,10 @@ pub enum FlushAllError {
     #[error(transparent)]
     Store(#[from] StoreError),
 }
+
+impl FlushAllError {
+    /// True when nothing was removed.
+    pub fn was_refused(&self) -> bool {
+        !matches!(self, FlushAllError::Store(_))
+    }
+}

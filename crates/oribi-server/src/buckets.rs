@@ -33,7 +33,7 @@ mod store_place;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, ReaderMemory, VBucket};
@@ -505,6 +505,7 @@ impl Buckets {
             conflict_resolution: OnceLock::new(),
             durability_min: DurabilityMinCell::default(),
             has_own_flush_interval: AtomicBool::new(false),
+            emptied_ns: AtomicU64::new(0),
             directory,
         });
         if let Some(memory) = self.reader_memory.get() {

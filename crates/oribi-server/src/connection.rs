@@ -112,6 +112,8 @@ pub(crate) struct Connection {
     value_bytes_read: u16,
     /// Bytes that the worker's ledger counts for this connection.
     held_bytes: usize,
+    /// A new cluster map waits until the client has read some of the output.
+    owes_cluster_map: bool,
 }
 
 impl Connection {
@@ -136,6 +138,7 @@ impl Connection {
             expects_incoming: 0,
             value_bytes_read: 0,
             held_bytes: 0,
+            owes_cluster_map: false,
         }
     }
 
@@ -269,6 +272,9 @@ impl Connection {
         self.pinned_flush_bytes = env.transfer_slice_bytes().min(self.send_queue_bytes_max);
         if self.state.wait == Wait::Drain && self.writer.is_empty() {
             self.state.wait = Wait::Nothing;
+        }
+        if self.owes_cluster_map {
+            self.announce_cluster_map(&env.server);
         }
         let room_since_ms = self.state.room_since_ms;
         let goes_on = self.state.is_streaming() || self.state.has_ready();

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{Manifest, ManifestChange};
+use oribi_engine::{FlushAllError, ManifestUpdateError};
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -184,6 +184,23 @@ impl ServerContext {
         };
         self.cluster.advance();
         changed
+    }
+
+    /// Removes every document of a bucket, then announces a new revision of the configuration:
+    /// clients that poll a vbucket's history look the new one up. Blocks.
+    ///
+    /// # Errors
+    /// As [`oribi_engine::Bucket::flush_all`].
+    pub(crate) fn flush_all(
+        &self,
+        handle: &BucketHandle,
+        now: Timestamp,
+    ) -> Result<(), FlushAllError> {
+        let result = handle.flush_all(now);
+        if !result.as_ref().is_err_and(FlushAllError::was_refused) {
+            self.cluster.advance();
+        }
+        result
     }
 
     /// The cluster that a bucket is shared in.

@@ -6,11 +6,13 @@
 //! the bucket selected, so it may outlive its place in the registry.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use oribi_engine::{Bucket, BucketThreads, ConflictResolution, FetchOutcome};
+use oribi_engine::{Bucket, BucketThreads, ConflictResolution, FetchOutcome, FlushAllError};
 use oribi_storage::StoreError;
+use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::durability::DurabilityMinCell;
@@ -23,6 +25,13 @@ use crate::range_scans::RangeScans;
 /// The marker of a clean shutdown by the last server.
 pub(crate) const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
 const MARKER_MODE: u32 = 0o600;
+
+/// After a bucket was emptied, clients have this long to learn of its new histories: twice the
+/// interval in which client libraries ask for the configuration.
+const SETTLING_NS: u64 = 5_000_000_000;
+
+/// The time of emptying while it lasts.
+const NOW_EMPTYING: u64 = u64::MAX;
 
 /// An open bucket.
 pub struct BucketHandle {
@@ -40,6 +49,8 @@ pub struct BucketHandle {
     pub(super) durability_min: DurabilityMinCell,
     /// The bucket has a flush interval of its own and does not follow the server's.
     pub(super) has_own_flush_interval: AtomicBool,
+    /// When the bucket was last emptied, in nanoseconds of Unix time; 0 for never.
+    pub(super) emptied_ns: AtomicU64,
     /// `None` for a bucket in memory only.
     pub(super) directory: Option<PathBuf>,
 }
@@ -113,6 +124,26 @@ impl BucketHandle {
     /// The connections that follow its changes.
     pub(crate) fn producers(&self) -> &Producers {
         &self.producers
+    }
+
+    /// As [`Bucket::flush_all`], which begins at `now`.
+    pub(crate) fn flush_all(&self, now: Timestamp) -> Result<(), FlushAllError> {
+        let begun = Instant::now();
+        let before = self.emptied_ns.swap(NOW_EMPTYING, Ordering::AcqRel);
+        let result = self.bucket.flush_all();
+        let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let emptied_ns = match &result {
+            Err(error) if error.was_refused() => before,
+            _ => now.unix_ns.saturating_add(elapsed_ns),
+        };
+        self.emptied_ns.store(emptied_ns, Ordering::Release);
+        result
+    }
+
+    /// True while the bucket is being emptied and for some seconds after that: a client that still
+    /// names an earlier history may not have heard of it.
+    pub(crate) fn is_settling(&self, now: Timestamp) -> bool {
+        now.unix_ns < self.emptied_ns.load(Ordering::Acquire).saturating_add(SETTLING_NS)
     }
 
     /// Detaches the bucket from connections that have it selected, and ends its scans and the

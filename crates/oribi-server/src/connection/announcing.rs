@@ -6,8 +6,7 @@
 //! - only a connection that asked for it in HELLO is told;
 //! - it is told of each version once, between two frames;
 //! - a client that asked for both forms gets the brief one;
-//! - a client that leaves too much output unread is not told. It learns of the map with the next
-//!   change, or when it asks the wrong node.
+//! - a client that leaves too much output unread is told once it has read some of it.
 //!
 //! The worker calls this after a change.
 
@@ -21,12 +20,15 @@ use crate::server_context::ServerContext;
 use crate::write_buffer::PinnedValue;
 
 impl Connection {
-    /// Sends the client the newest map of its selection; false when there is
-    /// nothing to send.
+    /// Sends the client the newest map of its selection; false when there is nothing to send now.
     pub fn announce_cluster_map(&mut self, server: &ServerContext) -> bool {
         let features = self.state.features;
-        let is_behind = self.writer.pending_bytes() >= self.send_queue_bytes_max;
-        if !features.wants_cluster_maps() || self.state.closing.is_some() || is_behind {
+        self.owes_cluster_map = false;
+        if !features.wants_cluster_maps() || self.state.closing.is_some() {
+            return false;
+        }
+        if !self.may_queue_map() {
+            self.owes_cluster_map = true;
             return false;
         }
         let bucket = self.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
@@ -54,5 +56,14 @@ impl Connection {
         }
         self.state.config_pushed = document.version;
         true
+    }
+
+    /// True when a map that had to wait can be sent.
+    pub fn has_room_for_map(&self) -> bool {
+        self.owes_cluster_map && self.may_queue_map()
+    }
+
+    fn may_queue_map(&self) -> bool {
+        self.writer.pending_bytes() < self.send_queue_bytes_max
     }
 }

@@ -126,6 +126,10 @@ pub(super) fn observe_seqno<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         NotDone::Because(Status::Einval, "the value is the vbucket's UUID, eight bytes");
     const NO_HISTORY: NotDone =
         NotDone::Because(Status::KeyEnoent, "the vbucket has no history with this UUID");
+    // Couchbase's Java client ends its connection at any other status, in the middle of reopening
+    // its streams.
+    const JUST_EMPTIED: NotDone =
+        NotDone::Because(Status::Etmpfail, "the bucket was emptied; ask for the failover log");
     let uuid = <[u8; 8]>::try_from(x.frame.value).map_err(|_| NO_UUID)?;
     let vbid = x.named_vbucket();
     let vbucket = x.bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
@@ -133,7 +137,11 @@ pub(super) fn observe_seqno<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let (stats, table) = (vbucket.stats(), vbucket.failover_table());
     let asked = VbUuid(u64::from_be_bytes(uuid));
     // Newest first: the history at an index ended where the one before it in the table began.
-    let index = table.iter().position(|entry| entry.uuid == asked).ok_or(NO_HISTORY)?;
+    let index = table.iter().position(|entry| entry.uuid == asked);
+    let index = index.ok_or_else(|| match x.handle().is_settling(x.env.now) {
+        true => JUST_EMPTIED,
+        false => NO_HISTORY,
+    })?;
     let ended = index.checked_sub(1).map(|newer| table[newer].seqno);
     // Layout: format u8 (1 after a change of history), vbucket u16, uuid u64, persisted u64,
     // current u64. Format 1 adds the requested uuid and its last seqno.

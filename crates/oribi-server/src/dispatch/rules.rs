@@ -347,7 +347,7 @@ const fn find(opcode: Opcode) -> Option<Rule> {
 mod tests {
     use oribi_protocol::opcode::Opcode;
 
-    use super::{PrivilegeSet, Rule, Silence, Who, rule};
+    use super::{PrivilegeSet, Silence, Who, rule};
 
     #[test]
     fn quiet_forms_are_silent_ordered_and_not_durable() {

@@ -4,6 +4,7 @@
 //! it where a durability level asks for the store.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use oribi_engine::{
     ConcatMode, ConcatRequest, FillingItem, FlushAllError, MutationOutcome, StoreMode,
@@ -160,7 +161,8 @@ pub(super) fn flush<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         return unsupported("flushing is not enabled for this bucket");
     }
     x.counters().cmd_flush.add(1);
-    Ok(Reply::Job(Job::FlushAll(x.handle().clone())))
+    let (server, bucket) = (Arc::clone(&x.env.server), Arc::clone(x.handle()));
+    Ok(Reply::Job(Job::FlushAll(server, bucket, x.env.now)))
 }
 
 /// The answer to a finished flush; `None` when a quiet flush succeeded.

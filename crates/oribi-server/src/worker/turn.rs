@@ -130,7 +130,11 @@ fn run(
         Progress::NeedInput | Progress::OutputFull | Progress::Waiting => Turn::Idle,
     };
     Ok(match turn {
-        Turn::Idle if slot.connection.has_changes_to_send() => Turn::Again,
+        Turn::Idle
+            if slot.connection.has_changes_to_send() || slot.connection.has_room_for_map() =>
+        {
+            Turn::Again
+        }
         turn => turn,
     })
 }

@@ -24,6 +24,7 @@ mod documents;
 mod durability;
 mod event_memory;
 mod fixture;
+mod flush_replays;
 mod lifecycle;
 mod memcached_place;
 mod memory_bound;

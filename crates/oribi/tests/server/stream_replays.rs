@@ -25,7 +25,7 @@ use oribi_types::{DurabilityLevel, Seqno, VbUuid, Vbid};
 
 use crate::fixture::{Fixture, expect};
 
-const JAVA_FEATURES: [Feature; 7] = [
+pub(crate) const JAVA_FEATURES: [Feature; 7] = [
     Feature::Xattr,
     Feature::XError,
     Feature::SelectBucket,
@@ -39,7 +39,7 @@ const ENDLESS: Seqno = Seqno(u64::MAX);
 
 /// A client that matches answers with its requests in their order, as the Java client does, and
 /// keeps what the server says in between.
-struct Client {
+pub(crate) struct Client {
     raw: RawConnection,
     next_opaque: u32,
     heard: Vec<Vec<u8>>,
@@ -51,7 +51,7 @@ impl Client {
     }
 
     /// Logs in with features and opens a connection of this name.
-    fn open(fixture: &Fixture, features: &[Feature], name: &str, flags: u32) -> Client {
+    pub(crate) fn open(fixture: &Fixture, features: &[Feature], name: &str, flags: u32) -> Client {
         let mut raw = RawConnection::connect(fixture.server.port()).unwrap();
         let granted = raw.hello(features).unwrap();
         assert!(granted.iter().all(|feature| features.contains(feature)), "{granted:?}");
@@ -63,7 +63,7 @@ impl Client {
         client
     }
 
-    fn send(&mut self, request: &Request) -> u32 {
+    pub(crate) fn send(&mut self, request: &Request) -> u32 {
         let opaque = self.next_opaque;
         self.next_opaque = self.next_opaque.wrapping_add(1);
         self.raw.send_bytes(&self.raw.encode(request, opaque)).unwrap();
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    fn call(&mut self, request: &Request) -> Response {
+    pub(crate) fn call(&mut self, request: &Request) -> Response {
         let opaque = self.send(request);
         self.answer(opaque)
     }
@@ -104,22 +104,27 @@ impl Client {
     }
 
     #[track_caller]
-    fn controls(&mut self, wanted: &[(&str, &str)]) {
+    pub(crate) fn controls(&mut self, wanted: &[(&str, &str)]) {
         for (name, value) in wanted {
             assert_eq!(self.control(name, value), Status::Success, "{name}={value}");
         }
     }
 
     /// The next message of the server's own accord.
-    fn next(&mut self) -> Vec<u8> {
+    pub(crate) fn next(&mut self) -> Vec<u8> {
         match self.heard.is_empty() {
             true => self.raw.receive_frame().unwrap(),
             false => self.heard.remove(0),
         }
     }
 
+    /// Messages of the server that came before answers.
+    pub(crate) fn take_heard(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.heard)
+    }
+
     /// Failover log of a vbucket, newest history first.
-    fn histories(&mut self, vbid: Vbid) -> Vec<(VbUuid, Seqno)> {
+    pub(crate) fn histories(&mut self, vbid: Vbid) -> Vec<(VbUuid, Seqno)> {
         let log = self.call(&Request::new(Opcode::DcpGetFailoverLog).vbucket(vbid));
         FailoverLog::decode(&expect(log, Status::Success).value).unwrap().entries().collect()
     }
@@ -135,16 +140,16 @@ fn open_request(name: &str, flags: u32) -> Request {
     Request::new(Opcode::DcpOpen).bare_key(name).extras(&extras)
 }
 
-fn stream_request(vbid: Vbid, extras: StreamRequestExtras, value: &str) -> Request {
+pub(crate) fn stream_request(vbid: Vbid, extras: StreamRequestExtras, value: &str) -> Request {
     Request::new(Opcode::DcpStreamReq).vbucket(vbid).extras(&extras.encode()).value(value)
 }
 
-fn from_zero() -> StreamRequestExtras {
+pub(crate) fn from_zero() -> StreamRequestExtras {
     StreamRequestExtras { flags: StreamFlags::ACTIVE_ONLY, end: ENDLESS, ..Default::default() }
 }
 
 /// Writes documents, every fourth one durably; returns the last seqno of each vbucket.
-fn write(fixture: &Fixture, prefix: &str) -> BTreeMap<Vbid, Seqno> {
+pub(crate) fn write(fixture: &Fixture, prefix: &str) -> BTreeMap<Vbid, Seqno> {
     let mut raw = fixture.login();
     let mut seqnos = BTreeMap::new();
     for number in 0..DOCUMENTS {
@@ -163,12 +168,12 @@ fn write(fixture: &Fixture, prefix: &str) -> BTreeMap<Vbid, Seqno> {
 
 /// What a client with a stream for each vbucket checks and keeps.
 #[derive(Default)]
-struct Streams {
+pub(crate) struct Streams {
     /// Opaque of the stream request.
     opaques: BTreeMap<Vbid, u32>,
-    markers: BTreeMap<Vbid, SnapshotMarker>,
-    seqnos: BTreeMap<Vbid, Seqno>,
-    ends: BTreeMap<Vbid, EndReason>,
+    pub(crate) markers: BTreeMap<Vbid, SnapshotMarker>,
+    pub(crate) seqnos: BTreeMap<Vbid, Seqno>,
+    pub(crate) ends: BTreeMap<Vbid, EndReason>,
     /// Bytes that the server counts.
     counted_bytes: usize,
 }
@@ -176,7 +181,7 @@ struct Streams {
 impl Streams {
     /// Checks a message as the Java client and gocbcore do.
     #[track_caller]
-    fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
         let frame = Frame::whole(bytes).unwrap();
         let (head, said) = message::decode(&frame).unwrap();
         assert_eq!(Some(&head.opaque), self.opaques.get(&head.vbid), "{said:?}");
@@ -270,7 +275,11 @@ fn a_kafka_connector_streams_from_the_beginning() {
 }
 
 /// Opens a stream for every vbucket, all requests at once, and hears up to the seqnos.
-fn stream_all(client: &mut Client, value: &str, wanted: &BTreeMap<Vbid, Seqno>) -> Streams {
+pub(crate) fn stream_all(
+    client: &mut Client,
+    value: &str,
+    wanted: &BTreeMap<Vbid, Seqno>,
+) -> Streams {
     let mut streams = Streams::default();
     let vbids: Vec<Vbid> = (0..DEFAULT_VBUCKETS).map(Vbid).collect();
     for vbid in &vbids {
@@ -291,7 +300,11 @@ fn stream_all(client: &mut Client, value: &str, wanted: &BTreeMap<Vbid, Seqno>) 
     follow(client, streams, wanted)
 }
 
-fn follow(client: &mut Client, mut streams: Streams, wanted: &BTreeMap<Vbid, Seqno>) -> Streams {
+pub(crate) fn follow(
+    client: &mut Client,
+    mut streams: Streams,
+    wanted: &BTreeMap<Vbid, Seqno>,
+) -> Streams {
     while !streams.have(wanted) {
         let bytes = client.next();
         streams.take(&bytes);
@@ -300,7 +313,7 @@ fn follow(client: &mut Client, mut streams: Streams, wanted: &BTreeMap<Vbid, Seq
 }
 
 /// Rollback mitigation: the client waits until OBSERVE_SEQNO shows everything as persisted.
-fn await_persistence(client: &mut Client, wanted: &BTreeMap<Vbid, Seqno>) {
+pub(crate) fn await_persistence(client: &mut Client, wanted: &BTreeMap<Vbid, Seqno>) {
     for (vbid, seqno) in wanted {
         let (uuid, _) = client.histories(*vbid)[0];
         let observe = Request::new(Opcode::ObserveSeqno).vbucket(*vbid);

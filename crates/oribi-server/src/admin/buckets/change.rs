@@ -14,6 +14,7 @@ use crate::admin::blocking::{blocking, failed};
 use crate::admin::message::{Form, Refusal, Reply, bucket_not_found, empty, field_error, whole};
 use crate::admin::state::AdminState;
 use crate::buckets::{BucketChange, BucketError, BucketHandle, conflict, eviction};
+use crate::clock::wall_clock;
 
 /// Changes the settings that can change. A form with any other change is refused as a whole.
 pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> Reply {
@@ -89,7 +90,8 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
     let refused = |status, message: &str| {
         whole(status, "application/json", json!({ "_": message }).to_string())
     };
-    match blocking(move || handle.bucket().flush_all()).await {
+    let server = Arc::clone(&state.server);
+    match blocking(move || server.flush_all(&handle, wall_clock())).await {
         Ok(Ok(())) => {
             tracing::info!(bucket = name, "removed every document of a bucket");
             empty(StatusCode::OK)

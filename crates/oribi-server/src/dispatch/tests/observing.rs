@@ -177,6 +177,42 @@ fn the_failover_log_begins_anew_when_the_bucket_is_emptied() {
     assert_eq!(client.ask(&elsewhere).status, Status::NotMyVbucket);
 }
 
+#[test]
+fn an_emptied_history_is_temporary_then_unknown() {
+    let mut client = Client::modern();
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let old = client.harness.bucket().bucket().vbucket(vbid).unwrap().uuid().0.to_be_bytes();
+    let observe = |uuid| {
+        let parts = RequestParts::new(Opcode::ObserveSeqno);
+        RequestParts { vbid, value: uuid, ..parts }
+    };
+    assert_eq!(client.ask(&observe(&old)).status, Status::Success);
+    client.harness.bucket().bucket().set_flush_enabled(false);
+    assert_eq!(client.ask(&RequestParts::new(Opcode::Flush)).status, Status::NotSupported);
+    assert_eq!(client.ask(&observe(&[1; 8])).status, Status::KeyEnoent, "nothing was emptied");
+    client.harness.bucket().bucket().set_flush_enabled(true);
+    assert_eq!(client.ask(&RequestParts::new(Opcode::Flush)).status, Status::Success);
+    assert_eq!(client.ask(&observe(&old)).status, Status::Etmpfail);
+    let new = client.harness.bucket().bucket().vbucket(vbid).unwrap().uuid().0.to_be_bytes();
+    assert_eq!(client.ask(&observe(&new)).status, Status::Success);
+    client.harness.advance_ms(10_000);
+    assert_eq!(client.ask(&observe(&old)).status, Status::KeyEnoent);
+}
+
+#[test]
+fn a_flush_makes_a_new_configuration() {
+    let mut client = Client::modern();
+    let mut revision = |opcode| {
+        assert_eq!(client.ask(&RequestParts::new(opcode)).status, Status::Success);
+        let text = client.ask(&RequestParts::new(Opcode::GetClusterConfig)).value;
+        let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        json["rev"].as_i64().unwrap()
+    };
+    let before = revision(Opcode::Noop);
+    assert_eq!(revision(Opcode::Flush), before + 1);
+    assert_eq!(revision(Opcode::Noop), before + 1);
+}
+
 fn with_collection() -> (Client, u32) {
     let codes = [&MODERN[..], &[0x12]].concat();
     let client = Client::with_features(&codes);

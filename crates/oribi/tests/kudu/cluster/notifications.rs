@@ -55,3 +55,30 @@ fn a_new_collection_is_announced_in_full_or_in_brief_to_those_who_asked() {
     let answer = silent.call(&oribi_testkit::Request::get("none")).unwrap();
     assert_eq!(answer.status(), Status::KeyEnoent);
 }
+
+#[test]
+fn a_stalled_reader_gets_the_map_once_it_reads() {
+    const ANSWERS: usize = 64;
+    let directory = tempfile::tempdir().unwrap();
+    let server = ServerProcess::start(server(directory.path())).unwrap();
+    let features = [
+        Feature::XError,
+        Feature::Json,
+        Feature::Duplex,
+        Feature::ClustermapChangeNotificationBrief,
+    ];
+    let mut stalled = listener(&server, &features);
+    let set = oribi_testkit::Request::set("k", vec![b'v'; 1 << 20]);
+    assert_eq!(stalled.call(&set).unwrap().status(), Status::Success);
+    // More answers than the server queues for a client that does not read.
+    let get = stalled.encode(&oribi_testkit::Request::get("k"), 1);
+    stalled.send_bytes(&get.repeat(ANSWERS)).unwrap();
+
+    let http = HttpClient::new(server.admin_port())
+        .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    let path = "/pools/default/buckets/default/scopes/_default/collections";
+    assert_eq!(http.post_form(path, &[("name", "c")]).unwrap().status, 200);
+    let received: Vec<u8> = (0..=ANSWERS).map(|_| stalled.receive().unwrap().opcode).collect();
+    let maps = received.iter().filter(|opcode| **opcode == SERVER_CLUSTERMAP_CHANGE).count();
+    assert_eq!(maps, 1, "{received:?}");
+}
