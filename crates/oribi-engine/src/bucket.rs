@@ -132,6 +132,16 @@ impl Bucket {
         self.core.compression().set(mode);
     }
 
+    /// Longest life of a document in seconds, where its collection has no rule; 0 for any.
+    pub fn max_ttl_s(&self) -> u32 {
+        self.core.max_ttl_s().load(Ordering::Relaxed)
+    }
+
+    /// Changes the longest life, for documents written from now on.
+    pub fn set_max_ttl_s(&self, max_ttl_s: u32) {
+        self.core.max_ttl_s().store(max_ttl_s, Ordering::Relaxed);
+    }
+
     /// The quota.
     pub fn memory_quota_bytes(&self) -> u64 {
         self.core.memory().quota_bytes()

@@ -9,7 +9,7 @@
 mod ownership;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use oribi_storage::{KvStore, Ownership, StoreError};
@@ -34,6 +34,8 @@ pub(crate) struct Core {
     store: Arc<dyn KvStore>,
     signals: FlusherSignals,
     compression: CompressionSwitch,
+    /// Longest life of documents whose collection has no rule, in seconds; 0 for any.
+    max_ttl_s: AtomicU32,
     memory: Memory,
     failures: Failures,
     /// Held during a review of what refuses writes.
@@ -63,6 +65,7 @@ impl Core {
             store,
             signals,
             compression: CompressionSwitch::default(),
+            max_ttl_s: AtomicU32::new(0),
             memory,
             failures: Failures::default(),
             review: Mutex::new(()),
@@ -105,6 +108,7 @@ impl Core {
             value_bytes_max: self.config.value_bytes_max,
             memory: &self.memory,
             compression: &self.compression,
+            max_ttl_s: &self.max_ttl_s,
         }
     }
 
@@ -122,6 +126,10 @@ impl Core {
 
     pub(crate) fn compression(&self) -> &CompressionSwitch {
         &self.compression
+    }
+
+    pub(crate) fn max_ttl_s(&self) -> &AtomicU32 {
+        &self.max_ttl_s
     }
 
     pub(crate) fn memory(&self) -> &Memory {

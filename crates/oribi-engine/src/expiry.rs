@@ -14,11 +14,11 @@ pub fn absolute(wire: u32, now: Timestamp) -> u32 {
     }
 }
 
-/// An absolute expiry, held below the longest life that the collection allows (0 and `None`: any).
-pub fn limited(expiry: u32, max_ttl_s: Option<u32>, now: Timestamp) -> u32 {
+/// An absolute expiry, held below the longest life that is allowed (0: any).
+pub fn limited(expiry: u32, max_ttl_s: u32, now: Timestamp) -> u32 {
     match max_ttl_s {
-        None | Some(0) => expiry,
-        Some(max_ttl_s) => {
+        0 => expiry,
+        max_ttl_s => {
             let latest = now.unix_s().saturating_add(max_ttl_s);
             if expiry == 0 { latest } else { expiry.min(latest) }
         }
@@ -30,14 +30,13 @@ mod tests {
     use super::{RELATIVE_EXPIRY_MAX_S, Timestamp, absolute, limited};
 
     #[test]
-    fn a_collection_limits_the_life_of_its_documents() {
+    fn a_longest_life_limits_an_expiry() {
         let now = Timestamp::from_unix_s(1000);
-        assert_eq!(limited(0, None, now), 0);
-        assert_eq!(limited(0, Some(0), now), 0);
-        assert_eq!(limited(0, Some(60), now), 1060);
-        assert_eq!(limited(1010, Some(60), now), 1010);
-        assert_eq!(limited(1100, Some(60), now), 1060);
-        assert_eq!(limited(1, Some(60), now), 1, "what has expired stays so");
+        assert_eq!(limited(0, 0, now), 0);
+        assert_eq!(limited(0, 60, now), 1060);
+        assert_eq!(limited(1010, 60, now), 1010);
+        assert_eq!(limited(1100, 60, now), 1060);
+        assert_eq!(limited(1, 60, now), 1, "what has expired stays so");
     }
 
     #[test]

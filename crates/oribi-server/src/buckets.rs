@@ -403,7 +403,7 @@ impl Buckets {
         let eviction = file.eviction().map_err(corrupt)?;
         let compression = file.compression().map_err(corrupt)?;
         let conflict_resolution = file.conflict_resolution().map_err(corrupt)?;
-        let durability_min = file.durability_min;
+        let (durability_min, max_ttl_s) = (file.durability_min, file.max_ttl_s);
         let has_own_flush_interval = file.flush_interval_ms.is_some();
         // A store that does not exist yet has no history to lose.
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
@@ -464,6 +464,7 @@ impl Buckets {
         handle.bucket.set_compression_mode(compression);
         handle.set_conflict_resolution(conflict_resolution);
         handle.durability_min.set(durability_min);
+        handle.bucket.set_max_ttl_s(max_ttl_s);
         handle.has_own_flush_interval.store(has_own_flush_interval, Ordering::Relaxed);
         Ok(handle)
     }

@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use oribi_protocol::status::Status;
 
-use crate::http::HttpClient;
-use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, Request};
+use crate::raw_connection::Request;
 use crate::{Random, ServerOptions, ServerProcess};
 use shared::{Shared, connect};
 
@@ -183,26 +182,21 @@ fn start(options: &MemorySoakOptions) -> Result<ServerProcess> {
         .setting("memory-quota-mib", first.quota_mib)
         .setting("storage", &first.storage)
         .setting("eviction", setting_name(&first.eviction));
-    let server = ServerProcess::start(server)?;
-    let admin = HttpClient::new(server.admin_port())
-        .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
-    for plan in others {
-        let quota = plan.quota_mib.to_string();
-        let mut fields = vec![
-            ("name", plan.name.as_str()),
-            ("ramQuotaMB", &quota),
-            ("evictionPolicy", &plan.eviction),
-        ];
-        match plan.storage.as_str() {
-            "memory" => fields.push(("bucketType", "ephemeral")),
-            storage => fields.push(("storage", storage)),
-        }
-        let answer = admin.post_form("/pools/default/buckets", &fields)?;
-        if answer.status != 202 {
-            bail!("bucket {}: {} {}", plan.name, answer.status, answer.text());
-        }
-    }
-    Ok(server)
+    // The admin HTTP takes no quota below 100 MiB.
+    let directory = tempfile::tempdir()?;
+    let init = directory.path().join("init.toml");
+    std::fs::write(&init, others.iter().map(init_entry).collect::<String>())?;
+    ServerProcess::start(server.setting("init", init.display()))
+}
+
+/// A bucket in the file of `--init`.
+fn init_entry(plan: &BucketPlan) -> String {
+    let BucketPlan { name, quota_mib, storage, .. } = plan;
+    let eviction = setting_name(&plan.eviction);
+    format!(
+        "[[bucket]]\nname = {name:?}\nstorage = {storage:?}\nmemory_quota_mib = {quota_mib}\n\
+         eviction = {eviction:?}\n"
+    )
 }
 
 /// The server's setting for an eviction policy of the admin interface.

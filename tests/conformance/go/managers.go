@@ -122,9 +122,10 @@ func (p *program) buckets() string {
 	ok(manager.FlushBucket(managedBucket, nil))
 	_, err = collection.Get("d", nil)
 	fails(err, gocb.ErrDocumentNotFound)
-	// Only collections have a limit of time.
 	other := gocb.BucketSettings{Name: "other", RAMQuotaMB: 100, MaxExpiry: time.Minute}
-	check(manager.CreateBucket(gocb.CreateBucketSettings{BucketSettings: other}, nil) != nil, "no limit of time")
+	ok(manager.CreateBucket(gocb.CreateBucketSettings{BucketSettings: other}, nil))
+	equal(must(manager.GetBucket("other", nil)).MaxExpiry, time.Minute)
+	ok(manager.DropBucket("other", nil))
 	ok(manager.DropBucket(managedBucket, nil))
 	fails(manager.DropBucket(managedBucket, nil), gocb.ErrBucketNotFound)
 	check(must(manager.GetAllBuckets(nil))[managedBucket].Name == "", "the bucket is gone")

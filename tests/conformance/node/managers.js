@@ -82,8 +82,9 @@ async function buckets(cluster, eventually) {
   assert.deepEqual([changed.ramQuotaMB, changed.flushEnabled, changed.compressionMode], [128, true, CompressionMode.Active])
   await manager.flushBucket(BUCKET)
   await assert.rejects(collection.get('d'), couchbase.DocumentNotFoundError)
-  // Only collections have a limit of time.
-  await assert.rejects(manager.createBucket({ name: 'other', ramQuotaMB: 100, maxExpiry: 60 }), couchbase.CouchbaseError)
+  await manager.createBucket({ name: 'other', ramQuotaMB: 100, maxExpiry: 60 })
+  assert.equal((await manager.getBucket('other')).maxExpiry, 60)
+  await manager.dropBucket('other')
   await manager.dropBucket(BUCKET)
   await assert.rejects(manager.dropBucket(BUCKET), couchbase.BucketNotFoundError)
   assert.ok(!(await named()).includes(BUCKET), 'the bucket is gone')

@@ -91,9 +91,10 @@ def buckets(cluster):
     equal((changed.ram_quota_mb, changed.flush_enabled, changed.compression_mode), (128, True, CompressionMode.ACTIVE))
     manager.flush_bucket(BUCKET)
     raises(DocumentNotFoundException, lambda: collection.get("d"))
-    # Only collections have a limit of time.
-    raises(CouchbaseException, lambda: manager.create_bucket(
-        CreateBucketSettings(name="other", ram_quota_mb=100, max_expiry=timedelta(seconds=60))))
+    manager.create_bucket(
+        CreateBucketSettings(name="other", ram_quota_mb=100, max_expiry=timedelta(seconds=60)))
+    equal(manager.get_bucket("other").max_expiry, timedelta(seconds=60))
+    manager.drop_bucket("other")
     manager.drop_bucket(BUCKET)
     raises(BucketDoesNotExistException, lambda: manager.drop_bucket(BUCKET))
     check(BUCKET not in [each.name for each in manager.get_all_buckets()], "the bucket is gone")

@@ -4,6 +4,8 @@
 //! both: whether a collection exists, and how long its documents may live. The bucket makes one for
 //! each request; nothing is copied.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use arc_swap::ArcSwap;
 use oribi_types::{CollectionId, Timestamp};
 
@@ -22,6 +24,8 @@ pub(crate) struct Context<'a> {
     pub(crate) value_bytes_max: usize,
     pub(crate) memory: &'a Memory,
     pub(crate) compression: &'a CompressionSwitch,
+    /// The bucket's rule.
+    pub(crate) max_ttl_s: &'a AtomicU32,
 }
 
 impl Context<'_> {
@@ -37,13 +41,15 @@ impl Context<'_> {
         self.limited_expiry(collection, expiry::absolute(wire, self.now))
     }
 
-    /// An absolute expiry as far as documents of `collection` may have it.
+    /// An absolute expiry as far as documents of `collection` may have it. The collection's rule
+    /// precedes the bucket's.
     pub(super) fn limited_expiry(&self, collection: CollectionId, expiry: u32) -> u32 {
+        let of_bucket = self.max_ttl_s.load(Ordering::Relaxed);
         if collection == CollectionId::DEFAULT {
-            return expiry;
+            return expiry::limited(expiry, of_bucket, self.now);
         }
         let manifest = self.manifest.load();
-        let max_ttl_s = manifest.collection(collection).and_then(|found| found.max_ttl_s);
-        expiry::limited(expiry, max_ttl_s, self.now)
+        let of_collection = manifest.collection(collection).and_then(|found| found.max_ttl_s);
+        expiry::limited(expiry, of_collection.unwrap_or(of_bucket), self.now)
     }
 }

@@ -234,6 +234,30 @@ fn fail_and_heal(fault: Fault) {
 }
 
 #[test]
+fn a_collections_longest_life_precedes_the_buckets() {
+    let bucket = open(Arc::new(MemoryStore::new()));
+    let rules = [("inherits", None, 30), ("has_own", Some(60), 60), ("has_none", Some(0), 0)];
+    let expiry = |collection, wire| {
+        let key = DocKey { collection, key: b"k" };
+        done(bucket.store(VB, key, &StoreRequest { expiry: wire, ..set("v") }, NOW));
+        hit(bucket.get(VB, key, NOW)).expiry().saturating_sub(NOW.unix_s())
+    };
+    assert_eq!(expiry(CollectionId::DEFAULT, 0), 0);
+    bucket.set_max_ttl_s(30);
+    assert_eq!(expiry(CollectionId::DEFAULT, 0), 30);
+    assert_eq!((expiry(CollectionId::DEFAULT, 10), expiry(CollectionId::DEFAULT, 90)), (10, 30));
+    for (name, max_ttl_s, wanted) in rules {
+        let (scope, name) = ("_default".to_owned(), name.to_owned());
+        let create = ManifestChange::CreateCollection { scope, name: name.clone(), max_ttl_s };
+        let manifest = bucket.update_manifest(&create).unwrap();
+        let collection = manifest.collection_id("_default", &name).unwrap();
+        assert_eq!(expiry(collection, 0), wanted, "{name}");
+    }
+    bucket.set_max_ttl_s(0);
+    assert_eq!(expiry(CollectionId::DEFAULT, 90), 90);
+}
+
+#[test]
 fn a_dropped_collection_is_gone_at_once_from_memory_soon_and_never_comes_back() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));

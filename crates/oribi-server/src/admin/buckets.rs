@@ -27,14 +27,14 @@ use crate::buckets::{
 };
 use crate::config::is_bucket_name;
 
-/// Smallest memory quota of a bucket, in MiB.
-const QUOTA_MIB_MIN: i64 = 1;
+/// Smallest memory quota of a bucket over HTTP, in MiB: Couchbase's. The setting takes less.
+const QUOTA_MIB_MIN: u64 = 100;
 
-/// Least default memory quota of a bucket, in MiB.
-const QUOTA_MIB_UNASKED_MIN: u64 = 100;
+/// Most replicas that a client may ask for. There are none, so the number has no effect.
+const REPLICAS_MAX: i64 = 3;
 
 /// Largest memory quota of a bucket, in MiB: 16 TiB.
-const QUOTA_MIB_MAX: i64 = 1 << 24;
+const QUOTA_MIB_MAX: u64 = 1 << 24;
 
 /// The flush interval in milliseconds, a setting of Oribi's own.
 const FLUSH_INTERVAL: &str = "flushIntervalMs";
@@ -44,7 +44,7 @@ const FLUSH_INTERVAL_MS: std::ops::RangeInclusive<i64> = 1..=24 * 60 * 60 * 1000
 
 /// Settings of a bucket that the server honours, that have no effect on one copy (replicas,
 /// threads, rank, the storage backend), or that it accepts with the one value that it supports.
-const KNOWN_SETTINGS: [&str; 23] = [
+const KNOWN_SETTINGS: [&str; 24] = [
     "name",
     "bucketType",
     "storage",
@@ -68,7 +68,11 @@ const KNOWN_SETTINGS: [&str; 23] = [
     "historyRetentionSeconds",
     "autoCompactionDefined",
     "authType",
+    "saslPassword",
 ];
+
+/// Settings of old servers, where a bucket had a password. The server ignores them, and logs so.
+const IGNORED_SETTINGS: [&str; 2] = ["authType", "saslPassword"];
 
 /// All buckets that the user may use. Owners of vbuckets are left out with `skipMap=true`.
 pub(crate) async fn list(state: &Arc<AdminState>, query: &str, asker: &Asker) -> Reply {
@@ -203,18 +207,33 @@ fn compression_mode(form: &Form) -> Result<Option<CompressionMode>, Refusal> {
     }
 }
 
-/// The memory quota in a form.
-fn quota_mib(form: &Form) -> Result<Option<u64>, Refusal> {
+/// The memory quota in a form. One that is smaller than allowed may stay.
+fn quota_mib(form: &Form, current_mib: Option<u64>) -> Result<Option<u64>, Refusal> {
     let quota = match form.number("ramQuotaMB")? {
         Some(quota) => Some(quota),
         None => form.number("ramQuota")?,
     };
     let Some(quota) = quota else { return Ok(None) };
-    let in_range = u64::try_from(quota).ok();
-    let in_range = in_range.filter(|_| (QUOTA_MIB_MIN..=QUOTA_MIB_MAX).contains(&quota));
-    match in_range {
-        Some(quota) => Ok(Some(quota)),
-        None => Err(field_error("ramQuota", "RAM quota is out of range").into()),
+    let quota = u64::try_from(quota).unwrap_or(0);
+    if quota < QUOTA_MIB_MIN && current_mib != Some(quota) {
+        let message = format!("RAM quota cannot be less than {QUOTA_MIB_MIN} MiB");
+        return Err(field_error("ramQuota", &message).into());
+    }
+    match quota <= QUOTA_MIB_MAX {
+        true => Ok(Some(quota)),
+        false => Err(field_error("ramQuota", "RAM quota is out of range").into()),
+    }
+}
+
+/// The longest life of documents in a form, in seconds.
+fn max_ttl_s(form: &Form) -> Result<Option<u32>, Refusal> {
+    let Some(seconds) = form.number("maxTTL")? else { return Ok(None) };
+    match u32::try_from(seconds).ok().filter(|seconds| *seconds <= i32::MAX as u32) {
+        Some(seconds) => Ok(Some(seconds)),
+        None => {
+            let message = "Max TTL must be an integer between 0 and 2147483647";
+            Err(field_error("maxTTL", message).into())
+        }
     }
 }
 
@@ -245,7 +264,7 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
             .filter(|count| count.is_power_of_two() && *count <= 1024)
             .ok_or_else(|| field_error("numVBuckets", "Must be a power of two up to 1024"))?;
     }
-    match quota_mib(form)? {
+    match quota_mib(form, None)? {
         Some(quota) => options.memory_quota_mib = quota,
         None => options.memory_quota_mib = unassigned_mib(state, options.memory_quota_mib),
     }
@@ -263,6 +282,7 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
     if let Some(level) = durability_min(form)? {
         options.durability_min = level;
     }
+    options.max_ttl_s = max_ttl_s(form)?.unwrap_or(0);
     if let Some(flag) = form.flag("flushEnabled")? {
         options.flush_enabled = flag;
     }
@@ -272,8 +292,9 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
 /// The rest of the memory that the buckets of the start were to share, `share_mib` each.
 fn unassigned_mib(state: &AdminState, share_mib: u64) -> u64 {
     let buckets = state.server.buckets.list();
+    let min_mib = QUOTA_MIB_MIN.min(share_mib);
     let assigned: u64 = buckets.iter().map(|handle| handle.bucket().memory_quota_bytes()).sum();
-    share_mib.saturating_sub(assigned >> 20).clamp(QUOTA_MIB_UNASKED_MIN.min(share_mib), share_mib)
+    share_mib.saturating_sub(assigned >> 20).clamp(min_mib, share_mib)
 }
 
 fn choose_eviction(options: &mut BucketOptions, form: &Form) -> Result<(), Refusal> {
@@ -295,18 +316,23 @@ fn check_honoured(form: &Form) -> Result<(), Refusal> {
     form.only(&KNOWN_SETTINGS)?;
     let accepted = [
         ("bucketType", &["couchbase", "membase", "ephemeral"][..]),
-        ("maxTTL", &["0"][..]),
         ("historyRetentionCollectionDefault", &["false"][..]),
         ("historyRetentionBytes", &["0"][..]),
         ("historyRetentionSeconds", &["0"][..]),
         ("autoCompactionDefined", &["false"][..]),
-        ("authType", &["sasl"][..]),
     ];
     for (field, values) in accepted {
         if let Some(value) = form.get(field).filter(|value| !values.contains(value)) {
             let message = format!("{value} is not supported, only {}", values.join(", "));
             return Err(field_error(field, &message).into());
         }
+    }
+    if form.number("replicaNumber")?.is_some_and(|count| !(0..=REPLICAS_MAX).contains(&count)) {
+        let message = format!("The number of replicas must be between 0 and {REPLICAS_MAX}");
+        return Err(field_error("replicaNumber", &message).into());
+    }
+    for setting in IGNORED_SETTINGS.into_iter().filter(|name| form.get(name).is_some()) {
+        tracing::warn!(setting, "ignored: users have passwords, buckets have none");
     }
     Ok(())
 }
@@ -354,7 +380,7 @@ fn bucket_json(
         "compressionMode": compression::name_of(handle.bucket().compression_mode()),
         FLUSH_INTERVAL: handle.bucket().flush_interval_ms(),
         "durabilityMinLevel": handle.durability_min().name(),
-        "maxTTL": 0,
+        "maxTTL": handle.bucket().max_ttl_s(),
         "numVBuckets": config.vbuckets,
         "replicaNumber": 0,
         "replicaIndex": false,

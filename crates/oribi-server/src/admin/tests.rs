@@ -202,16 +202,16 @@ fn a_bucket_is_changed_while_it_is_open() {
     assert_eq!(fixture.get(path).json()["evictionPolicy"], "fullEviction");
     assert_eq!(fixture.get(path).json()["compressionMode"], "passive");
     for (form, field) in [
-        ("ramQuotaMB=64&evictionPolicy=nruEviction", "evictionPolicy"),
-        ("ramQuotaMB=64&flushIntervalMs=0", "flushIntervalMs"),
-        ("ramQuotaMB=64&storage=memory", "storage"),
-        ("ramQuotaMB=64&conflictResolutionType=lww", "conflictResolutionType"),
-        ("ramQuotaMB=64&name=other", "name"),
+        ("ramQuotaMB=120&evictionPolicy=nruEviction", "evictionPolicy"),
+        ("ramQuotaMB=120&flushIntervalMs=0", "flushIntervalMs"),
+        ("ramQuotaMB=120&storage=memory", "storage"),
+        ("ramQuotaMB=120&conflictResolutionType=lww", "conflictResolutionType"),
+        ("ramQuotaMB=120&name=other", "name"),
         ("numVBuckets=8", "numVBuckets"),
         ("bucketType=ephemeral", "bucketType"),
         ("ramQuotaMB=0", "ramQuota"),
         ("compressionMode=always", "compressionMode"),
-        ("ramQuotaMB=64&flushEnabled=maybe", "flushEnabled"),
+        ("ramQuotaMB=120&flushEnabled=maybe", "flushEnabled"),
         ("durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
     ] {
         let refused = fixture.post(path, form);
@@ -220,12 +220,12 @@ fn a_bucket_is_changed_while_it_is_open() {
     }
     assert_eq!(fixture.get(path).json()["quota"]["ram"], 128u64 << 20, "nothing was changed");
     assert_eq!(fixture.get(path).json()["flushIntervalMs"], 20);
-    let form = "ramQuotaMB=64&flushEnabled=1&evictionPolicy=valueOnly&bucketType=membase\
+    let form = "ramQuotaMB=120&flushEnabled=1&evictionPolicy=valueOnly&bucketType=membase\
                 &compressionMode=active&flushIntervalMs=250&storage=log";
     assert_eq!(fixture.post(path, form).status, 200);
     assert_eq!(fixture.post("/pools/default/buckets/nope", form).status, 404);
     let changed = fixture.get(path).json();
-    assert_eq!(changed["quota"]["ram"], 64u64 << 20);
+    assert_eq!(changed["quota"]["ram"], 120u64 << 20);
     assert_eq!(changed["compressionMode"], "active");
     assert_eq!(changed["evictionPolicy"], "valueOnly");
     assert_eq!(changed["flushIntervalMs"], 250);
@@ -321,7 +321,10 @@ fn buckets_are_created_and_deleted() {
         ("name=x&ramQuotaMB=lots", "ramQuotaMB"),
         ("name=x&bucketType=memcached", "bucketType"),
         ("name=x&durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
-        ("name=x&maxTTL=60", "maxTTL"),
+        ("name=x&maxTTL=-1", "maxTTL"),
+        ("name=x&maxTTL=2147483648", "maxTTL"),
+        ("name=x&ramQuotaMB=10", "ramQuota"),
+        ("name=x&replicaNumber=4", "replicaNumber"),
         ("name=x&conflictResolutionType=custom", "conflictResolutionType"),
         ("name=x&flushEnabled=maybe", "flushEnabled"),
     ];

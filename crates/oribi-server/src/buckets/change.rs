@@ -28,6 +28,8 @@ pub struct BucketChange {
     pub compression: Option<CompressionMode>,
     /// The minimum durability that the bucket reports.
     pub durability_min: Option<DurabilityMin>,
+    /// Longest life of documents whose collection has no rule, in seconds; 0 for any.
+    pub max_ttl_s: Option<u32>,
 }
 
 impl Buckets {
@@ -63,6 +65,7 @@ impl BucketFile {
         self.memory_quota_mib = change.memory_quota_mib.unwrap_or(self.memory_quota_mib);
         self.flush_enabled = change.flush_enabled.unwrap_or(self.flush_enabled);
         self.durability_min = change.durability_min.unwrap_or(self.durability_min);
+        self.max_ttl_s = change.max_ttl_s.unwrap_or(self.max_ttl_s);
         self.flush_interval_ms = change.flush_interval_ms.or(self.flush_interval_ms);
         if let Some(mode) = change.compression {
             self.compression_mode = Some(compression::name_of(mode).to_owned());
@@ -81,6 +84,9 @@ impl BucketHandle {
         }
         if let Some(level) = change.durability_min {
             self.durability_min.set(level);
+        }
+        if let Some(max_ttl_s) = change.max_ttl_s {
+            self.bucket.set_max_ttl_s(max_ttl_s);
         }
         if let Some(enabled) = change.flush_enabled {
             self.bucket.set_flush_enabled(enabled);

@@ -45,9 +45,17 @@ pub(super) struct BucketFile {
     /// Missing when it is the default.
     #[serde(default, skip_serializing_if = "DurabilityMin::is_default")]
     pub(super) durability_min: DurabilityMin,
+    /// Missing when there is no limit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) max_ttl_s: u32,
     /// Missing while the bucket follows the server's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) flush_interval_ms: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl BucketFile {
@@ -65,6 +73,7 @@ impl BucketFile {
             conflict_resolution: Some(conflict::name_of(options.conflict_resolution).to_owned()),
             flush_enabled: options.flush_enabled,
             durability_min: options.durability_min,
+            max_ttl_s: options.max_ttl_s,
             flush_interval_ms: options.own_flush_interval_ms,
         }
     }
@@ -90,6 +99,7 @@ impl BucketFile {
             },
             flush_enabled: handle.bucket().is_flush_enabled(),
             durability_min: handle.durability_min(),
+            max_ttl_s: handle.bucket().max_ttl_s(),
             flush_interval_ms: None,
         }
     }

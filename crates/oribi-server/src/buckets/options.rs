@@ -37,6 +37,8 @@ pub struct BucketOptions {
     pub conflict_resolution: ConflictResolution,
     /// The minimum durability that the bucket reports.
     pub durability_min: DurabilityMin,
+    /// Longest life of documents whose collection has no rule, in seconds; 0 for any.
+    pub max_ttl_s: u32,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: bool,
     /// How long writes gather before a flush, for buckets that have no interval of their own.
@@ -65,6 +67,7 @@ impl BucketOptions {
             compression: settings.compression_mode,
             conflict_resolution: settings.conflict_resolution,
             durability_min: DurabilityMin::default(),
+            max_ttl_s: 0,
             flush_enabled: settings.flush_enabled,
             flush_interval_ms: settings.flush_interval_ms,
             own_flush_interval_ms: None,

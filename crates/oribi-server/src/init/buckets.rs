@@ -84,6 +84,7 @@ impl InitBucket {
         let mut change = BucketChange {
             memory_quota_mib: entry.memory_quota_mib,
             flush_enabled: entry.flush_enabled,
+            max_ttl_s: entry.max_ttl_s,
             ..BucketChange::default()
         };
         if let Some(name) = &entry.eviction {
@@ -105,6 +106,7 @@ impl InitBucket {
             change.durability_min = Some(options.durability_min);
         }
         options.flush_enabled = entry.flush_enabled.unwrap_or(options.flush_enabled);
+        options.max_ttl_s = entry.max_ttl_s.unwrap_or(options.max_ttl_s);
         if options.memory_quota_mib == 0 {
             return Err("memory_quota_mib is 0".to_owned());
         }
@@ -156,6 +158,7 @@ impl InitBucket {
             flush_interval_ms: None,
             compression: change.compression.filter(|mode| *mode != bucket.compression_mode()),
             durability_min: change.durability_min.filter(|level| *level != handle.durability_min()),
+            max_ttl_s: change.max_ttl_s.filter(|seconds| *seconds != bucket.max_ttl_s()),
         }
     }
 

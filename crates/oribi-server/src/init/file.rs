@@ -51,6 +51,7 @@ pub(super) struct FileBucket {
     pub(super) compression_mode: Option<String>,
     pub(super) conflict_resolution: Option<String>,
     pub(super) durability_min: Option<String>,
+    pub(super) max_ttl_s: Option<u32>,
     pub(super) flush_enabled: Option<bool>,
     #[serde(default)]
     pub(super) scopes: Vec<String>,

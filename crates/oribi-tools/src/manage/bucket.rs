@@ -7,6 +7,7 @@ use hyper::Method;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::Value;
 
+use super::collection::whole_seconds;
 use super::confirm::Consent;
 use super::place::AdminPlace;
 use super::table::table;
@@ -73,12 +74,13 @@ pub struct OneBucket {
 }
 
 /// Every field of [`Settings`].
-const CHANGES: [&str; 6] = [
+const CHANGES: [&str; 7] = [
     "memory_quota_mib",
     "eviction",
     "compression",
     "flush_interval_ms",
     "durability_min",
+    "max_ttl",
     "flush_enabled",
 ];
 
@@ -100,6 +102,10 @@ pub struct Settings {
     /// Least durability that clients are told: none or majority.
     #[arg(long, value_name = "LEVEL", help_heading = "Bucket")]
     durability_min: Option<String>,
+    /// Longest life of documents, such as 7d or 3600 (seconds), where their collection has no rule;
+    /// 0 for no limit. Documents that exist keep their expiry.
+    #[arg(long, value_name = "TIME", help_heading = "Bucket", value_parser = whole_seconds)]
+    max_ttl: Option<i64>,
     /// Allow `oribi bucket flush`; --flush-enabled=false forbids it.
     #[arg(
         long,
@@ -173,6 +179,7 @@ impl Settings {
             ("compressionMode", compression.map(str::to_owned)),
             ("flushIntervalMs", self.flush_interval_ms.map(|interval| interval.to_string())),
             ("durabilityMinLevel", self.durability_min.clone()),
+            ("maxTTL", self.max_ttl.map(|seconds| seconds.to_string())),
             ("flushEnabled", self.flush_enabled.map(|flag| u8::from(flag).to_string())),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

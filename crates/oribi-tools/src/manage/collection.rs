@@ -83,9 +83,14 @@ fn parse_max_ttl(text: &str) -> Result<i64, String> {
     if text == "never" {
         return Ok(-1);
     }
+    whole_seconds(text).map_err(|error| format!("{error}, or never"))
+}
+
+/// A time in seconds.
+pub(super) fn whole_seconds(text: &str) -> Result<i64, String> {
     let time = duration::parse(text).filter(|time| time.subsec_nanos() == 0);
     let seconds = time.and_then(|time| i64::try_from(time.as_secs()).ok());
-    seconds.ok_or_else(|| "whole seconds, or a time such as 90s, 12h or 7d, or never".to_owned())
+    seconds.ok_or_else(|| "whole seconds, or a time such as 90s, 12h or 7d".to_owned())
 }
 
 impl CollectionCommand {

@@ -9,7 +9,9 @@ use hyper::StatusCode;
 use oribi_engine::{EvictionPolicy, FlushAllError};
 use serde_json::json;
 
-use super::{check_honoured, compression_mode, durability_min, flush_interval_ms, quota_mib};
+use super::{
+    check_honoured, compression_mode, durability_min, flush_interval_ms, max_ttl_s, quota_mib,
+};
 use crate::admin::blocking::{blocking, failed};
 use crate::admin::message::{Form, Refusal, Reply, bucket_not_found, empty, field_error, whole};
 use crate::admin::state::AdminState;
@@ -60,12 +62,13 @@ fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> 
         return Err(field_error("bucketType", message).into());
     }
     Ok(BucketChange {
-        memory_quota_mib: quota_mib(form)?,
+        memory_quota_mib: quota_mib(form, Some(handle.bucket().memory_quota_bytes() >> 20))?,
         eviction: new_eviction(handle, form)?,
         flush_interval_ms: flush_interval_ms(form)?,
         flush_enabled: form.flag("flushEnabled")?,
         compression: compression_mode(form)?,
         durability_min: durability_min(form)?,
+        max_ttl_s: max_ttl_s(form)?,
     })
 }
 

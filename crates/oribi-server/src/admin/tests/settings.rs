@@ -1,5 +1,7 @@
 //! Settings of managers and tools, written and read back.
 
+use serde_json::Value;
+
 use super::Fixture;
 
 #[test]
@@ -51,7 +53,7 @@ fn the_least_durability_is_read_back_as_set() {
     let mut fixture = Fixture::development();
     let path = "/pools/default/buckets/durable";
     let shown = |fixture: &Fixture| fixture.get(path).json()["durabilityMinLevel"].clone();
-    let form = "name=durable&ramQuotaMB=64&durabilityMinLevel=majority";
+    let form = "name=durable&ramQuotaMB=120&durabilityMinLevel=majority";
     assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
     assert_eq!(shown(&fixture), "majority");
     assert_eq!(fixture.get("/pools/default/buckets/default").json()["durabilityMinLevel"], "none");
@@ -64,22 +66,66 @@ fn the_least_durability_is_read_back_as_set() {
 }
 
 #[test]
+fn a_longest_life_is_read_back_and_kept() {
+    let mut fixture = Fixture::development();
+    let path = "/pools/default/buckets/short";
+    let shown = |fixture: &Fixture| fixture.get(path).json()["maxTTL"].clone();
+    let form = "name=short&ramQuotaMB=100&maxTTL=60";
+    assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
+    assert_eq!(shown(&fixture), 60);
+    assert_eq!(fixture.get("/pools/default/buckets/default").json()["maxTTL"], 0);
+    fixture.restart();
+    assert_eq!(shown(&fixture), 60);
+    assert_eq!(fixture.post(path, "maxTTL=2147483647").status, 200);
+    assert_eq!(fixture.post(path, "ramQuotaMB=120").status, 200);
+    assert_eq!(shown(&fixture), i32::MAX, "a form without it changes nothing");
+    fixture.restart();
+    assert_eq!(shown(&fixture), i32::MAX);
+    assert_eq!(fixture.post(path, "maxTTL=0").status, 200);
+    assert_eq!(shown(&fixture), 0);
+}
+
+#[test]
+fn settings_of_old_servers_are_ignored() {
+    let fixture = Fixture::development();
+    let form = "name=old&ramQuotaMB=100&authType=none&saslPassword=secret&replicaNumber=3";
+    assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
+    let bucket = fixture.get("/pools/default/buckets/old").json();
+    assert_eq!((&bucket["replicaNumber"], &bucket["saslPassword"]), (&0.into(), &Value::Null));
+}
+
+#[test]
+fn a_small_quota_may_stay_but_not_be_chosen() {
+    let fixture = Fixture::development();
+    let path = "/pools/default/buckets/default";
+    let server = fixture.server.as_ref().unwrap().context();
+    let handle = server.buckets.get("default").unwrap();
+    handle.bucket().set_memory_quota(64 << 20);
+    assert_eq!(fixture.post(path, "ramQuotaMB=64&flushEnabled=1").status, 200);
+    for quota in ["63", "99"] {
+        let refused = fixture.post(path, &format!("ramQuotaMB={quota}"));
+        assert_eq!(refused.status, 400);
+        assert_eq!(refused.json()["errors"]["ramQuota"], "RAM quota cannot be less than 100 MiB");
+    }
+}
+
+#[test]
 fn settings_that_are_not_known_are_refused_by_name() {
     let fixture = Fixture::development();
     for (path, form) in [
-        ("/pools/default/buckets", "name=x&ramQuotaMB=64&flushEnable=1&saslPassword=s"),
-        ("/pools/default/buckets/default", "flushEnable=1&saslPassword=s"),
+        ("/pools/default/buckets", "name=x&ramQuotaMB=120&flushEnable=1&proxyPort=0"),
+        ("/pools/default/buckets/default", "flushEnable=1&proxyPort=0"),
     ] {
         let refused = fixture.post(path, form);
         assert_eq!(refused.status, 400, "{path}");
         let errors = &refused.json()["errors"];
         assert_eq!(errors.as_object().unwrap().len(), 2, "{errors}");
         assert_eq!(errors["flushEnable"], "Unsupported key");
-        assert_eq!(errors["saslPassword"], "Unsupported key");
+        assert_eq!(errors["proxyPort"], "Unsupported key");
     }
     assert_eq!(fixture.get("/pools/default/buckets/x").status, 404);
     // The fields that client libraries send with every bucket.
-    let form = "name=x&ramQuotaMB=64&bucketType=membase&replicaNumber=0&replicaIndex=0&flushEnabled=0\
+    let form = "name=x&ramQuotaMB=120&bucketType=membase&replicaNumber=0&replicaIndex=0&flushEnabled=0\
                 &evictionPolicy=valueOnly&compressionMode=passive&maxTTL=0&storageBackend=couchstore\
                 &conflictResolutionType=seqno&durabilityMinLevel=none";
     assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);

@@ -25,6 +25,7 @@ pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {
     writer.number("ep_mem_low_wat_percent", config.low_watermark_percent);
     writer.number("ep_max_item_size", config.value_bytes_max);
     writer.flag("ep_flushall_enabled", bucket.is_flush_enabled());
+    writer.number("ep_max_ttl", bucket.max_ttl_s());
     writer.number("ep_exp_pager_stime", config.upkeep.expiry_pager_interval_s);
     writer.number("ep_persistent_metadata_purge_age", config.upkeep.tombstone_purge_age_s);
     writer.number("ep_checkpoint_quota_percent", config.upkeep.checkpoint_quota_percent);

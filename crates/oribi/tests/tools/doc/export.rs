@@ -168,7 +168,7 @@ fn a_bucket_in_memory_is_exported_like_any_other() {
     let fixture = Fixture::start();
     let admin = HttpClient::new(fixture.server.admin_port())
         .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
-    let form = [("name", "cache"), ("ramQuotaMB", "64"), ("storage", "memory")];
+    let form = [("name", "cache"), ("ramQuotaMB", "100"), ("storage", "memory")];
     assert_eq!(admin.post_form("/pools/default/buckets", &form).unwrap().status, 202);
     let cache = ["--bucket", "cache"];
     stdout(&fixture.doc(&[&["set", "a", r#"{"n":1}"#], &cache[..]].concat()));

@@ -19,17 +19,12 @@ fn buckets_are_created_changed_emptied_and_dropped() {
         (&"fullEviction".into(), &"active".into())
     );
     assert_eq!((&shop["numVBuckets"], &shop["quota"]["ram"]), (&16.into(), &(100 << 20).into()));
-    stdout(&fixture.run(&[
-        "bucket",
-        "change",
-        "shop",
-        "--memory-quota-mib",
-        "120",
-        "--compression",
-        "off",
-        "--eviction",
-        "value",
-    ]));
+    let change = ["bucket", "change", "shop", "--memory-quota-mib", "120"];
+    let further = ["--compression", "off", "--eviction", "value", "--max-ttl", "7d"];
+    stdout(&fixture.run(&[&change[..], &further].concat()));
+    let listed = json(&fixture.run(&["bucket", "list", "--json"]));
+    let shop = listed.as_array().unwrap().iter().find(|bucket| bucket["name"] == "shop").unwrap();
+    assert_eq!(shop["maxTTL"], 7 * 24 * 60 * 60);
     let table = stdout(&fixture.run(&["bucket", "ls"]));
     let shop = table.lines().find(|line| line.starts_with("shop ")).expect("a line");
     assert!(shop.contains("120.00 MiB") && shop.contains("valueOnly  off"), "{table}");

@@ -96,10 +96,12 @@ impl Program {
         )?;
         within(manager.flush_bucket(BUCKET, None)).await?;
         fails(collection.get("d", None).await, ErrorKind::DocumentNotFound)?;
-        // Only collections have a limit of time.
         let other = BucketSettings::new("other").ram_quota_mb(100);
         let other = other.max_expiry(Duration::from_secs(60));
-        check(manager.create_bucket(other, None).await.is_err(), "a limit of time is refused")?;
+        within(manager.create_bucket(other, None)).await?;
+        let made = within(manager.get_bucket("other", None)).await?;
+        equal(made.max_expiry, Some(Duration::from_secs(60)))?;
+        within(manager.drop_bucket("other", None)).await?;
         within(manager.drop_bucket(BUCKET, None)).await?;
         fails(manager.drop_bucket(BUCKET, None).await, ErrorKind::BucketNotFound)?;
         check(!self.bucket_names().await?.iter().any(|name| name == BUCKET), "the bucket is gone")?;
