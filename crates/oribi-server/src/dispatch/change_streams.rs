@@ -191,8 +191,10 @@ fn wanted_stream(x: &mut Request<'_>) -> Result<WantedStream, NotDone> {
         wanted.filter = StreamFilter::Default;
     }
     let manifest = x.bucket().manifest();
+    // A scope that the user may not see is answered like one that does not exist.
+    let visible = x.state.rights.visible(Arc::clone(&manifest));
     match &wanted.filter {
-        StreamFilter::Scope(id) if !manifest.scopes().iter().any(|scope| scope.id == *id) => {
+        StreamFilter::Scope(id) if !visible.scopes().iter().any(|scope| scope.id == *id) => {
             return Err(NotDone::Unknown(Status::UnknownScope));
         }
         StreamFilter::Collections(ids) if !ids.iter().all(|id| manifest.contains(*id)) => {

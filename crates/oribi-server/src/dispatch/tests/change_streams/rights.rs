@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use oribi_engine::collections::ManifestChange;
 use oribi_storage::MemoryStore;
 
 use super::*;
@@ -53,6 +54,30 @@ fn told_of(output: &[u8]) -> Vec<(u16, Told)> {
             Got::Answer(reply) => panic!("{reply:?}"),
         })
         .collect()
+}
+
+#[test]
+fn a_hidden_scope_is_answered_like_a_missing_one() {
+    let roles = ["change-streams:default/_default/_default", "change-streams:default/seen/c"];
+    let (directory, writer, mut consumer) = consumer_with(&roles[..1]);
+    let bucket = writer.harness.bucket().bucket();
+    for name in ["hidden", "seen"] {
+        bucket.update_manifest(&ManifestChange::CreateScope { name: name.to_owned() }).unwrap();
+    }
+    let (scope, name) = ("seen".to_owned(), "c".to_owned());
+    let change = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+    let manifest = bucket.update_manifest(&change).unwrap();
+    let id = |name| manifest.scope_id(name).unwrap().0;
+    let mut ask = |consumer: &mut Client, id: u32| {
+        consumer.stream_status(0, &EVERYTHING, &format!(r#"{{"scope":"{id:x}"}}"#))
+    };
+    for id in [id("hidden"), id("seen"), 0x7777] {
+        assert_eq!(ask(&mut consumer, id), Status::UnknownScope, "{id}");
+    }
+    put_user(directory.path(), "ann", &roles);
+    consumer.harness.advance_ms(1_000);
+    assert_eq!(ask(&mut consumer, id("hidden")), Status::UnknownScope);
+    assert_eq!(ask(&mut consumer, id("seen")), Status::Eaccess, "a right in a part of it");
 }
 
 const LOST: Told = Told::End(EndReason::LostPrivileges);
