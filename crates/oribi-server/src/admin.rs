@@ -200,6 +200,12 @@ async fn accept_until_stopped(
 
 /// Serves a connection, if there is a place for it, until another connection needs the place.
 fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState>, with_tls: bool) {
+    if !state.server.limits.files.admits_admin(&stream) {
+        if state.admission.may_log() {
+            tracing::warn!(%peer, "admin connection refused: other files are the store's");
+        }
+        return;
+    }
     let before = state.admission.turnover();
     let place = state.admission.enter(peer.ip());
     let turnover = state.admission.turnover();

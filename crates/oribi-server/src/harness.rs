@@ -35,6 +35,7 @@ use crate::connection_state::close_reason::CloseReason;
 use crate::connection_state::parked::ParkToken;
 use crate::counters::ServerCounters;
 use crate::environment::{Environment, LatencyClock};
+use crate::file_limit::FileLimits;
 use crate::job::JobResult;
 use crate::limits::{CHANGES_PAUSE_NS_MAX, READ_ROOM_BYTES_MIN};
 use crate::mailbox::{ConnectionId, Mailbox, Message};
@@ -70,6 +71,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     send_queue_bytes_max: 1024 * 1024,
     connections_max: 10,
     connections_reserved: 0,
+    files: FileLimits::NONE,
     slow: SlowThresholds::OFF,
     prefetch_keys: 16,
     lock_timeouts: LockTimeouts { default_s: 15, max_s: 30 },

@@ -23,6 +23,7 @@ pub mod config;
 pub mod counters;
 pub mod data_dir;
 pub mod file_error;
+pub mod file_limit;
 #[doc(hidden)]
 pub mod harness;
 pub mod metrics;
@@ -40,6 +41,7 @@ mod connection;
 mod connection_memory;
 mod connection_registry;
 mod connection_state;
+mod cpu_times;
 mod dispatch;
 mod environment;
 mod error_map;

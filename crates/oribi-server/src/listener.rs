@@ -2,7 +2,7 @@
 //!
 //! Owns: the listening sockets, one without TLS and optionally one with. Invariants: a connection
 //! beyond the cap is closed before anything is allocated for it, and so is one from elsewhere where
-//! balancers are configured; every socket has TCP_NODELAY (the
+//! balancers are configured, or one that would take a file from the store (`file_limit.rs`); every socket has TCP_NODELAY (the
 //! worker batches answers, not the kernel) and keepalive (which detects peers that vanished). When
 //! descriptors run out, the acceptor pauses instead of spinning.
 
@@ -174,6 +174,9 @@ impl Acceptor {
     fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr, kind: Kind) {
         if !self.server.admits_address(peer.ip()) {
             return self.log_refusal(peer, "its address is not in proxy_protocol");
+        }
+        if !self.server.leaves_files(&stream) {
+            return self.log_refusal(peer, "the other files of this process are the store's");
         }
         if !self.server.admit_connection() {
             self.is_full = true;

@@ -32,6 +32,7 @@ use crate::config::{self, Settings, SettingsError};
 use crate::counters::ServerCounters;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::file_error::FileError;
+use crate::file_limit::FileLimits;
 use crate::init::{Administrator, Init, InitError};
 use crate::listener::Listener;
 use crate::mailbox::Message;
@@ -404,6 +405,7 @@ fn context(
         send_queue_bytes_max: settings.send_queue_kib * 1024,
         connections_max: settings.connections_max,
         connections_reserved: settings.reserved_connections(),
+        files: FileLimits::of_process(),
         slow: SlowThresholds {
             read_ms: settings.slow_read_ms,
             write_ms: settings.slow_write_ms,

@@ -4,6 +4,7 @@
 //! nothing here.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,7 @@ use crate::connection_memory::ticket::BackfillMemory;
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
 use crate::file_error::FileError;
+use crate::file_limit::FileLimits;
 use crate::slow_operation_log::{RecentSlowOperations, SlowThresholds};
 use crate::tls::Tls;
 
@@ -48,6 +50,8 @@ pub struct ConnectionLimits {
     pub connections_max: usize,
     /// Of these, connections that only administrators may use.
     pub connections_reserved: usize,
+    /// Files that connections leave to the store.
+    pub files: FileLimits,
     /// Thresholds of the log of slow operations.
     pub slow: SlowThresholds,
     /// Keys that a connection announces ahead, at most `limits::PREFETCH_KEYS_MAX`.
@@ -273,6 +277,15 @@ impl ServerContext {
         is_admitted
     }
 
+    /// True when a client's socket leaves enough files to the store.
+    pub fn leaves_files(&self, socket: &impl AsRawFd) -> bool {
+        let is_admitted = self.limits.files.admits_client(socket);
+        if !is_admitted {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+
     /// Counts a new connection; false, without counting it, when there are too many.
     pub fn admit_connection(&self) -> bool {
         if self.connections.fetch_add(1, Ordering::AcqRel) >= self.limits.connections_max {
@@ -304,8 +317,8 @@ impl ServerContext {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// Connections refused because of either limit, the one for users or the one for all, or
-    /// because they came from elsewhere than a balancer.
+    /// Connections refused because of either limit, the one for users or the one for all, because
+    /// other files are the store's, or because they came from elsewhere than a balancer.
     pub fn rejected_connections(&self) -> usize {
         self.rejected.load(Ordering::Relaxed)
     }

@@ -11,11 +11,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::encoding::{encode_counter_f64, encode_gauge};
-
-/// Ticks per second in `/proc/PID/stat`: the kernel's `USER_HZ`, which is part of its ABI.
-const TICKS_PER_SECOND: f64 = 100.0;
-/// Places of user and system time behind the name of the process, which ends in a parenthesis.
-const TIMES_AT: usize = 11;
+use crate::cpu_times::CpuTimes;
 
 /// See the module text.
 #[derive(Debug)]
@@ -28,7 +24,8 @@ impl Collector for ProcessCollector {
         let started = f64::from(self.started.unix_s());
         let help = "Start of the server, in seconds since 1970";
         encode_gauge(&mut encoder, "process_start_time_seconds", help, started)?;
-        if let Some(seconds) = read("stat").and_then(|text| cpu_seconds(&text)) {
+        if let Some(times) = CpuTimes::of_process() {
+            let seconds = times.user_s + times.system_s;
             let help = "User and system time of all threads";
             encode_counter_f64(&mut encoder, "process_cpu_seconds", help, seconds)?;
         }
@@ -58,13 +55,6 @@ fn read(file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/self/{file}")).ok()
 }
 
-fn cpu_seconds(stat: &str) -> Option<f64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut ticks = rest.split_whitespace().skip(TIMES_AT).map(str::parse::<f64>);
-    let (user, system) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
-    Some((user + system) / TICKS_PER_SECOND)
-}
-
 fn kib_of(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
@@ -78,16 +68,14 @@ fn files_max(limits: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu_seconds, files_max, kib_of};
+    use super::{files_max, kib_of};
 
     #[test]
     fn the_kernels_files_are_read() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 9 0 100 1 2";
-        assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!(kib_of("VmSize:\t  20 kB\nVmRSS:\t   12 kB\n", "VmRSS:"), Some(12));
         let limits = "Max open files            1024                 4096                 files\n";
         assert_eq!(files_max(limits), Some(1024));
         assert_eq!(files_max("Max open files   unlimited  unlimited  files"), None);
-        assert_eq!((cpu_seconds("nothing"), kib_of("", "VmRSS:")), (None, None));
+        assert_eq!(kib_of("", "VmRSS:"), None);
     }
 }

@@ -20,6 +20,7 @@ use oribi_types::DurabilityLevel;
 use super::Worker;
 use crate::auth::UserStore;
 use crate::blocking_thread::BlockingThreads;
+use crate::file_limit::FileLimits;
 use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::listener::Listener;
 use crate::mailbox::Message;
@@ -32,6 +33,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     idle_timeout_ms: 0,
     send_queue_bytes_max: 1024 * 1024,
     connections_reserved: 0,
+    files: FileLimits::NONE,
     slow: SlowThresholds::OFF,
     auth_deadline_ms: 60_000,
     frame_deadline_ms: 60_000,
@@ -200,6 +202,21 @@ fn error_is_readable_before_the_connection_closes() {
     let _ = stream.write_all(&frame);
     assert_eq!(read_frames(&mut stream, 1)[0].0, 4);
     assert_eq!(stream.read(&mut [0; 10]).unwrap(), 0);
+}
+
+#[test]
+fn connections_leave_files_to_the_store() {
+    let files = FileLimits { clients_end: 3, ..FileLimits::NONE };
+    let fixture = Fixture::start(ConnectionLimits { files, ..LIMITS });
+    for refused in 1..=3 {
+        let closed = match fixture.connect().read(&mut [0; 1]) {
+            Ok(received) => received == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        };
+        assert!(closed);
+        assert_eq!(fixture.server.rejected_connections(), refused);
+    }
+    assert_eq!(fixture.server.connections(), 0);
 }
 
 #[test]
