@@ -42,7 +42,7 @@ use crate::tombstone_purge::TombstonePurge;
 use crate::vbucket::VBucket;
 use crate::warmup::Warmup;
 
-pub use listing::{ListError, ListRequest, ListedDocument, ListedPage};
+pub use listing::{ListError, ListRequest, ListedDocument, ListedPage, WalkCursor};
 pub use scanning::MomentScan;
 pub use stats::{BucketStats, DiskState, KeyOnDisk};
 

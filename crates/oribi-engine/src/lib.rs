@@ -74,7 +74,7 @@ pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};
 pub use background_fetch::{FetchOutcome, FetchSink};
 pub use bucket::{
     Bucket, BucketStats, DiskState, KeyOnDisk, ListError, ListRequest, ListedDocument, ListedPage,
-    MomentScan,
+    MomentScan, WalkCursor,
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use checkpoint_recovery::RecoveryReport;

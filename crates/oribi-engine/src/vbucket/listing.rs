@@ -12,6 +12,9 @@ use crate::item::ItemRef;
 /// Groups under one hold of the table's lock: some hundred items, some microseconds.
 const GROUPS_PER_SLICE: usize = 64;
 
+/// Groups of one step of a walk by a caller that writes a line for each document.
+const GROUPS_PER_STEP: usize = 8;
+
 /// What memory has under a key.
 pub(crate) enum InMemory {
     /// A document that a reader may see.
@@ -56,6 +59,23 @@ impl VBucket {
             });
         }
         true
+    }
+
+    /// Visits the live documents of a collection in some groups. True when the walk is complete.
+    pub(crate) fn visit_some(
+        &self,
+        collection: CollectionId,
+        cursor: &mut ScanCursor,
+        now: Timestamp,
+        visit: &mut dyn FnMut(&ItemRef),
+    ) -> bool {
+        let table = self.table.lock();
+        !self.is_serving()
+            || table.index.scan(cursor, GROUPS_PER_STEP, |item| {
+                if item.key().collection == collection && item.is_live(now.unix_s()) {
+                    visit(item);
+                }
+            })
     }
 
     /// What memory has under a key.

@@ -132,7 +132,8 @@ pub(super) fn parse_other<'a>(verb: &[u8], tokens: Tokens<'a>) -> Command<'a> {
         b"version" => Ok(Command::Version),
         b"quit" => Ok(Command::Quit),
         b"shutdown" => Err(Fault::new("ERROR: shutdown not enabled")),
-        b"stats" => Ok(Command::Stats { group: tokens.rest().trim_ascii() }),
+        b"stats" => stats(tokens),
+        b"lru_crawler" => lru_crawler(tokens),
         _ => Err(Fault::new(UNKNOWN)),
     };
     parsed.unwrap_or_else(Command::Invalid)
@@ -231,6 +232,45 @@ fn flush_all<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
     };
     // A time that has passed means now.
     Ok(Command::FlushAll { delay: u32::try_from(delay).unwrap_or(0), quiet })
+}
+
+/// Classes that memcached can have. Here all documents are in the first one.
+const CLASSES: std::ops::RangeInclusive<u64> = 1..=63;
+
+fn stats<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+    let group = tokens.rest().trim_ascii();
+    match tokens.next() {
+        Some(b"metadump") => Err(Fault::new(UNKNOWN)),
+        Some(b"cachedump") => {
+            let (Some(class), Some(limit)) = (tokens.next(), tokens.next()) else {
+                return Err(Fault::new("CLIENT_ERROR bad command line"));
+            };
+            match (number::unsigned(class), number::unsigned(limit)) {
+                (Some(1), Some(_)) => Ok(Command::Stats { group }),
+                (Some(class), Some(_)) if CLASSES.contains(&class) => Ok(Command::End),
+                (Some(_), Some(_)) => Err(Fault::new("CLIENT_ERROR Illegal slab id")),
+                _ => Err(Fault::new(BAD_FORMAT)),
+            }
+        }
+        _ => Ok(Command::Stats { group }),
+    }
+}
+
+/// Of this command, only `metadump`: there is no crawler to control.
+fn lru_crawler<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+    const DUMP: Command<'_> = Command::Stats { group: b"metadump" };
+    match (tokens.next(), tokens.next(), tokens.next()) {
+        (Some(b"metadump"), Some(b"all" | b"hash"), None) => Ok(DUMP),
+        (Some(b"metadump"), Some(classes), None) => {
+            let mut has_first = false;
+            for class in classes.split(|byte| *byte == b',') {
+                let class = number::unsigned(class).filter(|class| CLASSES.contains(class));
+                has_first |= class.ok_or(Fault::new("BADCLASS invalid class id"))? == 1;
+            }
+            Ok(if has_first { DUMP } else { Command::End })
+        }
+        _ => Err(Fault::new(UNKNOWN)),
+    }
 }
 
 fn verbosity<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {

@@ -34,7 +34,10 @@ const NO_BUCKET: &[u8] = b"@no bucket@";
 /// compression below 5.5. It therefore begins with the Couchbase version that this server is like.
 pub(super) const VERSION: &str = concat!("8.0.0-oribi-", env!("CARGO_PKG_VERSION"));
 
-/// [`VERSION`] as the answer of the text protocol.
+/// The version for clients of the text protocol, who compare it with memcached's.
+pub(super) const TEXT_VERSION: &str = concat!("1.6.0-oribi-", env!("CARGO_PKG_VERSION"));
+
+/// [`TEXT_VERSION`] as the answer to `version`.
 pub(super) const VERSION_LINE: &str = concat!("VERSION 1.6.0-oribi-", env!("CARGO_PKG_VERSION"));
 
 /// Hello: forgets the negotiated features and grants anew. A client that says HELLO is no memcached

@@ -17,6 +17,7 @@ mod collection_details;
 mod collections;
 mod configuration;
 mod connections;
+mod dumps;
 mod general;
 mod keys;
 mod memcached;
@@ -54,6 +55,7 @@ use checkpoint::Checkpoints;
 use collection_details::{CollectionDetails, Detail};
 use collections::{CollectionSums, Selection};
 use connections::ConnectionList;
+use dumps::Dump;
 use general::BucketFigures;
 use keys::OwnedKey;
 use timings::Histograms;
@@ -98,6 +100,11 @@ pub(super) fn stat<'a>(x: &mut Request<'a>) -> Outcome<'a> {
             _ => Err(NotDone::Because(Status::Einval, "reset takes no argument")),
         };
     }
+    if x.state.is_text
+        && let Some(plan) = plan_dump(x, &bucket, group, argument)?
+    {
+        return Ok(begin(x, Some(bucket), begun_ns, plan));
+    }
     let plan = match is_about_key(group) {
         true => {
             let key = parse_key(x, &bucket, group, argument)?;
@@ -107,6 +114,22 @@ pub(super) fn stat<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         false => plan_group(x, &bucket, group, argument)?,
     };
     Ok(begin(x, Some(bucket), begun_ns, plan))
+}
+
+/// Plans a dump of the client's collection. It shows keys and metadata.
+fn plan_dump(
+    x: &mut Request<'_>,
+    bucket: &Arc<BucketHandle>,
+    group: &str,
+    argument: &str,
+) -> Result<Option<Plan>, NotDone> {
+    let Some(key) = x.state.doc_key(b"any") else { return Ok(None) };
+    let collection = key.collection;
+    let Some(dump) = Dump::named(group, argument, (bucket, collection), x.env.now) else {
+        return Ok(None);
+    };
+    x.demand(collection, PrivilegeSet::of(&[Privilege::Read, Privilege::MetaRead]))?;
+    Ok(Some(Plan::Now(Box::new(dump))))
 }
 
 /// Plans a group about a bucket, or about its content.

@@ -73,6 +73,17 @@ impl<'a> StatWriter<'a> {
         self.out.len() >= self.full_at
     }
 
+    /// True for lines of the text protocol.
+    pub fn is_text(&self) -> bool {
+        self.before_name == TEXT_HEAD.len()
+    }
+
+    /// The output, for lines of the text protocol that have another form.
+    pub fn lines(&mut self) -> &mut Vec<u8> {
+        debug_assert!(self.is_text(), "only text has lines");
+        self.out
+    }
+
     /// Charges work with little output as if it had written `bytes` more.
     pub fn charge(&mut self, bytes: usize) {
         self.full_at = self.full_at.saturating_sub(bytes);
@@ -87,7 +98,7 @@ impl<'a> StatWriter<'a> {
     /// Appends an entry with text as its value.
     #[inline]
     pub fn text(&mut self, name: &str, value: &str) {
-        if self.before_name == TEXT_HEAD.len() {
+        if self.is_text() {
             self.out.extend_from_slice(self.head);
             self.out.extend_from_slice(name.as_bytes());
             for part in [b" ", value.as_bytes(), b"\r\n"] {

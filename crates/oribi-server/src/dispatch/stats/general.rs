@@ -10,10 +10,11 @@ use std::sync::Arc;
 use oribi_engine::{BucketStats, VbucketStats};
 use oribi_types::{Datatype, Timestamp, Vbid};
 
-use super::super::handshake::VERSION;
+use super::super::handshake::{TEXT_VERSION, VERSION};
 use super::keys::datatype_names;
 use super::memory;
 use crate::buckets::BucketHandle;
+use crate::cpu_times::CpuTimes;
 use crate::server_context::ServerContext;
 use crate::stat_cursor::StatWriter;
 
@@ -74,6 +75,7 @@ pub(super) fn write(
         writer.number(name, value);
     }
     write_documents(writer, handle, figures);
+    write_cache(writer, figures);
     write_queue(writer, figures, now);
     memory::write_short(writer, &figures.stats);
 }
@@ -82,17 +84,27 @@ fn write_server(writer: &mut StatWriter<'_>, server: &Arc<ServerContext>, now: T
     writer.number("pid", std::process::id());
     writer.number("uptime", now.unix_s().saturating_sub(server.started.unix_s()));
     writer.number("time", now.unix_s());
-    writer.text("version", VERSION);
+    // A client sees the version that its protocol's command answers.
+    writer.text("version", if writer.is_text() { TEXT_VERSION } else { VERSION });
     writer.number("pointer_size", usize::BITS);
     writer.number("threads", server.counters.workers());
     writer.number("curr_connections", server.connections());
     writer.number("max_connections", server.limits.connections_max);
-    writer.number("rejected_conns", server.rejected_connections());
+    for name in ["rejected_conns", "rejected_connections"] {
+        writer.number(name, server.rejected_connections());
+    }
+    let is_accepting = server.connections() < server.limits.connections_max;
+    writer.number("accepting_conns", u8::from(is_accepting));
+    if let Some(times) = CpuTimes::of_process() {
+        writer.display("rusage_user", format_args!("{:.6}", times.user_s));
+        writer.display("rusage_system", format_args!("{:.6}", times.system_s));
+    }
     writer.number("connection_buffer_bytes", server.registry.buffer_bytes());
     let totals = server.counters.totals_since_reset();
     for (name, value) in totals.entries() {
         writer.number(name, value);
     }
+    writer.number("idle_kicks", totals.closed_idle);
     let [(_, binary), ..] = totals.by_protocol();
     writer.number("cmd_binary", binary);
 }
@@ -133,6 +145,16 @@ fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: 
         writer.number(absent, 0_u64);
     }
     writer.number("vb_replica_perc_mem_resident", 100_u64);
+}
+
+/// Writes the figures by which monitors of memcached judge a cache.
+fn write_cache(writer: &mut StatWriter<'_>, figures: &BucketFigures) {
+    let BucketFigures { stats, sums } = figures;
+    writer.number("limit_maxbytes", stats.memory.quota_bytes);
+    writer.number("total_items", sums.ops_create + sums.ops_update);
+    // Documents that left. An evicted value is read from the store again.
+    writer.number("evictions", stats.memory.nru_deletions);
+    writer.number("store_no_memory", stats.memory.refused_no_memory);
 }
 
 fn write_queue(writer: &mut StatWriter<'_>, figures: &BucketFigures, now: Timestamp) {
