@@ -1,10 +1,10 @@
 //! The acceptor: one thread that accepts connections and hands them to workers in turn.
 //!
 //! Owns: the listening sockets, one without TLS and optionally one with. Invariants: a connection
-//! beyond the cap is closed before anything is allocated for it, and so is one from elsewhere where
-//! balancers are configured, or one that would take a file from the store (`file_limit.rs`); every socket has TCP_NODELAY (the
-//! worker batches answers, not the kernel) and keepalive (which detects peers that vanished). When
-//! descriptors run out, the acceptor pauses instead of spinning.
+//! beyond the cap is closed before anything is allocated for it. So is one from elsewhere where
+//! balancers are configured, and one that would take a file from the store (`file_limit.rs`). Every
+//! socket has TCP_NODELAY (the worker batches answers, not the kernel) and keepalive (which detects
+//! peers that vanished). When descriptors run out, the acceptor pauses instead of spinning.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
