@@ -392,7 +392,7 @@ fn bucket_json(
         "nodes": [node_entry(state, asker, status, node)],
         "basicStats": figures.basic_stats(),
     });
-    if !Form::parse(query).is_some_and(|query| query.get("skipMap") == Some("true")) {
+    if Form::parse(query).is_none_or(|query| query.get("skipMap") != Some("true")) {
         bucket["vBucketServerMap"] = state.server.vbucket_server_map(handle, &asker.host);
     }
     bucket
