@@ -3,25 +3,21 @@
 //! Owns: the kinds of jobs and the code of each. Workers create jobs, the threads of
 //! `blocking_thread` run them.
 
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use oribi_engine::FlushAllError;
 use oribi_protocol::status::Status;
-use oribi_types::Timestamp;
 
 use crate::auth::SaslStep;
-use crate::buckets::BucketHandle;
 use crate::range_scans::{Reply, ScanAnswer};
-use crate::server_context::ServerContext;
 use crate::stat_cursor::{PreparedStat, StatPreparation};
 
 /// A job that runs on a blocking thread.
 pub enum Job {
     /// The slow part of a SASL exchange.
     Sasl(Box<dyn FnOnce() -> SaslStep + Send>),
-    /// Remove every document of a bucket, at this time.
-    FlushAll(Arc<ServerContext>, Arc<BucketHandle>, Timestamp),
+    /// Remove every document of a bucket.
+    FlushAll(Box<dyn FnOnce() -> Result<(), FlushAllError> + Send>),
     /// Collect the data of a STAT group.
     Stat(StatPreparation),
     /// Send a command to a range scan; its own thread answers.
@@ -78,7 +74,7 @@ impl Job {
         match self {
             Job::Sasl(_) => Lane::Logins,
             Job::Listing(_) => Lane::Listings,
-            Job::FlushAll(..) | Job::Stat(_) | Job::Answer(_) | Job::RangeScan(_) => Lane::Others,
+            Job::FlushAll(_) | Job::Stat(_) | Job::Answer(_) | Job::RangeScan(_) => Lane::Others,
         }
     }
 
@@ -86,7 +82,7 @@ impl Job {
     /// half-emptied bucket is unreliable, so such a panic ends the thread.
     pub fn run_or_fail(self) -> JobResult {
         let what = match self.lane() {
-            _ if matches!(self, Job::FlushAll(..)) => return self.run(),
+            _ if matches!(self, Job::FlushAll(_)) => return self.run(),
             Lane::Logins => "login",
             Lane::Listings => "listing",
             Lane::Others => "blocking",
@@ -98,9 +94,7 @@ impl Job {
     pub fn run(self) -> JobResult {
         match self {
             Job::Sasl(work) => JobResult::Sasl(work().run()),
-            Job::FlushAll(server, bucket, now) => {
-                JobResult::FlushAll(server.flush_all(&bucket, now))
-            }
+            Job::FlushAll(work) => JobResult::FlushAll(work()),
             Job::Answer(work) | Job::Listing(work) => {
                 let (status, value) = work();
                 JobResult::Answer(status, value)

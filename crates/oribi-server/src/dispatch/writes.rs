@@ -162,7 +162,8 @@ pub(super) fn flush<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     }
     x.counters().cmd_flush.add(1);
     let (server, bucket) = (Arc::clone(&x.env.server), Arc::clone(x.handle()));
-    Ok(Reply::Job(Job::FlushAll(server, bucket, x.env.now)))
+    let now = x.env.now;
+    Ok(Reply::Job(Job::FlushAll(Box::new(move || server.flush_all(&bucket, now)))))
 }
 
 /// The answer to a finished flush; `None` when a quiet flush succeeded.
