@@ -53,7 +53,6 @@ pub(super) struct BucketFile {
     pub(super) flush_interval_ms: Option<u64>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
