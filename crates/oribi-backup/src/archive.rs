@@ -294,6 +294,11 @@ pub(crate) fn path(id: &str, name: &str) -> String {
     format!("{BACKUPS}{id}/{name}")
 }
 
+/// Name of a backup's manifest.
+pub(crate) fn manifest_name(id: &str) -> String {
+    path(id, MANIFEST)
+}
+
 /// True for the manifest, and for what a kill just behind its writing leaves.
 pub(crate) fn is_text_of_finished(name: &str) -> bool {
     name.ends_with(&format!("/{MANIFEST}")) || name.ends_with(&format!("/{BEGIN}"))

@@ -4,12 +4,14 @@
 //! comes last. Left out are records that a vbucket's new beginning voids, and those of collections
 //! that are not in the wanted backup.
 
-use crate::archive::{Archive, segment_name};
+use std::ops::Range;
+
+use crate::archive::{Archive, manifest_name, segment_name};
 use crate::error::ArchiveError;
 use crate::limits::SEGMENT_BYTES_MAX;
 use crate::manifest::{Kind, Manifest, SegmentEntry};
 use crate::record::Record;
-use crate::segment::Segment;
+use crate::segment::{Footer, Segment};
 use crate::store::Files;
 
 /// Longest chain; a longer one names a backup twice.
@@ -34,6 +36,15 @@ struct Position {
     entry: SegmentEntry,
 }
 
+/// A backup of a chain.
+#[derive(Clone, Debug)]
+pub struct Backup<'a> {
+    /// Its manifest.
+    pub manifest: &'a Manifest,
+    /// Which of the chain's segments are its own.
+    pub segments: Range<usize>,
+}
+
 impl Archive {
     /// What restoring the backup `id` reads.
     ///
@@ -45,9 +56,12 @@ impl Archive {
             && child.begin.kind == Kind::Incremental
             && let Some(parent) = &child.begin.parent
         {
-            let name = crate::archive::path(&child.begin.id, "manifest.json");
+            let name = manifest_name(&child.begin.id);
             let parent = self.manifest(parent)?;
-            if parent.token != child.begin.from || parent.begin.bucket != child.begin.bucket {
+            if parent.token != child.begin.from
+                || parent.begin.bucket != child.begin.bucket
+                || parent.begin.vbuckets != child.begin.vbuckets
+            {
                 return Err(ArchiveError::damaged(
                     &name,
                     "it does not begin where its parent ends",
@@ -92,9 +106,23 @@ impl Chain {
         &self.manifests
     }
 
+    /// The backups with their segments, the full one first.
+    pub fn backups(&self) -> impl Iterator<Item = Backup<'_>> {
+        self.manifests.iter().scan(0, |end, manifest| {
+            let segments = *end..*end + manifest.segments.len();
+            *end = segments.end;
+            Some(Backup { manifest, segments })
+        })
+    }
+
     /// The backup that is wanted.
     pub fn wanted(&self) -> &Manifest {
         self.manifests.last().expect("a chain has the backup that it was asked for")
+    }
+
+    /// Name of a segment's file.
+    pub fn name(&self, segment: usize) -> &str {
+        &self.segments[segment].name
     }
 
     /// Segments of all its backups.
@@ -104,21 +132,22 @@ impl Chain {
 
     /// Records of all its segments, void ones included.
     pub fn records(&self) -> u64 {
-        self.segments.iter().map(|position| position.entry.records).sum()
+        self.segments.iter().fold(0, |sum, segment| segment.entry.records.saturating_add(sum))
     }
 
     /// Reads a segment's file, into `memory` where the store can.
     ///
     /// # Errors
-    /// When it is missing, or longer than any.
+    /// When it is missing, or longer than the manifest says.
     pub fn read(
         &self,
         archive: &Archive,
         segment: usize,
         memory: Vec<u8>,
     ) -> Result<Vec<u8>, ArchiveError> {
-        let name = &self.segments[segment].name;
-        let bytes = archive.store().read_into(name, SEGMENT_BYTES_MAX, memory)?;
+        let Position { name, entry } = &self.segments[segment];
+        let bytes_max = SEGMENT_BYTES_MAX.min(usize::try_from(entry.bytes).unwrap_or(usize::MAX));
+        let bytes = archive.store().read_into(name, bytes_max, memory)?;
         bytes.ok_or_else(|| ArchiveError::Missing { name: name.clone() })
     }
 
@@ -142,6 +171,17 @@ impl Chain {
             true => Ok(opened),
             false => Err(ArchiveError::damaged(name, "it is not the one that its manifest names")),
         }
+    }
+
+    /// Opens a segment whose file was read, and checks every record of it.
+    ///
+    /// # Errors
+    /// When it is damaged, or another one.
+    pub fn check_segment(&self, segment: usize, bytes: &[u8]) -> Result<Footer, ArchiveError> {
+        let opened = self.open(segment, bytes)?;
+        // All backups of a chain have the same number.
+        opened.check_records(self.wanted().begin.vbuckets)?;
+        Ok(opened.into_footer())
     }
 
     /// False for a record of a segment that a vbucket's new beginning voids, and for one of a

@@ -18,6 +18,7 @@
 pub mod archive;
 pub mod chain;
 mod checked_text;
+pub mod checker;
 mod error;
 pub mod limits;
 pub mod manifest;

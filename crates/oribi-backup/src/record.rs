@@ -17,12 +17,16 @@
 //! | 44 | u16 | bytes of the key |
 //! | 46 | | key, then attributes and value exactly as they were stored |
 
+use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, Vbid};
 
 use crate::limits::RECORD_BYTES_MAX;
 
 /// Bytes of a record before its key.
 pub const HEAD_BYTES: usize = 46;
+
+/// All bits of datatypes.
+const DATATYPES: u8 = Datatype::JSON.0 | Datatype::SNAPPY.0 | Datatype::XATTR.0;
 
 /// Bytes of the length in front.
 const LENGTH_BYTES: usize = 4;
@@ -105,6 +109,25 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.key);
         out.extend_from_slice(self.value);
         Ok(())
+    }
+
+    /// Checks the fields that a server never sends otherwise, of a bucket with so many vbuckets.
+    ///
+    /// # Errors
+    /// When no server has such a version.
+    pub(crate) fn check(&self, vbuckets: u16) -> Result<(), NoRecord> {
+        let wrong = |reason| Err(NoRecord(reason));
+        match self {
+            _ if self.vbid.0 >= vbuckets => wrong("the bucket has no such vbucket"),
+            _ if matches!(self.seqno.0, 0 | u64::MAX) => wrong("no version has such a seqno"),
+            // Stands for a new version in requests, and for a locked one in answers.
+            _ if matches!(self.cas.0, 0 | u64::MAX) => wrong("no version has such a CAS"),
+            _ if self.rev.0 == 0 => wrong("revisions begin at 1"),
+            _ if self.key.is_empty() => wrong("the key is empty"),
+            _ if self.key.len() > KEY_BYTES_MAX => wrong("the key is long"),
+            _ if self.datatype.0 & !DATATYPES != 0 => wrong("the datatype is unknown"),
+            _ => Ok(()),
+        }
     }
 
     /// The vbucket of the record in front of `bytes`, and how long the record is. Nothing else of

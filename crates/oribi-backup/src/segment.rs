@@ -15,6 +15,7 @@
 //! backup that was interrupted goes on.
 
 mod raw_frame;
+mod records;
 
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
@@ -270,7 +271,7 @@ impl SegmentEntry {
         SegmentEntry {
             bytes: bytes as u64,
             footer_sha256: sha256(footer_text),
-            records: footer.mutations + footer.removals,
+            records: footer.mutations.saturating_add(footer.removals),
             resets: footer.resets.clone(),
         }
     }

@@ -113,6 +113,12 @@ impl<S: ArchiveStore + ?Sized> Files for S {
     }
 }
 
+/// The error of a file that has more bytes than its reader takes.
+pub fn too_long(bytes: u64, bytes_max: usize) -> io::Error {
+    let reason = format!("it has {bytes} bytes, at most {bytes_max} were expected");
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
 fn failed(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> ArchiveError {
     move |reason| ArchiveError::Store { action, name: name.to_owned(), reason }
 }

@@ -210,10 +210,12 @@ impl State {
     /// Enters a segment that is durable.
     fn add(&mut self, entry: SegmentEntry, footer: &Footer) {
         let manifest = &mut self.manifest;
-        manifest.mutations += footer.mutations;
-        manifest.removals += footer.removals;
-        manifest.plain_bytes += footer.plain_bytes;
-        manifest.stored_bytes += entry.bytes;
+        // A resumed backup has sums of its archive.
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut manifest.mutations, footer.mutations);
+        add(&mut manifest.removals, footer.removals);
+        add(&mut manifest.plain_bytes, footer.plain_bytes);
+        add(&mut manifest.stored_bytes, entry.bytes);
         self.segments[footer.number as usize] = Some(entry);
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::{ArchiveStore, FileEntry};
+use super::{ArchiveStore, FileEntry, too_long};
 
 /// What the name of a temporary file begins with.
 const TEMPORARY: &str = ".tmp-";
@@ -56,8 +56,9 @@ impl DirectoryStore {
     pub fn lock(&self) -> io::Result<Option<Lock>> {
         self.make(&self.root)?;
         let path = self.root.join(LOCK);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(without_waiting()).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock(file))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -155,17 +156,16 @@ impl ArchiveStore for DirectoryStore {
         bytes_max: usize,
         mut bytes: Vec<u8>,
     ) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(self.root.join(name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
+        let Some((file, length)) = open_regular(&self.root.join(name))? else { return Ok(None) };
+        if length > bytes_max as u64 {
+            return Err(too_long(length, bytes_max));
+        }
         bytes.clear();
-        bytes.reserve_exact(file.metadata()?.len().min(bytes_max as u64) as usize);
+        bytes.reserve_exact(length as usize);
         file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
         match bytes.len() > bytes_max {
-            true => {
-                Err(io::Error::new(ErrorKind::InvalidData, "it is longer than such a file may be"))
-            }
+            // It has grown.
+            true => Err(too_long(bytes.len() as u64, bytes_max)),
             false => Ok(Some(bytes)),
         }
     }
@@ -191,6 +191,32 @@ impl ArchiveStore for DirectoryStore {
         }
         Ok(())
     }
+}
+
+/// Opens a file to read it, with its length; `None` if there is none. A stranger's archive may have
+/// pipes, which block, and devices, which have no end. Opening some devices has effects.
+fn open_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
+    let irregular = || Err(io::Error::new(ErrorKind::InvalidData, "it is not a regular file"));
+    let opened = match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => return irregular(),
+        Ok(_) => OpenOptions::new().read(true).custom_flags(without_waiting()).open(path),
+        Err(error) => Err(error),
+    };
+    let file = match opened {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    // Another file may have taken its name.
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok(Some((file, metadata.len()))),
+        false => irregular(),
+    }
+}
+
+/// Flags with which a pipe that has no other end opens at once, or not at all.
+fn without_waiting() -> i32 {
+    OFlags::NONBLOCK.bits().cast_signed()
 }
 
 /// Writes the file's content past the page cache, with zeros up to the end of the last block; false
@@ -241,6 +267,8 @@ impl Drop for Lock {
 mod tests {
     //! Files come back; leftovers are not among them.
 
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     #[test]
@@ -287,6 +315,36 @@ mod tests {
             let read = store.get(&length.to_string(), bytes.len()).unwrap().unwrap();
             assert!(read == content, "a file of {} bytes", content.len());
         }
+    }
+
+    /// Reading a pipe would wait for its writer, and a device has no end.
+    #[test]
+    fn pipes_and_devices_are_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::new(directory.path());
+        let pipe = |name: &str| {
+            let (path, mode) = (directory.path().join(name), Mode::RUSR | Mode::WUSR);
+            mknodat(CWD, path, FileType::Fifo, mode, 0).unwrap();
+        };
+        pipe("pipe");
+        std::os::unix::fs::symlink("/dev/zero", directory.path().join("device")).unwrap();
+        fs::create_dir(directory.path().join("directory")).unwrap();
+        for name in ["pipe", "device", "directory"] {
+            let error = store.get(name, 10).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{name}");
+            assert_eq!(error.to_string(), "it is not a regular file", "{name}");
+        }
+        pipe(LOCK);
+        store.lock().expect_err("the lock is a pipe");
+    }
+
+    #[test]
+    fn long_files_are_refused_by_their_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::create(directory.path().join("sparse")).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let error = DirectoryStore::new(directory.path()).get("sparse", 10).unwrap_err();
+        assert_eq!(error.to_string(), "it has 1099511627776 bytes, at most 10 were expected");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use super::{ArchiveStore, FileEntry};
+use super::{ArchiveStore, FileEntry, too_long};
 
 /// Clones share the files, so they outlive a writer that is "killed".
 #[derive(Clone, Default)]
@@ -46,9 +46,9 @@ impl ArchiveStore for MemoryStore {
         _memory: Vec<u8>,
     ) -> io::Result<Option<Vec<u8>>> {
         let file = self.files.lock().unwrap().get(name).cloned();
-        match file.as_ref().is_some_and(|bytes| bytes.len() > bytes_max) {
-            true => Err(io::Error::new(io::ErrorKind::InvalidData, "too long")),
-            false => Ok(file),
+        match file {
+            Some(bytes) if bytes.len() > bytes_max => Err(too_long(bytes.len() as u64, bytes_max)),
+            file => Ok(file),
         }
     }
 

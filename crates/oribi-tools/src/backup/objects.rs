@@ -29,7 +29,7 @@ use object_store::{
     BackoffConfig, ClientConfigKey, Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload,
     RetryConfig,
 };
-use oribi_backup::store::{ArchiveStore, FileEntry};
+use oribi_backup::store::{ArchiveStore, FileEntry, too_long};
 use tokio::runtime::{Builder, Runtime};
 
 use self::http::Connector;
@@ -200,11 +200,10 @@ impl ArchiveStore for ObjectArchive {
                 }
             }
         })?;
-        let reason = "it is longer than such a file may be";
         match found {
             None => Ok(None),
             Some(Ok(bytes)) => Ok(Some(bytes.into())),
-            Some(Err(_)) => Err(io::Error::new(ErrorKind::InvalidData, reason)),
+            Some(Err(bytes)) => Err(too_long(bytes, bytes_max)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! `oribi backup restore`: a backup's documents into a bucket.
 //!
-//! First every file that is needed is compared with its checksum; a damaged archive restores
+//! First every file that is needed is checked by the rules of `verify`; a damaged archive restores
 //! nothing. Then missing scopes and collections are created, by name: ids are the target's own. The
 //! records follow as versions with their metadata: they are inflated once ([`reading`]) and written
 //! by several lanes, each with vbuckets of its own ([`lane`], [`writes`]). Limits of time come
@@ -18,15 +18,17 @@ pub(super) mod writes;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use futures_util::{StreamExt, stream};
 use indicatif::HumanCount;
 use oribi_backup::chain::Chain;
+use oribi_backup::checker::BackupChecker;
 use oribi_backup::manifest::Manifest;
-use oribi_backup::{Archive, ArchiveError, time};
+use oribi_backup::{Archive, time};
 use oribi_client::Client;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -143,34 +145,30 @@ impl RestoreArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Reads all files that are needed, several at a time.
+    /// Checks all files that are needed, several at a time.
     async fn check(&self, archive: &Arc<Archive>, chain: &Arc<Chain>) -> anyhow::Result<()> {
         let bar = progress::bar(Some(chain.segments() as u64), "checking");
-        let next = Arc::new(AtomicUsize::new(0));
-        let mut checking = JoinSet::new();
-        for _ in 0..self.jobs.number() {
+        let check = |segment: usize| {
             let (archive, chain) = (archive.clone(), chain.clone());
-            let (next, bar) = (next.clone(), bar.clone());
-            checking.spawn_blocking(move || {
-                let mut memory = Vec::new();
-                loop {
-                    let segment = next.fetch_add(1, Ordering::Relaxed);
-                    if segment >= chain.segments() {
-                        return Ok::<(), ArchiveError>(());
-                    }
-                    memory = chain.read(&archive, segment, memory)?;
-                    chain.open(segment, &memory)?.check()?;
-                    bar.inc(1);
-                }
-            });
-        }
-        while let Some(checked) = checking.join_next().await {
-            if let Err(error) = checked? {
-                // The others need not go on.
-                next.store(chain.segments(), Ordering::Relaxed);
-                let nothing = format!("{}: nothing was restored", self.archive.describe());
-                return Err(anyhow::Error::from(error).context(nothing));
+            tokio::task::spawn_blocking(move || {
+                let bytes = chain.read(&archive, segment, Vec::new())?;
+                chain.check_segment(segment, &bytes)
+            })
+        };
+        let nothing = || format!("{}: nothing was restored", self.archive.describe());
+        for backup in chain.backups() {
+            let mut checker = BackupChecker::new(backup.manifest).with_context(nothing)?;
+            let checks = stream::iter(backup.segments.clone().map(check));
+            let mut checked = checks.buffered(usize::from(self.jobs.number()));
+            for segment in backup.segments {
+                let Some(footer) = checked.next().await else { break };
+                let footer = footer.context("checking the archive")?;
+                let appended =
+                    footer.and_then(|footer| checker.append(chain.name(segment), &footer));
+                appended.with_context(nothing)?;
+                bar.inc(1);
             }
+            checker.finish().with_context(nothing)?;
         }
         bar.finish_and_clear();
         Ok(())

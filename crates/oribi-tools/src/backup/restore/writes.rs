@@ -305,11 +305,12 @@ impl Writes {
 
     /// Waits for the outcome of the oldest batch.
     async fn confirm_oldest(&mut self) -> Option<Batch> {
+        let overwrite = self.overwrite;
         let mut batch = self.batches.pop_front()?;
         for index in std::mem::take(&mut batch.links) {
             let link = &mut self.links[index];
             let outcome = match &mut link.connection {
-                Some(connection) => confirm(connection, &mut batch).await,
+                Some(connection) => confirm(connection, &mut batch, overwrite).await,
                 None => Err(()),
             };
             if outcome.is_err() {
@@ -364,7 +365,7 @@ impl Writes {
         loop {
             let version = stored.version.overwrite(self.overwrite).resolution(self.resolution);
             let operation = Operation::with_meta(&stored.key, stored.value.clone(), &version);
-            match outcome_of(self.client.run(collection, &operation).await) {
+            match outcome_of(self.client.run(collection, &operation).await, self.overwrite) {
                 Ok(outcome) => return Ok(outcome),
                 // Such a bucket demands that writers know it.
                 Err(ClientError::Refused(Refused::Invalid))
@@ -385,7 +386,11 @@ impl Writes {
 
 /// Takes the answers up to that of the NOOP behind the batch. An error means that the connection is
 /// of no use any more.
-async fn confirm(connection: &mut Connection, batch: &mut Batch) -> Result<(), ()> {
+async fn confirm(
+    connection: &mut Connection,
+    batch: &mut Batch,
+    overwrite: bool,
+) -> Result<(), ()> {
     loop {
         let header = connection.next().await.map_err(drop)?.header;
         if header.opcode == Opcode::Noop as u8 {
@@ -398,17 +403,18 @@ async fn confirm(connection: &mut Connection, batch: &mut Batch) -> Result<(), (
         if number >= batch.end {
             return Err(());
         }
-        match header.vbucket_or_status == Status::KeyEexists.code() {
+        // With `overwrite` no version is older, so the server refused it for something else.
+        match header.vbucket_or_status == Status::KeyEexists.code() && !overwrite {
             true => batch.skipped.push(number),
             false => batch.failed = Some(batch.failed.map_or(number, |first| first.min(number))),
         }
     }
 }
 
-fn outcome_of(result: Result<Reply, ClientError>) -> Result<Outcome, ClientError> {
+fn outcome_of(result: Result<Reply, ClientError>, overwrite: bool) -> Result<Outcome, ClientError> {
     match result {
         Ok(_) => Ok(Outcome::Written),
-        Err(ClientError::Refused(Refused::Exists)) => Ok(Outcome::Skipped),
+        Err(ClientError::Refused(Refused::Exists)) if !overwrite => Ok(Outcome::Skipped),
         Err(error) => Err(error),
     }
 }
