@@ -426,7 +426,8 @@ impl Buckets {
             .open(&place)
             .map_err(|error| BucketError::Store { name: file.name.clone(), error })?;
         let is_whole = store.ended_in_order();
-        if marker.exists() && !is_whole {
+        // What an accepted damage has taken was said already.
+        if marker.exists() && !is_whole && !options.accepts_damaged_log {
             tracing::error!(
                 bucket = file.name,
                 "the bucket was stopped in order, but its log does not end where it was closed: \

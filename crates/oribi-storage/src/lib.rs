@@ -33,7 +33,7 @@ pub use kv_store::{
 };
 pub use load_plan::{LoadPart, LoadPlan};
 pub use log_store::{
-    CompactionStep, LogOptions, LogSizes, LogStore, Packing, SnapshotSizes, snapshot_log,
+    CompactionStep, LogLosses, LogOptions, LogSizes, LogStore, Packing, SnapshotSizes, snapshot_log,
 };
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use owned_record::OwnedRecord;

@@ -80,6 +80,7 @@ mod read;
 mod reader;
 mod recovery;
 mod removal;
+mod salvage;
 mod scan;
 mod scan_memory;
 mod shard;
@@ -127,6 +128,7 @@ pub use log::LogSizes;
 pub use options::{LogOptions, Packing};
 #[cfg(any(test, feature = "testing"))]
 pub use planted::Bug;
+pub use salvage::LogLosses;
 #[cfg(any(test, feature = "testing"))]
 pub use sim_files::{SimDirectory, Trouble};
 pub use snapshot::{SnapshotSizes, snapshot_log};
@@ -231,6 +233,13 @@ impl LogStore {
             }
         }
         Ok(answer)
+    }
+
+    /// What opening gave up, because damage was accepted; `None` for a whole store.
+    pub fn losses(&self) -> Option<LogLosses> {
+        let mut losses = LogLosses::default();
+        self.shards.iter().for_each(|shard| losses.add(&shard.log.losses));
+        (losses != LogLosses::default()).then_some(losses)
     }
 
     /// Exact sizes of index and logs.

@@ -3,9 +3,11 @@
 //! Owns: the names, and which store each of them opens. The engine knows only whether a bucket is
 //! persistent. Callers: settings, `bucket.json`, the admin HTTP, and the code that opens buckets.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use oribi_storage::{KvStore, LogOptions, LogStore, Packing, StoreError};
+use oribi_storage::{KvStore, LogLosses, LogOptions, LogStore, Packing, StoreError};
+use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "kudu")]
@@ -135,11 +137,49 @@ impl BucketStorage {
                     packing: place.many_keys_memory_bytes.map(packing_of),
                     ..LogOptions::default()
                 };
-                Ok(Arc::new(LogStore::open(place.path, options)?))
+                let store = LogStore::open(place.path, options)?;
+                if let Some(losses) = store.losses() {
+                    log_losses(place.bucket, &losses);
+                }
+                Ok(Arc::new(store))
             }
             BucketStorage::Kudu(url) => kudu::open(url, place),
         }
     }
+}
+
+/// Vbuckets in a line of the log.
+const VBUCKETS_IN_LINE: usize = 16;
+
+/// Says what a bucket has lost, because damage is accepted.
+fn log_losses(bucket: &str, losses: &LogLosses) {
+    let LogLosses { places, bytes, frames, seqnos } = losses;
+    let vbuckets: Vec<String> =
+        seqnos.iter().map(|(vbid, ranges)| lost_of(*vbid, ranges)).collect();
+    for some in vbuckets.chunks(VBUCKETS_IN_LINE) {
+        let seqnos = some.join("; ");
+        tracing::error!(bucket, seqnos, "writes with these seqnos may be lost");
+    }
+    tracing::error!(
+        bucket,
+        places,
+        bytes,
+        frames,
+        vbuckets = vbuckets.len(),
+        "the damaged log was opened without what cannot be read; the rest was written anew. Start \
+         without accept_damaged_log from now on, and compare with a backup"
+    );
+}
+
+/// The lost seqnos of a vbucket, as people read them.
+fn lost_of(vbid: Vbid, ranges: &[RangeInclusive<u64>]) -> String {
+    let range = |range: &RangeInclusive<u64>| match (*range.start(), *range.end()) {
+        (start, u64::MAX) => format!("from {start} on"),
+        (start, end) if start == end => start.to_string(),
+        (start, end) => format!("{start} to {end}"),
+    };
+    let ranges: Vec<String> = ranges.iter().map(range).collect();
+    format!("{vbid} {}", ranges.join(", "))
 }
 
 impl BucketStorage {
@@ -169,7 +209,13 @@ impl From<BucketStorage> for String {
 
 #[cfg(test)]
 mod tests {
-    use super::logs_for;
+    use super::{Vbid, logs_for, lost_of};
+
+    #[test]
+    fn lost_seqnos_are_ranges() {
+        let text = lost_of(Vbid(7), &[3..=3, 5..=9, 20..=u64::MAX]);
+        assert_eq!(text, "vb:7 3, 5 to 9, from 20 on");
+    }
 
     #[test]
     fn a_new_store_has_logs_for_its_cores_and_memory() {

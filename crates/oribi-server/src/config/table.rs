@@ -146,8 +146,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "accept_damaged_log",
         heading: DATA,
         value_name: "true|false",
-        help: "Open buckets with a damaged log and give up what stands behind the damage; for one \
-               start after a power loss",
+        help: "Open buckets with a damaged log without what cannot be read, and say in the log \
+               what is lost; for one start",
         form: Form::Flag,
         get: |s| Some(Value::Flag(s.accept_damaged_log)),
         set: |s, value| s.accept_damaged_log = value.flag(),

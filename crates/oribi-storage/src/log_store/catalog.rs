@@ -6,7 +6,7 @@
 //! `live` of a segment is the number of entries that point into it; only what is synced is in here,
 //! commits and moved copies alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use oribi_types::{CollectionId, DocKey, Vbid};
@@ -346,6 +346,12 @@ impl Catalog {
     /// Bytes of the index, as allocated, beside the memory that the tables of all logs share.
     pub(super) fn own_index_bytes(&self) -> u64 {
         self.tables.values().map(Table::own_bytes).sum::<usize>() as u64
+    }
+
+    /// Vbuckets that have entries.
+    pub(super) fn vbuckets_with_keys(&self) -> BTreeSet<Vbid> {
+        let tables = self.tables.iter().filter(|(_, table)| table.len() > 0);
+        tables.map(|((vbid, _), _)| *vbid).collect()
     }
 
     /// Entries, and how many of them are purged tombstones.

@@ -22,6 +22,7 @@ use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
 use super::member::Member;
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
+use super::salvage::LogLosses;
 use super::scan_memory::ScanMemory;
 use super::spans::Span;
 use super::victim::Compaction;
@@ -47,6 +48,8 @@ pub(super) struct Log {
     pub(super) scan_memory: &'static ScanMemory,
     /// Opening found the end that closing writes, and nothing behind it.
     pub(super) ended_in_order: bool,
+    /// What opening gave up.
+    pub(super) losses: LogLosses,
     pub(super) planted: Planted,
 }
 

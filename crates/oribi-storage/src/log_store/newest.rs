@@ -4,7 +4,8 @@
 //! frames were synced when it was begun. So when something is wrong and a frame behind it says that
 //! the frame which should be there was synced, the bytes were damaged later. When no frame says so,
 //! the frame was never acknowledged, or was the last one of a store that was not closed.
-//! Callers: opening. It changes nothing on disk.
+//! A segment without a whole root is refused, unless the caller has what the root said from earlier
+//! segments. Callers: opening. It changes nothing on disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,11 +18,12 @@ use super::catalog::Catalog;
 use super::files::LogFile;
 use super::hint::Version;
 use super::layout::{
-    FrameHeader, Kind, LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES,
-    decode_segment_header,
+    FrameHeader, Kind, LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_SEED_AT, Stored,
+    UNIT_BYTES, decode_segment_header,
 };
 use super::planted::{Bug, Planted};
 use super::reader::{ReadFault, SegmentReader, Step, find_frame};
+use super::salvage::{Damage, Passed, PassedFrame, states_of_commit};
 use super::spans::{Span, Spans};
 use crate::VbucketState;
 use crate::state_layout::{decode_state, take};
@@ -46,8 +48,29 @@ pub(super) struct Newest {
     pub(super) uncertain: u64,
     pub(super) last_number: u64,
     pub(super) is_closed: bool,
-    /// What was skipped, when damage is accepted.
-    pub(super) skipped: Vec<(u64, &'static str)>,
+    /// Frames and damage in their order, when damage is accepted.
+    pub(super) passed: Vec<Passed>,
+    pub(super) is_damaged: bool,
+}
+
+/// What the root of a segment says: everything that is not a version.
+#[derive(Clone, Default)]
+pub(super) struct Root {
+    pub(super) segments: BTreeMap<u32, u64>,
+    pub(super) bounds: Bounds,
+    pub(super) states: BTreeMap<Vbid, VbucketState>,
+    pub(super) locals: BTreeMap<String, Vec<u8>>,
+}
+
+/// Whether damage is accepted, and what stands in for a damaged root.
+#[derive(Clone, Copy)]
+pub(super) enum Salvage<'r> {
+    /// Damage is refused.
+    No,
+    /// Damage is accepted behind the root.
+    BehindTheRoot,
+    /// Damage is accepted; this is what the root says.
+    WithRoot(&'r Root),
 }
 
 /// Why the newest segment is not usable.
@@ -75,6 +98,9 @@ struct Frames {
     /// What the frame that is being read says, until it is whole.
     versions: Vec<(Version, Seqno)>,
     controls: Vec<Control>,
+    /// The frame that is being read, when damage is accepted.
+    passed: Option<PassedFrame>,
+    has_given_root: bool,
 }
 
 /// A record that is no version, kept until its frame is whole.
@@ -110,50 +136,64 @@ pub(super) fn read_newest(
     file: Arc<dyn LogFile>,
     id: u32,
     seed: Option<u64>,
-    accepts_damage: bool,
+    salvage: Salvage<'_>,
     planted: Planted,
 ) -> Result<Newest, NewestFault> {
     let bytes = file.bytes()?;
     let mut header = [0; SEGMENT_HEADER_BYTES];
     let read = file.read_at(&mut header, 0)?;
-    let seed = match decode_segment_header(&header, id) {
-        Ok(own) if read == header.len() => own,
+    let (seed, has_header) = match (decode_segment_header(&header, id), salvage) {
+        (Ok(own), _) if read == header.len() => (own, true),
+        // Without another segment, the seed is right unless it is what was damaged.
+        (_, Salvage::WithRoot(_)) => {
+            (seed.unwrap_or(u64::from_le_bytes(take(&header, SEGMENT_SEED_AT))), false)
+        }
         _ => return Err(no_root(&*file, id, seed)?),
     };
-    let mut frames = Frames::new(id, Arc::clone(&file), seed);
+    let mut frames = Frames::new(id, Arc::clone(&file), seed, salvage);
+    if !has_header {
+        let what = "a damaged segment header";
+        frames.passed_damage(Damage::of_header(SEGMENT_HEADER_BYTES, what));
+    }
     let mut reader = SegmentReader::new(Arc::clone(&file), id, seed, bytes, planted);
     loop {
         let fault = match frames.read(&mut reader) {
             // A header without a root: power was lost between the two.
-            Ok(()) if frames.found.is_empty() => return Err(no_root(&*file, id, Some(seed))?),
+            Ok(()) if frames.lacks_root() => return Err(no_root(&*file, id, Some(seed))?),
             Ok(()) => break,
             Err(fault) => fault,
         };
         let ReadFault::Bad { offset, what } = fault else {
             return Err(NewestFault::Fault(fault));
         };
-        if frames.found.is_empty() {
+        if frames.lacks_root() {
             return Err(no_root(&*file, id, Some(seed))?);
         }
         // The reader may have stopped inside of a frame: everything from its beginning is in doubt.
         let from = frames.newest.end + UNIT_BYTES;
         let expected = frames.newest.last_number + 1;
         let behind = find_frame(&*file, seed, from, &mut |header| {
-            header.segment == id && header.synced >= expected && header.number > expected
+            let is_behind = header.synced >= expected && header.number > expected;
+            header.segment == id && (is_behind || frames.found.is_empty())
         })?;
         let Some(next) = behind else { break };
         if planted.has(Bug::TakesDamageForATail) {
             break;
         }
-        if !accepts_damage {
+        if matches!(salvage, Salvage::No) {
             return Err(NewestFault::Fault(ReadFault::Bad { offset, what }));
         }
-        frames.newest.skipped.push((offset, what));
+        let begin = frames.newest.end;
+        let states = states_of_commit(&*file, seed, (begin, next))?;
+        frames.passed_damage(Damage { states, ..Damage::new(begin, next - begin, what) });
         frames.newest.end = next;
         frames.newest.last_number = 0;
         reader.jump(next);
     }
-    Ok(frames.finish())
+    match frames.found.is_empty() {
+        true => Err(no_root(&*file, id, Some(seed))?),
+        false => Ok(frames.finish()),
+    }
 }
 
 /// What it means that a segment has no whole root: a frame that is there nevertheless was written
@@ -175,24 +215,50 @@ fn no_root(file: &dyn LogFile, id: u32, seed: Option<u64>) -> io::Result<NewestF
 }
 
 impl Frames {
-    fn new(id: u32, file: Arc<dyn LogFile>, seed: u64) -> Frames {
+    fn new(id: u32, file: Arc<dyn LogFile>, seed: u64, salvage: Salvage<'_>) -> Frames {
+        let given = match salvage {
+            Salvage::WithRoot(root) => Some(root),
+            Salvage::No | Salvage::BehindTheRoot => None,
+        };
+        let has_given_root = given.is_some();
+        let Root { segments, bounds, states, locals } = given.cloned().unwrap_or_default();
         let newest = Newest {
             id,
             file,
             seed,
-            segments: BTreeMap::new(),
-            bounds: Bounds::default(),
-            states: BTreeMap::new(),
-            locals: BTreeMap::new(),
+            segments,
+            bounds,
+            states,
+            locals,
             versions: Vec::new(),
             spans: Spans::complete(),
             end: SEGMENT_HEADER_BYTES as u64,
             uncertain: 0,
             last_number: 0,
             is_closed: false,
-            skipped: Vec::new(),
+            passed: Vec::new(),
+            is_damaged: false,
         };
-        Frames { newest, found: Vec::new(), synced: 0, versions: Vec::new(), controls: Vec::new() }
+        let passed = (!matches!(salvage, Salvage::No)).then(PassedFrame::default);
+        Frames {
+            newest,
+            found: Vec::new(),
+            synced: 0,
+            versions: Vec::new(),
+            controls: Vec::new(),
+            passed,
+            has_given_root,
+        }
+    }
+
+    /// True when nothing says what the root has to say.
+    fn lacks_root(&self) -> bool {
+        self.found.is_empty() && !self.has_given_root
+    }
+
+    fn passed_damage(&mut self, damage: Damage) {
+        self.newest.passed.push(Passed::Damage(damage));
+        self.newest.is_damaged = true;
     }
 
     /// Reads whole frames up to the end of the file or the first fault.
@@ -209,18 +275,27 @@ impl Frames {
                         return Err(ReadFault::Bad { offset: at, what: "a frame out of order" });
                     }
                     open = Some((header, at));
+                    if let Some(passed) = &mut self.passed {
+                        *passed = PassedFrame::new(at, header.number);
+                    }
                 }
                 Step::Record { at, stored, .. } if stored.kind.is_version() => {
+                    self.passed.iter_mut().for_each(|passed| passed.add(&stored));
                     let key = stored.record.key.key;
                     let fingerprint = Catalog::fingerprint(self.newest.seed, key);
                     let version = Version::of(&stored, fingerprint, at);
                     self.versions.push((version, stored.record.seqno));
                 }
-                Step::Record { stored, .. } => self.controls.push(Control::of(&stored)),
+                Step::Record { stored, .. } => {
+                    self.passed.iter_mut().for_each(|passed| passed.add(&stored));
+                    self.controls.push(Control::of(&stored));
+                }
                 Step::FrameEnd { next } => {
                     let Some((header, at)) = open.take() else { continue };
                     self.take_frame(&header, at)?;
                     self.newest.end = next;
+                    let passed = self.passed.as_mut().map(std::mem::take);
+                    self.newest.passed.extend(passed.map(Passed::Frame));
                 }
                 Step::End => return Ok(()),
             }
@@ -230,8 +305,12 @@ impl Frames {
     /// A frame is whole: what it says counts.
     fn take_frame(&mut self, header: &FrameHeader, at: u64) -> Result<(), ReadFault> {
         let is_root = self.controls.first().is_some_and(|first| first.kind == Kind::Segments);
-        if self.found.is_empty() != is_root {
+        let is_in_place = if is_root { self.found.is_empty() } else { !self.lacks_root() };
+        if !is_in_place {
             return Err(ReadFault::Bad { offset: at, what: "a root in the wrong place" });
+        }
+        if is_root {
+            self.newest.forget_root();
         }
         for control in std::mem::take(&mut self.controls) {
             let bad = ReadFault::Bad { offset: at, what: "a frame that this version cannot read" };
@@ -261,6 +340,20 @@ impl Frames {
 }
 
 impl Newest {
+    /// What the root of a segment behind this one would say of it.
+    pub(super) fn into_root(self) -> Root {
+        let Newest { segments, bounds, states, locals, .. } = self;
+        Root { segments, bounds, states, locals }
+    }
+
+    /// A root says everything anew.
+    fn forget_root(&mut self) {
+        self.segments.clear();
+        self.bounds = Bounds::default();
+        self.states.clear();
+        self.locals.clear();
+    }
+
     /// Applies a record that is no version; `None` when its content is impossible.
     fn control(&mut self, control: Control) -> Option<()> {
         let position = || {

@@ -8,6 +8,8 @@
 //! - frames that are not known to be synced are written once more and synced before they are relied
 //!   on, because pages that a failed sync left in memory look sound and may never reach the disk.
 
+mod find_newest;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,11 +28,12 @@ use super::layout::{
 };
 use super::log::Log;
 use super::member::Member;
-use super::newest::{Newest, NewestFault, read_newest};
+use super::newest::Newest;
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
+use super::salvage::{Account, Damage, LogLosses, Passed, PassedFrame, states_of_commit};
 use super::scan_memory;
 use super::spans::{Span, Spans};
 use super::staging::Staging;
@@ -107,11 +110,11 @@ impl Opening<'_> {
         let mut writer = self.writer(self.directory.new_seed(), active, Bounds::default(), 0);
         let catalog = RwLock::new(Catalog::new(writer.seed, &self.member.index_memory));
         writer.begin_segment(&catalog).map_err(|error| system_error(&error))?;
-        Ok(self.log(writer, catalog, true))
+        Ok(self.log(writer, catalog, true, LogLosses::default()))
     }
 
     fn recover(self) -> Result<Log, StoreError> {
-        let newest = self.newest()?;
+        let mut newest = self.newest()?;
         // Whatever is not listed is removed, so a list without the segment that it is in is no
         // list.
         if !newest.segments.contains_key(&newest.id) {
@@ -125,13 +128,24 @@ impl Opening<'_> {
         catalog.states = newest.states.clone();
         catalog.locals = newest.locals.clone();
         let mut to_evacuate = Vec::new();
+        let mut account = Account::default();
         let parts = if self.is_packed(&newest) { PARTS } else { 1 };
         for part in Part::split(parts) {
-            let damaged = self.take_part(part, &newest, &mut catalog)?;
+            // All parts read the same.
+            let account = part.is_first().then_some(&mut account);
+            let damaged = self.take_part(part, &newest, &mut catalog, account)?;
             if part.is_first() {
                 to_evacuate = damaged;
             }
         }
+        for passed in std::mem::take(&mut newest.passed) {
+            account.take(newest.id, passed, &newest.bounds);
+        }
+        if newest.is_damaged || !to_evacuate.is_empty() {
+            let has_keys = catalog.vbuckets_with_keys();
+            account.raise(&mut catalog.states, |vbid| has_keys.contains(&vbid));
+        }
+        let losses = account.finish();
         let slot = catalog.active;
         let mut hint = Hint::default();
         newest.versions.iter().for_each(|version| hint.push(version));
@@ -143,55 +157,17 @@ impl Opening<'_> {
         let mut writer =
             self.writer(newest.seed, active, newest.bounds.clone(), newest.last_number);
         writer.is_closed = newest.is_closed;
-        let log = self.log(writer, RwLock::new(catalog), newest.is_closed && !has_tail);
-        if !newest.skipped.is_empty() {
+        if newest.is_damaged {
             to_evacuate.push(newest.id);
         }
+        let ended_in_order = newest.is_closed && !has_tail && to_evacuate.is_empty();
+        let log = self.log(writer, RwLock::new(catalog), ended_in_order, losses);
         if !to_evacuate.is_empty() {
             // A new root lists what is there, and nothing is moved into a damaged segment.
             log.seal()?;
         }
         to_evacuate.into_iter().try_for_each(|id| log.evacuate(id))?;
         Ok(log)
-    }
-
-    /// Reads the newest segment, or the one before when the newest was still being made.
-    fn newest(&self) -> Result<Newest, StoreError> {
-        let Some((last, earlier)) = self.ids.split_last() else {
-            return Err(StoreError::Corrupt("there is no segment".into()));
-        };
-        let seed = earlier.last().and_then(|id| self.seed_of(*id));
-        let read = |id: u32, seed| {
-            let file = self.directory.open(&segment_name(id))?;
-            read_newest(file, id, seed, self.options.accepts_damage, self.planted)
-        };
-        let fault = match (read(*last, seed), earlier.last()) {
-            (Ok(newest), _) => return Ok(newest),
-            (Err(NewestFault::Unfinished), Some(before)) => match read(*before, seed) {
-                Ok(newest) => {
-                    tracing::warn!(segment = last, "a segment was still being made at the end");
-                    self.directory
-                        .remove(&segment_name(*last))
-                        .map_err(|error| system_error(&error))?;
-                    self.directory.sync().map_err(|error| system_error(&error))?;
-                    return Ok(newest);
-                }
-                Err(fault) => (*before, fault),
-            },
-            (Err(fault), _) => (*last, fault),
-        };
-        Err(match fault {
-            (id, NewestFault::Fault(fault)) => read_error(id, &fault),
-            (id, NewestFault::Unfinished) => damaged(id, SEGMENT_HEADER_BYTES as u64, "no root"),
-        })
-    }
-
-    /// The store's seed, as a segment says it.
-    fn seed_of(&self, id: u32) -> Option<u64> {
-        let file = self.directory.open(&segment_name(id)).ok()?;
-        let mut header = [0; SEGMENT_HEADER_BYTES];
-        file.read_at(&mut header, 0).ok()?;
-        decode_segment_header(&header, id).ok()
     }
 
     /// True when there may be so many keys that the index is packed.
@@ -210,10 +186,12 @@ impl Opening<'_> {
         part: Part,
         newest: &Newest,
         catalog: &mut Catalog,
+        mut account: Option<&mut Account>,
     ) -> Result<Vec<u32>, StoreError> {
         let mut damaged = Vec::new();
         for (id, bytes) in newest.segments.iter().filter(|(id, _)| **id != newest.id) {
-            if self.take_older(part, *id, *bytes, newest, catalog)? {
+            let account = account.as_deref_mut();
+            if self.take_older(part, (*id, *bytes), newest, catalog, account)? {
                 damaged.push(*id);
             }
         }
@@ -238,20 +216,19 @@ impl Opening<'_> {
     fn take_older(
         &self,
         part: Part,
-        id: u32,
-        listed_bytes: u64,
+        (id, listed_bytes): (u32, u64),
         newest: &Newest,
         catalog: &mut Catalog,
+        mut account: Option<&mut Account>,
     ) -> Result<bool, StoreError> {
         let name = segment_name(id);
         if !self.ids.contains(&id) {
             if !self.options.accepts_damage {
                 return Err(StoreError::Corrupt(format!("{name} is missing")));
             }
-            tracing::warn!(
-                name,
-                "a segment is missing; opened without it, because damage is accepted"
-            );
+            if let Some(account) = account {
+                account.take_damage(id, Damage::new(0, listed_bytes, "a missing segment"));
+            }
             return Ok(true);
         }
         let file = self.directory.open(&name).map_err(|error| system_error(&error))?;
@@ -286,7 +263,20 @@ impl Opening<'_> {
             spans.wrote(version.vbid, Span::of(seqno));
             intake.take(version);
         };
-        let is_damaged = self.scan_older(&file, id, bytes, newest, take)?;
+        let passed = &mut |passed| {
+            if let Some(account) = &mut account {
+                account.take(id, passed, &newest.bounds);
+            }
+        };
+        if !is_of_store {
+            let what = "no segment header of this store";
+            passed(Passed::Damage(Damage::of_header(SEGMENT_HEADER_BYTES, what)));
+        }
+        let is_damaged = self.scan_older(&file, (id, bytes), newest.seed, take, passed)?;
+        if bytes < listed_bytes {
+            let damage = Damage::new(bytes, listed_bytes - bytes, "the end of the file");
+            passed(Passed::Damage(damage));
+        }
         intake.finish();
         catalog.has_spans(slot, spans);
         Ok(is_damaged || !is_whole)
@@ -311,23 +301,31 @@ impl Opening<'_> {
     fn scan_older(
         &self,
         file: &Arc<dyn LogFile>,
-        id: u32,
-        bytes: u64,
-        newest: &Newest,
+        (id, bytes): (u32, u64),
+        seed: u64,
         take: &mut dyn FnMut(&Version, Seqno),
+        passed: &mut dyn FnMut(Passed),
     ) -> Result<bool, StoreError> {
-        let seed = newest.seed;
         let mut reader = SegmentReader::new(Arc::clone(file), id, seed, bytes, self.planted);
         let mut versions = Vec::new();
+        let mut frame = self.options.accepts_damage.then(PassedFrame::default);
         let mut is_damaged = false;
+        // Where the last whole frame ends.
+        let mut end = SEGMENT_HEADER_BYTES as u64;
         loop {
             match reader.next() {
                 Ok(Step::End) => return Ok(is_damaged),
-                Ok(Step::FrameEnd { .. }) => {
+                Ok(Step::FrameEnd { next }) => {
                     versions.drain(..).for_each(|(version, seqno)| take(&version, seqno));
+                    frame.iter_mut().for_each(|frame| passed(Passed::Frame(std::mem::take(frame))));
+                    end = next;
                 }
-                Ok(Step::Frame { .. }) => versions.clear(),
+                Ok(Step::Frame { header, at }) => {
+                    versions.clear();
+                    frame.iter_mut().for_each(|frame| *frame = PassedFrame::new(at, header.number));
+                }
                 Ok(Step::Record { at, stored, .. }) => {
+                    frame.iter_mut().for_each(|frame| frame.add(&stored));
                     if stored.kind.is_version() {
                         let fingerprint = Catalog::fingerprint(seed, stored.record.key.key);
                         let version = Version::of(&stored, fingerprint, at);
@@ -335,19 +333,18 @@ impl Opening<'_> {
                     }
                 }
                 Err(ReadFault::Bad { offset, what }) if self.options.accepts_damage => {
-                    tracing::warn!(
-                        segment = id,
-                        offset,
-                        what,
-                        "damaged bytes; opened without them, because damage is accepted"
-                    );
                     is_damaged = true;
                     versions.clear();
                     let next = reader.find_frame(offset + 1);
-                    match next.map_err(|error| system_error(&error))? {
-                        Some(next) => reader.jump(next),
-                        None => return Ok(true),
-                    }
+                    let next = next.map_err(|error| system_error(&error))?;
+                    let lost_end = next.unwrap_or(bytes).max(end);
+                    let states = states_of_commit(&**file, seed, (end, lost_end));
+                    let states = states.map_err(|error| system_error(&error))?;
+                    let damage = Damage { states, ..Damage::new(end, lost_end - end, what) };
+                    passed(Passed::Damage(damage));
+                    let Some(next) = next else { return Ok(true) };
+                    reader.jump(next);
+                    end = next;
                 }
                 Err(fault) => return Err(read_error(id, &fault)),
             }
@@ -419,7 +416,13 @@ impl Opening<'_> {
         }
     }
 
-    fn log(self, writer: Writer, catalog: RwLock<Catalog>, ended_in_order: bool) -> Log {
+    fn log(
+        self,
+        writer: Writer,
+        catalog: RwLock<Catalog>,
+        ended_in_order: bool,
+        losses: LogLosses,
+    ) -> Log {
         Log {
             options: self.options.clone(),
             directory: self.directory,
@@ -431,6 +434,7 @@ impl Opening<'_> {
             compaction_fails: AtomicBool::new(false),
             scan_memory: &scan_memory::OF_PROCESS,
             ended_in_order,
+            losses,
             planted: self.planted,
         }
     }

@@ -7,6 +7,7 @@ mod directory;
 mod driver;
 mod packing;
 mod parts;
+mod salvage;
 mod scans;
 mod several;
 mod snapshot;

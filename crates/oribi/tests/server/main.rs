@@ -32,6 +32,7 @@ mod memory_pressure;
 mod model;
 mod observability;
 mod proxy_protocol;
+mod salvage;
 mod service_manager;
 mod slow_clients;
 mod statement_memory;
