@@ -30,7 +30,7 @@ use oribi_client::Connection;
 use tokio::time::MissedTickBehavior;
 
 pub use stream::for_each;
-pub use text::clean;
+pub use text::{clean, push_clean};
 
 use self::filter::Filter;
 use self::output::Output;

@@ -16,7 +16,7 @@ use oribi_types::Datatype;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::place::{Place, missing};
+use super::place::{Place, missing, named};
 use crate::print;
 
 /// Arguments of `oribi doc get`.
@@ -68,7 +68,7 @@ pub async fn get(args: GetArgs) -> anyhow::Result<ExitCode> {
     let document = client
         .get(&collection, key)
         .await
-        .with_context(|| format!("reading \"{}\"", args.key.to_string_lossy()))?
+        .with_context(|| format!("reading {}", named(key)))?
         .ok_or_else(|| anyhow!(missing(&args.key, &collection)))?;
     let mut bytes = match args.json {
         true => describe(&client, &collection, key, &document).await?.into_bytes(),
@@ -115,7 +115,7 @@ pub async fn cat(args: CatArgs) -> anyhow::Result<ExitCode> {
     let mut status = ExitCode::SUCCESS;
     for key in &args.keys {
         let document = client.get(&collection, key.as_encoded_bytes()).await;
-        let reading = || format!("reading \"{}\"", key.to_string_lossy());
+        let reading = || format!("reading {}", named(key.as_encoded_bytes()));
         match document.with_context(reading)? {
             Some(document) => print::bytes(&document.value)?,
             None => {

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use clap::Args;
 use oribi_client::{Client, Collection};
 
+use crate::stats::clean;
 use crate::target::{Target, find_collection};
 
 /// The server and the collection on it.
@@ -30,5 +31,10 @@ impl Place {
 
 /// The message for a key without a document.
 pub fn missing(key: &OsStr, collection: &Collection) -> String {
-    format!("no document \"{}\" in {}", key.to_string_lossy(), collection.path())
+    format!("no {} in {}", named(key.as_encoded_bytes()), collection.path())
+}
+
+/// A document in a message. A key has any bytes, also those that control a terminal.
+pub fn named(key: &[u8]) -> String {
+    format!("document \"{}\"", clean(key))
 }

@@ -15,7 +15,7 @@ use oribi_types::{Cas, DurabilityLevel};
 use serde_json::json;
 
 use super::number::{parse_u32, parse_u64};
-use super::place::{Place, missing};
+use super::place::{Place, missing, named};
 use super::row::FLAGS_RAW;
 use super::{expiry, row};
 use crate::print;
@@ -133,15 +133,15 @@ pub fn explain(
     cas: Option<u64>,
     collection: &Collection,
 ) -> anyhow::Error {
-    let name = key.to_string_lossy();
+    let document = named(key.as_encoded_bytes());
     match (error.refused(), cas) {
         (Some(Refused::NotFound), _) => anyhow!(missing(key, collection)),
         (Some(Refused::Exists), Some(cas)) => {
-            anyhow!("document \"{name}\" has another CAS than {cas}")
+            anyhow!("{document} has another CAS than {cas}")
         }
         (Some(Refused::Exists), None) => {
-            anyhow!("document \"{name}\" exists already in {}", collection.path())
+            anyhow!("{document} exists already in {}", collection.path())
         }
-        _ => anyhow::Error::from(error).context(format!("writing \"{name}\"")),
+        _ => anyhow::Error::from(error).context(format!("writing {document}")),
     }
 }

@@ -14,7 +14,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline, Widget};
 use std::time::Duration;
 
-use self::columns::{Column, cut, note, table};
+use self::columns::{Column, cut, note, number, table};
 use super::model::{Model, Rates};
 
 /// Columns of the plain text.
@@ -117,7 +117,7 @@ fn draw_title(model: &Model, area: Rect, buffer: &mut Buffer) {
 fn draw_summary(model: &Model, area: Rect, buffer: &mut Buffer) {
     let [sums, curve] =
         Layout::horizontal([Constraint::Length(SUMS_WIDTH), Constraint::Fill(1)]).areas(area);
-    Paragraph::new(sum_lines(model)).render(sums, buffer);
+    Paragraph::new(sum_lines(model, sums.width)).render(sums, buffer);
     let [label, curve] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(curve);
     let most = model.history.iter().copied().max().unwrap_or(0);
@@ -134,20 +134,43 @@ fn draw_summary(model: &Model, area: Rect, buffer: &mut Buffer) {
     Sparkline::default().data(latest).style(Style::new().fg(Color::Green)).render(curve, buffer);
 }
 
-fn sum_lines(model: &Model) -> Vec<Line<'static>> {
+/// Widths of the numbers on the left and on the right, and of the blanks between.
+const fn sum_widths(width: u16) -> (u16, u16, u16) {
+    match width {
+        61.. => (16, 18, 4),
+        39.. => ((width - 25) / 2, (width - 24) / 2, 2),
+        // No room for the right side.
+        _ => (width.saturating_sub(10), 0, 0),
+    }
+}
+
+fn sum_lines(model: &Model, width: u16) -> Vec<Line<'static>> {
     let Rates { gets, sets, deletes, touches } = model.rates;
     let [binary, text, meta] = model.protocol_rates;
     let [items, memory, quota, queue, streams, lag] = model.sums();
     let persisted: f64 = model.buckets.iter().map(|row| row.persisted_rate).sum();
     let fetched: f64 = model.buckets.iter().map(|row| row.fetched_rate).sum();
-    let pair = |left: &str, left_value: String, right: &str, right_value: String| {
-        Line::from(format!("{left:<10}{left_value:>16}    {right:<13}{right_value:>18}"))
+    let (left_width, right_width, gap) = sum_widths(width);
+    let left = |name: &str, value: String| {
+        format!("{name:<10}{:>1$}", number(&value, left_width), usize::from(left_width))
     };
-    let first = format!("{:<10}{:>16}", "op/s", count(model.rates.total()));
+    let right = |name: &str, value: String| match right_width {
+        0 => String::new(),
+        _ => format!(
+            "{:gap$}{name:<13}{:>width$}",
+            "",
+            number(&value, right_width),
+            gap = usize::from(gap),
+            width = usize::from(right_width)
+        ),
+    };
+    let pair = |left_name: &str, left_value: String, right_name: &str, right_value: String| {
+        Line::from(left(left_name, left_value) + &right(right_name, right_value))
+    };
     vec![
         Line::from(vec![
-            Span::styled(first, STRONG),
-            format!("    {:<13}{:>18}", "hit ratio", percent(model.hit_ratio)).into(),
+            Span::styled(left("op/s", count(model.rates.total())), STRONG),
+            right("hit ratio", percent(model.hit_ratio)).into(),
         ]),
         pair("get/s", count(gets), "items", HumanCount(items).to_string()),
         pair("set/s", count(sets), "memory", HumanBytes(memory).to_string()),

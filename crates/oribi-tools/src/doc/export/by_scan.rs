@@ -16,7 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::lines::{ExportArgs, Lines, Outcome, named, parts_of};
+use super::lines::{ExportArgs, Lines, Outcome, parts_of};
+use crate::doc::place::named;
 use crate::doc::row::attributes::attributes_of;
 use crate::doc::row::write::Meta;
 use crate::vbucket_scan::{Progress, Scanner};

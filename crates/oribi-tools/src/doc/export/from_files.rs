@@ -12,8 +12,9 @@ use oribi_server::offline::{OfflineBucket, StoredDocument};
 use oribi_types::{CollectionId, Vbid};
 use signal_hook::consts::SIGINT;
 
-use super::lines::{DEFAULT_PATH, ExportArgs, Lines, Outcome, named, parts_of};
+use super::lines::{DEFAULT_PATH, ExportArgs, Lines, Outcome, parts_of};
 use crate::doc::expiry::now_s;
+use crate::doc::place::named;
 use crate::doc::row::attributes::attributes_of;
 use crate::doc::row::write::Meta;
 

@@ -1,5 +1,6 @@
 //! The common part of all exports: the arguments, and the lines on their way to the output.
 
+use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -12,6 +13,7 @@ use super::output::Output;
 use crate::doc::import::parse_in_flight;
 use crate::doc::row::parse_key_field;
 use crate::doc::row::write::{Meta, write};
+use crate::stats::push_clean;
 use crate::target::{Target, find_collection};
 
 /// The path of the default collection.
@@ -159,15 +161,27 @@ impl Lines {
             return Ok(());
         }
         self.documents += 1;
-        let text = String::from_utf8_lossy(key);
-        let line = match (listing.as_json, has_places) {
-            (true, _) => json!({ "key": text, "collection": path }).to_string().into_bytes(),
-            (false, true) => [path.as_bytes(), b"\t", key].concat(),
-            (false, false) => key.to_vec(),
+        let place = has_places.then_some(path);
+        let line = match listing.as_json {
+            true => {
+                let key = String::from_utf8_lossy(key);
+                json!({ "key": key, "collection": path }).to_string().into_bytes()
+            }
+            false => listed(key, place, stdout().is_terminal()),
         };
         self.output.write(&line)?;
         self.output.write(b"\n")
     }
+}
+
+/// A key of a list: its bytes for programs, and text that does not control a terminal.
+fn listed(key: &[u8], place: Option<&str>, is_terminal: bool) -> Vec<u8> {
+    let mut line = place.map_or_else(Vec::new, |path| format!("{path}\t").into_bytes());
+    match is_terminal {
+        true => push_clean(&mut line, key),
+        false => line.extend_from_slice(key),
+    }
+    line
 }
 
 /// Scope and collection of a path; one without a scope is in the default one.
@@ -175,7 +189,19 @@ pub fn parts_of(path: &str) -> (&str, &str) {
     path.split_once('.').unwrap_or(("_default", path))
 }
 
-/// A document in an error.
-pub fn named(key: &[u8]) -> String {
-    format!("document \"{}\"", String::from_utf8_lossy(key))
+#[cfg(test)]
+mod tests {
+    //! Keys on a terminal and in a pipe.
+
+    use super::listed;
+
+    #[test]
+    fn keys_on_a_terminal_are_escaped() {
+        let key = b"a\x1b]0;title\x07\n\0\xff";
+        assert_eq!(listed(key, None, false), key);
+        let shown = String::from_utf8(listed(key, Some("s.c"), true)).expect("it is text");
+        assert!(shown.starts_with("s.c\ta") && shown.contains("title"), "{shown:?}");
+        let is_control = |character: char| character.is_control() && character != '\t';
+        assert!(!shown.contains(is_control), "{shown:?}");
+    }
 }

@@ -104,6 +104,25 @@ fn eighty_columns_show_what_matters_and_say_what_is_hidden() {
     assert!(lines[0].ends_with('…') && lines[0].chars().count() == 80, "{}", lines[0]);
 }
 
+/// A number without its last digits is another number.
+#[test]
+fn narrow_terminals_cut_no_digit_of_the_sums() {
+    let wide = drawn(&model(), 120, 24);
+    let numbers = |line: &str| -> Vec<String> {
+        line.split("  ").map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    };
+    for width in 11..80 {
+        let lines = drawn(&model(), width, 24);
+        for (line, wide) in lines[2..10].iter().zip(&wide[2..10]) {
+            let value = line.chars().skip(10).take(usize::from(width)).collect::<String>();
+            let expected = numbers(&wide.chars().skip(10).collect::<String>());
+            let first = numbers(&value).into_iter().next().unwrap_or_default();
+            let is_short = first == "…" || first.ends_with(['k', 'M']) || first.contains(" + ");
+            assert!(first == expected[0] || is_short, "{width}: {line:?} of {wide:?}");
+        }
+    }
+}
+
 #[test]
 fn a_lost_server_is_told_over_the_last_figures() {
     let mut model = model();
