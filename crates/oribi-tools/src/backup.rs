@@ -16,7 +16,7 @@ mod list;
 #[cfg(feature = "object-stores")]
 mod objects;
 mod place;
-mod progress;
+pub mod progress;
 mod prune;
 mod restore;
 mod snapshot;

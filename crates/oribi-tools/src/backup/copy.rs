@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use futures_util::FutureExt;
-use indicatif::{HumanCount, ProgressBar};
+use indicatif::ProgressBar;
 use oribi_backup::manifest::Place;
 use oribi_client::{
     Change, ChangeEvent, ChangeStream, ChangeStreamOptions, ChangeToken, Client, SystemEventKind,
@@ -179,8 +179,42 @@ impl CopyArgs {
         };
         bar.finish_and_clear();
         let outcome = outcome?;
+        if outcome == ExitCode::from(INTERRUPTED) {
+            eprintln!("oribi: interrupted: {}", self.how_to_resume());
+        }
         self.print_summary(&totals, started.elapsed())?;
         Ok(outcome)
+    }
+
+    fn how_to_resume(&self) -> String {
+        match &self.resume {
+            Some(path) => {
+                let path = path.display();
+                format!("the same command goes on at the last position in {path}")
+            }
+            None => "the same command begins anew and leaves alone what the target has; with \
+                     --resume FILE it would go on where it was"
+                .to_owned(),
+        }
+    }
+
+    /// A copy of a bucket onto itself would change nothing, or follow its own writes for ever.
+    async fn check_places(
+        &self,
+        (from, from_bucket): (&Client, &str),
+        (to, to_bucket): (&Client, &str),
+        histories: &Histories,
+    ) -> anyhow::Result<()> {
+        let port = |client: &Client| client.config().this_node().map(|node| node.port);
+        let is_same = from_bucket == to_bucket
+            && port(from) == port(to)
+            && Histories::of(from).await? == *histories;
+        match is_same {
+            true => {
+                bail!("the source and the target are the same bucket: {}", self.source.describe())
+            }
+            false => Ok(()),
+        }
     }
 
     async fn copy(&self, totals: &mut Totals, bar: &ProgressBar) -> anyhow::Result<()> {
@@ -191,9 +225,12 @@ impl CopyArgs {
         let to = Arc::new(self.client_of(&target).await?);
         let admin_args = AdminArgs { admin_port: self.target_admin_port };
         let admin = Admin::find(&admin_args, &target, &to).await;
+        let histories = Histories::of(&to).await?;
+        let (of_source, of_target) = ((&from, &*self.source.bucket), (&*to, &*target.bucket));
+        self.check_places(of_source, of_target, &histories).await?;
         let sink = Sink {
             client: to.clone(),
-            histories: Histories::of(&to).await?,
+            histories,
             on_disk: histories::has_disk(admin.as_ref().ok(), &target.bucket).await,
         };
         let (position, mut known) = self.position(&filter)?;
@@ -281,7 +318,9 @@ impl CopyArgs {
                 Some(ChangeEvent::Change(change)) => {
                     // One of a collection that is gone by now is not copied.
                     if filter.has_key(&change.key) && mapping.get(change.collection).is_some() {
-                        bar.set_message(behind(&change));
+                        if self.follow {
+                            bar.set_message(behind(&change));
+                        }
                         writes.take(stored(&change)).await?;
                     }
                 }
@@ -376,13 +415,7 @@ impl CopyArgs {
             });
             return print::line(&summary.to_string());
         }
-        let amount = progress::amount(totals.documents, totals.bytes);
-        print::line(&format!(
-            "copied {amount} and {} removals in {seconds:.2} s: {} versions written, {} left alone",
-            HumanCount(totals.removals),
-            HumanCount(totals.written),
-            HumanCount(totals.skipped),
-        ))
+        print::line(&format!("copied {}", progress::written(totals, "", elapsed)))
     }
 }
 

@@ -227,8 +227,9 @@ impl CreateArgs {
         let kind = list::kind(begin.kind);
         let amount = progress::amount(*mutations, *stored_bytes);
         print::line(&format!(
-            "{}: {kind} backup of {amount} and {removals} removals in {seconds:.2} s",
-            begin.id
+            "{}: {kind} backup of {amount} and {} in {seconds:.2} s",
+            begin.id,
+            progress::counted(*removals, "removal"),
         ))
     }
 }

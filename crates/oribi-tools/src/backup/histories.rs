@@ -22,6 +22,7 @@ const POLL: Duration = Duration::from_millis(20);
 const ATTEMPTS: usize = 10;
 
 /// The histories of a bucket's vbuckets at one moment.
+#[derive(PartialEq, Eq)]
 pub struct Histories(Vec<(Vbid, VbUuid)>);
 
 impl Histories {

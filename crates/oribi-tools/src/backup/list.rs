@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::place::ArchivePlace;
 use crate::print;
+use crate::stats::clean;
 
 /// List the backups of an archive.
 #[derive(Args, Debug)]
@@ -39,6 +40,11 @@ pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn row(entry: &Entry) -> Vec<String> {
+    // Names in an archive of a stranger may control a terminal.
+    cells(entry).iter().map(|cell| clean(cell.as_bytes())).collect()
+}
+
+fn cells(entry: &Entry) -> Vec<String> {
     let id = entry.id.clone();
     match &entry.state {
         EntryState::Finished(manifest) => vec![

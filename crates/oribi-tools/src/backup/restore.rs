@@ -44,6 +44,7 @@ use super::place::ArchivePlace;
 use super::{list, progress, users};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
+use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
 
 /// Pause between two looks whether something has happened.
@@ -116,7 +117,8 @@ pub async fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
     abort.abort();
     if matches!(outcome, Ok(status) if status == ExitCode::from(INTERRUPTED)) {
         eprintln!(
-            "oribi: interrupted: a part of the backup may be in the bucket; restore it again"
+            "oribi: interrupted: a part of the backup may be in the bucket; the same command again \
+             writes the rest"
         );
     }
     outcome
@@ -265,6 +267,10 @@ impl RestoreArgs {
         quota_mib: u32,
     ) -> anyhow::Result<()> {
         if target.client(target.options()?).await.is_ok() {
+            let bucket = clean(target.bucket.as_bytes());
+            eprintln!(
+                "oribi: bucket \"{bucket}\" exists already, and --create-bucket changes nothing"
+            );
             return Ok(());
         }
         let admin = Admin::find_without_bucket(&self.admin, target).await?;
@@ -322,16 +328,17 @@ impl RestoreArgs {
             });
             return print::line(&summary.to_string());
         }
-        let amount = progress::amount(totals.documents, totals.bytes);
         let (id, at) = (&manifest.begin.id, time::readable(manifest.finished_at));
-        let removals = HumanCount(totals.removals);
         print::line(&match self.dry_run {
-            true => format!("{id} of {at} UTC would restore {amount} and {removals} removals"),
-            false => format!(
-                "restored {amount} and {removals} removals of {id} ({at} UTC) in {seconds:.2} s: {} versions written, {} left alone",
-                HumanCount(totals.written),
-                HumanCount(totals.skipped),
+            true => format!(
+                "{id} of {at} UTC would restore {} and {}",
+                progress::amount(totals.documents, totals.bytes),
+                progress::counted(totals.removals, "removal")
             ),
+            false => {
+                let what = format!(" of {id} ({at} UTC)");
+                format!("restored {}", progress::written(totals, &what, elapsed))
+            }
         })
     }
 }

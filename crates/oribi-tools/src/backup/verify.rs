@@ -4,12 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use oribi_backup::verify::{Report, verify};
 use serde_json::json;
 
 use super::place::ArchivePlace;
+use super::progress::counted;
 use crate::print;
+use crate::stats::clean;
 
 /// Read an archive and check everything in it. The exit status is 1 if something is wrong.
 #[derive(Args, Debug)]
@@ -56,10 +58,10 @@ fn print_json(report: &Report) -> anyhow::Result<()> {
 
 fn print_text(report: &Report) -> anyhow::Result<()> {
     for notice in &report.notices {
-        eprintln!("oribi: {notice}");
+        eprintln!("oribi: {}", clean(notice.as_bytes()));
     }
     for problem in &report.problems {
-        print::line(&format!("PROBLEM {problem}"))?;
+        print::line(&format!("PROBLEM {}", clean(problem.as_bytes())))?;
     }
     let outcome = match report.problems.len() {
         0 => "all is well".to_owned(),
@@ -67,10 +69,10 @@ fn print_text(report: &Report) -> anyhow::Result<()> {
         problems => format!("{problems} problems"),
     };
     print::line(&format!(
-        "{} backups, {} segments, {} records, {}: {outcome}",
-        report.backups,
-        report.segments,
-        HumanCount(report.records),
+        "{}, {}, {}, {}: {outcome}",
+        counted(report.backups, "backup"),
+        counted(report.segments, "segment"),
+        counted(report.records, "record"),
         HumanBytes(report.bytes),
     ))
 }

@@ -15,10 +15,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::HumanCount;
 use serde_json::json;
 
 pub use self::lines::{ExportArgs, Listing};
+use crate::backup::progress::{amount, counted};
 use crate::print;
 use crate::target::INTERRUPTED;
 
@@ -35,7 +36,7 @@ pub async fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let bytes = match outcome {
         Ok(true) => lines.output.finish()?,
         Ok(false) => {
-            eprintln!("oribi: interrupted");
+            eprintln!("oribi: interrupted: the export is not complete; run it again");
             lines.output.abandon()
         }
         Err(_) => lines.output.abandon(),
@@ -73,10 +74,10 @@ fn print_summary(
     } else {
         let missing = match missing {
             0 => String::new(),
-            missing => format!(", {} keys without a document", HumanCount(missing)),
+            missing => format!(", {} without a document", counted(missing, "key")),
         };
-        let (documents, bytes) = (HumanCount(documents), HumanBytes(bytes));
-        format!("exported {documents} documents ({bytes}) in {seconds:.2} s{missing}")
+        let amount = amount(documents, bytes);
+        format!("exported {amount} in {seconds:.2} s{missing}")
     };
     // Standard output is for the lines if they go there.
     match args.file.as_os_str() == "-" {

@@ -86,11 +86,13 @@ impl Histogram {
             let percent = seen as f64 / total * 100.0;
             let filled = bar(row.count as f64 / most.max(1) as f64, bar_width);
             let [low_width, high_width, count_width] = widths;
+            // One value is no range.
+            let ends = match low == high {
+                true => format!("{high:>width$}", width = low_width + 3 + high_width),
+                false => format!("{low:>low_width$} - {high:>high_width$}"),
+            };
             // Writing to a string cannot fail.
-            let _ = write!(
-                out,
-                "\n  {low:>low_width$} - {high:>high_width$}  {count:>count_width$} {percent:>6.2}%  {filled}"
-            );
+            let _ = write!(out, "\n  {ends}  {count:>count_width$} {percent:>6.2}%  {filled}");
             out.truncate(out.trim_end().len());
         }
         if self.overflowed > 0 {

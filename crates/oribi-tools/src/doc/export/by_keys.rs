@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar};
 use oribi_client::{
     Client, ClientError, Collection, DocumentMeta, Lookup, LookupInOptions, LookupInReply,
     Operation, Pipeline, PipelineOptions, Refused, Reply,
@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::lines::{ExportArgs, Lines, Outcome};
+use crate::backup::progress::with_rate_and_left;
 use crate::doc::import::display_name;
 use crate::doc::input::{Framing, Input, Line};
 use crate::doc::place::missing;
@@ -294,9 +295,9 @@ fn meta_of_version(document: &Reply, meta: Option<&Reply>) -> Option<DocumentMet
 fn progress_bar(bytes: Option<u64>) -> ProgressBar {
     let (bar, template) = match bytes {
         Some(bytes) => {
-            (ProgressBar::new(bytes), "{wide_bar} {percent} % of the keys  {msg}  {eta}")
+            (ProgressBar::new(bytes), "{wide_bar} {percent} % of the keys  {msg}  {left}")
         }
         None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
     };
-    bar.with_style(ProgressStyle::with_template(template).expect("the template is valid"))
+    bar.with_style(with_rate_and_left(template))
 }

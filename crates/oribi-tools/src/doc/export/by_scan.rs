@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU16;
 use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar};
 use oribi_client::{Client, Collection, ScanPage};
 use oribi_types::Datatype;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::lines::{ExportArgs, Lines, Outcome, parts_of};
+use crate::backup::progress::with_rate_and_left;
 use crate::doc::place::named;
 use crate::doc::row::attributes::attributes_of;
 use crate::doc::row::write::Meta;
@@ -108,6 +109,6 @@ impl Export<'_> {
 }
 
 fn progress_bar(vbuckets: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} vbuckets  {msg}  {eta}");
-    ProgressBar::new(vbuckets).with_style(style.expect("the template is valid"))
+    let style = with_rate_and_left("{wide_bar} {pos}/{len} vbuckets  {msg}  {left}");
+    ProgressBar::new(vbuckets).with_style(style)
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar};
 use oribi_server::offline::{OfflineBucket, StoredDocument};
 use oribi_types::{CollectionId, Vbid};
 use signal_hook::consts::SIGINT;
 
 use super::lines::{DEFAULT_PATH, ExportArgs, Lines, Outcome, parts_of};
+use crate::backup::progress::with_rate_and_left;
 use crate::doc::expiry::now_s;
 use crate::doc::place::named;
 use crate::doc::row::attributes::attributes_of;
@@ -112,6 +113,6 @@ fn line(
 }
 
 fn progress_bar(vbuckets: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} vbuckets  {msg}  {eta}");
-    ProgressBar::new(vbuckets).with_style(style.expect("the template is valid"))
+    let style = with_rate_and_left("{wide_bar} {pos}/{len} vbuckets  {msg}  {left}");
+    ProgressBar::new(vbuckets).with_style(style)
 }

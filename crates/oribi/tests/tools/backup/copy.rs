@@ -9,9 +9,9 @@ use oribi_testkit::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::backup::Fixture;
 use crate::backup::filled::fill;
 use crate::backup::table::{assert_equal, remove, table_of, write};
+use crate::backup::{Fixture, text};
 
 impl Fixture {
     pub fn copy_to(&self, target: &Fixture, arguments: &[&str]) -> Command {
@@ -24,7 +24,7 @@ impl Fixture {
     fn copied_to(&self, target: &Fixture, arguments: &[&str]) -> Value {
         let output = self.copy_to(target, &[arguments, &["--json"]].concat()).output();
         let output = output.expect("the program runs");
-        assert!(output.status.success(), "{}", crate::backup::text(&output.stderr));
+        assert!(output.status.success(), "{}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("the output is JSON")
     }
 }
@@ -52,6 +52,23 @@ async fn a_copy_is_the_bucket_and_goes_on_where_it_was() {
         "{}",
         crate::backup::text(&other.stderr)
     );
+}
+
+#[tokio::test]
+async fn a_copy_onto_itself_is_refused() {
+    let (source, target) = (Fixture::start(), Fixture::start());
+    let client = source.client().await;
+    write(&client, client.default_collection(), "a", "value").await;
+    let output = source.copy_to(&source, &["--follow"]).output().expect("the program runs");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("the same bucket"), "{said}");
+    let said = |output: std::process::Output| text(&output.stdout);
+    let first = said(source.copy_to(&target, &[]).output().expect("the program runs"));
+    assert!(first.starts_with("copied 1 version in "), "{first}");
+    assert!(first.contains("read 1 document (") && first.contains("and 0 removals"), "{first}");
+    let again = said(source.copy_to(&target, &[]).output().expect("the program runs"));
+    assert!(again.starts_with("copied 0 versions in "), "{again}");
+    assert!(again.contains("; 1 left alone, the same or newer there; read 1 doc"), "{again}");
 }
 
 /// Ends the program when the test does.
