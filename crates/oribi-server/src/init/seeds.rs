@@ -21,6 +21,7 @@ use oribi_engine::{
 };
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use oribi_subdoc::{Draft, Mutation, Path as SubdocPath, SubdocError, lookup};
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
@@ -126,22 +127,35 @@ pub(super) fn rows_of(
 /// The document of a line, in the forms that `oribi doc export` writes.
 fn row_of(line: &[u8]) -> Result<Row, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let Value::Object(mut members) = value else { return Err("it is not an object".to_owned()) };
+    let Value::Object(members) = value else { return Err("it is not an object".to_owned()) };
     let key = match (members.get("_key"), members.get("_key_base64")) {
         (Some(Value::String(key)), None) => key.clone().into_bytes(),
         (None, Some(Value::String(key))) => decoded(key)?,
         _ => return Err("it has no key: a string in _key".to_owned()),
     };
     if members.len() == 2 {
-        if let Some(value) = members.remove("_json") {
-            let value = serde_json::to_vec(&value).map_err(|error| error.to_string())?;
-            return Ok(Row { key, value, flags: FLAGS_JSON });
+        if members.contains_key("_json") {
+            let span = lookup::get(line, &path("_json")?).map_err(unusable)?;
+            return Ok(Row { key, value: line[span].to_vec(), flags: FLAGS_JSON });
         }
         if let Some(Value::String(value)) = members.get("_base64") {
             return Ok(Row { key, value: decoded(value)?, flags: FLAGS_RAW });
         }
     }
-    Ok(Row { key, value: line.to_vec(), flags: FLAGS_JSON })
+    let key_field = if members.contains_key("_key") { "_key" } else { "_key_base64" };
+    let mut document = Draft::new(line);
+    let removed = document.apply(Mutation::Delete, &path(key_field)?, b"", false);
+    removed.map_err(unusable)?;
+    Ok(Row { key, value: document.text().to_vec(), flags: FLAGS_JSON })
+}
+
+/// The line is JSON, so only its nesting may be too deep.
+fn unusable(error: SubdocError) -> String {
+    format!("it cannot be taken apart: {error:?}")
+}
+
+fn path(field: &str) -> Result<SubdocPath<'_>, String> {
+    SubdocPath::parse(field.as_bytes()).map_err(unusable)
 }
 
 fn decoded(text: &str) -> Result<Vec<u8>, String> {

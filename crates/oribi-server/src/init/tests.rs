@@ -49,7 +49,7 @@ key = "k"
 value = "text"
 "#;
 
-const LINES: &str = "{\"_key\":\"one\",\"n\":1}\n\n{\"_key\":\"two\",\"_json\":[2]}\n{\"_key\":\"raw\",\"_base64\":\"AAE=\"}\n";
+const LINES: &str = "{\"_key\":\"one\", \"n\": 1e2, \"a\":1}\n\n{\"_key\":\"two\",\"_json\":[2.0]}\n{\"_key\":\"raw\",\"_base64\":\"AAE=\"}\n";
 
 struct Place {
     scratch: tempfile::TempDir,
@@ -149,8 +149,8 @@ fn everything_is_there_before_the_server_serves() {
     let json: serde_json::Value = serde_json::from_slice(&order.0).unwrap();
     assert_eq!(json, serde_json::json!({ "total": 12, "lines": ["a", "b"] }));
     let expected: [(&str, &[u8], u32); 3] = [
-        ("one", br#"{"_key":"one","n":1}"#, super::seeds::FLAGS_JSON),
-        ("two", b"[2]", super::seeds::FLAGS_JSON),
+        ("one", br#"{"n": 1e2, "a":1}"#, super::seeds::FLAGS_JSON),
+        ("two", b"[2.0]", super::seeds::FLAGS_JSON),
         ("raw", &[0, 1], super::seeds::FLAGS_RAW),
     ];
     for (key, value, flags) in expected {

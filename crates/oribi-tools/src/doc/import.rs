@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar};
 use oribi_client::{PipelineOptions, WriteOptions};
 use oribi_types::DurabilityLevel;
 use serde_json::json;
@@ -33,9 +33,10 @@ use super::input::csv::Values;
 use super::input::{Framing, Input, Line, Position};
 use super::place::Place;
 use super::row::key::{KeySource, KeyTemplate};
-use super::row::parse_key_field;
 use super::row::read::RowFormat;
+use super::row::{KEY, parse_key_field};
 use crate::admin::AdminArgs;
+use crate::backup::progress::{amount, with_rate_and_left};
 use crate::print;
 use crate::target::{Durability, INTERRUPTED};
 
@@ -78,15 +79,19 @@ pub struct ImportArgs {
     #[arg(long, help_heading = INPUT)]
     omit_empty: bool,
     /// Field of each object that holds its key.
-    #[arg(long, help_heading = INPUT, value_name = "FIELD", default_value = "_key", value_parser = parse_key_field)]
+    #[arg(long, help_heading = INPUT, value_name = "FIELD", default_value = KEY, value_parser = parse_key_field)]
     key_field: String,
     /// Make keys from fields of each object, as in '{type}::{id}'; {a.b} is field b of the object
     /// a.
     #[arg(long, help_heading = INPUT, value_name = "TEMPLATE", conflicts_with_all = ["key_field", "drop_key", "meta"])]
     key: Option<KeyTemplate>,
-    /// Leave the key field out of the documents.
+    /// Leave the key field out of the documents: the default for the field _key, which exports
+    /// add.
     #[arg(long, help_heading = INPUT)]
     drop_key: bool,
+    /// Keep the field _key in the documents.
+    #[arg(long, help_heading = INPUT, conflicts_with_all = ["drop_key", "meta"])]
+    keep_key: bool,
     /// Read lines that `export --meta` wrote: take flags, expiry, extended attributes and
     /// collection from them, and leave these fields and the key out of the documents.
     #[arg(long, help_heading = INPUT)]
@@ -197,7 +202,8 @@ impl ImportArgs {
             Some(template) => KeySource::Template(template.clone()),
             None => KeySource::Field(self.key_field.clone()),
         };
-        RowFormat { key, meta: self.meta, drop_key: self.drop_key }
+        let is_usual = self.key.is_none() && self.key_field == KEY;
+        RowFormat { key, meta: self.meta, drop_key: self.drop_key || (is_usual && !self.keep_key) }
     }
 
     fn framing(&self) -> Framing {
@@ -278,6 +284,9 @@ impl ImportArgs {
                 "oribi: everything up to line {line} is done ({path}); the same command with --resume goes on there"
             );
         }
+        if matches!(outcome, Ok(true)) && writes.state.is_none() {
+            eprintln!("oribi: interrupted: this import cannot be resumed; run it again");
+        }
         outcome.with_context(|| {
             let documents = HumanCount(totals.documents);
             format!("importing {} stopped after {documents} documents", self.file.display())
@@ -292,13 +301,14 @@ fn progress_bar(bytes: Option<u64>, start: Position) -> ProgressBar {
         Some(bytes) => (
             ProgressBar::new(bytes),
             // The bar takes the rest of the line: about thirty columns of eighty.
-            "{wide_bar} {bytes}/{total_bytes}  {msg}  {eta}",
+            "{wide_bar} {bytes}/{total_bytes}  {msg}  {left}",
         ),
         None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {msg}"),
     };
-    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    // What an earlier import did does not count for the rate.
     bar.set_position(start.offset);
-    bar.with_style(style)
+    bar.reset_eta();
+    bar.with_style(with_rate_and_left(template))
 }
 
 /// `stopped` is the position of an interruption.
@@ -332,9 +342,8 @@ fn print_summary(
         skipped => format!(", {} skipped", HumanCount(skipped)),
     };
     print::line(&format!(
-        "imported {} documents ({}) in {seconds:.2} s, {} docs/s{skipped}{resumed}",
-        HumanCount(totals.documents),
-        HumanBytes(totals.bytes),
+        "imported {} in {seconds:.2} s, {} docs/s{skipped}{resumed}",
+        amount(totals.documents, totals.bytes),
         HumanCount(per_second.round() as u64),
     ))
 }

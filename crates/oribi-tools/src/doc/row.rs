@@ -2,7 +2,9 @@
 //!
 //! The forms, with `_key` for the name in `--key-field`:
 //!
-//! - `{"_key":"k", ...}`: the document is the line itself, key field included;
+//! - `{"_key":"k", ...}`: the document is the line without that field;
+//! - `{"id":"k", ...}` with another name in `--key-field`: the document is the line itself, unless
+//!   the reader is told to drop the field;
 //! - `{"_key":"k","_base64":"..."}`, exactly these two: a value that is not JSON;
 //! - `{"_key":"k","_json":...}`, exactly these two: JSON that is no object, or an object that one
 //!   of the names here would confuse;
@@ -11,9 +13,9 @@
 //!   these fields belongs to the document.
 //!
 //! A key that is not UTF-8 is in `_key_base64`. What [`write`](write::write) makes of a document,
-//! [`read`](read::read) turns back into it: with `--meta` exactly, apart from white space between
-//! the tokens of a JSON value; without, a document that had no key field has one afterwards, unless
-//! the reader is told to drop it.
+//! [`read`](read::read) turns back into it, apart from white space around and line ends between the
+//! tokens of a JSON value. With another key field, a document that had none has one afterwards,
+//! unless the reader is told to drop it.
 
 pub mod attributes;
 mod error;
@@ -24,6 +26,8 @@ pub mod write;
 
 use serde::de::IgnoredAny;
 
+/// Field with the key, unless an option names another one. It belongs to no document.
+pub const KEY: &str = "_key";
 /// Field with a key that is not UTF-8.
 const KEY_BASE64: &str = "_key_base64";
 /// Field with a value that is not JSON.

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::output::Output;
 use crate::doc::import::parse_in_flight;
-use crate::doc::row::parse_key_field;
 use crate::doc::row::write::{Meta, write};
+use crate::doc::row::{KEY, parse_key_field};
 use crate::stats::push_clean;
 use crate::target::{Target, find_collection};
 
@@ -47,10 +47,10 @@ pub struct ExportArgs {
     #[arg(long, conflicts_with_all = ["collections", "keys"], requires = "meta")]
     pub all_collections: bool,
     /// Field of each line that holds the key.
-    #[arg(long, value_name = "FIELD", default_value = "_key", value_parser = parse_key_field)]
+    #[arg(long, value_name = "FIELD", default_value = KEY, value_parser = parse_key_field)]
     pub key_field: String,
-    /// Write CAS, flags, expiry and extended attributes too, those of the system included, so that
-    /// `import --meta` gives back the same documents.
+    /// Write CAS, flags, expiry and extended attributes too, those of the system included, for
+    /// `import --meta`. Without it, an import gives back keys and values.
     #[arg(long)]
     pub meta: bool,
     /// Do not fail for keys without a document.

@@ -158,12 +158,17 @@ impl Parts<'_> {
 
 /// An object of these members; each still has the comma before it, unless it was the first.
 fn joined(members: &[&str]) -> Bytes {
-    let bare = |member: &&str| match member.trim_start().strip_prefix(',') {
-        Some(after_comma) => after_comma.to_owned(),
-        None => (*member).to_owned(),
-    };
-    let members: Vec<String> = members.iter().map(bare).collect();
-    format!("{{{}}}", members.join(",")).into()
+    let bytes: usize = members.iter().map(|member| member.len() + 1).sum();
+    let mut object = String::with_capacity(bytes + 2);
+    object.push('{');
+    for (number, member) in members.iter().enumerate() {
+        if number > 0 {
+            object.push(',');
+        }
+        object.push_str(member.trim_start().strip_prefix(',').unwrap_or(member));
+    }
+    object.push('}');
+    object.into()
 }
 
 fn decode(field: &'static str, raw: &RawValue) -> Result<Bytes, RowError> {

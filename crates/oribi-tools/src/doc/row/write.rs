@@ -11,7 +11,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use oribi_subdoc::xattr::Xattrs;
 
 use super::{
-    BASE64, CAS, COLLECTION, EXPIRY, FLAGS, JSON, KEY_BASE64, RESERVED, SCOPE, XATTRS, is_json,
+    BASE64, CAS, COLLECTION, EXPIRY, FLAGS, JSON, KEY, KEY_BASE64, RESERVED, SCOPE, XATTRS, is_json,
 };
 
 /// A document's metadata.
@@ -87,7 +87,10 @@ fn form(value: &[u8], key: Option<&str>, key_field: &str, has_meta: bool) -> For
     match (key, names.keys.as_slice()) {
         _ if names.has_reserved => Form::Json,
         (Some(_), []) => Form::Inline,
-        (Some(key), [held]) if !has_meta && held.as_deref() == Some(key) => Form::AsItIs,
+        // A reader takes the usual key field out.
+        (Some(key), [held]) if !has_meta && key_field != KEY && held.as_deref() == Some(key) => {
+            Form::AsItIs
+        }
         _ => Form::Json,
     }
 }

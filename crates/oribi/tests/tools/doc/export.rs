@@ -177,7 +177,7 @@ fn a_bucket_in_memory_is_exported_like_any_other() {
 }
 
 #[test]
-fn plain_lines_are_documents_with_their_key() {
+fn a_plain_round_trip_gives_the_same_documents() {
     let fixture = Fixture::start();
     for (key, value) in [("a", r#"{"n":1}"#), ("b", r#"{"n":2,"_key":"b"}"#), ("c", "raw")] {
         stdout(&fixture.doc(&["set", key, value]));
@@ -189,18 +189,21 @@ fn plain_lines_are_documents_with_their_key() {
     let output = fixture.doc(&arguments);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no document \"nope\""), "{}", stderr(&output));
-    let expected = "{\"_key\":\"a\",\"n\":1}\n{\"n\":2,\"_key\":\"b\"}\n{\"_key\":\"c\",\"_base64\":\"cmF3\"}\n";
+    let expected = "{\"_key\":\"a\",\"n\":1}\n{\"_key\":\"b\",\"_json\":{\"n\":2,\"_key\":\"b\"}}\n{\"_key\":\"c\",\"_base64\":\"cmF3\"}\n";
     assert_eq!(std::fs::read_to_string(&exported).unwrap(), expected);
     let output = fixture.doc(&[&arguments[..], &["--ignore-missing"]].concat());
     assert!(stdout(&output).starts_with("exported 3 documents"), "{}", stdout(&output));
-    assert!(stdout(&output).contains("1 keys without a document"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("1 key without a document"), "{}", stdout(&output));
 
     stdout(&fixture.doc(&["rm", "a", "b", "c"]));
-    stdout(&fixture.doc(&["import", text(&exported), "--drop-key", "--expiry", "1h"]));
-    assert_eq!(stdout(&fixture.doc(&["cat", "a", "b", "c"])), "{\"n\":1}{\"n\":2}raw");
+    stdout(&fixture.doc(&["import", text(&exported), "--expiry", "1h"]));
+    let expected = "{\"n\":1}{\"n\":2,\"_key\":\"b\"}raw";
+    assert_eq!(stdout(&fixture.doc(&["cat", "a", "b", "c"])), expected);
     let described: Value =
         serde_json::from_str(&stdout(&fixture.doc(&["get", "c", "--json"]))).unwrap();
     assert!(described["expiry"].as_u64().is_some_and(|expiry| expiry > 1_700_000_000));
+    stdout(&fixture.doc(&["import", text(&exported), "--keep-key"]));
+    assert_eq!(stdout(&fixture.doc(&["cat", "a"])), "{\"_key\":\"a\",\"n\":1}");
 }
 
 #[test]
@@ -269,7 +272,7 @@ fn the_files_of_a_killed_server_can_be_exported() {
         assert_eq!(lines, expected);
     }
     fixture.server.restart().unwrap();
-    assert_eq!(stdout(&fixture.doc(&["cat", "k123"])), expected[123]);
+    assert_eq!(stdout(&fixture.doc(&["cat", "k123"])), "{\"n\":123}");
 }
 
 /// A file that was there before is replaced by a complete export only.

@@ -36,7 +36,7 @@ fn arrays_and_csv_are_imported() {
     assert_eq!(
         exported(&fixture),
         [
-            r#"{"_key": "a",   "n": 1}"#,
+            r#"{"_key":"a",   "n": 1}"#,
             r#"{"_key":"b"}"#,
             r#"{"_key":"c1","name":"x, \"y\"\r\nz","n":"7"}"#,
             r#"{"_key":"c2","name":"","n":"08"}"#,
