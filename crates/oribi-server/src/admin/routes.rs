@@ -178,12 +178,11 @@ async fn serve(
             forbidden("cluster.admin!write")
         }
         (_, _, Some(identity)) => {
-            let was_development = state.server.users.is_development();
             let reply = match origin::is_from_elsewhere(headers) {
                 true => forbidden("same origin"),
                 false => change(state, method, parts, request, &identity).await,
             };
-            if was_development && !state.server.users.is_development() {
+            if users::ended_development(&reply) {
                 client.keep_developer(&identity);
             }
             state.audit.requested(log, client, &identity, (method, parts), &reply);

@@ -183,6 +183,9 @@ async fn set_administrator(
     };
     let reply = users::apply(state, change, true).await;
     match reply.status() {
+        StatusCode::OK if users::ended_development(&reply) => {
+            Ok(users::as_ending(web_reply(state, host)))
+        }
         StatusCode::OK => Ok(web_reply(state, host)),
         _ => Err(reply.into()),
     }

@@ -206,16 +206,30 @@ async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put: bool) -> 
         Ok(change) => change,
         Err(reply) => return *reply,
     };
-    let was_development = state.server.users.is_development();
     let reply = apply(state, change, is_put).await;
-    if was_development && reply.status() == StatusCode::OK {
-        return whole(StatusCode::OK, "text/plain", development_ended(name));
+    match ended_development(&reply) {
+        true => as_ending(whole(StatusCode::OK, "text/plain", ending_of_development(name))),
+        false => reply,
     }
+}
+
+/// The mark of the answer to a request that ended the development mode.
+#[derive(Clone, Copy)]
+struct DevelopmentEnding;
+
+/// Marks an answer as that to the request that ended the development mode.
+pub(crate) fn as_ending(mut reply: Reply) -> Reply {
+    reply.extensions_mut().insert(DevelopmentEnding);
     reply
 }
 
+/// True for an answer with this mark.
+pub(crate) fn ended_development(reply: &Reply) -> bool {
+    reply.extensions().get::<DevelopmentEnding>().is_some()
+}
+
 /// What the client that created the first administrator should know.
-fn development_ended(name: &str) -> String {
+fn ending_of_development(name: &str) -> String {
     format!(
         "The development mode has ended: log in as {name}. The login {DEVELOPMENT_NAME} of the \
          development mode is refused now, except on this connection, and clients that had used it \
@@ -310,9 +324,14 @@ fn unknown_roles(unknown: &[String]) -> Reply {
 /// Changes a user.
 pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> Reply {
     let (users, name) = (Arc::clone(&state.server.users), change.name.clone());
-    match blocking(move || users.change(change, may_add)).await {
+    let was_development = users.is_development();
+    let reply = match blocking(move || users.change(change, may_add)).await {
         Ok(outcome) => reply_of(outcome.map(drop), &name, "changed a user"),
-        Err(reply) => *reply,
+        Err(reply) => return *reply,
+    };
+    match was_development && reply.status() == StatusCode::OK {
+        true => as_ending(reply),
+        false => reply,
     }
 }
 
@@ -348,16 +367,21 @@ async fn restore(state: &Arc<AdminState>, form: &Form) -> Reply {
         return field_error("backup", "The value must be supplied");
     };
     let (users, backup) = (Arc::clone(&state.server.users), backup.to_owned());
+    let was_development = users.is_development();
     match blocking(move || users.restore(&backup, replaces)).await {
         Ok(Ok(restored)) => {
             let Restored { created, overwritten, skipped } = restored;
             let (new, changed) = (created.len(), overwritten.len());
             tracing::info!(new, changed, "restored users");
-            json_reply(&json!({
+            let reply = json_reply(&json!({
                 "usersCreated": created,
                 "usersOverwritten": overwritten,
                 "usersSkipped": skipped,
-            }))
+            }));
+            match was_development && new > 0 {
+                true => as_ending(reply),
+                false => reply,
+            }
         }
         Ok(Err(failure)) => reply_of(Err(failure), "", ""),
         Err(reply) => *reply,

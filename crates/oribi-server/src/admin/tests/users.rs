@@ -1,6 +1,8 @@
 //! Users over HTTP: what the client libraries' user managers send, and what they read of the
 //! answers.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -229,40 +231,75 @@ fn development_mode_ends_with_an_administrator_only() {
     assert_eq!(more, (200, String::new()));
 }
 
-/// An SDK sends its next request over the same connection.
-#[test]
-fn the_connection_that_ends_development_stays() {
-    use std::io::{Read, Write};
-    let fixture = Fixture::development();
-    let mut stream = std::net::TcpStream::connect(fixture.admin).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let login = super::basic(super::ADMIN);
-    let mut status = |method: &str, path: &str, form: &str| {
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {login}\r\n\
-             Content-Length: {}\r\n\r\n{form}",
-            form.len()
-        )
-        .unwrap();
-        // An answer has a body of known length.
+/// A connection to a server in development mode, with the login of that mode.
+struct Developer(TcpStream);
+
+impl Developer {
+    fn connect(fixture: &Fixture) -> Developer {
+        let stream = TcpStream::connect(fixture.admin).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Developer(stream)
+    }
+
+    fn send_head(&mut self, method: &str, path: &str, more: &str) {
+        let login = super::basic(super::ADMIN);
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {login}\r\n{more}\r\n"
+        );
+        self.0.write_all(head.as_bytes()).unwrap();
+    }
+
+    /// Reads an answer, which has a body of known length; returns its status.
+    fn status(&mut self) -> u16 {
         let (mut text, mut byte) = (String::new(), [0]);
         while !text.ends_with("\r\n\r\n") {
-            stream.read_exact(&mut byte).unwrap();
+            self.0.read_exact(&mut byte).unwrap();
             text.push(char::from(byte[0]));
         }
         let length =
             |line: &str| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok();
         let length: usize = text.lines().find_map(length).unwrap_or(0);
-        stream.read_exact(&mut vec![0; length]).unwrap();
-        text.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
-    };
+        self.0.read_exact(&mut vec![0; length]).unwrap();
+        text.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    fn ask(&mut self, method: &str, path: &str, form: &str) -> u16 {
+        self.send_head(method, path, &format!("Content-Length: {}\r\n", form.len()));
+        self.0.write_all(form.as_bytes()).unwrap();
+        self.status()
+    }
+}
+
+/// An SDK sends its next request over the same connection.
+#[test]
+fn the_connection_that_ends_development_stays() {
     let root = format!("{USERS}/root");
-    assert_eq!(status("PUT", &root, "password=secret1&roles=admin"), 200);
-    assert_eq!(fixture.get("/whoami").status, 401, "another connection");
-    assert_eq!(status("GET", "/whoami", ""), 200);
-    assert_eq!(status("GET", &root, ""), 200);
-    assert_eq!(fixture.ask("GET", "/whoami", ROOT, "").status, 200);
+    let web = ("POST", "/settings/web", "username=root&password=secret1&port=SAME");
+    for (method, path, form) in [("PUT", &root[..], "password=secret1&roles=admin"), web] {
+        let fixture = Fixture::development();
+        let mut developer = Developer::connect(&fixture);
+        assert_eq!(developer.ask(method, path, form), 200, "{path}");
+        assert_eq!(fixture.get("/whoami").status, 401, "another connection");
+        assert_eq!(developer.ask("GET", "/whoami", ""), 200, "{path}");
+        assert_eq!(developer.ask("GET", &root, ""), 200, "{path}");
+        assert_eq!(fixture.ask("GET", "/whoami", ROOT, "").status, 200);
+    }
+}
+
+/// A change that another connection had begun ends nothing, so its login is refused as any other.
+#[test]
+fn a_change_under_way_keeps_no_development_login() {
+    let fixture = Fixture::development();
+    let mut developer = Developer::connect(&fixture);
+    let form = "clusterName=x";
+    let expect = format!("Content-Length: {}\r\nExpect: 100-continue\r\n", form.len());
+    developer.send_head("POST", "/pools/default", &expect);
+    assert_eq!(developer.status(), 100, "the server has checked the login");
+    let root = format!("{USERS}/root");
+    assert_eq!(fixture.ask("PUT", &root, super::ADMIN, "password=secret1&roles=admin").status, 200);
+    developer.0.write_all(form.as_bytes()).unwrap();
+    assert_eq!(developer.status(), 200);
+    assert_eq!(developer.ask("GET", "/whoami", ""), 401);
 }
 
 #[test]
