@@ -5,7 +5,7 @@
 //! file for each run of `cargo test`, whose process id names the run. The last binary of the
 //! workspace, `xtask/tests/skipped.rs`, prints the file's summary and removes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -56,7 +56,8 @@ fn record() -> io::Result<PathBuf> {
 
 fn summary(lines: &str) -> String {
     let mut tests: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in lines.lines() {
+    // A test may ask for its tool several times.
+    for line in lines.lines().collect::<BTreeSet<_>>() {
         *tests.entry(line.split_once('\t').map_or(line, |(needs, _)| needs)).or_default() += 1;
     }
     let mut text = format!("SKIPPED {} tests. They need:\n", tests.values().sum::<usize>());
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn summary_counts_tests_by_tool() {
-        let lines = "Kudu: fetch it\tone\netcd: install it\ttwo\nKudu: fetch it\tthree\n";
+        let lines = "Kudu: fetch it\tone\nKudu: fetch it\tone\netcd: install it\ttwo\nKudu: fetch it\tthree\n";
         let expected =
             "SKIPPED 3 tests. They need:\n    2  Kudu: fetch it\n    1  etcd: install it\n";
         assert_eq!(summary(lines), expected);
