@@ -1,0 +1,211 @@
+//! Aggregates: COUNT, SUM, AVG and their kin over the rows of a group.
+//!
+//! A state is small and grows with no row, but for ARRAY_AGG, MEDIAN and DISTINCT, which report
+//! the bytes they keep. Values that an aggregate does not count are skipped: missing and null by
+//! all but ARRAY_AGG, which keeps null, and what is no number by the arithmetic ones.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+
+use crate::value::order::collate;
+use crate::value::{Value, key};
+
+/// The kind of an aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AggregateKind {
+    Count,
+    CountNumbers,
+    Sum,
+    Average,
+    Min,
+    Max,
+    Array,
+    Median,
+    StandardDeviation,
+    StandardDeviationOfPopulation,
+    StandardDeviationOfSample,
+    Variance,
+    VarianceOfPopulation,
+    VarianceOfSample,
+}
+
+/// The names of aggregates.
+pub const AGGREGATES: &[(&str, AggregateKind)] = &[
+    ("COUNT", AggregateKind::Count),
+    ("COUNTN", AggregateKind::CountNumbers),
+    ("SUM", AggregateKind::Sum),
+    ("AVG", AggregateKind::Average),
+    ("MEAN", AggregateKind::Average),
+    ("MIN", AggregateKind::Min),
+    ("MAX", AggregateKind::Max),
+    ("ARRAY_AGG", AggregateKind::Array),
+    ("MEDIAN", AggregateKind::Median),
+    ("STDDEV", AggregateKind::StandardDeviation),
+    ("STDDEV_POP", AggregateKind::StandardDeviationOfPopulation),
+    ("STDDEV_SAMP", AggregateKind::StandardDeviationOfSample),
+    ("VARIANCE", AggregateKind::Variance),
+    ("VAR_POP", AggregateKind::VarianceOfPopulation),
+    ("VAR_SAMP", AggregateKind::VarianceOfSample),
+    ("VARIANCE_POP", AggregateKind::VarianceOfPopulation),
+    ("VARIANCE_SAMP", AggregateKind::VarianceOfSample),
+];
+
+/// The state of one aggregate in one group.
+#[derive(Debug)]
+pub struct State {
+    distinct: Option<HashSet<Box<[u8]>>>,
+    kind: AggregateKind,
+    count: u64,
+    sum: Sum,
+    /// Mean and sum of squared distances, by Welford's method.
+    mean: f64,
+    squares: f64,
+    best: Value,
+    items: Vec<Value>,
+}
+
+impl State {
+    pub fn new(kind: AggregateKind, distinct: bool) -> State {
+        State {
+            distinct: distinct.then(HashSet::new),
+            kind,
+            count: 0,
+            sum: Sum::default(),
+            mean: 0.0,
+            squares: 0.0,
+            best: Value::Missing,
+            items: Vec::new(),
+        }
+    }
+
+    /// Counts a row of `COUNT(*)`.
+    pub fn add_row(&mut self) {
+        self.count += 1;
+    }
+
+    /// Counts rows of `COUNT(*)`.
+    pub fn add_rows(&mut self, count: u64) {
+        self.count += count;
+    }
+
+    /// Adds a value and answers the bytes it now keeps.
+    pub fn add(&mut self, value: &Value) -> usize {
+        use AggregateKind::*;
+        let counts = match self.kind {
+            Array => !value.is_missing(),
+            Count | Min | Max => value.is_valued(),
+            _ => value.as_f64().is_some(),
+        };
+        if !counts {
+            return 0;
+        }
+        let mut kept = 0;
+        if let Some(distinct) = &mut self.distinct {
+            let mut bytes = Vec::new();
+            key::append(value, &mut bytes);
+            kept = bytes.len() + 32;
+            if !distinct.insert(bytes.into()) {
+                return 0;
+            }
+        }
+        self.count += 1;
+        match self.kind {
+            Count | CountNumbers => {}
+            Sum | Average => self.sum.add(value),
+            Min if self.best.is_missing() || collate(value, &self.best).is_lt() => {
+                self.best = value.clone();
+            }
+            Max if self.best.is_missing() || collate(value, &self.best).is_gt() => {
+                self.best = value.clone();
+            }
+            Min | Max => {}
+            Array | Median => {
+                kept += value.byte_count();
+                self.items.push(value.clone());
+            }
+            _ => self.spread(value.as_f64().unwrap_or_default()),
+        }
+        kept
+    }
+
+    fn spread(&mut self, number: f64) {
+        let distance = number - self.mean;
+        self.mean += distance / self.count as f64;
+        self.squares += distance * (number - self.mean);
+    }
+
+    /// The aggregate's value.
+    pub fn finish(&mut self) -> Value {
+        use AggregateKind::*;
+        match self.kind {
+            Count | CountNumbers => Value::Int(self.count as i64),
+            _ if self.count == 0 => Value::Null,
+            Sum => self.sum.value(),
+            Average => {
+                let sum = self.sum.value().as_f64().unwrap_or_default();
+                Value::number(sum / self.count as f64)
+            }
+            Min | Max => std::mem::take(&mut self.best),
+            Array => {
+                let mut items = std::mem::take(&mut self.items);
+                items.sort_by(collate);
+                Value::from(items)
+            }
+            Median => median(std::mem::take(&mut self.items)),
+            Variance | StandardDeviation => self.deviation(if self.count == 1 { 0 } else { 1 }),
+            VarianceOfPopulation | StandardDeviationOfPopulation => self.deviation(0),
+            VarianceOfSample | StandardDeviationOfSample => self.deviation(1),
+        }
+    }
+
+    fn deviation(&self, less: u64) -> Value {
+        use AggregateKind::*;
+        if self.count <= less {
+            return Value::Null;
+        }
+        let variance = self.squares / (self.count - less) as f64;
+        match self.kind {
+            StandardDeviation | StandardDeviationOfPopulation | StandardDeviationOfSample => {
+                Value::number(variance.sqrt())
+            }
+            _ => Value::number(variance),
+        }
+    }
+}
+
+/// A sum that is exact while it fits 64 bits.
+#[derive(Debug, Default)]
+struct Sum {
+    whole: i64,
+    float: Option<f64>,
+}
+
+impl Sum {
+    fn add(&mut self, value: &Value) {
+        if let (Value::Int(number), None) = (value, self.float) {
+            match self.whole.checked_add(*number) {
+                Some(sum) => self.whole = sum,
+                None => self.float = Some(self.whole as f64 + *number as f64),
+            }
+            return;
+        }
+        let sum = self.float.unwrap_or(self.whole as f64);
+        self.float = Some(sum + value.as_f64().unwrap_or_default());
+    }
+
+    fn value(&self) -> Value {
+        self.float.map_or(Value::Int(self.whole), Value::number)
+    }
+}
+
+fn median(mut items: Vec<Value>) -> Value {
+    items.sort_by(collate);
+    let middle = items.len() / 2;
+    if items.len() % 2 == 1 {
+        return items.swap_remove(middle);
+    }
+    let number = |at: usize| items[at].as_f64().unwrap_or_default();
+    Value::number((number(middle - 1) + number(middle)) / 2.0)
+}

@@ -1,0 +1,165 @@
+//! The syntax tree of statements other than queries: changes, prepared statements, indexes.
+
+use super::{Binding, Expr, FromTerm, KeyspacePath, Projection, Query};
+use crate::value::Text;
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    Query(Box<Query>),
+    Insert(Box<Insert>),
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+    Merge(Box<Merge>),
+    Explain(Box<Statement>),
+    Prepare(Box<Prepare>),
+    Execute(Box<Execute>),
+    CreateIndex(Box<CreateIndex>),
+    DropIndex(Box<DropIndex>),
+    BuildIndex(Box<BuildIndex>),
+    /// A bare expression, which is no statement.
+    Expression,
+    /// A statement that the engine knows and does not run.
+    Unsupported(&'static str),
+}
+
+/// A keyspace that a change goes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    pub keyspace: KeyspacePath,
+    pub alias: Option<Text>,
+    pub keys: Option<Expr>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Insert {
+    pub upsert: bool,
+    pub target: Target,
+    pub rows: InsertRows,
+    pub returning: Option<Projection>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum InsertRows {
+    /// Key, value, options.
+    Values(Vec<(Expr, Expr, Option<Expr>)>),
+    Select {
+        key: Expr,
+        value: Option<Expr>,
+        options: Option<Expr>,
+        query: Box<Query>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    pub target: Target,
+    pub set: Vec<Assignment>,
+    pub unset: Vec<Assignment>,
+    pub condition: Option<Expr>,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+    pub returning: Option<Projection>,
+}
+
+/// `path = value FOR .. WHEN .. END`, without a value for UNSET.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    /// `META().expiration` instead of a path of the document.
+    pub meta: bool,
+    pub path: Expr,
+    pub value: Option<Expr>,
+    /// From the outermost to the innermost.
+    pub loops: Vec<Vec<Binding>>,
+    pub condition: Option<Expr>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delete {
+    pub target: Target,
+    pub condition: Option<Expr>,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+    pub returning: Option<Projection>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merge {
+    pub target: Target,
+    pub source: FromTerm,
+    /// The condition is the target's key.
+    pub by_key: bool,
+    pub on: Expr,
+    pub actions: Vec<MergeAction>,
+    pub limit: Option<Expr>,
+    pub returning: Option<Projection>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum MergeAction {
+    Update {
+        set: Vec<Assignment>,
+        unset: Vec<Assignment>,
+        condition: Option<Expr>,
+    },
+    Delete {
+        condition: Option<Expr>,
+    },
+    Insert {
+        key: Option<Expr>,
+        value: Option<Expr>,
+        options: Option<Expr>,
+        condition: Option<Expr>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepare {
+    pub name: Option<Text>,
+    pub force: bool,
+    pub statement: Statement,
+    /// The text of `statement`.
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Execute {
+    pub name: Option<Text>,
+    pub using: Option<Expr>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateIndex {
+    /// None for `CREATE PRIMARY INDEX` without a name.
+    pub name: Option<Text>,
+    pub primary: bool,
+    pub if_not_exists: bool,
+    pub keyspace: KeyspacePath,
+    pub keys: Vec<IndexKey>,
+    pub partition: Vec<Expr>,
+    pub condition: Option<Expr>,
+    pub with: Option<Expr>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexKey {
+    pub value: Expr,
+    /// `DISTINCT` or `ALL` before an array.
+    pub array: Option<bool>,
+    pub descending: bool,
+    pub include_missing: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct DropIndex {
+    pub primary: bool,
+    pub if_exists: bool,
+    pub name: Option<Text>,
+    pub keyspace: KeyspacePath,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct BuildIndex {
+    pub keyspace: KeyspacePath,
+    pub names: Vec<Expr>,
+}

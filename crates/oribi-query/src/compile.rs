@@ -1,0 +1,244 @@
+//! Compiles syntax trees into plans: resolves names, splits conditions, chooses how to read.
+//!
+//! A name is, from the inside out, a loop variable, an alias, a LET or WITH name, else a field of
+//! the only source. Anything else is 3080.
+
+mod access;
+pub mod change;
+mod expr;
+mod from;
+mod group;
+mod query;
+mod select;
+
+use std::collections::HashSet;
+
+use crate::ast::{Name, Window};
+use crate::context::QueryContext;
+use crate::datastore::{Datastore, KeyspaceName};
+use crate::error::{QueryError, Result};
+use crate::plan::Aggregate;
+use crate::plan::{Expr, Slot, Step, WindowPlan};
+use crate::value::Text;
+
+/// Compiles one statement.
+pub struct Compiler<'a> {
+    store: &'a dyn Datastore,
+    context: &'a QueryContext,
+    next_slot: Slot,
+    scopes: Vec<Scope>,
+    subquery_count: usize,
+    /// The subqueries that are being compiled, from the outside in.
+    open_subqueries: Vec<OpenSubquery>,
+    select: SelectState,
+    /// Loop variables whose sources are being compiled. They may not be bound again there.
+    open_variables: Vec<Text>,
+    /// Documents whose `META()` object is needed.
+    meta_slots: HashSet<Slot>,
+}
+
+struct OpenSubquery {
+    start: Slot,
+    outer: Vec<Slot>,
+}
+
+/// What the current SELECT has collected.
+struct SelectState {
+    /// The error of an aggregate at this place; none where aggregates may be.
+    aggregate_error: Option<u32>,
+    aggregates: Vec<Aggregate>,
+    windows: Vec<WindowPlan>,
+    named_windows: Vec<(Text, Window)>,
+    /// Slots of LETTING, which aggregates may not read.
+    letting: Vec<Slot>,
+}
+
+impl Default for SelectState {
+    fn default() -> SelectState {
+        SelectState {
+            aggregate_error: Some(3100),
+            aggregates: Vec::new(),
+            windows: Vec::new(),
+            named_windows: Vec::new(),
+            letting: Vec::new(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Scope {
+    names: Vec<(Text, Binding)>,
+    /// The sources, if this is the scope of a SELECT or change.
+    sources: Option<Vec<Source>>,
+}
+
+#[derive(Clone)]
+struct Source {
+    alias: Text,
+    slot: Slot,
+    is_document: bool,
+}
+
+#[derive(Clone)]
+enum Binding {
+    /// An alias of FROM.
+    Source(Source),
+    /// LET, LETTING, loops and groups.
+    Value(Slot),
+    /// WITH; `constant` if it is computed once a statement.
+    With { slot: Slot, constant: bool },
+    /// A result alias, in ORDER BY.
+    Result(Expr),
+}
+
+impl<'a> Compiler<'a> {
+    pub fn new(store: &'a dyn Datastore, context: &'a QueryContext) -> Compiler<'a> {
+        Compiler {
+            store,
+            context,
+            next_slot: 0,
+            scopes: Vec::new(),
+            subquery_count: 0,
+            open_subqueries: Vec::new(),
+            select: SelectState::default(),
+            open_variables: Vec::new(),
+            meta_slots: HashSet::new(),
+        }
+    }
+
+    /// The number of slots and cached subqueries that the compiled statement needs.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.next_slot, self.subquery_count)
+    }
+
+    fn allocate(&mut self, count: usize) -> Slot {
+        let slot = self.next_slot;
+        self.next_slot += count;
+        slot
+    }
+
+    fn scope(&mut self) -> &mut Scope {
+        if self.scopes.is_empty() {
+            self.scopes.push(Scope::default());
+        }
+        let last = self.scopes.len() - 1;
+        &mut self.scopes[last]
+    }
+
+    fn bind(&mut self, name: Text, binding: Binding) {
+        self.scope().names.push((name, binding));
+    }
+
+    /// Allocates the three slots of a source and binds its alias.
+    fn add_source(&mut self, alias: Text, is_document: bool) -> Result<Source> {
+        let taken = self.binding(&alias);
+        if taken.is_some_and(|binding| !matches!(binding, Binding::With { .. })) {
+            return Err(QueryError::new(4020, format!("Duplicate alias {alias}")));
+        }
+        let source = Source { alias: alias.clone(), slot: self.allocate(3), is_document };
+        self.bind(alias, Binding::Source(source.clone()));
+        self.scope().sources.get_or_insert_default().push(source.clone());
+        Ok(source)
+    }
+
+    /// Binds a variable that may not hide another name.
+    fn add_variable(&mut self, name: &Text) -> Result<Slot> {
+        if self.binding(name).is_some() || self.open_variables.contains(name) {
+            return Err(QueryError::new(3081, format!("Duplicate variable {name}")));
+        }
+        let slot = self.allocate(1);
+        self.bind(name.clone(), Binding::Value(slot));
+        Ok(slot)
+    }
+
+    fn binding(&self, name: &Text) -> Option<&Binding> {
+        let scopes = self.scopes.iter().rev();
+        scopes
+            .flat_map(|scope| scope.names.iter().rev())
+            .find(|(bound, _)| bound == name)
+            .map(|(_, binding)| binding)
+    }
+
+    /// Notes that open subqueries read a slot of an outer row.
+    fn note_use(&mut self, slot: Slot) {
+        for open in &mut self.open_subqueries {
+            if slot < open.start && !open.outer.contains(&slot) {
+                open.outer.push(slot);
+            }
+        }
+    }
+
+    fn slot(&mut self, slot: Slot) -> Expr {
+        self.note_use(slot);
+        Expr::Slot(slot)
+    }
+
+    fn bound(&mut self, name: &Text) -> Option<Expr> {
+        Some(match self.binding(name)?.clone() {
+            Binding::Source(source) => self.slot(source.slot),
+            Binding::Value(slot) => self.slot(slot),
+            Binding::With { slot, constant: true } => Expr::Slot(slot),
+            Binding::With { slot, constant: false } => self.slot(slot),
+            Binding::Result(expr) => expr,
+        })
+    }
+
+    /// What a bare name stands for.
+    fn resolve(&mut self, name: &Name) -> Result<Expr> {
+        if !name.folded
+            && let Some(expr) = self.bound(&name.text)
+        {
+            return Ok(expr);
+        }
+        let sources = self.scopes.iter().rev().filter_map(|scope| scope.sources.as_ref());
+        let source = sources.into_iter().find(|sources| !sources.is_empty());
+        match source.map(|sources| (sources.len(), sources[0].slot)) {
+            Some((1, slot)) => {
+                let base = self.slot(slot);
+                let step = match name.folded {
+                    true => Step::Folded(name.text.clone()),
+                    false => Step::Field(name.text.clone()),
+                };
+                Ok(Expr::path(base, vec![step]))
+            }
+            _ => {
+                let msg = format!("Ambiguous reference to field {}", name.text);
+                Err(QueryError::new(3080, msg))
+            }
+        }
+    }
+
+    /// Runs `compile` in a new scope.
+    fn scoped<T>(
+        &mut self,
+        scope: Scope,
+        compile: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.scopes.push(scope);
+        let depth = self.scopes.len();
+        let result = compile(self);
+        self.scopes.truncate(depth - 1);
+        result
+    }
+
+    /// The full name of a keyspace as written.
+    pub fn full_name(&self, path: &crate::ast::KeyspacePath) -> Result<KeyspaceName> {
+        self.keyspace_name(path)
+    }
+
+    fn keyspace_name(&self, path: &crate::ast::KeyspacePath) -> Result<KeyspaceName> {
+        let parts: Vec<String> = path.parts.iter().map(Text::to_string).collect();
+        match (&parts[..], &self.context.0, &path.namespace) {
+            ([collection], Some((bucket, scope)), None) => Ok(KeyspaceName {
+                bucket: bucket.clone(),
+                collection: Some((scope.clone(), collection.clone())),
+            }),
+            ([bucket], _, _) => Ok(KeyspaceName { bucket: bucket.clone(), collection: None }),
+            ([bucket, scope, collection], _, _) => Ok(KeyspaceName {
+                bucket: bucket.clone(),
+                collection: Some((scope.clone(), collection.clone())),
+            }),
+            _ => Err(QueryError::keyspace_missing(&parts.join("."))),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Chooses how the first keyspace is read: by keys or by a range of keys, if conditions on
+//! `META().id` allow it. The conditions are still checked on each document.
+
+use crate::ast::Relation;
+use crate::plan::{Access, Expr, FromPlan, KeyBound, Slot, SourceKind};
+use crate::value::Value;
+
+use super::Compiler;
+
+impl Compiler<'_> {
+    /// Moves conditions to the first source where they read nothing else. Loop variables have slots
+    /// after all sources, so a condition with a loop moves only if the source is alone.
+    pub(super) fn place_filters(
+        &self,
+        from: &mut FromPlan,
+        has_lets: bool,
+        filters: &mut Vec<Expr>,
+    ) {
+        let first = from.first.slot;
+        if from.joins.is_empty() && !has_lets {
+            from.filters = std::mem::take(filters);
+        } else {
+            let is_early =
+                |filter: &Expr| !filter.has_subquery() && !filter.reads(&|slot| slot >= first + 3);
+            (from.filters, *filters) = std::mem::take(filters).into_iter().partition(is_early);
+        }
+        let SourceKind::Keyspace(plan) = &mut from.first.kind else { return };
+        if matches!(plan.access, Access::Scan(_))
+            && let Some(access) = key_access(&from.filters, first)
+        {
+            plan.access = access;
+        }
+    }
+}
+
+/// Keys or bounds of keys that a document must have to meet all conditions.
+fn key_access(filters: &[Expr], document: Slot) -> Option<Access> {
+    let key = Expr::Slot(document + 1);
+    let is_known = |expr: &Expr| {
+        !expr.has_subquery()
+            && !expr.reads(&|slot| (document..document + 3).contains(&slot))
+            && !expr.reads(&|slot| slot > document)
+    };
+    let mut bounds = Vec::new();
+    let mut bound = |lower, inclusive, key: &Expr, pattern| {
+        bounds.push(KeyBound { lower, inclusive, key: key.clone(), pattern });
+    };
+    for filter in filters {
+        match filter {
+            Expr::Compare(relation, sides) => {
+                let (left, right) = &**sides;
+                let (relation, value) = if *left == key && is_known(right) {
+                    (*relation, right)
+                } else if *right == key && is_known(left) {
+                    (mirrored(*relation), left)
+                } else {
+                    continue;
+                };
+                match relation {
+                    Relation::Equal => return Some(Access::KeySet(value.clone())),
+                    Relation::Less => bound(false, false, value, false),
+                    Relation::LessEqual => bound(false, true, value, false),
+                    Relation::Greater => bound(true, false, value, false),
+                    Relation::GreaterEqual => bound(true, true, value, false),
+                    Relation::NotEqual => {}
+                }
+            }
+            Expr::Between { negated: false, parts }
+                if parts[0] == key && is_known(&parts[1]) && is_known(&parts[2]) =>
+            {
+                bound(true, true, &parts[1], false);
+                bound(false, true, &parts[2], false);
+            }
+            Expr::In { negated: false, within: false, parts }
+                if parts.0 == key && is_known(&parts.1) =>
+            {
+                return Some(Access::KeySet(parts.1.clone()));
+            }
+            Expr::Like { negated: false, parts }
+                if parts[0] == key
+                    && is_known(&parts[1])
+                    && parts[2] == Expr::Const(Value::from("\\")) =>
+            {
+                bound(true, true, &parts[1], true);
+            }
+            _ => {}
+        }
+    }
+    (!bounds.is_empty()).then_some(Access::Scan(bounds))
+}
+
+fn mirrored(relation: Relation) -> Relation {
+    match relation {
+        Relation::Less => Relation::Greater,
+        Relation::LessEqual => Relation::GreaterEqual,
+        Relation::Greater => Relation::Less,
+        Relation::GreaterEqual => Relation::LessEqual,
+        other => other,
+    }
+}

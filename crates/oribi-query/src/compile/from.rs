@@ -1,0 +1,224 @@
+//! FROM: sources and joins.
+
+use crate::ast::{self, FromTerm, JoinKind, JoinWith};
+use crate::catalog::Catalog;
+use crate::error::{QueryError, Result};
+use crate::plan::{
+    Access, Expr, FromPlan, JoinPlan, JoinPlanKind, KeyspacePlan, Slot, SourceKind, SourcePlan,
+};
+use crate::value::Text;
+
+use super::select::conjuncts;
+use super::{Compiler, Source};
+
+/// Joins of one FROM.
+const JOINS_MAX: usize = 64;
+
+impl Compiler<'_> {
+    pub(super) fn from(&mut self, from: &ast::From) -> Result<FromPlan> {
+        if from.joins.len() > JOINS_MAX {
+            return Err(QueryError::new(3000, format!("More than {JOINS_MAX} joins")));
+        }
+        let start = self.next_slot;
+        // A RIGHT JOIN is a LEFT JOIN with its sides swapped.
+        if let Some(join) = from.joins.first()
+            && join.kind == JoinKind::Right
+        {
+            let first = self.source(&join.term)?;
+            let mut plan = FromPlan { first, filters: Vec::new(), joins: Vec::new() };
+            let swapped = ast::Join {
+                kind: JoinKind::Left,
+                nest: join.nest,
+                term: from.first.clone(),
+                with: join.with.clone(),
+            };
+            plan.joins.push(self.join(&swapped, start)?);
+            for join in &from.joins[1..] {
+                plan.joins.push(self.join(join, start)?);
+            }
+            return Ok(plan);
+        }
+        let first = self.source(&from.first)?;
+        let mut plan = FromPlan { first, filters: Vec::new(), joins: Vec::new() };
+        for join in &from.joins {
+            plan.joins.push(self.join(join, start)?);
+        }
+        Ok(plan)
+    }
+
+    fn alias(term: &FromTerm) -> Result<Text> {
+        let missing = || QueryError::new(4010, "A FROM expression term must have a name or alias");
+        term.alias.clone().ok_or_else(missing)
+    }
+
+    /// A source without a condition.
+    pub(super) fn source(&mut self, term: &FromTerm) -> Result<SourcePlan> {
+        let (kind, is_document) = self.source_kind(term)?;
+        let alias = Self::alias(term)?;
+        let Source { alias, slot, .. } = self.add_source(alias, is_document)?;
+        Ok(SourcePlan { alias, slot, kind })
+    }
+
+    fn source_kind(&mut self, term: &FromTerm) -> Result<(SourceKind, bool)> {
+        match &term.source {
+            ast::Source::Value(value) => Ok((SourceKind::Value(self.expr(value)?), false)),
+            ast::Source::Subquery(query) => {
+                Ok((SourceKind::Subquery(self.subquery(query)?), false))
+            }
+            ast::Source::Keyspace(path) => self.keyspace_kind(path, term),
+            ast::Source::Path(names) => {
+                if term.keys.is_none() && self.binding(&names[0].text).is_some() {
+                    let base = self.resolve(&names[0])?;
+                    let fields = names[1..].iter();
+                    let fields = fields.map(|name| crate::plan::Step::Field(name.text.clone()));
+                    let fields: Vec<_> = fields.collect();
+                    let value = if fields.is_empty() { base } else { Expr::path(base, fields) };
+                    return Ok((SourceKind::Value(value), false));
+                }
+                let parts = names.iter().map(|name| name.text.clone()).collect();
+                self.keyspace_kind(&ast::KeyspacePath { namespace: None, parts }, term)
+            }
+        }
+    }
+
+    fn keyspace_kind(
+        &mut self,
+        path: &ast::KeyspacePath,
+        term: &FromTerm,
+    ) -> Result<(SourceKind, bool)> {
+        if path.namespace.as_ref().is_some_and(|name| name.as_bytes() == b"system") {
+            let name = path.parts[0].to_string();
+            let catalog = Catalog::named(&name);
+            let catalog = catalog.filter(|_| path.parts.len() == 1);
+            let missing = || QueryError::keyspace_missing(&format!("system:{name}"));
+            return Ok((SourceKind::Catalog(catalog.ok_or_else(missing)?), true));
+        }
+        let keyspace = self.store.keyspace(&self.keyspace_name(path)?)?;
+        let access = match &term.keys {
+            Some(keys) => Access::Keys(self.expr(keys)?),
+            None => Access::Scan(Vec::new()),
+        };
+        Ok((SourceKind::Keyspace(KeyspacePlan { keyspace, access, meta: false }), true))
+    }
+
+    pub(super) fn join(&mut self, join: &ast::Join, start: Slot) -> Result<JoinPlan> {
+        let outer = join.kind == JoinKind::Left;
+        let nest = join.nest;
+        match &join.with {
+            JoinWith::Unnest => {
+                let ast::Source::Value(value) = &join.term.source else {
+                    return Err(QueryError::unsupported("UNNEST of a subquery"));
+                };
+                let value = self.expr(value)?;
+                let alias = Self::alias(&join.term)?;
+                let Source { alias, slot, .. } = self.add_source(alias, false)?;
+                let kind = SourceKind::Value(Expr::Slot(slot));
+                let source = SourcePlan { alias, slot, kind };
+                Ok(JoinPlan { outer, nest, source, kind: JoinPlanKind::Unnest(value) })
+            }
+            JoinWith::Keys(keys) => {
+                let keys = self.expr(keys)?;
+                let source = self.keyspace_source(&join.term, nest)?;
+                Ok(JoinPlan { outer, nest, source, kind: JoinPlanKind::Keys(keys) })
+            }
+            JoinWith::KeyFor(key, parent) => {
+                let source = self.keyspace_source(&join.term, nest)?;
+                let key = self.expr(key)?;
+                let Some(super::Binding::Source(parent)) = self.binding(parent).cloned() else {
+                    return Err(QueryError::new(3080, format!("{parent} is no source")));
+                };
+                let kind = JoinPlanKind::KeyFor { key, parent: parent.slot };
+                Ok(JoinPlan { outer, nest, source, kind })
+            }
+            JoinWith::Comma => self.join_on(join, None, start),
+            JoinWith::On(condition) => {
+                if join.kind == JoinKind::Right {
+                    return Err(QueryError::unsupported("RIGHT JOIN after another join"));
+                }
+                self.join_on(join, Some(condition), start)
+            }
+        }
+    }
+
+    /// The keyspace of a join by keys.
+    fn keyspace_source(&mut self, term: &FromTerm, nest: bool) -> Result<SourcePlan> {
+        let source = self.source(term)?;
+        if nest {
+            self.no_document(source.slot);
+        }
+        match source.kind {
+            SourceKind::Keyspace(_) => Ok(source),
+            _ => Err(QueryError::unsupported("a join ON KEYS with what is no keyspace")),
+        }
+    }
+
+    /// A nested source is an array of documents.
+    fn no_document(&mut self, slot: Slot) {
+        let scope = self.scope();
+        for source in scope.sources.iter_mut().flatten() {
+            source.is_document &= source.slot != slot;
+        }
+        for (_, binding) in &mut scope.names {
+            if let super::Binding::Source(source) = binding {
+                source.is_document &= source.slot != slot;
+            }
+        }
+    }
+
+    fn join_on(
+        &mut self,
+        join: &ast::Join,
+        condition: Option<&ast::Expr>,
+        start: Slot,
+    ) -> Result<JoinPlan> {
+        let mut source = self.source(&join.term)?;
+        let earlier = start..source.slot;
+        let own = source.slot..source.slot + 3;
+        let condition = condition.map(|condition| self.expr(condition)).transpose()?;
+        if join.nest {
+            self.no_document(source.slot);
+        }
+        let lateral = match &source.kind {
+            SourceKind::Value(value) => value.reads(&|slot| earlier.contains(&slot)),
+            SourceKind::Subquery(inner) => inner.outer.iter().any(|slot| earlier.contains(slot)),
+            SourceKind::Keyspace(KeyspacePlan { access: Access::Keys(keys), .. }) => {
+                keys.reads(&|slot| earlier.contains(&slot))
+            }
+            _ => false,
+        };
+        let mut equal = Vec::new();
+        for part in condition.clone().map(conjuncts).unwrap_or_default() {
+            let Expr::Compare(ast::Relation::Equal, sides) = part else { continue };
+            let is_own = |expr: &Expr| {
+                expr.reads(&|slot| own.contains(&slot))
+                    && !expr.reads(&|slot| earlier.contains(&slot))
+            };
+            let is_probe = |expr: &Expr| !expr.reads(&|slot| own.contains(&slot));
+            match *sides {
+                (left, right) if is_probe(&left) && is_own(&right) => equal.push((left, right)),
+                (left, right) if is_own(&left) && is_probe(&right) => equal.push((right, left)),
+                _ => {}
+            }
+        }
+        by_key(&mut source, &equal);
+        let lateral = lateral || is_by_key(&source);
+        let kind = JoinPlanKind::On { condition, equal, lateral };
+        let outer = join.kind == JoinKind::Left;
+        Ok(JoinPlan { outer, nest: join.nest, source, kind })
+    }
+}
+
+/// Reads a joined keyspace by key where the condition gives the key.
+fn by_key(source: &mut SourcePlan, equal: &[(Expr, Expr)]) {
+    let key = Expr::Slot(source.slot + 1);
+    if let SourceKind::Keyspace(plan) = &mut source.kind
+        && matches!(plan.access, Access::Scan(_))
+        && let Some((probe, _)) = equal.iter().find(|(_, own)| *own == key)
+    {
+        plan.access = Access::Keys(probe.clone());
+    }
+}
+
+fn is_by_key(source: &SourcePlan) -> bool {
+    matches!(&source.kind, SourceKind::Keyspace(KeyspacePlan { access: Access::Keys(_), .. }))
+}

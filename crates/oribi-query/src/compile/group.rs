@@ -1,0 +1,126 @@
+//! GROUP BY: after it, expressions may read group keys, aggregates and LETTING only.
+
+use std::ops::Range;
+
+use crate::error::{QueryError, Result};
+use crate::plan::Aggregate;
+use crate::plan::{
+    Expr, GroupPlan, ProjectionPlan, ProjectionTerm, Slot, SortKey, Step, WindowPlan,
+};
+
+use super::Compiler;
+use super::select::Grouped;
+
+type GroupParts = (Option<GroupPlan>, Vec<WindowPlan>, ProjectionPlan, Vec<SortKey>);
+
+impl Compiler<'_> {
+    /// Rewrites the parts of a SELECT that see groups, if it has groups.
+    pub(super) fn group(
+        &mut self,
+        explicit: bool,
+        parts: Grouped,
+        aggregates: Vec<Aggregate>,
+        mut windows: Vec<WindowPlan>,
+        sources: Range<Slot>,
+    ) -> Result<GroupParts> {
+        let Grouped { keys, mut letting, mut having, mut projection, mut order } = parts;
+        if !explicit && aggregates.is_empty() {
+            return Ok((None, windows, projection, order));
+        }
+        let first = self.allocate(aggregates.len());
+        let mut rewrite = Rewrite { keys: &keys, first_aggregate: first, sources, subquery: false };
+        for (_, value) in &mut letting {
+            rewrite.expr(value)?;
+        }
+        having.iter_mut().try_for_each(|having| rewrite.expr(having))?;
+        for term in &mut projection.terms {
+            match term {
+                ProjectionTerm::All(slots) if slots.is_empty() => {}
+                ProjectionTerm::All(_) => return not_grouped("*"),
+                ProjectionTerm::AllOf(value) | ProjectionTerm::Value(_, value) => {
+                    rewrite.expr(value)?;
+                }
+            }
+        }
+        order.iter_mut().try_for_each(|key| rewrite.expr(&mut key.value))?;
+        windows.iter_mut().try_for_each(|window| rewrite.window(window))?;
+        let keeps_row = rewrite.subquery;
+        let single = keys.is_empty();
+        let aggregates =
+            aggregates.into_iter().enumerate().map(|(index, aggregate)| (first + index, aggregate));
+        let group = GroupPlan {
+            keys,
+            aggregates: aggregates.collect(),
+            letting,
+            having,
+            single,
+            keeps_row,
+        };
+        Ok((Some(group), windows, projection, order))
+    }
+}
+
+fn not_grouped<T>(what: &str) -> Result<T> {
+    let msg = format!("The expression {what} must depend only on group keys or aggregates");
+    Err(QueryError::new(4210, msg))
+}
+
+struct Rewrite<'a> {
+    keys: &'a [(Slot, Expr)],
+    first_aggregate: Slot,
+    /// The slots of FROM and LET.
+    sources: Range<Slot>,
+    subquery: bool,
+}
+
+impl Rewrite<'_> {
+    fn window(&mut self, window: &mut WindowPlan) -> Result<()> {
+        let args = window.args.iter_mut().chain(&mut window.partition);
+        let aggregate = window.aggregate.iter_mut();
+        let parts =
+            aggregate.flat_map(|aggregate| aggregate.arg.iter_mut().chain(&mut aggregate.filter));
+        let order = window.order.iter_mut().map(|key| &mut key.value);
+        args.chain(parts).chain(order).try_for_each(|expr| self.expr(expr))
+    }
+
+    fn expr(&mut self, expr: &mut Expr) -> Result<()> {
+        if let Some((slot, _)) = self.keys.iter().find(|(_, key)| key == expr) {
+            *expr = Expr::Slot(*slot);
+            return Ok(());
+        }
+        match expr {
+            Expr::Aggregate(number) => {
+                *expr = Expr::Slot(self.first_aggregate + *number);
+                Ok(())
+            }
+            Expr::Slot(slot) if self.sources.contains(slot) => not_grouped("of a source"),
+            Expr::Subquery(_) => {
+                self.subquery = true;
+                Ok(())
+            }
+            Expr::Path { .. } => self.path(expr),
+            _ => expr.for_each_part_mut(&mut |part| self.expr(part)),
+        }
+    }
+
+    /// A path may begin with a group key.
+    fn path(&mut self, expr: &mut Expr) -> Result<()> {
+        let Expr::Path { base, names, rest } = expr else { return Ok(()) };
+        for count in (1..names.len() + rest.len()).rev() {
+            let from_names = count.min(names.len());
+            let prefix = Expr::Path {
+                base: base.clone(),
+                names: names[..from_names].to_vec(),
+                rest: rest[..count - from_names].to_vec(),
+            };
+            if let Some((slot, _)) = self.keys.iter().find(|(_, key)| *key == prefix) {
+                let fields = names[from_names..].iter().cloned().map(Step::Field);
+                let steps = fields.chain(rest[count - from_names..].iter().cloned()).collect();
+                *expr = Expr::path(Expr::Slot(*slot), steps);
+                return expr.for_each_part_mut(&mut |part| self.expr(part));
+            }
+        }
+        let field = names.last().map(|name| format!("`{name}`")).unwrap_or_default();
+        expr.for_each_part_mut(&mut |part| self.expr(part).or_else(|_| not_grouped(&field)))
+    }
+}

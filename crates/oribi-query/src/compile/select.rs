@@ -1,0 +1,159 @@
+//! SELECT: its clauses in the order in which they are evaluated.
+
+use crate::ast::{self, ResultTerm};
+use crate::error::Result;
+use crate::plan::{
+    Expr, FromPlan, ProjectionPlan, ProjectionTerm, SelectPlan, Slot, SortKey, SourceKind,
+};
+use crate::value::Text;
+
+use super::{Binding, Compiler, Scope, SelectState};
+
+pub use crate::parser::implicit_name;
+
+/// The parts of a SELECT that see groups.
+pub struct Grouped {
+    pub keys: Vec<(Slot, Expr)>,
+    pub letting: Vec<(Slot, Expr)>,
+    pub having: Option<Expr>,
+    pub projection: ProjectionPlan,
+    pub order: Vec<SortKey>,
+}
+
+impl Compiler<'_> {
+    pub fn select(
+        &mut self,
+        select: &ast::Select,
+        order: &[ast::OrderTerm],
+    ) -> Result<(SelectPlan, Vec<SortKey>)> {
+        let state = std::mem::take(&mut self.select);
+        let scope = Scope { names: Vec::new(), sources: Some(Vec::new()) };
+        let result = self.scoped(scope, |compiler| compiler.select_in_scope(select, order));
+        self.select = state;
+        result
+    }
+
+    fn select_in_scope(
+        &mut self,
+        select: &ast::Select,
+        order: &[ast::OrderTerm],
+    ) -> Result<(SelectPlan, Vec<SortKey>)> {
+        let first_slot = self.next_slot;
+        let mut from = select.from.as_ref().map(|from| self.from(from)).transpose()?;
+        let mut lets = Vec::with_capacity(select.lets.len());
+        for (name, value) in &select.lets {
+            let value = self.expr(value)?;
+            lets.push((self.add_variable(name)?, value));
+        }
+        let mut filters = self.optional(&select.condition)?.map(conjuncts).unwrap_or_default();
+        let end_slot = self.next_slot;
+        self.select.named_windows.clone_from(&select.windows);
+        let grouped = self.grouped_parts(select, order)?;
+        let SelectState { aggregates, windows, .. } = std::mem::take(&mut self.select);
+        let sources = first_slot..end_slot;
+        let (group, windows, projection, order) =
+            self.group(select.group.is_some(), grouped, aggregates, windows, sources)?;
+        if let Some(from) = &mut from {
+            self.place_filters(from, !lets.is_empty(), &mut filters);
+            self.mark_meta(from);
+        } else {
+            // Without FROM there is one row, whatever the condition.
+            filters.clear();
+        }
+        let plan = SelectPlan { from, lets, filters, group, windows, projection };
+        Ok((plan, order))
+    }
+
+    fn grouped_parts(&mut self, select: &ast::Select, order: &[ast::OrderTerm]) -> Result<Grouped> {
+        let mut keys = Vec::new();
+        let mut letting = Vec::new();
+        let mut having = None;
+        if let Some(group) = &select.group {
+            self.select.aggregate_error = Some(4000);
+            for (value, alias) in &group.terms {
+                let value = self.expr(value)?;
+                let slot = self.allocate(1);
+                if let Some(alias) = alias {
+                    self.bind(alias.clone(), Binding::Value(slot));
+                }
+                keys.push((slot, value));
+            }
+            self.select.aggregate_error = None;
+            for (name, value) in &group.letting {
+                let value = self.expr(value)?;
+                let slot = self.add_variable(name)?;
+                self.select.letting.push(slot);
+                letting.push((slot, value));
+            }
+            having = self.optional(&group.having)?;
+        }
+        self.select.aggregate_error = None;
+        let projection = self.projection(&select.projection)?;
+        let order = self.order(&select.projection, &projection, order)?;
+        Ok(Grouped { keys, letting, having, projection, order })
+    }
+
+    pub fn projection(&mut self, projection: &ast::Projection) -> Result<ProjectionPlan> {
+        let mut terms = Vec::with_capacity(projection.terms.len());
+        let mut unnamed = 0;
+        for term in &projection.terms {
+            terms.push(match term {
+                ResultTerm::All => {
+                    let scopes = self.scopes.iter().rev();
+                    let mut sources = scopes.filter_map(|scope| scope.sources.as_ref());
+                    let sources = sources.next().cloned().unwrap_or_default();
+                    let slots = sources.into_iter().map(|source| (source.alias, source.slot));
+                    ProjectionTerm::All(slots.collect())
+                }
+                ResultTerm::AllOf(value) => ProjectionTerm::AllOf(self.expr(value)?),
+                ResultTerm::Value { value, alias } => {
+                    let name = alias.clone().or_else(|| implicit_name(value));
+                    let name = name.unwrap_or_else(|| {
+                        unnamed += 1;
+                        Text::from(format!("${unnamed}"))
+                    });
+                    ProjectionTerm::Value(name, self.expr(value)?)
+                }
+            });
+        }
+        Ok(ProjectionPlan { distinct: projection.distinct, raw: projection.raw, terms })
+    }
+
+    /// ORDER BY sees the result names before those of the sources. A result without AS does not
+    /// hide an alias of FROM.
+    fn order(
+        &mut self,
+        projection: &ast::Projection,
+        plan: &ProjectionPlan,
+        order: &[ast::OrderTerm],
+    ) -> Result<Vec<SortKey>> {
+        let mut scope = Scope::default();
+        for (term, compiled) in projection.terms.iter().zip(&plan.terms) {
+            if let (ResultTerm::Value { alias, .. }, ProjectionTerm::Value(name, expr)) =
+                (term, compiled)
+                && (alias.is_some() || self.binding(name).is_none())
+            {
+                scope.names.push((name.clone(), Binding::Result(expr.clone())));
+            }
+        }
+        self.scoped(scope, |compiler| compiler.sort_keys(order))
+    }
+
+    /// Marks the documents whose `META()` object is read.
+    pub fn mark_meta(&self, from: &mut FromPlan) {
+        let joins = from.joins.iter_mut().map(|join| &mut join.source);
+        for source in std::iter::once(&mut from.first).chain(joins) {
+            if let SourceKind::Keyspace(plan) = &mut source.kind {
+                plan.meta = self.meta_slots.contains(&source.slot);
+            }
+        }
+    }
+}
+
+/// The parts of a condition that all must hold.
+pub fn conjuncts(condition: Expr) -> Vec<Expr> {
+    match condition {
+        Expr::And(parts) => parts.into_iter().flat_map(conjuncts).collect(),
+        other => vec![other],
+    }
+}

@@ -1,0 +1,47 @@
+//! A compiled statement of any kind.
+
+use crate::ast::statement::Statement;
+use crate::compile::Compiler;
+use crate::context::QueryContext;
+use crate::datastore::Datastore;
+use crate::error::{QueryError, Result};
+use crate::plan::QueryPlan;
+use crate::plan::change::{DeletePlan, InsertPlan, MergePlan, UpdatePlan};
+
+/// A compiled statement.
+pub struct Plan {
+    pub kind: PlanKind,
+    pub slot_count: usize,
+}
+
+pub enum PlanKind {
+    Query(Box<QueryPlan>),
+    Insert(Box<InsertPlan>),
+    Update(Box<UpdatePlan>),
+    Delete(Box<DeletePlan>),
+    Merge(Box<MergePlan>),
+    Other,
+}
+
+impl Plan {
+    pub fn compile(
+        statement: &Statement,
+        context: &QueryContext,
+        store: &dyn Datastore,
+    ) -> Result<Plan> {
+        let mut compiler = Compiler::new(store, context);
+        let kind = match statement {
+            Statement::Query(query) => PlanKind::Query(Box::new(compiler.query(query)?)),
+            Statement::Insert(insert) => PlanKind::Insert(Box::new(compiler.insert(insert)?)),
+            Statement::Update(update) => PlanKind::Update(Box::new(compiler.update(update)?)),
+            Statement::Delete(delete) => PlanKind::Delete(Box::new(compiler.delete(delete)?)),
+            Statement::Merge(merge) => PlanKind::Merge(Box::new(compiler.merge(merge)?)),
+            Statement::Expression => {
+                return Err(QueryError::new(3083, "A statement is no bare expression"));
+            }
+            Statement::Unsupported(name) => return Err(QueryError::unsupported(name)),
+            _ => PlanKind::Other,
+        };
+        Ok(Plan { kind, slot_count: compiler.sizes().0 })
+    }
+}

@@ -1,0 +1,191 @@
+//! The seam to where documents are.
+//!
+//! The engine of a statement knows keyspaces, documents and index definitions only through these
+//! traits. A scan is a point in time: it sees the documents as they were when it began, so a
+//! statement may change what it scans. Keys come in the order of their bytes.
+
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::Result;
+
+/// A keyspace's full name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KeyspaceName {
+    /// The bucket.
+    pub bucket: String,
+    /// The scope and collection; none for a bucket's default collection.
+    pub collection: Option<(String, String)>,
+}
+
+/// A document as it is stored.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// The key.
+    pub key: Bytes,
+    /// The value: JSON text if `is_json`.
+    pub value: Bytes,
+    /// Whether the value is valid JSON.
+    pub is_json: bool,
+    /// Changes with every change of the document.
+    pub cas: u64,
+    /// The client's flags.
+    pub flags: u32,
+    /// Seconds since 1970, or 0.
+    pub expiration: u32,
+}
+
+/// The keys that a scan visits, all of them if both bounds are empty.
+#[derive(Clone, Debug, Default)]
+pub struct KeyRange {
+    /// The first key, and whether it is visited itself.
+    pub low: Option<(Bytes, bool)>,
+    /// The last key, and whether it is visited itself.
+    pub high: Option<(Bytes, bool)>,
+}
+
+impl KeyRange {
+    /// Whether a key is in the range.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let above = match &self.low {
+            Some((low, true)) => key >= &low[..],
+            Some((low, false)) => key > &low[..],
+            None => true,
+        };
+        let below = match &self.high {
+            Some((high, true)) => key <= &high[..],
+            Some((high, false)) => key < &high[..],
+            None => true,
+        };
+        above && below
+    }
+}
+
+/// A change of one document.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// The key.
+    pub key: Bytes,
+    /// The new value as JSON text; none removes the document.
+    pub value: Option<Bytes>,
+    /// Seconds since 1970, 0 for never; none keeps what the document has.
+    pub expiration: Option<u32>,
+    /// When the change applies.
+    pub precondition: Precondition,
+}
+
+/// When a change applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Always.
+    None,
+    /// The key has no document (else 17012).
+    Absent,
+    /// The document has this CAS (else 12033; 17014 if it is gone).
+    Cas(u64),
+}
+
+/// The documents of one keyspace.
+pub trait Keyspace: Debug + Send + Sync {
+    /// The keyspace's name.
+    fn name(&self) -> KeyspaceName;
+
+    /// The document of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Document>>;
+
+    /// Visits documents in the order of their keys until `visit` breaks.
+    fn scan(
+        &self,
+        range: &KeyRange,
+        visit: &mut dyn FnMut(Document) -> ControlFlow<()>,
+    ) -> Result<()>;
+
+    /// The number of documents, if it is known without a scan.
+    fn count(&self) -> Option<u64>;
+
+    /// Applies a change and answers the document's new CAS. A refusal is a
+    /// [`crate::QueryError::mutation`].
+    fn mutate(&self, mutation: Mutation) -> Result<u64>;
+}
+
+/// An index definition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IndexDefinition {
+    /// Unique in its keyspace.
+    pub name: String,
+    /// The keyspace.
+    pub keyspace: KeyspaceName,
+    /// The index of all keys.
+    pub is_primary: bool,
+    /// Key expressions in canonical form, with `DESC` after one.
+    pub keys: Vec<String>,
+    /// The condition in canonical form.
+    pub condition: Option<String>,
+    /// The expressions of `PARTITION BY HASH` in canonical form.
+    pub partition: Option<String>,
+    /// `deferred`, `building`, `online` or `offline`.
+    pub state: String,
+    /// A number of the definition, in hexadecimal digits.
+    pub id: String,
+    /// `num_replica` of its options.
+    pub replica_count: u32,
+}
+
+/// A change of index definitions.
+#[derive(Clone, Debug)]
+pub enum IndexChange {
+    /// Adds a definition; 4300 if its name exists.
+    Create(IndexDefinition),
+    /// Removes a definition; 12016 if there is none.
+    Drop {
+        /// The keyspace.
+        keyspace: KeyspaceName,
+        /// The index.
+        name: String,
+    },
+    /// Builds deferred indexes.
+    Build {
+        /// The keyspace.
+        keyspace: KeyspaceName,
+        /// The indexes.
+        names: Vec<String>,
+    },
+}
+
+/// Keyspaces and index definitions.
+pub trait Datastore: Send + Sync {
+    /// The keyspace of a name. A missing one is 12003, a missing bucket 12020, a missing scope
+    /// 12021.
+    fn keyspace(&self, name: &KeyspaceName) -> Result<Arc<dyn Keyspace>>;
+
+    /// All keyspaces that the user may see.
+    fn keyspaces(&self) -> Result<Vec<KeyspaceName>>;
+
+    /// All index definitions that the user may see.
+    fn indexes(&self) -> Result<Vec<IndexDefinition>>;
+
+    /// Changes index definitions.
+    fn change_indexes(&self, change: IndexChange) -> Result<()>;
+
+    /// Changes whenever a keyspace or index comes or goes. A prepared plan is kept until then.
+    fn version(&self) -> u64;
+
+    /// Rows of a `system:` keyspace that only the store knows, as JSON texts: `active_requests`,
+    /// `completed_requests`, `my_user_info`, `user_info`, `nodes`, `applicable_roles`.
+    fn catalog_rows(&self, name: &str) -> Result<Vec<String>> {
+        let _ = name;
+        Ok(Vec::new())
+    }
+}
+
+/// Memory for what a statement keeps.
+pub trait MemoryBudget {
+    /// Whether the statement may keep that many bytes more.
+    fn reserve(&self, bytes: usize) -> bool;
+
+    /// Gives bytes back.
+    fn release(&self, bytes: usize);
+}

@@ -1,0 +1,433 @@
+//! FROM: reads sources and joins them, row by row.
+//!
+//! A joined source that does not depend on the row so far is read once and kept; with equal values
+//! in its condition it is kept in a hash table.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use crate::datastore::{Document, KeyRange, Keyspace};
+use crate::error::Result;
+use crate::plan::{
+    Access, Expr, FromPlan, JoinPlan, JoinPlanKind, KeyBound, KeyspacePlan, Slot, SourceKind,
+    SourcePlan,
+};
+use crate::runtime::{Frame, Runtime};
+use crate::value::{Object, Text, Value, json, key};
+
+use super::flow::Flow;
+
+/// Slots of a source.
+const SOURCE_SLOTS: usize = 3;
+
+type Each<'e> = dyn FnMut(&mut Frame) -> Result<Flow> + 'e;
+
+impl Runtime<'_> {
+    /// Calls `each` for every joined row.
+    pub fn run_from(
+        &self,
+        plan: &FromPlan,
+        frame: &mut Frame,
+        each: &mut Each<'_>,
+    ) -> Result<Flow> {
+        let mut states: Vec<JoinState> = plan.joins.iter().map(|_| JoinState::default()).collect();
+        source(&plan.first, self, frame, &mut |frame| {
+            self.turn()?;
+            if !self.all_hold(&plan.filters, frame)? {
+                return Ok(Flow::More);
+            }
+            joins(&plan.joins, &mut states, self, frame, each)
+        })
+    }
+}
+
+fn joins(
+    plans: &[JoinPlan],
+    states: &mut [JoinState],
+    rt: &Runtime<'_>,
+    frame: &mut Frame,
+    each: &mut Each<'_>,
+) -> Result<Flow> {
+    let (Some((plan, plans)), Some((state, states))) =
+        (plans.split_first(), states.split_first_mut())
+    else {
+        return each(frame);
+    };
+    let slot = plan.source.slot;
+    let mut matched = false;
+    let mut nested = Vec::new();
+    let flow = matches(plan, state, rt, frame, &mut |frame| {
+        rt.turn()?;
+        matched = true;
+        if plan.nest {
+            nested.push(std::mem::take(&mut frame[slot]));
+            return Ok(Flow::More);
+        }
+        joins(plans, states, rt, frame, each)
+    })?;
+    if matched && !plan.nest {
+        return Ok(flow);
+    }
+    if !matched && !plan.outer {
+        return Ok(Flow::More);
+    }
+    clear(frame, slot);
+    // A LEFT NEST on a condition gives an empty array, one on keys gives nothing.
+    if plan.nest && (matched || matches!(plan.kind, JoinPlanKind::On { .. })) {
+        frame[slot] = Value::from(nested);
+    }
+    joins(plans, states, rt, frame, each)
+}
+
+fn clear(frame: &mut Frame, slot: Slot) {
+    frame[slot..slot + SOURCE_SLOTS].fill(Value::Missing);
+}
+
+/// Calls `each` for the rows of a joined source that match the row so far.
+fn matches(
+    plan: &JoinPlan,
+    state: &mut JoinState,
+    rt: &Runtime<'_>,
+    frame: &mut Frame,
+    each: &mut Each<'_>,
+) -> Result<Flow> {
+    let slot = plan.source.slot;
+    match &plan.kind {
+        JoinPlanKind::Unnest(value) => {
+            let value = rt.eval(value, frame)?;
+            let Some(items) = value.elements() else { return Ok(Flow::More) };
+            for (index, item) in items.iter().enumerate() {
+                frame[slot] = item.clone();
+                frame[slot + 1] = Value::from(index);
+                if each(frame)? == Flow::Stop {
+                    return Ok(Flow::Stop);
+                }
+            }
+            Ok(Flow::More)
+        }
+        JoinPlanKind::Keys(keys) => {
+            let keys = rt.eval(keys, frame)?;
+            let SourceKind::Keyspace(keyspace) = &plan.source.kind else { return Ok(Flow::More) };
+            by_keys(keyspace, slot, &keys, false, frame, each)
+        }
+        JoinPlanKind::KeyFor { key, parent } => {
+            let wanted = frame[parent + 1].clone();
+            kept(plan, state, rt, frame)?;
+            state.each(slot, None, frame, &mut |frame| {
+                let value = rt.eval(key, frame)?;
+                let found = match value.elements() {
+                    Some(items) => items.contains(&wanted),
+                    None => value.is_valued() && value == wanted,
+                };
+                if found { each(frame) } else { Ok(Flow::More) }
+            })
+        }
+        JoinPlanKind::On { condition, equal, lateral } => {
+            let mut checked = |frame: &mut Frame| match condition {
+                Some(condition) if !rt.holds(condition, frame)? => Ok(Flow::More),
+                _ => each(frame),
+            };
+            if *lateral {
+                return source(&plan.source, rt, frame, &mut checked);
+            }
+            kept(plan, state, rt, frame)?;
+            let probe = match equal.is_empty() {
+                true => None,
+                false => match join_key(equal.iter().map(|(probe, _)| probe), rt, frame)? {
+                    Some(key) => Some(key),
+                    None => return Ok(Flow::More),
+                },
+            };
+            state.each(slot, probe.as_deref(), frame, &mut checked)
+        }
+    }
+}
+
+/// A joined source's rows, kept for all rows of the left side.
+#[derive(Default)]
+struct JoinState {
+    rows: Option<Vec<[Value; SOURCE_SLOTS]>>,
+    /// The rows of each value of the join's equalities.
+    table: HashMap<Box<[u8]>, Vec<u32>>,
+}
+
+impl JoinState {
+    /// Calls `each` for the rows, or for those with a key.
+    fn each(
+        &self,
+        slot: Slot,
+        key: Option<&[u8]>,
+        frame: &mut Frame,
+        each: &mut Each<'_>,
+    ) -> Result<Flow> {
+        let rows = self.rows.as_deref().unwrap_or_default();
+        let mut visit = |row: &[Value; SOURCE_SLOTS]| {
+            frame[slot..slot + SOURCE_SLOTS].clone_from_slice(row);
+            each(frame)
+        };
+        match key {
+            None => {
+                for row in rows {
+                    if visit(row)? == Flow::Stop {
+                        return Ok(Flow::Stop);
+                    }
+                }
+            }
+            Some(key) => {
+                for number in self.table.get(key).into_iter().flatten() {
+                    if visit(&rows[*number as usize])? == Flow::Stop {
+                        return Ok(Flow::Stop);
+                    }
+                }
+            }
+        }
+        Ok(Flow::More)
+    }
+}
+
+/// Reads a joined source into its state, once.
+fn kept(plan: &JoinPlan, state: &mut JoinState, rt: &Runtime<'_>, frame: &mut Frame) -> Result<()> {
+    if state.rows.is_some() {
+        return Ok(());
+    }
+    let slot = plan.source.slot;
+    let equal = match &plan.kind {
+        JoinPlanKind::On { equal, .. } => &equal[..],
+        _ => &[],
+    };
+    let mut rows = Vec::new();
+    let table = &mut state.table;
+    source(&plan.source, rt, frame, &mut |frame| {
+        rt.turn()?;
+        if !equal.is_empty() {
+            let key = join_key(equal.iter().map(|(_, own)| own), rt, frame)?;
+            let Some(key) = key else { return Ok(Flow::More) };
+            rt.keep(key.len() + 48)?;
+            table.entry(key).or_default().push(rows.len() as u32);
+        }
+        let row: [Value; SOURCE_SLOTS] = std::array::from_fn(|index| frame[slot + index].clone());
+        rt.keep(row.iter().map(Value::byte_count).sum())?;
+        rows.push(row);
+        Ok(Flow::More)
+    })?;
+    state.rows = Some(rows);
+    Ok(())
+}
+
+/// The key of values in a hash table. None if one is missing or null, which equals nothing.
+fn join_key<'e>(
+    values: impl Iterator<Item = &'e Expr>,
+    rt: &Runtime<'_>,
+    frame: &mut Frame,
+) -> Result<Option<Box<[u8]>>> {
+    let mut out = Vec::new();
+    for value in values {
+        let value = rt.eval(value, frame)?;
+        if !value.is_valued() {
+            return Ok(None);
+        }
+        key::append(&value, &mut out);
+    }
+    Ok(Some(out.into()))
+}
+
+/// Calls `each` for every row of a source.
+fn source(
+    plan: &SourcePlan,
+    rt: &Runtime<'_>,
+    frame: &mut Frame,
+    each: &mut Each<'_>,
+) -> Result<Flow> {
+    let slot = plan.slot;
+    match &plan.kind {
+        SourceKind::Keyspace(keyspace) => documents(keyspace, slot, rt, frame, each),
+        SourceKind::Value(value) => values(rt.eval(value, frame)?, slot, frame, each),
+        SourceKind::Subquery(inner) if !inner.outer.is_empty() || !is_cached(inner, rt) => {
+            let mut flow = Flow::More;
+            rt.run_query(&inner.plan, frame, &mut |row, frame| {
+                frame[slot] = row.into_value();
+                flow = each(frame)?;
+                Ok(flow)
+            })?;
+            Ok(flow)
+        }
+        SourceKind::Subquery(inner) => {
+            let rows = rt.cached_subquery(inner.number).unwrap_or_default();
+            values(rows, slot, frame, each)
+        }
+        SourceKind::Catalog(catalog) => {
+            for (key, row) in catalog.rows(rt)? {
+                frame[slot] = row;
+                frame[slot + 1] = key;
+                if each(frame)? == Flow::Stop {
+                    return Ok(Flow::Stop);
+                }
+            }
+            Ok(Flow::More)
+        }
+    }
+}
+
+fn is_cached(inner: &crate::plan::Subquery, rt: &Runtime<'_>) -> bool {
+    rt.cached_subquery(inner.number).is_some()
+}
+
+fn values(value: Value, slot: Slot, frame: &mut Frame, each: &mut Each<'_>) -> Result<Flow> {
+    if value.is_missing() {
+        return Ok(Flow::More);
+    }
+    let Some(items) = value.elements() else {
+        frame[slot] = value;
+        return each(frame);
+    };
+    for item in items.iter() {
+        frame[slot] = item.clone();
+        if each(frame)? == Flow::Stop {
+            return Ok(Flow::Stop);
+        }
+    }
+    Ok(Flow::More)
+}
+
+fn documents(
+    plan: &KeyspacePlan,
+    slot: Slot,
+    rt: &Runtime<'_>,
+    frame: &mut Frame,
+    each: &mut Each<'_>,
+) -> Result<Flow> {
+    let range = match &plan.access {
+        Access::Keys(keys) => {
+            let keys = rt.eval(keys, frame)?;
+            return by_keys(plan, slot, &keys, false, frame, each);
+        }
+        Access::KeySet(keys) => {
+            let keys = rt.eval(keys, frame)?;
+            return by_keys(plan, slot, &keys, true, frame, each);
+        }
+        Access::Scan(bounds) => match key_range(bounds, rt, frame)? {
+            Some(range) => range,
+            None => return Ok(Flow::More),
+        },
+    };
+    let mut result = Ok(Flow::More);
+    plan.keyspace.scan(&range, &mut |document| {
+        put(plan, slot, document, frame);
+        result = each(frame);
+        match result {
+            Ok(Flow::More) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    })?;
+    result
+}
+
+/// Documents by a key or an array of keys. Keys that are no text have no document.
+fn by_keys(
+    plan: &KeyspacePlan,
+    slot: Slot,
+    keys: &Value,
+    distinct: bool,
+    frame: &mut Frame,
+    each: &mut Each<'_>,
+) -> Result<Flow> {
+    let keys = match keys.elements() {
+        Some(keys) => keys,
+        None => std::sync::Arc::new(vec![keys.clone()]),
+    };
+    let mut seen = HashSet::new();
+    for key in keys.iter() {
+        let Value::Str(key) = key else { continue };
+        if distinct && !seen.insert(key.clone()) {
+            continue;
+        }
+        if let Some(document) = plan.keyspace.get(key.as_bytes())? {
+            put(plan, slot, document, frame);
+            if each(frame)? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
+    }
+    Ok(Flow::More)
+}
+
+/// The range of keys within all bounds. None if a bound is no text: then no key compares.
+fn key_range(bounds: &[KeyBound], rt: &Runtime<'_>, frame: &mut Frame) -> Result<Option<KeyRange>> {
+    let mut range = KeyRange::default();
+    for bound in bounds {
+        let Value::Str(text) = rt.eval(&bound.key, frame)? else {
+            // Other types sort before or after all texts: leave it to the condition.
+            continue;
+        };
+        if bound.pattern {
+            let prefix = rt.like(&text, &Text::from("\\"))?.prefix();
+            narrow(&mut range.high, after_prefix(&prefix).map(|key| (key, false)), false);
+            narrow(&mut range.low, Some((prefix.into(), true)), true);
+            continue;
+        }
+        let key = Some((Bytes::copy_from_slice(text.as_bytes()), bound.inclusive));
+        match bound.lower {
+            true => narrow(&mut range.low, key, true),
+            false => narrow(&mut range.high, key, false),
+        }
+    }
+    Ok(Some(range))
+}
+
+fn narrow(end: &mut Option<(Bytes, bool)>, key: Option<(Bytes, bool)>, lower: bool) {
+    let Some(key) = key else { return };
+    let narrows = match end {
+        None => true,
+        Some(known) if known.0 == key.0 => !key.1,
+        Some(known) => (key.0 > known.0) == lower,
+    };
+    if narrows {
+        *end = Some(key);
+    }
+}
+
+/// The first key after all that begin with a prefix.
+fn after_prefix(prefix: &[u8]) -> Option<Bytes> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut key = prefix[..=last].to_vec();
+    key[last] += 1;
+    Some(key.into())
+}
+
+/// Puts a document into its slots.
+fn put(plan: &KeyspacePlan, slot: Slot, document: Document, frame: &mut Frame) {
+    if plan.meta {
+        frame[slot + 2] = meta(&*plan.keyspace, &document);
+    }
+    frame[slot] = document_value(&document);
+    frame[slot + 1] = Value::Str(Text::from_bytes(document.key));
+}
+
+/// A document's value.
+pub fn document_value(document: &Document) -> Value {
+    match document.is_json.then(|| json::parse(&document.value)).flatten() {
+        Some(value) => value,
+        None => Value::Binary(document.value.clone()),
+    }
+}
+
+/// The object of `META()`.
+pub fn meta(keyspace: &dyn Keyspace, document: &Document) -> Value {
+    let name = keyspace.name();
+    let path = match &name.collection {
+        Some((scope, collection)) => format!("default:{}.{scope}.{collection}", name.bucket),
+        None => format!("default:{}", name.bucket),
+    };
+    let cas = i64::try_from(document.cas).map_or(Value::Float(document.cas as f64), Value::Int);
+    let kind = if document.is_json { "json" } else { "base64" };
+    Value::from(Object::new(vec![
+        ("cas".into(), cas),
+        ("expiration".into(), Value::Int(i64::from(document.expiration))),
+        ("flags".into(), Value::Int(i64::from(document.flags))),
+        ("id".into(), Value::Str(Text::from_bytes(document.key.clone()))),
+        ("keyspace".into(), Value::from(path)),
+        ("type".into(), Value::from(kind)),
+    ]))
+}

@@ -1,0 +1,151 @@
+//! GROUP BY by hash.
+//!
+//! A group keeps its key values and the states of its aggregates. It keeps its first row only if a
+//! subquery reads it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use crate::aggregates::State;
+use crate::error::Result;
+use crate::plan::GroupPlan;
+use crate::runtime::{Frame, Runtime};
+use crate::value::{Value, key};
+
+use super::flow::Flow;
+
+/// Bytes of a group apart from its keys and states.
+const GROUP_BYTES: usize = 96;
+
+pub struct Groups<'p> {
+    plan: &'p GroupPlan,
+    numbers: HashMap<Box<[u8]>, usize>,
+    groups: Vec<Group>,
+    key: Vec<u8>,
+}
+
+struct Group {
+    keys: Vec<Value>,
+    states: Vec<State>,
+    row: Option<Frame>,
+}
+
+impl<'p> Groups<'p> {
+    pub fn new(plan: &'p GroupPlan) -> Groups<'p> {
+        Groups { plan, numbers: HashMap::new(), groups: Vec::new(), key: Vec::new() }
+    }
+
+    /// Adds the row of the frame to its group.
+    pub fn add(&mut self, frame: &mut Frame, rt: &Runtime<'_>) -> Result<()> {
+        let mut keys: smallvec::SmallVec<[Value; 2]> = smallvec::SmallVec::new();
+        self.key.clear();
+        for (_, expr) in &self.plan.keys {
+            let value = rt.eval(expr, frame)?;
+            key::append(&value, &mut self.key);
+            keys.push(value);
+        }
+        let number = match self.numbers.get(&self.key[..]) {
+            Some(number) => *number,
+            None => self.new_group(keys.into_vec(), frame, rt)?,
+        };
+        let group = &mut self.groups[number];
+        for ((_, aggregate), state) in self.plan.aggregates.iter().zip(&mut group.states) {
+            if let Some(filter) = &aggregate.filter
+                && !rt.holds(filter, frame)?
+            {
+                continue;
+            }
+            match &aggregate.arg {
+                Some(arg) => {
+                    let kept = state.add(&rt.eval(arg, frame)?);
+                    if kept > 0 {
+                        rt.keep(kept)?;
+                    }
+                }
+                None => state.add_row(),
+            }
+        }
+        Ok(())
+    }
+
+    fn new_group(
+        &mut self,
+        keys: Vec<Value>,
+        frame: &mut Frame,
+        rt: &Runtime<'_>,
+    ) -> Result<usize> {
+        let row = self.plan.keeps_row.then(|| frame.clone());
+        let row_bytes: usize = row.iter().flatten().map(Value::byte_count).sum();
+        let states_bytes = self.plan.aggregates.len() * size_of::<State>();
+        let key_bytes: usize = keys.iter().map(Value::byte_count).sum();
+        rt.keep(GROUP_BYTES + self.key.len() + key_bytes + states_bytes + row_bytes)?;
+        let states = self
+            .plan
+            .aggregates
+            .iter()
+            .map(|(_, aggregate)| State::new(aggregate.kind, aggregate.distinct));
+        // A key of a document would keep the whole document in memory.
+        let keys = keys.into_iter().map(detached).collect();
+        self.groups.push(Group { keys, states: states.collect(), row });
+        let number = self.groups.len() - 1;
+        if let Entry::Vacant(vacant) = self.numbers.entry(self.key.as_slice().into()) {
+            vacant.insert(number);
+        }
+        Ok(number)
+    }
+
+    /// The only group has that many rows.
+    pub fn add_count(&mut self, count: u64) {
+        let states = self.plan.aggregates.iter().map(|(_, aggregate)| {
+            let mut state = State::new(aggregate.kind, aggregate.distinct);
+            state.add_rows(count);
+            state
+        });
+        self.groups.push(Group { keys: Vec::new(), states: states.collect(), row: None });
+    }
+
+    /// Calls `each` for every group that HAVING accepts.
+    pub fn finish(
+        mut self,
+        rt: &Runtime<'_>,
+        frame: &mut Frame,
+        each: &mut dyn FnMut(&mut Frame) -> Result<Flow>,
+    ) -> Result<()> {
+        if self.plan.single && self.groups.is_empty() {
+            self.add_count(0);
+        }
+        self.numbers = HashMap::new();
+        for group in self.groups {
+            rt.turn()?;
+            if let Some(row) = group.row {
+                *frame = row;
+            }
+            for ((slot, _), value) in self.plan.keys.iter().zip(group.keys) {
+                frame[*slot] = value;
+            }
+            for ((slot, _), mut state) in self.plan.aggregates.iter().zip(group.states) {
+                frame[*slot] = state.finish();
+            }
+            rt.assign(&self.plan.letting, frame)?;
+            if let Some(having) = &self.plan.having
+                && !rt.holds(having, frame)?
+            {
+                continue;
+            }
+            if each(frame)? == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value that shares no memory with a document.
+fn detached(value: Value) -> Value {
+    match value {
+        Value::Str(text) => Value::Str(crate::value::Text::from_bytes(
+            bytes::Bytes::copy_from_slice(text.as_bytes()),
+        )),
+        other => other,
+    }
+}

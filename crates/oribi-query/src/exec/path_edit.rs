@@ -1,0 +1,253 @@
+//! SET and UNSET: changes of one document at computed places.
+//!
+//! Expressions see the document as it was; the changes go to a copy. A place that does not exist
+//! is left alone, but for the last field of an object, and for an index after the end of an array.
+
+use std::sync::Arc;
+
+use crate::error::{QueryError, Result};
+use crate::limits::VALUE_DEPTH_MAX;
+use crate::plan::change::{AssignmentLoop, AssignmentPlan, AssignmentTarget, LoopSource};
+use crate::plan::{Slot, Step};
+use crate::runtime::{Frame, Runtime};
+use crate::value::{Text, Value};
+
+/// The largest array that SET extends.
+const ITEMS_MAX: usize = 1 << 20;
+
+/// One step to a place.
+#[derive(Clone, Debug)]
+enum Key {
+    Field(Text),
+    Index(i64),
+}
+
+/// What an UPDATE does to a document.
+pub struct Edited {
+    pub value: Value,
+    pub expiration: Option<u32>,
+}
+
+/// Applies assignments to the document in `frame[document]`.
+pub fn apply(
+    assignments: &[AssignmentPlan],
+    document: Slot,
+    rt: &Runtime<'_>,
+    frame: &mut Frame,
+) -> Result<Edited> {
+    let mut editor = Editor {
+        document,
+        rt,
+        places: Vec::new(),
+        edited: Edited { value: frame[document].clone(), expiration: None },
+    };
+    for assignment in assignments {
+        editor.run_loops(assignment, &assignment.loops, frame)?;
+    }
+    Ok(editor.edited)
+}
+
+struct Editor<'r, 's> {
+    document: Slot,
+    rt: &'r Runtime<'s>,
+    /// Where the current values of loop variables are.
+    places: Vec<(Slot, Option<Vec<Key>>)>,
+    edited: Edited,
+}
+
+/// An element of a loop: where it is, its position and its value.
+struct Element {
+    place: Option<Vec<Key>>,
+    position: Value,
+    value: Value,
+}
+
+impl Editor<'_, '_> {
+    fn run_loops(
+        &mut self,
+        plan: &AssignmentPlan,
+        loops: &[Vec<AssignmentLoop>],
+        frame: &mut Frame,
+    ) -> Result<()> {
+        let Some((list, inner)) = loops.split_first() else {
+            return self.assign(plan, frame);
+        };
+        let mut turns = Vec::with_capacity(list.len());
+        for one in list {
+            let Some(elements) = self.elements(one, frame)? else { return Ok(()) };
+            turns.push(elements);
+        }
+        let count = turns.iter().map(Vec::len).min().unwrap_or(0);
+        for turn in 0..count {
+            self.rt.turn()?;
+            for (one, elements) in list.iter().zip(&turns) {
+                let element = &elements[turn];
+                frame[one.variable] = element.value.clone();
+                if let Some(slot) = one.position {
+                    frame[slot] = element.position.clone();
+                }
+                self.places.push((one.variable, element.place.clone()));
+            }
+            self.run_loops(plan, inner, frame)?;
+            self.places.truncate(self.places.len() - list.len());
+        }
+        Ok(())
+    }
+
+    fn elements(
+        &mut self,
+        one: &AssignmentLoop,
+        frame: &mut Frame,
+    ) -> Result<Option<Vec<Element>>> {
+        let (place, value) = match &one.source {
+            LoopSource::Value(value) => (None, self.rt.eval(value, frame)?),
+            LoopSource::Place { variable, steps } => {
+                let base = frame[variable.unwrap_or(self.document)].clone();
+                let Some(keys) = self.keys(steps, frame)? else { return Ok(None) };
+                let value = get(base, &keys);
+                (self.place(*variable, keys), value)
+            }
+        };
+        let mut elements = Vec::new();
+        if one.within {
+            parts(&value, place.as_deref(), true, 0, &mut elements);
+        } else if value.is_array() {
+            parts(&value, place.as_deref(), false, 0, &mut elements);
+        } else {
+            return Ok(None);
+        }
+        Ok(Some(elements))
+    }
+
+    /// The full place of a path from the document or a loop variable.
+    fn place(&self, variable: Option<Slot>, mut keys: Vec<Key>) -> Option<Vec<Key>> {
+        let Some(variable) = variable else { return Some(keys) };
+        let known = self.places.iter().rev().find(|(slot, _)| *slot == variable)?;
+        let mut place = known.1.clone()?;
+        place.append(&mut keys);
+        Some(place)
+    }
+
+    fn keys(&self, steps: &[Step], frame: &mut Frame) -> Result<Option<Vec<Key>>> {
+        let mut keys = Vec::with_capacity(steps.len());
+        for step in steps {
+            keys.push(match step {
+                Step::Field(name) | Step::Folded(name) => Key::Field(name.clone()),
+                Step::Computed(name) => match self.rt.eval(name, frame)? {
+                    Value::Str(name) => Key::Field(name),
+                    _ => return Ok(None),
+                },
+                Step::Index(index) => match self.rt.eval(index, frame)?.as_int() {
+                    Some(index) => Key::Index(index),
+                    None => return Ok(None),
+                },
+                Step::Slice(..) | Step::Star => return Ok(None),
+            });
+        }
+        Ok(Some(keys))
+    }
+
+    fn assign(&mut self, plan: &AssignmentPlan, frame: &mut Frame) -> Result<()> {
+        if let Some(condition) = &plan.condition
+            && !self.rt.holds(condition, frame)?
+        {
+            return Ok(());
+        }
+        let value = match &plan.value {
+            Some(value) => self.rt.eval(value, frame)?,
+            None => Value::Missing,
+        };
+        let (variable, steps) = match &plan.target {
+            AssignmentTarget::Path { variable, steps } => (*variable, steps),
+            AssignmentTarget::Expiration => {
+                let seconds = value.as_int().and_then(|seconds| u32::try_from(seconds).ok());
+                self.edited.expiration = Some(seconds.unwrap_or(0));
+                return Ok(());
+            }
+        };
+        let Some(keys) = self.keys(steps, frame)? else { return Ok(()) };
+        match self.place(variable, keys) {
+            Some(place) => set(&mut self.edited.value, &place, value),
+            None => Ok(()),
+        }
+    }
+}
+
+fn get(mut value: Value, keys: &[Key]) -> Value {
+    for key in keys {
+        value = match key {
+            Key::Field(name) => value.field(name.as_bytes()),
+            Key::Index(index) => value.item(*index),
+        };
+    }
+    value
+}
+
+fn parts(value: &Value, place: Option<&[Key]>, deep: bool, depth: usize, out: &mut Vec<Element>) {
+    if depth > VALUE_DEPTH_MAX {
+        return;
+    }
+    let mut add = |key: Key, position: Value, part: &Value| {
+        let place = place.map(|place| [place, std::slice::from_ref(&key)].concat());
+        out.push(Element { place: place.clone(), position, value: part.clone() });
+        if deep {
+            parts(part, place.as_deref(), true, depth + 1, out);
+        }
+    };
+    if let Some(items) = value.elements() {
+        for (index, item) in items.iter().enumerate() {
+            add(Key::Index(index as i64), Value::from(index), item);
+        }
+    } else if deep && let Some(object) = value.object() {
+        for (name, field) in object.fields() {
+            add(Key::Field(name.clone()), Value::Str(name.clone()), field);
+        }
+    }
+}
+
+/// Sets the value at a place, or removes the field there if the value is missing.
+fn set(root: &mut Value, place: &[Key], value: Value) -> Result<()> {
+    let Some((key, rest)) = place.split_first() else {
+        // The whole document.
+        if !value.is_missing() {
+            *root = value;
+        }
+        return Ok(());
+    };
+    if let Some(items) = root.elements() {
+        *root = Value::Array(items);
+    } else if let Some(object) = root.object() {
+        *root = Value::Object(object);
+    }
+    match (root, key) {
+        (Value::Object(object), Key::Field(name)) => {
+            let object = Arc::make_mut(object);
+            if rest.is_empty() {
+                object.set(name.clone(), value);
+            } else if let Some(mut part) = object.remove(name.as_bytes()) {
+                set(&mut part, rest, value)?;
+                object.set(name.clone(), part);
+            }
+        }
+        (Value::Array(items), Key::Index(index)) => {
+            let items = Arc::make_mut(items);
+            let at = if *index < 0 { *index + items.len() as i64 } else { *index };
+            let Ok(at) = usize::try_from(at) else { return Ok(()) };
+            if !rest.is_empty() {
+                return items.get_mut(at).map_or(Ok(()), |part| set(part, rest, value));
+            }
+            if value.is_missing() {
+                return Ok(());
+            }
+            if at >= ITEMS_MAX.max(items.len()) {
+                return Err(QueryError::evaluation("SET makes the array too long"));
+            }
+            if at >= items.len() {
+                items.resize(at + 1, Value::Null);
+            }
+            items[at] = value;
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! ORDER BY: a sort in memory, or a bounded heap when LIMIT says how many rows are needed.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use crate::error::Result;
+use crate::plan::SortKey;
+use crate::runtime::{Frame, Runtime};
+use crate::value::Value;
+use crate::value::order::collate;
+
+use super::flow::{Bounds, Consumer, Flow};
+use super::row::Row;
+
+/// The values of the sort keys in the current frame.
+pub fn keys(keys: &[SortKey], rt: &Runtime<'_>, frame: &mut Frame) -> Result<SortValues> {
+    keys.iter().map(|key| rt.eval(&key.value, frame)).collect()
+}
+
+/// Collects rows and passes them on in order.
+pub struct Sorter<'p> {
+    order: &'p [SortKey],
+    bounds: Bounds,
+    /// The last row in order is on top.
+    heap: BinaryHeap<Entry<'p>>,
+    added: u64,
+}
+
+struct Entry<'p> {
+    order: &'p [SortKey],
+    keys: SortValues,
+    /// Rows with equal keys keep their order.
+    number: u64,
+    row: Row,
+}
+
+impl Entry<'_> {
+    fn byte_count(&self) -> usize {
+        let keys: usize = self.keys.iter().map(crate::value::Value::byte_count).sum();
+        64 + keys + self.row.byte_count()
+    }
+}
+
+impl Ord for Entry<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare_keys(self.order, &self.keys, &other.keys).then(self.number.cmp(&other.number))
+    }
+}
+
+impl PartialOrd for Entry<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry<'_> {}
+
+impl<'p> Sorter<'p> {
+    pub fn new(order: &'p [SortKey], bounds: Bounds) -> Sorter<'p> {
+        Sorter { order, bounds, heap: BinaryHeap::new(), added: 0 }
+    }
+
+    /// Adds a row, which is made only if it is among those needed.
+    pub fn add(
+        &mut self,
+        keys: SortValues,
+        rt: &Runtime<'_>,
+        row: impl FnOnce() -> Result<Row>,
+    ) -> Result<()> {
+        self.added += 1;
+        let full = self.heap.len() as u64 >= self.bounds.needed();
+        if full
+            && let Some(last) = self.heap.peek()
+            && compare_keys(self.order, &keys, &last.keys).is_ge()
+        {
+            return Ok(());
+        }
+        if full && let Some(last) = self.heap.pop() {
+            rt.release_to(rt.used().saturating_sub(last.byte_count()));
+        }
+        let entry = Entry { order: self.order, keys, number: self.added, row: row()? };
+        rt.keep(entry.byte_count())?;
+        self.heap.push(entry);
+        Ok(())
+    }
+
+    /// Passes the rows on.
+    pub fn finish(
+        self,
+        rt: &Runtime<'_>,
+        frame: &mut Frame,
+        consumer: &mut Consumer<'_>,
+    ) -> Result<()> {
+        rt.sorted.set(rt.sorted.get() + self.added);
+        let mut bounds = self.bounds;
+        for entry in self.heap.into_sorted_vec() {
+            rt.turn()?;
+            if bounds.pass(entry.row, frame, consumer)? == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The values of sort keys.
+pub type SortValues = Vec<Value>;
+
+/// Compares rows by their sort keys.
+pub fn compare_keys(keys: &[SortKey], left: &[Value], right: &[Value]) -> Ordering {
+    for ((key, left), right) in keys.iter().zip(left).zip(right) {
+        let order = match key.nulls_last {
+            Some(last) if left.is_valued() != right.is_valued() => {
+                // Values that are null or missing go to one end, whatever the direction.
+                if left.is_valued() == last { Ordering::Less } else { Ordering::Greater }
+            }
+            _ if key.descending => collate(right, left),
+            _ => collate(left, right),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    Ordering::Equal
+}

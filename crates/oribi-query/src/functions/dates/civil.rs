@@ -1,0 +1,325 @@
+//! The calendar: the proleptic Gregorian one for every year that 64 bits of milliseconds reach.
+//!
+//! A `Civil` is a local time with its distance from UTC. Days are counted as in H. Hinnant's
+//! public `days_from_civil`.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// The farthest moment from 1970.
+pub const MILLIS_MAX: f64 = 9.3e18 * 20.0;
+
+const DAY: i128 = 86_400_000_000_000;
+const NAMES: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/// A local time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Civil {
+    pub year: i64,
+    /// From 1.
+    pub month: i64,
+    /// From 1.
+    pub day: i64,
+    /// Nanoseconds of the day.
+    pub time: i64,
+    /// Seconds to the east of UTC.
+    pub offset: i32,
+}
+
+/// A part of a date.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Part {
+    Millennium,
+    Century,
+    Decade,
+    Year,
+    Quarter,
+    Month,
+    Week,
+    Day,
+    Hour,
+    Minute,
+    Second,
+    Millisecond,
+    DayOfYear,
+    DayOfWeek,
+    IsoWeek,
+    IsoYear,
+    IsoDayOfWeek,
+    Zone,
+    ZoneHour,
+    ZoneMinute,
+}
+
+impl Part {
+    /// The part of a name in small letters.
+    pub fn named(name: &str) -> Option<Part> {
+        Some(match name {
+            "millennium" => Part::Millennium,
+            "century" => Part::Century,
+            "decade" => Part::Decade,
+            "year" => Part::Year,
+            "quarter" => Part::Quarter,
+            "month" => Part::Month,
+            "week" => Part::Week,
+            "day" => Part::Day,
+            "hour" => Part::Hour,
+            "minute" => Part::Minute,
+            "second" => Part::Second,
+            "millisecond" => Part::Millisecond,
+            "day_of_year" | "doy" => Part::DayOfYear,
+            "day_of_week" | "dow" => Part::DayOfWeek,
+            "iso_week" => Part::IsoWeek,
+            "iso_year" => Part::IsoYear,
+            "iso_dow" => Part::IsoDayOfWeek,
+            "timezone" => Part::Zone,
+            "timezone_hour" => Part::ZoneHour,
+            "timezone_minute" => Part::ZoneMinute,
+            _ => return None,
+        })
+    }
+
+    /// Months in the part, and nanoseconds in it.
+    fn size(self) -> Option<(i64, i128)> {
+        Some(match self {
+            Part::Millennium => (12_000, 0),
+            Part::Century => (1_200, 0),
+            Part::Decade => (120, 0),
+            Part::Year => (12, 0),
+            Part::Quarter => (3, 0),
+            Part::Month => (1, 0),
+            Part::Week => (0, 7 * DAY),
+            Part::Day => (0, DAY),
+            Part::Hour => (0, 3_600_000_000_000),
+            Part::Minute => (0, 60_000_000_000),
+            Part::Second => (0, 1_000_000_000),
+            Part::Millisecond => (0, 1_000_000),
+            _ => return None,
+        })
+    }
+}
+
+/// Days from 1970-01-01 to a date.
+pub fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let shifted = (month + 9) % 12;
+    let day_of_year = (153 * shifted + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+pub fn days_in_month(year: i64, month: i64) -> i64 {
+    let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    days(next_year, next_month, 1) - days(year, month, 1)
+}
+
+impl Civil {
+    /// The local time of a moment.
+    pub fn from_nanoseconds(nanoseconds: i128, offset: i32) -> Civil {
+        Civil::from_local(nanoseconds + i128::from(offset) * 1_000_000_000, offset)
+    }
+
+    fn from_local(local: i128, offset: i32) -> Civil {
+        let (year, month, day) = date(local.div_euclid(DAY) as i64);
+        Civil { year, month, day, time: local.rem_euclid(DAY) as i64, offset }
+    }
+
+    fn local(&self) -> i128 {
+        i128::from(days(self.year, self.month, self.day)) * DAY + i128::from(self.time)
+    }
+
+    /// Nanoseconds since 1970.
+    pub fn nanoseconds(&self) -> i128 {
+        self.local() - i128::from(self.offset) * 1_000_000_000
+    }
+
+    fn day_of_year(&self) -> i64 {
+        days(self.year, self.month, self.day) - days(self.year, 1, 1) + 1
+    }
+
+    /// From 0 for Sunday.
+    fn weekday(&self) -> i64 {
+        (days(self.year, self.month, self.day) + 4).rem_euclid(7)
+    }
+
+    pub fn weekday_name(&self) -> &'static str {
+        NAMES[self.weekday() as usize]
+    }
+
+    /// The ISO year and week.
+    fn iso_week(&self) -> (i64, i64) {
+        let today = days(self.year, self.month, self.day);
+        // The week belongs to the year of its Thursday.
+        let thursday = today - (self.weekday() + 6) % 7 + 3;
+        let (year, ..) = date(thursday);
+        (year, (thursday - days(year, 1, 1)) / 7 + 1)
+    }
+
+    pub fn hour(&self) -> i64 {
+        self.time / 3_600_000_000_000
+    }
+
+    pub fn minute(&self) -> i64 {
+        self.time / 60_000_000_000 % 60
+    }
+
+    pub fn second(&self) -> i64 {
+        self.time / 1_000_000_000 % 60
+    }
+
+    pub fn part(&self, part: Part) -> i64 {
+        match part {
+            Part::Millennium => (self.year - 1) / 1_000 + 1,
+            Part::Century => (self.year - 1) / 100 + 1,
+            Part::Decade => self.year / 10,
+            Part::Year => self.year,
+            Part::Quarter => (self.month + 2) / 3,
+            Part::Month => self.month,
+            Part::Week => (self.day_of_year() + 6) / 7,
+            Part::Day => self.day,
+            Part::Hour => self.hour(),
+            Part::Minute => self.minute(),
+            Part::Second => self.second(),
+            Part::Millisecond => self.time / 1_000_000 % 1_000,
+            Part::DayOfYear => self.day_of_year(),
+            Part::DayOfWeek => self.weekday(),
+            Part::IsoWeek => self.iso_week().1,
+            Part::IsoYear => self.iso_week().0,
+            Part::IsoDayOfWeek => (self.weekday() + 6) % 7 + 1,
+            Part::Zone => i64::from(self.offset),
+            Part::ZoneHour => i64::from(self.offset / 3_600),
+            Part::ZoneMinute => i64::from(self.offset % 3_600 / 60),
+        }
+    }
+
+    /// The time after a number of parts. None for what cannot be added.
+    pub fn add(&self, part: Part, count: i64) -> Option<Civil> {
+        let (months, nanoseconds) = part.size()?;
+        if months == 0 {
+            let local = self.local() + nanoseconds * i128::from(count);
+            return Some(Civil::from_local(local, self.offset));
+        }
+        let months = months.saturating_mul(count).saturating_add(self.month - 1);
+        let year = self.year.saturating_add(months.div_euclid(12));
+        let year = year.clamp(-300_000_000_000, 300_000_000_000);
+        let month = months.rem_euclid(12) + 1;
+        // A day after the month's end goes to the next month.
+        let first = Civil { year, month, day: 1, ..*self };
+        let local = first.local() + i128::from(self.day - 1) * DAY;
+        Some(Civil::from_local(local, self.offset))
+    }
+
+    /// How many parts lie between two times. None for what cannot be counted.
+    pub fn diff(&self, other: &Civil, part: Part) -> Option<i64> {
+        let (months, nanoseconds) = part.size()?;
+        // The reference counts year 0, that of a time without date, without its leap day.
+        let local = |civil: &Civil| civil.local() + if civil.year == 0 { DAY } else { 0 };
+        Some(match part {
+            Part::Millennium | Part::Century | Part::Decade | Part::Year => {
+                (self.year - other.year) / (months / 12)
+            }
+            Part::Quarter | Part::Month => {
+                let index = |civil: &Civil| (civil.year * 12 + civil.month - 1).div_euclid(months);
+                index(self) - index(other)
+            }
+            Part::Week => ((local(self).div_euclid(DAY) - local(other).div_euclid(DAY)) / 7) as i64,
+            _ => {
+                let index = |civil: &Civil| local(civil).div_euclid(nanoseconds);
+                (index(self) - index(other)) as i64
+            }
+        })
+    }
+
+    /// The begin of a part.
+    pub fn trunc(&self, part: Part) -> Option<Civil> {
+        let begin = |year: i64, month: i64| Civil { year, month, day: 1, time: 0, ..*self };
+        Some(match part {
+            Part::Millennium => begin(self.year.div_euclid(1_000) * 1_000, 1),
+            Part::Century => begin(self.year.div_euclid(100) * 100, 1),
+            Part::Decade => begin(self.year.div_euclid(10) * 10, 1),
+            Part::Year => begin(self.year, 1),
+            Part::Quarter => begin(self.year, (self.month - 1) / 3 * 3 + 1),
+            Part::Month => begin(self.year, self.month),
+            Part::Week => {
+                let local = self.local() - i128::from(self.weekday()) * DAY;
+                Civil { time: 0, ..Civil::from_local(local, self.offset) }
+            }
+            _ => {
+                let (_, nanoseconds) = part.size()?;
+                let local = self.local().div_euclid(nanoseconds) * nanoseconds;
+                Civil::from_local(local, self.offset)
+            }
+        })
+    }
+}
+
+/// A time zone.
+pub enum Zone {
+    Utc,
+    Named(TimeZone),
+}
+
+impl Zone {
+    /// The zone of a name from the system's database. An empty name is UTC.
+    pub fn named(name: &str) -> Option<Zone> {
+        if name.is_empty() || name.eq_ignore_ascii_case("utc") || name == "Z" {
+            return Some(Zone::Utc);
+        }
+        if name.eq_ignore_ascii_case("local") {
+            return Some(Zone::Named(TimeZone::system()));
+        }
+        TimeZone::get(name).ok().map(Zone::Named)
+    }
+
+    /// The local time of a moment.
+    pub fn civil(&self, nanoseconds: i128) -> Civil {
+        let offset = match self {
+            Zone::Utc => 0,
+            Zone::Named(zone) => {
+                let (first, last) =
+                    (Timestamp::MIN.as_nanosecond(), Timestamp::MAX.as_nanosecond());
+                let near = Timestamp::from_nanosecond(nanoseconds.clamp(first, last));
+                near.map_or(0, |near| zone.to_offset(near).seconds())
+            }
+        };
+        Civil::from_nanoseconds(nanoseconds, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_dates_agree() {
+        for number in (-1_000_000..1_000_000).step_by(97) {
+            let (year, month, day) = date(number);
+            assert_eq!(days(year, month, day), number);
+            assert!((1..=days_in_month(year, month)).contains(&day));
+        }
+        assert_eq!(date(0), (1970, 1, 1));
+    }
+
+    #[test]
+    fn a_day_after_the_end_of_a_month_overflows() {
+        let civil = Civil { year: 2024, month: 1, day: 31, time: 0, offset: 0 };
+        let added = civil.add(Part::Month, 1).expect("months can be added");
+        assert_eq!((added.month, added.day), (3, 2));
+    }
+}

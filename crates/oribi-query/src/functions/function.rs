@@ -1,0 +1,63 @@
+//! What a function is, and what all of them use.
+
+use crate::error::{QueryError, Result};
+use crate::limits::FUNCTION_BYTES_MAX;
+use crate::runtime::Runtime;
+use crate::value::Value;
+
+/// How a function treats missing and null arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nulls {
+    /// They are the result.
+    Propagate,
+    /// The function sees them.
+    Pass,
+}
+
+/// A function.
+pub struct Function {
+    pub name: &'static str,
+    pub min: usize,
+    pub max: usize,
+    pub nulls: Nulls,
+    pub run: fn(&[Value], &Runtime<'_>) -> Result<Value>,
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.name == other.name
+    }
+}
+
+/// Any number of arguments.
+pub const MANY: usize = usize::MAX;
+
+pub type Run = fn(&[Value], &Runtime<'_>) -> Result<Value>;
+
+pub const fn strict(name: &'static str, min: usize, max: usize, run: Run) -> Function {
+    Function { name, min, max, nulls: Nulls::Propagate, run }
+}
+
+pub const fn free(name: &'static str, min: usize, max: usize, run: Run) -> Function {
+    Function { name, min, max, nulls: Nulls::Pass, run }
+}
+
+/// Refuses a result that is too large.
+pub fn check_size(bytes: usize) -> Result<()> {
+    if bytes <= FUNCTION_BYTES_MAX {
+        return Ok(());
+    }
+    Err(QueryError::evaluation("The result of a function exceeds 20 MiB"))
+}
+
+/// An array result, if it is not too large.
+pub fn array(items: Vec<Value>) -> Result<Value> {
+    check_size(items.len() * size_of::<Value>())?;
+    Ok(Value::from(items))
+}

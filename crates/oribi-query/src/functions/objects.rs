@@ -1,0 +1,329 @@
+//! Object functions.
+
+use super::function::{Function, MANY, array, free, strict};
+use crate::ast::{Expr, Step};
+use crate::error::{QueryError, Result};
+use crate::limits::VALUE_DEPTH_MAX;
+use crate::runtime::Runtime;
+use crate::value::order::identical;
+use crate::value::{Object, Text, Value};
+
+pub const TABLE: &[Function] = &[
+    free("OBJECT_ADD", 3, 3, |args, _| {
+        Ok(set(args, |object, name, value| {
+            if object.get(name.as_bytes()).is_none() {
+                object.set(name, value);
+            }
+        }))
+    }),
+    free("OBJECT_PUT", 3, 3, |args, _| {
+        Ok(set(args, |object, name, value| object.set(name, value)))
+    }),
+    strict("OBJECT_CONCAT", 2, MANY, concat),
+    strict("OBJECT_CONCAT2", 1, MANY, concat2),
+    strict("OBJECT_FIELD", 2, 2, |args, _| Ok(field(args))),
+    strict("OBJECT_INNER_PAIRS", 1, 1, |args, _| Ok(pairs(args, false))),
+    strict("OBJECT_OUTER_PAIRS", 1, MANY, |args, _| Ok(pairs(args, true))),
+    strict("OBJECT_PAIRS", 1, 2, |args, _| Ok(pairs(args, true))),
+    strict("OBJECT_EXTRACT", 1, 2, |args, _| Ok(pairs(args, true))),
+    strict("OBJECT_INNER_VALUES", 1, 1, values),
+    strict("OBJECT_OUTER_VALUES", 1, 1, values),
+    strict("OBJECT_VALUES", 1, 1, values),
+    strict("OBJECT_LENGTH", 1, 1, |args, _| {
+        Ok(args[0].object().map_or(Value::Null, |object| Value::from(object.len())))
+    }),
+    strict("OBJECT_NAMES", 1, 1, names),
+    strict("OBJECT_PAIRS_NESTED", 1, 2, pairs_nested),
+    strict("OBJECT_PATHS", 1, 2, paths),
+    strict("OBJECT_REMOVE", 2, MANY, remove),
+    strict("OBJECT_REMOVE_FIELDS", 2, MANY, remove_fields),
+    strict("OBJECT_RENAME", 3, 3, rename),
+    free("OBJECT_REPLACE", 3, 3, replace),
+    strict("OBJECT_TYPES", 1, 1, types),
+    strict("OBJECT_TYPES_NESTED", 1, 1, |args, _| {
+        Ok(if args[0].is_object() { nested_types(&args[0], 0) } else { Value::Null })
+    }),
+    strict("OBJECT_UNWRAP", 1, 1, unwrap),
+    strict("OBJECT_FILTER", 1, 2, |args, _| {
+        Ok(if args[0].is_object() { args[0].clone() } else { Value::Null })
+    }),
+    strict("PAIRS", 1, 1, all_pairs),
+];
+
+fn set(args: &[Value], run: impl FnOnce(&mut Object, Text, Value)) -> Value {
+    if args[0].is_missing() || args[1].is_missing() {
+        return Value::Missing;
+    }
+    let (Some(object), Some(name)) = (args[0].object(), args[1].as_text()) else {
+        return Value::Null;
+    };
+    let mut object = (*object).clone();
+    run(&mut object, name.clone(), args[2].clone());
+    Value::from(object)
+}
+
+fn concat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let mut all = Object::default();
+    for arg in args {
+        let Some(object) = arg.object() else { return Ok(Value::Null) };
+        for (name, value) in object.fields() {
+            all.set(name.clone(), value.clone());
+        }
+    }
+    Ok(Value::from(all))
+}
+
+/// The objects of arguments, and of arrays among them.
+fn concat2(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+    let mut objects = Vec::new();
+    for (index, arg) in args.iter().enumerate() {
+        match arg.elements() {
+            Some(items) if index > 0 => objects.extend(items.iter().cloned()),
+            _ => objects.push(arg.clone()),
+        }
+    }
+    concat(&objects, rt)
+}
+
+/// The names of a path such as `a.b`.
+fn path_names(path: &str) -> Option<Vec<Text>> {
+    let (base, steps) = match crate::parser::parse_expression(path).ok()? {
+        Expr::Path(base, steps) => (*base, steps),
+        name => (name, Vec::new()),
+    };
+    let Expr::Name(name) = base else { return None };
+    let mut names = vec![name.text];
+    for step in steps {
+        let Step::Field { name, .. } = step else { return None };
+        names.push(name);
+    }
+    Some(names)
+}
+
+fn field(args: &[Value]) -> Value {
+    let names = args[1].as_text().and_then(|path| path_names(&path.to_str()));
+    match (args[0].is_object(), names) {
+        (true, Some(names)) => {
+            let step = |value: Value, name: &Text| value.field(name.as_bytes());
+            names.iter().fold(args[0].clone(), step)
+        }
+        _ => Value::Null,
+    }
+}
+
+fn pair(name: &Text, value: &Value) -> Value {
+    Value::from(Object::new(vec![
+        ("name".into(), Value::Str(name.clone())),
+        ("val".into(), value.clone()),
+    ]))
+}
+
+fn pairs(args: &[Value], _outer: bool) -> Value {
+    let Some(object) = args[0].object() else { return Value::Null };
+    Value::from(object.fields().iter().map(|(name, value)| pair(name, value)).collect::<Vec<_>>())
+}
+
+fn values(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(object) = args[0].object() else { return Ok(Value::Null) };
+    Ok(Value::from(object.fields().iter().map(|(_, value)| value.clone()).collect::<Vec<_>>()))
+}
+
+fn names(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(object) = args[0].object() else { return Ok(Value::Null) };
+    let names = object.fields().iter().map(|(name, _)| Value::Str(name.clone()));
+    Ok(Value::from(names.collect::<Vec<_>>()))
+}
+
+/// Visits the parts of a value with their paths.
+fn walk(
+    value: &Value,
+    path: &str,
+    depth: usize,
+    rt: &Runtime<'_>,
+    visit: &mut dyn FnMut(&str, &Value, bool),
+) -> Result<()> {
+    if depth > VALUE_DEPTH_MAX {
+        return Ok(());
+    }
+    rt.turn()?;
+    if let Some(object) = value.object() {
+        for (name, field) in object.fields() {
+            let path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+            visit(&path, field, true);
+            walk(field, &path, depth + 1, rt, visit)?;
+        }
+    } else if let Some(items) = value.elements() {
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            visit(&path, item, false);
+            walk(item, &path, depth + 1, rt, visit)?;
+        }
+    }
+    Ok(())
+}
+
+fn pairs_nested(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+    if !args[0].is_object() && !args[0].is_array() {
+        return Ok(Value::Null);
+    }
+    let mut found = Vec::new();
+    walk(&args[0], "", 0, rt, &mut |path, value, _| {
+        if !value.is_object() && !value.is_array() {
+            found.push(pair(&Text::from(path), value));
+        }
+    })?;
+    array(found)
+}
+
+fn paths(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+    if !args[0].is_object() && !args[0].is_array() {
+        return Ok(Value::Null);
+    }
+    let mut found = Vec::new();
+    walk(&args[0], "", 0, rt, &mut |path, _, is_field| {
+        if is_field {
+            found.push(Value::from(path));
+        }
+    })?;
+    array(found)
+}
+
+fn remove(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(object) = args[0].object() else { return Ok(Value::Null) };
+    let mut object = (*object).clone();
+    for name in &args[1..] {
+        match name.as_text() {
+            Some(name) => drop(object.remove(name.as_bytes())),
+            None => return Ok(Value::Null),
+        }
+    }
+    Ok(Value::from(object))
+}
+
+/// Removes fields by their paths.
+fn remove_fields(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let mut value = args[0].clone();
+    if !value.is_object() {
+        return Ok(Value::Null);
+    }
+    let listed = args[1..].iter().flat_map(|arg| match arg.elements() {
+        Some(items) => items.to_vec(),
+        None => vec![arg.clone()],
+    });
+    for path in listed {
+        let Some(path) = path.as_text() else { return Ok(Value::Null) };
+        let path = path.to_str();
+        if path.is_empty() {
+            continue;
+        }
+        let names = path_names(&path);
+        let names =
+            names.ok_or_else(|| QueryError::evaluation(format!("The path {path} is not valid")))?;
+        value = without(&value, &names);
+    }
+    Ok(value)
+}
+
+fn without(value: &Value, names: &[Text]) -> Value {
+    let (Some(object), Some((name, rest))) = (value.object(), names.split_first()) else {
+        return value.clone();
+    };
+    let mut object = (*object).clone();
+    match object.remove(name.as_bytes()) {
+        Some(inner) if !rest.is_empty() => object.set(name.clone(), without(&inner, rest)),
+        _ => {}
+    }
+    Value::from(object)
+}
+
+fn rename(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let (Some(object), Some(old), Some(new)) =
+        (args[0].object(), args[1].as_text(), args[2].as_text())
+    else {
+        return Ok(Value::Null);
+    };
+    let mut object = (*object).clone();
+    if let Some(value) = object.remove(old.as_bytes()) {
+        object.set(new.clone(), value);
+    }
+    Ok(Value::from(object))
+}
+
+fn replace(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    if args[0].is_missing() || args[1].is_missing() {
+        return Ok(Value::Missing);
+    }
+    let Some(object) = args[0].object().filter(|_| !args[1].is_null()) else {
+        return Ok(Value::Null);
+    };
+    let fields = object.fields().iter().map(|(name, value)| {
+        let value = if identical(value, &args[1]) { &args[2] } else { value };
+        (name.clone(), value.clone())
+    });
+    Ok(Value::from(Object::new(fields.collect())))
+}
+
+fn types(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(object) = args[0].object() else { return Ok(Value::Null) };
+    let fields = object.fields().iter();
+    let types = fields.map(|(name, value)| (name.clone(), Value::from(value.kind().name())));
+    Ok(Value::from(Object::new(types.collect())))
+}
+
+fn nested_types(value: &Value, depth: usize) -> Value {
+    if depth > VALUE_DEPTH_MAX {
+        return Value::from(value.kind().name());
+    }
+    if let Some(object) = value.object() {
+        let fields = object.fields().iter();
+        let types = fields.map(|(name, value)| (name.clone(), nested_types(value, depth + 1)));
+        return Value::from(Object::new(types.collect()));
+    }
+    match value.elements() {
+        Some(items) => {
+            let types = items.iter().map(|item| nested_types(item, depth + 1));
+            Value::from(types.collect::<Vec<_>>())
+        }
+        None => Value::from(value.kind().name()),
+    }
+}
+
+fn unwrap(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let object = args[0].object().unwrap_or_default();
+    Ok(match object.fields() {
+        [(_, value)] => value.clone(),
+        _ => Value::Null,
+    })
+}
+
+/// The name-value pairs at any depth. The elements of an array pair with its name.
+fn all_pairs(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+    if !args[0].is_object() && !args[0].is_array() {
+        return Ok(Value::Null);
+    }
+    let mut found = Vec::new();
+    add_pairs(&args[0], 0, rt, &mut found)?;
+    array(found)
+}
+
+fn add_pairs(value: &Value, depth: usize, rt: &Runtime<'_>, out: &mut Vec<Value>) -> Result<()> {
+    if depth > VALUE_DEPTH_MAX {
+        return Ok(());
+    }
+    rt.turn()?;
+    if let Some(object) = value.object() {
+        for (name, field) in object.fields() {
+            let name = Value::Str(name.clone());
+            out.push(Value::from(vec![name.clone(), field.clone()]));
+            for item in field.elements().iter().flat_map(|items| items.iter()) {
+                out.push(Value::from(vec![name.clone(), item.clone()]));
+            }
+            add_pairs(field, depth + 1, rt, out)?;
+        }
+    } else if let Some(items) = value.elements() {
+        for item in items.iter() {
+            add_pairs(item, depth + 1, rt, out)?;
+        }
+    }
+    Ok(())
+}

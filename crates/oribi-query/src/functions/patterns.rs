@@ -1,0 +1,99 @@
+//! Regular expressions. The engine needs time in proportion to the text, whatever the pattern.
+
+use super::function::{Function, array, check_size, strict};
+use crate::error::Result;
+use crate::runtime::Runtime;
+use crate::value::{Text, Value};
+
+pub const TABLE: &[Function] = &[
+    strict("REGEXP_CONTAINS", 2, 2, |args, rt| {
+        with_pattern(args, rt, |text, regex| Ok(Value::Bool(regex.is_match(text))))
+    }),
+    strict("REGEXP_LIKE", 2, 2, like),
+    strict("REGEXP_MATCHES", 2, 2, |args, rt| {
+        with_pattern(args, rt, |text, regex| {
+            let found: Vec<Value> =
+                regex.find_iter(text).map(|found| Value::from(found.as_str())).collect();
+            if found.is_empty() { Ok(Value::Null) } else { array(found) }
+        })
+    }),
+    strict("REGEXP_POSITION", 2, 2, |args, rt| position(args, rt, 0)),
+    strict("REGEXP_POSITION1", 2, 2, |args, rt| position(args, rt, 1)),
+    strict("REGEXP_REPLACE", 3, 4, replace),
+    strict("REGEXP_SPLIT", 2, 2, split),
+];
+
+fn with_pattern(
+    args: &[Value],
+    rt: &Runtime<'_>,
+    run: impl FnOnce(&str, &regex::Regex) -> Result<Value>,
+) -> Result<Value> {
+    let (Some(text), Some(pattern)) = (args[0].as_text(), args[1].as_text()) else {
+        return Ok(Value::Null);
+    };
+    run(&text.to_str(), &rt.regex(pattern)?)
+}
+
+/// Whether the whole text matches.
+fn like(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+    let (Some(text), Some(pattern)) = (args[0].as_text(), args[1].as_text()) else {
+        return Ok(Value::Null);
+    };
+    // The pattern alone must be valid, not only in its group.
+    rt.regex(pattern)?;
+    let whole = rt.regex(&Text::from(format!("^(?:{pattern})$")))?;
+    Ok(Value::Bool(whole.is_match(&text.to_str())))
+}
+
+fn position(args: &[Value], rt: &Runtime<'_>, first: i64) -> Result<Value> {
+    with_pattern(args, rt, |text, regex| {
+        let found = regex.find(text).map(|found| found.start() as i64 + first);
+        Ok(Value::Int(found.unwrap_or(-1)))
+    })
+}
+
+/// `$1` and `${name}` in the replacement stand for groups.
+fn replace(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+    let Some(texts) = super::strings::texts(&args[..3]) else { return Ok(Value::Null) };
+    let count = match args.get(3).map(Value::as_int) {
+        None => usize::MAX,
+        Some(Some(count)) => usize::try_from(count).unwrap_or(0),
+        Some(None) => return Ok(Value::Null),
+    };
+    let regex = rt.regex(texts[1])?;
+    let (text, new) = (texts[0].to_str(), texts[2].to_str());
+    let mut out = String::new();
+    let mut end = 0;
+    for found in regex.captures_iter(&text).take(count) {
+        let Some(whole) = found.get(0) else { continue };
+        out.push_str(&text[end..whole.start()]);
+        found.expand(&new, &mut out);
+        end = whole.end();
+        check_size(out.len())?;
+    }
+    out.push_str(&text[end..]);
+    check_size(out.len())?;
+    Ok(Value::from(out))
+}
+
+fn split(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+    with_pattern(args, rt, |text, regex| {
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for found in regex.find_iter(text) {
+            // An empty match at an end splits nothing.
+            if found.is_empty() && (found.end() == 0 || found.start() == text.len()) {
+                continue;
+            }
+            parts.push(Value::from(&text[start..found.start()]));
+            start = found.end();
+        }
+        if start == 0 && parts.is_empty() {
+            return Ok(Value::Null);
+        }
+        if start < text.len() {
+            parts.push(Value::from(&text[start..]));
+        }
+        array(parts)
+    })
+}

@@ -1,0 +1,335 @@
+//! Text functions. `LENGTH`, `SUBSTR`, `POSITION` and the pads count bytes, `MB_` ones characters.
+
+use std::borrow::Cow;
+
+use super::function::{Function, MANY, array, check_size, strict};
+use crate::error::Result;
+use crate::runtime::Runtime;
+use crate::value::{Text, Value, write};
+
+pub const TABLE: &[Function] = &[
+    strict("CONCAT", 2, MANY, concat),
+    strict("CONCAT2", 2, MANY, concat2),
+    strict("CONTAINS", 2, 2, contains),
+    strict("LENGTH", 1, 1, length),
+    strict("LEN", 1, 1, len),
+    strict("MB_LENGTH", 1, 1, mb_length),
+    strict("LOWER", 1, 1, lower),
+    strict("UPPER", 1, 1, upper),
+    strict("TITLE", 1, 1, title),
+    strict("LPAD", 2, 3, |args, _| pad(args, true, false)),
+    strict("RPAD", 2, 3, |args, _| pad(args, false, false)),
+    strict("MB_LPAD", 2, 3, |args, _| pad(args, true, true)),
+    strict("MB_RPAD", 2, 3, |args, _| pad(args, false, true)),
+    strict("LTRIM", 1, 2, |args, _| Ok(trim(args, true, false))),
+    strict("RTRIM", 1, 2, |args, _| Ok(trim(args, false, true))),
+    strict("TRIM", 1, 2, |args, _| Ok(trim(args, true, true))),
+    strict("POSITION", 2, 2, |args, _| Ok(position(args, 0, false))),
+    strict("POSITION1", 2, 2, |args, _| Ok(position(args, 1, false))),
+    strict("MB_POSITION", 2, 2, |args, _| Ok(position(args, 0, true))),
+    strict("MB_POSITION1", 2, 2, |args, _| Ok(position(args, 1, true))),
+    strict("SUBSTR", 2, 3, |args, _| Ok(substring(args, 0, false))),
+    strict("SUBSTR1", 2, 3, |args, _| Ok(substring(args, 1, false))),
+    strict("MB_SUBSTR", 2, 3, |args, _| Ok(substring(args, 0, true))),
+    strict("MB_SUBSTR1", 2, 3, |args, _| Ok(substring(args, 1, true))),
+    strict("REPEAT", 2, 2, repeat),
+    strict("REPLACE", 3, 4, replace),
+    strict("REVERSE", 1, 1, reverse),
+    strict("SPLIT", 1, 2, split),
+    strict("SUFFIXES", 1, 1, suffixes),
+    strict("URLENCODE", 1, 1, url_encode),
+    strict("URLDECODE", 1, 1, url_decode),
+    strict("MASK", 1, 2, mask),
+];
+
+/// All arguments as texts.
+pub fn texts(args: &[Value]) -> Option<Vec<&Text>> {
+    args.iter().map(Value::as_text).collect()
+}
+
+fn text_result(text: impl Into<Text>) -> Result<Value> {
+    let text = text.into();
+    check_size(text.as_bytes().len())?;
+    Ok(Value::Str(text))
+}
+
+fn concat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(texts) = texts(args) else { return Ok(Value::Null) };
+    let bytes: Vec<u8> = texts.iter().flat_map(|text| text.as_bytes()).copied().collect();
+    text_result(Text::from_bytes(bytes.into()))
+}
+
+/// Texts, and elements of arrays, with a separator in between.
+fn concat2(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(separator) = args[0].as_text() else { return Ok(Value::Null) };
+    let mut parts: Vec<Text> = Vec::new();
+    for arg in &args[1..] {
+        match (arg, arg.elements()) {
+            (Value::Str(text), _) => parts.push(text.clone()),
+            (_, Some(items)) => {
+                for item in items.iter() {
+                    let Some(text) = item.as_text() else { return Ok(Value::Null) };
+                    parts.push(text.clone());
+                }
+            }
+            _ => return Ok(Value::Null),
+        }
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Text::as_bytes).collect();
+    text_result(Text::from_bytes(parts.join(separator.as_bytes()).into()))
+}
+
+fn contains(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    Ok(match texts(args).as_deref() {
+        Some([text, part]) => {
+            Value::Bool(memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some())
+        }
+        _ => Value::Null,
+    })
+}
+
+fn length(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    Ok(args[0].as_text().map_or(Value::Null, |text| Value::from(text.as_bytes().len())))
+}
+
+fn len(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    Ok(match &args[0] {
+        Value::Str(text) => Value::from(text.as_bytes().len()),
+        Value::Bool(_) => Value::Int(1),
+        Value::Int(_) | Value::Float(_) => Value::from(write::to_json(&args[0]).len()),
+        value => match (value.elements(), value.object()) {
+            (Some(items), _) => Value::from(items.len()),
+            (_, Some(object)) => Value::from(object.len()),
+            _ => Value::Null,
+        },
+    })
+}
+
+fn mb_length(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let text = args[0].as_text();
+    Ok(text.map_or(Value::Null, |text| Value::from(text.to_str().chars().count())))
+}
+
+/// One character for one, as the reference maps case.
+fn simple(character: char, mut mapped: impl Iterator<Item = char>) -> char {
+    match (mapped.next(), mapped.next()) {
+        (Some(single), None) => single,
+        _ => character,
+    }
+}
+
+fn simple_upper(character: char) -> char {
+    simple(character, character.to_uppercase())
+}
+
+fn simple_lower(character: char) -> char {
+    simple(character, character.to_lowercase())
+}
+
+fn lower(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+    text_result(text.to_str().chars().map(simple_lower).collect::<String>())
+}
+
+fn upper(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+    text_result(text.to_str().chars().map(simple_upper).collect::<String>())
+}
+
+/// The first letter of each word in capitals, the others in small letters.
+fn title(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+    let mut in_word = false;
+    let letter = |character: char| {
+        let first = !std::mem::replace(
+            &mut in_word,
+            character.is_alphanumeric() || character == '_' || character == '\'',
+        );
+        if first { simple_upper(character) } else { simple_lower(character) }
+    };
+    text_result(text.to_str().chars().map(letter).collect::<String>())
+}
+
+/// The text in units: bytes, or characters.
+fn units(text: &Text, characters: bool) -> Vec<Cow<'_, [u8]>> {
+    if !characters {
+        return text.as_bytes().chunks(1).map(Cow::Borrowed).collect();
+    }
+    let owned = text.to_str();
+    owned.chars().map(|c| Cow::Owned(c.to_string().into_bytes())).collect()
+}
+
+fn joined<'u>(units: impl IntoIterator<Item = &'u Cow<'u, [u8]>>) -> Value {
+    let bytes: Vec<u8> = units.into_iter().flat_map(|unit| unit.iter().copied()).collect();
+    Value::Str(Text::from_bytes(bytes.into()))
+}
+
+fn pad(args: &[Value], left: bool, characters: bool) -> Result<Value> {
+    let (Some(text), Some(width)) = (args[0].as_text(), args[1].as_int()) else {
+        return Ok(Value::Null);
+    };
+    let space = Text::from(" ");
+    let filler = match args.get(2) {
+        None => &space,
+        Some(Value::Str(filler)) if !filler.as_bytes().is_empty() => filler,
+        Some(_) => return Ok(Value::Null),
+    };
+    let Ok(width) = usize::try_from(width) else { return Ok(Value::Null) };
+    check_size(width)?;
+    let text = units(text, characters);
+    if width <= text.len() {
+        return Ok(joined(&text[..width]));
+    }
+    let filler = units(filler, characters);
+    let padding = filler.iter().cycle().take(width - text.len());
+    Ok(match left {
+        true => joined(padding.chain(&text)),
+        false => joined(text.iter().chain(padding)),
+    })
+}
+
+fn trim(args: &[Value], left: bool, right: bool) -> Value {
+    let Some(texts) = texts(args) else { return Value::Null };
+    let set: Cow<'_, str> = texts.get(1).map_or(Cow::Borrowed(" \t\n\u{c}\r"), |set| set.to_str());
+    let text = texts[0].to_str();
+    let mut trimmed: &str = &text;
+    if left {
+        trimmed = trimmed.trim_start_matches(|c| set.contains(c));
+    }
+    if right {
+        trimmed = trimmed.trim_end_matches(|c| set.contains(c));
+    }
+    Value::from(trimmed)
+}
+
+fn position(args: &[Value], first: i64, characters: bool) -> Value {
+    let Some(texts) = texts(args) else { return Value::Null };
+    let (text, part) = (texts[0].as_bytes(), texts[1].as_bytes());
+    match memchr::memmem::find(text, part) {
+        Some(at) if characters => {
+            let before = String::from_utf8_lossy(&text[..at]).chars().count();
+            Value::Int(before as i64 + first)
+        }
+        Some(at) => Value::Int(at as i64 + first),
+        None => Value::Int(first - 1),
+    }
+}
+
+fn substring(args: &[Value], first: i64, characters: bool) -> Value {
+    let (Some(text), Some(start)) = (args[0].as_text(), args[1].as_int()) else {
+        return Value::Null;
+    };
+    let units = units(text, characters);
+    let total = units.len() as i64;
+    let start = match start {
+        start if start < 0 => start.saturating_add(total),
+        0 => 0,
+        start => start - first,
+    };
+    let length = match args.get(2).map(Value::as_int) {
+        None => total,
+        Some(Some(length)) if length >= 0 => length,
+        Some(_) => return Value::Null,
+    };
+    if start < 0 || start >= total {
+        return Value::Null;
+    }
+    let end = start.saturating_add(length).min(total);
+    joined(&units[start as usize..end as usize])
+}
+
+fn repeat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let (Some(text), Some(count)) = (args[0].as_text(), args[1].as_int()) else {
+        return Ok(Value::Null);
+    };
+    let Ok(count) = usize::try_from(count) else { return Ok(Value::Null) };
+    check_size(text.as_bytes().len().saturating_mul(count))?;
+    text_result(Text::from_bytes(text.as_bytes().repeat(count).into()))
+}
+
+fn replace(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(texts) = texts(&args[..3]) else { return Ok(Value::Null) };
+    let count = match args.get(3).map(Value::as_int) {
+        None => usize::MAX,
+        Some(Some(count)) => usize::try_from(count).unwrap_or(usize::MAX),
+        Some(None) => return Ok(Value::Null),
+    };
+    let [text, old, new] = [texts[0], texts[1], texts[2]].map(Text::to_str);
+    let places = text.matches(&*old).count().min(count);
+    check_size(text.len() + places.saturating_mul(new.len()))?;
+    text_result(text.replacen(&*old, &new, count))
+}
+
+fn reverse(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+    text_result(text.to_str().chars().rev().collect::<String>())
+}
+
+fn split(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(texts) = texts(args) else { return Ok(Value::Null) };
+    let text = texts[0].to_str();
+    let parts: Vec<Value> = match texts.get(1).map(|separator| separator.to_str()) {
+        None => text.split_whitespace().map(Value::from).collect(),
+        Some(separator) if separator.is_empty() => {
+            text.chars().map(|character| Value::from(character.to_string())).collect()
+        }
+        Some(separator) => text.split(&*separator).map(Value::from).collect(),
+    };
+    array(parts)
+}
+
+fn suffixes(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+    let owned = text.to_str();
+    let total = owned.len();
+    check_size(total * size_of::<Value>())?;
+    array(owned.char_indices().map(|(at, _)| Value::Str(text.slice(at..total))).collect())
+}
+
+fn url_encode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+    let mut out = String::new();
+    for byte in text.as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(*byte));
+            }
+            b' ' => out.push('+'),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text_result(out)
+}
+
+fn url_decode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+    let mut out = Vec::new();
+    let mut bytes = text.as_bytes().iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'+' => out.push(b' '),
+            b'%' => {
+                let digits = bytes.as_slice().get(..2).and_then(|d| std::str::from_utf8(d).ok());
+                let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())
+                else {
+                    return Ok(Value::Null);
+                };
+                out.push(byte);
+                bytes = bytes.as_slice()[2..].iter();
+            }
+            byte => out.push(*byte),
+        }
+    }
+    text_result(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Hides a text. `{"mask": ..}` names what stands for it.
+fn mask(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+    let (Some(_), options) = (args[0].as_text(), args.get(1)) else {
+        return Ok(Value::Null);
+    };
+    match options.map(|options| options.field(b"mask")) {
+        Some(Value::Str(mask)) => Ok(Value::Str(mask)),
+        _ => Ok(Value::from("********")),
+    }
+}

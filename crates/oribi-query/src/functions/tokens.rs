@@ -1,0 +1,104 @@
+//! Words of texts, at any depth of a value.
+
+use std::collections::HashSet;
+
+use super::function::{Function, array, free, strict};
+use crate::error::Result;
+use crate::eval::repeat::descend;
+use crate::runtime::Runtime;
+use crate::value::{Text, Value, key};
+
+pub const TABLE: &[Function] = &[
+    free("TOKENS", 1, 2, |args, rt| {
+        if args.iter().any(Value::is_missing) {
+            return Ok(Value::Missing);
+        }
+        array(tokens(&args[0], args.get(1), rt)?)
+    }),
+    strict("CONTAINS_TOKEN", 2, 3, |args, rt| {
+        let found = tokens(&args[0], args.get(2), rt)?;
+        Ok(Value::Bool(found.contains(&args[1])))
+    }),
+    strict("CONTAINS_TOKEN_LIKE", 2, 3, |args, rt| {
+        let Some(pattern) = args[1].as_text() else { return Ok(Value::Null) };
+        let like = rt.like(pattern, &Text::from("\\"))?;
+        any_text(args, rt, |text| like.matches(text.as_bytes()))
+    }),
+    strict("CONTAINS_TOKEN_REGEXP", 2, 3, |args, rt| {
+        let Some(pattern) = args[1].as_text() else { return Ok(Value::Null) };
+        rt.regex(pattern)?;
+        let whole = rt.regex(&Text::from(format!("^(?:{pattern})$")))?;
+        any_text(args, rt, |text| whole.is_match(&text.to_str()))
+    }),
+];
+
+fn any_text(args: &[Value], rt: &Runtime<'_>, is_wanted: impl Fn(&Text) -> bool) -> Result<Value> {
+    let found = tokens(&args[0], args.get(2), rt)?;
+    Ok(Value::Bool(found.iter().filter_map(Value::as_text).any(is_wanted)))
+}
+
+/// The distinct words, numbers, booleans and nulls of a value. Options: `case` (`lower`, `upper`),
+/// `names` (field names too), `specials` (words joined by marks too).
+fn tokens(value: &Value, options: Option<&Value>, rt: &Runtime<'_>) -> Result<Vec<Value>> {
+    let option = |name: &str| options.map(|options| options.field(name.as_bytes()));
+    let case = match option("case") {
+        Some(Value::Str(case)) => case.to_string(),
+        _ => String::new(),
+    };
+    let names = !matches!(option("names"), Some(Value::Bool(false)));
+    let specials = option("specials").is_some_and(|specials| specials.truth());
+    let mut found = Found { seen: HashSet::new(), list: Vec::new(), case, specials };
+    found.add_value(value);
+    descend(value, &mut |position, part| {
+        rt.turn()?;
+        if names && let Value::Str(name) = &position {
+            found.add_text(name);
+        }
+        found.add_value(part);
+        Ok(true)
+    })?;
+    Ok(found.list)
+}
+
+struct Found {
+    seen: HashSet<Vec<u8>>,
+    list: Vec<Value>,
+    case: String,
+    specials: bool,
+}
+
+impl Found {
+    fn add(&mut self, value: Value) {
+        let mut bytes = Vec::new();
+        key::append(&value, &mut bytes);
+        if self.seen.insert(bytes) {
+            self.list.push(value);
+        }
+    }
+
+    fn add_value(&mut self, value: &Value) {
+        match value {
+            Value::Str(text) => self.add_text(text),
+            value if value.is_array() || value.is_object() => {}
+            value => self.add(value.clone()),
+        }
+    }
+
+    fn add_text(&mut self, text: &Text) {
+        let mut text = text.to_string();
+        match self.case.as_str() {
+            "lower" => text = text.to_lowercase(),
+            "upper" => text = text.to_uppercase(),
+            _ => {}
+        }
+        let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+        for word in text.split(|c| !is_letter(c)).filter(|word| !word.is_empty()) {
+            self.add(Value::from(word));
+        }
+        if self.specials {
+            for word in text.split_whitespace() {
+                self.add(Value::from(word));
+            }
+        }
+    }
+}

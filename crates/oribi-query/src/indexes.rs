@@ -1,0 +1,101 @@
+//! CREATE, DROP and BUILD INDEX: checks definitions and hands them to the store.
+
+use crate::ast::Expr;
+use crate::ast::statement::{BuildIndex, CreateIndex, DropIndex, IndexKey, Statement};
+use crate::compile::Compiler;
+use crate::context::QueryContext;
+use crate::datastore::{IndexChange, IndexDefinition};
+use crate::error::{QueryError, Result};
+use crate::printer::print;
+use crate::runtime::{Frame, Runtime};
+use crate::value::{Text, Value};
+
+/// The name of a primary index that has none.
+const PRIMARY_NAME: &str = "#primary";
+
+pub fn run(statement: &Statement, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
+    match statement {
+        Statement::CreateIndex(create) => create_index(create, context, rt),
+        Statement::DropIndex(drop) => drop_index(drop, context, rt),
+        Statement::BuildIndex(build) => build_index(build, context, rt),
+        _ => Ok(()),
+    }
+}
+
+fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<Value> {
+    let mut compiler = Compiler::new(rt.store, context);
+    let expr = compiler.expr(expr)?;
+    let mut frame: Frame = vec![Value::Missing; compiler.sizes().0];
+    rt.eval(&expr, &mut frame)
+}
+
+fn create_index(create: &CreateIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
+    let compiler = Compiler::new(rt.store, context);
+    let keyspace = compiler.full_name(&create.keyspace)?;
+    rt.store.keyspace(&keyspace)?;
+    let with = match &create.with {
+        Some(with) => constant(with, context, rt)?,
+        None => Value::Missing,
+    };
+    let deferred = with.field(b"defer_build").truth();
+    let partition: Vec<String> = create.partition.iter().map(print).collect();
+    let definition = IndexDefinition {
+        name: create.name.as_ref().map_or(PRIMARY_NAME.to_owned(), Text::to_string),
+        keyspace,
+        is_primary: create.primary,
+        keys: create.keys.iter().map(key_text).collect(),
+        condition: create.condition.as_ref().map(print),
+        partition: (!partition.is_empty()).then(|| format!("HASH({})", partition.join(", "))),
+        state: if deferred { "deferred" } else { "online" }.to_owned(),
+        id: String::new(),
+        replica_count: with.field(b"num_replica").as_int().unwrap_or(0).clamp(0, 16) as u32,
+    };
+    match rt.store.change_indexes(IndexChange::Create(definition)) {
+        Err(error) if error.code == 4300 && create.if_not_exists => Ok(()),
+        result => result,
+    }
+}
+
+fn key_text(key: &IndexKey) -> String {
+    let array = match key.array {
+        Some(true) => "(distinct (",
+        Some(false) => "(all (",
+        None => "",
+    };
+    let end = if key.array.is_some() { "))" } else { "" };
+    let order = if key.descending { " DESC" } else { "" };
+    format!("{array}{}{end}{order}", print(&key.value))
+}
+
+fn drop_index(drop: &DropIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
+    let compiler = Compiler::new(rt.store, context);
+    let keyspace = compiler.full_name(&drop.keyspace)?;
+    rt.store.keyspace(&keyspace)?;
+    let name = drop.name.as_ref().map_or(PRIMARY_NAME.to_owned(), Text::to_string);
+    match rt.store.change_indexes(IndexChange::Drop { keyspace, name }) {
+        Err(error) if matches!(error.code, 12004 | 12016) && drop.if_exists => Ok(()),
+        result => result,
+    }
+}
+
+fn build_index(build: &BuildIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
+    let compiler = Compiler::new(rt.store, context);
+    let keyspace = compiler.full_name(&build.keyspace)?;
+    rt.store.keyspace(&keyspace)?;
+    let mut names = Vec::new();
+    for name in &build.names {
+        // A bare name is the index's.
+        let value = match name {
+            Expr::Name(name) => Value::Str(name.text.clone()),
+            other => constant(other, context, rt)?,
+        };
+        let list = value.elements().unwrap_or_else(|| std::sync::Arc::new(vec![value]));
+        for value in list.iter() {
+            let Value::Str(name) = value else {
+                return Err(QueryError::new(5010, "BUILD INDEX takes names of indexes"));
+            };
+            names.push(name.to_string());
+        }
+    }
+    rt.store.change_indexes(IndexChange::Build { keyspace, names })
+}

@@ -1,0 +1,46 @@
+//! SQL++ over JSON documents, as version 7.6 of the reference understands it.
+//!
+//! A statement goes through `lexer`, `parser` (syntax tree), `compile` (names become slots)
+//! and `exec` (rows are pushed from sources to the sink). Values are spans of the stored JSON
+//! text until a statement needs their parts. The crate knows neither sockets nor the storage engine: documents
+//! come through [`Datastore`], memory through [`MemoryBudget`], and rows leave through [`RowSink`].
+//!
+//! Invariants: no statement and no document makes code here panic or overflow the stack; nesting
+//! is bounded by `limits::NESTING_MAX`, and chains of operators are lists
+//! (`tests/random.rs`). What a statement keeps is reserved first; a refusal is 5500. A construct
+//! that is not built answers 3000 and names it.
+
+#![deny(unsafe_code)]
+
+mod aggregates;
+mod ast;
+mod catalog;
+mod compile;
+mod compiled;
+mod context;
+mod datastore;
+mod error;
+mod eval;
+mod exec;
+mod explain;
+mod functions;
+mod indexes;
+mod lexer;
+mod limits;
+mod parser;
+mod plan;
+mod prepared;
+mod printer;
+mod request;
+mod runtime;
+mod service;
+mod value;
+mod windows;
+
+pub use datastore::{
+    Datastore, Document, IndexChange, IndexDefinition, KeyRange, Keyspace, KeyspaceName,
+    MemoryBudget, Mutation, Precondition,
+};
+pub use error::{QueryError, Result};
+pub use request::{Consistency, Request};
+pub use service::{Control, Head, Metrics, Outcome, RowSink, Service, SinkClosed, Status};

@@ -1,0 +1,37 @@
+//! Bounds of a statement. Each keeps some input from growing memory, time or the stack.
+
+/// Nested expressions, subqueries and parentheses. A level takes at most 2 KiB of stack in the
+/// parser, the compiler and the evaluator each, so 100 levels fit a thread of 2 MiB also in a
+/// build without optimisation.
+pub(crate) const NESTING_MAX: usize = 100;
+
+/// Bytes of one statement.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 20 << 20;
+
+/// Bytes that one call of a function may produce, as in the reference.
+pub(crate) const FUNCTION_BYTES_MAX: usize = 20 << 20;
+
+/// Nesting of a stored value that comparison and the functions follow. Deeper parts compare by
+/// their text.
+pub(crate) const VALUE_DEPTH_MAX: usize = 200;
+
+/// Bytes a compiled regular expression may take.
+pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// Compiled patterns that a statement keeps.
+pub(crate) const PATTERNS_MAX: usize = 32;
+
+/// Rounds of a recursive `WITH` without options.
+pub(crate) const RECURSION_LEVELS_MAX: usize = 10_000;
+
+/// Memory is asked for in steps of this size.
+pub(crate) const RESERVE_STEP_BYTES: usize = 64 << 10;
+
+/// Prepared statements that are kept. The oldest is removed.
+pub(crate) const PREPARED_MAX: usize = 4_096;
+
+/// Rows or loop turns between two checks of the deadline.
+pub(crate) const TURNS_BETWEEN_CHECKS: u32 = 256;
+
+/// Errors and warnings in one answer.
+pub(crate) const ERRORS_MAX: usize = 64;

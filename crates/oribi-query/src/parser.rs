@@ -1,0 +1,231 @@
+//! Parses a statement into its syntax tree.
+//!
+//! A hand-written parser: descent for statements and clauses, binding powers for operators
+//! (`parser::expression`). Each nested level counts against `NESTING_MAX`, so no text can overflow
+//! the stack. A syntax error names line, column and the text there.
+
+mod change;
+mod expression;
+mod from;
+mod index;
+mod primary;
+mod query;
+mod statement;
+#[cfg(test)]
+mod tests;
+
+pub use query::implicit_name;
+
+use crate::ast::statement::Statement;
+use crate::ast::{Expr, Name};
+use crate::error::{QueryError, Result};
+use crate::lexer::keywords::Keyword;
+use crate::lexer::{self, Kind, Mark, Token};
+use crate::limits::{NESTING_MAX, STATEMENT_BYTES_MAX};
+use crate::value::{Text, json};
+
+/// Parses one statement with an optional semicolon.
+pub fn parse(text: &str) -> Result<Statement> {
+    let mut parser = Parser::new(text)?;
+    let statement = parser.statement()?;
+    parser.eat(Mark::Semicolon);
+    parser.expect_end()?;
+    Ok(statement)
+}
+
+/// Parses one expression, as the key or condition of an index is kept.
+pub fn parse_expression(text: &str) -> Result<Expr> {
+    let mut parser = Parser::new(text)?;
+    let expr = parser.expr()?;
+    parser.expect_end()?;
+    Ok(expr)
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    tokens: Vec<Token>,
+    at: usize,
+    depth: usize,
+    /// Positional parameters so far, for `?`.
+    positions: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str) -> Result<Parser<'a>> {
+        if text.len() > STATEMENT_BYTES_MAX {
+            return Err(QueryError::syntax("the statement is too long", (1, 1)));
+        }
+        Ok(Parser { text, tokens: lexer::tokens(text)?, at: 0, depth: 0, positions: 0 })
+    }
+
+    fn kind(&self) -> Kind {
+        self.tokens[self.at].kind
+    }
+
+    fn kind_after(&self, count: usize) -> Kind {
+        self.tokens.get(self.at + count).map_or(Kind::End, |token| token.kind)
+    }
+
+    fn token(&self) -> Token {
+        self.tokens[self.at]
+    }
+
+    fn slice(&self, token: Token) -> &'a str {
+        &self.text[token.start as usize..token.end as usize]
+    }
+
+    fn advance(&mut self) -> Token {
+        let token = self.token();
+        if token.kind != Kind::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    fn fail<T>(&self, expected: &str) -> Result<T> {
+        self.fail_at(self.token(), &format!("expected {expected}"))
+    }
+
+    fn fail_at<T>(&self, token: Token, what: &str) -> Result<T> {
+        let (line, column) = lexer::position(self.text, token.start as usize);
+        let found = match token.kind {
+            Kind::End => "the end of the statement".to_owned(),
+            _ => format!("'{}'", self.slice(token).chars().take(40).collect::<String>()),
+        };
+        let msg = format!("syntax error - line {line}, column {column}: {what}, found {found}");
+        Err(QueryError::syntax(msg, (line, column)))
+    }
+
+    fn at_mark(&self, mark: Mark) -> bool {
+        self.kind() == Kind::Mark(mark)
+    }
+
+    fn eat(&mut self, mark: Mark) -> bool {
+        let found = self.at_mark(mark);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    fn expect(&mut self, mark: Mark) -> Result<()> {
+        if self.eat(mark) { Ok(()) } else { self.fail(&format!("{mark:?}")) }
+    }
+
+    fn at_word(&self, word: Keyword) -> bool {
+        self.kind() == Kind::Word(word)
+    }
+
+    fn word_after(&self, count: usize, word: Keyword) -> bool {
+        self.kind_after(count) == Kind::Word(word)
+    }
+
+    fn eat_word(&mut self, word: Keyword) -> bool {
+        let found = self.at_word(word);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    fn expect_word(&mut self, word: Keyword) -> Result<()> {
+        if self.eat_word(word) { Ok(()) } else { self.fail(word.text()) }
+    }
+
+    fn expect_end(&self) -> Result<()> {
+        if self.kind() == Kind::End { Ok(()) } else { self.fail("the end of the statement") }
+    }
+
+    /// Runs `parse` one level deeper.
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= NESTING_MAX {
+            return self.fail_at(self.token(), "the statement is nested too deeply");
+        }
+        self.depth += 1;
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut items = vec![item(self)?];
+        while self.eat(Mark::Comma) {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    fn parens<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.expect(Mark::OpenParen)?;
+        let result = self.nested(parse)?;
+        self.expect(Mark::CloseParen)?;
+        Ok(result)
+    }
+
+    fn at_name(&self) -> bool {
+        matches!(self.kind(), Kind::Name | Kind::QuotedName | Kind::FoldedName)
+    }
+
+    fn name(&mut self) -> Result<Name> {
+        if !self.at_name() {
+            return self.fail("a name");
+        }
+        let token = self.advance();
+        let text = match token.kind {
+            Kind::Name => Text::from(self.slice(token)),
+            _ => self.unquoted(token)?,
+        };
+        Ok(Name { text, folded: token.kind == Kind::FoldedName, at: token.start })
+    }
+
+    fn alias(&mut self) -> Result<Text> {
+        let name = self.name()?;
+        if name.folded {
+            return self.fail("an alias");
+        }
+        Ok(name.text)
+    }
+
+    /// `AS alias` or `alias`, if there is one.
+    fn optional_alias(&mut self) -> Result<Option<Text>> {
+        if self.eat_word(Keyword::AS) || self.at_name() {
+            return Ok(Some(self.alias()?));
+        }
+        Ok(None)
+    }
+
+    /// The inside of a token in quotes.
+    fn unquoted(&self, token: Token) -> Result<Text> {
+        let raw = self.slice(token).as_bytes();
+        let quote = raw[0];
+        let end = raw.len() - usize::from(token.kind == Kind::FoldedName) - 1;
+        let inside = &raw[1..end];
+        if memchr::memchr2(b'\\', quote, inside).is_none() {
+            return Ok(Text::from_bytes(inside.to_vec().into()));
+        }
+        let mut plain = Vec::with_capacity(inside.len());
+        let mut at = 0;
+        while let Some(&byte) = inside.get(at) {
+            at += 1;
+            plain.push(byte);
+            if byte == quote {
+                at += 1;
+            } else if byte == b'\\' {
+                let escape = inside.get(at).copied().unwrap_or_default();
+                let valid = match escape {
+                    b'u' => inside
+                        .get(at + 1..at + 5)
+                        .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)),
+                    b'b' | b'f' | b'n' | b'r' | b't' | b'/' | b'\\' | b'"' | b'\'' | b'`' => true,
+                    _ => false,
+                };
+                if !valid {
+                    return self.fail_at(token, "an escape is not valid");
+                }
+                plain.push(escape);
+                at += 1;
+            }
+        }
+        Ok(Text::from_bytes(json::decode_bytes(&plain).into()))
+    }
+}

@@ -1,0 +1,255 @@
+//! FROM: keyspaces, variables, values and subqueries, their hints and their joins.
+
+use crate::ast::{
+    Expr, From, FromTerm, Join, JoinKind, JoinWith, KeyspacePath, Name, Source, Step,
+};
+use crate::error::Result;
+use crate::lexer::keywords::Keyword;
+use crate::lexer::{Kind, Mark};
+use crate::value::Text;
+
+use super::Parser;
+
+impl Parser<'_> {
+    pub(super) fn from(&mut self) -> Result<From> {
+        let first = self.source_term()?;
+        let mut joins = Vec::new();
+        while let Some(join) = self.join()? {
+            joins.push(join);
+        }
+        Ok(From { first, joins })
+    }
+
+    fn join(&mut self) -> Result<Option<Join>> {
+        if self.eat(Mark::Comma) {
+            let term = self.source_term()?;
+            return Ok(Some(Join {
+                kind: JoinKind::Inner,
+                nest: false,
+                term,
+                with: JoinWith::Comma,
+            }));
+        }
+        let kind = match self.kind() {
+            Kind::Word(Keyword::INNER) => JoinKind::Inner,
+            Kind::Word(Keyword::LEFT) => JoinKind::Left,
+            Kind::Word(Keyword::RIGHT) => JoinKind::Right,
+            Kind::Word(Keyword::JOIN | Keyword::NEST | Keyword::UNNEST | Keyword::FLATTEN) => {
+                return self.join_tail(JoinKind::Inner).map(Some);
+            }
+            _ => return Ok(None),
+        };
+        self.advance();
+        if kind != JoinKind::Inner {
+            self.eat_word(Keyword::OUTER);
+        }
+        self.join_tail(kind).map(Some)
+    }
+
+    fn join_tail(&mut self, kind: JoinKind) -> Result<Join> {
+        let word = self.kind();
+        match word {
+            Kind::Word(Keyword::UNNEST | Keyword::FLATTEN) if kind != JoinKind::Right => {
+                self.advance();
+                let term = self.unnest_term()?;
+                return Ok(Join { kind, nest: false, term, with: JoinWith::Unnest });
+            }
+            Kind::Word(Keyword::NEST) if kind == JoinKind::Right => return self.fail("JOIN"),
+            Kind::Word(Keyword::JOIN | Keyword::NEST) => {}
+            _ => return self.fail("JOIN, NEST or UNNEST"),
+        }
+        self.advance();
+        let nest = word == Kind::Word(Keyword::NEST);
+        let term = self.source_term()?;
+        let with = self.join_condition(kind)?;
+        Ok(Join { kind, nest, term, with })
+    }
+
+    fn join_condition(&mut self, kind: JoinKind) -> Result<JoinWith> {
+        self.expect_word(Keyword::ON)?;
+        let primary = self.eat_word(Keyword::PRIMARY);
+        if kind != JoinKind::Right && self.eat_word(Keyword::KEYS) {
+            return Ok(JoinWith::Keys(self.expr()?));
+        }
+        if kind != JoinKind::Right && self.eat_word(Keyword::KEY) {
+            let key = self.expr()?;
+            self.expect_word(Keyword::FOR)?;
+            return Ok(JoinWith::KeyFor(key, self.alias()?));
+        }
+        if primary {
+            return self.fail("KEYS");
+        }
+        Ok(JoinWith::On(self.expr()?))
+    }
+
+    fn unnest_term(&mut self) -> Result<FromTerm> {
+        let at = self.token().start;
+        let value = self.expr()?;
+        let alias = match self.optional_alias()? {
+            Some(alias) => Some(alias),
+            None => super::query::implicit_name(&value),
+        };
+        Ok(FromTerm { source: Source::Value(value), alias, keys: None, indexes: Vec::new(), at })
+    }
+
+    pub(super) fn source_term(&mut self) -> Result<FromTerm> {
+        let at = self.token().start;
+        let lateral = self.eat_word(Keyword::LATERAL);
+        if self.at_mark(Mark::OpenParen)
+            && let Some(query) = self.subquery_source()?
+        {
+            self.eat_word(Keyword::AS);
+            let alias = Some(self.alias()?);
+            let source = Source::Subquery(Box::new(query));
+            let mut term = FromTerm { source, alias, keys: None, indexes: Vec::new(), at };
+            self.use_hints(&mut term)?;
+            return Ok(term);
+        }
+        if lateral {
+            return self.fail("a subquery");
+        }
+        let (source, implicit) = self.named_source()?;
+        let alias = self.optional_alias()?.or(implicit);
+        let mut term = FromTerm { source, alias, keys: None, indexes: Vec::new(), at };
+        self.use_hints(&mut term)?;
+        Ok(term)
+    }
+
+    /// A subquery in parentheses that no operator follows.
+    fn subquery_source(&mut self) -> Result<Option<crate::ast::Query>> {
+        let start = (self.at, self.positions);
+        self.at += 1;
+        if self.at_query() {
+            let query = self.query();
+            if let Ok(query) = query {
+                let closed = self.eat(Mark::CloseParen);
+                if closed && (self.at_name() || self.at_word(Keyword::AS)) {
+                    return Ok(Some(query));
+                }
+                if closed && !self.continues_expression() {
+                    return self.fail("an alias of the subquery");
+                }
+            } else if !self.text_at_open_paren(start.0 + 1) {
+                return query.map(Some);
+            }
+        }
+        (self.at, self.positions) = start;
+        Ok(None)
+    }
+
+    fn text_at_open_paren(&self, at: usize) -> bool {
+        self.tokens[at].kind == Kind::Mark(Mark::OpenParen)
+    }
+
+    fn continues_expression(&self) -> bool {
+        let marks = [Mark::Dot, Mark::OpenBracket, Mark::CloseParen, Mark::Plus, Mark::Concat];
+        marks.iter().any(|mark| self.at_mark(*mark))
+    }
+
+    fn named_source(&mut self) -> Result<(Source, Option<Text>)> {
+        if self.kind_after(1) == Kind::Mark(Mark::Colon) {
+            let path = self.keyspace()?;
+            let alias = path.parts.last().cloned();
+            return Ok((Source::Keyspace(path), alias));
+        }
+        let value = self.expr()?;
+        let alias = super::query::implicit_name(&value);
+        match path_names(&value) {
+            Some(names) => Ok((Source::Path(names), alias)),
+            None => Ok((Source::Value(value), alias)),
+        }
+    }
+
+    /// `[namespace:]a[.b.c]`
+    pub(super) fn keyspace(&mut self) -> Result<KeyspacePath> {
+        let mut namespace = None;
+        if self.kind_after(1) == Kind::Mark(Mark::Colon) {
+            let token = self.token();
+            let text = self.slice(token).trim_matches('`').to_ascii_lowercase();
+            if text != "default" && text != "system" {
+                return self.fail("the namespace default or system");
+            }
+            self.at += 2;
+            namespace = Some(Text::from(text));
+        }
+        let mut parts = vec![self.alias()?];
+        while parts.len() < 3 && self.at_mark(Mark::Dot) {
+            self.advance();
+            parts.push(self.alias()?);
+        }
+        Ok(KeyspacePath { namespace, parts })
+    }
+
+    pub(super) fn use_hints(&mut self, term: &mut FromTerm) -> Result<()> {
+        if !self.eat_word(Keyword::USE) {
+            return Ok(());
+        }
+        let mut hints = 0;
+        loop {
+            match self.kind() {
+                Kind::Word(Keyword::PRIMARY) if self.word_after(1, Keyword::KEYS) => {
+                    self.at += 2;
+                    term.keys = Some(self.expr()?);
+                }
+                Kind::Word(Keyword::KEYS) => {
+                    self.advance();
+                    term.keys = Some(self.expr()?);
+                }
+                Kind::Word(Keyword::INDEX) => {
+                    self.advance();
+                    term.indexes = self.index_hints()?;
+                }
+                Kind::Word(Keyword::HASH) => {
+                    self.advance();
+                    self.parens(|parser| {
+                        if parser.eat_word(Keyword::BUILD) || parser.eat_word(Keyword::PROBE) {
+                            return Ok(());
+                        }
+                        parser.fail("BUILD or PROBE")
+                    })?;
+                }
+                Kind::Word(Keyword::NL) => drop(self.advance()),
+                _ if hints == 0 => return self.fail("KEYS, INDEX, HASH or NL"),
+                _ => return Ok(()),
+            }
+            hints += 1;
+        }
+    }
+
+    fn index_hints(&mut self) -> Result<Vec<Text>> {
+        self.expect(Mark::OpenParen)?;
+        let names = self.items(Mark::CloseParen, |parser| {
+            let name = if parser.at_name() { Some(parser.alias()?) } else { None };
+            if parser.at_word(Keyword::USING) || name.is_none() {
+                parser.using()?;
+            }
+            Ok(name)
+        })?;
+        Ok(names.into_iter().flatten().collect())
+    }
+
+    /// `USING GSI`
+    pub(super) fn using(&mut self) -> Result<()> {
+        self.expect_word(Keyword::USING)?;
+        if self.eat_word(Keyword::GSI) || self.eat_word(Keyword::FTS) {
+            return Ok(());
+        }
+        self.fail("GSI")
+    }
+}
+
+/// The names of a path that has nothing else.
+fn path_names(value: &Expr) -> Option<Vec<Name>> {
+    match value {
+        Expr::Name(name) if !name.folded => Some(vec![name.clone()]),
+        Expr::Path(base, steps) => {
+            let mut names = path_names(base)?;
+            for step in steps {
+                let Step::Field { name, folded: false } = step else { return None };
+                names.push(Name { text: name.clone(), folded: false, at: names[0].at });
+            }
+            Some(names)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,359 @@
+//! Operands: literals, names, parameters, calls, constructors, CASE, quantifiers, and the steps of
+//! a path after any of them.
+
+use crate::ast::{
+    Binding, Call, Case, Collection, CollectionKind, Expr, Param, Quantified, Quantifier, Step,
+};
+use crate::error::Result;
+use crate::functions;
+use crate::lexer::keywords::Keyword;
+use crate::lexer::{Kind, Mark};
+use crate::value::{Text, Value, json};
+
+use super::Parser;
+
+impl Parser<'_> {
+    pub(super) fn primary(&mut self) -> Result<Expr> {
+        let operand = self.operand()?;
+        let mut steps = Vec::new();
+        while let Some(step) = self.step()? {
+            steps.push(step);
+        }
+        Ok(match operand {
+            operand if steps.is_empty() => operand,
+            Expr::Path(base, mut earlier) => {
+                earlier.append(&mut steps);
+                Expr::Path(base, earlier)
+            }
+            operand => Expr::Path(Box::new(operand), steps),
+        })
+    }
+
+    fn operand(&mut self) -> Result<Expr> {
+        match self.kind() {
+            Kind::Name | Kind::QuotedName | Kind::FoldedName => self.name_or_call(),
+            Kind::Text => {
+                let token = self.advance();
+                Ok(Expr::Literal(Value::Str(self.unquoted(token)?)))
+            }
+            Kind::Integer | Kind::Decimal => {
+                let token = self.advance();
+                let number = json::number(self.slice(token).as_bytes());
+                Ok(Expr::Literal(number.unwrap_or(Value::Null)))
+            }
+            Kind::Parameter => Ok(Expr::Param(self.parameter())),
+            Kind::NextParameter => {
+                self.advance();
+                self.positions += 1;
+                Ok(Expr::Param(Param::Position(self.positions)))
+            }
+            Kind::Mark(Mark::OpenParen) => self.parens(Parser::expr_or_subquery),
+            Kind::Mark(Mark::OpenBracket) => {
+                self.advance();
+                let items = self.items(Mark::CloseBracket, Parser::expr)?;
+                Ok(Expr::Array(items))
+            }
+            Kind::Mark(Mark::OpenBrace) => {
+                self.advance();
+                let fields = self.items(Mark::CloseBrace, Parser::object_field)?;
+                Ok(Expr::Object(fields))
+            }
+            Kind::Word(word) => self.word_operand(word),
+            _ => self.fail("an expression"),
+        }
+    }
+
+    fn word_operand(&mut self, word: Keyword) -> Result<Expr> {
+        let literal = match word {
+            Keyword::NULL => Value::Null,
+            Keyword::MISSING => Value::Missing,
+            Keyword::TRUE => Value::Bool(true),
+            Keyword::FALSE => Value::Bool(false),
+            Keyword::CASE => return self.nested(Parser::case),
+            Keyword::ARRAY => return self.nested(|p| p.collection(CollectionKind::Array)),
+            Keyword::FIRST => return self.nested(|p| p.collection(CollectionKind::First)),
+            Keyword::OBJECT => return self.nested(|p| p.collection(CollectionKind::Object)),
+            Keyword::ANY | Keyword::SOME | Keyword::EVERY => {
+                return self.nested(Parser::quantified);
+            }
+            _ if self.kind_after(1) == Kind::Mark(Mark::OpenParen)
+                && functions::is_known(word.text()) =>
+            {
+                let token = self.advance();
+                return self.call(word.text().to_owned(), token.start);
+            }
+            _ => return self.fail("an expression"),
+        };
+        self.advance();
+        Ok(Expr::Literal(literal))
+    }
+
+    fn parameter(&mut self) -> Param {
+        let token = self.advance();
+        let name = self.slice(token);
+        match name.parse::<usize>() {
+            Ok(position) => Param::Position(position),
+            Err(_) => Param::Name(Text::from(name)),
+        }
+    }
+
+    /// A list up to `close`, which may be empty.
+    pub(super) fn items<T>(
+        &mut self,
+        close: Mark,
+        item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        if self.eat(close) {
+            return Ok(Vec::new());
+        }
+        let items = self.list(item)?;
+        self.expect(close)?;
+        Ok(items)
+    }
+
+    pub(super) fn at_query(&self) -> bool {
+        match self.kind() {
+            Kind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH) => true,
+            Kind::Mark(Mark::OpenParen) => {
+                let mut count = 0;
+                while self.kind_after(count) == Kind::Mark(Mark::OpenParen) {
+                    count += 1;
+                }
+                let word = self.kind_after(count);
+                matches!(word, Kind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH))
+            }
+            _ => false,
+        }
+    }
+
+    fn expr_or_subquery(&mut self) -> Result<Expr> {
+        let start = (self.at, self.positions);
+        if self.at_query() {
+            let is_plain = !self.at_mark(Mark::OpenParen);
+            let query = self.query();
+            match query {
+                Ok(query) if self.at_mark(Mark::CloseParen) => {
+                    return Ok(Expr::Subquery(Box::new(query)));
+                }
+                Err(error) if is_plain => return Err(error),
+                Ok(_) if is_plain => return self.fail("a closing parenthesis"),
+                _ => (self.at, self.positions) = start,
+            }
+        }
+        self.expr()
+    }
+
+    fn object_field(&mut self) -> Result<(Expr, Expr)> {
+        let first = self.token();
+        let name = self.expr()?;
+        if self.eat(Mark::Colon) {
+            return Ok((name, self.expr()?));
+        }
+        match super::query::implicit_name(&name) {
+            Some(text) => Ok((Expr::Literal(Value::Str(text)), name)),
+            None => self.fail_at(first, "a field needs a name"),
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<Step>> {
+        if self.at_mark(Mark::Dot) {
+            if self.kind_after(1) == Kind::Mark(Mark::Star) {
+                return Ok(None);
+            }
+            self.advance();
+            if self.eat(Mark::OpenBracket) {
+                let name = self.expr()?;
+                self.expect(Mark::CloseBracket)?;
+                return Ok(Some(Step::Computed(name)));
+            }
+            let name = self.name()?;
+            if self.at_mark(Mark::OpenParen) {
+                return self.fail("no call of a function after a point");
+            }
+            return Ok(Some(Step::Field { name: name.text, folded: name.folded }));
+        }
+        if self.eat(Mark::OpenBracket) {
+            return self.bracket_step().map(Some);
+        }
+        Ok(None)
+    }
+
+    fn bracket_step(&mut self) -> Result<Step> {
+        if self.eat(Mark::Star) {
+            self.expect(Mark::CloseBracket)?;
+            return Ok(Step::Star);
+        }
+        if self.eat(Mark::Colon) {
+            let end = self.slice_end()?;
+            return Ok(Step::Slice(None, end));
+        }
+        let index = self.expr()?;
+        if self.eat(Mark::Colon) {
+            let end = self.slice_end()?;
+            return Ok(Step::Slice(Some(index), end));
+        }
+        self.expect(Mark::CloseBracket)?;
+        Ok(Step::Index(index))
+    }
+
+    fn slice_end(&mut self) -> Result<Option<Expr>> {
+        if self.eat(Mark::CloseBracket) {
+            return Ok(None);
+        }
+        let end = self.expr()?;
+        self.expect(Mark::CloseBracket)?;
+        Ok(Some(end))
+    }
+
+    fn name_or_call(&mut self) -> Result<Expr> {
+        let token = self.token();
+        let name = self.name()?;
+        if self.at_mark(Mark::OpenParen) && !name.folded {
+            return self.call(name.text.to_str().to_uppercase(), token.start);
+        }
+        Ok(Expr::Name(name))
+    }
+
+    fn call(&mut self, name: String, at: u32) -> Result<Expr> {
+        let token = self.tokens[self.at - 1];
+        let aggregate = functions::aggregate(&name).is_some();
+        if !aggregate && !functions::is_known(&name) {
+            return self.fail_at(token, "an unknown function");
+        }
+        let mut call = Call {
+            name,
+            args: Vec::new(),
+            distinct: false,
+            star: false,
+            filter: None,
+            over: None,
+            ignore_nulls: false,
+            from_last: false,
+            at,
+        };
+        self.nested(|parser| parser.call_args(&mut call, aggregate))?;
+        functions::check_arity(&call).or_else(|what| self.fail_at(token, &what))?;
+        self.call_tail(&mut call, aggregate)?;
+        Ok(Expr::Call(Box::new(call)))
+    }
+
+    fn call_args(&mut self, call: &mut Call, aggregate: bool) -> Result<()> {
+        self.expect(Mark::OpenParen)?;
+        if aggregate && self.eat(Mark::Star) {
+            call.star = true;
+            return self.expect(Mark::CloseParen);
+        }
+        if aggregate && self.eat_word(Keyword::DISTINCT) {
+            call.distinct = true;
+        } else if aggregate {
+            self.eat_word(Keyword::ALL);
+        }
+        call.args = self.items(Mark::CloseParen, Parser::expr)?;
+        Ok(())
+    }
+
+    fn call_tail(&mut self, call: &mut Call, aggregate: bool) -> Result<()> {
+        let window = functions::is_window_only(&call.name);
+        if aggregate && self.at_word(Keyword::FILTER) {
+            self.advance();
+            let filter = self.parens(|parser| {
+                parser.expect_word(Keyword::WHERE)?;
+                parser.expr()
+            })?;
+            call.filter = Some(filter);
+        }
+        if window && self.at_word(Keyword::FROM) && self.word_after(1, Keyword::LAST) {
+            self.at += 2;
+            call.from_last = true;
+        } else if window && self.at_word(Keyword::FROM) && self.word_after(1, Keyword::FIRST) {
+            self.at += 2;
+        }
+        if window && self.at_word(Keyword::IGNORE) && self.word_after(1, Keyword::NULLS) {
+            self.at += 2;
+            call.ignore_nulls = true;
+        } else if window && self.at_word(Keyword::RESPECT) && self.word_after(1, Keyword::NULLS) {
+            self.at += 2;
+        }
+        if self.at_word(Keyword::OVER) && (aggregate || window) {
+            self.advance();
+            call.over = Some(self.window_or_name()?);
+        } else if window {
+            return self.fail("OVER");
+        }
+        Ok(())
+    }
+
+    fn case(&mut self) -> Result<Expr> {
+        self.expect_word(Keyword::CASE)?;
+        let operand = match self.at_word(Keyword::WHEN) {
+            true => None,
+            false => Some(self.expr()?),
+        };
+        let mut whens = Vec::new();
+        while self.eat_word(Keyword::WHEN) {
+            let when = self.expr()?;
+            self.expect_word(Keyword::THEN)?;
+            whens.push((when, self.expr()?));
+        }
+        if whens.is_empty() {
+            return self.fail("WHEN");
+        }
+        let otherwise = match self.eat_word(Keyword::ELSE) {
+            true => Some(self.expr()?),
+            false => None,
+        };
+        self.expect_word(Keyword::END)?;
+        Ok(Expr::Case(Box::new(Case { operand, whens, otherwise })))
+    }
+
+    fn quantified(&mut self) -> Result<Expr> {
+        let quantifier = match self.advance().kind {
+            Kind::Word(Keyword::EVERY) => Quantifier::Every,
+            _ if self.at_word(Keyword::AND) && self.word_after(1, Keyword::EVERY) => {
+                self.at += 2;
+                Quantifier::AnyAndEvery
+            }
+            _ => Quantifier::Any,
+        };
+        let bindings = self.list(Parser::binding)?;
+        self.expect_word(Keyword::SATISFIES)?;
+        let condition = self.expr()?;
+        self.expect_word(Keyword::END)?;
+        Ok(Expr::Quantified(Box::new(Quantified { quantifier, bindings, condition })))
+    }
+
+    fn collection(&mut self, kind: CollectionKind) -> Result<Expr> {
+        self.advance();
+        let mut value = self.expr()?;
+        let mut key = None;
+        if kind == CollectionKind::Object {
+            self.expect(Mark::Colon)?;
+            key = Some(std::mem::replace(&mut value, self.expr()?));
+        }
+        self.expect_word(Keyword::FOR)?;
+        let bindings = self.list(Parser::binding)?;
+        let condition = self.when()?;
+        self.expect_word(Keyword::END)?;
+        Ok(Expr::Collection(Box::new(Collection { kind, key, value, bindings, condition })))
+    }
+
+    pub(super) fn when(&mut self) -> Result<Option<Expr>> {
+        match self.eat_word(Keyword::WHEN) {
+            true => Ok(Some(self.expr()?)),
+            false => Ok(None),
+        }
+    }
+
+    pub(super) fn binding(&mut self) -> Result<Binding> {
+        let mut variable = self.alias()?;
+        let mut position = None;
+        if self.eat(Mark::Colon) {
+            position = Some(std::mem::replace(&mut variable, self.alias()?));
+        }
+        let within = self.eat_word(Keyword::WITHIN);
+        if !within {
+            self.expect_word(Keyword::IN)?;
+        }
+        Ok(Binding { position, variable, within, source: self.expr()? })
+    }
+}

@@ -1,0 +1,146 @@
+//! The kinds of statements, EXPLAIN, PREPARE and EXECUTE.
+
+use crate::ast::statement::{Execute, Prepare, Statement};
+use crate::ast::{Body, Expr};
+use crate::error::Result;
+use crate::lexer::keywords::Keyword;
+use crate::lexer::{Kind, Mark};
+use crate::value::{Text, Value};
+
+use super::Parser;
+
+impl Parser<'_> {
+    pub(super) fn statement(&mut self) -> Result<Statement> {
+        let Kind::Word(word) = self.kind() else {
+            return self.query_or_expression();
+        };
+        match word {
+            Keyword::SELECT | Keyword::FROM | Keyword::WITH => {
+                Ok(Statement::Query(Box::new(self.query()?)))
+            }
+            Keyword::INSERT | Keyword::UPSERT => self.insert(),
+            Keyword::UPDATE => self.update(),
+            Keyword::DELETE => self.delete(),
+            Keyword::MERGE => self.merge(),
+            Keyword::EXPLAIN => self.explain(),
+            Keyword::PREPARE => self.prepare(),
+            Keyword::EXECUTE => self.execute(),
+            Keyword::CREATE => self.create(),
+            Keyword::DROP => self.drop_index(),
+            Keyword::BUILD => self.build_index(),
+            Keyword::ADVISE => self.advise(),
+            Keyword::BEGIN | Keyword::START | Keyword::COMMIT | Keyword::ROLLBACK => {
+                self.transaction(word)
+            }
+            Keyword::INFER => self.unsupported("INFER"),
+            _ => self.query_or_expression(),
+        }
+    }
+
+    /// A statement that is only recognised: its text is not read.
+    fn unsupported(&mut self, name: &'static str) -> Result<Statement> {
+        self.at = self.tokens.len() - 1;
+        Ok(Statement::Unsupported(name))
+    }
+
+    fn advise(&mut self) -> Result<Statement> {
+        self.advance();
+        self.eat_word(Keyword::INDEX);
+        self.statement()?;
+        Ok(Statement::Unsupported("ADVISE"))
+    }
+
+    fn transaction(&mut self, word: Keyword) -> Result<Statement> {
+        self.advance();
+        let work = [Keyword::WORK, Keyword::TRAN, Keyword::TRANSACTION];
+        let named = work.iter().any(|word| self.eat_word(*word));
+        if !named && matches!(word, Keyword::BEGIN | Keyword::START) {
+            return self.fail("WORK or TRANSACTION");
+        }
+        if self.kind() != Kind::End && !self.at_mark(Mark::Semicolon) && !named {
+            return self.fail("WORK or TRANSACTION");
+        }
+        self.unsupported("a transaction")
+    }
+
+    fn query_or_expression(&mut self) -> Result<Statement> {
+        let start = self.at;
+        if self.at_query() {
+            let query = self.query();
+            match query {
+                Ok(query) if !is_parenthesised(&query) => {
+                    return Ok(Statement::Query(Box::new(query)));
+                }
+                _ => self.at = start,
+            }
+        }
+        self.expr()?;
+        Ok(Statement::Expression)
+    }
+
+    fn explain(&mut self) -> Result<Statement> {
+        self.expect_word(Keyword::EXPLAIN)?;
+        if self.at_word(Keyword::EXPLAIN) || !matches!(self.kind(), Kind::Word(_)) {
+            return self.fail("a statement");
+        }
+        let statement = self.nested(Parser::statement)?;
+        Ok(Statement::Explain(Box::new(statement)))
+    }
+
+    fn prepare(&mut self) -> Result<Statement> {
+        self.expect_word(Keyword::PREPARE)?;
+        let force = self.eat_word(Keyword::FORCE);
+        let mut name = None;
+        if self.at_name() || self.kind() == Kind::Text {
+            name = Some(self.prepared_name()?);
+            if !self.eat_word(Keyword::AS) {
+                self.expect_word(Keyword::FROM)?;
+            }
+        }
+        if matches!(self.kind(), Kind::Word(Keyword::PREPARE | Keyword::EXECUTE)) {
+            return self.fail("a statement");
+        }
+        let start = self.token().start as usize;
+        let statement = self.nested(Parser::statement)?;
+        if statement == Statement::Expression {
+            return self.fail("a statement");
+        }
+        let end = self.token().start as usize;
+        let text = self.text[start..end].trim_end().to_owned();
+        Ok(Statement::Prepare(Box::new(Prepare { name, force, statement, text })))
+    }
+
+    fn prepared_name(&mut self) -> Result<Text> {
+        if self.kind() == Kind::Text {
+            let token = self.advance();
+            return self.unquoted(token);
+        }
+        self.alias()
+    }
+
+    fn execute(&mut self) -> Result<Statement> {
+        self.expect_word(Keyword::EXECUTE)?;
+        let name = match self.primary()? {
+            Expr::Name(name) => Some(name.text),
+            Expr::Literal(Value::Str(text)) => Some(text),
+            _ => None,
+        };
+        let mut using = None;
+        if self.eat_word(Keyword::USING) {
+            if !self.at_mark(Mark::OpenBracket) && !self.at_mark(Mark::OpenBrace) {
+                return self.fail("an array or object");
+            }
+            using = Some(self.primary()?);
+        }
+        Ok(Statement::Execute(Box::new(Execute { name, using })))
+    }
+}
+
+/// Whether a query is only another one in parentheses.
+fn is_parenthesised(query: &crate::ast::Query) -> bool {
+    matches!(query.body, Body::Nested(_))
+        && query.with.is_empty()
+        && query.order.is_empty()
+        && query.limit.is_none()
+        && query.offset.is_none()
+}

@@ -1,0 +1,83 @@
+//! Prepared statements: a bounded map in memory from a name to a statement's text and tree.
+//!
+//! Clients prepare again when a name is unknown (4040), so nothing is stored. A name belongs to a
+//! text and a query context. The plan is compiled at each execution, which is cheap next to
+//! parsing, and always sees the keyspaces of that moment.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::ast::statement::Statement;
+use crate::context::QueryContext;
+use crate::error::{QueryError, Result};
+use crate::limits::PREPARED_MAX;
+use crate::value::{Object, Text, Value};
+
+/// A prepared statement.
+#[derive(Debug)]
+pub struct PreparedStatement {
+    pub name: Text,
+    pub text: String,
+    pub context: QueryContext,
+    pub statement: Statement,
+}
+
+/// The prepared statements of a service.
+#[derive(Debug, Default)]
+pub struct PreparedStatements {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_name: HashMap<Text, (u64, Arc<PreparedStatement>)>,
+    /// The number of the newest.
+    newest: u64,
+}
+
+impl PreparedStatements {
+    /// The statement of a name.
+    pub fn get(&self, name: &Text) -> Result<Arc<PreparedStatement>> {
+        let state = self.state.lock();
+        let found = state.by_name.get(name).map(|(_, statement)| statement.clone());
+        found.ok_or_else(|| QueryError::new(4040, format!("No such prepared statement: {name}")))
+    }
+
+    /// Keeps a statement. The oldest one leaves when there are too many.
+    pub fn put(&self, statement: PreparedStatement, force: bool) -> Result<Arc<PreparedStatement>> {
+        let mut state = self.state.lock();
+        if let Some((_, known)) = state.by_name.get(&statement.name) {
+            let same = known.text == statement.text && known.context == statement.context;
+            if !same && !force {
+                let msg = format!("The name {} has another prepared statement", statement.name);
+                return Err(QueryError::new(4060, msg));
+            }
+        } else if state.by_name.len() >= PREPARED_MAX {
+            let oldest = state.by_name.iter().min_by_key(|(_, (number, _))| *number);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                state.by_name.remove(&oldest);
+            }
+        }
+        state.newest += 1;
+        let number = state.newest;
+        let statement = Arc::new(statement);
+        state.by_name.insert(statement.name.clone(), (number, statement.clone()));
+        Ok(statement)
+    }
+
+    /// Rows of `system:prepareds`.
+    pub fn catalog_rows(&self) -> Vec<(Value, Value)> {
+        let state = self.state.lock();
+        let row = |(_, statement): &(u64, Arc<PreparedStatement>)| {
+            let name = Value::Str(statement.name.clone());
+            let fields = vec![
+                ("name".into(), name.clone()),
+                ("statement".into(), Value::from(statement.text.as_str())),
+            ];
+            (name, Value::from(Object::new(fields)))
+        };
+        state.by_name.values().map(row).collect()
+    }
+}

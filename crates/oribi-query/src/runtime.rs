@@ -1,0 +1,246 @@
+//! What a running statement has: its parameters, its memory, its deadline, and its caches.
+//!
+//! One thread runs a statement. Whatever it keeps, it reserves first (5500); long loops call
+//! `turn`, which ends the statement at its deadline or when its client is gone (1080, 1181).
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use regex::Regex;
+
+use crate::ast::Param;
+use crate::datastore::{Datastore, MemoryBudget};
+use crate::error::{QueryError, Result};
+use crate::eval::like::Like;
+use crate::limits::{
+    ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, RESERVE_STEP_BYTES, TURNS_BETWEEN_CHECKS,
+};
+use crate::prepared::PreparedStatements;
+use crate::value::{Text, Value};
+
+/// The frame: the values of a statement's slots.
+pub type Frame = Vec<Value>;
+
+/// Values of parameters.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    pub positional: Vec<Value>,
+    pub named: Vec<(Text, Value)>,
+}
+
+/// A running statement.
+pub struct Runtime<'a> {
+    pub store: &'a dyn Datastore,
+    pub prepared: &'a PreparedStatements,
+    pub params: &'a Parameters,
+    pub now: SystemTime,
+    pub started: Instant,
+    /// Keeps documents' expiry where a change does not name one.
+    pub preserve_expiry: bool,
+    pub deadline: Option<Instant>,
+    pub cancelled: Option<&'a AtomicBool>,
+    budget: &'a dyn MemoryBudget,
+    /// Bytes reserved from the budget, and those in use.
+    reserved: Cell<usize>,
+    used: Cell<usize>,
+    turns: Cell<u32>,
+    numbers: Cell<u64>,
+    subqueries: RefCell<Vec<Option<Value>>>,
+    likes: RefCell<Vec<(Text, Text, std::rc::Rc<Like>)>>,
+    regexes: RefCell<Vec<(Text, Regex)>>,
+    pub mutations: Cell<u64>,
+    pub sorted: Cell<u64>,
+    /// Failures of single rows.
+    pub errors: RefCell<Vec<QueryError>>,
+    pub warnings: RefCell<Vec<QueryError>>,
+}
+
+impl<'a> Runtime<'a> {
+    pub fn new(
+        store: &'a dyn Datastore,
+        prepared: &'a PreparedStatements,
+        params: &'a Parameters,
+        budget: &'a dyn MemoryBudget,
+    ) -> Runtime<'a> {
+        Runtime {
+            store,
+            prepared,
+            params,
+            now: SystemTime::now(),
+            started: Instant::now(),
+            preserve_expiry: false,
+            deadline: None,
+            cancelled: None,
+            budget,
+            reserved: Cell::new(0),
+            used: Cell::new(0),
+            turns: Cell::new(0),
+            numbers: Cell::new(0),
+            subqueries: RefCell::default(),
+            likes: RefCell::default(),
+            regexes: RefCell::default(),
+            mutations: Cell::new(0),
+            sorted: Cell::new(0),
+            errors: RefCell::default(),
+            warnings: RefCell::default(),
+        }
+    }
+
+    /// A runtime with the parameters of EXECUTE.
+    pub fn with_params<'b>(&'b self, params: &'b Parameters) -> Runtime<'b> {
+        let mut inner = Runtime::new(self.store, self.prepared, params, self.budget);
+        inner.now = self.now;
+        inner.started = self.started;
+        inner.preserve_expiry = self.preserve_expiry;
+        inner.deadline = self.deadline;
+        inner.cancelled = self.cancelled;
+        inner
+    }
+
+    /// Takes over the counters, errors and warnings of an inner runtime.
+    pub fn absorb(&self, inner: &Runtime<'_>) {
+        self.mutations.set(self.mutations.get() + inner.mutations.get());
+        self.sorted.set(self.sorted.get() + inner.sorted.get());
+        self.errors.borrow_mut().append(&mut inner.errors.borrow_mut());
+        self.warnings.borrow_mut().append(&mut inner.warnings.borrow_mut());
+    }
+
+    /// The time of the statement in nanoseconds since 1970.
+    pub fn now_nanoseconds(&self) -> i64 {
+        let since = self.now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    }
+
+    /// A number that differs at each call.
+    pub fn next_number(&self) -> u64 {
+        self.numbers.set(self.numbers.get() + 1);
+        self.numbers.get()
+    }
+
+    /// One turn of a loop.
+    #[inline]
+    pub fn turn(&self) -> Result<()> {
+        let turns = self.turns.get() + 1;
+        self.turns.set(turns % TURNS_BETWEEN_CHECKS);
+        if turns < TURNS_BETWEEN_CHECKS { Ok(()) } else { self.check_deadline() }
+    }
+
+    pub fn check_deadline(&self) -> Result<()> {
+        if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+            return Err(QueryError::new(1181, "The request was stopped"));
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(QueryError::timeout()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reserves memory for something that the statement keeps.
+    pub fn keep(&self, bytes: usize) -> Result<()> {
+        let used = self.used.get() + bytes;
+        if used > self.reserved.get() {
+            let step = (used - self.reserved.get()).max(RESERVE_STEP_BYTES);
+            if !self.budget.reserve(step) {
+                return Err(QueryError::out_of_memory());
+            }
+            self.reserved.set(self.reserved.get() + step);
+        }
+        self.used.set(used);
+        Ok(())
+    }
+
+    /// The bytes in use, for `release_to`.
+    pub fn used(&self) -> usize {
+        self.used.get()
+    }
+
+    /// Gives back what was kept after a call of `used`.
+    pub fn release_to(&self, used: usize) {
+        self.used.set(used.min(self.used.get()));
+    }
+
+    pub fn param(&self, param: &Param) -> Result<Value> {
+        let missing =
+            |name: String| QueryError::evaluation(format!("No value for the parameter {name}"));
+        match param {
+            Param::Position(position) => {
+                let value = self.params.positional.get(position - 1).cloned();
+                value.ok_or_else(|| missing(format!("${position}")))
+            }
+            Param::Name(name) => {
+                let found = self.params.named.iter().find(|(known, _)| known == name);
+                let value = found.map(|(_, value)| value.clone());
+                value.ok_or_else(|| missing(format!("${name}")))
+            }
+        }
+    }
+
+    pub fn cached_subquery(&self, number: usize) -> Option<Value> {
+        self.subqueries.borrow().get(number).cloned().flatten()
+    }
+
+    pub fn cache_subquery(&self, number: usize, value: Value) {
+        let mut cache = self.subqueries.borrow_mut();
+        if cache.len() <= number {
+            cache.resize(number + 1, None);
+        }
+        cache[number] = Some(value);
+    }
+
+    /// The compiled LIKE pattern.
+    pub fn like(&self, pattern: &Text, escape: &Text) -> Result<std::rc::Rc<Like>> {
+        let mut likes = self.likes.borrow_mut();
+        let known = likes.iter().find(|(known, by, _)| known == pattern && by == escape);
+        if let Some((_, _, like)) = known {
+            return Ok(like.clone());
+        }
+        let like = std::rc::Rc::new(Like::new(&pattern.to_str(), &escape.to_str())?);
+        if likes.len() >= PATTERNS_MAX {
+            likes.remove(0);
+        }
+        likes.push((pattern.clone(), escape.clone(), like.clone()));
+        Ok(like)
+    }
+
+    /// The compiled regular expression.
+    pub fn regex(&self, pattern: &Text) -> Result<Regex> {
+        let mut regexes = self.regexes.borrow_mut();
+        if let Some((_, regex)) = regexes.iter().find(|(known, _)| known == pattern) {
+            return Ok(regex.clone());
+        }
+        let builder = regex::RegexBuilder::new(&pattern.to_str())
+            .size_limit(REGEX_BYTES_MAX)
+            .dfa_size_limit(REGEX_BYTES_MAX)
+            .build();
+        let regex = builder.map_err(|error| {
+            QueryError::evaluation(format!("The regular expression {pattern} is invalid: {error}"))
+        })?;
+        if regexes.len() >= PATTERNS_MAX {
+            regexes.remove(0);
+        }
+        regexes.push((pattern.clone(), regex.clone()));
+        Ok(regex)
+    }
+
+    /// Notes the failure of one row; work continues.
+    pub fn row_failed(&self, error: QueryError) {
+        let mut errors = self.errors.borrow_mut();
+        if errors.len() < ERRORS_MAX {
+            errors.push(error);
+        }
+    }
+
+    pub fn warn(&self, code: u32, msg: &str) {
+        let mut warnings = self.warnings.borrow_mut();
+        if warnings.len() < ERRORS_MAX && warnings.iter().all(|known| known.code != code) {
+            warnings.push(*QueryError::new(code, msg));
+        }
+    }
+}
+
+impl Drop for Runtime<'_> {
+    fn drop(&mut self) {
+        self.budget.release(self.reserved.get());
+    }
+}

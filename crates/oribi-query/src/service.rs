@@ -1,0 +1,374 @@
+//! The query service: runs requests over a datastore.
+//!
+//! A request runs on the caller's thread from its text to its last row. Rows go to a sink as JSON
+//! texts, one call each; a sink that blocks holds the statement back, so a slow client costs no
+//! memory. What the answer says besides rows is the `Outcome`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::ast::statement::{Execute, Prepare, Statement};
+use crate::compile::Compiler;
+use crate::compiled::{Plan, PlanKind};
+use crate::context::QueryContext;
+use crate::datastore::{Datastore, MemoryBudget};
+use crate::error::{QueryError, Result};
+use crate::exec;
+use crate::exec::flow::Flow;
+use crate::exec::row::Row;
+use crate::limits::ERRORS_MAX;
+use crate::parser;
+use crate::prepared::{PreparedStatement, PreparedStatements};
+use crate::request::Request;
+use crate::runtime::{Frame, Parameters, Runtime};
+use crate::value::{Text, Value, write};
+use crate::{explain, indexes};
+
+/// Takes the parts of an answer.
+pub trait RowSink {
+    /// The head, before the first row. Not called if the request fails before its execution.
+    fn start(&mut self, head: &Head) -> std::result::Result<(), SinkClosed>;
+
+    /// One row as JSON text. It may block: the statement waits.
+    fn row(&mut self, json: &[u8]) -> std::result::Result<(), SinkClosed>;
+}
+
+/// The reader of an answer is gone. The statement ends.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkClosed;
+
+/// What an answer has before its rows.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// The signature as JSON text.
+    pub signature: String,
+    /// The name of the prepared statement, for `auto_execute`.
+    pub prepared: Option<String>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All went well.
+    Success,
+    /// Some documents failed, work continued.
+    Errors,
+    /// The statement failed.
+    Fatal,
+    /// The request's time was over.
+    Timeout,
+    /// The request was stopped.
+    Stopped,
+    /// The reader is gone.
+    Closed,
+    /// An operator gave up.
+    Aborted,
+}
+
+impl Status {
+    /// The word in the answer.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Success => "success",
+            Status::Errors => "errors",
+            Status::Fatal => "fatal",
+            Status::Timeout => "timeout",
+            Status::Stopped => "stopped",
+            Status::Closed => "closed",
+            Status::Aborted => "aborted",
+        }
+    }
+}
+
+/// Counters of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Metrics {
+    /// Rows.
+    pub result_count: u64,
+    /// Bytes of all rows.
+    pub result_bytes: u64,
+    /// Changed documents.
+    pub mutation_count: u64,
+    /// Sorted rows.
+    pub sort_count: u64,
+    /// From the request to its end.
+    pub elapsed: Duration,
+}
+
+/// The end of an answer.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// The HTTP status, if the head was not sent.
+    pub http_status: u16,
+    /// Errors; the first one decides.
+    pub errors: Vec<QueryError>,
+    /// Warnings.
+    pub warnings: Vec<QueryError>,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// The memory, clock and end of a request that its server decides.
+pub struct Control<'a> {
+    /// The memory that the statement may keep.
+    pub memory: &'a dyn MemoryBudget,
+    /// Set when the client is gone or an operator stops the request.
+    pub cancelled: Option<&'a AtomicBool>,
+    /// The longest time of a request, also if the client asks for more.
+    pub timeout: Option<Duration>,
+}
+
+/// A query service. Its prepared statements are shared by all requests.
+#[derive(Default)]
+pub struct Service {
+    prepared: PreparedStatements,
+}
+
+impl Service {
+    /// A service without prepared statements.
+    pub fn new() -> Service {
+        Service::default()
+    }
+
+    /// Runs a request.
+    pub fn run(
+        &self,
+        store: &dyn Datastore,
+        request: &Request,
+        control: &Control<'_>,
+        sink: &mut dyn RowSink,
+    ) -> Outcome {
+        let started = Instant::now();
+        let mut output = Output::new(sink);
+        let mut rt = Runtime::new(store, &self.prepared, &request.params, control.memory);
+        rt.preserve_expiry = request.preserve_expiry;
+        rt.cancelled = control.cancelled;
+        let timeout = [request.timeout, control.timeout].into_iter().flatten().min();
+        rt.deadline = timeout.and_then(|timeout| started.checked_add(timeout));
+        let result = self.run_request(request, &rt, &mut output);
+        let mut errors: Vec<QueryError> = rt.errors.take();
+        let status = match &result {
+            Ok(()) if errors.is_empty() => Status::Success,
+            Ok(()) => Status::Errors,
+            Err(_) if output.closed => Status::Closed,
+            Err(error) => match error.code {
+                1080 => Status::Timeout,
+                1181 => Status::Stopped,
+                5001 => Status::Aborted,
+                _ => Status::Fatal,
+            },
+        };
+        let began = output.head.is_some();
+        let http_status = match &result {
+            Err(error) if !began => error.http_status(),
+            _ => 200,
+        };
+        if let Err(error) = result {
+            errors.insert(0, *error);
+            errors.truncate(ERRORS_MAX);
+        }
+        let mut metrics = output.metrics;
+        metrics.mutation_count = rt.mutations.get();
+        metrics.sort_count = rt.sorted.get();
+        metrics.elapsed = started.elapsed();
+        Outcome { status, http_status, errors, warnings: rt.warnings.take(), metrics }
+    }
+
+    fn run_request(
+        &self,
+        request: &Request,
+        rt: &Runtime<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<()> {
+        if let Some(name) = &request.prepared {
+            let prepared = self.prepared.get(&Text::from(name.as_str()))?;
+            return self.run_statement(&prepared.statement, &prepared.context, request, rt, output);
+        }
+        let statement = parser::parse(&request.statement)?;
+        self.run_statement(&statement, &request.context, request, rt, output)
+    }
+
+    fn run_statement(
+        &self,
+        statement: &Statement,
+        context: &QueryContext,
+        request: &Request,
+        rt: &Runtime<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<()> {
+        if request.readonly && !is_read_only(statement) {
+            let msg = "The request is read-only and its statement is not";
+            return Err(QueryError::new(1000, msg));
+        }
+        match statement {
+            Statement::Expression => {
+                Err(QueryError::new(3083, "A statement is no bare expression"))
+            }
+            Statement::Unsupported(name) => Err(QueryError::unsupported(name)),
+            Statement::Prepare(prepare) => self.prepare(prepare, context, request, rt, output),
+            Statement::Execute(execute) => self.execute(execute, request, rt, output),
+            Statement::Explain(inner) => {
+                let plan = Plan::compile(inner, context, rt.store)?;
+                let row = explain::row(&plan, inner, &request.statement);
+                output.start("{\"plan\":\"json\",\"text\":\"string\"}".to_owned())?;
+                output.value(&row).map(drop)
+            }
+            Statement::CreateIndex(_) | Statement::DropIndex(_) | Statement::BuildIndex(_) => {
+                output.start("null".to_owned())?;
+                indexes::run(statement, context, rt)
+            }
+            _ => run_plan(&Plan::compile(statement, context, rt.store)?, rt, output),
+        }
+    }
+
+    fn prepare(
+        &self,
+        prepare: &Prepare,
+        context: &QueryContext,
+        request: &Request,
+        rt: &Runtime<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<()> {
+        let plan = Plan::compile(&prepare.statement, context, rt.store)?;
+        let name = prepare.name.clone().unwrap_or_else(|| generated_name(&prepare.text, context));
+        let statement = PreparedStatement {
+            name: name.clone(),
+            text: prepare.text.clone(),
+            context: context.clone(),
+            statement: prepare.statement.clone(),
+        };
+        let statement = self.prepared.put(statement, prepare.force || prepare.name.is_none())?;
+        if request.auto_execute {
+            output.prepared = Some(name.to_string());
+            return run_plan(&plan, rt, output);
+        }
+        let row = explain::prepared_row(&plan, &statement);
+        output.start("{\"*\":\"*\"}".to_owned())?;
+        output.value(&row).map(drop)
+    }
+
+    fn execute(
+        &self,
+        execute: &Execute,
+        request: &Request,
+        rt: &Runtime<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<()> {
+        let Some(name) = &execute.name else {
+            return Err(QueryError::new(4050, "EXECUTE takes the name of a prepared statement"));
+        };
+        let prepared: Arc<PreparedStatement> = self.prepared.get(name)?;
+        let Some(using) = &execute.using else {
+            return self.run_statement(&prepared.statement, &prepared.context, request, rt, output);
+        };
+        let mut compiler = Compiler::new(rt.store, &prepared.context);
+        let using = compiler.expr(using)?;
+        let mut frame: Frame = vec![Value::Missing; compiler.sizes().0];
+        let using = rt.eval(&using, &mut frame)?;
+        let mut params = Parameters::default();
+        if let Some(items) = using.elements() {
+            params.positional.extend(items.iter().cloned());
+        } else if let Some(object) = using.object() {
+            params.named.extend(object.fields().iter().cloned());
+        }
+        let inner = rt.with_params(&params);
+        let result =
+            self.run_statement(&prepared.statement, &prepared.context, request, &inner, output);
+        rt.absorb(&inner);
+        result
+    }
+}
+
+/// A name of the same length for every text.
+fn generated_name(text: &str, context: &QueryContext) -> Text {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(format!("{:?} {text}", context.0).as_bytes());
+    let hex = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
+    Text::from(hex.collect::<String>())
+}
+
+fn is_read_only(statement: &Statement) -> bool {
+    match statement {
+        Statement::Insert(_)
+        | Statement::Update(_)
+        | Statement::Delete(_)
+        | Statement::Merge(_)
+        | Statement::CreateIndex(_)
+        | Statement::DropIndex(_)
+        | Statement::BuildIndex(_) => false,
+        Statement::Prepare(prepare) => is_read_only(&prepare.statement),
+        _ => true,
+    }
+}
+
+/// Runs a compiled statement.
+fn run_plan(plan: &Plan, rt: &Runtime<'_>, output: &mut Output<'_>) -> Result<()> {
+    output.start(explain::signature(plan))?;
+    let mut frame: Frame = vec![Value::Missing; plan.slot_count];
+    let mut emit = |row: Row, _: &mut Frame| output.row(&row);
+    match &plan.kind {
+        PlanKind::Query(plan) => rt.run_query(plan, &mut frame, &mut emit),
+        PlanKind::Insert(plan) => exec::change::insert(plan, rt, &mut frame, &mut emit),
+        PlanKind::Update(plan) => exec::change::update(plan, rt, &mut frame, &mut emit),
+        PlanKind::Delete(plan) => exec::change::delete(plan, rt, &mut frame, &mut emit),
+        PlanKind::Merge(plan) => exec::change::merge(plan, rt, &mut frame, &mut emit),
+        PlanKind::Other => Err(QueryError::unsupported("this statement")),
+    }
+}
+
+/// Writes rows to the sink.
+struct Output<'s> {
+    sink: &'s mut dyn RowSink,
+    head: Option<Head>,
+    out: Vec<u8>,
+    metrics: Metrics,
+    closed: bool,
+    prepared: Option<String>,
+}
+
+impl<'s> Output<'s> {
+    fn new(sink: &'s mut dyn RowSink) -> Output<'s> {
+        let metrics = Metrics::default();
+        Output { sink, head: None, out: Vec::new(), metrics, closed: false, prepared: None }
+    }
+
+    fn start(&mut self, signature: String) -> Result<()> {
+        if self.head.is_some() {
+            return Ok(());
+        }
+        let head = Head { signature, prepared: self.prepared.take() };
+        let result = self.sink.start(&head);
+        self.head = Some(head);
+        self.check(result)
+    }
+
+    fn check(&mut self, result: std::result::Result<(), SinkClosed>) -> Result<()> {
+        result.map_err(|SinkClosed| {
+            self.closed = true;
+            QueryError::new(1181, "The reader of the answer is gone")
+        })
+    }
+
+    fn row(&mut self, row: &Row) -> Result<Flow> {
+        self.out.clear();
+        row.write(&mut self.out);
+        self.send()
+    }
+
+    fn value(&mut self, value: &Value) -> Result<Flow> {
+        self.out.clear();
+        write::write(value, &mut self.out);
+        self.send()
+    }
+
+    fn send(&mut self) -> Result<Flow> {
+        self.metrics.result_count += 1;
+        self.metrics.result_bytes += self.out.len() as u64;
+        let result = self.sink.row(&self.out);
+        self.check(result)?;
+        Ok(Flow::More)
+    }
+}

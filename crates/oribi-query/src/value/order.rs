@@ -1,0 +1,154 @@
+//! How values compare: one total order for sorting, and the comparison of operators.
+//!
+//! The total order is that of types, then of values. The operators' comparison is missing or null
+//! when either side is, also for parts of arrays and objects that decide it.
+
+use std::cmp::Ordering;
+
+use super::{Object, Type, Value};
+use crate::limits::VALUE_DEPTH_MAX;
+
+/// The result of an operator's comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Comparison {
+    Missing,
+    Null,
+    Order(Ordering),
+}
+
+/// The total order of values.
+pub fn collate(left: &Value, right: &Value) -> Ordering {
+    collate_at(left, right, 0)
+}
+
+fn collate_at(left: &Value, right: &Value, depth: usize) -> Ordering {
+    match (left, right) {
+        (Value::Int(a), Value::Int(b)) => return a.cmp(b),
+        (Value::Str(a), Value::Str(b)) => return a.cmp(b),
+        _ => {}
+    }
+    let kind = left.kind();
+    let by_type = kind.cmp(&right.kind());
+    if by_type.is_ne() {
+        return by_type;
+    }
+    match kind {
+        Type::Missing | Type::Null => Ordering::Equal,
+        Type::Boolean => left.truth().cmp(&right.truth()),
+        Type::Number => collate_numbers(left, right),
+        Type::String => left.as_text().cmp(&right.as_text()),
+        Type::Array | Type::Object if depth > VALUE_DEPTH_MAX => by_text(left, right),
+        Type::Array => {
+            let (a, b) =
+                (left.elements().unwrap_or_default(), right.elements().unwrap_or_default());
+            let pairs = a.iter().zip(b.iter());
+            pairs
+                .map(|(a, b)| collate_at(a, b, depth + 1))
+                .find(|order| order.is_ne())
+                .unwrap_or_else(|| a.len().cmp(&b.len()))
+        }
+        Type::Object => {
+            let (a, b) = (left.object().unwrap_or_default(), right.object().unwrap_or_default());
+            let order = |a: &Value, b: &Value| collate_at(a, b, depth + 1);
+            collate_objects(&a, &b, order)
+        }
+        Type::Binary => match (left, right) {
+            (Value::Binary(a), Value::Binary(b)) => a.cmp(b),
+            _ => Ordering::Equal,
+        },
+    }
+}
+
+fn collate_objects(
+    a: &Object,
+    b: &Object,
+    mut order: impl FnMut(&Value, &Value) -> Ordering,
+) -> Ordering {
+    let by_length = a.len().cmp(&b.len());
+    if by_length.is_ne() {
+        return by_length;
+    }
+    for ((a_name, a_value), (b_name, b_value)) in a.fields().iter().zip(b.fields()) {
+        let by_name = a_name.cmp(b_name);
+        let by_field = if by_name.is_ne() { by_name } else { order(a_value, b_value) };
+        if by_field.is_ne() {
+            return by_field;
+        }
+    }
+    Ordering::Equal
+}
+
+fn collate_numbers(left: &Value, right: &Value) -> Ordering {
+    match (left, right) {
+        (Value::Int(a), Value::Int(b)) => a.cmp(b),
+        _ => {
+            let a = left.as_f64().unwrap_or(f64::NAN);
+            let b = right.as_f64().unwrap_or(f64::NAN);
+            // NaN sorts before every number and equals itself.
+            a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+        }
+    }
+}
+
+fn by_text(left: &Value, right: &Value) -> Ordering {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    super::write::write(left, &mut a);
+    super::write::write(right, &mut b);
+    a.cmp(&b)
+}
+
+/// The comparison of `=`, `<` and their kin.
+pub fn compare(left: &Value, right: &Value) -> Comparison {
+    compare_at(left, right, 0)
+}
+
+fn compare_at(left: &Value, right: &Value, depth: usize) -> Comparison {
+    match (left, right) {
+        (Value::Int(a), Value::Int(b)) => return Comparison::Order(a.cmp(b)),
+        (Value::Str(a), Value::Str(b)) => return Comparison::Order(a.cmp(b)),
+        (Value::Missing, _) | (_, Value::Missing) => return Comparison::Missing,
+        (Value::Null, _) | (_, Value::Null) => return Comparison::Null,
+        _ => {}
+    }
+    let kind = left.kind();
+    if kind != right.kind() || depth > VALUE_DEPTH_MAX {
+        return Comparison::Order(collate_at(left, right, depth));
+    }
+    match kind {
+        Type::Array => {
+            let (a, b) =
+                (left.elements().unwrap_or_default(), right.elements().unwrap_or_default());
+            for (a, b) in a.iter().zip(b.iter()) {
+                let found = compare_at(a, b, depth + 1);
+                if found != Comparison::Order(Ordering::Equal) {
+                    return found;
+                }
+            }
+            Comparison::Order(a.len().cmp(&b.len()))
+        }
+        Type::Object => {
+            let (a, b) = (left.object().unwrap_or_default(), right.object().unwrap_or_default());
+            let mut unknown = None;
+            let order = collate_objects(&a, &b, |a, b| match compare_at(a, b, depth + 1) {
+                Comparison::Order(order) => order,
+                other => {
+                    unknown.get_or_insert(other);
+                    Ordering::Less
+                }
+            });
+            unknown.unwrap_or(Comparison::Order(order))
+        }
+        _ => Comparison::Order(collate_at(left, right, depth)),
+    }
+}
+
+/// Whether two values are the same one: null equals null, missing equals missing.
+pub fn identical(left: &Value, right: &Value) -> bool {
+    collate(left, right).is_eq()
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        identical(self, other)
+    }
+}

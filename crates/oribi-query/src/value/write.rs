@@ -1,0 +1,105 @@
+//! Writes values as JSON text.
+//!
+//! Numbers have all their digits and no exponent; infinities and NaN are texts. A missing value in
+//! an array is null, and as a field it is left out. Stored text is copied as it is.
+
+use std::io::Write;
+
+use super::Value;
+
+/// Appends the JSON text of `value`. A missing value is null.
+pub fn write(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Missing | Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(number) => out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
+        Value::Float(number) => write_float(*number, out),
+        Value::Str(text) => write_text(&text.to_str(), out),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write(item, out);
+            }
+            out.push(b']');
+        }
+        Value::Object(object) => {
+            out.push(b'{');
+            for (index, (name, value)) in object.fields().iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_field(&name.to_str(), value, out);
+            }
+            out.push(b'}');
+        }
+        Value::Json(json) => out.extend_from_slice(json.as_bytes()),
+        Value::Binary(bytes) => write_text(&format!("<binary ({} b)>", bytes.len()), out),
+    }
+}
+
+/// Appends `"name":value`.
+pub fn write_field(name: &str, value: &Value, out: &mut Vec<u8>) {
+    write_text(name, out);
+    out.push(b':');
+    write(value, out);
+}
+
+/// The JSON text of a value.
+pub fn to_json(value: &Value) -> String {
+    let mut out = Vec::new();
+    write(value, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn write_float(number: f64, out: &mut Vec<u8>) {
+    let text = float_text(number);
+    if number.is_finite() {
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        write_text(&text, out);
+    }
+}
+
+/// A float as the reference prints it.
+pub fn float_text(number: f64) -> String {
+    if number.is_nan() {
+        "NaN".to_owned()
+    } else if number.is_infinite() {
+        if number > 0.0 { "+Infinity" } else { "-Infinity" }.to_owned()
+    } else {
+        format!("{number}")
+    }
+}
+
+/// Appends a text in quotes with the escapes that JSON needs.
+pub fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let mut start = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let escape: &[u8] = match byte {
+            b'"' => b"\\\"",
+            b'\\' => b"\\\\",
+            b'\n' => b"\\n",
+            b'\r' => b"\\r",
+            b'\t' => b"\\t",
+            8 => b"\\b",
+            12 => b"\\f",
+            0..=0x1f => b"",
+            _ => continue,
+        };
+        out.extend_from_slice(&text.as_bytes()[start..at]);
+        start = at + 1;
+        if escape.is_empty() {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "\\u{byte:04x}");
+        } else {
+            out.extend_from_slice(escape);
+        }
+    }
+    out.extend_from_slice(&text.as_bytes()[start..]);
+    out.push(b'"');
+}

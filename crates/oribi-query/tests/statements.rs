@@ -1,0 +1,189 @@
+//! Memory, time, parameters, prepared statements and indexes of a service.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use oribi_query::{Control, Outcome, Request, Service, Status};
+use support::{Budget, MemoryDatastore, Rows};
+
+fn store() -> MemoryDatastore {
+    let store = MemoryDatastore::default();
+    let keyspace = store.add("k");
+    for number in 0..5_000 {
+        let text = format!(r#"{{"n":{number},"g":{},"s":"{}"}}"#, number % 7, "x".repeat(100));
+        keyspace.put(&format!("key{number:05}"), &text);
+    }
+    store
+}
+
+fn rows(store: &MemoryDatastore, statement: &str) -> Vec<String> {
+    let (outcome, rows) = support::run(&Service::new(), store, &Request::of(statement));
+    assert_eq!(outcome.errors, [], "{statement}");
+    rows.rows
+}
+
+fn with_budget(store: &MemoryDatastore, statement: &str, budget: &Budget) -> Outcome {
+    let control = Control { memory: budget, cancelled: None, timeout: None };
+    let request = Request::of(statement);
+    Service::new().run(store, &request, &control, &mut Rows::default())
+}
+
+#[test]
+fn refused_memory_ends_a_statement_and_is_given_back() {
+    let store = store();
+    let budget = Budget::new(128 << 10);
+    for statement in [
+        "SELECT s || TOSTRING(n) AS t FROM k GROUP BY s || TOSTRING(n) AS t",
+        "SELECT * FROM k ORDER BY n",
+        "SELECT DISTINCT * FROM k",
+        "SELECT ARRAY_AGG(k) FROM k",
+        "SELECT RAW (SELECT * FROM k)",
+        "SELECT 1 FROM k a JOIN k b ON a.n = b.n",
+        "SELECT RAW k FROM k UNION SELECT RAW 1",
+        "SELECT RANK() OVER (ORDER BY n) FROM k",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT r.n + 1 AS n FROM r) SELECT r.n FROM r",
+    ] {
+        let outcome = with_budget(&store, statement, &budget);
+        assert_eq!(outcome.errors.first().map(|error| error.code), Some(5500), "{statement}");
+        assert_eq!(budget.used(), 0);
+    }
+}
+
+#[test]
+fn streams_and_small_groups_fit_little_memory() {
+    let store = store();
+    for statement in [
+        "SELECT * FROM k",
+        "SELECT * FROM k ORDER BY n DESC LIMIT 10",
+        "SELECT g, COUNT(*), SUM(n) FROM k GROUP BY g",
+        "SELECT a.n FROM k a UNNEST [1, 2] u WHERE u > 1",
+    ] {
+        let budget = Budget::new(128 << 10);
+        assert_eq!(with_budget(&store, statement, &budget).errors, [], "{statement}");
+        assert!(budget.most() <= 64 << 10, "{statement}");
+    }
+}
+
+#[test]
+fn deadline_ends_a_statement() {
+    let budget = Budget::new(64 << 20);
+    let timeout = Some(Duration::from_millis(1));
+    let control = Control { memory: &budget, cancelled: None, timeout };
+    let request = Request::of("SELECT COUNT(*) FROM k a JOIN k b ON a.n < b.n");
+    let outcome = Service::new().run(&store(), &request, &control, &mut Rows::default());
+    assert_eq!((outcome.status, outcome.errors[0].code), (Status::Timeout, 1080));
+}
+
+#[test]
+fn cancelled_statement_stops() {
+    let budget = Budget::new(64 << 20);
+    let cancelled = AtomicBool::new(true);
+    let control = Control { memory: &budget, cancelled: Some(&cancelled), timeout: None };
+    let request = Request::of("SELECT * FROM k");
+    let outcome = Service::new().run(&store(), &request, &control, &mut Rows::default());
+    assert_eq!(outcome.status, Status::Stopped);
+}
+
+#[test]
+fn closed_sink_ends_a_statement() {
+    let budget = Budget::new(64 << 20);
+    let control = Control { memory: &budget, cancelled: None, timeout: None };
+    let mut sink = Rows { bound: Some(3), ..Rows::default() };
+    let request = Request::of("SELECT * FROM k");
+    let outcome = Service::new().run(&store(), &request, &control, &mut sink);
+    assert_eq!((outcome.status, sink.rows.len()), (Status::Closed, 3));
+}
+
+#[test]
+fn conditions_on_keys_read_only_those_keys() {
+    let store = store();
+    let n = |condition: &str| {
+        rows(&store, &format!("SELECT RAW n FROM k WHERE {condition} ORDER BY n"))
+    };
+    assert_eq!(n("META().id = 'key00007'"), ["7"]);
+    assert_eq!(n("META().id IN ['key00002', 'key00001', 'key00002', 5]"), ["1", "2"]);
+    assert_eq!(n("META().id LIKE 'key0001_' AND n > 17"), ["18", "19"]);
+    assert_eq!(n("META().id > 'key04998' OR false"), ["4999"]);
+    assert_eq!(n("META().id >= 'key00010' AND META().id < 'key00012'"), ["10", "11"]);
+    assert_eq!(n("META().id BETWEEN 'key00003' AND 'key00004'"), ["3", "4"]);
+}
+
+#[test]
+fn window_functions_answer_by_partition() {
+    let store = store();
+    let answer = rows(
+        &store,
+        "SELECT x, ROW_NUMBER() OVER (ORDER BY x) AS r, RANK() OVER (ORDER BY x) AS k,
+         SUM(x) OVER (ORDER BY x ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s,
+         LAG(x) OVER (ORDER BY x) AS l, NTILE(2) OVER (ORDER BY x) AS t
+         FROM [3, 1, 1, 2] x ORDER BY r",
+    );
+    assert_eq!(
+        answer,
+        [
+            r#"{"x":1,"r":1,"k":1,"s":1,"l":null,"t":1}"#,
+            r#"{"x":1,"r":2,"k":1,"s":2,"l":1,"t":1}"#,
+            r#"{"x":2,"r":3,"k":3,"s":3,"l":1,"t":2}"#,
+            r#"{"x":3,"r":4,"k":4,"s":5,"l":2,"t":2}"#,
+        ]
+    );
+    let sums = rows(&store, "SELECT RAW SUM(x) OVER (PARTITION BY x % 2) FROM [1, 2, 3] x");
+    assert_eq!(sums, ["4", "2", "4"]);
+}
+
+#[test]
+fn prepared_statement_runs_at_once_and_by_name() {
+    let (service, store) = (Service::new(), store());
+    let request = br#"{"statement":"PREPARE SELECT $1 AS a","args":[5],"auto_execute":true}"#;
+    let (outcome, answer) = support::run(&service, &store, &Request::from_json(request).unwrap());
+    assert_eq!((outcome.errors, answer.rows), (vec![], vec![r#"{"a":5}"#.to_owned()]));
+    let name = answer.head.unwrap().prepared.unwrap();
+    let request = format!(r#"{{"prepared":"{name}","args":[6]}}"#);
+    let request = Request::from_json(request.as_bytes()).unwrap();
+    let (_, answer) = support::run(&service, &store, &request);
+    assert_eq!(answer.rows, [r#"{"a":6}"#]);
+}
+
+#[test]
+fn index_definitions_have_canonical_texts() {
+    let store = store();
+    rows(&store, "CREATE PRIMARY INDEX ON k");
+    rows(
+        &store,
+        "CREATE INDEX i ON k (fld1, n DESC) WHERE fld1 = 1 AND fld2 > 2 USING GSI WITH {'defer_build': true}",
+    );
+    let answer = rows(
+        &store,
+        "SELECT name, state, index_key, `condition`, is_primary FROM system:indexes ORDER BY name",
+    );
+    assert_eq!(
+        answer,
+        [
+            r##"{"name":"#primary","state":"online","index_key":[],"is_primary":true}"##,
+            r#"{"name":"i","state":"deferred","index_key":["`fld1`","`n` DESC"],"condition":"((`fld1` = 1) and (2 < `fld2`))"}"#,
+        ]
+    );
+    rows(&store, "BUILD INDEX ON k (i)");
+    assert_eq!(
+        rows(&store, "SELECT RAW state FROM system:indexes WHERE name = 'i'"),
+        [r#""online""#]
+    );
+    rows(&store, "DROP INDEX k.i");
+    rows(&store, "DROP PRIMARY INDEX IF EXISTS ON k");
+    assert!(rows(&store, "SELECT * FROM system:indexes").is_empty());
+}
+
+#[test]
+fn form_fields_have_types() {
+    let pairs =
+        [("statement", "SELECT $1, $a"), ("args", "[1]"), ("$a", "{}"), ("readonly", "true")];
+    let request = Request::from_form(pairs).unwrap();
+    let (outcome, answer) = support::run(&Service::new(), &store(), &request);
+    assert_eq!((outcome.errors, answer.rows.len(), request.readonly), (vec![], 1, true));
+    assert_eq!(Request::from_form([("statement", "x"), ("args", "[")]).unwrap_err().code, 1040);
+    assert_eq!(Request::from_form([]).unwrap_err().code, 1050);
+}

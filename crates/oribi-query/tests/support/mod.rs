@@ -1,0 +1,240 @@
+//! A datastore in memory, and a way to run one request.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use oribi_query::{
+    Control, Datastore, Document, Head, IndexChange, IndexDefinition, KeyRange, Keyspace,
+    KeyspaceName, MemoryBudget, Mutation, Outcome, Precondition, QueryError, Request, Result,
+    RowSink, Service, SinkClosed,
+};
+
+/// Documents of one keyspace in memory.
+#[derive(Debug)]
+pub struct MemoryKeyspace {
+    name: KeyspaceName,
+    documents: Mutex<BTreeMap<Bytes, Document>>,
+    newest_cas: AtomicU64,
+}
+
+impl MemoryKeyspace {
+    fn new(name: KeyspaceName) -> MemoryKeyspace {
+        MemoryKeyspace { name, documents: Mutex::default(), newest_cas: AtomicU64::new(1) }
+    }
+
+    pub fn put(&self, key: &str, value: &str) {
+        let mutation = Mutation {
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            value: Some(Bytes::copy_from_slice(value.as_bytes())),
+            expiration: None,
+            precondition: Precondition::None,
+        };
+        self.mutate(mutation).unwrap();
+    }
+
+    pub fn clear(&self) {
+        self.documents.lock().unwrap().clear();
+    }
+}
+
+impl Keyspace for MemoryKeyspace {
+    fn name(&self) -> KeyspaceName {
+        self.name.clone()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Document>> {
+        Ok(self.documents.lock().unwrap().get(key).cloned())
+    }
+
+    fn scan(
+        &self,
+        range: &KeyRange,
+        visit: &mut dyn FnMut(Document) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let documents: Vec<Document> = self.documents.lock().unwrap().values().cloned().collect();
+        for document in documents.into_iter().filter(|document| range.contains(&document.key)) {
+            if visit(document).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(self.documents.lock().unwrap().len() as u64)
+    }
+
+    fn mutate(&self, mutation: Mutation) -> Result<u64> {
+        let mut documents = self.documents.lock().unwrap();
+        let known = documents.get(&mutation.key).map(|document| document.cas);
+        match (mutation.precondition, known) {
+            (Precondition::Absent, Some(_)) => {
+                return Err(QueryError::mutation(17012, "Duplicate Key"));
+            }
+            (Precondition::Cas(_), None) => {
+                return Err(QueryError::mutation(17014, "Key not found"));
+            }
+            (Precondition::Cas(cas), Some(known)) if cas != known => {
+                return Err(QueryError::mutation(12033, "CAS mismatch"));
+            }
+            _ => {}
+        }
+        let cas = self.newest_cas.fetch_add(1, Ordering::Relaxed);
+        match mutation.value {
+            Some(value) => {
+                let expiration = mutation.expiration.unwrap_or_default();
+                let key = mutation.key;
+                let document =
+                    Document { key: key.clone(), value, is_json: true, cas, flags: 0, expiration };
+                documents.insert(key, document);
+            }
+            None => drop(documents.remove(&mutation.key)),
+        }
+        Ok(cas)
+    }
+}
+
+/// Keyspaces and index definitions in memory.
+#[derive(Default)]
+pub struct MemoryDatastore {
+    keyspaces: Mutex<Vec<Arc<MemoryKeyspace>>>,
+    indexes: Mutex<Vec<IndexDefinition>>,
+}
+
+impl MemoryDatastore {
+    /// Adds a bucket's default collection.
+    pub fn add(&self, bucket: &str) -> Arc<MemoryKeyspace> {
+        let name = KeyspaceName { bucket: bucket.to_owned(), collection: None };
+        let keyspace = Arc::new(MemoryKeyspace::new(name));
+        self.keyspaces.lock().unwrap().push(keyspace.clone());
+        keyspace
+    }
+
+    pub fn find(&self, bucket: &str) -> Arc<MemoryKeyspace> {
+        let keyspaces = self.keyspaces.lock().unwrap();
+        keyspaces.iter().find(|keyspace| keyspace.name.bucket == bucket).unwrap().clone()
+    }
+}
+
+impl Datastore for MemoryDatastore {
+    fn keyspace(&self, name: &KeyspaceName) -> Result<Arc<dyn Keyspace>> {
+        let keyspaces = self.keyspaces.lock().unwrap();
+        match keyspaces.iter().find(|keyspace| keyspace.name == *name) {
+            Some(keyspace) => Ok(keyspace.clone()),
+            None => Err(QueryError::keyspace_missing(&name.bucket)),
+        }
+    }
+
+    fn keyspaces(&self) -> Result<Vec<KeyspaceName>> {
+        Ok(self.keyspaces.lock().unwrap().iter().map(|keyspace| keyspace.name.clone()).collect())
+    }
+
+    fn indexes(&self) -> Result<Vec<IndexDefinition>> {
+        Ok(self.indexes.lock().unwrap().clone())
+    }
+
+    fn change_indexes(&self, change: IndexChange) -> Result<()> {
+        let mut indexes = self.indexes.lock().unwrap();
+        match change {
+            IndexChange::Create(definition) => {
+                if indexes.iter().any(|known| known.name == definition.name) {
+                    let msg = format!("The index {} already exists", definition.name);
+                    return Err(QueryError::datastore(4300, msg));
+                }
+                indexes.push(definition);
+            }
+            IndexChange::Drop { name, .. } => {
+                let count = indexes.len();
+                indexes.retain(|known| known.name != name);
+                if indexes.len() == count {
+                    return Err(QueryError::datastore(12016, format!("Index {name} not found")));
+                }
+            }
+            IndexChange::Build { names, .. } => {
+                for index in indexes.iter_mut().filter(|index| names.contains(&index.name)) {
+                    index.state = "online".to_owned();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
+/// A budget of so many bytes, and the most that was reserved of it.
+pub struct Budget {
+    limit: usize,
+    used: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Budget {
+    pub fn new(limit: usize) -> Budget {
+        Budget { limit, used: AtomicUsize::new(0), most: AtomicUsize::new(0) }
+    }
+
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+}
+
+impl MemoryBudget for Budget {
+    fn reserve(&self, bytes: usize) -> bool {
+        let used = self.used.load(Ordering::Relaxed) + bytes;
+        if used > self.limit {
+            return false;
+        }
+        self.used.store(used, Ordering::Relaxed);
+        self.most.fetch_max(used, Ordering::Relaxed);
+        true
+    }
+
+    fn release(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Keeps an answer's rows. With a bound it closes after so many.
+#[derive(Default)]
+pub struct Rows {
+    pub head: Option<Head>,
+    pub rows: Vec<String>,
+    pub bound: Option<usize>,
+}
+
+impl RowSink for Rows {
+    fn start(&mut self, head: &Head) -> std::result::Result<(), SinkClosed> {
+        self.head = Some(head.clone());
+        Ok(())
+    }
+
+    fn row(&mut self, json: &[u8]) -> std::result::Result<(), SinkClosed> {
+        if self.bound == Some(self.rows.len()) {
+            return Err(SinkClosed);
+        }
+        self.rows.push(String::from_utf8(json.to_vec()).unwrap());
+        Ok(())
+    }
+}
+
+/// Runs a request with 256 MiB.
+pub fn run(service: &Service, store: &dyn Datastore, request: &Request) -> (Outcome, Rows) {
+    let budget = Budget::new(256 << 20);
+    let control = Control { memory: &budget, cancelled: None, timeout: None };
+    let mut rows = Rows::default();
+    let outcome = service.run(store, request, &control, &mut rows);
+    assert_eq!(budget.used(), 0, "the statement gives all its memory back");
+    (outcome, rows)
+}
