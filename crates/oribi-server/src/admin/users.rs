@@ -238,8 +238,8 @@ fn ending_of_development(name: &str) -> String {
     )
 }
 
-/// The change in a form. New roles are refused in buckets, scopes and collections that do not exist,
-/// because they are misspelt more often than they are early.
+/// The change in a form. A new role is refused in a bucket, scope or collection that does not
+/// exist, because it is misspelt more often than it is early.
 async fn checked_change(
     state: &Arc<AdminState>,
     name: &str,
