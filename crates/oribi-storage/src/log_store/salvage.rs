@@ -212,7 +212,7 @@ impl Account {
         }
     }
 
-    /// Versions of the vbucket up to the seqno `last` may be lost; `state` is its state behind them.
+    /// Versions of the vbucket up to seqno `last` may be lost; `state` is its state behind them.
     fn lose(&mut self, vbid: Vbid, last: u64, state: Seqno) {
         let known = self.known.entry(vbid).or_default();
         let first = known.state.0.saturating_add(1);
