@@ -2,8 +2,10 @@
 //!
 //! A statement goes through `lexer`, `parser` (syntax tree), `compile` (names become slots)
 //! and `exec` (rows are pushed from sources to the sink). Values are spans of the stored JSON
-//! text until a statement needs their parts. The crate knows neither sockets nor the storage engine: documents
-//! come through [`Datastore`], memory through [`MemoryBudget`], and rows leave through [`RowSink`].
+//! text until a statement needs their parts.
+//!
+//! The crate knows neither sockets nor the storage engine. Documents come through [`Datastore`],
+//! memory through [`MemoryBudget`], and rows leave through [`RowSink`].
 //!
 //! Invariants: no statement and no document makes code here panic or overflow the stack; nesting
 //! is bounded by `limits::NESTING_MAX`, and chains of operators are lists
