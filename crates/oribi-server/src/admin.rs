@@ -43,6 +43,8 @@ mod origin;
 mod pools;
 #[cfg(feature = "sql")]
 mod query;
+#[cfg(feature = "sql")]
+mod query_service;
 mod rates;
 mod routes;
 mod scram;
@@ -129,6 +131,8 @@ pub fn start(
         open_streams: watch::Sender::new(()),
         #[cfg(feature = "sql")]
         statements: query::places::Statements::default(),
+        #[cfg(feature = "sql")]
+        queries: query_service::queries::Queries::default(),
         last_stream: AtomicU64::new(0),
     });
     let thread = oribi_supervisor::spawn("oribi-admin", move || {

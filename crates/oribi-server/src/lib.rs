@@ -52,6 +52,8 @@ mod listener;
 mod mailbox;
 mod producer;
 mod progress;
+#[cfg(feature = "sql")]
+mod query_store;
 mod range_scans;
 mod refusal_log;
 mod request_id;

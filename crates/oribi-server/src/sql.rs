@@ -18,7 +18,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod control;
-mod documents;
+pub(crate) mod documents;
 mod look_up;
 pub(crate) mod memory;
 mod moments;

@@ -25,12 +25,13 @@ impl Drop for HeapTrim {
     }
 }
 
+/// Returns the pages of free blocks to the system.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn trim() {
+pub fn trim() {
     // SAFETY: (1).
     unsafe { libc::malloc_trim(0) };
 }
 
 /// Other systems have no such call.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn trim() {}
+pub fn trim() {}

@@ -31,5 +31,6 @@ pub mod source;
 #[allow(unsafe_code, reason = "the traits of virtual tables are unsafe to implement")]
 mod virtual_table;
 
+pub use heap::trim as trim_heap;
 pub use rusqlite::InterruptHandle;
 pub use rusqlite::types::{Value, ValueRef};

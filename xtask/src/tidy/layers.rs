@@ -56,6 +56,7 @@ const LAYERS: [Layer; 20] = [
             "oribi-storage",
             "oribi-storage-kudu",
             "oribi-engine",
+            "oribi-query",
             "oribi-sql",
         ],
         tests_use: &["oribi-testkit"],

@@ -64,12 +64,14 @@ impl Form {
 
     /// Parses the fields; also those of a query.
     pub(crate) fn parse(text: &str) -> Option<Form> {
-        let mut fields = HashMap::new();
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            fields.insert(decode(name, true)?, decode(value, true)?);
-        }
-        Some(Form { fields })
+        Some(Form { fields: Form::pairs(text)?.into_iter().collect() })
+    }
+
+    /// Names and values in their order.
+    pub(crate) fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        let parted = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        parted.map(|(name, value)| Some((decode(name, true)?, decode(value, true)?))).collect()
     }
 
     /// A field's value, if present and not empty.

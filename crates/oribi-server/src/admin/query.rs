@@ -21,7 +21,7 @@
 //!
 //! Caller: `routes`.
 
-mod answer;
+pub(super) mod answer;
 pub(super) mod places;
 mod request;
 
@@ -126,7 +126,7 @@ async fn begin(
     }
 }
 
-fn pace_of_client(rows: &Outgoing) -> ClientPace {
+pub(super) fn pace_of_client(rows: &Outgoing) -> ClientPace {
     match rows.held_bytes() > 0 {
         false => ClientPace::HasAll,
         true if rows.is_client_behind() => ClientPace::Lags,

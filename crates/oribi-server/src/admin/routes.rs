@@ -5,7 +5,8 @@
 //!   files and what `setup` says are answered;
 //! - a change needs the role `admin`, except that of one's own password; that of a document needs
 //!   rights in its collection; a browser cannot make one on behalf of another site;
-//! - a statement of SQL reads what its user may read (`query`);
+//! - a statement of SQL reads what its user may read (`query`), one of SQL++ also changes what its
+//!   user may change (`query_service`);
 //! - reading about users needs the role `admin`;
 //! - reading about a bucket needs some right in it, and shows only scopes and collections in which
 //!   the user has one;
@@ -142,6 +143,10 @@ async fn serve(
             }
             unauthorized(headers)
         }
+        (&Method::GET | &Method::POST, ["query", "service"], Some(identity)) => {
+            let asker = Asker::new(identity, host_of(headers), working);
+            query_service(state, request, &asker).await
+        }
         (&Method::GET, _, Some(identity)) => {
             let asker = Asker::new(identity, host_of(headers), working);
             let details = (request.uri().query().unwrap_or_default(), headers);
@@ -213,6 +218,26 @@ async fn statement(state: &Arc<AdminState>, request: Request<Incoming>, asker: &
     {
         let (head, body) = request.into_parts();
         super::query::run(state, &head.headers, body, asker).await
+    }
+    #[cfg(not(feature = "sql"))]
+    {
+        let _ = (state, asker);
+        path_not_found()
+    }
+}
+
+/// A statement of SQL++.
+async fn query_service(
+    state: &Arc<AdminState>,
+    request: Request<Incoming>,
+    asker: &Asker,
+) -> Reply {
+    if origin::is_from_elsewhere(request.headers()) {
+        return forbidden("same origin");
+    }
+    #[cfg(feature = "sql")]
+    {
+        super::query_service::run(state, request, asker).await
     }
     #[cfg(not(feature = "sql"))]
     {

@@ -37,6 +37,9 @@ pub(crate) struct AdminState {
     /// Statements of SQL that run.
     #[cfg(feature = "sql")]
     pub(super) statements: super::query::places::Statements,
+    /// SQL++: its statements that run, prepared ones, and index definitions.
+    #[cfg(feature = "sql")]
+    pub(super) queries: super::query_service::queries::Queries,
     /// Number of the last stream of changes.
     pub(crate) last_stream: AtomicU64,
 }

@@ -25,6 +25,8 @@ mod monitoring;
 mod query;
 #[cfg(feature = "sql")]
 mod query_memory;
+#[cfg(feature = "sql")]
+mod query_service;
 mod settings;
 mod setup;
 mod users;

@@ -310,7 +310,6 @@ impl FeedVbucket {
                 News::Line
             }
         };
-        drop(change);
         drop(run);
         if !matches!(news, News::Line | News::Large(_)) {
             return Ok(news);

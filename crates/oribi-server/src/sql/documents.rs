@@ -29,7 +29,7 @@ const SYSTEM_XATTR_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::SystemXatt
 const LOOK_UPS_MAX: usize = 1024;
 
 /// See the module text.
-pub(super) struct BucketDocuments {
+pub(crate) struct BucketDocuments {
     reader: Arc<Reader>,
 }
 

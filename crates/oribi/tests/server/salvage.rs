@@ -21,7 +21,7 @@ fn a_damaged_log_is_opened_with_a_summary() {
     for numbers in [0..HALF, HALF..2 * HALF] {
         let mut connection = fixture.login();
         for number in numbers {
-            let request = Request::set(&key(number), "value");
+            let request = Request::set(key(number), "value");
             let response = call_when_warm(&mut connection, &request);
             expect(response, Status::Success);
         }
@@ -60,7 +60,7 @@ fn a_damaged_log_is_opened_with_a_summary() {
 fn read_all(fixture: &Fixture) -> Vec<bool> {
     let mut connection = fixture.login();
     let mut found = |number| {
-        let response = call_when_warm(&mut connection, &Request::get(&key(number)));
+        let response = call_when_warm(&mut connection, &Request::get(key(number)));
         response.status() == Status::Success
     };
     (0..2 * HALF).map(&mut found).collect()

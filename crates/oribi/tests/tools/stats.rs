@@ -1,7 +1,7 @@
 //! `oribi stats`, `oribi ping` and `oribi top` against a running server.
 
+mod figures;
 mod ping;
-mod stats;
 mod top;
 
 use std::io::{BufRead, BufReader};

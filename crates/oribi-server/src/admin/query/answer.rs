@@ -35,7 +35,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How a statement began.
-pub(super) enum Begun {
+pub(in crate::admin) enum Begun {
     /// Its rows come.
     Streams,
     /// It failed before the first one.
@@ -50,7 +50,7 @@ pub(super) enum Summary {
 }
 
 /// See the module text.
-pub(super) struct Answer {
+pub(in crate::admin) struct Answer {
     // The first field, so that a panic gives the place back before the client hears of it.
     occupied: Occupied,
     /// The server's end waits for it.
@@ -90,34 +90,71 @@ impl Answer {
         }
     }
 
-    /// Sends what is left and the last line, behind the statement's thread.
-    pub fn finish(mut self, summary: Summary) {
+    /// Sends what is left and the last line.
+    pub(super) fn finish(self, summary: Summary) {
         let (rows, elapsed_ms) = (self.rows, self.started.elapsed().as_millis());
         let elapsed_ms = u64::try_from(elapsed_ms).unwrap_or(u64::MAX);
         let line = match summary {
             Summary::Complete => json!({"end": "complete", "rows": rows, "elapsed_ms": elapsed_ms}),
-            Summary::Failed(end, why) => {
-                if let Some(begun) = self.begun.take() {
-                    let status = match end {
-                        "error" => StatusCode::BAD_REQUEST,
-                        _ => StatusCode::SERVICE_UNAVAILABLE,
-                    };
-                    drop(self.occupied);
-                    // Without a receiver the client is gone.
-                    let _ = begun.send(Begun::Failed(status, why));
-                    return;
-                }
+            Summary::Failed(end, why) if self.has_begun() => {
                 json!({"end": end, "error": why, "rows": rows, "elapsed_ms": elapsed_ms})
             }
+            Summary::Failed("error", why) => return self.refuse(StatusCode::BAD_REQUEST, why),
+            Summary::Failed(_, why) => return self.refuse(StatusCode::SERVICE_UNAVAILABLE, why),
         };
+        self.end(format!("{line}\n"));
+    }
+
+    /// True once a part of the answer was sent.
+    pub fn has_begun(&self) -> bool {
+        self.begun.is_none()
+    }
+
+    /// Answers with a status, of which nothing was sent yet.
+    pub fn refuse(self, status: StatusCode, why: String) {
+        let Answer { begun, occupied, .. } = self;
+        drop(occupied);
+        if let Some(begun) = begun {
+            // Without a receiver the client is gone.
+            let _ = begun.send(Begun::Failed(status, why));
+        }
+    }
+
+    /// Sends what is left and `last`, after the statement's thread has ended.
+    pub fn end(mut self, last: String) {
         let rest = self.piece.take().map(Piece::into_bytes);
         self.announce();
         let Answer { control, runtime, occupied, open, outgoing, .. } = self;
-        let last = [rest, Some(Bytes::from(format!("{line}\n")))];
+        let last = [rest, Some(Bytes::from(last))];
         runtime.spawn(async move {
             let _kept = open;
             conclude(last, control, occupied, outgoing).await;
         });
+    }
+
+    /// Writes a part of the answer. Waits for memory and for the client.
+    ///
+    /// # Errors
+    /// When the statement has to end.
+    pub fn write(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes > SQL_ROW_BYTES_MAX {
+            bail!(
+                "a row of {bytes} bytes is longer than the {SQL_ROW_BYTES_MAX} that rows may have"
+            );
+        }
+        let out = self.room(bytes)?;
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        self.send_in_time()
+    }
+
+    /// Sends a large row at once, and others when the last ones are a while ago.
+    fn send_in_time(&mut self) -> Result<()> {
+        let is_large = self.piece.as_ref().is_some_and(|piece| piece.bytes.len() > SQL_PIECE_BYTES);
+        if is_large || self.sent.elapsed() >= SEND_INTERVAL {
+            self.send()?;
+        }
+        Ok(())
     }
 
     /// A piece with room for so many bytes more.
@@ -271,12 +308,7 @@ impl RowSink for Answer {
         out.extend_from_slice(b"]\n");
         self.are_documents = are_documents;
         self.rows += 1;
-        // A large row does not wait for others.
-        let is_large = self.piece.as_ref().is_some_and(|piece| piece.bytes.len() > SQL_PIECE_BYTES);
-        if is_large || self.sent.elapsed() >= SEND_INTERVAL {
-            self.send()?;
-        }
-        Ok(())
+        self.send_in_time()
     }
 
     fn end(&mut self, _: bool) -> Result<()> {

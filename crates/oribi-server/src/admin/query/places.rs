@@ -79,7 +79,7 @@ impl Drop for Running {
 
 /// What a statement occupies until its client is told how it ended. A client that has its answer
 /// can therefore begin another one.
-pub(super) struct Occupied {
+pub(in crate::admin) struct Occupied {
     _running: Running,
     stream: StreamPlace,
 }

@@ -58,7 +58,7 @@ impl Fixture {
 }
 
 /// The body of a chunked answer.
-fn unchunked(head: &str, body: &str) -> String {
+pub(super) fn unchunked(head: &str, body: &str) -> String {
     if !head.to_lowercase().contains("transfer-encoding: chunked") {
         return body.to_owned();
     }

@@ -68,7 +68,7 @@ fn a_hidden_scope_is_answered_like_a_missing_one() {
     let change = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
     let manifest = bucket.update_manifest(&change).unwrap();
     let id = |name| manifest.scope_id(name).unwrap().0;
-    let mut ask = |consumer: &mut Client, id: u32| {
+    let ask = |consumer: &mut Client, id: u32| {
         consumer.stream_status(0, &EVERYTHING, &format!(r#"{{"scope":"{id:x}"}}"#))
     };
     for id in [id("hidden"), id("seen"), 0x7777] {

@@ -58,7 +58,7 @@ fn joined_bytes(x: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, NotDo
     if !meta.flags.iter().any(|flag| flag[0] == b's') {
         return Ok(None);
     }
-    let item = x.locate().map_err(NotDone::from).and_then(|located| current(x, located));
+    let item = x.locate().and_then(|located| current(x, located));
     // The value is stored. A document that left since has no size.
     Ok(item.ok().flatten().and_then(|item| item.plain_body_bytes().ok()))
 }

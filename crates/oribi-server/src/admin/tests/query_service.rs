@@ -1,0 +1,129 @@
+//! Statements of SQL++ over HTTP: answers, parameters, errors, rights and memory.
+
+use serde_json::{Value, json};
+
+use super::query::unchunked;
+use super::{ADMIN, Answer, Fixture, add_user, basic};
+
+const PATH: &str = "/query/service";
+
+impl Fixture {
+    /// The answer to a request in JSON.
+    fn service(&self, credentials: &str, body: &Value) -> Answer {
+        let headers = match basic(credentials).as_str() {
+            "" => String::new(),
+            login => format!("{login}\r\nContent-Type: application/json"),
+        };
+        let mut answer = self.ask_as("POST", PATH, &headers, &body.to_string());
+        answer.body = unchunked(&answer.head, &answer.body);
+        answer
+    }
+
+    /// What an administrator's request is answered with.
+    #[track_caller]
+    fn service_json(&self, body: &Value) -> Value {
+        self.service(ADMIN, body).json()
+    }
+
+    /// What a statement of an administrator is answered with.
+    #[track_caller]
+    fn statement(&self, statement: &str) -> Value {
+        self.service_json(&json!({ "statement": statement }))
+    }
+}
+
+#[test]
+fn documents_are_written_read_and_grouped() {
+    let fixture = Fixture::development();
+    let inserted = fixture.statement(
+        r#"INSERT INTO `default` (KEY, VALUE) VALUES ("a", {"n": 1, "t": "x"}),
+           ("b", {"n": 2, "t": "x"}), ("c", {"n": 3, "t": "y"}) RETURNING META().id"#,
+    );
+    assert_eq!(inserted["status"], "success", "{inserted}");
+    assert_eq!(inserted["metrics"]["mutationCount"], 3, "{inserted}");
+    let grouped = fixture
+        .statement("SELECT t, SUM(n) AS s, COUNT(*) AS c FROM `default` GROUP BY t ORDER BY t");
+    let expected = json!([{ "t": "x", "s": 3, "c": 2 }, { "t": "y", "s": 3, "c": 1 }]);
+    assert_eq!(grouped["results"], expected, "{grouped}");
+    let keys = fixture.statement(r#"SELECT RAW n FROM `default` USE KEYS ["c", "none", "a"]"#);
+    assert_eq!(keys["results"], json!([3, 1]), "{keys}");
+    fixture.statement(r#"UPDATE `default` SET n = n + 10 WHERE t = "x""#);
+    fixture.statement(r#"DELETE FROM `default` USE KEYS "c""#);
+    let left = fixture.statement("SELECT RAW n FROM `default` ORDER BY n");
+    assert_eq!(left["results"], json!([11, 12]), "{left}");
+    let twice = fixture.statement(r#"INSERT INTO `default` VALUES ("a", 1)"#);
+    assert_eq!(twice["errors"][0]["code"], 12009, "{twice}");
+    assert_eq!(twice["errors"][0]["reason"]["code"], 17012, "{twice}");
+}
+
+#[test]
+fn parameters_and_prepared_statements_work() {
+    let fixture = Fixture::development();
+    let body = json!({ "statement": "SELECT RAW $1 + $n", "args": [1], "$n": 2 });
+    assert_eq!(fixture.service_json(&body)["results"], json!([3]));
+    let body = json!({ "statement": "PREPARE SELECT RAW $1", "auto_execute": true, "args": [7] });
+    let answer = fixture.service_json(&body);
+    assert_eq!(answer["results"], json!([7]), "{answer}");
+    let again = json!({ "prepared": answer["prepared"], "args": [8] });
+    let answer = fixture.service_json(&again);
+    assert_eq!(answer["results"], json!([8]), "{answer}");
+    let unknown = fixture.service(ADMIN, &json!({ "prepared": "none" }));
+    assert_eq!(unknown.status, 404, "{}", unknown.body);
+}
+
+#[test]
+fn wrong_requests_have_codes_and_statuses() {
+    let fixture = Fixture::development();
+    for (body, status, code) in [
+        (json!({}), 400, 1050),
+        (json!({ "statement": "SELEC 1" }), 400, 3000),
+        (json!({ "statement": "SELECT 1", "nonsense": 1 }), 400, 1065),
+        (json!({ "statement": "DELETE FROM `default`", "readonly": true }), 403, 1000),
+    ] {
+        let answer = fixture.service(ADMIN, &body);
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+        let answer = answer.json();
+        assert_eq!(answer["errors"][0]["code"], code, "{body}: {answer}");
+        assert_eq!(answer["status"], "fatal", "{answer}");
+    }
+    let missing = fixture.statement("SELECT * FROM nowhere");
+    assert_eq!(missing["errors"][0]["code"], 12003, "{missing}");
+    let form = fixture.ask("POST", PATH, ADMIN, "statement=SELECT+RAW+1");
+    assert_eq!(form.status, 200, "{}", form.body);
+    let changing = format!("{PATH}?statement=DELETE+FROM+%60default%60");
+    assert_eq!(fixture.ask("GET", &changing, ADMIN, "").status, 403);
+    assert_eq!(fixture.service("", &json!({ "statement": "SELECT 1" })).status, 401);
+}
+
+#[test]
+fn rights_hold_for_each_statement() {
+    let prepare = |data_dir: &std::path::Path| {
+        add_user(data_dir, "root", &["admin"]);
+        add_user(data_dir, "reader", &["read-only:default"]);
+        add_user(data_dir, "other", &["read-write:elsewhere"]);
+    };
+    let fixture = Fixture::start(prepare, false);
+    fixture.put("a", br#"{"n":1}"#);
+    let code = |name: &str, statement: &str| {
+        let login = format!("{name}:secret1");
+        fixture.service(&login, &json!({ "statement": statement })).json()["errors"][0]["code"]
+            .as_u64()
+    };
+    assert_eq!(code("root", "SELECT * FROM `default`"), None);
+    assert_eq!(code("reader", "SELECT * FROM `default`"), None);
+    assert_eq!(code("reader", "DELETE FROM `default`"), Some(13014));
+    assert_eq!(code("reader", "CREATE PRIMARY INDEX ON `default`"), Some(13014));
+    assert_eq!(code("other", "SELECT * FROM `default`"), Some(12003));
+}
+
+#[test]
+fn statements_beyond_their_memory_end_with_5500() {
+    let fixture = Fixture::development();
+    let statement = r#"SELECT RAW ARRAY_LENGTH(ARRAY_AGG(REPEAT("x", 1000000) || TOSTRING(n)))
+                       FROM ARRAY_RANGE(0, 1000) AS n"#;
+    for _ in 0..3 {
+        let answer = fixture.statement(statement);
+        assert_eq!(answer["errors"][0]["code"], 5500, "{answer}");
+    }
+    assert_eq!(fixture.statement("SELECT RAW 1")["results"], json!([1]));
+}

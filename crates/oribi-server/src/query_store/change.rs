@@ -1,0 +1,159 @@
+//! Changes of single documents by a statement.
+//!
+//! Owns: the rights of each change, its repetition after a fetch, and the engine's outcomes as
+//! codes. A change is an ordinary write with a CAS where the statement has read the document.
+//! Invariant: an outcome that was computed past the lease's deadline is an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oribi_engine::{
+    Bucket, FetchOutcome, FetchSink, MutationOutcome, Refused, StoreMode, StoreRequest,
+};
+use oribi_protocol::hash::vbucket_of;
+use oribi_query::{Mutation, Precondition, QueryError, Result};
+use oribi_types::{Cas, DocKey, Vbid};
+use parking_lot::{Condvar, Mutex};
+
+use super::place::KeyspacePlace;
+use crate::auth::Privilege;
+use crate::clock::wall_clock;
+
+/// The flags of JSON that SDKs write and read.
+const JSON_FLAGS: u32 = 0x0200_0006;
+
+/// Fetches before a change that others overtake again and again is given up.
+const FETCHES_MAX: usize = 8;
+
+/// Interval between two looks whether a wait has to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Inner codes of a refused change.
+const KEY_EXISTS: u32 = 17012;
+const KEY_MISSING: u32 = 17014;
+const CAS_MISMATCH: u32 = 12033;
+const NOT_DONE: u32 = 5;
+
+/// Applies a change. Returns the new CAS.
+pub(super) fn apply(keyspace: &KeyspacePlace, mutation: &Mutation) -> Result<u64> {
+    keyspace.check_rights(match (&mutation.value, mutation.precondition) {
+        (None, _) => &[Privilege::Delete],
+        (Some(_), Precondition::Absent) => &[Privilege::Insert],
+        (Some(_), Precondition::Cas(_)) => &[Privilege::Upsert],
+        (Some(_), Precondition::None) => &[Privilege::Insert, Privilege::Upsert],
+    })?;
+    let vbid = vbucket_of(&mutation.key, keyspace.handle.vbuckets());
+    let key = DocKey { collection: keyspace.collection, key: &mutation.key };
+    for _ in 0..FETCHES_MAX {
+        keyspace.control.check().map_err(|error| keyspace.read_error(&error))?;
+        match attempt(keyspace, vbid, key, mutation)? {
+            MutationOutcome::Refused(Refused::NeedsFetch) => fetch(keyspace, vbid, key)?,
+            outcome => return result_of(outcome, mutation),
+        }
+    }
+    Err(not_done("the document is evicted as often as it is read"))
+}
+
+fn attempt(
+    keyspace: &KeyspacePlace,
+    vbid: Vbid,
+    key: DocKey<'_>,
+    mutation: &Mutation,
+) -> Result<MutationOutcome> {
+    let (bucket, now) = (keyspace.handle.bucket(), wall_clock());
+    let node = keyspace.server.node_of(&keyspace.handle);
+    let session = node.as_ref().map(|node| node.lease().session());
+    let (mode, cas) = match mutation.precondition {
+        Precondition::None => (StoreMode::Set, Cas(0)),
+        Precondition::Absent => (StoreMode::Add, Cas(0)),
+        Precondition::Cas(cas) => (StoreMode::Replace, Cas(cas)),
+    };
+    let outcome = match &mutation.value {
+        None => bucket.delete(vbid, key, cas, now),
+        Some(value) => {
+            let request = StoreRequest {
+                mode,
+                flags: JSON_FLAGS,
+                expiry: mutation.expiration.unwrap_or(0),
+                cas,
+                preserve_expiry: mutation.expiration.is_none(),
+                ..StoreRequest::set(value)
+            };
+            bucket.store(vbid, key, &request, now)
+        }
+    };
+    match (session, &node) {
+        (Some(session), Some(node)) if !node.lease().still_holds(session) => {
+            Err(not_done("this node lost its lease; whether the change was done is unknown"))
+        }
+        _ => Ok(outcome),
+    }
+}
+
+fn result_of(outcome: MutationOutcome, mutation: &Mutation) -> Result<u64> {
+    let key = String::from_utf8_lossy(&mutation.key);
+    let refused = |code, why: &str| Err(QueryError::mutation(code, format!("{why} - key {key}")));
+    match outcome {
+        MutationOutcome::Done(done) => Ok(done.cas.0),
+        MutationOutcome::Exists if mutation.precondition == Precondition::Absent => {
+            refused(KEY_EXISTS, "Duplicate Key")
+        }
+        MutationOutcome::Exists => refused(CAS_MISMATCH, "CAS mismatch"),
+        MutationOutcome::NotFound => refused(KEY_MISSING, "Key not found"),
+        MutationOutcome::NotStored if mutation.precondition == Precondition::Absent => {
+            refused(KEY_EXISTS, "Duplicate Key")
+        }
+        MutationOutcome::NotStored => refused(KEY_MISSING, "Key not found"),
+        MutationOutcome::TooLarge => refused(NOT_DONE, "The value is too large"),
+        MutationOutcome::Corrupt => refused(NOT_DONE, "The value is not what it says"),
+        MutationOutcome::Refused(Refused::NotMyVbucket) => {
+            refused(NOT_DONE, "Another node serves the document's vbucket")
+        }
+        MutationOutcome::Refused(Refused::UnknownCollection) => {
+            refused(NOT_DONE, "The collection was dropped")
+        }
+        MutationOutcome::Refused(Refused::NoMemory) => {
+            refused(NOT_DONE, "The memory quota of the bucket is used up")
+        }
+        MutationOutcome::Refused(Refused::Locked) => refused(NOT_DONE, "The document is locked"),
+        MutationOutcome::Refused(Refused::TemporaryFailure | Refused::NeedsFetch) => {
+            refused(NOT_DONE, "The bucket loads, its queue is full, or its store fails")
+        }
+    }
+}
+
+fn not_done(why: &str) -> Box<QueryError> {
+    QueryError::mutation(NOT_DONE, why)
+}
+
+/// Takes the end of a fetch.
+#[derive(Default)]
+struct Waiting {
+    outcome: Mutex<Option<FetchOutcome>>,
+    ended: Condvar,
+}
+
+impl FetchSink for Waiting {
+    fn fetched(&self, _token: u64, outcome: FetchOutcome) {
+        *self.outcome.lock() = Some(outcome);
+        self.ended.notify_all();
+    }
+}
+
+/// Waits until the document is in memory.
+fn fetch(keyspace: &KeyspacePlace, vbid: Vbid, key: DocKey<'_>) -> Result<()> {
+    let bucket: &Arc<Bucket> = keyspace.handle.bucket();
+    let waiting = Arc::new(Waiting::default());
+    let sink: Arc<dyn FetchSink> = Arc::clone(&waiting) as _;
+    bucket.fetch(vbid, key, &sink, 0);
+    let mut outcome = waiting.outcome.lock();
+    loop {
+        match *outcome {
+            Some(FetchOutcome::Ready) => return Ok(()),
+            Some(FetchOutcome::Failed) => return Err(not_done("the store cannot be read now")),
+            None => {}
+        }
+        waiting.ended.wait_for(&mut outcome, LOOK_INTERVAL);
+        keyspace.control.check().map_err(|error| keyspace.read_error(&error))?;
+    }
+}
