@@ -44,8 +44,8 @@ pub enum UserCommand {
         /// Name of the user.
         name: String,
         /// admin, or WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]] with words like read-write,
-        /// read-only, insert, meta or stats, and '*' for every bucket, or a role of Couchbase such
-        /// as data_reader[BUCKET:SCOPE]; may be repeated. See docs/security.md.
+        /// read-only, insert, meta or stats, and '*' for every bucket; or a role of Couchbase with
+        /// its place in brackets. May be repeated. See docs/security.md.
         #[arg(long = "role", value_name = "ROLE", required = true, value_parser = parse_role)]
         roles: Vec<Role>,
         /// Bucket that the user's memcached clients use, which cannot select one. When not given:

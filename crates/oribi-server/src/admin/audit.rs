@@ -8,7 +8,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
@@ -21,6 +21,10 @@ use crate::auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, Identity, NAME_BYTES_M
 /// Bytes of a path that are recorded.
 const PATH_BYTES_MAX: usize = 256;
 
+/// How long the connection that ended development mode keeps that login: enough for the rest of a
+/// set-up. A proxy may lend the connection to other clients later.
+const DEVELOPER_STAYS: Duration = Duration::from_secs(60);
+
 /// The client of a connection.
 pub(crate) struct Client {
     peer: SocketAddr,
@@ -30,8 +34,9 @@ pub(crate) struct Client {
     pub(crate) certified: Option<Arc<Identity>>,
     /// The last user recorded.
     recorded: Mutex<Option<Arc<Identity>>>,
-    /// The user of development mode, if this client ended that mode: its login stays.
-    developer: Mutex<Option<Arc<Identity>>>,
+    /// The user of development mode and when this client ended that mode: its login stays for
+    /// [`DEVELOPER_STAYS`].
+    developer: Mutex<Option<(Arc<Identity>, Instant)>>,
 }
 
 impl Client {
@@ -55,15 +60,24 @@ impl Client {
         Client { certified: Some(identity), ..Client::new(peer, place) }
     }
 
+    /// The client's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     /// Keeps the login of development mode for this connection, which ended that mode.
     pub(crate) fn keep_developer(&self, identity: &Arc<Identity>) {
-        *self.developer.lock() = Some(Arc::clone(identity));
+        self.developer.lock().get_or_insert((Arc::clone(identity), Instant::now()));
     }
 
     /// The login kept, if these are its credentials.
     pub(crate) fn developer(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
         let is_public = name == DEVELOPMENT_NAME && password == DEVELOPMENT_PASSWORD.as_bytes();
-        self.developer.lock().clone().filter(|_| is_public)
+        let mut developer = self.developer.lock();
+        if developer.as_ref().is_some_and(|(_, since)| since.elapsed() > DEVELOPER_STAYS) {
+            *developer = None;
+        }
+        developer.as_ref().filter(|_| is_public).map(|(identity, _)| Arc::clone(identity))
     }
 
     fn actor(&self, user: &str) -> Actor {

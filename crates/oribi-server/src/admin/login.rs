@@ -79,7 +79,8 @@ impl LoginGate {
         (server, audit): (&ServerContext, &AdminAudit),
         client: &Client,
     ) -> Result<Login, TooManyLogins> {
-        let (sid, name, step) = match self.exchanges.step(message, &server.users, Instant::now()) {
+        let at = (client.peer().ip(), Instant::now());
+        let (sid, name, step) = match self.exchanges.step(message, &server.users, at) {
             ScramStep::Challenge(header) => return Ok(Login::Challenge(header)),
             ScramStep::Outcome { sid, name, step } => (sid, name, step),
         };

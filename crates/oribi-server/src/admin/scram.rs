@@ -10,11 +10,13 @@
 //! ```
 //!
 //! Invariants: an exchange answers one final message, within [`DEADLINE`]; at most
-//! [`EXCHANGES_MAX`] are kept, and the oldest one makes way. The two messages of an exchange may
+//! [`EXCHANGES_MAX`] are kept, [`EXCHANGES_PER_PEER_MAX`] of one address; the oldest one of the
+//! address, or else of all, makes way. The two messages of an exchange may
 //! come over different connections, because clients choose among idle ones. The messages themselves
 //! are those of the data port (`auth::sasl`). Caller: `login`.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,9 @@ const MECHANISMS: [(&str, &[u8]); 3] = [
 
 /// Exchanges at once. Each holds some KiB at most.
 const EXCHANGES_MAX: usize = 256;
+
+/// The same from one address, so that one client does not end the exchanges of others.
+const EXCHANGES_PER_PEER_MAX: usize = 32;
 
 /// Time between the two messages of a client.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -55,6 +60,7 @@ pub(super) struct ScramExchanges {
 }
 
 struct Pending {
+    peer: IpAddr,
     sid: String,
     began: Instant,
     server: SaslServer,
@@ -97,12 +103,12 @@ impl ScramMessage {
 }
 
 impl ScramExchanges {
-    /// Handles a message at the time `now`.
+    /// Handles a message from an address, at a time.
     pub(super) fn step(
         &self,
         message: ScramMessage,
         users: &Arc<UserStore>,
-        now: Instant,
+        (peer, now): (IpAddr, Instant),
     ) -> ScramStep {
         let (http_name, sasl_name) = message.mechanism;
         let Some(sid) = message.sid else {
@@ -111,7 +117,7 @@ impl ScramExchanges {
                 SaslStep::Continue(server_first) => {
                     let sid = URL_SAFE_NO_PAD.encode(random_bytes::<SID_BYTES>());
                     let challenge = header(http_name, &sid, &server_first);
-                    self.keep(Pending { sid, began: now, server });
+                    self.keep(Pending { peer, sid, began: now, server });
                     ScramStep::Challenge(challenge)
                 }
                 step => outcome(String::new(), &server, step),
@@ -128,7 +134,11 @@ impl ScramExchanges {
 
     fn keep(&self, exchange: Pending) {
         let mut pending = self.pending.lock();
-        if pending.len() >= EXCHANGES_MAX {
+        let is_own = |other: &Pending| other.peer == exchange.peer;
+        if pending.iter().filter(|other| is_own(other)).count() >= EXCHANGES_PER_PEER_MAX {
+            let oldest = pending.iter().position(is_own);
+            oldest.map(|oldest| pending.remove(oldest));
+        } else if pending.len() >= EXCHANGES_MAX {
             pending.pop_front();
         }
         pending.push_back(exchange);
@@ -171,6 +181,10 @@ mod tests {
         ScramMessage::parse(&format!("SCRAM-SHA-512 data={data}")).unwrap()
     }
 
+    fn peer(number: usize) -> IpAddr {
+        IpAddr::from([192, 0, 2, number as u8])
+    }
+
     /// The server's challenge as id and message.
     fn challenge(step: ScramStep) -> (String, String) {
         let ScramStep::Challenge(header) = step else { panic!("no challenge") };
@@ -193,14 +207,15 @@ mod tests {
     #[test]
     fn an_exchange_answers_once_and_in_time() {
         let (users, now) = (Arc::new(UserStore::development()), Instant::now());
+        let at = |now: Instant| (peer(1), now);
         let exchanges = ScramExchanges::default();
-        let (sid, server_first) = challenge(exchanges.step(first(), &users, now));
-        assert!(is_proven(exchanges.step(last(&sid, &server_first), &users, now + DEADLINE)));
-        assert!(!is_proven(exchanges.step(last(&sid, &server_first), &users, now)));
+        let (sid, server_first) = challenge(exchanges.step(first(), &users, at(now)));
+        assert!(is_proven(exchanges.step(last(&sid, &server_first), &users, at(now + DEADLINE))));
+        assert!(!is_proven(exchanges.step(last(&sid, &server_first), &users, at(now))));
 
-        let (sid, server_first) = challenge(exchanges.step(first(), &users, now));
+        let (sid, server_first) = challenge(exchanges.step(first(), &users, at(now)));
         let late = now + DEADLINE + Duration::from_millis(1);
-        assert!(!is_proven(exchanges.step(last(&sid, &server_first), &users, late)));
+        assert!(!is_proven(exchanges.step(last(&sid, &server_first), &users, at(late))));
         assert!(exchanges.pending.lock().is_empty());
     }
 
@@ -208,13 +223,33 @@ mod tests {
     fn the_oldest_exchange_makes_way() {
         let (users, now) = (Arc::new(UserStore::development()), Instant::now());
         let exchanges = ScramExchanges::default();
-        let all: Vec<_> =
-            (0..=EXCHANGES_MAX).map(|_| challenge(exchanges.step(first(), &users, now))).collect();
+        // The peers take turns, so that none has more than its share.
+        let peers = EXCHANGES_MAX.div_ceil(EXCHANGES_PER_PEER_MAX) + 1;
+        let begin = |number: usize| {
+            let at = (peer(number % peers), now);
+            challenge(exchanges.step(first(), &users, at))
+        };
+        let all: Vec<_> = (0..=EXCHANGES_MAX).map(begin).collect();
         assert_eq!(exchanges.pending.lock().len(), EXCHANGES_MAX);
         let proven = |(sid, server_first): &(String, String)| {
-            is_proven(exchanges.step(last(sid, server_first), &users, now))
+            is_proven(exchanges.step(last(sid, server_first), &users, (peer(0), now)))
         };
         assert_eq!((proven(&all[0]), proven(&all[1])), (false, true));
+    }
+
+    #[test]
+    fn one_address_ends_only_its_own_exchanges() {
+        let (users, now) = (Arc::new(UserStore::development()), Instant::now());
+        let exchanges = ScramExchanges::default();
+        let begin = |number| challenge(exchanges.step(first(), &users, (peer(number), now)));
+        let (sid, server_first) = begin(1);
+        let flood: Vec<_> = (0..2 * EXCHANGES_MAX).map(|_| begin(2)).collect();
+        assert_eq!(exchanges.pending.lock().len(), 1 + EXCHANGES_PER_PEER_MAX);
+        let prove = |sid: &str, server_first: &str| {
+            is_proven(exchanges.step(last(sid, server_first), &users, (peer(1), now)))
+        };
+        assert!(prove(&sid, &server_first));
+        assert!(!prove(&flood[0].0, &flood[0].1));
     }
 
     #[test]
