@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use oribi_protocol::status::Status;
+use oribi_tls::testing::{Authority, Owner};
 
 use crate::raw_connection::Request;
 use crate::{Random, ServerOptions, ServerProcess};
@@ -186,7 +187,24 @@ fn start(options: &MemorySoakOptions) -> Result<ServerProcess> {
     let directory = tempfile::tempdir()?;
     let init = directory.path().join("init.toml");
     std::fs::write(&init, others.iter().map(init_entry).collect::<String>())?;
+    let server = match options.stalled_readers {
+        Some(_) => with_tls(server)?,
+        None => server,
+    };
     ServerProcess::start(server.setting("init", init.display()))
+}
+
+/// The same server with TLS, for the readers that use it. The certificate lies next to the data
+/// directory, because a running server reads it again.
+fn with_tls(server: ServerOptions) -> Result<ServerOptions> {
+    let place = |name: &str| server.data_dir().with_file_name(name);
+    let (certificate, key) = (place("soak.pem"), place("soak.key"));
+    Authority::new("soak").issue(&Owner::server("localhost")).write(&certificate, &key);
+    Ok(server
+        .setting("tls-certificate", certificate.display())
+        .setting("tls-key", key.display())
+        .setting("tls-port", 0)
+        .setting("tls-admin-port", 0))
 }
 
 /// A bucket in the file of `--init`.

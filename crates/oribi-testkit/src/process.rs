@@ -49,6 +49,11 @@ impl ServerOptions {
         }
     }
 
+    /// The data directory.
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
     /// The program.
     pub fn program(&self) -> &Path {
         &self.binary

@@ -74,7 +74,7 @@ const LAYERS: [Layer; 20] = [
     },
     Layer {
         name: "oribi-testkit",
-        links: &["oribi-types", "oribi-protocol", "oribi-client"],
+        links: &["oribi-types", "oribi-protocol", "oribi-client", "oribi-tls"],
         tests_use: &[],
     },
     Layer {

@@ -8,7 +8,7 @@ mod requests;
 mod stalled;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use oribi_types::Datatype;
 use super::shared::{Shared, connect};
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection, Request};
 use crate::stream_connection::What;
-use crate::{PATIENCE, Random};
+use crate::{PATIENCE, Random, poll_until};
 use requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, consumer, key, keys, vbuckets};
 
 /// Pause between two writes.
@@ -33,8 +33,9 @@ const SLOW_PAUSE: Duration = Duration::from_millis(20);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// All kinds that the server under test may have.
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Get,
+    Kind::Tls,
     Kind::Text,
     Kind::Scan,
     Kind::Dcp,
@@ -123,6 +124,7 @@ fn read_on(shared: &Shared<'_>, kind: Kind) -> Result<()> {
 fn pass(shared: &Shared<'_>, kind: Kind, number: usize) -> Result<bool> {
     match kind {
         Kind::Get => get_all(shared),
+        Kind::Tls => tls_all(shared),
         Kind::Text => text_all(shared),
         Kind::Scan => scan_all(shared),
         Kind::Dcp => stream_all(shared, &format!("reads {number}")),
@@ -143,6 +145,30 @@ fn get_all(shared: &Shared<'_>) -> Result<bool> {
             status => bail!("{status:?}"),
         }
     }
+    Ok(true)
+}
+
+/// `oribi doc cat` over TLS, which writes all documents one after the other.
+fn tls_all(shared: &Shared<'_>) -> Result<bool> {
+    let port = poll_until(PATIENCE, || {
+        let log = shared.server.log();
+        let (_, rest) = log.split_once("listening with TLS on ")?;
+        let address: SocketAddr = rest.split_once(' ')?.0.parse().ok()?;
+        Some(address.port())
+    });
+    let host = format!("couchbases://localhost:{}", port.context("no port with TLS")?);
+    let mut command = Command::new(shared.program);
+    command.args(["doc", "cat"]).args(keys());
+    command.args(["--host", &host, "--tls-insecure", "--user", DEVELOPMENT_USER]);
+    let output =
+        command.env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD).stdin(Stdio::null()).output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && error.contains("temporary failure") {
+        return Ok(false);
+    }
+    ensure!(output.status.success(), "documents over TLS: {error}");
+    let bytes: usize = DOCUMENT_BYTES.iter().sum();
+    ensure!(output.stdout.len() == bytes, "{} bytes over TLS", output.stdout.len());
     Ok(true)
 }
 

@@ -52,6 +52,6 @@ fn readers_of_every_kind_are_bounded_and_finish() {
     };
     let report = run(&options, &mut |_| Ok(())).unwrap_or_else(|error| panic!("{error:#}"));
     println!("{report:?}");
-    assert_eq!(report.readers_finished, 8, "not all kinds of readers finished: {report:?}");
+    assert_eq!(report.readers_finished, 9, "not all kinds of readers finished: {report:?}");
     assert!(report.hostile_opened >= 24, "stalled readers do not get in: {report:?}");
 }

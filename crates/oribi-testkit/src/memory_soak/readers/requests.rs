@@ -22,6 +22,8 @@ pub(super) const EVENTS: &str =
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Get,
+    /// GET over TLS, by the client command.
+    Tls,
     Text,
     Scan,
     Dcp,
