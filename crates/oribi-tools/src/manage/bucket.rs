@@ -213,10 +213,12 @@ impl BucketCommand {
                     form.push(("name", name.clone()));
                     let admin = place.find().await?;
                     admin.change(Method::POST, "/pools/default/buckets", &form).await?;
+                    warn_of_quota(&admin, settings.memory_quota_mib).await;
                     done(&format!("created bucket {name}"))
                 }
                 BucketCommand::Change { name, settings, place } => {
                     change(&place, Method::POST, (&name, &[]), &settings.form()).await?;
+                    warn_of_quota(&place.find().await?, settings.memory_quota_mib).await;
                     done(&format!("changed bucket {name}"))
                 }
                 BucketCommand::Drop(OneBucket { name, consent, place }) => {
@@ -241,6 +243,21 @@ impl BucketCommand {
 }
 
 /// Changes a bucket, or something below its path.
+/// Says that a new quota is more than the machine's memory. The server accepts it, because another
+/// machine may take over the directory.
+async fn warn_of_quota(admin: &Admin, quota_mib: Option<u64>) {
+    let Some(quota_mib) = quota_mib else { return };
+    // A server that does not tell is no failure of the change.
+    let pool = admin.get("/pools/default").await.unwrap_or_default();
+    let memory = pool["nodes"][0]["memoryTotal"].as_u64().unwrap_or(u64::MAX);
+    if quota_mib.saturating_mul(1 << 20) > memory {
+        eprintln!(
+            "note: the quota is more than the machine's memory, {}; the system may end the server",
+            HumanBytes(memory)
+        );
+    }
+}
+
 async fn change(
     place: &AdminPlace,
     method: Method,

@@ -71,7 +71,8 @@ impl Histogram {
     /// One line of percentiles, then one of each range: its ends, its count, the part of the values
     /// up to its end, and a bar.
     pub fn draw(&self, name: &str, width: usize) -> String {
-        let mut out = format!("{name}: {}", self.summary());
+        let unit = if is_time(name) { " µs" } else { "" };
+        let mut out = format!("{name}: {}", self.summary(unit));
         let rows = self.rows();
         let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
         let texts: Vec<[String; 3]> = rows.iter().map(Range::texts).collect();
@@ -102,7 +103,7 @@ impl Histogram {
         out
     }
 
-    fn summary(&self) -> String {
+    fn summary(&self, unit: &str) -> String {
         let total = self.total();
         if total == 0 {
             return "empty".to_owned();
@@ -111,7 +112,8 @@ impl Histogram {
         for (label, part) in
             [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)]
         {
-            let value = self.quantile(part).map_or_else(|| "beyond".to_owned(), number);
+            let value = self.quantile(part).map(|value| number(value) + unit);
+            let value = value.unwrap_or_else(|| "beyond".to_owned());
             let _ = write!(text, "  {label} {value}");
         }
         text
@@ -127,6 +129,21 @@ impl Histogram {
         let used = &self.ranges[first..end];
         steps(used).unwrap_or_else(|| joined(used))
     }
+}
+
+/// True for figures that servers of this protocol give in microseconds: durations of commands and
+/// of background work.
+fn is_time(name: &str) -> bool {
+    const TIMES: [&str; 7] = [
+        "bg_load",
+        "bg_wait",
+        "checkpoint_remover",
+        "disk_commit",
+        "persistence_cursor_get_all_items",
+        "storage_age",
+        "store_fetch",
+    ];
+    name.ends_with("_cmd") || TIMES.contains(&name)
 }
 
 /// Joins neighbours, the same number of them everywhere.
@@ -209,7 +226,7 @@ mod tests {
         let histogram = Histogram::parse(SMALL).unwrap();
         assert_eq!(
             histogram.draw("get_cmd", 60),
-            "get_cmd: 100 values  p50 4  p90 4  p99 8  p99.9 30  max 30\n\
+            "get_cmd: 100 values  p50 4 µs  p90 4 µs  p99 8 µs  p99.9 30 µs  max 30 µs\n\
              \x20  1 -  2  10  10.00%  ████▌\n\
              \x20  2 -  4  80  90.00%  ████████████████████████████████████\n\
              \x20  4 -  8   9  99.00%  ████\n\

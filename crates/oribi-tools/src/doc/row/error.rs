@@ -27,7 +27,14 @@ impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RowError::NotUtf8 => write!(f, "not UTF-8"),
-            RowError::NotAnObject(reason) => write!(f, "not a JSON object: {reason}"),
+            // A row is one line of its file, whose number the caller says.
+            RowError::NotAnObject(reason) => {
+                write!(
+                    f,
+                    "not a JSON object: {}",
+                    reason.replace(" at line 1 column", " at column")
+                )
+            }
             RowError::NoKey(field) => {
                 write!(f, "no field \"{field}\" to take the key from (see --key-field)")
             }

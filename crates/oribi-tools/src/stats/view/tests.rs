@@ -119,7 +119,7 @@ fn documents_become_tables_and_bars() {
         "odd  [1,2]\n\n\
          id  agent    peername\n31  x\\x1b[m  127.0.0.1:4\n\n\
          ep_tasks:tasks:default\nname     num_runs\nflusher         7\nwarmup          1\n\n\
-         get_cmd: 4 values  p50 2  p90 2  p99 2  p99.9 2  max 2\n\
+         get_cmd: 4 values  p50 2 µs  p90 2 µs  p99 2 µs  p99.9 2 µs  max 2 µs\n\
          \x20 1 - 2  4 100.00%  ████████████████████████████████████████████████\n"
     );
 }

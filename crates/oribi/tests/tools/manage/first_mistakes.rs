@@ -51,3 +51,11 @@ fn misplaced_words_and_variables_are_named() {
     let output = oribi(&["config"]).env("ORIBI_PROT", "1").output().unwrap();
     assert!(stderr(&output).contains("ORIBI_PORT resembles it"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_quota_beyond_the_machine_is_noted() {
+    let fixture = Fixture::start();
+    let output = fixture.run(&["bucket", "create", "huge", "--memory-quota-mib", "9999999"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("more than the machine's memory"), "{}", stderr(&output));
+}
