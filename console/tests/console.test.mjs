@@ -208,9 +208,9 @@ test("buckets and collections are made, changed and dropped by typing their name
   await page.getByRole("button", { name: "Create" }).click();
   await page.getByRole("link", { name: "shop", exact: true }).waitFor();
   await page.getByRole("button", { name: "Change shop" }).click();
-  await page.getByLabel("Memory quota in MiB").fill("64");
+  await page.getByLabel("Memory quota in MiB").fill("128");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("of 64 MiB").waitFor();
+  await page.getByText("of 128 MiB").waitFor();
   await checkAccess(page, "buckets");
   await screenshot(page, "buckets");
 

@@ -21,7 +21,7 @@ let server;
 
 before(async () => {
   [server] = await Promise.all([startServer(), startBrowser()]);
-  const form = new URLSearchParams({ name: "shop", ramQuotaMB: 64, bucketType: "ephemeral" });
+  const form = new URLSearchParams({ name: "shop", ramQuotaMB: 100, bucketType: "ephemeral" });
   assert.equal((await server.request("POST", "/pools/default/buckets", form)).status, 202);
   await writeDocuments(server.port, [["one", "1"], ["two", "2"]]);
 });

@@ -37,14 +37,13 @@ fn path(bucket: &str, more: &str) -> String {
 #[test]
 fn stalled_clients_of_events_are_bounded() {
     let fixture = Fixture::start_with(|options| {
-        options.setting("memory-quota-mib", QUOTA_MIB).setting("workers", 2)
+        let buckets = BUCKETS.join(",");
+        options
+            .setting("memory-quota-mib", QUOTA_MIB)
+            .setting("workers", 2)
+            .setting("buckets", buckets)
     });
     let admin = fixture.admin();
-    for bucket in &BUCKETS[1..] {
-        let quota = QUOTA_MIB.to_string();
-        let form = [("name", *bucket), ("ramQuotaMB", &quota)];
-        assert_eq!(admin.post_form("/pools/default/buckets", &form).unwrap().status, 202);
-    }
     for bucket in BUCKETS {
         (0..DOCUMENTS).for_each(|number| store(&fixture, bucket, number, 0));
     }

@@ -41,11 +41,11 @@ fn read_answer(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// True when the server closes the connection without an answer.
+/// True when the server closes the connection, after a last line if it has something to say.
 fn is_closed(stream: &mut TcpStream) -> bool {
-    // Bytes that the server has not read make the end a reset.
-    match stream.read(&mut [0; 16]) {
-        Ok(count) => count == 0,
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        // Bytes that the server has not read make the end a reset.
         Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
     }
 }
