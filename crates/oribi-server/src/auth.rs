@@ -31,7 +31,7 @@ pub use privilege::{Privilege, PrivilegeSet};
 pub use role::{Access, CollectionPath, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};
 pub(crate) use user_change::{UserChange, UserChangeError};
-pub(crate) use user_file::{NAME_BYTES_MAX, Restored};
+pub(crate) use user_file::{NAME_BYTES_MAX, Restored, check_password};
 pub use user_file::{StoredUser, UserFile, UserFileError};
 pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
 

@@ -386,7 +386,8 @@ pub(super) fn check_display_name(name: &str) -> Result<(), UserFileError> {
     Ok(())
 }
 
-fn check_password(password: &[u8]) -> Result<(), UserFileError> {
+/// The rule for passwords.
+pub(crate) fn check_password(password: &[u8]) -> Result<(), UserFileError> {
     if !(PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX).contains(&password.len()) {
         return Err(UserFileError::Refused("a password has 6 to 1024 bytes"));
     }

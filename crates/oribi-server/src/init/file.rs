@@ -6,11 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::error::{InitError, invalid};
-use crate::auth::Role;
-use crate::auth::UserChange;
-use crate::auth::couchbase_role;
+use crate::auth::{Role, UserChange, check_password, couchbase_role};
 use crate::file_error::FileError;
 
 /// Bytes of the file. Documents in number belong into files of their own.
@@ -30,7 +29,10 @@ pub(super) struct InitFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileUser {
-    name: String,
+    name: Spanned<String>,
+    /// The line of the name, from 1.
+    #[serde(skip)]
+    line: usize,
     password: Option<String>,
     password_file: Option<PathBuf>,
     roles: Vec<String>,
@@ -100,14 +102,21 @@ impl InitFile {
             return Err(invalid(path, detail.to_owned()));
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
-        toml::from_str(&text).map_err(|error| invalid(path, error.to_string()))
+        let mut file: InitFile =
+            toml::from_str(&text).map_err(|error| invalid(path, error.to_string()))?;
+        for user in &mut file.user {
+            let before = text.get(..user.name.span().start).unwrap_or_default();
+            user.line = 1 + before.matches('\n').count();
+        }
+        Ok(file)
     }
 }
 
 impl FileUser {
     /// The user as a change.
     pub(super) fn into_change(self, directory: &Path) -> Result<UserChange, String> {
-        let of_user = |why: String| format!("user {:?}: {why}", self.name);
+        let name = self.name.get_ref();
+        let of_user = |why: String| format!("user {name:?} in line {}: {why}", self.line);
         let password = match (&self.password, &self.password_file) {
             (Some(password), None) => password.clone().into_bytes(),
             (None, Some(file)) => {
@@ -121,6 +130,7 @@ impl FileUser {
             }
             _ => return Err(of_user("write either password or password_file".to_owned())),
         };
+        check_password(&password).map_err(|why| of_user(why.to_string()))?;
         let roles = self.roles.iter().map(|role| parse_role(role));
         let roles = roles.collect::<Result<Vec<Vec<Role>>, String>>().map_err(of_user)?;
         Ok(UserChange {
@@ -130,7 +140,7 @@ impl FileUser {
             bucket: Some(self.memcached_bucket.unwrap_or_default()),
             collection: Some(self.memcached_collection.unwrap_or_default()),
             is_initial: false,
-            name: self.name,
+            name: self.name.into_inner(),
         })
     }
 }

@@ -235,6 +235,10 @@ fn a_mistake_in_the_file_ends_the_start_before_anything_changes() {
         ("[[bucket]]\nname = \"a\"\n[[bucket.documents]]\nkey = \"k\"".to_owned(), "key and value"),
         (format!("{user}[\"query_select[b]\"]"), "query_select"),
         (format!("{user}[\"admin\"]\npassword_file = \"p\""), "either password"),
+        (
+            "\n[[user]]\nname = \"a\"\npassword = \"short\"\nroles = []".to_owned(),
+            "line 3: a password",
+        ),
     ];
     for (text, word) in refused {
         let refusal = place.refusal(&text);
