@@ -386,7 +386,12 @@ mod tests {
             (400, r#"{"_":"Flush is disabled"}"#, "Flush is disabled"),
             (404, "\"Unknown user.\"", "Unknown user."),
             (400, "plain\n\n text\n", "plain text"),
-            (401, "", "wrong name or password"),
+            (
+                401,
+                "",
+                "wrong name or password; --user or ORIBI_USER names the user, ORIBI_PASSWORD has \
+                 the password",
+            ),
             (403, r#"{"message":"Forbidden"}"#, "the user lacks the right to do this"),
             (500, "", "500 Internal Server Error"),
         ] {

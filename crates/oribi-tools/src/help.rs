@@ -22,7 +22,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("doc touch", &["oribi doc touch session:1 --expiry 15m", "oribi doc touch user:17 --expiry 0"]),
     ("doc list", &["oribi doc list", "oribi doc list 'user:*' --collection shop.orders"]),
     ("doc import", &[
-        "oribi doc import users.jsonl", "oribi doc import users.csv --key 'user:%id%' --resume",
+        "oribi doc import users.jsonl", "oribi doc import users.csv --key 'user:{id}' --resume",
         "zcat orders.jsonl.gz | oribi doc import - --collection shop.orders",
     ]),
     ("doc export", &["oribi doc export users.jsonl", "oribi doc export - --collection shop.orders | gzip > orders.jsonl.gz"]),
@@ -55,7 +55,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "oribi backup restore /backups/orders --bucket orders",
         "oribi backup restore /backups/orders --bucket orders --into again --create-bucket 256",
     ]),
-    ("backup prune", &["oribi backup prune /backups/orders --keep 7"]),
+    ("backup prune", &["oribi backup prune /backups/orders --keep-last 7"]),
     ("backup snapshot", &["oribi backup snapshot /var/lib/oribi-snapshots/monday --data-dir /var/lib/oribi"]),
     ("copy", &[
         "oribi copy couchbase://new.example.org/orders --host old.example.org --bucket orders",
