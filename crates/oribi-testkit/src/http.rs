@@ -105,7 +105,13 @@ impl HttpClient {
         parse(&answer).with_context(|| format!("{method} {path}"))
     }
 
-    fn send(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<TcpStream> {
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<TcpStream> {
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\nContent-Length: {}\r\n",
             self.host,

@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
-use oribi_types::Datatype;
 
 use super::shared::{Shared, connect};
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection, Request};
 use crate::stream_connection::What;
 use crate::{PATIENCE, Random, poll_until};
-use requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, consumer, key, keys, vbuckets};
+use requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, begin_scan, consumer, key, keys, vbuckets};
 
 /// Pause between two writes.
 const WRITE_PAUSE: Duration = Duration::from_millis(100);
@@ -57,7 +56,7 @@ pub(super) fn run(shared: &Shared<'_>, stalled: usize, mut random: Random) -> Re
                 read_on(shared, kind).unwrap_or_else(|error| shared.fail(error));
             });
         }
-        for kind in [Kind::Get, Kind::Dcp, Kind::Events] {
+        for kind in [Kind::Get, Kind::Scan, Kind::Dcp, Kind::Events, Kind::Http] {
             scope.spawn(move || {
                 read_slowly(shared, kind).unwrap_or_else(|error| shared.fail(error));
             });
@@ -213,14 +212,7 @@ fn line(reader: &mut BufReader<TcpStream>) -> Result<String> {
 fn scan_all(shared: &Shared<'_>) -> Result<bool> {
     let mut client = connect(shared.server.port(), "default")?;
     for vbid in vbuckets() {
-        let create = Request::new(Opcode::RangeScanCreate).vbucket(vbid).datatype(Datatype::JSON.0);
-        let created = client.call(&create.value(r#"{"range":{}}"#))?;
-        match created.status() {
-            Status::Success => {}
-            Status::KeyEnoent | Status::Etmpfail | Status::Ebusy => return Ok(false),
-            status => bail!("a scan is answered {status:?}"),
-        }
-        let extras = [&created.value[..], &[0; 12]].concat();
+        let Some(extras) = begin_scan(&mut client, vbid)? else { return Ok(false) };
         client.send(&Request::new(Opcode::RangeScanContinue).vbucket(vbid).extras(&extras))?;
         loop {
             match client.receive()?.status() {
@@ -316,7 +308,7 @@ fn read_slowly(shared: &Shared<'_>, kind: Kind) -> Result<()> {
             // Nothing more comes of a stream without news.
             stream.set_read_timeout(Some(Duration::from_secs(1)))?;
             match stream.read(&mut piece) {
-                Ok(0) if kind == Kind::Events => break,
+                Ok(0) if matches!(kind, Kind::Events | Kind::Http) => break,
                 Ok(0) => bail!("{kind:?} is cut although it reads"),
                 Ok(bytes) => left = left.saturating_sub(bytes),
                 Err(error) if is_timeout(&error) => break,

@@ -1,13 +1,17 @@
 //! What readers of the soak ask for: the documents, and requests of all of them.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, StreamValue};
 use oribi_protocol::hash::vbucket_of;
-use oribi_types::{Seqno, Vbid};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use oribi_types::{Datatype, Seqno, Vbid};
 
 use crate::http::HttpClient;
 use crate::memory_soak::shared::Shared;
-use crate::raw_connection::{DEFAULT_VBUCKETS, DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
+use crate::raw_connection::{
+    DEFAULT_VBUCKETS, DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection, Request,
+};
 use crate::stream_connection::StreamConnection;
 
 /// Sizes of the documents, one for each.
@@ -66,4 +70,16 @@ pub(super) fn consumer(shared: &Shared<'_>, name: &str) -> Result<StreamConnecti
         connection.request(vbid, &everything, &StreamValue::default())?;
     }
     Ok(connection)
+}
+
+/// Creates a range scan of a vbucket. Returns the extras of a request that continues it without
+/// limits; `None` when the server refuses for now, or the vbucket is empty.
+pub(super) fn begin_scan(client: &mut RawConnection, vbid: Vbid) -> Result<Option<Vec<u8>>> {
+    let create = Request::new(Opcode::RangeScanCreate).vbucket(vbid).datatype(Datatype::JSON.0);
+    let created = client.call(&create.value(r#"{"range":{}}"#))?;
+    match created.status() {
+        Status::Success => Ok(Some([&created.value[..], &[0; 12]].concat())),
+        Status::KeyEnoent | Status::Etmpfail | Status::Ebusy => Ok(None),
+        status => bail!("a scan is answered {status:?}"),
+    }
 }

@@ -2,21 +2,25 @@
 //!
 //! Owns: their connections, all of which are opened anew after a while. The server may end any.
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use oribi_protocol::hash::vbucket_of;
+use oribi_protocol::opcode::Opcode;
 
-use super::requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, consumer, key};
+use super::requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, begin_scan, consumer, key};
 use crate::memory_soak::shared::{Shared, connect};
-use crate::raw_connection::Request;
+use crate::raw_connection::{DEFAULT_VBUCKETS, Request};
 
 /// Time after which all connections are opened anew.
 const LIFE: Duration = Duration::from_secs(5);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
-const KINDS: [Kind; 4] = [Kind::Get, Kind::Dcp, Kind::Events, Kind::Http];
+const KINDS: [Kind; 7] =
+    [Kind::Get, Kind::Text, Kind::Scan, Kind::Dcp, Kind::Events, Kind::Http, Kind::Sql];
 
 /// Keeps `count` readers of each kind until the run is over.
 pub(super) fn run(shared: &Shared<'_>, count: usize) {
@@ -47,7 +51,25 @@ pub(super) fn begin(shared: &Shared<'_>, kind: Kind, name: &str) -> Result<Optio
             let path = "/pools/default/buckets/default/docs/sized%206?raw=true";
             admin(shared).begin_get(path)?
         }
-        _ => {
+        Kind::Text => {
+            let mut stream = TcpStream::connect(("127.0.0.1", shared.server.port()))?;
+            let last = DOCUMENT_BYTES.len() - 1;
+            (0..4).try_for_each(|_| stream.write_all(format!("get text{last}\r\n").as_bytes()))?;
+            stream
+        }
+        Kind::Scan => {
+            let mut connection = connect(shared.server.port(), "default")?;
+            let vbid = vbucket_of(key(DOCUMENT_BYTES.len() - 1).as_bytes(), DEFAULT_VBUCKETS);
+            let Some(extras) = begin_scan(&mut connection, vbid)? else { return Ok(None) };
+            let go = Request::new(Opcode::RangeScanContinue).vbucket(vbid).extras(&extras);
+            connection.send(&go)?;
+            connection.stream().try_clone()?
+        }
+        Kind::Sql => {
+            let statement = br#"{"statement": "select body from \"default\""}"#;
+            admin(shared).send("POST", "/query/sql", "application/json", statement)?
+        }
+        Kind::Get | Kind::Tls | Kind::Backup => {
             let mut connection = connect(shared.server.port(), "default")?;
             let requests: Vec<Request> =
                 (0..2 * DOCUMENT_BYTES.len()).map(|at| Request::get(key(at / 2))).collect();
