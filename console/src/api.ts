@@ -49,6 +49,9 @@ export function onRefused(callback: () => void) {
   whenRefused = callback;
 }
 
+/** Ends a login that the server is about to refuse. */
+export const endLogin = () => whenRefused();
+
 export function encoded(fields: Fields): string {
   const pairs = Object.entries(fields).filter(([, value]) => value !== undefined);
   return new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
@@ -129,7 +132,9 @@ export async function ask<T>(method: string, target: string, call: Call = {}): P
   if (response.status === 401 && used === authorization && !isChanging) whenRefused();
   if (!response.ok) throw await errorOf(response);
   const text = await response.text();
-  return (text ? JSON.parse(text) : undefined) as T;
+  // Some answers to a change are a sentence for people.
+  const isSentence = response.headers.get("Content-Type")?.startsWith("text/plain");
+  return (text && !isSentence ? JSON.parse(text) : undefined) as T;
 }
 
 export const get = <T>(target: string, query?: Fields, signal?: AbortSignal) =>

@@ -113,7 +113,7 @@ function Login({ about, enter }: { about?: About; enter: (user: User) => void })
         {about?.development && (
           <p class="hint">
             This server is in development mode: the user is <code>Administrator</code>, the password{" "}
-            <code>password</code>. <code>oribi user add</code> ends that.
+            <code>password</code>. <code>oribi user create</code> ends that.
           </p>
         )}
       </form>

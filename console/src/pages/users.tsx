@@ -3,7 +3,7 @@
 // Owns: the form of a user; `roles.tsx` has the choice of its roles.
 
 import { useState } from "preact/hooks";
-import { ask, get, userPath, type Role } from "../api";
+import { ask, endLogin, get, userPath, type Role } from "../api";
 import { useApp } from "../app";
 import { PasswordDialog } from "../password";
 import { Actions, Cell, Row, Table } from "../table";
@@ -127,7 +127,7 @@ export function UsersPage() {
           </Table>
         </LastKnown>
       )}
-      {open?.what === "create" && <UserForm close={close} saved={asked.again} />}
+      {open?.what === "create" && <UserForm close={close} saved={isDevelopment ? endLogin : asked.again} />}
       {open?.what === "change" && <UserForm user={open.user} close={close} saved={asked.again} />}
       {open?.what === "password" && (
         <PasswordDialog user={open.user.id} isOwn={open.user.id === self.id} close={close} />
