@@ -122,7 +122,9 @@ func (p *program) buckets() string {
 	ok(manager.FlushBucket(managedBucket, nil))
 	_, err = collection.Get("d", nil)
 	fails(err, gocb.ErrDocumentNotFound)
-	other := gocb.BucketSettings{Name: "other", RAMQuotaMB: 100, MaxExpiry: time.Minute}
+	other := gocb.BucketSettings{
+		Name: "other", BucketType: gocb.CouchbaseBucketType, RAMQuotaMB: 100, MaxExpiry: time.Minute,
+	}
 	ok(manager.CreateBucket(gocb.CreateBucketSettings{BucketSettings: other}, nil))
 	equal(must(manager.GetBucket("other", nil)).MaxExpiry, time.Minute)
 	ok(manager.DropBucket("other", nil))

@@ -326,11 +326,11 @@ def range_scans(run, suite, binary):
 
 def disk_fetches(server):
     """Documents that the server has read from disk because a request needed them."""
-    request = urllib.request.Request(f"{server.admin_url}/pools/default/buckets/default")
+    request = urllib.request.Request(f"{server.admin_url}/node/figures")
     token = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     request.add_header("Authorization", f"Basic {token}")
     with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer)["basicStats"]["diskFetches"]
+        return json.load(answer)["buckets"][0]["fetches"]
 
 
 QUICKSTARTS = {

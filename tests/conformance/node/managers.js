@@ -12,7 +12,8 @@ const BUCKET = 'made-by-node'
 async function users(cluster, openAs) {
   const manager = cluster.users()
   await assert.rejects(manager.getUser(USER), couchbase.UserNotFoundError)
-  const reader = { name: 'data_reader', bucket: 'default' }
+  // A role in the whole bucket is listed with the scope and collection `*`.
+  const reader = { name: 'data_reader', bucket: 'default', scope: '*', collection: '*' }
   const writer = { name: 'data_writer', bucket: 'default', scope: '_default', collection: '_default' }
   await manager.upsertUser({ username: USER, displayName: 'Ada L', roles: [reader, writer], password: FIRST_PASSWORD })
   const found = await manager.getUser(USER)

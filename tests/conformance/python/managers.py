@@ -21,7 +21,8 @@ def users(cluster, open_as):
     """`open_as` connects with a password and a name."""
     manager = cluster.users()
     raises(UserNotFoundException, lambda: manager.get_user(USER))
-    reader = Role(name="data_reader", bucket="default")
+    # A role in the whole bucket is listed with the scope and collection `*`.
+    reader = Role(name="data_reader", bucket="default", scope="*", collection="*")
     writer = Role(name="data_writer", bucket="default", scope="_default", collection="_default")
     manager.upsert_user(User(username=USER, display_name="Ada L", roles={reader, writer}, password=FIRST_PASSWORD))
     found = manager.get_user(USER).user

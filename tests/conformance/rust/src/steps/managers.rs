@@ -24,7 +24,8 @@ impl Program {
     pub(super) async fn users(&self) -> Outcome {
         let manager = self.cluster.users();
         fails(manager.get_user(USER, None).await, ErrorKind::UserNotFound)?;
-        let reader = || Role::new("data_reader").bucket("default");
+        // A role in the whole bucket is listed with the scope and collection `*`.
+        let reader = || Role::new("data_reader").bucket("default").scope("*").collection("*");
         let writer = Role::new("data_writer").bucket("default");
         let writer = writer.scope("_default").collection("_default");
         let ada = User::new(USER, "Ada L", vec![reader(), writer.clone()]).password(FIRST_PASSWORD);
