@@ -115,7 +115,7 @@ def buckets(port):
     raw = Raw(port)
     equal(raw.log_in("several"), (0, b""))
     status, text = raw.ask(GET, b"k")
-    equal((status, b"oribi user add --bucket" in text), (NO_BUCKET, True))
+    equal((status, b"oribi user create --bucket" in text), (NO_BUCKET, True))
 
 
 def rights(port):
