@@ -61,3 +61,8 @@ have_nightly() {
         return 1
     fi
 }
+
+# The directory of a crate of the workspace, relative to the root.
+crate_directory() {
+    dirname "$(grep -lx "name = \"$1\"" crates/*/Cargo.toml crates/*/*/Cargo.toml)"
+}

@@ -76,7 +76,7 @@ export async function assemble() {
 function table(named) {
   const rows = [...named].map(([name, { content, immutable }]) => {
     const file = (suffix) =>
-      `include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../console/dist/${name}${suffix}"))`;
+      `include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../console/dist/${name}${suffix}"))`;
     return `    Asset {
         name: "${name}",
         content_type: "${TYPES[name.split(".").pop()]}",

@@ -72,7 +72,6 @@ fn crates(tree: &SourceTree) -> BTreeSet<String> {
     directories
         .map(|(directory, _)| directory)
         .filter(|directory| *directory == "xtask" || directory.starts_with("crates/"))
-        .filter(|directory| directory.matches('/').count() <= 1)
         .map(|directory| directory.trim_start_matches("crates/").to_owned())
         .collect()
 }

@@ -82,31 +82,31 @@ fn long_lines_of_prose_are_rejected() {
 fn threads_are_started_by_the_supervisor_only() {
     for (head, tail) in [("std::thread::", "spawn(f)"), ("thread::", "Builder::new()")] {
         let text = format!("//! thread::spawn( in prose.\n\nfn f() {{ {head}{tail}; }}\n");
-        let found = findings_in("crates/oribi-server/src/worker.rs", text.as_str());
+        let found = findings_in("crates/server/data/src/worker.rs", text.as_str());
         assert_one(&found, 3, "oribi_supervisor::spawn");
         assert_one(&findings_in("crates/oribi/src/serve.rs", text.as_str()), 3, "nobody watches");
         for free in [
-            "crates/oribi-supervisor/src/lib.rs",
-            "crates/oribi-tools/src/perf/run.rs",
-            "crates/oribi-engine/tests/bucket/main.rs",
-            "crates/oribi-engine/src/checkpoint/tests.rs",
+            "crates/core/supervisor/src/lib.rs",
+            "crates/tools/cli/src/perf/run.rs",
+            "crates/core/engine/tests/bucket/main.rs",
+            "crates/core/engine/src/checkpoint/tests.rs",
         ] {
             assert_eq!(findings_in(free, text.as_str()), [], "{free}");
         }
         let test = format!("//! Header.\n\n#[cfg(test)]\nmod tests {{\n    {head}{tail};\n}}\n");
-        assert_eq!(findings_in("crates/oribi-server/src/worker.rs", test), []);
+        assert_eq!(findings_in("crates/server/data/src/worker.rs", test), []);
     }
 }
 
 #[test]
 fn unsafe_is_allowed_in_listed_files_only() {
     let text = "//! No unsafe in prose.\n\nfn f() { unsafe { g() } }\n";
-    assert_one(&findings_in("crates/oribi-server/src/worker.rs", text), 3, "not listed");
-    assert_eq!(findings_in("crates/oribi-engine/src/item.rs", text), []);
-    assert_eq!(findings_in("crates/oribi-engine/src/item/block.rs", text), []);
+    assert_one(&findings_in("crates/server/data/src/worker.rs", text), 3, "not listed");
+    assert_eq!(findings_in("crates/core/engine/src/item.rs", text), []);
+    assert_eq!(findings_in("crates/core/engine/src/item/block.rs", text), []);
     let harmless =
         "//! Header.\n#![forbid(unsafe_code)]\n// unsafe here\nconst A: &str = \"unsafe\";\n";
-    assert_eq!(findings_in("crates/oribi-server/src/worker.rs", harmless), []);
+    assert_eq!(findings_in("crates/server/data/src/worker.rs", harmless), []);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn masking_hides_comments_and_literals_but_no_code() {
 
 #[test]
 fn edges_outside_the_layer_table_are_rejected() {
-    let path = "crates/oribi-engine/Cargo.toml";
+    let path = "crates/core/engine/Cargo.toml";
     let upward = manifest("oribi-engine", "[dependencies]\noribi-server.workspace = true\n");
     assert_one(&findings_in(path, upward), 5, "oribi-engine -> oribi-server");
     let sound =
@@ -147,7 +147,7 @@ fn development_edges_have_their_own_table() {
 
 #[test]
 fn renamed_and_target_specific_edges_count() {
-    let path = "crates/oribi-client/Cargo.toml";
+    let path = "crates/tools/client/Cargo.toml";
     let renamed =
         "[dependencies]\nkv = { package = \"oribi-engine\", path = \"../oribi-engine\" }\n";
     assert_one(&findings_in(path, manifest("oribi-client", renamed)), 5, "oribi-engine");

@@ -12,12 +12,12 @@ const STARTS: [&str; 2] = [concat!("thread::", "spawn("), concat!("thread::", "B
 
 /// Directories that are linked into the server and watched.
 const WATCHED: [&str; 7] = [
-    "crates/oribi-types/src/",
-    "crates/oribi-storage/src/",
-    "crates/oribi-storage-kudu/src/",
-    "crates/oribi-engine/src/",
-    "crates/oribi-tls/src/",
-    "crates/oribi-server/src/",
+    "crates/core/types/src/",
+    "crates/core/storage/src/",
+    "crates/kudu/storage/src/",
+    "crates/core/engine/src/",
+    "crates/core/tls/src/",
+    "crates/server/data/src/",
     "crates/oribi/src/",
 ];
 
@@ -39,7 +39,7 @@ pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
 fn is_watched(path: &str) -> bool {
     let is_test = path.contains("/tests/") || path.ends_with("/tests.rs");
     // Threads of the model checker.
-    let is_model = path.starts_with("crates/oribi-engine/src/models");
+    let is_model = path.starts_with("crates/core/engine/src/models");
     let is_server = WATCHED.iter().any(|directory| path.starts_with(directory));
     is_server && !is_test && !is_model
 }

@@ -14,13 +14,13 @@ use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_types::{Cas, DurabilityLevel};
 
 // The examples of the client are run here, against a real server.
-#[path = "../../../oribi-client/examples/bulk_load.rs"]
+#[path = "../../../tools/client/examples/bulk_load.rs"]
 #[allow(dead_code)]
 mod bulk_load;
-#[path = "../../../oribi-client/examples/quickstart.rs"]
+#[path = "../../../tools/client/examples/quickstart.rs"]
 #[allow(dead_code)]
 mod quickstart;
-#[path = "../../../oribi-client/examples/sub_document.rs"]
+#[path = "../../../tools/client/examples/sub_document.rs"]
 #[allow(dead_code)]
 mod sub_document;
 

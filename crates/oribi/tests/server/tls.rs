@@ -21,7 +21,7 @@ use oribi_testkit::{PATIENCE, ServerOptions, ServerProcess, poll_until};
 use oribi_tls::testing::{Authority, Owner};
 
 // The client's example is run here, against a real server.
-#[path = "../../../oribi-client/examples/cluster_tls.rs"]
+#[path = "../../../tools/client/examples/cluster_tls.rs"]
 #[allow(dead_code)]
 mod cluster_tls;
 
