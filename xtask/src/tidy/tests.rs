@@ -82,7 +82,7 @@ fn long_lines_of_prose_are_rejected() {
 fn threads_are_started_by_the_supervisor_only() {
     for (head, tail) in [("std::thread::", "spawn(f)"), ("thread::", "Builder::new()")] {
         let text = format!("//! thread::spawn( in prose.\n\nfn f() {{ {head}{tail}; }}\n");
-        let found = findings_in("crates/server/data/src/worker.rs", text.as_str());
+        let found = findings_in("crates/server/data/src/runtime/worker.rs", text.as_str());
         assert_one(&found, 3, "oribi_supervisor::spawn");
         assert_one(&findings_in("crates/oribi/src/serve.rs", text.as_str()), 3, "nobody watches");
         for free in [
@@ -94,19 +94,19 @@ fn threads_are_started_by_the_supervisor_only() {
             assert_eq!(findings_in(free, text.as_str()), [], "{free}");
         }
         let test = format!("//! Header.\n\n#[cfg(test)]\nmod tests {{\n    {head}{tail};\n}}\n");
-        assert_eq!(findings_in("crates/server/data/src/worker.rs", test), []);
+        assert_eq!(findings_in("crates/server/data/src/runtime/worker.rs", test), []);
     }
 }
 
 #[test]
 fn unsafe_is_allowed_in_listed_files_only() {
     let text = "//! No unsafe in prose.\n\nfn f() { unsafe { g() } }\n";
-    assert_one(&findings_in("crates/server/data/src/worker.rs", text), 3, "not listed");
+    assert_one(&findings_in("crates/server/data/src/runtime/worker.rs", text), 3, "not listed");
     assert_eq!(findings_in("crates/core/engine/src/item.rs", text), []);
     assert_eq!(findings_in("crates/core/engine/src/item/block.rs", text), []);
     let harmless =
         "//! Header.\n#![forbid(unsafe_code)]\n// unsafe here\nconst A: &str = \"unsafe\";\n";
-    assert_eq!(findings_in("crates/server/data/src/worker.rs", harmless), []);
+    assert_eq!(findings_in("crates/server/data/src/runtime/worker.rs", harmless), []);
 }
 
 #[test]

@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn the_log_is_filtered_by_target() {
         let levels = filter("info, slow_operation=off,oribi_engine=debug,").unwrap();
-        assert!(levels.would_enable("oribi_server::worker", &Level::INFO));
-        assert!(!levels.would_enable("oribi_server::worker", &Level::DEBUG));
+        assert!(levels.would_enable("oribi_server::runtime::worker", &Level::INFO));
+        assert!(!levels.would_enable("oribi_server::runtime::worker", &Level::DEBUG));
         assert!(levels.would_enable("oribi_engine::flusher", &Level::DEBUG));
         assert!(!levels.would_enable("slow_operation", &Level::ERROR));
         assert!(filter("").unwrap().would_enable("oribi", &Level::ERROR));

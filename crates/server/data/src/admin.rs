@@ -70,10 +70,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::connection::tls::Certified;
 use crate::limits::{ADMIN_FIRST_REQUEST_DEADLINE, ADMIN_HEADER_DEADLINE};
 use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
-use crate::tls::Certified;
 pub(crate) use admission::Admission;
 use admission::Place;
 use audit::Client;

@@ -30,7 +30,7 @@ use oribi_types::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::clock::wall_clock;
-use crate::slow_operation_log::redacted;
+use crate::diagnostics::slow_operation_log::redacted;
 pub(crate) use gate::AuditGate;
 
 /// Events that wait to be written, some 200 bytes each.

@@ -26,7 +26,10 @@ mod kudu;
 mod memcached;
 #[cfg(not(feature = "kudu"))]
 mod no_kudu;
+pub mod offline;
 mod options;
+pub(crate) mod range_scans;
+pub mod snapshot;
 mod storage;
 mod store_place;
 
@@ -43,8 +46,8 @@ use oribi_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 
 use crate::config::{Settings, is_bucket_name};
-use crate::counters::OperationTotals;
-use crate::counters::bucket::BucketOperations;
+use crate::diagnostics::counters::OperationTotals;
+use crate::diagnostics::counters::bucket::BucketOperations;
 use crate::file_error::FileError;
 
 use durability::DurabilityMinCell;

@@ -1,7 +1,7 @@
 //! The time of day.
 //!
 //! Callers read it once per batch or event and pass it down; measurements of duration use the
-//! monotonic [`crate::environment::LatencyClock`].
+//! monotonic [`crate::dispatch::environment::LatencyClock`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster_identity::ClusterIdentity;
-use crate::mailbox::{Mailbox, Message};
+use crate::connection::mailbox::{Mailbox, Message};
 use address::{NodeAddress, before_port};
 use document::{AlternateAddresses, BucketMap, NodeExt, Services};
 
@@ -277,7 +277,7 @@ mod tests {
 
     use super::address::{ExternalAddress, ExternalPorts, NodeAddress};
     use super::{BucketFacts, ClusterConfig, Placement, TlsPorts, Topology, TopologyNode};
-    use crate::mailbox::Mailbox;
+    use crate::connection::mailbox::Mailbox;
 
     fn facts() -> BucketFacts<'static> {
         BucketFacts {

@@ -24,8 +24,8 @@ use prometheus_client::registry::Registry;
 
 use crate::admin::Admission;
 use crate::buckets::BucketHandle;
+use crate::dcp::registry::ProducerFigures;
 use crate::dispatch::fetched;
-use crate::producer::registry::ProducerFigures;
 use crate::server_context::ServerContext;
 use encoding::{encode_counter, encode_gauge};
 use process::ProcessCollector;

@@ -27,7 +27,7 @@ use oribi_query::{
 use oribi_types::CollectionId;
 
 use crate::buckets::BucketHandle;
-use crate::connection_state::rights::Rights;
+use crate::connection::rights::Rights;
 use crate::server_context::ServerContext;
 use crate::sql::control::Control;
 use indexes::IndexDefinitions;

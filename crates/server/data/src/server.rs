@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use crate::admin::{self, AdminHandle};
 use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
-use crate::blocking_thread::BlockingThreads;
 use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace, eviction};
 use crate::clock::wall_clock;
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
@@ -29,18 +28,19 @@ use crate::cluster_config::address::{NodeAddress, own_ip};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
 use crate::cluster_identity::ClusterIdentity;
 use crate::config::{self, Settings, SettingsError};
-use crate::counters::ServerCounters;
+use crate::connection::file_limit::FileLimits;
+use crate::connection::mailbox::Message;
+use crate::connection::tls::{FileWatch, Tls};
 use crate::data_dir::{DataDir, DataDirError};
+use crate::diagnostics::counters::ServerCounters;
+use crate::diagnostics::slow_operation_log::SlowThresholds;
 use crate::file_error::FileError;
-use crate::file_limit::FileLimits;
 use crate::init::{Administrator, Init, InitError};
-use crate::listener::Listener;
-use crate::mailbox::Message;
-use crate::progress::Progress;
+use crate::runtime::blocking_thread::BlockingThreads;
+use crate::runtime::listener::Listener;
+use crate::runtime::progress::Progress;
+use crate::runtime::worker::Worker;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
-use crate::slow_operation_log::SlowThresholds;
-use crate::tls::{FileWatch, Tls};
-use crate::worker::Worker;
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]

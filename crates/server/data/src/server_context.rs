@@ -24,14 +24,14 @@ use crate::cluster_config::address::NodeAddress;
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::cluster_identity::ClusterIdentity;
 use crate::config::Subnet;
-use crate::connection_memory::ConnectionMemory;
-use crate::connection_memory::ticket::BackfillMemory;
-use crate::connection_registry::ConnectionRegistry;
-use crate::counters::ServerCounters;
+use crate::connection::file_limit::FileLimits;
+use crate::connection::memory::ConnectionMemory;
+use crate::connection::memory::ticket::BackfillMemory;
+use crate::connection::registry::ConnectionRegistry;
+use crate::connection::tls::Tls;
+use crate::diagnostics::counters::ServerCounters;
+use crate::diagnostics::slow_operation_log::{RecentSlowOperations, SlowThresholds};
 use crate::file_error::FileError;
-use crate::file_limit::FileLimits;
-use crate::slow_operation_log::{RecentSlowOperations, SlowThresholds};
-use crate::tls::Tls;
 
 /// Limits of connections, from the settings.
 #[derive(Debug, Clone, Copy)]

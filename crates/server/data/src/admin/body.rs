@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::{mpsc, watch};
 
-use crate::connection_memory::ConnectionMemory;
-use crate::connection_memory::lag::Lag;
+use crate::connection::memory::ConnectionMemory;
+use crate::connection::memory::lag::Lag;
 
 /// Bytes of an answer that no reservation counts.
 pub(crate) const WHOLE_BYTES_MAX: usize = 16 * 1024;

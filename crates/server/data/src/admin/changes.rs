@@ -2,7 +2,7 @@
 //!
 //! Owns: who may have such a stream, and its response. The parts: [`parameters`] reads the query,
 //! [`follower`] is the task that sends, [`wakeups`] connects it to the engine's threads, and
-//! [`piece`] is the memory that waits for the client. [`crate::change_feed`] makes the lines.
+//! [`piece`] is the memory that waits for the client. [`crate::dcp::feed`] makes the lines.
 //!
 //! Invariants:
 //! - rights are those of change streams on the data port, checked at the beginning and again
@@ -32,12 +32,12 @@ use super::body::ReplyBody;
 use super::message::{Refusal, Reply, bucket_not_found, busy, error, field_error, forbidden};
 use super::state::AdminState;
 use crate::buckets::BucketHandle;
-use crate::change_feed::{ChangeFeed, End, Wanted};
 use crate::clock::wall_clock;
-use crate::connection_state::rights::Rights;
+use crate::connection::rights::Rights;
+use crate::dcp::feed::{ChangeFeed, End, Wanted};
+use crate::dcp::registry::ProducerRecord;
+use crate::dcp::{MayNot, may_stream};
 use crate::limits::ADMIN_CHANGES_VBUCKETS_MAX;
-use crate::producer::registry::ProducerRecord;
-use crate::producer::{MayNot, may_stream};
 use follower::{Ended, Follower, Parts, Viewer};
 use parameters::{Parameters, Shown};
 use wakeups::Wakeups;

@@ -15,7 +15,7 @@ use super::blocking::{blocking, failed};
 use super::message::{Form, Refusal, Reply, bucket_not_found, error, field_error, json_reply};
 use super::state::AdminState;
 use crate::auth::Identity;
-use crate::connection_state::rights::Rights;
+use crate::connection::rights::Rights;
 
 /// The manifest, limited to what the user may see.
 pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity>) -> Reply {

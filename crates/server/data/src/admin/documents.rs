@@ -36,9 +36,9 @@ use super::message::{Refusal, Reply, bucket_not_found, error, forbidden, no_memo
 use super::state::AdminState;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
-use crate::connection_memory::budget::Demand;
-use crate::connection_memory::ticket::Ticket;
-use crate::connection_state::rights::Rights;
+use crate::connection::memory::budget::Demand;
+use crate::connection::memory::ticket::Ticket;
+use crate::connection::rights::Rights;
 use operations::Target;
 use parameters::{KeyName, PageParameters, ReadParameters, WriteParameters};
 

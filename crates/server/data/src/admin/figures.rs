@@ -25,7 +25,7 @@ use super::state::AdminState;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::clock::wall_clock;
-use crate::counters::timings::CommandKind;
+use crate::diagnostics::counters::timings::CommandKind;
 
 /// Bounds of the classes of a histogram, 1 us to 2^25 us.
 const CLASSES: u32 = 26;
@@ -218,7 +218,7 @@ fn vbucket(handle: &BucketHandle, vbid: Vbid) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::timings::empty_histogram;
+    use crate::diagnostics::counters::timings::empty_histogram;
 
     #[test]
     fn times_fall_into_classes_by_powers_of_two() {

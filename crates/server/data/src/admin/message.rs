@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::body::{READING_DEADLINE, ReplyBody, WHOLE_BYTES_MAX};
 use super::operator_memory::OperatorMemory;
-use crate::connection_memory::ConnectionMemory;
+use crate::connection::memory::ConnectionMemory;
 use crate::limits::OPERATOR_READING_DEADLINE;
 
 /// Bytes of most requests' bodies. Forms with every field set have about 500.

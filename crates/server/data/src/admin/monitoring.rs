@@ -23,7 +23,7 @@ use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::clock::wall_clock;
 use crate::config::memory_of_process;
-use crate::producer::registry::ProducerFigures;
+use crate::dcp::registry::ProducerFigures;
 
 /// The set of counters of the machine. No bucket has this uuid.
 const MACHINE: &str = "";

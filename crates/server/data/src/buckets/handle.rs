@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 
 use super::durability::DurabilityMinCell;
 use super::{BucketStorage, DurabilityMin};
-use crate::counters::bucket::BucketOperations;
+use crate::buckets::range_scans::RangeScans;
 use crate::data_dir::write_atomically;
-use crate::producer::registry::Producers;
-use crate::range_scans::RangeScans;
+use crate::dcp::registry::Producers;
+use crate::diagnostics::counters::bucket::BucketOperations;
 
 /// The marker of a clean shutdown by the last server.
 pub(crate) const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";

@@ -18,8 +18,8 @@ use super::subnet::Subnet;
 use crate::auth::CollectionPath;
 use crate::buckets::{BucketStorage, eviction};
 use crate::cluster::EtcdSettings;
-use crate::slow_operation_log::SlowThresholds;
-use crate::tls::{NameRule, NameRuleError};
+use crate::connection::tls::{NameRule, NameRuleError};
+use crate::diagnostics::slow_operation_log::SlowThresholds;
 
 /// All settings of a server. The table in `setting` describes the meaning of each.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,7 +93,7 @@ pub struct Settings {
     pub tls_client_certificates: ClientCertificates,
     /// PEM file with the certificate authorities of clients.
     pub tls_client_ca: Option<PathBuf>,
-    /// Where a client's certificate names its user, as [`crate::tls::NameRule`] reads it.
+    /// Where a client's certificate names its user. [`crate::connection::tls::NameRule`] reads it.
     pub tls_client_names: Vec<String>,
     /// `http://HOST:PORT` or `https://HOST:PORT` of etcd's members; the node is alone when the list
     /// is empty.

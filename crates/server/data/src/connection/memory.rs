@@ -1,309 +1,401 @@
-//! Tracks what a connection holds of the memory that all connections share, and gets it more.
+//! The memory budget of all connections together, and the queue for it.
 //!
-//! Owns: how a large request gets its reservation before it is received, when a reservation ends,
-//! and how long a client may lag behind with one.
+//! Owns: the process-wide figures, the reservations for large requests and answers, and the queue
+//! of those that wait for one. [`budget`] is the arithmetic, [`ledger`] is a worker's part of it,
+//! [`ticket`] is a place in the queue for others than connections of workers.
+//!
+//! A large request or answer is reserved as a whole before any of it is taken into memory. If it
+//! does not fit, its connection waits, first come, first served, and its socket is not read
+//! meanwhile. Small ones are not reserved: workers add up what their connections hold after each
+//! turn and report the sum in steps. When the total exceeds the capacity, workers close the
+//! connections that lag furthest behind.
+//!
+//! Statements of SQL have no place in the queue: they ask again until their own deadline, and are
+//! [`Waiting`] until then. A holder of a reservation for a client looks at
+//! [`ConnectionMemory::has_waiters`], and returns the memory when its client lags while others
+//! wait.
 //!
 //! Invariants:
-//! - a connection asks only while it has nothing reserved and nothing to send, so it holds nothing
-//!   while it waits;
-//! - a reservation ends with the turn in which its request is received and served, or its answer
-//!   sent.
+//! - a holder waits for its own client only, never for a waiter: a connection queues only while it
+//!   has nothing reserved. Waits end because clients have deadlines;
+//! - the sum of the reservations never exceeds [`ConnectionMemory::reservable_bytes`], and any one
+//!   request fits in it;
+//! - when a reservation is granted to a connection that is already gone, its worker returns it.
 //!
-//! The connection and the worker call this. See [`crate::connection_memory`].
+//! This module knows no connection and no clock; it notifies a waiter through its worker's mailbox.
 
-use oribi_protocol::frame::Header;
-use oribi_protocol::limits::{HEADER_BYTES, KEY_FIELD_BYTES_MAX};
-use oribi_protocol::status::Status;
+pub(crate) mod budget;
+pub(crate) mod lag;
+pub(crate) mod ledger;
+pub(crate) mod reserved;
+pub(crate) mod ticket;
+mod ticket_state;
 
-use super::{Connection, Progress, extra_ms, incoming};
-use crate::connection_memory::budget::{Demand, Grant};
-use crate::connection_state::Wait;
-use crate::dispatch::{self, Served, fail_request};
-use crate::environment::Environment;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::connection::mailbox::{ConnectionId, Mailbox, Message};
 use crate::limits::{
-    HELD_BYTES_WORTH_CLOSING, HOLDER_BYTES_PER_SECOND, HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS,
-    UNRESERVED_REQUEST_BYTES_MAX,
+    AHEAD_OF_QUEUE_BYTES_MAX, CONNECTION_BYTES_BASE, CONNECTION_QUOTA_PART, SMALL_CONNECTION_BYTES,
+    TIGHT_CONNECTION_BYTES,
 };
-use crate::request_id::RequestId;
-use crate::write_buffer::PinnedValue;
+use budget::{Budget, Demand, Grant};
+pub(crate) use reserved::Reserved;
+use ticket_state::TicketState;
 
-/// Most bytes of a request before its value: header, framing extras, extras and key.
-const HEAD_BYTES_MAX: usize = HEADER_BYTES + 2 * u8::MAX as usize + KEY_FIELD_BYTES_MAX;
+/// One that waits for a reservation.
+#[derive(Debug)]
+enum Waiter {
+    /// A connection of a worker, which gets a message.
+    Connection { mailbox: Arc<Mailbox>, connection: ConnectionId },
+    /// Anyone else, who polls a ticket.
+    Ticket(Arc<TicketState>),
+}
 
-const NO_MEMORY: &str = "the memory for connections is in use";
-
-impl Connection {
-    /// Bytes held for this connection alone: received and unserved input, parked requests, a value
-    /// being received into its item, the block of answers and the documents in the output queue.
-    pub fn buffer_bytes(&self) -> usize {
-        let parked = self.state.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes());
-        let incoming = self.incoming.as_ref().map_or(0, |incoming| incoming.header.frame_bytes());
-        let pinned: usize = self.writer.pinned().map(|value| value.held_bytes()).sum();
-        self.reader.capacity() + parked + incoming + self.writer.block_bytes() + pinned
+impl Waiter {
+    fn of(mailbox: &Arc<Mailbox>, connection: ConnectionId) -> Waiter {
+        Waiter::Connection { mailbox: Arc::clone(mailbox), connection }
     }
 
-    /// Ends a turn: tells the worker's ledger how much is held now, and returns reservations that
-    /// are no longer needed. `transport_bytes` is what the transport holds for the connection.
-    pub fn settle(&mut self, env: &mut Environment, transport_bytes: usize) {
-        if self.state.reserved.is_any() && !self.uses_reservation() {
-            self.release(env);
-        }
-        let pinned = || self.writer.pinned().filter_map(PinnedValue::block);
-        for grant in self.state.reserved.take_unused(|key| pinned().any(|block| block == key)) {
-            env.memory.memory().release_grant(grant);
-        }
-        let buffers = self.buffer_bytes() + transport_bytes;
-        self.state.record.buffer_bytes.set(buffers as u64);
-        let unreserved = buffers - self.granted_bytes();
-        self.hold(env, unreserved.saturating_sub(self.state.reserved.bytes()));
+    fn is(&self, mailbox: &Arc<Mailbox>, connection: ConnectionId) -> bool {
+        matches!(self, Waiter::Connection { mailbox: own, connection: id }
+            if *id == connection && Arc::ptr_eq(own, mailbox))
     }
 
-    /// Bytes of the output for which shared reservations pay.
-    fn granted_bytes(&self) -> usize {
-        let reserved = &self.state.reserved;
-        let granted = self.writer.pinned().filter(|value| value.is_granted(reserved));
-        granted.map(PinnedValue::held_bytes).sum()
-    }
-
-    /// Returns everything that the connection holds or waits for, when it ends.
-    pub fn give_back(&mut self, env: &mut Environment) {
-        if cfg!(debug_assertions) {
-            self.check_invariants();
-        }
-        self.leave_queue(env);
-        self.release(env);
-        self.hold(env, 0);
-    }
-
-    fn uses_reservation(&self) -> bool {
-        self.timing.partial_since_ms != 0
-            || self.incoming.is_some()
-            || !self.writer.is_empty()
-            // A whole request that waits for something else.
-            || (!self.reader.is_empty() && self.reader.capacity() > UNRESERVED_REQUEST_BYTES_MAX)
-    }
-
-    fn release(&mut self, env: &mut Environment) {
-        if self.state.reserved.is_any() {
-            env.memory.memory().release_all(&mut self.state.reserved);
-        }
-    }
-
-    /// Leaves the queue for memory. The streams of a producer ask again.
-    fn leave_queue(&mut self, env: &Environment) {
-        let producer = self.state.producer.as_mut();
-        let is_producers = producer.is_some_and(|it| std::mem::take(&mut it.waits_for_memory));
-        if is_producers || self.state.wait == Wait::Memory {
-            env.memory.leave(self.id);
-        }
-    }
-
-    fn hold(&mut self, env: &mut Environment, bytes: usize) {
-        let before = std::mem::replace(&mut self.held_bytes, bytes);
-        env.memory.note(before, bytes);
-    }
-
-    /// Shrinks the input buffer to the received bytes, for a connection that may wait for long.
-    pub fn shrink(&mut self, env: &mut Environment) {
-        let before = self.reader.capacity();
-        if !self.state.reserved.is_any() {
-            self.reader.shrink();
-        }
-        let freed = before - self.reader.capacity();
-        self.hold(env, self.held_bytes.saturating_sub(freed));
-    }
-
-    /// Since when the client is behind with finishing a request or reading an answer, if that holds
-    /// memory.
-    pub fn lags_since_ms(&self) -> Option<u64> {
-        let is_waiting = self.state.wait != Wait::Nothing;
-        let since_ms = match self.timing.stalled_since_ms {
-            0 if is_waiting => 0,
-            0 => self.timing.partial_since_ms,
-            stalled_ms => stalled_ms,
-        };
-        (since_ms != 0 && self.held_bytes >= HELD_BYTES_WORTH_CLOSING).then_some(since_ms)
-    }
-
-    /// True when others wait for memory, and the client has not moved on for too long with what
-    /// this connection holds. Its streams give up what they hold beyond the output.
-    pub fn holds_up_others(&mut self, env: &Environment) -> bool {
-        if !env.memory.memory().has_waiters() {
-            return false;
-        }
-        let is_late = |since_ms: u64| {
-            since_ms != 0 && env.now_ms - since_ms.min(env.now_ms) > HOLDER_LAG_MAX_MS
-        };
-        let is_stalled = is_late(self.timing.stalled_since_ms);
-        if let Some(producer) = &mut self.state.producer {
-            producer.give_up_unsent(is_stalled);
-        }
-        // A client that is being sent something is late when its socket is full, not when the
-        // server has had no time for it.
-        let is_holder_late = match self.writer.is_empty() {
-            true => is_late(self.state.memory_since_ms),
-            false => is_stalled,
-        };
-        let holds_reserved = self.state.reserved.is_any() && self.uses_reservation();
-        holds_reserved && is_holder_late
-            || is_stalled && self.granted_bytes() > 0
-            || env.memory.memory().is_tight() && self.lags_since_ms().is_some_and(is_late)
-    }
-
-    /// Records that bytes arrived. They earn the client of a slow large request more time.
-    pub fn received(&mut self, bytes: usize, now_ms: u64) {
-        let timing = &mut self.timing;
-        if timing.partial_since_ms != 0 && timing.partial_bytes > UNRESERVED_REQUEST_BYTES_MAX {
-            timing.partial_since_ms = (timing.partial_since_ms + extra_ms(bytes)).min(now_ms);
-            self.earn_time(bytes, now_ms);
-        }
-    }
-
-    pub(super) fn earn_time(&mut self, bytes: usize, now_ms: u64) {
-        if self.state.reserved.is_any() {
-            let earned_ms = bytes as u64 * 1000 / HOLDER_BYTES_PER_SECOND as u64;
-            self.state.memory_since_ms = (self.state.memory_since_ms + earned_ms).min(now_ms);
-        }
-    }
-
-    /// Takes the reservation that the connection waited for.
-    pub fn memory_granted(&mut self, env: &mut Environment, grant: Grant) {
-        let producer = self.state.producer.as_mut();
-        let is_producers = producer.is_some_and(|it| std::mem::take(&mut it.waits_for_memory));
-        if is_producers {
-            self.state.reserved.add_fresh(grant);
-            self.state.memory_since_ms = env.now_ms;
-            return;
-        }
-        if self.state.wait != Wait::Memory {
-            // The reservation came too late.
-            return env.memory.memory().release_grant(grant);
-        }
-        self.state.wait = Wait::Nothing;
-        self.state.reserved.add_fresh(grant);
-        self.state.memory_since_ms = env.now_ms;
-        if self.timing.partial_since_ms != 0 {
-            // The client could not go on during the wait.
-            self.timing.partial_since_ms = env.now_ms;
-        }
-    }
-
-    /// Gives up on a wait for memory that has taken too long; true when it did.
-    pub fn expire_memory_wait(&mut self, env: &mut Environment) -> bool {
-        let waited_ms = env.now_ms.saturating_sub(self.state.memory_since_ms);
-        if self.state.wait != Wait::Memory || waited_ms <= MEMORY_WAIT_MS {
-            return false;
-        }
-        env.memory.leave(self.id);
-        env.memory.memory().note_refused();
-        self.state.wait = Wait::Nothing;
-        self.state.memory_refused = true;
-        true
-    }
-
-    /// The effect of a wait on the turn; `None` when requests can still be served.
-    pub(super) fn wait_progress(&self) -> Option<Progress> {
-        match self.state.wait {
-            Wait::Drain => (!self.writer.is_empty()).then_some(Progress::OutputFull),
-            Wait::Memory | Wait::Room => Some(Progress::Waiting),
-            _ => (!self.state.has_ready()).then_some(Progress::Waiting),
-        }
-    }
-
-    /// Continues with a partly received request that takes memory of its own: refuses it by its
-    /// head, or reserves memory for it. `None` when more of it is to be received.
-    pub(super) fn receive_large(
-        &mut self,
-        env: &mut Environment,
-        header: Header,
-        frame_bytes: usize,
-    ) -> Option<Served> {
-        let head_bytes = frame_bytes - header.value_bytes().unwrap_or(0);
-        if head_bytes > HEAD_BYTES_MAX {
-            return Some(self.pass_over(&header, Status::Einval, "the key is not valid"));
-        }
-        if self.reader.unread().len() < head_bytes {
-            self.reader.reserve_frame(head_bytes);
-            return None;
-        }
-        if self.state.reserved.bytes() < env.memory.memory().counted(frame_bytes) {
-            if let Some(served) = self.admit_large(env, header, head_bytes) {
-                return Some(served);
+    fn granted(self, grant: Grant) {
+        match self {
+            Waiter::Connection { mailbox, connection } => {
+                mailbox.post(Message::MemoryGranted { connection, grant });
             }
-            if let Some(served) = self.reserve_request(env, &header, frame_bytes) {
-                return Some(served);
-            }
+            Waiter::Ticket(state) => state.granted(grant),
         }
-        let is_stored_in_place = incoming::Incoming::head_bytes(&header).is_some();
-        if !(is_stored_in_place && self.begin_incoming(env, header, head_bytes)) {
-            self.reader.reserve_whole(frame_bytes);
-        }
-        None
-    }
-
-    /// Refuses a request by its head if it would not be served anyway.
-    fn admit_large(
-        &mut self,
-        env: &mut Environment,
-        header: Header,
-        head_bytes: usize,
-    ) -> Option<Served> {
-        let Connection { id, reader, writer, state, .. } = self;
-        let head = &reader.unread()[HEADER_BYTES..head_bytes];
-        let frame = incoming::frame_of(header, head);
-        if dispatch::admits_large(*id, state, writer, env, &frame) {
-            return None;
-        }
-        self.skip_bytes = header.frame_bytes();
-        Some(Served::Done)
-    }
-
-    /// Reserves memory for a request. `None` when the reservation is made; otherwise the request is
-    /// refused or waits.
-    fn reserve_request(
-        &mut self,
-        env: &mut Environment,
-        header: &Header,
-        frame_bytes: usize,
-    ) -> Option<Served> {
-        match self.reserve_bytes(env, frame_bytes) {
-            Some(Served::Done) => Some(self.pass_over(header, Status::Etmpfail, NO_MEMORY)),
-            waits => waits,
-        }
-    }
-
-    /// Reserves memory for a request of `bytes`. `None` when the reservation is made; `Done` when
-    /// it is refused.
-    pub(super) fn reserve_bytes(&mut self, env: &mut Environment, bytes: usize) -> Option<Served> {
-        if std::mem::take(&mut self.state.memory_refused) {
-            return Some(Served::Done);
-        }
-        self.reader.shrink();
-        if !self.writer.is_empty() {
-            self.state.wait = Wait::Drain;
-            return Some(Served::Later);
-        }
-        // The reservation of the previous request, and the place in the queue of its streams.
-        self.release(env);
-        self.leave_queue(env);
-        self.state.memory_since_ms = env.now_ms;
-        match env.memory.reserve(Demand::of_bytes(bytes), self.id) {
-            Some(grant) => {
-                self.state.reserved.add(grant);
-                None
-            }
-            None => {
-                self.state.wait = Wait::Memory;
-                Some(Served::Later)
-            }
-        }
-    }
-
-    /// Answers a partly received request, and skips the rest of it.
-    fn pass_over(&mut self, header: &Header, status: Status, context: &'static str) -> Served {
-        let request = RequestId::of(header);
-        fail_request(&mut self.state, &mut self.writer, request, status, Some(context));
-        self.skip_bytes = header.frame_bytes();
-        Served::Done
     }
 }
+
+/// Figures of the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ConnectionMemoryStats {
+    /// Memory that connections may hold together.
+    pub capacity_bytes: u64,
+    /// Memory that they held at the last report of their workers.
+    pub used_bytes: u64,
+    /// The reserved part of this, or of memory that is about to be held.
+    pub reserved_bytes: u64,
+    /// Connections, statements and streams that wait for a reservation.
+    pub waiting: u64,
+    /// Reservations that had to wait, since the start.
+    pub waits: u64,
+    /// Of these, reservations given up after waiting too long.
+    pub refused: u64,
+    /// Connections closed because of the memory they held, since the start.
+    pub closed: u64,
+}
+
+impl ConnectionMemoryStats {
+    /// Name and value of each figure, gauges first.
+    pub fn entries(&self) -> [(&'static str, u64); 7] {
+        [
+            ("connection_memory_max", self.capacity_bytes),
+            ("connection_memory_used", self.used_bytes),
+            ("connection_memory_reserved", self.reserved_bytes),
+            ("connection_memory_waiting", self.waiting),
+            ("connection_memory_waits", self.waits),
+            ("connection_memory_refused", self.refused),
+            ("connection_memory_closed", self.closed),
+        ]
+    }
+}
+
+/// See the module text.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionMemory {
+    /// Sum of the buckets' quotas.
+    quota_bytes: AtomicU64,
+    /// What connections hold without a reservation, as their workers have reported it.
+    unreserved_bytes: AtomicUsize,
+    budget: Mutex<Budget<Waiter>>,
+    /// The sum of the reservations, readable without the lock.
+    reserved_bytes: AtomicUsize,
+    /// Length of the queue, readable without the lock.
+    queued: AtomicUsize,
+    /// Those that wait beside the queue.
+    beside: AtomicUsize,
+    waits: AtomicU64,
+    refused: AtomicU64,
+    closed: AtomicU64,
+}
+
+impl ConnectionMemory {
+    /// Sets the buckets' memory quota, of which connections get a part.
+    pub fn set_quotas(&self, quota_bytes: u64) {
+        if self.quota_bytes.swap(quota_bytes, Ordering::Relaxed) != quota_bytes {
+            self.change(|_| {});
+        }
+    }
+
+    /// Memory that connections may hold together.
+    pub fn capacity_bytes(&self) -> usize {
+        let part = self.quota_bytes.load(Ordering::Relaxed) / CONNECTION_QUOTA_PART;
+        CONNECTION_BYTES_BASE + usize::try_from(part).unwrap_or(usize::MAX / 2)
+    }
+
+    /// The part that can be reserved. The rest is for unreserved memory.
+    pub fn reservable_bytes(&self) -> usize {
+        self.capacity_bytes() - SMALL_CONNECTION_BYTES
+    }
+
+    /// The part that can be reserved now: less while unreserved memory exceeds its part.
+    fn limit_bytes(&self) -> usize {
+        let unreserved = self.unreserved_bytes.load(Ordering::Relaxed);
+        self.capacity_bytes().saturating_sub(unreserved.max(SMALL_CONNECTION_BYTES))
+    }
+
+    /// The size that a reservation of `bytes` counts as: a reservation larger than the whole budget
+    /// gets the whole budget.
+    pub fn counted(&self, bytes: usize) -> usize {
+        bytes.min(self.reservable_bytes())
+    }
+
+    fn counted_demand(&self, demand: Demand) -> Demand {
+        Demand { bytes: self.counted(demand.bytes), ..demand }
+    }
+
+    /// Reserves memory, unless it would have to wait. Returns the reserved size.
+    #[cfg(test)]
+    pub fn try_reserve(&self, bytes: usize) -> Option<usize> {
+        let bytes = self.counted(bytes);
+        self.try_grant(Demand::of_bytes(bytes)).map(|_| bytes)
+    }
+
+    /// Reserves memory, unless it would have to wait.
+    pub fn try_grant(&self, demand: Demand) -> Option<Grant> {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| budget.reserve(demand, self.limit_bytes()))
+    }
+
+    /// Reserves memory for whoever is no connection of a worker, unless it would have to wait: the
+    /// result returns the memory. A small demand need not wait for large ones in the queue.
+    pub fn hold(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let demand = self.counted_demand(Demand::of_bytes(bytes));
+        let grant = match demand.bytes > AHEAD_OF_QUEUE_BYTES_MAX {
+            true => self.try_grant(demand)?,
+            false => self.change(|budget| budget.reserve_first(demand, self.limit_bytes()))?,
+        };
+        Some(Reservation { memory: Arc::clone(self), grant })
+    }
+
+    /// Reserves memory, or queues for it: then [`Message::MemoryGranted`] notifies the connection.
+    pub fn reserve(
+        &self,
+        demand: Demand,
+        mailbox: &Arc<Mailbox>,
+        connection: ConnectionId,
+    ) -> Option<Grant> {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| {
+            let granted = budget.reserve(demand, self.limit_bytes());
+            if granted.is_none() {
+                #[cfg(debug_assertions)]
+                assert!(!budget.has(|waiter| waiter.is(mailbox, connection)), "it waits already");
+                budget.wait(Waiter::of(mailbox, connection), demand);
+                self.waits.fetch_add(1, Ordering::Relaxed);
+            }
+            granted
+        })
+    }
+
+    /// As [`ConnectionMemory::reserve`], for a connection whose turn it is, in exchange for what it
+    /// was granted: the document has changed since it asked.
+    pub fn exchange(
+        &self,
+        before: &mut Reserved,
+        demand: Demand,
+        mailbox: &Arc<Mailbox>,
+        connection: ConnectionId,
+    ) -> Option<Grant> {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| {
+            before.take_all().for_each(|grant| budget.release(grant));
+            let granted = budget.reserve_first(demand, self.limit_bytes());
+            if granted.is_none() {
+                budget.wait_first(Waiter::of(mailbox, connection), demand);
+            }
+            granted
+        })
+    }
+
+    /// Queues a ticket. It is granted at once if it need not wait.
+    fn queue_ticket(&self, state: &Arc<TicketState>, demand: Demand) {
+        let demand = self.counted_demand(demand);
+        self.change(|budget| match budget.reserve(demand, self.limit_bytes()) {
+            Some(grant) => state.put(grant),
+            None => {
+                budget.wait(Waiter::Ticket(Arc::clone(state)), demand);
+                self.waits.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Takes a ticket out of the queue, and returns what was granted to it.
+    fn leave_ticket(&self, state: &Arc<TicketState>) {
+        let is_this =
+            |waiter: &Waiter| matches!(waiter, Waiter::Ticket(other) if Arc::ptr_eq(other, state));
+        // Under the lock of the queue, so no grant comes afterwards.
+        self.change(|budget| {
+            budget.leave(is_this);
+            if let Some(grant) = state.take() {
+                budget.release(grant);
+            }
+        });
+    }
+
+    /// Returns a reservation of bytes, and grants waiting ones.
+    pub fn release(&self, bytes: usize) {
+        self.release_grant(Grant::Bytes(bytes));
+    }
+
+    /// Returns a reservation, and grants waiting ones.
+    pub fn release_grant(&self, grant: Grant) {
+        self.change(|budget| budget.release(grant));
+    }
+
+    /// Returns all reservations of a connection, and grants waiting ones.
+    pub fn release_all(&self, reserved: &mut Reserved) {
+        self.change(|budget| reserved.take_all().for_each(|grant| budget.release(grant)));
+    }
+
+    /// Removes a connection from the queue. If it was just granted memory, the message is on its
+    /// way to its worker.
+    pub fn leave(&self, mailbox: &Arc<Mailbox>, connection: ConnectionId) {
+        self.change(|budget| budget.leave(|waiter| waiter.is(mailbox, connection)));
+    }
+
+    /// Changes the budget, then grants what fits.
+    fn change<R>(&self, change: impl FnOnce(&mut Budget<Waiter>) -> R) -> R {
+        let mut budget = self.budget.lock();
+        let result = change(&mut budget);
+        budget.grant(self.limit_bytes(), self.reservable_bytes(), Waiter::granted);
+        self.reserved_bytes.store(budget.reserved_bytes(), Ordering::Relaxed);
+        self.queued.store(budget.queued(), Ordering::Relaxed);
+        result
+    }
+
+    /// Notes that someone, who held `before` bytes without a reservation, now holds `after`.
+    pub(crate) fn note_unreserved(&self, before: usize, after: usize) {
+        if after >= before {
+            self.unreserved_bytes.fetch_add(after - before, Ordering::Relaxed);
+            return;
+        }
+        self.unreserved_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        // There may be more to reserve now.
+        if self.queued.load(Ordering::Relaxed) > 0 {
+            self.change(|_| {});
+        }
+    }
+
+    /// Counts whoever is in no queue among those that wait, as long as the result lives.
+    pub fn wait_beside(self: &Arc<Self>) -> Waiting {
+        self.beside.fetch_add(1, Ordering::Relaxed);
+        Waiting(Arc::clone(self))
+    }
+
+    /// True while someone waits in the queue.
+    #[cfg(feature = "sql")]
+    pub fn has_queue(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) > 0
+    }
+
+    /// How many wait. Workers read it once a turn at most.
+    pub fn waiters(&self) -> usize {
+        self.queued.load(Ordering::Relaxed) + self.beside.load(Ordering::Relaxed)
+    }
+
+    /// True while anyone waits.
+    pub fn has_waiters(&self) -> bool {
+        self.waiters() > 0
+    }
+
+    /// True while connections hold more than they may together.
+    pub fn is_over(&self) -> bool {
+        let unreserved = self.unreserved_bytes.load(Ordering::Relaxed);
+        unreserved + self.reserved_bytes.load(Ordering::Relaxed) > self.capacity_bytes()
+    }
+
+    /// True while unreserved memory comes near its part, so that more is to be reserved.
+    pub fn is_tight(&self) -> bool {
+        self.unreserved_bytes.load(Ordering::Relaxed) > TIGHT_CONNECTION_BYTES
+    }
+
+    /// Counts a reservation that was given up.
+    pub fn note_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection closed because of the memory it held.
+    pub fn note_closed(&self) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The figures as of now.
+    pub fn stats(&self) -> ConnectionMemoryStats {
+        let reserved_bytes = self.budget.lock().reserved_bytes() as u64;
+        let unreserved_bytes = self.unreserved_bytes.load(Ordering::Relaxed) as u64;
+        ConnectionMemoryStats {
+            capacity_bytes: self.capacity_bytes() as u64,
+            used_bytes: unreserved_bytes + reserved_bytes,
+            reserved_bytes,
+            waiting: self.waiters() as u64,
+            waits: self.waits.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            closed: self.closed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Memory that is reserved for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    memory: Arc<ConnectionMemory>,
+    grant: Grant,
+}
+
+impl Reservation {
+    /// Bytes for this holder alone.
+    #[cfg(feature = "sql")]
+    pub(crate) fn bytes(&self) -> usize {
+        match self.grant {
+            Grant::Bytes(bytes) => bytes,
+            Grant::Block(_) => 0,
+        }
+    }
+
+    /// Returns all but so many bytes. A block is returned as a whole only.
+    pub(crate) fn keep(&mut self, bytes: usize) {
+        let Grant::Bytes(reserved) = &mut self.grant else { return };
+        if let Some(surplus) = reserved.checked_sub(bytes).filter(|surplus| *surplus > 0) {
+            *reserved = bytes;
+            self.memory.release(surplus);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.memory.release_grant(self.grant);
+    }
+}
+
+/// One that waits beside the queue, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting(Arc<ConnectionMemory>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.beside.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -23,13 +23,13 @@ use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
 use super::rules::{Rule, Silence};
 use super::{access, durable, room, timing};
-use crate::connection_state::parked::{Answer, Parked};
-use crate::connection_state::{ConnectionState, Wait};
-use crate::environment::Environment;
-use crate::refusal_log::Reference;
-use crate::request_id::RequestId;
-use crate::status;
-use crate::write_buffer::WriteBuffer;
+use crate::connection::parked::{Answer, Parked};
+use crate::connection::request_id::RequestId;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::diagnostics::refusal_log::Reference;
+use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::environment::Environment;
+use crate::dispatch::status;
 
 /// How serving a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

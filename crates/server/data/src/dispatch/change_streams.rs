@@ -1,7 +1,7 @@
 //! Serves the requests of a consumer of change streams (DCP).
 //!
 //! Owns: the order of the checks that consumers can tell apart, and the statuses. A refused request
-//! changes nothing. [`crate::producer`] sends the streams themselves.
+//! changes nothing. [`crate::dcp`] sends the streams themselves.
 //!
 //! Invariant: the requests other than open are served only on a connection that was opened, which
 //! cannot change its user, bucket or features any more.
@@ -23,13 +23,13 @@ use oribi_protocol::status::Status;
 use super::outcome::{NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
 use super::room;
-use crate::connection_state::close_reason::CloseReason;
-use crate::connection_state::{ConnectionState, Wait};
-use crate::producer::inbox::Inbox;
-use crate::producer::registry::ProducerRecord;
-use crate::producer::stream_value::WantedStream;
-use crate::producer::streams::{OpenStream, StreamKey};
-use crate::producer::{MayNot, Producer, may_stream};
+use crate::connection::close_reason::CloseReason;
+use crate::dcp::inbox::Inbox;
+use crate::dcp::registry::ProducerRecord;
+use crate::dcp::stream_value::WantedStream;
+use crate::dcp::streams::{OpenStream, StreamKey};
+use crate::dcp::{MayNot, Producer, may_stream};
+use crate::dispatch::connection_state::{ConnectionState, Wait};
 
 /// Longest name of a connection.
 const NAME_BYTES_MAX: usize = 251;

@@ -7,8 +7,8 @@ use oribi_types::CollectionId;
 
 use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
-use crate::connection_state::parked::Answer;
-use crate::status;
+use crate::connection::parked::Answer;
+use crate::dispatch::status;
 
 /// Increment; wraps at 2^64 as in memcached.
 pub(super) fn increment<'a>(x: &mut Request<'a>) -> Outcome<'a> {

@@ -7,8 +7,8 @@
 use oribi_protocol::feature::Feature;
 
 use super::request::Request;
-use crate::connection_state::Wait;
-use crate::connection_state::parked::{Answer, ParkToken, Parked};
+use crate::connection::parked::{Answer, ParkToken, Parked};
+use crate::dispatch::connection_state::Wait;
 use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 
 /// Parks a write that is done in memory until the store has it. Returns the answer if the store

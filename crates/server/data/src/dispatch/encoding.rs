@@ -20,11 +20,11 @@ use oribi_protocol::sub_document::{LOOKUP_HEAD_BYTES, write_lookup_head};
 use oribi_types::{Cas, Datatype, ManifestUid};
 
 use super::outcome::{Found, Sampled};
-use crate::connection_state::features::Features;
-use crate::connection_state::parked::Answer;
-use crate::refusal_log::Reference;
-use crate::status;
-use crate::write_buffer::{PinnedValue, WriteBuffer};
+use crate::connection::features::Features;
+use crate::connection::parked::Answer;
+use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::diagnostics::refusal_log::Reference;
+use crate::dispatch::status;
 
 /// Appends a document: flags as extras, the key field of `parts`, and the value. Small values are
 /// copied, large ones pinned.

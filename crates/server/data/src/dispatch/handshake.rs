@@ -15,12 +15,12 @@ use super::request::Request;
 use crate::audit::{Actor, Event};
 use crate::auth::{SaslServer, SaslStep, mechanisms};
 use crate::buckets::BucketHandle;
-use crate::connection_state::ConnectionState;
-use crate::connection_state::close_reason::CloseReason;
-use crate::connection_state::features::Features;
-use crate::environment::Environment;
-use crate::error_map::error_map;
-use crate::job::Job;
+use crate::connection::close_reason::CloseReason;
+use crate::connection::features::Features;
+use crate::dispatch::connection_state::ConnectionState;
+use crate::dispatch::environment::Environment;
+use crate::dispatch::error_map::error_map;
+use crate::dispatch::job::Job;
 use crate::limits::AGENT_BYTES_MAX;
 
 /// Prefix of the agent names of Oribi's own tools, which read a histogram as one JSON document.

@@ -18,7 +18,7 @@ use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::job::Job;
+use crate::dispatch::job::Job;
 use crate::limits::LISTING_TIME_MAX;
 
 /// Keys in a list when the request names no number.

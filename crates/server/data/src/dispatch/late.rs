@@ -8,12 +8,12 @@ use oribi_protocol::status::Status;
 use super::answer::answer_late;
 use super::outcome::{LateOutcome, LateReply};
 use super::{handshake, range_scan, writes};
-use crate::connection_state::ConnectionState;
-use crate::environment::Environment;
-use crate::job::JobResult;
-use crate::request_id::RequestId;
-use crate::stat_cursor::PreparedStat;
-use crate::write_buffer::WriteBuffer;
+use crate::connection::request_id::RequestId;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::dispatch::connection_state::ConnectionState;
+use crate::dispatch::environment::Environment;
+use crate::dispatch::job::JobResult;
+use crate::dispatch::stat_cursor::PreparedStat;
 
 /// Takes the result of the job that the connection waited for with this request.
 pub(crate) fn finish(

@@ -9,7 +9,7 @@ use oribi_types::Cas;
 
 use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
-use crate::status;
+use crate::dispatch::status;
 
 /// GetLocked: as Get, with the CAS that opens the lock. A time that is absent, 0 or above the limit
 /// means the default.

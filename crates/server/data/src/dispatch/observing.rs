@@ -11,7 +11,7 @@ use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::job::Job;
+use crate::dispatch::job::Job;
 
 /// Most keys of one request: as many disk reads as one client may cause at once.
 const KEYS_MAX: usize = 1024;
@@ -117,6 +117,6 @@ fn state_of(
             Ok(_) => Ok((NOT_FOUND, 0)),
             Err(_) => Err(Status::Etmpfail),
         },
-        MetaOutcome::Refused(refused) => Err(crate::status::of_refused(refused)),
+        MetaOutcome::Refused(refused) => Err(crate::dispatch::status::of_refused(refused)),
     }
 }

@@ -13,10 +13,10 @@ use oribi_types::{Cas, Datatype};
 use smallvec::SmallVec;
 
 use crate::auth::PrivilegeSet;
-use crate::connection_state::Wait;
-use crate::connection_state::parked::Answer;
-use crate::job::Job;
-use crate::status;
+use crate::connection::parked::Answer;
+use crate::dispatch::connection_state::Wait;
+use crate::dispatch::job::Job;
+use crate::dispatch::status;
 
 /// The result of a request, as its handler sees it.
 pub(super) type Outcome<'a> = Result<Reply<'a>, NotDone>;

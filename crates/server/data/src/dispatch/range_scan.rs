@@ -1,10 +1,10 @@
 //! Serves range scans: create, continue, cancel.
 //!
-//! Owns: the checks of a request, and how pages become answers. A scan works on a thread of its own
-//! ([`crate::range_scans`]). The connection waits for each page, serves other due work between two
-//! pages, and asks for the next when its output has gone out. Layouts are those of the protocol: 16
-//! bytes name a scan. Continue has item limit, time limit in ms and byte limit, four bytes each,
-//! behind the name.
+//! Owns: the checks of a request, and how pages become answers. Each scan has a separate thread
+//! ([`crate::buckets::range_scans`]). The connection waits for each page, serves other due work
+//! between two pages, and requests the next page once its output is sent. Layouts are those of the
+//! protocol: 16 bytes name a scan. CONTINUE has item limit, time limit in ms and byte limit, four
+//! bytes each, after the name.
 //!
 //! Invariant: each page is checked as the request was, because rights, collection and owner may
 //! have changed since.
@@ -22,19 +22,19 @@ use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
-use crate::connection_memory::ConnectionMemory;
-use crate::connection_memory::budget::Demand;
-use crate::connection_memory::ticket::Ticket;
-use crate::connection_state::continued_scan::ContinuedScan;
-use crate::connection_state::{ConnectionState, Wait};
-use crate::environment::Environment;
-use crate::job::Job;
-use crate::mailbox::ConnectionId;
-use crate::range_scans::{
+use crate::buckets::range_scans::{
     Content, Held, Reply as ScanReply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown,
     Subject,
 };
-use crate::write_buffer::WriteBuffer;
+use crate::connection::mailbox::ConnectionId;
+use crate::connection::memory::ConnectionMemory;
+use crate::connection::memory::budget::Demand;
+use crate::connection::memory::ticket::Ticket;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::continued_scan::ContinuedScan;
+use crate::dispatch::environment::Environment;
+use crate::dispatch::job::Job;
 
 /// Extras of an answer: keys only, or documents.
 const ONLY_KEYS: [u8; 4] = [0, 0, 0, 0];

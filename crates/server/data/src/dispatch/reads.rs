@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
-use crate::connection_state::parked::Answer;
+use crate::connection::parked::Answer;
 
 /// Get.
 #[inline(always)]

@@ -24,13 +24,13 @@ use oribi_types::{Cas, CollectionId, DocKey, DurabilityLevel, Vbid};
 
 use super::outcome::NotDone;
 use crate::buckets::BucketHandle;
-use crate::connection_state::ConnectionState;
-use crate::connection_state::fetches::Tries;
-use crate::counters::collections::CollectionCounters;
-use crate::counters::{Counter, OperationCounters};
-use crate::environment::Environment;
-use crate::mailbox::ConnectionId;
-use crate::request_id::RequestId;
+use crate::connection::fetches::Tries;
+use crate::connection::mailbox::ConnectionId;
+use crate::connection::request_id::RequestId;
+use crate::diagnostics::counters::collections::CollectionCounters;
+use crate::diagnostics::counters::{Counter, OperationCounters};
+use crate::dispatch::connection_state::ConnectionState;
+use crate::dispatch::environment::Environment;
 
 /// One request in the hands of its handler.
 pub(super) struct Request<'a> {

@@ -16,8 +16,8 @@ use oribi_protocol::status::Status;
 
 use super::outcome::NotDone;
 use super::request::{Located, Request};
-use crate::connection_memory::budget::Demand;
-use crate::connection_state::Wait;
+use crate::connection::memory::budget::Demand;
+use crate::dispatch::connection_state::Wait;
 use crate::limits::{LOADING_WAIT_MS, ROOM_WAIT_MS};
 
 const NO_MEMORY: NotDone =

@@ -9,8 +9,8 @@ use oribi_protocol::opcode::Opcode;
 use oribi_types::Datatype;
 
 use crate::auth::{Privilege, PrivilegeSet};
-use crate::counters::timings::CommandKind;
-use crate::slow_operation_log::OperationClass;
+use crate::diagnostics::counters::timings::CommandKind;
+use crate::diagnostics::slow_operation_log::OperationClass;
 
 /// Who may send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::outcome::{NotDone, Outcome, Reply, Sampled};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::job::Job;
+use crate::dispatch::job::Job;
 
 const MISFIT: NotDone =
     NotDone::Because(Status::Einval, "collections were not negotiated, or a flag is not 0 or 1");

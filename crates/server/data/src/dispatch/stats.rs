@@ -42,15 +42,15 @@ use super::outcome::{LateReply, NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
-use crate::connection_state::ConnectionState;
-use crate::counters::timings::CommandKind;
-use crate::environment::Environment;
-use crate::job::Job;
-use crate::server_context::ServerContext;
-use crate::stat_cursor::{
+use crate::connection::write_buffer::WriteBuffer;
+use crate::diagnostics::counters::timings::CommandKind;
+use crate::dispatch::connection_state::ConnectionState;
+use crate::dispatch::environment::Environment;
+use crate::dispatch::job::Job;
+use crate::dispatch::stat_cursor::{
     PreparedStat, StatCursor, StatPreparation, StatProducer, StatWriter, Whole,
 };
-use crate::write_buffer::WriteBuffer;
+use crate::server_context::ServerContext;
 use checkpoint::Checkpoints;
 use collection_details::{CollectionDetails, Detail};
 use collections::{CollectionSums, Selection};
@@ -542,8 +542,8 @@ pub(super) fn produce_in_slices(
         Ok(Plan::Later(preparation)) => preparation().0.expect("the group can be answered"),
         Err(_) => panic!("no such group"),
     };
-    use crate::request_id::RequestId;
-    use crate::stat_cursor::EntryHead;
+    use crate::connection::request_id::RequestId;
+    use crate::dispatch::stat_cursor::EntryHead;
 
     let mut head = EntryHead::new(RequestId { opcode: 0x10, opaque: 1 });
     let mut slices = Vec::new();

@@ -22,11 +22,11 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::text::{Command, Store};
 
-use crate::connection_state::ConnectionState;
-use crate::connection_state::close_reason::CloseReason;
-use crate::environment::Environment;
-use crate::mailbox::ConnectionId;
-use crate::write_buffer::WriteBuffer;
+use crate::connection::close_reason::CloseReason;
+use crate::connection::mailbox::ConnectionId;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::dispatch::connection_state::ConnectionState;
+use crate::dispatch::environment::Environment;
 use answer::{Form, Verb};
 use meant::Meant;
 use serving::{DONE, Language, run};

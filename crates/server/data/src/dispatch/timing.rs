@@ -8,11 +8,11 @@ use oribi_protocol::opcode::Opcode;
 
 use super::request::Request;
 use super::rules::{self, Rule};
-use crate::connection_state::ConnectionState;
-use crate::connection_state::fetches::Tries;
-use crate::connection_state::parked::Parked;
-use crate::environment::Environment;
-use crate::slow_operation_log::{Operation, OperationClass};
+use crate::connection::fetches::Tries;
+use crate::connection::parked::Parked;
+use crate::diagnostics::slow_operation_log::{Operation, OperationClass};
+use crate::dispatch::connection_state::ConnectionState;
+use crate::dispatch::environment::Environment;
 
 /// Counts a request that is served now, whatever its result, and starts its measurement where one
 /// is needed.

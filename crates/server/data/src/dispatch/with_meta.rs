@@ -22,7 +22,7 @@ use super::outcome::{NotDone, Outcome};
 use super::request::Request;
 use super::writes::written;
 use crate::auth::Privilege;
-use crate::status;
+use crate::dispatch::status;
 
 /// Extras without options and without the length of extended metadata.
 const META_BYTES: usize = 24;

@@ -18,9 +18,9 @@ use oribi_types::{Cas, CollectionId, Datatype};
 use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Reply};
 use super::request::Request;
 use super::rules::{self, Silence};
-use crate::connection_state::parked::Answer;
-use crate::job::Job;
-use crate::request_id::RequestId;
+use crate::connection::parked::Answer;
+use crate::connection::request_id::RequestId;
+use crate::dispatch::job::Job;
 
 /// Set.
 #[inline(always)]

@@ -22,7 +22,7 @@ use oribi_storage::MemoryStore;
 use super::ConnectionHarness;
 use super::login::log_in;
 use crate::auth::UserStore;
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 
 /// What a connection has answered.
 #[derive(Debug, PartialEq, Eq)]

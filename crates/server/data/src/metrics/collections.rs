@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::buckets::BucketHandle;
-use crate::counters::collections::CollectionOperations;
+use crate::diagnostics::counters::collections::CollectionOperations;
 
 /// One collection.
 struct Row {

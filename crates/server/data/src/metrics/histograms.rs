@@ -11,7 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::buckets::BucketHandle;
-use crate::counters::timings::CommandKind;
+use crate::diagnostics::counters::timings::CommandKind;
 
 /// Upper bounds in microseconds: three a decade, from what a hit in memory takes to a minute.
 const BOUNDS_US: [u64; 22] = [
@@ -91,7 +91,7 @@ fn sums_of(histogram: &Histogram<u64>) -> Sums {
 #[cfg(test)]
 mod tests {
     use super::{BOUNDS_US, sums_of};
-    use crate::counters::timings::empty_histogram;
+    use crate::diagnostics::counters::timings::empty_histogram;
 
     #[test]
     fn times_are_counted_under_the_bound_that_has_them() {

@@ -11,7 +11,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::encoding::{encode_counter_f64, encode_gauge};
-use crate::cpu_times::CpuTimes;
+use crate::diagnostics::cpu_times::CpuTimes;
 
 /// See the module text.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use oribi_types::CollectionId;
 
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
-use crate::connection_state::rights::Rights;
+use crate::connection::rights::Rights;
 use crate::server_context::ServerContext;
 use crate::sql::control::{Control, Ending};
 

@@ -16,7 +16,7 @@ use oribi_types::CollectionId;
 use super::control::Control;
 use super::documents::{BucketDocuments, READ};
 use crate::buckets::{BucketHandle, Buckets};
-use crate::connection_state::rights::Rights;
+use crate::connection::rights::Rights;
 
 /// See the module text.
 pub(crate) struct BucketTables {

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::memory::{LargeHeld, NoMemory, StatementMemory};
 use crate::auth::{Identity, UserStore};
-use crate::connection_memory::Reservation;
+use crate::connection::memory::Reservation;
 
 /// Why a statement ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::connection_memory::{ConnectionMemory, Reservation};
+use crate::connection::memory::{ConnectionMemory, Reservation};
 use crate::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS};
 
 /// Pause before memory is asked for again.

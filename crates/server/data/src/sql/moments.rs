@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use super::memory::LargeHeld;
 use super::reader::Reader;
 use crate::clock::wall_clock;
-use crate::connection_memory::Reservation;
+use crate::connection::memory::Reservation;
 use crate::limits::{SQL_BATCH_BYTES, SQL_SCAN_BYTES};
 
 /// Documents of a batch without values.

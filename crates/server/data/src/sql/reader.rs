@@ -12,7 +12,7 @@ use oribi_types::CollectionId;
 use super::control::Control;
 use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
-use crate::connection_state::rights::Rights;
+use crate::connection::rights::Rights;
 
 /// See the module text.
 pub(super) struct Reader {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::HumanBytes;
-use oribi_server::snapshot::{Snapshot, snapshot};
+use oribi_server::buckets::snapshot::{Snapshot, snapshot};
 use serde_json::json;
 
 use crate::print;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use oribi_server::offline::{OfflineBucket, OfflineDirectory, OfflineScan, StoredRecord};
+use oribi_server::buckets::offline::{OfflineBucket, OfflineDirectory, OfflineScan, StoredRecord};
 use oribi_sql::batch::DocumentBatch;
 use oribi_sql::catalog::Catalog;
 use oribi_sql::documents::{

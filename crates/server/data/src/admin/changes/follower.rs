@@ -22,18 +22,18 @@ use super::piece::{Outgoing, Piece};
 use super::wakeups::Wakeups;
 use crate::admin::state::AdminState;
 use crate::buckets::BucketHandle;
-use crate::change_feed::{ChangeFeed, End, Fed, LargeLine, Offer};
 use crate::clock::wall_clock;
-use crate::connection_memory::Reservation;
-use crate::connection_memory::budget::Demand;
-use crate::connection_memory::ticket::Ticket;
-use crate::connection_state::rights::Rights;
+use crate::connection::memory::Reservation;
+use crate::connection::memory::budget::Demand;
+use crate::connection::memory::ticket::Ticket;
+use crate::connection::rights::Rights;
+use crate::dcp::feed::{ChangeFeed, End, Fed, LargeLine, Offer};
+use crate::dcp::may_stream;
+use crate::dcp::registry::{ProducerRecord, Published};
 use crate::limits::{
     ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_LINE_PIECE_BYTES, ADMIN_CHANGES_PIECE_BYTES,
     DCP_IDLE_TIMEOUT_MS,
 };
-use crate::producer::may_stream;
-use crate::producer::registry::{ProducerRecord, Published};
 
 /// Longest silence. Proxies close connections that are silent for half a minute or longer.
 const HEARTBEAT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });

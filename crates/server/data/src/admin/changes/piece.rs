@@ -12,10 +12,10 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 
 use super::wakeups::Wakeups;
-use crate::connection_memory::budget::Demand;
-use crate::connection_memory::lag::Lag;
-use crate::connection_memory::ticket::Ticket;
-use crate::connection_memory::{ConnectionMemory, Reservation};
+use crate::connection::memory::budget::Demand;
+use crate::connection::memory::lag::Lag;
+use crate::connection::memory::ticket::Ticket;
+use crate::connection::memory::{ConnectionMemory, Reservation};
 
 /// Bytes that wait for a client.
 pub(in crate::admin) struct Outgoing {

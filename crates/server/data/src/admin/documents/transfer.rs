@@ -24,10 +24,10 @@ use oribi_types::Datatype;
 
 use super::super::body::{READING_DEADLINE, ReplyBody};
 use super::super::message::{Refusal, Reply, error, no_memory};
-use crate::connection_memory::budget::Demand;
-use crate::connection_memory::lag::Lag;
-use crate::connection_memory::ticket::Ticket;
-use crate::connection_memory::{ConnectionMemory, Reservation};
+use crate::connection::memory::budget::Demand;
+use crate::connection::memory::lag::Lag;
+use crate::connection::memory::ticket::Ticket;
+use crate::connection::memory::{ConnectionMemory, Reservation};
 
 /// Bytes of a body for which no memory is reserved.
 const SHORT_BYTES_MAX: usize = 64 * 1024;

@@ -11,8 +11,8 @@ use oribi_engine::change_stream::{StreamFilter, StreamPhase};
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
-use crate::producer::registry::{ProducerRecord, Published, StreamFigures};
-use crate::stat_cursor::{StatProducer, StatWriter};
+use crate::dcp::registry::{ProducerRecord, Published, StreamFigures};
+use crate::dispatch::stat_cursor::{StatProducer, StatWriter};
 
 /// What the names of connections begin with.
 const PREFIX: &str = "eq_dcpq:";

@@ -14,8 +14,8 @@ use oribi_types::{CollectionId, ScopeId, Vbid};
 
 use super::collections::write_identities;
 use crate::buckets::BucketHandle;
-use crate::stat_cursor::StatProducer;
-use crate::stat_cursor::{HexText, StatWriter};
+use crate::dispatch::stat_cursor::StatProducer;
+use crate::dispatch::stat_cursor::{HexText, StatWriter};
 
 /// The two groups.
 #[derive(Clone, Copy, PartialEq, Eq)]

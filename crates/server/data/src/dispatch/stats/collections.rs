@@ -12,9 +12,9 @@ use oribi_engine::collections::{Collection, Manifest, Scope};
 use oribi_types::{CollectionId, ScopeId, Vbid};
 
 use crate::buckets::BucketHandle;
-use crate::counters::collections::CollectionOperations;
-use crate::stat_cursor::StatProducer;
-use crate::stat_cursor::StatWriter;
+use crate::diagnostics::counters::collections::CollectionOperations;
+use crate::dispatch::stat_cursor::StatProducer;
+use crate::dispatch::stat_cursor::StatWriter;
 
 /// Totals of a collection or a scope over all vbuckets.
 #[derive(Debug, Default, Clone, Copy)]

@@ -4,7 +4,7 @@ use oribi_engine::Storage;
 use oribi_engine::compression::RATIO_MIN_PERCENT;
 
 use crate::buckets::{BucketHandle, compression, eviction};
-use crate::stat_cursor::StatWriter;
+use crate::dispatch::stat_cursor::StatWriter;
 
 /// `config`: parameters, under the reference server's names where it has them.
 pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {

@@ -12,10 +12,10 @@ use oribi_types::Timestamp;
 use serde_json::{Value, json};
 
 use crate::auth::Identity;
-use crate::connection_registry::ConnectionRecord;
+use crate::connection::registry::ConnectionRecord;
+use crate::dispatch::stat_cursor::StatProducer;
+use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
-use crate::stat_cursor::StatProducer;
-use crate::stat_cursor::StatWriter;
 
 /// Connections taken from the registry at a time.
 const PIECE: usize = 8;

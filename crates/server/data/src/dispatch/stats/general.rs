@@ -14,9 +14,9 @@ use super::super::handshake::{TEXT_VERSION, VERSION};
 use super::keys::datatype_names;
 use super::memory;
 use crate::buckets::BucketHandle;
-use crate::cpu_times::CpuTimes;
+use crate::diagnostics::cpu_times::CpuTimes;
+use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
-use crate::stat_cursor::StatWriter;
 
 /// Sums over the vbuckets that [`BucketStats`] lacks.
 #[derive(Debug, Default, Clone, Copy)]

@@ -7,8 +7,8 @@ use oribi_engine::BucketStats;
 use oribi_protocol::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::buckets::BucketHandle;
+use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
-use crate::stat_cursor::StatWriter;
 
 /// Writes `settings`.
 pub(super) fn write_settings(

@@ -7,8 +7,8 @@
 use oribi_engine::{Bucket, BucketStats, MemoryStats, block_arena};
 
 use crate::buckets::eviction;
+use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
-use crate::stat_cursor::StatWriter;
 
 /// Writes the group.
 pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &BucketStats) {

@@ -14,7 +14,7 @@ use super::request::{PathRequest, PathSpec};
 use super::view::View;
 use super::virtual_attributes::{self, Document};
 use super::{binary_value, macros};
-use crate::status::of_sub_document;
+use crate::dispatch::status::of_sub_document;
 
 /// The view of a version that a request needs: a compressed body is inflated only if the request
 /// reads it.

@@ -201,7 +201,7 @@ mod tests {
     use super::super::view::View;
     use super::super::virtual_attributes::Document;
     use super::{Macro, Operand, PathRequest, Placeholders, is_of_body, of_document, text};
-    use crate::connection_state::features::Features;
+    use crate::connection::features::Features;
 
     #[test]
     fn macros_are_whole_operands() {

@@ -20,7 +20,7 @@ use super::lookup::view_of;
 use super::macros::{Operand, Placeholders, of_document};
 use super::request::{PathRequest, PathSpec};
 use super::virtual_attributes::Document;
-use crate::status::of_sub_document;
+use crate::dispatch::status::of_sub_document;
 
 /// Why the document stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::action::Action;
 use crate::auth::{Privilege, PrivilegeSet};
-use crate::connection_state::features::Features;
+use crate::connection::features::Features;
 
 /// Most specs of a request, by the protocol.
 const SPECS_MAX: usize = 16;

@@ -13,7 +13,7 @@ use oribi_types::CollectionId;
 
 use super::{Client, Reply, SET_EXTRAS, bytes, replies};
 use crate::auth::{Access, Identity, StoredUser, UserFile, UserStore};
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
 /// A client that reads and writes `shop.orders`, reads `shop.hotels`, and may not know of

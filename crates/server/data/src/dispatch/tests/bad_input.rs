@@ -10,7 +10,7 @@ use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::auth::{Role, StoredUser, UserFile, UserStore};
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::dispatch::rules::rule;
 use crate::harness::ConnectionHarness;
 

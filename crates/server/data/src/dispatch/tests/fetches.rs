@@ -12,8 +12,8 @@ use oribi_types::{CollectionId, DocKey, DurabilityLevel};
 use proptest::prelude::*;
 
 use super::{Client, MODERN, Reply, SET_EXTRAS, about, bytes, replies};
-use crate::connection_state::fetches::{BEHIND_HEAD, HEAD};
-use crate::connection_state::parked::ParkToken;
+use crate::connection::fetches::{BEHIND_HEAD, HEAD};
+use crate::connection::parked::ParkToken;
 use crate::harness::ConnectionHarness;
 use crate::limits::{
     FETCH_AHEAD_MAX, FETCH_ATTEMPTS_MAX, FETCH_TIMEOUT_MS, PARKED_REQUESTS_MAX,

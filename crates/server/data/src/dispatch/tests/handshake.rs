@@ -9,7 +9,7 @@ use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::auth::{StoredUser, UserFile, UserStore};
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
 fn request(opcode: Opcode) -> RequestParts<'static> {

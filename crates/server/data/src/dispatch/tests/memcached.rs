@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::{Client, Reply, SET_EXTRAS, about, bytes, counter_extras, replies};
 use crate::auth::{StoredUser, UserFile, UserStore};
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::harness::{ConnectionHarness, HARNESS_START_S, HARNESS_VBUCKETS};
 
 /// A server, and the directory with its users.

@@ -8,12 +8,12 @@ use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
-use crate::connection_memory::ConnectionMemory;
-use crate::connection_memory::budget::Demand;
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
+use crate::connection::mailbox::{ConnectionId, Mailbox};
+use crate::connection::memory::ConnectionMemory;
+use crate::connection::memory::budget::Demand;
 use crate::harness::ConnectionHarness;
 use crate::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, ROOM_WAIT_MS};
-use crate::mailbox::{ConnectionId, Mailbox};
 
 const LARGE: usize = 1 << 20;
 

@@ -11,7 +11,7 @@ use oribi_storage::MemoryStore;
 use super::{Client, MODERN, SET_EXTRAS, about, outside};
 use crate::buckets::Buckets;
 use crate::cluster::lease::NodeLease;
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
 /// State and CAS of each key in the answer to OBSERVE.

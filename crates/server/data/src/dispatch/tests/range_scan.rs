@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use super::super::range_scan::reserve_in;
 use super::{Client, Reply, SET_EXTRAS, bytes, replies};
 use crate::auth::{Access, Identity};
+use crate::buckets::range_scans::{ScanAnswer, ScanRequest};
 use crate::harness::HARNESS_VBUCKETS;
 use crate::limits::RANGE_SCANS_MAX;
-use crate::range_scans::{ScanAnswer, ScanRequest};
 
 const VB: Vbid = Vbid(1);
 const JSON: u8 = 1;

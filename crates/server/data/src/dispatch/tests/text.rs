@@ -11,7 +11,7 @@ use oribi_storage::MemoryStore;
 
 use super::{Client, about, set_extras};
 use crate::auth::{StoredUser, UserFile, UserStore};
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
 /// A client without a user, in development mode.

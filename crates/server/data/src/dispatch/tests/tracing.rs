@@ -8,9 +8,9 @@ use oribi_protocol::response::ServerDuration;
 use oribi_protocol::status::Status;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
+use crate::diagnostics::slow_operation_log::SlowThresholds;
 use crate::harness::ConnectionHarness;
-use crate::slow_operation_log::SlowThresholds;
 
 const TRACING: u16 = 0x0f;
 

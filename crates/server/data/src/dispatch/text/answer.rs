@@ -16,9 +16,9 @@ use super::super::encoding::inflating_of;
 use super::super::handshake;
 use super::super::outcome::{NotDone, Reply};
 use super::super::request::Request;
-use crate::connection_state::Wait;
-use crate::connection_state::parked::Answer;
-use crate::write_buffer::{PinnedValue, WriteBuffer};
+use crate::connection::parked::Answer;
+use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::dispatch::connection_state::Wait;
 
 /// The answer to `version`.
 pub(super) const VERSION: &str = handshake::VERSION_LINE;

@@ -15,7 +15,7 @@ use super::super::outcome::{NotDone, Outcome, Reply};
 use super::super::request::{Located, Request};
 use super::super::{call_other, reads, writes};
 use super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
-use crate::connection_state::parked::Answer;
+use crate::connection::parked::Answer;
 
 /// Calls the handler of a request.
 #[inline]

@@ -11,12 +11,12 @@ use super::super::late::outcome_of;
 use super::super::stats;
 use super::answer::{self, Verb, write_failure};
 use crate::auth::{SaslServer, SaslStep};
-use crate::connection_state::{ConnectionState, Wait};
-use crate::environment::Environment;
-use crate::job::{Job, JobResult};
-use crate::mailbox::ConnectionId;
-use crate::request_id::RequestId;
-use crate::write_buffer::WriteBuffer;
+use crate::connection::mailbox::ConnectionId;
+use crate::connection::request_id::RequestId;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::environment::Environment;
+use crate::dispatch::job::{Job, JobResult};
 
 /// A login, as a request that is answered late.
 const LOGIN: RequestId = RequestId { opcode: Opcode::SaslAuth as u8, opaque: 0 };

@@ -12,13 +12,13 @@ use super::super::{Served, access, room, sample, timing};
 use super::answer::{self, Form};
 use super::handling::handle;
 use super::meant::Meant;
-use crate::connection_state::ConnectionState;
-use crate::connection_state::fetches::Tries;
-use crate::counters::timings::CommandKind;
-use crate::counters::{Counter, WorkerCounters};
-use crate::environment::Environment;
-use crate::mailbox::ConnectionId;
-use crate::write_buffer::WriteBuffer;
+use crate::connection::fetches::Tries;
+use crate::connection::mailbox::ConnectionId;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::diagnostics::counters::timings::CommandKind;
+use crate::diagnostics::counters::{Counter, WorkerCounters};
+use crate::dispatch::connection_state::ConnectionState;
+use crate::dispatch::environment::Environment;
 
 /// What the connection knows of a command besides its bytes.
 #[derive(Default)]

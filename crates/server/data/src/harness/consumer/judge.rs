@@ -29,7 +29,7 @@ use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Datatype, Seqno, Vbid};
 
-use crate::producer::stream_value::WantedStream;
+use crate::dcp::stream_value::WantedStream;
 
 /// Opaques of requests have the highest bit set, as those of some clients do.
 const OPAQUE_BASE: u32 = 0x8000_0000;

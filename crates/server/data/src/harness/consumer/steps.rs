@@ -17,7 +17,7 @@ use oribi_types::{CollectionId, Datatype, Seqno, VbUuid, Vbid};
 use super::input::Input;
 use super::judge::{Asked, Request, Written};
 use super::{Run, some_vbucket};
-use crate::producer::stream_value::WantedStream;
+use crate::dcp::stream_value::WantedStream;
 
 /// Longest value; the queues of the bucket take about ten of them.
 const LONG_VALUE_BYTES: usize = 16 << 10;

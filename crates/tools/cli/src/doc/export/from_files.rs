@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use indicatif::{HumanCount, ProgressBar};
-use oribi_server::offline::{OfflineBucket, StoredDocument};
+use oribi_server::buckets::offline::{OfflineBucket, StoredDocument};
 use oribi_types::{CollectionId, Vbid};
 use signal_hook::consts::SIGINT;
 

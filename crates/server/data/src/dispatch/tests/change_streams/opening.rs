@@ -7,7 +7,7 @@ use oribi_storage::{MemoryMedium, MemoryStore};
 
 use super::*;
 use crate::auth::UserStore;
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::dispatch::tests::about;
 use crate::limits::LOADING_WAIT_MS;
 

@@ -8,7 +8,7 @@ use oribi_storage::MemoryStore;
 
 use super::*;
 use crate::auth::{StoredUser, UserFile, UserStore};
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::dispatch::tests::about;
 
 fn put_user(directory: &Path, name: &str, roles: &[&str]) {

@@ -1,7 +1,7 @@
 //! Requests for streams, their order of checks, flow control, and ends.
 
 use super::*;
-use crate::connection_state::close_reason::CloseReason;
+use crate::connection::close_reason::CloseReason;
 use crate::dispatch::tests::{about, outside};
 use crate::limits::CHANGES_WITHOUT_PAUSE_MAX;
 

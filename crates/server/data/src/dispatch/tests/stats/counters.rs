@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{entries, group};
 use crate::auth::UserStore;
-use crate::counters::timings::SAMPLE_EVERY;
+use crate::diagnostics::counters::timings::SAMPLE_EVERY;
 use crate::dispatch::tests::{Client, MODERN, SET_EXTRAS, about, bytes, counter_extras, outside};
 use crate::harness::ConnectionHarness;
 

@@ -58,7 +58,7 @@ fn client_that_never_reads_holds_a_bounded_output() {
     assert!((OUTPUT_FLUSH_BYTES..=limit).contains(&pending), "{pending}");
     client.harness.advance_ms(61_000);
     let reason = client.harness.close_reason();
-    assert_eq!(reason, Some(crate::connection_state::close_reason::CloseReason::SendDeadline));
+    assert_eq!(reason, Some(crate::connection::close_reason::CloseReason::SendDeadline));
 }
 
 #[test]

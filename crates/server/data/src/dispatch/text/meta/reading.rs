@@ -17,7 +17,7 @@ use super::super::super::rules::UPSERT;
 use super::super::answer::document;
 use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, rewrite};
 use super::reply::{Shown, write_code};
-use crate::write_buffer::WriteBuffer;
+use crate::connection::write_buffer::WriteBuffer;
 
 const DAMAGED: NotDone =
     NotDone::Because(Status::Etmpfail, "the document could not be read from the store");

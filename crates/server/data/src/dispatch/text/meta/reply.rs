@@ -11,7 +11,7 @@ use super::super::super::outcome::NotDone;
 use super::super::super::request::Request;
 use super::super::answer::{Verb, write_failure};
 use super::super::marks::Marks;
-use crate::write_buffer::WriteBuffer;
+use crate::connection::write_buffer::WriteBuffer;
 
 /// What an answer shows of a document.
 pub(super) struct Shown {

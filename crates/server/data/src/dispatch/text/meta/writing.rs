@@ -17,8 +17,8 @@ use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
 use super::super::meant::Meant;
 use super::reading::{absolute, last_expiry};
 use super::reply::{Shown, write_code};
-use crate::connection_state::parked::Answer;
-use crate::write_buffer::WriteBuffer;
+use crate::connection::parked::Answer;
+use crate::connection::write_buffer::WriteBuffer;
 
 /// The CAS that a command demands, as in the binary protocol, where 0 demands none.
 pub(super) fn demanded(meta: &Meta<'_>) -> u64 {

@@ -1,0 +1,205 @@
+//! Writes that are complete in memory and whose answer waits for the store.
+//!
+//! Owns: everything the answer needs, so that the connection may forget the request. Invariant: a
+//! completion finds its write by position *and* serial number. The worker gives out serial numbers
+//! and does not reuse one for four thousand million writes. A completion that arrives after its
+//! write timed out therefore never answers another write.
+//!
+//! Callers: the write dispatcher (park) and the connection (complete, time out).
+
+use oribi_engine::{ItemRef, Mutation};
+use oribi_protocol::response::ServerDuration;
+use oribi_protocol::status::Status;
+use oribi_types::{Datatype, Seqno, VbUuid};
+use slab::Slab;
+
+use crate::connection::request_id::RequestId;
+use crate::dispatch::environment::LatencyClock;
+use crate::limits::PARKED_MAX;
+
+/// The part of an answer that depends on the write's result.
+#[derive(Debug)]
+pub enum Answer {
+    /// Set, add, replace, append, prepend, delete.
+    Mutation(Mutation),
+    /// Increment and decrement.
+    Counter {
+        /// CAS and seqno of the new value.
+        mutation: Mutation,
+        /// The new value.
+        value: u64,
+    },
+    /// Touch: only the CAS is answered.
+    Touched(Mutation),
+    /// Mutations of sub-documents.
+    SubDocument {
+        /// CAS and seqno of the new value.
+        mutation: Mutation,
+        /// Success, or success on a tombstone.
+        status: Status,
+        /// The new values of counters.
+        value: Vec<u8>,
+        /// Datatype of the value.
+        datatype: Datatype,
+    },
+    /// Get-and-touch: the document.
+    Document(ItemRef),
+}
+
+impl Answer {
+    /// The vbucket history of the mutation, where the answer knows it.
+    pub fn history(&self) -> Option<VbUuid> {
+        match self {
+            Answer::Mutation(mutation)
+            | Answer::Counter { mutation, .. }
+            | Answer::Touched(mutation)
+            | Answer::SubDocument { mutation, .. } => Some(mutation.vb_uuid),
+            Answer::Document(_) => None,
+        }
+    }
+
+    /// The seqno that has to be durable before the answer is sent.
+    pub fn seqno(&self) -> Seqno {
+        match self {
+            Answer::Mutation(mutation)
+            | Answer::Counter { mutation, .. }
+            | Answer::Touched(mutation)
+            | Answer::SubDocument { mutation, .. } => mutation.seqno,
+            Answer::Document(item) => item.seqno(),
+        }
+    }
+}
+
+/// One waiting write.
+#[derive(Debug)]
+pub struct Parked {
+    /// Serial number of the write in the worker.
+    pub serial: u32,
+    /// The request to answer.
+    pub request: RequestId,
+    /// When the request was first tried, on the latency clock; 0 when it is not measured.
+    pub begun_ns: u64,
+    /// When the write was parked, on the worker's monotonic clock.
+    pub since_ms: u64,
+    /// When the client stops waiting, on the worker's monotonic clock.
+    pub deadline_ms: u64,
+    /// The answer, once the write is durable.
+    pub answer: Answer,
+}
+
+impl Parked {
+    /// How long the request has taken so far, if the client negotiated that figure.
+    pub(crate) fn duration(&self, clock: &LatencyClock) -> Option<ServerDuration> {
+        let elapsed_ns = || clock.now_ns().saturating_sub(self.begun_ns);
+        (self.begun_ns != 0).then(|| ServerDuration::of_ns(elapsed_ns()))
+    }
+}
+
+/// Token of one waiting write, unique within a worker: 20 bits of connection slot, 12 bits of
+/// position, 32 bits of serial number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParkToken {
+    /// The connection's position in the worker's slab.
+    pub slot: u32,
+    /// The write's position in the connection.
+    pub position: u16,
+    /// Serial number of the write in the worker.
+    pub serial: u32,
+}
+
+impl ParkToken {
+    /// Encodes the token for its way through the engine.
+    pub fn encode(self) -> u64 {
+        u64::from(self.slot) << 44 | u64::from(self.position) << 32 | u64::from(self.serial)
+    }
+
+    /// Reverses `encode`.
+    pub fn decode(token: u64) -> ParkToken {
+        ParkToken {
+            slot: (token >> 44) as u32,
+            position: (token >> 32 & 0xfff) as u16,
+            serial: token as u32,
+        }
+    }
+}
+
+/// The waiting writes of one connection.
+#[derive(Debug, Default)]
+pub struct ParkedWrites {
+    writes: Slab<Parked>,
+}
+
+impl ParkedWrites {
+    /// The position of the next write; `None` when too many wait already.
+    pub fn next_position(&self) -> Option<u16> {
+        (self.writes.len() < PARKED_MAX).then(|| self.writes.vacant_key() as u16)
+    }
+
+    /// Parks a write at `next_position`.
+    pub fn park(&mut self, write: Parked) {
+        self.writes.insert(write);
+    }
+
+    /// Takes the write that a completion belongs to, if it still waits.
+    pub fn take(&mut self, position: u16, serial: u32) -> Option<Parked> {
+        let key = usize::from(position);
+        let is_same = self.writes.get(key).is_some_and(|parked| parked.serial == serial);
+        is_same.then(|| self.writes.remove(key))
+    }
+
+    /// Takes one write whose deadline has passed.
+    pub fn take_overdue(&mut self, now_ms: u64) -> Option<Parked> {
+        let key = self.writes.iter().find(|(_, parked)| parked.deadline_ms <= now_ms)?.0;
+        Some(self.writes.remove(key))
+    }
+
+    /// Number of waiting writes.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// True when nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_engine::Mutation;
+    use oribi_types::{Cas, Seqno, VbUuid};
+
+    use super::{Answer, ParkToken, Parked, ParkedWrites};
+    use crate::connection::request_id::RequestId;
+
+    fn answer() -> Answer {
+        Answer::Mutation(Mutation { cas: Cas(1), seqno: Seqno(2), vb_uuid: VbUuid(3) })
+    }
+
+    fn write(serial: u32, opaque: u32, deadline_ms: u64) -> Parked {
+        let answer = answer();
+        let request = RequestId { opcode: 0, opaque };
+        Parked { serial, request, begun_ns: 0, since_ms: 1, deadline_ms, answer }
+    }
+
+    #[test]
+    fn token_survives_the_round_trip_at_its_limits() {
+        let token = ParkToken { slot: (1 << 20) - 1, position: 4095, serial: u32::MAX };
+        assert_eq!(ParkToken::decode(token.encode()), token);
+        let token = ParkToken { slot: 5, position: 0, serial: 9 };
+        assert_eq!(ParkToken::decode(token.encode()), token);
+    }
+
+    #[test]
+    fn late_completion_does_not_answer_the_next_write() {
+        let mut parked = ParkedWrites::default();
+        let position = parked.next_position().unwrap();
+        parked.park(write(1, 10, 5));
+        assert_eq!(parked.take_overdue(5).unwrap().request.opaque, 10);
+        assert_eq!(parked.next_position(), Some(position));
+        parked.park(write(2, 11, 50));
+        assert!(parked.take(position, 1).is_none());
+        assert_eq!(parked.take(position, 2).unwrap().request.opaque, 11);
+        assert!(parked.is_empty());
+    }
+}

@@ -1,0 +1,568 @@
+//! A connection as a producer of change streams (DCP).
+//!
+//! Owns: what the consumer agreed with the server after its open request, the streams, and their
+//! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
+//! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its
+//! part of the worker's time, [`lending`] gets memory for large documents, [`streams`] is the table
+//! of streams and their order, [`frames`] writes messages, [`image`] shares those of backfills,
+//! [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to statistics.
+//!
+//! Invariants:
+//! - nothing is taken from a stream while the window is full or enough output is pending, so a slow
+//!   consumer holds bounded memory;
+//! - ready streams take turns, and a turn of the connection sends a bounded number of messages;
+//! - the answer to a stream request is written before the first message of the stream;
+//! - a stream ends once, and no message of it follows.
+//!
+//! The dispatcher opens it and its streams; the connection gives it a turn after its requests.
+
+pub(crate) mod feed;
+pub(crate) mod frames;
+pub(crate) mod image;
+pub(crate) mod inbox;
+pub(crate) mod lending;
+pub(crate) mod noop;
+pub(crate) mod options;
+pub(crate) mod pace;
+pub(crate) mod registry;
+pub(crate) mod share;
+pub(crate) mod stream_value;
+pub(crate) mod streams;
+pub(crate) mod window;
+
+use std::sync::Arc;
+
+use oribi_engine::change_stream::{
+    Change, ChangedDocument, EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
+};
+use oribi_protocol::dcp::end_reason::EndReason;
+use oribi_protocol::dcp::open::OpenFlags;
+use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, Seqno, Timestamp};
+
+use crate::auth::{Privilege, PrivilegeSet};
+use crate::buckets::BucketHandle;
+use crate::connection::close_reason::CloseReason;
+use crate::connection::features::Features;
+use crate::connection::rights::Rights;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN};
+use frames::{Damaged, FrameWriter};
+use image::Image;
+use inbox::Inbox;
+use lending::{Lender, Lent};
+use noop::Noop;
+use options::{Choices, Options};
+use pace::Pace;
+use registry::{ProducerRecord, Published, StreamFigures};
+use share::Share;
+use streams::{OpenStream, StreamKey, Streams};
+use window::Window;
+
+/// See the module text.
+pub(crate) struct Producer {
+    /// The bucket whose changes it sends.
+    pub bucket: Arc<BucketHandle>,
+    /// What the consumer asked for when it opened the connection.
+    pub flags: OpenFlags,
+    /// Features of the connection; HELLO is refused from then on.
+    pub features: Features,
+    /// What the consumer chose afterwards.
+    pub options: Options,
+    /// Bytes that the consumer has not acknowledged.
+    pub window: Window,
+    /// Questions whether the consumer lives.
+    pub noop: Noop,
+    /// Pauses between looks at the streams.
+    pub pace: Pace,
+    /// What it may send in this turn.
+    pub share: Share,
+    /// The streams.
+    pub streams: Streams,
+    /// Where the engine announces that a stream has more.
+    pub inbox: Arc<Inbox>,
+    /// What other threads see of it.
+    pub record: Arc<ProducerRecord>,
+    /// The connection is in the queue for memory.
+    pub waits_for_memory: bool,
+    /// A request of the connection is.
+    request_waits: bool,
+    /// Streams whose next document needs memory.
+    blocked: Vec<usize>,
+    /// What the consumer had acknowledged when others last waited for memory.
+    acknowledged_before: u64,
+    /// Rises when the user's rights change; a stream compares before its next snapshot.
+    rights_generation: u32,
+    taken: Vec<u32>,
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.clear();
+        self.bucket.producers().leave(&self.record);
+    }
+}
+
+fn figures_of(open: &OpenStream) -> StreamFigures {
+    StreamFigures {
+        head: open.head,
+        request: open.request,
+        filter: open.filter.clone(),
+        stats: open.stream.stats(),
+    }
+}
+
+/// How the turn of one stream ended.
+enum Turn {
+    /// It has more to send.
+    More,
+    /// It has sent all that there was, and is asked again with the next look.
+    Later,
+    /// It waits for changes.
+    Idle,
+    /// Its next document needs memory first.
+    Blocked,
+    /// It is over, and its end is sent.
+    Over,
+}
+
+impl Producer {
+    /// A producer without streams.
+    pub fn new(
+        bucket: Arc<BucketHandle>,
+        flags: OpenFlags,
+        features: Features,
+        inbox: Arc<Inbox>,
+        record: Arc<ProducerRecord>,
+        now_ms: u64,
+    ) -> Producer {
+        Producer {
+            bucket,
+            flags,
+            features,
+            options: Options::default(),
+            window: Window::default(),
+            noop: Noop::new(now_ms),
+            pace: Pace::default(),
+            share: Share::default(),
+            streams: Streams::default(),
+            inbox,
+            record,
+            waits_for_memory: false,
+            request_waits: false,
+            blocked: Vec::new(),
+            acknowledged_before: 0,
+            rights_generation: 0,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Notes that the user's rights may have changed. Every stream gets a turn, in which it ends if
+    /// its right is lost, even if it has nothing to send.
+    pub fn rights_changed(&mut self) {
+        self.rights_generation = self.rights_generation.wrapping_add(1);
+        self.streams.make_all_ready();
+        self.inbox.give_turn();
+    }
+
+    /// The generation of rights that a new stream was checked against.
+    pub fn rights_generation(&self) -> u32 {
+        self.rights_generation
+    }
+
+    /// Ends a stream for the consumer, who does without the rest; false when there is none.
+    pub fn close_stream(&mut self, key: StreamKey) -> bool {
+        let Some(position) = self.streams.find(key) else { return false };
+        let Some(open) = self.streams.get_mut(position) else { return false };
+        if open.ending.is_some() {
+            return false;
+        }
+        if self.options.ends_closed_streams {
+            open.ending = Some(EndReason::Closed);
+            self.streams.make_ready(position);
+        } else {
+            self.forget(position);
+        }
+        self.changed();
+        true
+    }
+
+    /// Takes one choice of the consumer.
+    ///
+    /// # Errors
+    /// The status and the reason to refuse it with.
+    pub fn choose(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        now_ms: u64,
+    ) -> Result<(), (Status, &'static str)> {
+        let Producer { flags, features, options, noop, window, .. } = self;
+        let mut choices = Choices { flags: *flags, features: *features, options, noop, window };
+        choices.take(name, value, now_ms)
+    }
+
+    /// Marks that there is something new to publish.
+    pub fn changed(&self) {
+        self.record.changed();
+    }
+
+    /// Publishes figures, if something changed since the last time.
+    pub fn publish(&self) {
+        let window = &self.window;
+        self.record.publish(|| Published {
+            options: self.options,
+            noop: (self.noop.is_on(), self.noop.interval_ms(), self.noop.is_waiting()),
+            window: (window.size(), window.unacknowledged(), window.acknowledged()),
+            streams: self.streams.iter().map(figures_of).collect(),
+        });
+    }
+
+    /// Keeps the figures of a stream that ends.
+    fn note_end(&self, open: &OpenStream) {
+        self.bucket.producers().note_end(&open.stream.stats());
+    }
+
+    /// Removes a stream.
+    fn forget(&mut self, position: usize) {
+        if let Some(open) = self.streams.remove(position) {
+            self.note_end(&open);
+        }
+    }
+
+    /// Ends all streams, without a message.
+    pub fn clear(&mut self) {
+        self.streams.iter().for_each(|open| self.note_end(open));
+        self.streams.clear();
+    }
+
+    /// True when the turn has another slice, and something to send in it.
+    pub fn goes_on(&self, out: &WriteBuffer) -> bool {
+        self.share.goes_on() && self.has_more(out)
+    }
+
+    /// True when a turn would send something now.
+    pub fn has_more(&self, out: &WriteBuffer) -> bool {
+        let is_unblocked = !self.blocked.is_empty() && !self.waits() && out.is_empty();
+        (self.streams.has_ready() || is_unblocked) && self.may_send(out)
+    }
+
+    /// True while the connection is in the queue for memory.
+    fn waits(&self) -> bool {
+        self.waits_for_memory || self.request_waits
+    }
+
+    /// Has streams give up what they hold of the process's memory, because others wait for it and
+    /// the consumer does not take it: its socket stands still, or its window is full and it has
+    /// acknowledged nothing since the last call.
+    pub fn give_up_unsent(&mut self, is_stalled: bool) {
+        let before = std::mem::replace(&mut self.acknowledged_before, self.window.acknowledged());
+        let is_idle = !self.window.is_open() && before == self.window.acknowledged();
+        if is_stalled || is_idle {
+            self.streams.iter_mut().for_each(OpenStream::give_up);
+        }
+    }
+
+    fn may_send(&self, out: &WriteBuffer) -> bool {
+        self.window.is_open() && out.pending_bytes() < CHANGES_PENDING_BYTES_MAX
+    }
+
+    /// Sends messages of streams that have some, up to a slice.
+    ///
+    /// # Errors
+    /// Why the connection has to end.
+    pub fn take_turn(
+        &mut self,
+        out: &mut WriteBuffer,
+        rights: &mut Rights,
+        lender: &mut Lender<'_>,
+        now: Timestamp,
+    ) -> Result<(), CloseReason> {
+        if self.pace.begins_look() {
+            self.streams.make_put_off_ready();
+        }
+        if !self.pace.is_held() {
+            self.wake_streams();
+        }
+        if self.bucket.is_deleted() {
+            return Err(CloseReason::BucketDeleted);
+        }
+        if self.record.is_replaced() {
+            return Err(CloseReason::NameTaken);
+        }
+        self.request_waits = lender.request_waits;
+        if !self.waits() {
+            let mut blocked = std::mem::take(&mut self.blocked);
+            blocked.drain(..).for_each(|position| self.streams.make_ready(position));
+            self.blocked = blocked;
+        }
+        let (slice, live_before) = (self.share.slice(), self.pace.found_changes());
+        let mut left = slice;
+        while left > 0 && self.may_send(out) {
+            let Some(key) = self.streams.next_ready() else { break };
+            match self.send_from(key, &mut left, out, rights, lender)? {
+                Turn::More => self.streams.make_ready(key),
+                Turn::Later => {
+                    if self.streams.put_off(key) {
+                        self.inbox.give_turn();
+                    }
+                }
+                Turn::Idle => {}
+                Turn::Blocked => self.blocked.push(key),
+                Turn::Over => self.forget(key),
+            }
+        }
+        self.share.sent(slice - left, self.pace.found_changes() > live_before);
+        self.record.note_turn(self.streams.has_ready() || !self.blocked.is_empty(), now);
+        let is_told = self.streams.is_empty() || !self.may_send(out);
+        if is_told && !rights.somewhere().holds(DCP_STREAM) {
+            return Err(CloseReason::RightsLost);
+        }
+        Ok(())
+    }
+
+    /// Takes over the wake-ups that came since the last turn.
+    fn wake_streams(&mut self) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.inbox.take(&mut taken);
+        for token in taken.drain(..) {
+            self.streams.make_ready(token as usize);
+        }
+        self.taken = taken;
+    }
+
+    /// Sends some messages of one stream.
+    fn send_from(
+        &mut self,
+        key: usize,
+        left: &mut usize,
+        out: &mut WriteBuffer,
+        rights: &mut Rights,
+        lender: &mut Lender<'_>,
+    ) -> Result<Turn, CloseReason> {
+        for _ in 0..CHANGES_PER_STREAM_TURN {
+            if *left == 0 || !self.may_send(out) {
+                break;
+            }
+            let Some(open) = self.streams.get_mut(key) else { return Ok(Turn::Over) };
+            if open.rights_generation != self.rights_generation {
+                open.rights_generation = self.rights_generation;
+                if may_stream(rights, &self.bucket, &open.filter).is_err() {
+                    open.ending = Some(EndReason::LostPrivileges);
+                }
+            }
+            let (flags, features, options) = (self.flags, self.features, &self.options);
+            let writer = FrameWriter { flags, features, options };
+            let pending = CHANGES_PENDING_BYTES_MAX - out.pending_bytes();
+            let room = self.window.room().min(pending as u64);
+            let changes_max = CHANGES_PER_STREAM_TURN.min(*left);
+            let mut lends = |document: &ChangedDocument<'_>, has_output: bool| {
+                let Some(demand) = lender.demand(flags, document) else { return true };
+                lender.ask(demand, has_output, &mut self.waits_for_memory) == Lent::Yes
+            };
+            let sent = send_run(&writer, open, (changes_max, room), &mut lends, out);
+            if let Some((changes, bytes)) = sent.map_err(|_| CloseReason::DamagedDocument)? {
+                if changes == 0 {
+                    return Ok(Turn::Blocked);
+                }
+                *left -= changes;
+                self.window.sent(bytes);
+                self.record.note_sent(bytes, changes);
+                if !open.stream.is_backfilling() {
+                    self.pace.sent(changes, bytes);
+                    if open.stream.has_caught_up() && self.pace.is_busy() {
+                        return Ok(Turn::Later);
+                    }
+                }
+                continue;
+            }
+            *left -= 1;
+            let sent = send_one(&writer, open, &mut lends, out);
+            let (bytes, kind) = match sent.map_err(|_| CloseReason::DamagedDocument)? {
+                Sent::Frame { bytes, kind } => (bytes, kind),
+                Sent::Nothing => return Ok(Turn::Idle),
+                Sent::Blocked => return Ok(Turn::Blocked),
+            };
+            self.window.sent(bytes);
+            self.record.note_sent(bytes, usize::from(kind == Kind::Change));
+            // The scan of a backfill waits for its readers, so they do not wait for it.
+            match kind {
+                Kind::Change if !open.stream.is_backfilling() => self.pace.sent(1, bytes),
+                Kind::MemorySnapshot => self.pace.began_snapshot(),
+                Kind::End => return Ok(Turn::Over),
+                Kind::Change | Kind::Other => {}
+            }
+        }
+        Ok(Turn::More)
+    }
+}
+
+/// What one step of a stream sent.
+enum Sent {
+    /// Nothing: the stream waits.
+    Nothing,
+    /// Nothing: the document needs memory first.
+    Blocked,
+    /// A frame of so many bytes.
+    Frame { bytes: usize, kind: Kind },
+}
+
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Change,
+    /// The marker of a snapshot from memory.
+    MemorySnapshot,
+    End,
+    Other,
+}
+
+/// Whether a document may be taken now; the flag is whether output is pending.
+type Lends<'a> = &'a mut dyn FnMut(&ChangedDocument<'_>, bool) -> bool;
+
+/// Sends the documents that come next, `changes_max` at most and no more than begin within `room`
+/// bytes. Returns their number and bytes, zero when the first of them needs memory first; `None`
+/// when something else comes next.
+fn send_run(
+    writer: &FrameWriter<'_>,
+    open: &mut OpenStream,
+    (changes_max, room): (usize, u64),
+    lends: Lends<'_>,
+    out: &mut WriteBuffer,
+) -> Result<Option<(usize, usize)>, Damaged> {
+    if open.ending.is_some() || open.has_unsent_change {
+        return Ok(None);
+    }
+    let Some(run) = open.stream.next_run(changes_max) else { return Ok(None) };
+    let (mut changes, mut bytes, mut last) = (0, 0, Seqno(0));
+    let image = run.part().and_then(|part| Some((part, Image::of(part, writer, open.head)?)));
+    if let Some((part, image)) = image {
+        let range = part.range();
+        changes = image.fitting(range.clone(), room);
+        let sent = range.start..range.start + changes;
+        last = part.document(sent.end - 1).expect("a run has documents only").record.seqno;
+        bytes = image.append(sent, open.head, out);
+    } else {
+        for document in run.documents() {
+            if !lends(&document, !out.is_empty()) {
+                break;
+            }
+            last = document.record.seqno;
+            bytes += writer.change(out, open.head, &Change::Document(document))?;
+            changes += 1;
+            if bytes as u64 >= room {
+                break;
+            }
+        }
+    }
+    if changes > 0 {
+        open.stream.pass_run(changes, last);
+    }
+    Ok(Some((changes, bytes)))
+}
+
+/// Sends the next message of a stream, if there is one.
+fn send_one(
+    writer: &FrameWriter<'_>,
+    open: &mut OpenStream,
+    lends: Lends<'_>,
+    out: &mut WriteBuffer,
+) -> Result<Sent, Damaged> {
+    let head = open.head;
+    if let Some(reason) = open.ending {
+        return Ok(Sent::Frame { bytes: writer.end(out, head, reason), kind: Kind::End });
+    }
+    if std::mem::take(&mut open.has_unsent_change) {
+        return send_change(writer, open, lends, out);
+    }
+    let (bytes, kind) = match open.stream.next() {
+        StreamStep::Idle => return Ok(Sent::Nothing),
+        StreamStep::Snapshot(marker) => {
+            let kind = match marker.source {
+                SnapshotSource::Memory => Kind::MemorySnapshot,
+                SnapshotSource::Disk => Kind::Other,
+            };
+            (writer.marker(out, head, &marker), kind)
+        }
+        StreamStep::Change(_) => return send_change(writer, open, lends, out),
+        StreamStep::SeqnoAdvanced(seqno) => (writer.advanced(out, head, seqno), Kind::Other),
+        StreamStep::End(reason) => {
+            let reason = match reason {
+                StreamEnd::Ok => EndReason::Ok,
+                StreamEnd::StateChanged => EndReason::StateChanged,
+                StreamEnd::BackfillFailed => EndReason::BackfillFail,
+                StreamEnd::FilterEmpty => EndReason::FilterEmpty,
+            };
+            (writer.end(out, head, reason), Kind::End)
+        }
+    };
+    Ok(Sent::Frame { bytes, kind })
+}
+
+/// Sends the change that the stream found last, if there is memory for it.
+fn send_change(
+    writer: &FrameWriter<'_>,
+    open: &mut OpenStream,
+    lends: Lends<'_>,
+    out: &mut WriteBuffer,
+) -> Result<Sent, Damaged> {
+    let Some(change) = open.stream.last_change() else { return Ok(Sent::Nothing) };
+    if let Change::Document(document) = &change
+        && !lends(document, !out.is_empty())
+    {
+        open.has_unsent_change = true;
+        return Ok(Sent::Blocked);
+    }
+    let bytes = writer.change(out, open.head, &change)?;
+    open.stream.release_sent();
+    Ok(Sent::Frame { bytes, kind: Kind::Change })
+}
+
+/// Whether the user may read what a filter lets through.
+///
+/// # Errors
+/// The reason to refuse the stream with.
+pub(crate) fn may_stream(
+    rights: &mut Rights,
+    bucket: &BucketHandle,
+    filter: &StreamFilter,
+) -> Result<(), MayNot> {
+    if rights.everywhere().holds(DCP_STREAM) {
+        return Ok(());
+    }
+    let manifest = bucket.bucket().manifest();
+    let held = match filter {
+        StreamFilter::All => rights.everywhere(),
+        StreamFilter::Default => rights.within(CollectionId::DEFAULT, manifest),
+        StreamFilter::Scope(id) => {
+            let scope = manifest.scopes().iter().find(|scope| scope.id == *id);
+            scope.map_or(PrivilegeSet::NONE, |scope| rights.within_scope(&scope.name))
+        }
+        StreamFilter::Collections(ids) => {
+            // A collection that is gone shows nothing but its end.
+            let known = ids.iter().filter(|id| manifest.contains(**id));
+            let mut held = PrivilegeSet::ALL;
+            for id in known {
+                let here = rights.within(*id, Arc::clone(&manifest));
+                if here.is_empty() {
+                    return Err(MayNot::SeeIt);
+                }
+                held = held.without(PrivilegeSet::ALL.without(here));
+            }
+            held
+        }
+    };
+    let missing = DCP_STREAM.without(held);
+    if missing.is_empty() { Ok(()) } else { Err(MayNot::Read(missing)) }
+}
+
+/// Why a user may not have a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MayNot {
+    /// Not even know that the collection exists.
+    SeeIt,
+    /// For lack of these privileges.
+    Read(PrivilegeSet),
+}
+
+/// The privilege for streams.
+pub(crate) const DCP_STREAM: PrivilegeSet = PrivilegeSet::of(&[Privilege::DcpStream]);

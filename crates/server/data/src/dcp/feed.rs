@@ -1,0 +1,273 @@
+//! Changes of a bucket as lines of JSON, for a consumer inside of the process.
+//!
+//! Owns: a stream of each vbucket, the reader's place in it, and what follows when a stream is
+//! refused or ends: a rollback is a line, and the vbucket goes on from there. The parts:
+//! [`vbucket`] is one vbucket's stream and place, [`mod@line`] makes a line of a change, [`names`]
+//! knows the collections, and [`wanted`] is what the consumer asks for. Shape and tokens are
+//! `oribi_protocol`'s, so they are those of `oribi watch`.
+//!
+//! Invariants:
+//! - the token covers exactly the lines that were taken: a feed that opens there repeats none and
+//!   omits none;
+//! - a line that needs more memory than the caller offers is not made, and the next call makes it;
+//! - vbuckets take turns, and one call does a bounded amount of work.
+//!
+//! The admin HTTP calls it, and owns rights, memory and time.
+
+mod large_line;
+mod line;
+mod names;
+mod vbucket;
+mod wanted;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use oribi_engine::change_stream::StreamSink;
+use oribi_protocol::change_line::{write_rollback, write_snapshot_end};
+use oribi_protocol::change_token::ChangeToken;
+use oribi_types::Vbid;
+
+use crate::buckets::BucketHandle;
+use crate::connection::memory::budget::Demand;
+use crate::dcp::registry::StreamFigures;
+use crate::limits::CHANGES_PER_TURN;
+pub(crate) use large_line::LargeLine;
+use line::Extent;
+use names::Names;
+use vbucket::{FeedVbucket, News, Opened};
+pub(crate) use wanted::{End, Offer, Wanted};
+
+/// What a call of [`ChangeFeed::next`] did.
+pub(crate) enum Fed {
+    /// It appended one line: of a change, or about the stream.
+    Line { is_change: bool },
+    /// It appended nothing, and others wait for this thread.
+    Again,
+    /// It appended nothing and waits: for a wake-up, or until this time.
+    Idle(Option<Instant>),
+    /// The next line needs so many bytes while it is made.
+    NeedsBytes(usize),
+    /// The next line needs a share of the block that its document is in.
+    NeedsBlock(Demand),
+    /// The next line is made in pieces by the caller. The token covers it.
+    Large(Box<LargeLine>),
+    /// Nothing follows.
+    End(End),
+}
+
+/// See the module text.
+pub(crate) struct ChangeFeed {
+    bucket: Arc<BucketHandle>,
+    wanted: Wanted,
+    names: Names,
+    /// In the order of their numbers.
+    vbuckets: Vec<FeedVbucket>,
+    /// Positions of vbuckets that have their turn.
+    ready: VecDeque<usize>,
+    token: ChangeToken,
+    sink: Arc<dyn StreamSink>,
+    unfinished: usize,
+}
+
+impl ChangeFeed {
+    /// Opens the streams. `sink` is called with the number of a vbucket that has more.
+    ///
+    /// # Errors
+    /// Why there is no feed: the node does not serve all vbuckets, or is not as far as the token.
+    pub fn open(
+        bucket: Arc<BucketHandle>,
+        wanted: Wanted,
+        sink: Arc<dyn StreamSink>,
+        now: Instant,
+    ) -> Result<ChangeFeed, End> {
+        let mut names = Names::new();
+        names.learn(&bucket.bucket().manifest());
+        let vbids = wanted.vbuckets.clone().map(Vbid);
+        let vbuckets: Vec<FeedVbucket> =
+            vbids.map(|vbid| FeedVbucket::new(vbid, &wanted.from, now)).collect();
+        let mut token = ChangeToken::new(wanted.from.rest);
+        token.manifest_uid = wanted.from.manifest_uid;
+        let unfinished = vbuckets.len();
+        let ready = VecDeque::new();
+        let mut feed =
+            ChangeFeed { bucket, wanted, names, vbuckets, ready, token, sink, unfinished };
+        for at in 0..feed.vbuckets.len() {
+            if !feed.bucket.bucket().is_serving(feed.vbuckets[at].vbid()) {
+                return Err(End::NotMyVbucket);
+            }
+            feed.open_vbucket(at, now)?;
+        }
+        Ok(feed)
+    }
+
+    /// Where the reader is behind the lines that it took.
+    pub fn token(&self) -> &ChangeToken {
+        &self.token
+    }
+
+    /// True when some vbucket waits for its turn.
+    pub fn has_more(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Gives a vbucket its turn.
+    pub fn wake(&mut self, vbid: u64) {
+        let at = vbid.checked_sub(u64::from(self.wanted.vbuckets.start));
+        if let Some(at) = at.and_then(|at| usize::try_from(at).ok()) {
+            self.make_ready(at);
+        }
+    }
+
+    /// Figures of the streams.
+    pub fn figures(&self) -> Vec<StreamFigures> {
+        let all = self.vbuckets.iter();
+        all.filter_map(|vbucket| vbucket.figures(&self.wanted.filter)).collect()
+    }
+
+    /// True while a stream keeps a record for which the process's memory is used. Its reader must
+    /// not wait for memory.
+    pub fn holds_granted(&self) -> bool {
+        self.vbuckets.iter().any(FeedVbucket::holds_granted)
+    }
+
+    /// Appends the next line, if there is one and the offer is enough for it.
+    pub fn next(&mut self, now: Instant, mut offer: Offer<'_>) -> Fed {
+        for _ in 0..CHANGES_PER_TURN {
+            if self.unfinished == 0 {
+                return Fed::End(if self.wanted.until_now {
+                    End::Complete
+                } else {
+                    End::FilterEmpty
+                });
+            }
+            let Some(at) = self.ready.pop_front() else {
+                match self.open_due(now) {
+                    Err(end) => return Fed::End(end),
+                    Ok(due) if self.ready.is_empty() => return Fed::Idle(due),
+                    Ok(_) => continue,
+                }
+            };
+            self.vbuckets[at].is_queued = false;
+            match self.take_turn(at, now, &mut offer) {
+                Ok(None) => {}
+                Ok(Some(fed)) => return fed,
+                Err(end) => return Fed::End(end),
+            }
+        }
+        Fed::Again
+    }
+
+    /// One step of a vbucket.
+    fn take_turn(
+        &mut self,
+        at: usize,
+        now: Instant,
+        offer: &mut Offer<'_>,
+    ) -> Result<Option<Fed>, End> {
+        let extent = Extent { values: self.wanted.values, xattrs: self.wanted.xattrs };
+        let vbucket = &mut self.vbuckets[at];
+        let news = vbucket.step(extent, offer, &mut self.names)?;
+        match news {
+            News::Nothing => return Ok(None),
+            News::NeedsBytes(_) | News::NeedsBlock(_) => {
+                // It keeps its turn.
+                vbucket.is_queued = true;
+                self.ready.push_front(at);
+                return Ok(match news {
+                    News::NeedsBytes(bytes) => Some(Fed::NeedsBytes(bytes)),
+                    News::NeedsBlock(demand) => Some(Fed::NeedsBlock(demand)),
+                    _ => None,
+                });
+            }
+            News::Finished => {
+                self.unfinished -= 1;
+                self.note_end(at);
+                return Ok(None);
+            }
+            News::Lost => {
+                self.note_end(at);
+                self.vbuckets[at].wait(now);
+                self.open_vbucket(at, now)?;
+                return Ok(None);
+            }
+            News::Moved
+            | News::Line
+            | News::Large(_)
+            | News::SnapshotEnd(_)
+            | News::Rollback { .. } => {}
+        }
+        let vbucket = &self.vbuckets[at];
+        self.token.manifest_uid = self.token.manifest_uid.max(vbucket.manifest_uid());
+        self.token.set(vbucket.position());
+        self.make_ready(at);
+        let is_change = match news {
+            News::SnapshotEnd(position) if self.wanted.snapshots => {
+                offer.begin_line();
+                write_snapshot_end(offer.out, &position);
+                false
+            }
+            News::Rollback { from, to } => {
+                offer.begin_line();
+                write_rollback(offer.out, from, &to);
+                false
+            }
+            News::Line => true,
+            News::Large(line) => return Ok(Some(Fed::Large(line))),
+            _ => return Ok(None),
+        };
+        Ok(Some(Fed::Line { is_change }))
+    }
+
+    /// Keeps the figures of a stream that is over.
+    fn note_end(&mut self, at: usize) {
+        if let Some(stats) = self.vbuckets[at].close() {
+            self.bucket.producers().note_end(&stats);
+        }
+    }
+
+    /// Opens the streams whose time has come; returns when the next one's comes.
+    fn open_due(&mut self, now: Instant) -> Result<Option<Instant>, End> {
+        let mut next: Option<Instant> = None;
+        for at in 0..self.vbuckets.len() {
+            if self.vbuckets[at].due().is_some_and(|due| due <= now) {
+                self.open_vbucket(at, now)?;
+            }
+            if let Some(due) = self.vbuckets[at].due() {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            }
+        }
+        Ok(next)
+    }
+
+    fn open_vbucket(&mut self, at: usize, now: Instant) -> Result<(), End> {
+        let bucket = self.bucket.bucket();
+        let opened =
+            self.vbuckets[at].open(bucket, &mut self.wanted, Arc::clone(&self.sink), now)?;
+        match opened {
+            Opened::Stream => {
+                self.token.set(self.vbuckets[at].position());
+                self.make_ready(at);
+            }
+            Opened::RolledBack => self.make_ready(at),
+            Opened::Finished => self.unfinished -= 1,
+            Opened::Later => {}
+        }
+        Ok(())
+    }
+
+    fn make_ready(&mut self, at: usize) {
+        if let Some(vbucket) = self.vbuckets.get_mut(at)
+            && !std::mem::replace(&mut vbucket.is_queued, true)
+        {
+            self.ready.push_back(at);
+        }
+    }
+}
+
+impl Drop for ChangeFeed {
+    fn drop(&mut self) {
+        (0..self.vbuckets.len()).for_each(|at| self.note_end(at));
+    }
+}

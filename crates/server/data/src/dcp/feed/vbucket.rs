@@ -1,0 +1,415 @@
+//! One vbucket of a feed: its stream, the reader's place, and what to do when the stream is gone.
+//!
+//! Invariant: the place covers exactly the changes whose lines were made. A change is passed only
+//! after its line is in the caller's buffer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oribi_engine::Bucket;
+use oribi_engine::change_stream::{
+    Change, ChangeStream, ChangedDocument, EndReason, StreamFilter, StreamFlags, StreamRefused,
+    StreamRequest, StreamSink, StreamStats, StreamStep,
+};
+use oribi_protocol::change_cursor::{ChangeCursor, OutOfOrder};
+use oribi_protocol::change_token::{ChangeToken, Position, Rest};
+use oribi_protocol::dcp::StreamHead;
+use oribi_protocol::dcp::stream_request::{StreamFlags as WireFlags, StreamRequestExtras};
+use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
+
+use super::large_line::LargeLine;
+use super::line::{Extent, bytes_needed, write_document, write_event};
+use super::names::Names;
+use super::wanted::{End, Offer, Wanted};
+use crate::connection::memory::budget::Demand;
+use crate::dcp::frames::Damaged;
+use crate::dcp::registry::StreamFigures;
+use crate::limits::{ADMIN_CHANGES_PIECE_BYTES, RESERVED_ANSWER_BYTES_MIN};
+
+/// Pause before a stream that was refused is asked for again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a vbucket may be served by no one, or by another node, before the feed ends. Emptying
+/// a bucket takes less.
+const ABSENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The end of a stream that has none.
+const ENDLESS: Seqno = Seqno(u64::MAX);
+
+/// See the module text.
+pub(super) struct FeedVbucket {
+    vbid: Vbid,
+    /// None while a reader that starts now does not know where that is.
+    cursor: Option<ChangeCursor>,
+    state: State,
+    /// Where it ends, once that is known.
+    end: Option<Seqno>,
+    /// The end of a snapshot that was not told yet.
+    complete: Option<Position>,
+    rollback: Option<(Seqno, Position)>,
+    manifest_uid: ManifestUid,
+    /// It is in the feed's queue.
+    pub is_queued: bool,
+}
+
+enum State {
+    /// It has no stream since then; it asks again when it is due.
+    Waiting { since: Instant, due: Instant },
+    /// It has one.
+    Streaming(Box<Open>),
+    /// It shows nothing more.
+    Finished,
+}
+
+struct Open {
+    stream: ChangeStream,
+    request: StreamRequestExtras,
+    /// A change was found, and its line is not made.
+    has_change: bool,
+}
+
+/// What an attempt to open a stream led to.
+pub(super) enum Opened {
+    Stream,
+    RolledBack,
+    Finished,
+    Later,
+}
+
+/// What a step led to.
+pub(super) enum News {
+    /// The vbucket waits.
+    Nothing,
+    /// The place may have moved.
+    Moved,
+    /// A line was appended.
+    Line,
+    /// A snapshot is complete.
+    SnapshotEnd(Position),
+    /// The reader goes back.
+    Rollback { from: Seqno, to: Position },
+    /// The next line needs so many bytes.
+    NeedsBytes(usize),
+    /// The next line needs a share of a document's block.
+    NeedsBlock(Demand),
+    /// A line that is to be made in pieces.
+    Large(Box<LargeLine>),
+    /// The stream is over, and another may follow.
+    Lost,
+    /// Nothing follows.
+    Finished,
+}
+
+impl FeedVbucket {
+    /// A vbucket that waits for its stream.
+    pub fn new(vbid: Vbid, from: &ChangeToken, now: Instant) -> FeedVbucket {
+        let cursor = match (from.position(vbid), from.rest) {
+            (Some(position), _) => Some(ChangeCursor::new(*position)),
+            (None, Rest::Beginning) => Some(ChangeCursor::new(Position::beginning(vbid))),
+            (None, Rest::Now) => None,
+        };
+        FeedVbucket {
+            vbid,
+            cursor,
+            state: State::Waiting { since: now, due: now },
+            end: None,
+            complete: None,
+            rollback: None,
+            manifest_uid: ManifestUid(0),
+            is_queued: false,
+        }
+    }
+
+    /// The vbucket.
+    pub fn vbid(&self) -> Vbid {
+        self.vbid
+    }
+
+    /// Where the reader is; the beginning while that is not known.
+    pub fn position(&self) -> Position {
+        self.cursor.map_or(Position::beginning(self.vbid), |cursor| cursor.position())
+    }
+
+    /// The newest manifest that the reader knows.
+    pub fn manifest_uid(&self) -> ManifestUid {
+        self.manifest_uid
+    }
+
+    /// When it asks for a stream, if it waits for one.
+    pub fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Waiting { due, .. } => Some(due),
+            _ => None,
+        }
+    }
+
+    /// Waits for a stream from now on.
+    pub fn wait(&mut self, now: Instant) {
+        self.state = State::Waiting { since: now, due: now };
+    }
+
+    /// True while its stream keeps a record for which the process's memory is used.
+    pub fn holds_granted(&self) -> bool {
+        matches!(&self.state, State::Streaming(open) if open.stream.holds_granted())
+    }
+
+    /// Figures of the stream.
+    pub fn figures(&self, filter: &StreamFilter) -> Option<StreamFigures> {
+        let State::Streaming(open) = &self.state else { return None };
+        Some(StreamFigures {
+            head: StreamHead { opaque: 0, vbid: self.vbid, stream_id: None },
+            request: open.request,
+            filter: filter.clone(),
+            stats: open.stream.stats(),
+        })
+    }
+
+    /// Ends the stream; returns its last figures.
+    pub fn close(&mut self) -> Option<StreamStats> {
+        match std::mem::replace(&mut self.state, State::Finished) {
+            State::Streaming(open) => Some(open.stream.stats()),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
+    /// Asks for a stream. Collections that were dropped leave the filter.
+    pub fn open(
+        &mut self,
+        bucket: &Arc<Bucket>,
+        wanted: &mut Wanted,
+        sink: Arc<dyn StreamSink>,
+        now: Instant,
+    ) -> Result<Opened, End> {
+        let State::Waiting { since, .. } = self.state else { return Ok(Opened::Later) };
+        let request = self.request(wanted);
+        let refused = match bucket.open_stream(&request, sink, u64::from(self.vbid.0)) {
+            Ok(stream) => {
+                self.begin(stream, &request, wanted.until_now);
+                return Ok(Opened::Stream);
+            }
+            Err(refused) => refused,
+        };
+        match refused {
+            StreamRefused::Rollback(to) => {
+                let from = self.position().seqno;
+                let Some(cursor) = &mut self.cursor else { return Err(End::Range) };
+                let to = cursor.roll_back(to).map_err(|_| End::Range)?;
+                // The end was one of the history that is lost.
+                self.end = None;
+                self.rollback = Some((from, to));
+                self.state = State::Waiting { since: now, due: now };
+                return Ok(Opened::RolledBack);
+            }
+            StreamRefused::UnknownCollection | StreamRefused::UnknownScope => {
+                let manifest = bucket.manifest();
+                if let StreamFilter::Collections(ids) = &mut wanted.filter {
+                    ids.retain(|id| manifest.contains(*id));
+                }
+                let has_gone = match &wanted.filter {
+                    StreamFilter::Collections(ids) => ids.is_empty(),
+                    _ => true,
+                };
+                if has_gone {
+                    self.state = State::Finished;
+                    return Ok(Opened::Finished);
+                }
+            }
+            StreamRefused::Range => return Err(End::Range),
+            StreamRefused::NotMyVbucket if now.duration_since(since) > ABSENCE_MAX => {
+                return Err(End::NotMyVbucket);
+            }
+            StreamRefused::NotMyVbucket | StreamRefused::NoMemory | StreamRefused::TryLater => {}
+        }
+        self.state = State::Waiting { since, due: now + PAUSE };
+        Ok(Opened::Later)
+    }
+
+    fn request(&self, wanted: &Wanted) -> StreamRequest {
+        let position = self.position();
+        StreamRequest {
+            vbid: self.vbid,
+            start: position.seqno,
+            end: self.end.unwrap_or(ENDLESS),
+            uuid: position.vb_uuid,
+            snapshot: position.snapshot,
+            client_purge_seqno: None,
+            flags: StreamFlags {
+                from_latest: self.cursor.is_none(),
+                to_latest: wanted.until_now && self.end.is_none(),
+                active_only: true,
+                ..StreamFlags::default()
+            },
+            filter: wanted.filter.clone(),
+        }
+    }
+
+    fn begin(&mut self, stream: ChangeStream, request: &StreamRequest, until_now: bool) {
+        let stats = stream.stats();
+        let vb_uuid = stream.failover_table().first().map_or(VbUuid(0), |newest| newest.uuid);
+        match &mut self.cursor {
+            Some(cursor) => cursor.accept(vb_uuid),
+            None => {
+                let now = Position::at(self.vbid, vb_uuid, stats.start_seqno);
+                self.cursor = Some(ChangeCursor::new(now));
+            }
+        }
+        self.end = until_now.then_some(stats.end_seqno);
+        let request = StreamRequestExtras {
+            flags: WireFlags::ACTIVE_ONLY,
+            start: stats.start_seqno,
+            end: stats.end_seqno,
+            vb_uuid: request.uuid,
+            snapshot_start: request.snapshot.0,
+            snapshot_end: request.snapshot.1,
+        };
+        self.state = State::Streaming(Box::new(Open { stream, request, has_change: false }));
+    }
+
+    /// Takes the next step of the stream.
+    pub fn step(
+        &mut self,
+        extent: Extent,
+        offer: &mut Offer<'_>,
+        names: &mut Names,
+    ) -> Result<News, End> {
+        if let Some((from, to)) = self.rollback.take() {
+            return Ok(News::Rollback { from, to });
+        }
+        if let Some(position) = self.complete.take() {
+            return Ok(News::SnapshotEnd(position));
+        }
+        if let Some(news) = self.find_change()? {
+            return Ok(news);
+        }
+        let State::Streaming(open) = &mut self.state else { return Ok(News::Nothing) };
+        let Some(cursor) = &mut self.cursor else { return Ok(News::Nothing) };
+        // A run keeps no reference to its document while its line waits for memory.
+        let run = if open.has_change { None } else { open.stream.next_run(1) };
+        let has_run = run.is_some();
+        let change = match &run {
+            Some(run) => run.documents().next().map(Change::Document),
+            None => open.stream.last_change(),
+        };
+        let Some(change) = change else { return Ok(News::Nothing) };
+        let seqno = match &change {
+            Change::Document(document) => document.record.seqno,
+            Change::Event(event) => event.seqno,
+        };
+        let mut moved = *cursor;
+        let position = moved.advance(seqno).map_err(contradiction)?;
+        let news = match &change {
+            Change::Document(document) => make_line(document, &position, extent, offer, names)?,
+            Change::Event(event) => {
+                names.learn_from(event);
+                self.manifest_uid = self.manifest_uid.max(event.manifest_uid);
+                offer.begin_line();
+                write_event(offer.out, event, &position, names);
+                News::Line
+            }
+        };
+        drop(run);
+        if !matches!(news, News::Line | News::Large(_)) {
+            return Ok(news);
+        }
+        match has_run {
+            true => open.stream.pass_run(1, seqno),
+            false => open.stream.release_sent(),
+        }
+        open.has_change = false;
+        *cursor = moved;
+        if position.is_at_snapshot_end() {
+            self.complete = Some(position);
+        }
+        Ok(news)
+    }
+
+    /// Takes the stream's next step; `None` when that is a change, whose line is made next.
+    fn find_change(&mut self) -> Result<Option<News>, End> {
+        let State::Streaming(open) = &mut self.state else { return Ok(Some(News::Nothing)) };
+        let Some(cursor) = &mut self.cursor else { return Ok(Some(News::Nothing)) };
+        if open.has_change || open.stream.next_run(1).is_some() {
+            return Ok(None);
+        }
+        Ok(Some(match open.stream.next() {
+            StreamStep::Idle => News::Nothing,
+            StreamStep::Snapshot(marker) => {
+                cursor.announce(marker.start, marker.end).map_err(contradiction)?;
+                News::Moved
+            }
+            StreamStep::SeqnoAdvanced(seqno) => {
+                let before = cursor.position();
+                let position = cursor.advance_to(seqno).map_err(contradiction)?;
+                if position.is_at_snapshot_end() && position != before {
+                    self.complete = Some(position);
+                }
+                News::Moved
+            }
+            StreamStep::End(reason) => return Ok(Some(self.end(reason))),
+            StreamStep::Change(_) => {
+                open.has_change = true;
+                return Ok(None);
+            }
+        }))
+    }
+
+    fn end(&mut self, reason: EndReason) -> News {
+        match reason {
+            EndReason::Ok | EndReason::FilterEmpty => News::Finished,
+            EndReason::StateChanged => {
+                // The next history may be shorter than this end.
+                self.end = None;
+                News::Lost
+            }
+            EndReason::BackfillFailed => News::Lost,
+        }
+    }
+}
+
+/// Appends the line of a document, or says what is missing for it. A large one is made in pieces by
+/// the caller.
+fn make_line(
+    document: &ChangedDocument<'_>,
+    position: &Position,
+    extent: Extent,
+    offer: &mut Offer<'_>,
+    names: &Names,
+) -> Result<News, End> {
+    let bytes = bytes_needed(document, extent).map_err(damaged)?;
+    let is_large = bytes > RESERVED_ANSWER_BYTES_MIN;
+    if is_large && extent.values && !document.record.deleted {
+        // The event begins a piece, so that ids are those of whole events.
+        if !offer.out.is_empty() {
+            return Ok(News::NeedsBytes(ADMIN_CHANGES_PIECE_BYTES));
+        }
+        let demand = document.item.map(Demand::of_block);
+        let offered = offer.block.take().filter(|(of, _)| Some(*of) == demand);
+        let block = match (demand, offered) {
+            (Some(demand), None) => return Ok(News::NeedsBlock(demand)),
+            (_, offered) => offered.map(|(_, block)| block),
+        };
+        let line = LargeLine::new(document, position, extent, names, block);
+        if let Some(line) = line.map_err(damaged)? {
+            return Ok(News::Large(Box::new(line)));
+        }
+    }
+    if bytes > offer.room {
+        return Ok(News::NeedsBytes(bytes));
+    }
+    offer.begin_line();
+    write_document(offer.out, document, position, extent, names).map_err(damaged)?;
+    Ok(News::Line)
+}
+
+/// The engine sends in order, so its word is worth more than the feed's life.
+fn contradiction(error: OutOfOrder) -> End {
+    tracing::error!(%error, "a change stream contradicts itself");
+    End::Damaged
+}
+
+fn damaged(_: Damaged) -> End {
+    tracing::error!("a document in a change stream cannot be read");
+    End::Damaged
+}

@@ -1,0 +1,64 @@
+//! What a feed shows, what its reader offers for the next line, and why it ends.
+//!
+//! Owns: these types. The admin HTTP makes one and reads the other.
+
+use std::ops::Range;
+
+use oribi_engine::change_stream::StreamFilter;
+use oribi_protocol::change_token::ChangeToken;
+
+use crate::connection::memory::Reservation;
+use crate::connection::memory::budget::Demand;
+
+/// What a feed shows, and from where on.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// Documents and events to show.
+    pub filter: StreamFilter,
+    /// Vbuckets to follow; all of them exist.
+    pub vbuckets: Range<u16>,
+    /// Where to begin.
+    pub from: ChangeToken,
+    /// End behind the changes that there are at the beginning.
+    pub until_now: bool,
+    /// Lines have values.
+    pub values: bool,
+    /// Lines have extended attributes.
+    pub xattrs: bool,
+    /// The end of a snapshot is a line.
+    pub snapshots: bool,
+}
+
+/// What the reader of a feed offers for the next line.
+pub(crate) struct Offer<'a> {
+    /// Bytes that may be appended.
+    pub room: usize,
+    /// A share of the block that [`super::Fed::NeedsBlock`] asked for.
+    pub block: Option<(Demand, Reservation)>,
+    /// Where the line goes.
+    pub out: &'a mut Vec<u8>,
+    /// What goes before each line.
+    pub prefix: &'static [u8],
+}
+
+impl Offer<'_> {
+    /// Begins a line.
+    pub fn begin_line(&mut self) {
+        self.out.extend_from_slice(self.prefix);
+    }
+}
+
+/// Why a feed ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It has shown the changes up to its end.
+    Complete,
+    /// The collections that it shows were dropped.
+    FilterEmpty,
+    /// This node no longer serves one of the vbuckets.
+    NotMyVbucket,
+    /// The vbucket is not as far as the token says.
+    Range,
+    /// A stored document cannot be read.
+    Damaged,
+}

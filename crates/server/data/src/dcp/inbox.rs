@@ -1,0 +1,87 @@
+//! Wake-ups of one producer by other threads.
+//!
+//! Owns: the streams that have something to send since the producer looked last. Invariant: the
+//! worker's mailbox holds at most one message for a producer, however many of its streams wake.
+//! The engine's threads and other workers put in; the producer's worker takes.
+
+use std::sync::Arc;
+
+use oribi_engine::change_stream::StreamSink;
+use parking_lot::Mutex;
+
+use crate::connection::mailbox::{ConnectionId, Mailbox, Message};
+
+/// See the module text.
+pub(crate) struct Inbox {
+    mailbox: Arc<Mailbox>,
+    connection: ConnectionId,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    tokens: Vec<u32>,
+    /// The worker has a message that it has not acted on.
+    is_announced: bool,
+}
+
+impl Inbox {
+    /// The inbox of the producer on this connection.
+    pub fn new(mailbox: Arc<Mailbox>, connection: ConnectionId) -> Arc<Inbox> {
+        Arc::new(Inbox { mailbox, connection, waiting: Mutex::default() })
+    }
+
+    /// Moves the tokens of streams that woke to `into`, which must be empty.
+    pub fn take(&self, into: &mut Vec<u32>) {
+        let mut waiting = self.waiting.lock();
+        waiting.is_announced = false;
+        std::mem::swap(&mut waiting.tokens, into);
+    }
+
+    /// Gives the producer a turn.
+    pub fn give_turn(&self) {
+        self.put(None);
+    }
+
+    fn put(&self, token: Option<u32>) {
+        let mut waiting = self.waiting.lock();
+        waiting.tokens.extend(token);
+        if !std::mem::replace(&mut waiting.is_announced, true) {
+            drop(waiting);
+            self.mailbox.post(Message::ChangesReady { connection: self.connection });
+        }
+    }
+}
+
+impl StreamSink for Inbox {
+    fn ready(&self, token: u64) {
+        // Tokens are positions in the producer's table of streams; any other is just a turn.
+        self.put(u32::try_from(token).ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_message_for_many_streams() {
+        let mailbox = Mailbox::new(None);
+        let inbox = Inbox::new(Arc::clone(&mailbox), ConnectionId { slot: 1, generation: 2 });
+        let mut messages = Vec::new();
+        for token in 0..64 {
+            inbox.ready(token);
+        }
+        mailbox.take(&mut messages);
+        assert_eq!(messages.len(), 1);
+        let mut tokens = Vec::new();
+        inbox.take(&mut tokens);
+        assert_eq!(tokens, (0..64).collect::<Vec<u32>>());
+        // Whatever comes after the look is announced again.
+        messages.clear();
+        inbox.ready(3);
+        inbox.ready(u64::MAX);
+        mailbox.take(&mut messages);
+        assert_eq!(messages.len(), 1);
+    }
+}

@@ -1,0 +1,104 @@
+//! Questions of a producer whether its consumer lives.
+//!
+//! Owns: when the next is due, and when a silent consumer counts as dead. A question goes out each
+//! interval, beside changes and with a full window too, because consumers close a connection that
+//! is silent for two intervals. Invariants: one question is open at a time; nothing is asked before
+//! the consumer turned it on. The connection calls this after its turns and when time is up.
+
+use oribi_protocol::dcp::write_noop;
+
+use crate::connection::close_reason::CloseReason;
+use crate::connection::write_buffer::WriteBuffer;
+use crate::limits::{DCP_IDLE_TIMEOUT_MS, DCP_NOOP_INTERVAL_DEFAULT_MS};
+
+/// The opaque before the first question's.
+const COUNTER_BEGIN: u32 = 10_000_000;
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Noop {
+    is_on: bool,
+    interval_ms: u64,
+    asked_ms: u64,
+    received_ms: u64,
+    counter: u32,
+    /// Opaque of the open question.
+    open: Option<u32>,
+}
+
+impl Noop {
+    /// Off, with the usual interval.
+    pub fn new(now_ms: u64) -> Noop {
+        Noop {
+            is_on: false,
+            interval_ms: DCP_NOOP_INTERVAL_DEFAULT_MS,
+            asked_ms: now_ms,
+            received_ms: now_ms,
+            counter: COUNTER_BEGIN,
+            open: None,
+        }
+    }
+
+    /// Turns the questions on or off.
+    pub fn enable(&mut self, is_on: bool, now_ms: u64) {
+        (self.is_on, self.asked_ms, self.received_ms) = (is_on, now_ms, now_ms);
+    }
+
+    /// True when they are on.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Milliseconds between two questions.
+    pub fn interval_ms(&self) -> u64 {
+        self.interval_ms
+    }
+
+    /// True while a question has no answer.
+    pub fn is_waiting(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Sets the interval.
+    pub fn set_interval(&mut self, interval_ms: u64) {
+        self.interval_ms = interval_ms;
+    }
+
+    /// Records that the consumer sent something.
+    pub fn received(&mut self, now_ms: u64) {
+        self.received_ms = now_ms;
+    }
+
+    /// Takes an answer; false when it answers no open question.
+    pub fn answered(&mut self, opaque: u32) -> bool {
+        self.open.take_if(|open| *open == opaque).is_some()
+    }
+
+    /// When [`Noop::act`] has to be called again, if ever.
+    pub fn due_ms(&self) -> Option<u64> {
+        let ask_ms = self.open.is_none().then_some(self.asked_ms + self.interval_ms);
+        let end_ms = self.received_ms + DCP_IDLE_TIMEOUT_MS;
+        self.is_on.then(|| ask_ms.map_or(end_ms, |ask_ms| ask_ms.min(end_ms)))
+    }
+
+    /// Asks, if it is time to; says so when the consumer counts as dead.
+    ///
+    /// # Errors
+    /// Nothing came from the consumer for too long.
+    pub fn act(&mut self, now_ms: u64, out: &mut WriteBuffer) -> Result<(), CloseReason> {
+        if !self.is_on {
+            return Ok(());
+        }
+        if now_ms >= self.received_ms + DCP_IDLE_TIMEOUT_MS {
+            return Err(CloseReason::ConsumerSilent);
+        }
+        if self.open.is_none() && now_ms >= self.asked_ms + self.interval_ms {
+            self.counter = self.counter.wrapping_add(1);
+            // Consumers see the number in the byte order of the usual processors.
+            let opaque = self.counter.swap_bytes();
+            write_noop(out.tail(), opaque);
+            (self.open, self.asked_ms) = (Some(opaque), now_ms);
+        }
+        Ok(())
+    }
+}

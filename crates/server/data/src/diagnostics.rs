@@ -1,0 +1,8 @@
+//! Figures and logs about the server itself: counters, slow operations, rejections, CPU times.
+//!
+//! Invariant: every other module may count and log here, so nothing here knows another module.
+
+pub mod counters;
+pub(crate) mod cpu_times;
+pub(crate) mod refusal_log;
+pub(crate) mod slow_operation_log;
