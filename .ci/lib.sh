@@ -13,6 +13,7 @@ step() {
 }
 
 # Installs a Debian package when the command it brings is missing and this process may do so.
+# One process at a time calls apt-get, here and in tests/conformance: the lock is on the project's root.
 need_command() {
     local command="$1" package="$2"
     if command -v "$command" >/dev/null 2>&1; then
@@ -20,8 +21,8 @@ need_command() {
     fi
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
         printf 'installing %s for %s\n' "$package" "$command"
-        DEBIAN_FRONTEND=noninteractive apt-get update -qq >/dev/null
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null
+        DEBIAN_FRONTEND=noninteractive flock . apt-get update -qq >/dev/null
+        DEBIAN_FRONTEND=noninteractive flock . apt-get install -y -qq --no-install-recommends "$package" >/dev/null
     fi
     if ! command -v "$command" >/dev/null 2>&1; then
         printf 'the command %s is missing: install the Debian package %s\n' "$command" "$package" >&2

@@ -22,7 +22,7 @@ def promtool():
     binary = PLACE / "usr" / "bin" / "promtool"
     if not binary.exists():
         PLACE.mkdir(parents=True, exist_ok=True)
-        toolchains.execute("prometheus", ["apt-get", "update", "--quiet"])
+        toolchains.execute("prometheus", [*toolchains.APT_GET, "update", "--quiet"])
         toolchains.execute("prometheus", ["apt-get", "download", "prometheus"], PLACE)
         for package in PLACE.glob("*.deb"):
             toolchains.execute("prometheus", ["dpkg", "--extract", package, PLACE])

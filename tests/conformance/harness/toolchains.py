@@ -14,6 +14,9 @@ import subprocess
 
 from . import layout
 
+# One process at a time, here and in .ci: the lock is on the project's root.
+APT_GET = ["flock", layout.REPOSITORY, "apt-get"]
+
 
 class ToolchainError(Exception):
     """A program could not be installed or built."""
@@ -178,8 +181,8 @@ def require_file(pattern, package):
 def install_package(package, what):
     if package is None or os.geteuid() != 0 or not shutil.which("apt-get"):
         raise ToolchainError(f"{what} is not installed")
-    execute("apt", ["apt-get", "update", "--quiet"])
-    execute("apt", ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package])
+    execute("apt", [*APT_GET, "update", "--quiet"])
+    execute("apt", [*APT_GET, "install", "--yes", "--quiet", "--no-install-recommends", package])
 
 
 def execute(suite, command, directory=None):
