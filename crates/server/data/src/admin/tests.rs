@@ -27,6 +27,7 @@ mod query;
 mod query_memory;
 #[cfg(feature = "sql")]
 mod query_service;
+mod routes;
 mod settings;
 mod setup;
 mod users;
