@@ -14,10 +14,10 @@
 
 #[allow(unsafe_code, reason = "memory of items and tables; invariants in block_arena.rs")]
 pub mod block_arena;
-pub mod change_stream;
 pub mod checkpoint;
 pub mod collections;
 pub mod compression;
+pub mod dcp;
 pub mod limits;
 
 mod attributes;

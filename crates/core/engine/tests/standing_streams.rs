@@ -8,9 +8,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use oribi_engine::change_stream::{
-    ChangeStream, StreamFilter, StreamFlags, StreamPhase, StreamRequest, StreamSink, StreamStats,
-    StreamStep,
+use oribi_engine::dcp::{
+    StreamFilter, StreamFlags, StreamPhase, StreamRequest, StreamSink, StreamStats, StreamStep,
+    VbucketDcpStream,
 };
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, Refused, Storage,
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Streams of all vbuckets from the beginning.
-    fn open(&self) -> Vec<ChangeStream> {
+    fn open(&self) -> Vec<VbucketDcpStream> {
         let request = |vbid| StreamRequest {
             vbid: Vbid(vbid),
             start: Seqno(0),
@@ -116,7 +116,7 @@ impl World {
     }
 
     /// Has each stream read to the end.
-    fn catch_up(streams: &mut [ChangeStream]) {
+    fn catch_up(streams: &mut [VbucketDcpStream]) {
         for stream in streams {
             let begun = Instant::now();
             let is_done = |stats: StreamStats| {
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// Has each stream take a change.
-    fn begin(streams: &mut [ChangeStream]) {
+    fn begin(streams: &mut [VbucketDcpStream]) {
         for stream in streams {
             let begun = Instant::now();
             while !matches!(stream.next(), StreamStep::Change(_)) {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    fn end(self, standing: Vec<ChangeStream>) {
+    fn end(self, standing: Vec<VbucketDcpStream>) {
         drop(standing);
         self.threads.stop().expect("the store takes everything");
         let (uncounted, in_use) = (self.uncounted_max / MIB, self.in_use_max / MIB);

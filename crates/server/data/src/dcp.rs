@@ -32,7 +32,7 @@ pub(crate) mod window;
 
 use std::sync::Arc;
 
-use oribi_engine::change_stream::{
+use oribi_engine::dcp::{
     Change, ChangedDocument, EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
 };
 use oribi_protocol::dcp::end_reason::EndReason;

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use super::model::{Document, Key, Value, VbucketModel};
 use super::world::{VBUCKETS, World};
 use crate::backfill::BackfillPause;
-use crate::change_stream::{
-    Change, ChangeStream, EndReason, SnapshotMarker, StreamFilter, StreamFlags, StreamPhase,
-    StreamRefused, StreamRequest, StreamSink, StreamStep,
+use crate::dcp::{
+    Change, EndReason, SnapshotMarker, StreamFilter, StreamFlags, StreamPhase, StreamRefused,
+    StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
 };
 use crate::system_event::SystemEvent;
 
@@ -39,7 +39,7 @@ impl StreamSink for Awake {
 
 /// An open stream.
 struct Open {
-    stream: ChangeStream,
+    stream: VbucketDcpStream,
     token: u64,
     end: Seqno,
     marker: Option<SnapshotMarker>,
@@ -431,7 +431,7 @@ impl World {
     }
 
     /// Some changes of a backfill in a row, if there are any.
-    fn take_run(&self, stream: &mut ChangeStream) -> Option<Vec<OwnedChange>> {
+    fn take_run(&self, stream: &mut VbucketDcpStream) -> Option<Vec<OwnedChange>> {
         let run = stream.next_run(1 + self.below(8) as usize)?;
         let mut found: Vec<_> =
             run.documents().map(|document| OwnedChange::of(&document.record)).collect();

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use oribi_engine::change_stream::{
-    Change, ChangeStream, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase,
-    StreamRefused, StreamRequest, StreamSink, StreamStep,
+use oribi_engine::dcp::{
+    Change, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase, StreamRefused,
+    StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
 };
 use oribi_engine::{
     BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, Upkeep, WarmupStep,
@@ -68,7 +68,7 @@ struct Heard {
 
 impl Heard {
     /// Reads until nothing is left for now.
-    fn read(&mut self, stream: &mut ChangeStream) {
+    fn read(&mut self, stream: &mut VbucketDcpStream) {
         loop {
             match stream.next() {
                 StreamStep::Idle => return,
@@ -143,11 +143,11 @@ fn a_stream_goes_from_a_backfill_to_memory_without_a_gap() {
 }
 
 /// The seqnos of the next run, which is taken.
-fn take_run(stream: &mut ChangeStream) -> Vec<u64> {
+fn take_run(stream: &mut VbucketDcpStream) -> Vec<u64> {
     take_run_of(stream, usize::MAX)
 }
 
-fn take_run_of(stream: &mut ChangeStream, changes_max: usize) -> Vec<u64> {
+fn take_run_of(stream: &mut VbucketDcpStream, changes_max: usize) -> Vec<u64> {
     let run = stream.next_run(changes_max).expect("a marker was taken before");
     let seqnos: Vec<Seqno> = run.documents().map(|document| document.record.seqno).collect();
     stream.pass_run(seqnos.len(), *seqnos.last().expect("a run is not empty"));
@@ -183,7 +183,7 @@ fn streams_that_wait_for_a_vbucket_share_one_scan() {
     write(&bucket, 0..100, "value");
     bucket.flush_step().expect("the store is sound");
     let request = from(0, VbUuid(0), StreamFilter::Default);
-    let mut streams: Vec<ChangeStream> = (0..10)
+    let mut streams: Vec<VbucketDcpStream> = (0..10)
         .map(|token| bucket.open_stream(&request, Arc::<Woken>::default(), token))
         .map(|opened| opened.expect("it opens"))
         .collect();
@@ -542,7 +542,7 @@ fn the_threads_of_a_bucket_serve_streams() {
 }
 
 /// Drives a stream over a store that fails, until it has nothing more to ask for.
-fn read_over_failures(bucket: &Bucket, stream: &mut ChangeStream, heard: &mut Heard) {
+fn read_over_failures(bucket: &Bucket, stream: &mut VbucketDcpStream, heard: &mut Heard) {
     for _ in 0..20 {
         heard.read(stream);
         let _ = bucket.backfill_step(&|_| false, &|| NOW);

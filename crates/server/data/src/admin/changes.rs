@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
-use oribi_engine::change_stream::StreamFilter;
+use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::change_token::ChangeToken;
 use tokio::sync::mpsc;
 

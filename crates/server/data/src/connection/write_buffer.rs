@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_engine::ItemRef;
-use oribi_engine::change_stream::SharedRecord;
 use oribi_engine::compression::Inflating;
+use oribi_engine::dcp::SharedRecord;
 use oribi_protocol::write_buffer::{Broken, PinnedBytes};
 
 use crate::connection::memory::Reserved;

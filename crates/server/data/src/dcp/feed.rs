@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use oribi_engine::change_stream::StreamSink;
+use oribi_engine::dcp::StreamSink;
 use oribi_protocol::change_line::{write_rollback, write_snapshot_end};
 use oribi_protocol::change_token::ChangeToken;
 use oribi_types::Vbid;

@@ -10,8 +10,8 @@
 
 use std::borrow::Cow;
 
-use oribi_engine::change_stream::{Change, ChangedDocument, SnapshotMarker, SnapshotSource};
 use oribi_engine::compression::{Inflating, inflate_into, inflated_bytes, with_compressed};
+use oribi_engine::dcp::{Change, ChangedDocument, SnapshotMarker, SnapshotSource};
 use oribi_engine::{SystemEvent, SystemEventKind};
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::item::{DeletionExtras, DeletionLayout, MutationExtras};

@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use oribi_engine::change_stream::{Change, Part};
+use oribi_engine::dcp::{Change, Part};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::frame::set_opaque;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use oribi_engine::change_stream::StreamSink;
+use oribi_engine::dcp::StreamSink;
 use parking_lot::Mutex;
 
 use crate::connection::mailbox::{ConnectionId, Mailbox, Message};

@@ -6,7 +6,7 @@
 //! Invariant: the connection asks only while its output is empty, so it waits with nothing
 //! reserved. Other streams of the connection continue during the wait.
 
-use oribi_engine::change_stream::ChangedDocument;
+use oribi_engine::dcp::ChangedDocument;
 use oribi_protocol::dcp::open::OpenFlags;
 
 use crate::connection::mailbox::ConnectionId;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use oribi_engine::change_stream::{StreamFilter, StreamPhase, StreamSink, StreamStats};
+use oribi_engine::dcp::{StreamFilter, StreamPhase, StreamSink, StreamStats};
 use oribi_engine::{BackfillStats, Bucket};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;

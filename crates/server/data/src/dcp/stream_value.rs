@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use oribi_engine::change_stream::StreamFilter;
+use oribi_engine::dcp::StreamFilter;
 use oribi_types::{CollectionId, ScopeId, Seqno};
 use serde_json::{Map, Value};
 

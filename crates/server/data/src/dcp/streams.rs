@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use oribi_engine::change_stream::{ChangeStream, StreamFilter};
+use oribi_engine::dcp::{StreamFilter, VbucketDcpStream};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;
@@ -23,7 +23,7 @@ pub(crate) struct OpenStream {
     /// The fields that its messages share.
     pub head: StreamHead,
     /// The engine's part.
-    pub stream: ChangeStream,
+    pub stream: VbucketDcpStream,
     /// What the consumer asked for.
     pub request: StreamRequestExtras,
     /// What it lets through.
@@ -41,7 +41,7 @@ impl OpenStream {
     /// A stream that was just opened.
     pub fn new(
         head: StreamHead,
-        stream: ChangeStream,
+        stream: VbucketDcpStream,
         request: StreamRequestExtras,
         filter: StreamFilter,
         rights_generation: u32,

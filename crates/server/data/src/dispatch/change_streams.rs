@@ -9,9 +9,7 @@
 use std::sync::Arc;
 
 use oribi_engine::Refused;
-use oribi_engine::change_stream::{
-    StreamFilter, StreamFlags as EngineFlags, StreamRefused, StreamRequest,
-};
+use oribi_engine::dcp::{StreamFilter, StreamFlags as EngineFlags, StreamRefused, StreamRequest};
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::dcp::stream_request::{FailoverLog, StreamFlags, StreamRequestExtras};
 use oribi_protocol::dcp::{StreamHead, decode_buffer_ack};

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use oribi_engine::change_stream::{ChangeStream, EndReason, StreamFilter, StreamStep};
 use oribi_engine::collections::ManifestChange;
+use oribi_engine::dcp::{EndReason, StreamFilter, StreamStep, VbucketDcpStream};
 use oribi_engine::{BackfillPause, Bucket, BucketConfig};
 use oribi_storage::MemoryStore;
 use oribi_types::{Seqno, VbUuid};
@@ -50,7 +50,7 @@ fn a_stream_ends_with_its_last_collection_also_when_its_cursor_goes_meanwhile() 
 
 /// A stream that has heard of five documents, and of a snapshot of 700 more that begins behind
 /// them. The queue has no memory for more.
-fn in_a_long_snapshot() -> (Arc<Bucket>, ChangeStream, Heard) {
+fn in_a_long_snapshot() -> (Arc<Bucket>, VbucketDcpStream, Heard) {
     let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
     let store = Arc::new(MemoryStore::new());
     let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");

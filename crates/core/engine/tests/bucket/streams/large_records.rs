@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oribi_engine::change_stream::{StreamFilter, StreamStep};
+use oribi_engine::dcp::{StreamFilter, StreamStep};
 use oribi_engine::{Bucket, MemoryGrant, MemoryRequest, ReaderMemory};
 use oribi_types::VbUuid;
 

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
-use oribi_engine::change_stream::StreamFilter;
+use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::change_line::write_end;
 use tokio::sync::mpsc;
 

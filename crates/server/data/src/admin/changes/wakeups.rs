@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use oribi_engine::change_stream::StreamSink;
+use oribi_engine::dcp::StreamSink;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

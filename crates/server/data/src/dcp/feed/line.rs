@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use oribi_engine::change_stream::ChangedDocument;
 use oribi_engine::compression::{inflate, inflated_bytes};
+use oribi_engine::dcp::ChangedDocument;
 use oribi_engine::{SystemEvent, SystemEventKind};
 use oribi_protocol::change_line::{
     DocumentChange, DocumentLine, LineValue, LineXattr, SystemChange, SystemLine,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oribi_engine::Bucket;
-use oribi_engine::change_stream::{
-    Change, ChangeStream, ChangedDocument, EndReason, StreamFilter, StreamFlags, StreamRefused,
-    StreamRequest, StreamSink, StreamStats, StreamStep,
+use oribi_engine::dcp::{
+    Change, ChangedDocument, EndReason, StreamFilter, StreamFlags, StreamRefused, StreamRequest,
+    StreamSink, StreamStats, StreamStep, VbucketDcpStream,
 };
 use oribi_protocol::change_cursor::{ChangeCursor, OutOfOrder};
 use oribi_protocol::change_token::{ChangeToken, Position, Rest};
@@ -62,7 +62,7 @@ enum State {
 }
 
 struct Open {
-    stream: ChangeStream,
+    stream: VbucketDcpStream,
     request: StreamRequestExtras,
     /// A change was found, and its line is not made.
     has_change: bool,
@@ -246,7 +246,7 @@ impl FeedVbucket {
         }
     }
 
-    fn begin(&mut self, stream: ChangeStream, request: &StreamRequest, until_now: bool) {
+    fn begin(&mut self, stream: VbucketDcpStream, request: &StreamRequest, until_now: bool) {
         let stats = stream.stats();
         let vb_uuid = stream.failover_table().first().map_or(VbUuid(0), |newest| newest.uuid);
         match &mut self.cursor {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use oribi_engine::change_stream::StreamFilter;
+use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::change_token::ChangeToken;
 
 use crate::connection::memory::Reservation;

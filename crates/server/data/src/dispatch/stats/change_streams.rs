@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oribi_engine::change_stream::{StreamFilter, StreamPhase};
+use oribi_engine::dcp::{StreamFilter, StreamPhase};
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;

@@ -14,8 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oribi_engine::change_stream::StreamFilter;
 use oribi_engine::compression::inflate_into;
+use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::control;
 use oribi_protocol::dcp::end_reason::EndReason;

@@ -1,7 +1,7 @@
 //! The steps of a run: each takes its choices from the input.
 
-use oribi_engine::change_stream::StreamFilter;
 use oribi_engine::collections::ManifestChange;
+use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::dcp::control;
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras};

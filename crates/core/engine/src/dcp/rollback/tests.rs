@@ -4,7 +4,7 @@ use oribi_storage::FailoverEntry;
 use oribi_types::{Seqno, VbUuid, Vbid};
 
 use super::{Known, rollback};
-use crate::change_stream::{StreamFilter, StreamFlags, StreamRequest};
+use crate::dcp::{StreamFilter, StreamFlags, StreamRequest};
 
 const NONE: u64 = 0;
 const OLD: u64 = 11;

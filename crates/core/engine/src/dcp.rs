@@ -49,11 +49,11 @@ pub use step::{
     StreamPhase, StreamStats, StreamStep,
 };
 
-/// Turns without anything to show in one call of [`ChangeStream::next`].
+/// Turns without anything to show in one call of [`VbucketDcpStream::next`].
 const TURNS_MAX: usize = 64;
 
 /// A stream of one vbucket, owned by one reader. Dropping it frees all that it holds.
-pub struct ChangeStream {
+pub struct VbucketDcpStream {
     bucket: Arc<Bucket>,
     vbid: Vbid,
     opening: Opening,
@@ -102,10 +102,10 @@ impl Bucket {
         request: &StreamRequest,
         sink: Arc<dyn StreamSink>,
         token: u64,
-    ) -> Result<ChangeStream, StreamRefused> {
+    ) -> Result<VbucketDcpStream, StreamRefused> {
         let opening = open::open(self.core(), request)?;
         let filter = Filter::new(&request.filter, &self.manifest());
-        let mut stream = ChangeStream {
+        let mut stream = VbucketDcpStream {
             bucket: Arc::clone(self),
             vbid: request.vbid,
             read_to: opening.start,
@@ -136,7 +136,7 @@ impl Bucket {
     }
 }
 
-impl ChangeStream {
+impl VbucketDcpStream {
     /// Histories of the vbucket at the opening, newest first.
     pub fn failover_table(&self) -> &[FailoverEntry] {
         &self.opening.failover_table
@@ -170,7 +170,7 @@ impl ChangeStream {
         StreamStep::Idle
     }
 
-    /// The change that [`ChangeStream::next`] gave last, until its next call; `None` when it gave
+    /// The change that [`VbucketDcpStream::next`] gave last, until its next call; `None` when it gave
     /// something else.
     pub fn last_change(&self) -> Option<Change<'_>> {
         let document = match &self.source {
@@ -183,7 +183,7 @@ impl ChangeStream {
         })
     }
 
-    /// Lets go of what was sent. [`ChangeStream::last_change`] may be gone afterwards.
+    /// Lets go of what was sent. [`VbucketDcpStream::last_change`] may be gone afterwards.
     pub fn release_sent(&mut self) {
         if let Source::Backfill(reading) = &mut self.source {
             reading.release_passed();
@@ -337,7 +337,7 @@ impl ChangeStream {
     }
 }
 
-impl Drop for ChangeStream {
+impl Drop for VbucketDcpStream {
     fn drop(&mut self) {
         self.release();
     }

@@ -7,7 +7,7 @@
 
 use oribi_types::{Seqno, Timestamp};
 
-use super::ChangeStream;
+use super::VbucketDcpStream;
 use super::filter::Shown;
 use super::run::is_document;
 use super::source::{Batch, Source, Turn};
@@ -18,7 +18,7 @@ use crate::planted::{self, Bug};
 use crate::record;
 use crate::vbucket::StreamRead;
 
-impl ChangeStream {
+impl VbucketDcpStream {
     pub(super) fn turn_memory(&mut self) -> Turn {
         let Source::Memory(Some(batch)) = &mut self.source else { return self.read_queue() };
         if batch.is_sent() {
@@ -51,7 +51,7 @@ impl ChangeStream {
         Turn::Change
     }
 
-    /// Notes that all of the snapshot was sent, if so. What [`ChangeStream::next`] gave last stays
+    /// Notes that all of the snapshot was sent, if so. What [`VbucketDcpStream::next`] gave last stays
     /// until its next call.
     pub(super) fn finish_batch(&mut self) {
         let Source::Memory(Some(batch)) = &self.source else { return };

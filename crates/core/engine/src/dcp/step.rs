@@ -20,11 +20,11 @@ pub enum StreamStep<'a> {
     /// One change inside of it.
     Change(Change<'a>),
     /// The snapshot is whole up to here, and the last of it is not shown to this stream. Never for
-    /// [`crate::change_stream::StreamFilter::Default`].
+    /// [`crate::dcp::StreamFilter::Default`].
     SeqnoAdvanced(Seqno),
     /// The stream is over; nothing follows.
     End(EndReason),
-    /// Nothing for now. [`crate::change_stream::StreamSink::ready`] tells when there is more.
+    /// Nothing for now. [`crate::dcp::StreamSink::ready`] tells when there is more.
     Idle,
 }
 

@@ -6,14 +6,14 @@
 
 use oribi_types::Seqno;
 
-use super::ChangeStream;
+use super::VbucketDcpStream;
 use super::filter::Shown;
 use super::source::{Reading, Source, Turn};
 use crate::backfill::{FAILURES_MAX, Snapshot, Taken};
-use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
+use crate::dcp::step::{EndReason, SnapshotMarker, SnapshotSource};
 use crate::planted::{self, Bug};
 
-impl ChangeStream {
+impl VbucketDcpStream {
     /// Asks for a backfill from where the stream stands.
     pub(super) fn ask(&mut self) {
         self.progress.backfills += 1;

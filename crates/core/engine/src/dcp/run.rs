@@ -1,7 +1,7 @@
 //! Documents that a stream shows in a row.
 //!
 //! Owns: the run, and how a stream passes over it. A reader that sends many changes takes runs, and
-//! asks [`ChangeStream::next`] for what is between them: markers, events, the first change of a
+//! asks [`VbucketDcpStream::next`] for what is between them: markers, events, the first change of a
 //! backfill, and ends. Readers of one scan get the same records by reference, so what a reader
 //! makes of a part of the backfill, such as its messages, can serve the others too:
 //! [`Part::made_once`]. Items of the queue are read where they are, without counting a reference,
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use oribi_storage::Record;
 use oribi_types::{CollectionId, Seqno};
 
-use super::ChangeStream;
+use super::VbucketDcpStream;
 use super::filter::Filter;
 use super::source::{Batch, Reading, Source, document_of};
 use super::step::ChangedDocument;
@@ -126,9 +126,9 @@ impl Queued<'_> {
     }
 }
 
-impl ChangeStream {
+impl VbucketDcpStream {
     /// The documents that come next, `changes_max` at most. They stay next until
-    /// [`ChangeStream::pass_run`]. `None` when [`ChangeStream::next`] has to be asked.
+    /// [`VbucketDcpStream::pass_run`]. `None` when [`VbucketDcpStream::next`] has to be asked.
     pub fn next_run(&self, changes_max: usize) -> Option<Run<'_>> {
         if self.is_over || self.ending.is_some() || !self.is_current() || changes_max == 0 {
             return None;
@@ -199,7 +199,7 @@ impl ChangeStream {
 
     /// True when everything was sent that the queue had when it was last read, in a run. The sink
     /// is not called for what comes next, so the reader asks again by itself, or now until
-    /// [`ChangeStream::next`] is idle. Until then the queue keeps what was read.
+    /// [`VbucketDcpStream::next`] is idle. Until then the queue keeps what was read.
     pub fn has_caught_up(&self) -> bool {
         let is_between = matches!(self.source, Source::Memory(None)) && self.ending.is_none();
         is_between && self.has_caught_up && !self.is_over && !self.is_at_its_end()
