@@ -10,7 +10,7 @@ mod tests;
 use std::collections::HashSet;
 
 use crate::value::order::collate;
-use crate::value::{Value, key};
+use crate::value::{QueryValue, key};
 
 /// The kind of an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub const AGGREGATES: &[(&str, AggregateKind)] = &[
 
 /// The state of one aggregate in one group.
 #[derive(Debug)]
-pub struct State {
+pub struct AggregateState {
     distinct: Option<HashSet<Box<[u8]>>>,
     kind: AggregateKind,
     count: u64,
@@ -62,20 +62,20 @@ pub struct State {
     /// Mean and sum of squared distances, by Welford's method.
     mean: f64,
     squares: f64,
-    best: Value,
-    items: Vec<Value>,
+    best: QueryValue,
+    items: Vec<QueryValue>,
 }
 
-impl State {
-    pub fn new(kind: AggregateKind, distinct: bool) -> State {
-        State {
+impl AggregateState {
+    pub fn new(kind: AggregateKind, distinct: bool) -> AggregateState {
+        AggregateState {
             distinct: distinct.then(HashSet::new),
             kind,
             count: 0,
             sum: Sum::default(),
             mean: 0.0,
             squares: 0.0,
-            best: Value::Missing,
+            best: QueryValue::Missing,
             items: Vec::new(),
         }
     }
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Adds a value and answers the bytes it now keeps.
-    pub fn add(&mut self, value: &Value) -> usize {
+    pub fn add(&mut self, value: &QueryValue) -> usize {
         use AggregateKind::*;
         let counts = match self.kind {
             Array => !value.is_missing(),
@@ -136,22 +136,21 @@ impl State {
         self.squares += distance * (number - self.mean);
     }
 
-    /// The aggregate's value.
-    pub fn finish(&mut self) -> Value {
+    pub fn finish(&mut self) -> QueryValue {
         use AggregateKind::*;
         match self.kind {
-            Count | CountNumbers => Value::Int(self.count as i64),
-            _ if self.count == 0 => Value::Null,
+            Count | CountNumbers => QueryValue::Int(self.count as i64),
+            _ if self.count == 0 => QueryValue::Null,
             Sum => self.sum.value(),
             Average => {
                 let sum = self.sum.value().as_f64().unwrap_or_default();
-                Value::number(sum / self.count as f64)
+                QueryValue::number(sum / self.count as f64)
             }
             Min | Max => std::mem::take(&mut self.best),
             Array => {
                 let mut items = std::mem::take(&mut self.items);
                 items.sort_by(collate);
-                Value::from(items)
+                QueryValue::from(items)
             }
             Median => median(std::mem::take(&mut self.items)),
             Variance | StandardDeviation => self.deviation(if self.count == 1 { 0 } else { 1 }),
@@ -160,17 +159,17 @@ impl State {
         }
     }
 
-    fn deviation(&self, less: u64) -> Value {
+    fn deviation(&self, less: u64) -> QueryValue {
         use AggregateKind::*;
         if self.count <= less {
-            return Value::Null;
+            return QueryValue::Null;
         }
         let variance = self.squares / (self.count - less) as f64;
         match self.kind {
             StandardDeviation | StandardDeviationOfPopulation | StandardDeviationOfSample => {
-                Value::number(variance.sqrt())
+                QueryValue::number(variance.sqrt())
             }
-            _ => Value::number(variance),
+            _ => QueryValue::number(variance),
         }
     }
 }
@@ -183,8 +182,8 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, value: &Value) {
-        if let (Value::Int(number), None) = (value, self.float) {
+    fn add(&mut self, value: &QueryValue) {
+        if let (QueryValue::Int(number), None) = (value, self.float) {
             match self.whole.checked_add(*number) {
                 Some(sum) => self.whole = sum,
                 None => self.float = Some(self.whole as f64 + *number as f64),
@@ -195,17 +194,17 @@ impl Sum {
         self.float = Some(sum + value.as_f64().unwrap_or_default());
     }
 
-    fn value(&self) -> Value {
-        self.float.map_or(Value::Int(self.whole), Value::number)
+    fn value(&self) -> QueryValue {
+        self.float.map_or(QueryValue::Int(self.whole), QueryValue::number)
     }
 }
 
-fn median(mut items: Vec<Value>) -> Value {
+fn median(mut items: Vec<QueryValue>) -> QueryValue {
     items.sort_by(collate);
     let middle = items.len() / 2;
     if items.len() % 2 == 1 {
         return items.swap_remove(middle);
     }
     let number = |at: usize| items[at].as_f64().unwrap_or_default();
-    Value::number((number(middle - 1) + number(middle)) / 2.0)
+    QueryValue::number((number(middle - 1) + number(middle)) / 2.0)
 }

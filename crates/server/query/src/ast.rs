@@ -5,22 +5,21 @@
 
 pub mod statement;
 
-use crate::value::{Text, Value};
+use crate::value::{QueryValue, Text};
 
-/// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    Literal(Value),
+    Literal(QueryValue),
     Param(Param),
     Name(Name),
-    Path(Box<Expr>, Vec<Step>),
+    Path(Box<Expr>, Vec<PathStep>),
     Array(Vec<Expr>),
     Object(Vec<(Expr, Expr)>),
     Not(Box<Expr>),
     Negate(Box<Expr>),
     And(Vec<Expr>),
     Or(Vec<Expr>),
-    Arithmetic(Box<Expr>, Vec<(Operator, Expr)>),
+    Arithmetic(Box<Expr>, Vec<(ArithmeticOperator, Expr)>),
     Concat(Vec<Expr>),
     Compare(Relation, Box<(Expr, Expr)>),
     Is { test: Test, negated: bool, value: Box<Expr> },
@@ -28,11 +27,11 @@ pub enum Expr {
     Like { negated: bool, value: Box<Expr>, pattern: Box<Expr>, escape: Option<Box<Expr>> },
     In { negated: bool, within: bool, parts: Box<(Expr, Expr)> },
     Exists(Box<Expr>),
-    Case(Box<Case>),
-    Call(Box<Call>),
+    Case(Box<CaseExpr>),
+    Call(Box<FunctionCall>),
     Quantified(Box<Quantified>),
-    Collection(Box<Collection>),
-    Subquery(Box<Query>),
+    Collection(Box<Comprehension>),
+    Subquery(Box<QueryExpr>),
 }
 
 /// A name; `folded` ignores case.
@@ -53,7 +52,7 @@ pub enum Param {
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum PathStep {
     Field { name: Text, folded: bool },
     Computed(Expr),
     Index(Expr),
@@ -62,7 +61,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
+pub enum ArithmeticOperator {
     Add,
     Subtract,
     Multiply,
@@ -90,7 +89,7 @@ pub enum Test {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct CaseExpr {
     pub operand: Option<Expr>,
     pub whens: Vec<(Expr, Expr)>,
     pub otherwise: Option<Expr>,
@@ -98,16 +97,13 @@ pub struct Case {
 
 /// A call of a function or aggregate.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
-    /// In capitals.
+pub struct FunctionCall {
     pub name: String,
     pub args: Vec<Expr>,
     pub distinct: bool,
-    /// `COUNT(*)`
     pub star: bool,
     pub filter: Option<Expr>,
-    pub over: Option<Window>,
-    /// `IGNORE NULLS`
+    pub over: Option<WindowClause>,
     pub ignore_nulls: bool,
     /// `FROM LAST` of `NTH_VALUE`
     pub from_last: bool,
@@ -116,15 +112,15 @@ pub struct Call {
 
 /// The window of a call, or a named one that it refers to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Window {
+pub struct WindowClause {
     pub base: Option<Text>,
     pub partition: Vec<Expr>,
     pub order: Vec<OrderTerm>,
-    pub frame: Option<Frame>,
+    pub frame: Option<FrameClause>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Frame {
+pub struct FrameClause {
     pub unit: FrameUnit,
     pub start: FrameBound,
     pub end: FrameBound,
@@ -157,7 +153,7 @@ pub enum FrameExclusion {
 
 /// `variable IN source`, with `position:variable` and `WITHIN`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Binding {
+pub struct LoopBinding {
     pub position: Option<Text>,
     pub variable: Text,
     pub within: bool,
@@ -174,7 +170,7 @@ pub enum Quantifier {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantified {
     pub quantifier: Quantifier,
-    pub bindings: Vec<Binding>,
+    pub bindings: Vec<LoopBinding>,
     pub condition: Expr,
 }
 
@@ -187,17 +183,17 @@ pub enum CollectionKind {
 
 /// `ARRAY`, `FIRST` and `OBJECT` with bindings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Collection {
+pub struct Comprehension {
     pub kind: CollectionKind,
     pub key: Option<Expr>,
     pub value: Expr,
-    pub bindings: Vec<Binding>,
+    pub bindings: Vec<LoopBinding>,
     pub condition: Option<Expr>,
 }
 
 /// A query: its body, order and bounds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Query {
+pub struct QueryExpr {
     pub recursive: bool,
     pub with: Vec<WithTerm>,
     pub body: Body,
@@ -218,7 +214,7 @@ pub struct WithTerm {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     Select(Box<Select>),
-    Nested(Box<Query>),
+    Nested(Box<QueryExpr>),
     /// From left to right, all of one rank.
     Sets(Box<Body>, Vec<(SetOperator, Body)>),
 }
@@ -241,20 +237,20 @@ pub struct Select {
     pub from: Option<From>,
     pub lets: Vec<(Text, Expr)>,
     pub condition: Option<Expr>,
-    pub group: Option<Group>,
-    pub windows: Vec<(Text, Window)>,
-    pub projection: Projection,
+    pub group: Option<GroupBy>,
+    pub windows: Vec<(Text, WindowClause)>,
+    pub projection: ProjectionClause,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct GroupBy {
     pub terms: Vec<(Expr, Option<Text>)>,
     pub letting: Vec<(Text, Expr)>,
     pub having: Option<Expr>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Projection {
+pub struct ProjectionClause {
     pub distinct: bool,
     pub raw: bool,
     pub terms: Vec<ResultTerm>,
@@ -262,14 +258,9 @@ pub struct Projection {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResultTerm {
-    /// `*`
     All,
-    /// `e.*`
     AllOf(Expr),
-    Value {
-        value: Expr,
-        alias: Option<Text>,
-    },
+    Value { value: Expr, alias: Option<Text> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -294,7 +285,7 @@ pub struct From {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct FromTerm {
-    pub source: Source,
+    pub source: FromSource,
     pub alias: Option<Text>,
     pub keys: Option<Expr>,
     /// Names of `USE INDEX`.
@@ -303,12 +294,12 @@ pub struct FromTerm {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum FromSource {
     /// A path of names, for a keyspace or a variable.
     Path(Vec<Name>),
     Keyspace(KeyspacePath),
     Value(Expr),
-    Subquery(Box<Query>),
+    Subquery(Box<QueryExpr>),
 }
 
 /// A keyspace as written: `namespace:a.b.c`.
@@ -335,9 +326,7 @@ pub struct Join {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum JoinWith {
-    /// `,`
     Comma,
-    /// `ON KEYS e`
     Keys(Expr),
     /// `ON KEY e FOR alias`
     KeyFor(Expr, Text),

@@ -3,11 +3,10 @@
 use crate::datastore::{IndexDefinition, KeyspaceName};
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::value::{Object, Value, json};
+use crate::value::{Object, QueryValue, json};
 
-/// A `system:` keyspace.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Catalog {
+pub enum SystemKeyspace {
     Datastores,
     Namespaces,
     Buckets,
@@ -33,46 +32,45 @@ const STORE_NAMES: [&str; 9] = [
 ];
 
 /// A row with its key.
-type CatalogRow = (Value, Value);
+type CatalogRow = (QueryValue, QueryValue);
 
-impl Catalog {
+impl SystemKeyspace {
     /// The keyspace of a name after `system:`.
-    pub fn named(name: &str) -> Option<Catalog> {
+    pub fn named(name: &str) -> Option<SystemKeyspace> {
         Some(match name {
-            "datastores" => Catalog::Datastores,
-            "namespaces" => Catalog::Namespaces,
-            "buckets" => Catalog::Buckets,
-            "scopes" | "all_scopes" => Catalog::Scopes,
-            "keyspaces" | "all_keyspaces" => Catalog::Keyspaces,
-            "indexes" | "all_indexes" => Catalog::Indexes,
-            "dual" => Catalog::Dual,
-            "prepareds" => Catalog::Prepareds,
-            _ => Catalog::Store(STORE_NAMES.iter().find(|known| **known == name)?),
+            "datastores" => SystemKeyspace::Datastores,
+            "namespaces" => SystemKeyspace::Namespaces,
+            "buckets" => SystemKeyspace::Buckets,
+            "scopes" | "all_scopes" => SystemKeyspace::Scopes,
+            "keyspaces" | "all_keyspaces" => SystemKeyspace::Keyspaces,
+            "indexes" | "all_indexes" => SystemKeyspace::Indexes,
+            "dual" => SystemKeyspace::Dual,
+            "prepareds" => SystemKeyspace::Prepareds,
+            _ => SystemKeyspace::Store(STORE_NAMES.iter().find(|known| **known == name)?),
         })
     }
 
-    /// All rows.
     pub fn rows(&self, rt: &Runtime<'_>) -> Result<Vec<CatalogRow>> {
         Ok(match self {
-            Catalog::Datastores => {
+            SystemKeyspace::Datastores => {
                 let url = "http://127.0.0.1:8091";
                 vec![row(url, [("id", text(url)), ("url", text(url))])]
             }
-            Catalog::Namespaces => {
+            SystemKeyspace::Namespaces => {
                 let fields = [("datastore_id", text("oribi")), ("id", text("default"))];
                 vec![row("default", fields.into_iter().chain([("name", text("default"))]))]
             }
-            Catalog::Dual => vec![(Value::from("dual"), Value::Null)],
-            Catalog::Buckets => buckets(rt.store.keyspaces()?),
-            Catalog::Scopes => scopes(rt.store.keyspaces()?),
-            Catalog::Keyspaces => rt.store.keyspaces()?.iter().map(keyspace).collect(),
-            Catalog::Indexes => rt.store.indexes()?.iter().map(index).collect(),
-            Catalog::Prepareds => rt.prepared.catalog_rows(),
-            Catalog::Store(name) => {
+            SystemKeyspace::Dual => vec![(QueryValue::from("dual"), QueryValue::Null)],
+            SystemKeyspace::Buckets => buckets(rt.store.keyspaces()?),
+            SystemKeyspace::Scopes => scopes(rt.store.keyspaces()?),
+            SystemKeyspace::Keyspaces => rt.store.keyspaces()?.iter().map(keyspace).collect(),
+            SystemKeyspace::Indexes => rt.store.indexes()?.iter().map(index).collect(),
+            SystemKeyspace::Prepareds => rt.prepared.catalog_rows(),
+            SystemKeyspace::Store(name) => {
                 let rows = rt.store.catalog_rows(name)?.into_iter().enumerate();
                 let row = |(number, text): (usize, String)| {
                     let value = json::parse_checked(&text.into())?;
-                    Some((Value::from(number.to_string()), value))
+                    Some((QueryValue::from(number.to_string()), value))
                 };
                 rows.filter_map(row).collect()
             }
@@ -80,13 +78,13 @@ impl Catalog {
     }
 }
 
-fn text(text: &str) -> Value {
-    Value::from(text)
+fn text(text: &str) -> QueryValue {
+    QueryValue::from(text)
 }
 
-fn row<'f>(key: &str, fields: impl IntoIterator<Item = (&'f str, Value)>) -> CatalogRow {
+fn row<'f>(key: &str, fields: impl IntoIterator<Item = (&'f str, QueryValue)>) -> CatalogRow {
     let fields = fields.into_iter().map(|(name, value)| (name.into(), value));
-    (Value::from(key), Value::from(Object::new(fields.collect())))
+    (QueryValue::from(key), QueryValue::from(Object::new(fields.collect())))
 }
 
 fn buckets(keyspaces: Vec<KeyspaceName>) -> Vec<CatalogRow> {
@@ -152,11 +150,11 @@ fn keyspace(name: &KeyspaceName) -> CatalogRow {
 }
 
 fn index(index: &IndexDefinition) -> CatalogRow {
-    let keys: Vec<Value> = index.keys.iter().map(|key| text(key)).collect();
+    let keys: Vec<QueryValue> = index.keys.iter().map(|key| text(key)).collect();
     let mut fields = vec![
         ("datastore_id", text("oribi")),
         ("id", text(&index.id)),
-        ("index_key", Value::from(keys)),
+        ("index_key", QueryValue::from(keys)),
         ("name", text(&index.name)),
         ("namespace", text("default")),
         ("namespace_id", text("default")),
@@ -172,7 +170,7 @@ fn index(index: &IndexDefinition) -> CatalogRow {
         None => fields.push(("keyspace_id", text(&index.keyspace.bucket))),
     }
     if index.is_primary {
-        fields.push(("is_primary", Value::Bool(true)));
+        fields.push(("is_primary", QueryValue::Bool(true)));
     }
     if let Some(condition) = &index.condition {
         fields.push(("condition", text(condition)));
@@ -180,8 +178,8 @@ fn index(index: &IndexDefinition) -> CatalogRow {
     if let Some(partition) = &index.partition {
         fields.push(("partition", text(partition)));
     }
-    let replicas = Value::Int(i64::from(index.replica_count));
+    let replicas = QueryValue::Int(i64::from(index.replica_count));
     let metadata = Object::new(vec![("num_replica".into(), replicas)]);
-    fields.push(("metadata", Value::from(metadata)));
+    fields.push(("metadata", QueryValue::from(metadata)));
     row(&index.id, fields)
 }

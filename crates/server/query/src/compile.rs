@@ -13,19 +13,18 @@ mod select;
 
 use std::collections::HashSet;
 
-use crate::ast::{Name, Window};
+use crate::ast::{Name, WindowClause};
 use crate::context::QueryContext;
 use crate::datastore::{Datastore, KeyspaceName};
 use crate::error::{QueryError, Result};
 use crate::plan::Aggregate;
-use crate::plan::{Expr, Slot, Step, WindowPlan};
+use crate::plan::{ExprPlan, FrameSlot, StepPlan, WindowPlan};
 use crate::value::Text;
 
-/// Compiles one statement.
 pub struct Compiler<'a> {
     store: &'a dyn Datastore,
     context: &'a QueryContext,
-    next_slot: Slot,
+    next_slot: FrameSlot,
     scopes: Vec<Scope>,
     subquery_count: usize,
     /// The subqueries that are being compiled, from the outside in.
@@ -34,12 +33,12 @@ pub struct Compiler<'a> {
     /// Loop variables whose sources are being compiled. They may not be bound again there.
     open_variables: Vec<Text>,
     /// Documents whose `META()` object is needed.
-    meta_slots: HashSet<Slot>,
+    meta_slots: HashSet<FrameSlot>,
 }
 
 struct OpenSubquery {
-    start: Slot,
-    outer: Vec<Slot>,
+    start: FrameSlot,
+    outer: Vec<FrameSlot>,
 }
 
 /// What the current SELECT has collected.
@@ -48,9 +47,9 @@ struct SelectState {
     aggregate_error: Option<u32>,
     aggregates: Vec<Aggregate>,
     windows: Vec<WindowPlan>,
-    named_windows: Vec<(Text, Window)>,
+    named_windows: Vec<(Text, WindowClause)>,
     /// Slots of LETTING, which aggregates may not read.
-    letting: Vec<Slot>,
+    letting: Vec<FrameSlot>,
 }
 
 impl Default for SelectState {
@@ -67,28 +66,28 @@ impl Default for SelectState {
 
 #[derive(Default)]
 struct Scope {
-    names: Vec<(Text, Binding)>,
+    names: Vec<(Text, LoopPlan)>,
     /// The sources, if this is the scope of a SELECT or change.
-    sources: Option<Vec<Source>>,
+    sources: Option<Vec<FromSource>>,
 }
 
 #[derive(Clone)]
-struct Source {
+struct FromSource {
     alias: Text,
-    slot: Slot,
+    slot: FrameSlot,
     is_document: bool,
 }
 
 #[derive(Clone)]
-enum Binding {
+enum LoopPlan {
     /// An alias of FROM.
-    Source(Source),
+    Source(FromSource),
     /// LET, LETTING, loops and groups.
-    Value(Slot),
+    Value(FrameSlot),
     /// WITH; `constant` if it is computed once a statement.
-    With { slot: Slot, constant: bool },
+    With { slot: FrameSlot, constant: bool },
     /// A result alias, in ORDER BY.
-    Result(Expr),
+    Result(ExprPlan),
 }
 
 impl<'a> Compiler<'a> {
@@ -111,7 +110,7 @@ impl<'a> Compiler<'a> {
         (self.next_slot, self.subquery_count)
     }
 
-    fn allocate(&mut self, count: usize) -> Slot {
+    fn allocate(&mut self, count: usize) -> FrameSlot {
         let slot = self.next_slot;
         self.next_slot += count;
         slot
@@ -125,33 +124,33 @@ impl<'a> Compiler<'a> {
         &mut self.scopes[last]
     }
 
-    fn bind(&mut self, name: Text, binding: Binding) {
+    fn bind(&mut self, name: Text, binding: LoopPlan) {
         self.scope().names.push((name, binding));
     }
 
     /// Allocates the three slots of a source and binds its alias.
-    fn add_source(&mut self, alias: Text, is_document: bool) -> Result<Source> {
+    fn add_source(&mut self, alias: Text, is_document: bool) -> Result<FromSource> {
         let taken = self.binding(&alias);
-        if taken.is_some_and(|binding| !matches!(binding, Binding::With { .. })) {
+        if taken.is_some_and(|binding| !matches!(binding, LoopPlan::With { .. })) {
             return Err(QueryError::new(4020, format!("Duplicate alias {alias}")));
         }
-        let source = Source { alias: alias.clone(), slot: self.allocate(3), is_document };
-        self.bind(alias, Binding::Source(source.clone()));
+        let source = FromSource { alias: alias.clone(), slot: self.allocate(3), is_document };
+        self.bind(alias, LoopPlan::Source(source.clone()));
         self.scope().sources.get_or_insert_default().push(source.clone());
         Ok(source)
     }
 
     /// Binds a variable that may not hide another name.
-    fn add_variable(&mut self, name: &Text) -> Result<Slot> {
+    fn add_variable(&mut self, name: &Text) -> Result<FrameSlot> {
         if self.binding(name).is_some() || self.open_variables.contains(name) {
             return Err(QueryError::new(3081, format!("Duplicate variable {name}")));
         }
         let slot = self.allocate(1);
-        self.bind(name.clone(), Binding::Value(slot));
+        self.bind(name.clone(), LoopPlan::Value(slot));
         Ok(slot)
     }
 
-    fn binding(&self, name: &Text) -> Option<&Binding> {
+    fn binding(&self, name: &Text) -> Option<&LoopPlan> {
         let scopes = self.scopes.iter().rev();
         scopes
             .flat_map(|scope| scope.names.iter().rev())
@@ -160,7 +159,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Notes that open subqueries read a slot of an outer row.
-    fn note_use(&mut self, slot: Slot) {
+    fn note_use(&mut self, slot: FrameSlot) {
         for open in &mut self.open_subqueries {
             if slot < open.start && !open.outer.contains(&slot) {
                 open.outer.push(slot);
@@ -168,23 +167,23 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn slot(&mut self, slot: Slot) -> Expr {
+    fn slot(&mut self, slot: FrameSlot) -> ExprPlan {
         self.note_use(slot);
-        Expr::Slot(slot)
+        ExprPlan::Slot(slot)
     }
 
-    fn bound(&mut self, name: &Text) -> Option<Expr> {
+    fn bound(&mut self, name: &Text) -> Option<ExprPlan> {
         Some(match self.binding(name)?.clone() {
-            Binding::Source(source) => self.slot(source.slot),
-            Binding::Value(slot) => self.slot(slot),
-            Binding::With { slot, constant: true } => Expr::Slot(slot),
-            Binding::With { slot, constant: false } => self.slot(slot),
-            Binding::Result(expr) => expr,
+            LoopPlan::Source(source) => self.slot(source.slot),
+            LoopPlan::Value(slot) => self.slot(slot),
+            LoopPlan::With { slot, constant: true } => ExprPlan::Slot(slot),
+            LoopPlan::With { slot, constant: false } => self.slot(slot),
+            LoopPlan::Result(expr) => expr,
         })
     }
 
     /// What a bare name stands for.
-    fn resolve(&mut self, name: &Name) -> Result<Expr> {
+    fn resolve(&mut self, name: &Name) -> Result<ExprPlan> {
         if !name.folded
             && let Some(expr) = self.bound(&name.text)
         {
@@ -196,10 +195,10 @@ impl<'a> Compiler<'a> {
             Some((1, slot)) => {
                 let base = self.slot(slot);
                 let step = match name.folded {
-                    true => Step::Folded(name.text.clone()),
-                    false => Step::Field(name.text.clone()),
+                    true => StepPlan::Folded(name.text.clone()),
+                    false => StepPlan::Field(name.text.clone()),
                 };
-                Ok(Expr::path(base, vec![step]))
+                Ok(ExprPlan::path(base, vec![step]))
             }
             _ => {
                 let msg = format!("Ambiguous reference to field {}", name.text);

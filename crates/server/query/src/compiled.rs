@@ -8,8 +8,7 @@ use crate::error::{QueryError, Result};
 use crate::plan::QueryPlan;
 use crate::plan::change::{DeletePlan, InsertPlan, MergePlan, UpdatePlan};
 
-/// A compiled statement.
-pub struct Plan {
+pub struct StatementPlan {
     pub kind: PlanKind,
     pub slot_count: usize,
 }
@@ -23,12 +22,12 @@ pub enum PlanKind {
     Other,
 }
 
-impl Plan {
+impl StatementPlan {
     pub fn compile(
         statement: &Statement,
         context: &QueryContext,
         store: &dyn Datastore,
-    ) -> Result<Plan> {
+    ) -> Result<StatementPlan> {
         let mut compiler = Compiler::new(store, context);
         let kind = match statement {
             Statement::Query(query) => PlanKind::Query(Box::new(compiler.query(query)?)),
@@ -42,6 +41,6 @@ impl Plan {
             Statement::Unsupported(name) => return Err(QueryError::unsupported(name)),
             _ => PlanKind::Other,
         };
-        Ok(Plan { kind, slot_count: compiler.sizes().0 })
+        Ok(StatementPlan { kind, slot_count: compiler.sizes().0 })
     }
 }

@@ -15,7 +15,6 @@ use crate::error::Result;
 /// A keyspace's full name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyspaceName {
-    /// The bucket.
     pub bucket: String,
     /// The scope and collection; none for a bucket's default collection.
     pub collection: Option<(String, String)>,
@@ -23,8 +22,7 @@ pub struct KeyspaceName {
 
 /// A document as it is stored.
 #[derive(Clone, Debug)]
-pub struct Document {
-    /// The key.
+pub struct QueryDocument {
     pub key: Bytes,
     /// The value: JSON text if `is_json`.
     pub value: Bytes,
@@ -32,7 +30,6 @@ pub struct Document {
     pub is_json: bool,
     /// Changes with every change of the document.
     pub cas: u64,
-    /// The client's flags.
     pub flags: u32,
     /// Seconds since 1970, or 0.
     pub expiration: u32,
@@ -66,8 +63,7 @@ impl KeyRange {
 
 /// A change of one document.
 #[derive(Clone, Debug)]
-pub struct Mutation {
-    /// The key.
+pub struct DocumentMutation {
     pub key: Bytes,
     /// The new value as JSON text; none removes the document.
     pub value: Option<Bytes>,
@@ -80,7 +76,6 @@ pub struct Mutation {
 /// When a change applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// Always.
     None,
     /// The key has no document (else 17012).
     Absent,
@@ -90,17 +85,16 @@ pub enum Precondition {
 
 /// The documents of one keyspace.
 pub trait Keyspace: Debug + Send + Sync {
-    /// The keyspace's name.
     fn name(&self) -> KeyspaceName;
 
     /// The document of a key.
-    fn get(&self, key: &[u8]) -> Result<Option<Document>>;
+    fn get(&self, key: &[u8]) -> Result<Option<QueryDocument>>;
 
     /// Visits documents in the order of their keys until `visit` breaks.
     fn scan(
         &self,
         range: &KeyRange,
-        visit: &mut dyn FnMut(Document) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> Result<()>;
 
     /// The number of documents, if it is known without a scan.
@@ -108,15 +102,13 @@ pub trait Keyspace: Debug + Send + Sync {
 
     /// Applies a change and answers the document's new CAS. A refusal is a
     /// [`crate::QueryError::mutation`].
-    fn mutate(&self, mutation: Mutation) -> Result<u64>;
+    fn mutate(&self, mutation: DocumentMutation) -> Result<u64>;
 }
 
-/// An index definition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IndexDefinition {
     /// Unique in its keyspace.
     pub name: String,
-    /// The keyspace.
     pub keyspace: KeyspaceName,
     /// The index of all keys.
     pub is_primary: bool,
@@ -141,16 +133,11 @@ pub enum IndexChange {
     Create(IndexDefinition),
     /// Removes a definition; 12016 if there is none.
     Drop {
-        /// The keyspace.
         keyspace: KeyspaceName,
-        /// The index.
         name: String,
     },
-    /// Builds deferred indexes.
     Build {
-        /// The keyspace.
         keyspace: KeyspaceName,
-        /// The indexes.
         names: Vec<String>,
     },
 }
@@ -167,7 +154,6 @@ pub trait Datastore: Send + Sync {
     /// All index definitions that the user may see.
     fn indexes(&self) -> Result<Vec<IndexDefinition>>;
 
-    /// Changes index definitions.
     fn change_indexes(&self, change: IndexChange) -> Result<()>;
 
     /// Changes whenever a keyspace or index comes or goes. A prepared plan is kept until then.
@@ -186,6 +172,5 @@ pub trait MemoryBudget {
     /// Whether the statement may keep that many bytes more.
     fn reserve(&self, bytes: usize) -> bool;
 
-    /// Gives bytes back.
     fn release(&self, bytes: usize);
 }

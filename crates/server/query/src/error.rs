@@ -1,6 +1,6 @@
 //! Errors of a statement: the reference's numeric code, a text of our own, and where it applies.
 //!
-//! Clients judge by the code, so each constructor names one meaning. The HTTP status follows from
+//! Clients act on the code, so each constructor names one meaning. The HTTP status follows from
 //! the code and from whether execution had begun.
 
 use std::fmt;

@@ -18,18 +18,17 @@ mod window;
 
 use crate::error::Result;
 use crate::plan::{BodyPlan, QueryPlan, WithValue};
-use crate::runtime::{Frame, Runtime};
-use crate::value::Value;
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::QueryValue;
 
-use flow::{Bounds, Consumer, Flow};
-use row::Row;
+use flow::{Consumer, Flow, RowBounds};
+use row::ResultRow;
 
 impl Runtime<'_> {
-    /// Runs a query.
     pub fn run_query(
         &self,
         plan: &QueryPlan,
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
         consumer: &mut Consumer<'_>,
     ) -> Result<()> {
         for term in &plan.with {
@@ -40,7 +39,7 @@ impl Runtime<'_> {
                 }
             };
         }
-        let bounds = Bounds::new(&plan.limit, &plan.offset, self, frame)?;
+        let bounds = RowBounds::new(&plan.limit, &plan.offset, self, frame)?;
         if bounds.count == 0 {
             return Ok(());
         }
@@ -58,7 +57,7 @@ impl Runtime<'_> {
                     let value = row.into_value();
                     frame[plan.row] = value.clone();
                     let keys = sort::keys(&plan.order, self, frame)?;
-                    sorter.add(keys, self, || Ok(Row::Value(value)))?;
+                    sorter.add(keys, self, || Ok(ResultRow::Value(value)))?;
                     Ok(Flow::More)
                 })?;
                 sorter.finish(self, frame, consumer)
@@ -69,18 +68,20 @@ impl Runtime<'_> {
     pub fn run_body(
         &self,
         body: &BodyPlan,
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
         consumer: &mut Consumer<'_>,
     ) -> Result<()> {
         match body {
-            BodyPlan::Select(select) => self.run_select(select, &[], Bounds::ALL, frame, consumer),
+            BodyPlan::Select(select) => {
+                self.run_select(select, &[], RowBounds::ALL, frame, consumer)
+            }
             BodyPlan::Nested(query) => self.run_query(query, frame, consumer),
             BodyPlan::Sets(first, rest) => self.run_sets(first, rest, frame, consumer),
         }
     }
 
     /// The rows of a query as an array.
-    pub fn collect_rows(&self, plan: &QueryPlan, frame: &mut Frame) -> Result<Value> {
+    pub fn collect_rows(&self, plan: &QueryPlan, frame: &mut SlotFrame) -> Result<QueryValue> {
         let mut rows = Vec::new();
         self.run_query(plan, frame, &mut |row, _| {
             let value = row.into_value().or_null();
@@ -88,11 +89,11 @@ impl Runtime<'_> {
             rows.push(value);
             Ok(Flow::More)
         })?;
-        Ok(Value::from(rows))
+        Ok(QueryValue::from(rows))
     }
 
     /// Whether a query has a row.
-    pub fn has_rows(&self, plan: &QueryPlan, frame: &mut Frame) -> Result<bool> {
+    pub fn has_rows(&self, plan: &QueryPlan, frame: &mut SlotFrame) -> Result<bool> {
         let mut found = false;
         self.run_query(plan, frame, &mut |_, _| {
             found = true;

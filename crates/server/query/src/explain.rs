@@ -1,32 +1,32 @@
 //! What a client may see of a plan: EXPLAIN, the row of PREPARE and the signature.
 
 use crate::ast::statement::Statement;
-use crate::compiled::{Plan, PlanKind};
+use crate::compiled::{PlanKind, StatementPlan};
 use crate::plan::{
-    Access, BodyPlan, FromPlan, JoinPlanKind, ProjectionPlan, ProjectionTerm, QueryPlan,
+    AccessPath, BodyPlan, FromPlan, JoinPlanKind, ProjectionPlan, ProjectionTerm, QueryPlan,
     SelectPlan, SourceKind, SourcePlan,
 };
 use crate::prepared::PreparedStatement;
-use crate::value::{Object, Value, write};
+use crate::value::{Object, QueryValue, write};
 
 /// The row of EXPLAIN.
-pub fn row(plan: &Plan, _statement: &Statement, text: &str) -> Value {
-    object([("plan", operator_of(plan)), ("text", Value::from(text))])
+pub fn row(plan: &StatementPlan, _statement: &Statement, text: &str) -> QueryValue {
+    object([("plan", operator_of(plan)), ("text", QueryValue::from(text))])
 }
 
 /// The row of PREPARE.
-pub fn prepared_row(plan: &Plan, prepared: &PreparedStatement) -> Value {
+pub fn prepared_row(plan: &StatementPlan, prepared: &PreparedStatement) -> QueryValue {
     object([
-        ("encoded_plan", Value::from("")),
-        ("name", Value::Str(prepared.name.clone())),
+        ("encoded_plan", QueryValue::from("")),
+        ("name", QueryValue::Str(prepared.name.clone())),
         ("operator", operator_of(plan)),
         ("signature", crate::value::json::parse(&signature(plan).into()).unwrap_or_default()),
-        ("text", Value::from(prepared.text.as_str())),
+        ("text", QueryValue::from(prepared.text.as_str())),
     ])
 }
 
 /// The types of result fields, as JSON text.
-pub fn signature(plan: &Plan) -> String {
+pub fn signature(plan: &StatementPlan) -> String {
     let projection = match &plan.kind {
         PlanKind::Query(query) => first_projection(&query.body),
         PlanKind::Insert(plan) => plan.returning.as_ref(),
@@ -38,13 +38,13 @@ pub fn signature(plan: &Plan) -> String {
     match projection {
         None => "null".to_owned(),
         Some(projection) if projection.raw => "\"json\"".to_owned(),
-        Some(projection) => write::to_json(&Value::from(Object::new(
+        Some(projection) => write::to_json(&QueryValue::from(Object::new(
             projection
                 .terms
                 .iter()
                 .map(|term| match term {
-                    ProjectionTerm::Value(name, _) => (name.clone(), Value::from("json")),
-                    _ => ("*".into(), Value::from("*")),
+                    ProjectionTerm::Value(name, _) => (name.clone(), QueryValue::from("json")),
+                    _ => ("*".into(), QueryValue::from("*")),
                 })
                 .collect(),
         ))),
@@ -59,25 +59,25 @@ fn first_projection(body: &BodyPlan) -> Option<&ProjectionPlan> {
     }
 }
 
-fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+fn object<const N: usize>(fields: [(&str, QueryValue); N]) -> QueryValue {
     let fields = fields.into_iter().map(|(name, value)| (name.into(), value));
-    Value::from(Object::new(fields.collect()))
+    QueryValue::from(Object::new(fields.collect()))
 }
 
-fn operator<const N: usize>(name: &str, fields: [(&str, Value); N]) -> Value {
-    let mut all = vec![("#operator".into(), Value::from(name))];
+fn operator<const N: usize>(name: &str, fields: [(&str, QueryValue); N]) -> QueryValue {
+    let mut all = vec![("#operator".into(), QueryValue::from(name))];
     all.extend(fields.into_iter().map(|(name, value)| (name.into(), value)));
-    Value::from(Object::new(all))
+    QueryValue::from(Object::new(all))
 }
 
-fn sequence(mut children: Vec<Value>) -> Value {
+fn sequence(mut children: Vec<QueryValue>) -> QueryValue {
     match children.len() {
         1 => children.remove(0),
-        _ => operator("Sequence", [("~children", Value::from(children))]),
+        _ => operator("Sequence", [("~children", QueryValue::from(children))]),
     }
 }
 
-fn operator_of(plan: &Plan) -> Value {
+fn operator_of(plan: &StatementPlan) -> QueryValue {
     let change = |from: &FromPlan, name: &str| {
         let mut children = Vec::new();
         add_from(from, &mut children);
@@ -96,7 +96,7 @@ fn operator_of(plan: &Plan) -> Value {
     }
 }
 
-fn query_operator(query: &QueryPlan) -> Value {
+fn query_operator(query: &QueryPlan) -> QueryValue {
     let mut children = Vec::new();
     if !query.with.is_empty() {
         children.push(operator("With", []));
@@ -117,7 +117,7 @@ fn query_operator(query: &QueryPlan) -> Value {
     sequence(children)
 }
 
-fn body_operator(body: &BodyPlan) -> Value {
+fn body_operator(body: &BodyPlan) -> QueryValue {
     match body {
         BodyPlan::Nested(query) => query_operator(query),
         BodyPlan::Select(select) => {
@@ -136,7 +136,7 @@ fn body_operator(body: &BodyPlan) -> Value {
     }
 }
 
-fn add_select(select: &SelectPlan, children: &mut Vec<Value>) {
+fn add_select(select: &SelectPlan, children: &mut Vec<QueryValue>) {
     match &select.from {
         Some(from) => add_from(from, children),
         None => children.push(operator("DummyScan", [])),
@@ -151,36 +151,36 @@ fn add_select(select: &SelectPlan, children: &mut Vec<Value>) {
         children.push(operator(
             "Group",
             [
-                ("aggregates", Value::from(group.aggregates.len())),
-                ("keys", Value::from(group.keys.len())),
+                ("aggregates", QueryValue::from(group.aggregates.len())),
+                ("keys", QueryValue::from(group.keys.len())),
             ],
         ));
     }
     if !select.windows.is_empty() {
         children.push(operator("WindowAggregate", []));
     }
-    let fields: Vec<Value> = select
+    let fields: Vec<QueryValue> = select
         .projection
         .terms
         .iter()
         .map(|term| match term {
-            ProjectionTerm::Value(name, _) => Value::Str(name.clone()),
-            _ => Value::from("*"),
+            ProjectionTerm::Value(name, _) => QueryValue::Str(name.clone()),
+            _ => QueryValue::from("*"),
         })
         .collect();
-    children.push(operator("InitialProject", [("result_terms", Value::from(fields))]));
+    children.push(operator("InitialProject", [("result_terms", QueryValue::from(fields))]));
     if select.projection.distinct {
         children.push(operator("Distinct", []));
     }
 }
 
-fn add_from(from: &FromPlan, children: &mut Vec<Value>) {
+fn add_from(from: &FromPlan, children: &mut Vec<QueryValue>) {
     add_source(&from.first, children);
     if !from.filters.is_empty() {
         children.push(operator("Filter", []));
     }
     for join in &from.joins {
-        let alias = Value::Str(join.source.alias.clone());
+        let alias = QueryValue::Str(join.source.alias.clone());
         let nested = if join.nest { "Nest" } else { "Join" };
         let name = match &join.kind {
             JoinPlanKind::Unnest(_) => "Unnest".to_owned(),
@@ -192,23 +192,26 @@ fn add_from(from: &FromPlan, children: &mut Vec<Value>) {
         };
         let mut inner = Vec::new();
         add_source(&join.source, &mut inner);
-        let fields =
-            [("alias", alias), ("outer", Value::Bool(join.outer)), ("~child", sequence(inner))];
+        let fields = [
+            ("alias", alias),
+            ("outer", QueryValue::Bool(join.outer)),
+            ("~child", sequence(inner)),
+        ];
         children.push(operator(&name, fields));
     }
 }
 
-fn add_source(source: &SourcePlan, children: &mut Vec<Value>) {
-    let alias = Value::Str(source.alias.clone());
+fn add_source(source: &SourcePlan, children: &mut Vec<QueryValue>) {
+    let alias = QueryValue::Str(source.alias.clone());
     match &source.kind {
         SourceKind::Keyspace(plan) => {
             let name = plan.keyspace.name();
             let keyspace = name.collection.map_or(name.bucket, |(_, collection)| collection);
-            let keyspace = Value::from(keyspace);
+            let keyspace = QueryValue::from(keyspace);
             let scan = match &plan.access {
-                Access::Keys(_) | Access::KeySet(_) => "KeyScan",
-                Access::Scan(bounds) if bounds.is_empty() => "PrimaryScan",
-                Access::Scan(_) => "KeyRangeScan",
+                AccessPath::Keys(_) | AccessPath::KeySet(_) => "KeyScan",
+                AccessPath::Scan(bounds) if bounds.is_empty() => "PrimaryScan",
+                AccessPath::Scan(_) => "KeyRangeScan",
             };
             let fields = [("as", alias.clone()), ("keyspace", keyspace.clone())];
             children.push(operator(scan, fields));

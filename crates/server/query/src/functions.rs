@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::aggregates::{AGGREGATES, AggregateKind};
-use crate::ast::Call;
+use crate::ast::FunctionCall;
 use crate::windows;
 
 use function::{Function, MANY};
@@ -165,7 +165,7 @@ pub fn is_known(name: &str) -> bool {
 }
 
 /// Checks the number of a call's arguments.
-pub fn check_arity(call: &Call) -> std::result::Result<(), String> {
+pub fn check_arity(call: &FunctionCall) -> std::result::Result<(), String> {
     let name = call.name.as_str();
     let count = call.args.len();
     let window = windows::FUNCTIONS.iter().find(|known| known.0 == name);

@@ -7,8 +7,8 @@ use crate::context::QueryContext;
 use crate::datastore::{IndexChange, IndexDefinition};
 use crate::error::{QueryError, Result};
 use crate::printer::print;
-use crate::runtime::{Frame, Runtime};
-use crate::value::{Text, Value};
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::{QueryValue, Text};
 
 /// The name of a primary index that has none.
 const PRIMARY_NAME: &str = "#primary";
@@ -22,10 +22,10 @@ pub fn run(statement: &Statement, context: &QueryContext, rt: &Runtime<'_>) -> R
     }
 }
 
-fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<Value> {
+fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<QueryValue> {
     let mut compiler = Compiler::new(rt.store, context);
     let expr = compiler.expr(expr)?;
-    let mut frame: Frame = vec![Value::Missing; compiler.sizes().0];
+    let mut frame: SlotFrame = vec![QueryValue::Missing; compiler.sizes().0];
     rt.eval(&expr, &mut frame)
 }
 
@@ -35,7 +35,7 @@ fn create_index(create: &CreateIndex, context: &QueryContext, rt: &Runtime<'_>) 
     rt.store.keyspace(&keyspace)?;
     let with = match &create.with {
         Some(with) => constant(with, context, rt)?,
-        None => Value::Missing,
+        None => QueryValue::Missing,
     };
     let deferred = with.field(b"defer_build").truth();
     let partition: Vec<String> = create.partition.iter().map(print).collect();
@@ -86,12 +86,12 @@ fn build_index(build: &BuildIndex, context: &QueryContext, rt: &Runtime<'_>) -> 
     for name in &build.names {
         // A bare name is the index's.
         let value = match name {
-            Expr::Name(name) => Value::Str(name.text.clone()),
+            Expr::Name(name) => QueryValue::Str(name.text.clone()),
             other => constant(other, context, rt)?,
         };
         let list = value.elements().unwrap_or_else(|| std::sync::Arc::new(vec![value]));
         for value in list.iter() {
-            let Value::Str(name) = value else {
+            let QueryValue::Str(name) = value else {
                 return Err(QueryError::new(5010, "BUILD INDEX takes names of indexes"));
             };
             names.push(name.to_string());

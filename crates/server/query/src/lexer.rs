@@ -6,11 +6,12 @@
 pub mod keywords;
 
 use crate::error::{QueryError, Result};
+use crate::value::{Text, json};
 use keywords::{Keyword, keyword};
 
 /// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     Name,
     /// A name in backticks; `` `n`i `` folds its case.
     QuotedName,
@@ -21,15 +22,13 @@ pub enum Kind {
     Word(Keyword),
     /// `$1`, `$name`, `@name`; the range is without the sign.
     Parameter,
-    /// `?`
     NextParameter,
-    Mark(Mark),
+    Mark(Punctuation),
     End,
 }
 
-/// Punctuation and operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum Punctuation {
     Comma,
     Dot,
     Colon,
@@ -56,10 +55,9 @@ pub enum Mark {
     GreaterEqual,
 }
 
-/// One token.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
-    pub kind: Kind,
+    pub kind: TokenKind,
     pub start: u32,
     pub end: u32,
 }
@@ -71,10 +69,45 @@ pub fn tokens(text: &str) -> Result<Vec<Token>> {
     loop {
         let token = lexer.next()?;
         list.push(token);
-        if token.kind == Kind::End {
+        if token.kind == TokenKind::End {
             return Ok(list);
         }
     }
+}
+
+/// The inside of a token in quotes; `None` when an escape is not valid.
+pub fn unquoted(token: &str, kind: TokenKind) -> Option<Text> {
+    let raw = token.as_bytes();
+    let quote = raw[0];
+    let end = raw.len() - usize::from(kind == TokenKind::FoldedName) - 1;
+    let inside = &raw[1..end];
+    if memchr::memchr2(b'\\', quote, inside).is_none() {
+        return Some(Text::from_bytes(inside.to_vec().into()));
+    }
+    let mut plain = Vec::with_capacity(inside.len());
+    let mut at = 0;
+    while let Some(&byte) = inside.get(at) {
+        at += 1;
+        plain.push(byte);
+        if byte == quote {
+            at += 1;
+        } else if byte == b'\\' {
+            let escape = inside.get(at).copied().unwrap_or_default();
+            let valid = match escape {
+                b'u' => inside
+                    .get(at + 1..at + 5)
+                    .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)),
+                b'b' | b'f' | b'n' | b'r' | b't' | b'/' | b'\\' | b'"' | b'\'' | b'`' => true,
+                _ => false,
+            };
+            if !valid {
+                return None;
+            }
+            plain.push(escape);
+            at += 1;
+        }
+    }
+    Some(Text::from_bytes(json::decode_bytes(&plain).into()))
 }
 
 /// Line and column of a byte position, both from 1.
@@ -96,23 +129,23 @@ impl Lexer<'_> {
         self.skip_blanks()?;
         let start = self.at;
         let Some(&byte) = self.bytes.get(start) else {
-            return Ok(self.token(Kind::End, start, start));
+            return Ok(self.token(TokenKind::End, start, start));
         };
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'_' => Ok(self.word(start)),
             b'0'..=b'9' => self.number(start),
-            b'"' | b'\'' => self.quoted(start, byte, Kind::Text),
+            b'"' | b'\'' => self.quoted(start, byte, TokenKind::Text),
             b'`' => self.quoted_name(start),
             b'$' | b'@' => self.parameter(start),
             b'?' => {
                 self.at += 1;
-                Ok(self.token(Kind::NextParameter, start, self.at))
+                Ok(self.token(TokenKind::NextParameter, start, self.at))
             }
             _ => self.mark(start),
         }
     }
 
-    fn token(&self, kind: Kind, start: usize, end: usize) -> Token {
+    fn token(&self, kind: TokenKind, start: usize, end: usize) -> Token {
         Token { kind, start: start as u32, end: end as u32 }
     }
 
@@ -144,7 +177,7 @@ impl Lexer<'_> {
 
     fn word(&mut self, start: usize) -> Token {
         self.skip_name();
-        let kind = keyword(&self.bytes[start..self.at]).map_or(Kind::Name, Kind::Word);
+        let kind = keyword(&self.bytes[start..self.at]).map_or(TokenKind::Name, TokenKind::Word);
         self.token(kind, start, self.at)
     }
 
@@ -167,10 +200,10 @@ impl Lexer<'_> {
 
     fn number(&mut self, start: usize) -> Result<Token> {
         self.skip_digits();
-        let mut kind = Kind::Integer;
+        let mut kind = TokenKind::Integer;
         if self.bytes.get(self.at) == Some(&b'.') {
             self.at += 1;
-            kind = Kind::Decimal;
+            kind = TokenKind::Decimal;
             if self.skip_digits() == 0 {
                 return self.fail("a number ends with a point", start);
             }
@@ -184,7 +217,7 @@ impl Lexer<'_> {
             if self.skip_digits() == 0 {
                 return self.fail("an exponent has no digits", mark);
             }
-            kind = Kind::Decimal;
+            kind = TokenKind::Decimal;
         }
         if matches!(self.bytes.get(self.at), Some(b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$')) {
             return self.fail("a number runs into a name", start);
@@ -193,7 +226,7 @@ impl Lexer<'_> {
     }
 
     /// A text or name in quotes. The quote is doubled or escaped inside.
-    fn quoted(&mut self, start: usize, quote: u8, kind: Kind) -> Result<Token> {
+    fn quoted(&mut self, start: usize, quote: u8, kind: TokenKind) -> Result<Token> {
         self.at = start + 1;
         loop {
             let rest = &self.bytes[self.at..];
@@ -218,12 +251,12 @@ impl Lexer<'_> {
     }
 
     fn quoted_name(&mut self, start: usize) -> Result<Token> {
-        let mut token = self.quoted(start, b'`', Kind::QuotedName)?;
+        let mut token = self.quoted(start, b'`', TokenKind::QuotedName)?;
         let after = self.bytes.get(self.at + 1);
         let ends = !after.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
         if self.bytes.get(self.at) == Some(&b'i') && ends {
             self.at += 1;
-            token.kind = Kind::FoldedName;
+            token.kind = TokenKind::FoldedName;
             token.end = self.at as u32;
         }
         Ok(token)
@@ -242,11 +275,11 @@ impl Lexer<'_> {
             }
             self.skip_name();
         }
-        Ok(self.token(Kind::Parameter, start + 1, self.at))
+        Ok(self.token(TokenKind::Parameter, start + 1, self.at))
     }
 
     fn mark(&mut self, start: usize) -> Result<Token> {
-        use Mark::*;
+        use Punctuation::*;
         let next = self.bytes.get(start + 1);
         let (mark, length) = match (self.bytes[start], next) {
             (b'|', Some(b'|')) => (Concat, 2),
@@ -276,6 +309,6 @@ impl Lexer<'_> {
             _ => return self.fail("an unknown character", start),
         };
         self.at += length;
-        Ok(self.token(Kind::Mark(mark), start, self.at))
+        Ok(self.token(TokenKind::Mark(mark), start, self.at))
     }
 }

@@ -28,7 +28,9 @@ mod explain;
 mod functions;
 mod indexes;
 mod lexer;
+mod like;
 mod limits;
+mod operators;
 mod parser;
 mod plan;
 mod prepared;
@@ -40,9 +42,11 @@ mod value;
 mod windows;
 
 pub use datastore::{
-    Datastore, Document, IndexChange, IndexDefinition, KeyRange, Keyspace, KeyspaceName,
-    MemoryBudget, Mutation, Precondition,
+    Datastore, DocumentMutation, IndexChange, IndexDefinition, KeyRange, Keyspace, KeyspaceName,
+    MemoryBudget, Precondition, QueryDocument,
 };
 pub use error::{QueryError, Result};
-pub use request::{Consistency, Request};
-pub use service::{Control, Head, Metrics, Outcome, RowSink, Service, SinkClosed, Status};
+pub use request::{Consistency, QueryRequest};
+pub use service::{
+    Metrics, ResponseHead, RowSink, RunControl, RunOutcome, RunStatus, Service, SinkClosed,
+};

@@ -16,24 +16,27 @@ mod tests;
 
 pub use query::implicit_name;
 
+#[cfg(test)]
+use crate::ast::Expr;
+use crate::ast::Name;
 use crate::ast::statement::Statement;
-use crate::ast::{Expr, Name};
 use crate::error::{QueryError, Result};
 use crate::lexer::keywords::Keyword;
-use crate::lexer::{self, Kind, Mark, Token};
+use crate::lexer::{self, Punctuation, Token, TokenKind};
 use crate::limits::{NESTING_MAX, STATEMENT_BYTES_MAX};
-use crate::value::{Text, json};
+use crate::value::Text;
 
 /// Parses one statement with an optional semicolon.
 pub fn parse(text: &str) -> Result<Statement> {
     let mut parser = Parser::new(text)?;
     let statement = parser.statement()?;
-    parser.eat(Mark::Semicolon);
+    parser.eat(Punctuation::Semicolon);
     parser.expect_end()?;
     Ok(statement)
 }
 
-/// Parses one expression, as the key or condition of an index is kept.
+/// Parses one expression, for tests of the printer.
+#[cfg(test)]
 pub fn parse_expression(text: &str) -> Result<Expr> {
     let mut parser = Parser::new(text)?;
     let expr = parser.expr()?;
@@ -58,12 +61,12 @@ impl<'a> Parser<'a> {
         Ok(Parser { text, tokens: lexer::tokens(text)?, at: 0, depth: 0, positions: 0 })
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> TokenKind {
         self.tokens[self.at].kind
     }
 
-    fn kind_after(&self, count: usize) -> Kind {
-        self.tokens.get(self.at + count).map_or(Kind::End, |token| token.kind)
+    fn kind_after(&self, count: usize) -> TokenKind {
+        self.tokens.get(self.at + count).map_or(TokenKind::End, |token| token.kind)
     }
 
     fn token(&self) -> Token {
@@ -76,7 +79,7 @@ impl<'a> Parser<'a> {
 
     fn advance(&mut self) -> Token {
         let token = self.token();
-        if token.kind != Kind::End {
+        if token.kind != TokenKind::End {
             self.at += 1;
         }
         token
@@ -89,18 +92,18 @@ impl<'a> Parser<'a> {
     fn fail_at<T>(&self, token: Token, what: &str) -> Result<T> {
         let (line, column) = lexer::position(self.text, token.start as usize);
         let found = match token.kind {
-            Kind::End => "the end of the statement".to_owned(),
+            TokenKind::End => "the end of the statement".to_owned(),
             _ => format!("'{}'", self.slice(token).chars().take(40).collect::<String>()),
         };
         let msg = format!("syntax error - line {line}, column {column}: {what}, found {found}");
         Err(QueryError::syntax(msg, (line, column)))
     }
 
-    fn at_mark(&self, mark: Mark) -> bool {
-        self.kind() == Kind::Mark(mark)
+    fn at_mark(&self, mark: Punctuation) -> bool {
+        self.kind() == TokenKind::Mark(mark)
     }
 
-    fn eat(&mut self, mark: Mark) -> bool {
+    fn eat(&mut self, mark: Punctuation) -> bool {
         let found = self.at_mark(mark);
         if found {
             self.at += 1;
@@ -108,16 +111,16 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn expect(&mut self, mark: Mark) -> Result<()> {
+    fn expect(&mut self, mark: Punctuation) -> Result<()> {
         if self.eat(mark) { Ok(()) } else { self.fail(&format!("{mark:?}")) }
     }
 
     fn at_word(&self, word: Keyword) -> bool {
-        self.kind() == Kind::Word(word)
+        self.kind() == TokenKind::Word(word)
     }
 
     fn word_after(&self, count: usize, word: Keyword) -> bool {
-        self.kind_after(count) == Kind::Word(word)
+        self.kind_after(count) == TokenKind::Word(word)
     }
 
     fn eat_word(&mut self, word: Keyword) -> bool {
@@ -133,7 +136,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expect_end(&self) -> Result<()> {
-        if self.kind() == Kind::End { Ok(()) } else { self.fail("the end of the statement") }
+        if self.kind() == TokenKind::End { Ok(()) } else { self.fail("the end of the statement") }
     }
 
     /// Runs `parse` one level deeper.
@@ -149,21 +152,21 @@ impl<'a> Parser<'a> {
 
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = vec![item(self)?];
-        while self.eat(Mark::Comma) {
+        while self.eat(Punctuation::Comma) {
             items.push(item(self)?);
         }
         Ok(items)
     }
 
     fn parens<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.expect(Mark::OpenParen)?;
+        self.expect(Punctuation::OpenParen)?;
         let result = self.nested(parse)?;
-        self.expect(Mark::CloseParen)?;
+        self.expect(Punctuation::CloseParen)?;
         Ok(result)
     }
 
     fn at_name(&self) -> bool {
-        matches!(self.kind(), Kind::Name | Kind::QuotedName | Kind::FoldedName)
+        matches!(self.kind(), TokenKind::Name | TokenKind::QuotedName | TokenKind::FoldedName)
     }
 
     fn name(&mut self) -> Result<Name> {
@@ -172,10 +175,10 @@ impl<'a> Parser<'a> {
         }
         let token = self.advance();
         let text = match token.kind {
-            Kind::Name => Text::from(self.slice(token)),
+            TokenKind::Name => Text::from(self.slice(token)),
             _ => self.unquoted(token)?,
         };
-        Ok(Name { text, folded: token.kind == Kind::FoldedName, at: token.start })
+        Ok(Name { text, folded: token.kind == TokenKind::FoldedName, at: token.start })
     }
 
     fn alias(&mut self) -> Result<Text> {
@@ -196,36 +199,9 @@ impl<'a> Parser<'a> {
 
     /// The inside of a token in quotes.
     fn unquoted(&self, token: Token) -> Result<Text> {
-        let raw = self.slice(token).as_bytes();
-        let quote = raw[0];
-        let end = raw.len() - usize::from(token.kind == Kind::FoldedName) - 1;
-        let inside = &raw[1..end];
-        if memchr::memchr2(b'\\', quote, inside).is_none() {
-            return Ok(Text::from_bytes(inside.to_vec().into()));
+        match lexer::unquoted(self.slice(token), token.kind) {
+            Some(text) => Ok(text),
+            None => self.fail_at(token, "an escape is not valid"),
         }
-        let mut plain = Vec::with_capacity(inside.len());
-        let mut at = 0;
-        while let Some(&byte) = inside.get(at) {
-            at += 1;
-            plain.push(byte);
-            if byte == quote {
-                at += 1;
-            } else if byte == b'\\' {
-                let escape = inside.get(at).copied().unwrap_or_default();
-                let valid = match escape {
-                    b'u' => inside
-                        .get(at + 1..at + 5)
-                        .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)),
-                    b'b' | b'f' | b'n' | b'r' | b't' | b'/' | b'\\' | b'"' | b'\'' | b'`' => true,
-                    _ => false,
-                };
-                if !valid {
-                    return self.fail_at(token, "an escape is not valid");
-                }
-                plain.push(escape);
-                at += 1;
-            }
-        }
-        Ok(Text::from_bytes(json::decode_bytes(&plain).into()))
     }
 }

@@ -12,37 +12,37 @@ use std::sync::Arc;
 
 use crate::aggregates::AggregateKind;
 use crate::ast::{
-    CollectionKind, Frame as AstFrame, Operator, Param, Quantifier, Relation, SetOperator, Test,
+    ArithmeticOperator, CollectionKind, FrameClause as AstFrame, Param, Quantifier, Relation,
+    SetOperator, Test,
 };
 use crate::datastore::Keyspace;
 use crate::functions::function::Function;
-use crate::value::{Text, Value};
+use crate::value::{QueryValue, Text};
 use crate::windows::WindowFunction;
 
 /// The place of a value in the frame.
-pub type Slot = usize;
+pub type FrameSlot = usize;
 
-/// A query.
 #[derive(Debug)]
 pub struct QueryPlan {
     pub with: Vec<WithPlan>,
     pub body: BodyPlan,
-    pub order: Vec<SortKey>,
-    pub limit: Option<Expr>,
-    pub offset: Option<Expr>,
+    pub order: Vec<OrderKey>,
+    pub limit: Option<ExprPlan>,
+    pub offset: Option<ExprPlan>,
     /// Where a row of a set operation or nested query is while its order is computed.
-    pub row: Slot,
+    pub row: FrameSlot,
 }
 
 #[derive(Debug)]
 pub struct WithPlan {
-    pub slot: Slot,
+    pub slot: FrameSlot,
     pub value: WithValue,
 }
 
 #[derive(Debug)]
 pub enum WithValue {
-    Value(Expr),
+    Value(ExprPlan),
     Recursive(Box<RecursivePlan>),
 }
 
@@ -53,9 +53,9 @@ pub struct RecursivePlan {
     pub step: QueryPlan,
     pub all: bool,
     /// With each row at `row`: rows with equal values were seen before.
-    pub cycle: Vec<Expr>,
-    pub row: Slot,
-    pub options: Option<Expr>,
+    pub cycle: Vec<ExprPlan>,
+    pub row: FrameSlot,
+    pub options: Option<ExprPlan>,
 }
 
 #[derive(Debug)]
@@ -68,8 +68,8 @@ pub enum BodyPlan {
 #[derive(Debug)]
 pub struct SelectPlan {
     pub from: Option<FromPlan>,
-    pub lets: Vec<(Slot, Expr)>,
-    pub filters: Vec<Expr>,
+    pub lets: Vec<(FrameSlot, ExprPlan)>,
+    pub filters: Vec<ExprPlan>,
     pub group: Option<GroupPlan>,
     pub windows: Vec<WindowPlan>,
     pub projection: ProjectionPlan,
@@ -79,50 +79,50 @@ pub struct SelectPlan {
 pub struct FromPlan {
     pub first: SourcePlan,
     /// Conditions on the first source alone.
-    pub filters: Vec<Expr>,
+    pub filters: Vec<ExprPlan>,
     pub joins: Vec<JoinPlan>,
 }
 
 #[derive(Debug)]
 pub struct SourcePlan {
     pub alias: Text,
-    pub slot: Slot,
+    pub slot: FrameSlot,
     pub kind: SourceKind,
 }
 
 #[derive(Debug)]
 pub enum SourceKind {
     Keyspace(KeyspacePlan),
-    Value(Expr),
+    Value(ExprPlan),
     Subquery(Arc<Subquery>),
     /// Rows of a `system:` keyspace.
-    Catalog(crate::catalog::Catalog),
+    Catalog(crate::catalog::SystemKeyspace),
 }
 
 /// How documents of a keyspace are read.
 #[derive(Debug)]
 pub struct KeyspacePlan {
     pub keyspace: Arc<dyn Keyspace>,
-    pub access: Access,
+    pub access: AccessPath,
     /// Whether the object of `META()` is needed, apart from its `id`.
     pub meta: bool,
 }
 
 #[derive(Debug)]
-pub enum Access {
+pub enum AccessPath {
     /// By key or list of keys, in its order.
-    Keys(Expr),
+    Keys(ExprPlan),
     /// The same for a condition: each key once.
-    KeySet(Expr),
-    Scan(Vec<KeyBound>),
+    KeySet(ExprPlan),
+    Scan(Vec<KeyRangeBound>),
 }
 
 /// One bound of the keys that a scan visits.
 #[derive(Clone, Debug)]
-pub struct KeyBound {
+pub struct KeyRangeBound {
     pub lower: bool,
     pub inclusive: bool,
-    pub key: Expr,
+    pub key: ExprPlan,
     /// The bound is the prefix of a LIKE pattern.
     pub pattern: bool,
 }
@@ -138,16 +138,16 @@ pub struct JoinPlan {
 #[derive(Debug)]
 pub enum JoinPlanKind {
     /// Documents by keys computed from the row so far.
-    Keys(Expr),
+    Keys(ExprPlan),
     /// Documents whose value of `key`, a key or list of keys, is the key of the row's document.
-    KeyFor { key: Expr, parent: Slot },
+    KeyFor { key: ExprPlan, parent: FrameSlot },
     /// Elements of an array computed from the row so far; their positions go to the slot after.
-    Unnest(Expr),
+    Unnest(ExprPlan),
     /// Rows of the source that meet a condition.
     On {
-        condition: Option<Expr>,
+        condition: Option<ExprPlan>,
         /// Pairs of equal values: of the row so far, of the source.
-        equal: Vec<(Expr, Expr)>,
+        equal: Vec<(ExprPlan, ExprPlan)>,
         /// The source reads the row so far.
         lateral: bool,
     },
@@ -155,10 +155,10 @@ pub enum JoinPlanKind {
 
 #[derive(Debug)]
 pub struct GroupPlan {
-    pub keys: Vec<(Slot, Expr)>,
-    pub aggregates: Vec<(Slot, Aggregate)>,
-    pub letting: Vec<(Slot, Expr)>,
-    pub having: Option<Expr>,
+    pub keys: Vec<(FrameSlot, ExprPlan)>,
+    pub aggregates: Vec<(FrameSlot, Aggregate)>,
+    pub letting: Vec<(FrameSlot, ExprPlan)>,
+    pub having: Option<ExprPlan>,
     /// Without GROUP BY: one group, also of no rows.
     pub single: bool,
     /// A subquery reads the group's first row.
@@ -167,14 +167,14 @@ pub struct GroupPlan {
 
 #[derive(Debug)]
 pub struct WindowPlan {
-    pub slot: Slot,
+    pub slot: FrameSlot,
     pub function: WindowFunction,
-    pub args: Vec<Expr>,
+    pub args: Vec<ExprPlan>,
     pub aggregate: Option<Aggregate>,
     pub ignore_nulls: bool,
     pub from_last: bool,
-    pub partition: Vec<Expr>,
-    pub order: Vec<SortKey>,
+    pub partition: Vec<ExprPlan>,
+    pub order: Vec<OrderKey>,
     pub frame: Option<WindowFrame>,
 }
 
@@ -182,8 +182,8 @@ pub struct WindowPlan {
 #[derive(Debug)]
 pub struct WindowFrame {
     pub shape: AstFrame,
-    pub start: Option<Expr>,
-    pub end: Option<Expr>,
+    pub start: Option<ExprPlan>,
+    pub end: Option<ExprPlan>,
 }
 
 #[derive(Debug)]
@@ -196,14 +196,14 @@ pub struct ProjectionPlan {
 #[derive(Debug)]
 pub enum ProjectionTerm {
     /// Each source under its alias.
-    All(Vec<(Text, Slot)>),
-    AllOf(Expr),
-    Value(Text, Expr),
+    All(Vec<(Text, FrameSlot)>),
+    AllOf(ExprPlan),
+    Value(Text, ExprPlan),
 }
 
 #[derive(Debug)]
-pub struct SortKey {
-    pub value: Expr,
+pub struct OrderKey {
+    pub value: ExprPlan,
     pub descending: bool,
     pub nulls_last: Option<bool>,
 }
@@ -212,68 +212,67 @@ pub struct SortKey {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregate {
     pub kind: AggregateKind,
-    pub arg: Option<Expr>,
+    pub arg: Option<ExprPlan>,
     pub distinct: bool,
-    pub filter: Option<Expr>,
+    pub filter: Option<ExprPlan>,
 }
 
-/// A resolved expression.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Expr {
-    Const(Value),
-    Slot(Slot),
+pub enum ExprPlan {
+    Const(QueryValue),
+    Slot(FrameSlot),
     Param(Param),
     /// A path from a value: plain names first, then any steps.
     Path {
-        base: Box<Expr>,
+        base: Box<ExprPlan>,
         names: Vec<Text>,
-        rest: Vec<Step>,
+        rest: Vec<StepPlan>,
     },
-    Array(Vec<Expr>),
-    Object(Vec<(Expr, Expr)>),
-    Not(Box<Expr>),
-    Negate(Box<Expr>),
-    And(Vec<Expr>),
-    Or(Vec<Expr>),
-    Arithmetic(Box<Expr>, Vec<(Operator, Expr)>),
-    Concat(Vec<Expr>),
-    Compare(Relation, Box<(Expr, Expr)>),
+    Array(Vec<ExprPlan>),
+    Object(Vec<(ExprPlan, ExprPlan)>),
+    Not(Box<ExprPlan>),
+    Negate(Box<ExprPlan>),
+    And(Vec<ExprPlan>),
+    Or(Vec<ExprPlan>),
+    Arithmetic(Box<ExprPlan>, Vec<(ArithmeticOperator, ExprPlan)>),
+    Concat(Vec<ExprPlan>),
+    Compare(Relation, Box<(ExprPlan, ExprPlan)>),
     Is {
         test: Test,
         negated: bool,
-        value: Box<Expr>,
+        value: Box<ExprPlan>,
     },
     Between {
         negated: bool,
-        parts: Box<[Expr; 3]>,
+        parts: Box<[ExprPlan; 3]>,
     },
     Like {
         negated: bool,
-        parts: Box<[Expr; 3]>,
+        parts: Box<[ExprPlan; 3]>,
     },
     In {
         negated: bool,
         within: bool,
-        parts: Box<(Expr, Expr)>,
+        parts: Box<(ExprPlan, ExprPlan)>,
     },
-    Exists(Box<Expr>),
+    Exists(Box<ExprPlan>),
     Case {
-        operand: Option<Box<Expr>>,
-        whens: Vec<(Expr, Expr)>,
-        otherwise: Option<Box<Expr>>,
+        operand: Option<Box<ExprPlan>>,
+        whens: Vec<(ExprPlan, ExprPlan)>,
+        otherwise: Option<Box<ExprPlan>>,
     },
-    Call(&'static Function, Vec<Expr>),
+    Call(&'static Function, Vec<ExprPlan>),
     Quantified {
         quantifier: Quantifier,
-        bindings: Vec<Binding>,
-        condition: Box<Expr>,
+        bindings: Vec<LoopPlan>,
+        condition: Box<ExprPlan>,
     },
     Collection {
         kind: CollectionKind,
-        key: Option<Box<Expr>>,
-        value: Box<Expr>,
-        bindings: Vec<Binding>,
-        condition: Option<Box<Expr>>,
+        key: Option<Box<ExprPlan>>,
+        value: Box<ExprPlan>,
+        bindings: Vec<LoopPlan>,
+        condition: Option<Box<ExprPlan>>,
     },
     Subquery(Arc<Subquery>),
     /// An aggregate of the query, by number, until the group's slots are known.
@@ -282,22 +281,21 @@ pub enum Expr {
 
 /// One step of a path after its plain names.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum StepPlan {
     Field(Text),
     Folded(Text),
-    Computed(Expr),
-    Index(Expr),
-    Slice(Option<Expr>, Option<Expr>),
+    Computed(ExprPlan),
+    Index(ExprPlan),
+    Slice(Option<ExprPlan>, Option<ExprPlan>),
     Star,
 }
 
-/// A loop variable.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Binding {
-    pub position: Option<Slot>,
-    pub variable: Slot,
+pub struct LoopPlan {
+    pub position: Option<FrameSlot>,
+    pub variable: FrameSlot,
     pub within: bool,
-    pub source: Expr,
+    pub source: ExprPlan,
 }
 
 /// A query inside an expression or FROM.
@@ -305,7 +303,7 @@ pub struct Binding {
 pub struct Subquery {
     pub plan: QueryPlan,
     /// The slots of outer rows that it reads. Without any, its result is computed once.
-    pub outer: Vec<Slot>,
+    pub outer: Vec<FrameSlot>,
     /// Its number in the statement's cache of results.
     pub number: usize,
 }

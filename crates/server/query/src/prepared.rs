@@ -13,9 +13,8 @@ use crate::ast::statement::Statement;
 use crate::context::QueryContext;
 use crate::error::{QueryError, Result};
 use crate::limits::PREPARED_MAX;
-use crate::value::{Object, Text, Value};
+use crate::value::{Object, QueryValue, Text};
 
-/// A prepared statement.
 #[derive(Debug)]
 pub struct PreparedStatement {
     pub name: Text,
@@ -27,11 +26,11 @@ pub struct PreparedStatement {
 /// The prepared statements of a service.
 #[derive(Debug, Default)]
 pub struct PreparedStatements {
-    state: Mutex<State>,
+    state: Mutex<AggregateState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AggregateState {
     by_name: HashMap<Text, (u64, Arc<PreparedStatement>)>,
     /// The number of the newest.
     newest: u64,
@@ -67,16 +66,15 @@ impl PreparedStatements {
         Ok(statement)
     }
 
-    /// Rows of `system:prepareds`.
-    pub fn catalog_rows(&self) -> Vec<(Value, Value)> {
+    pub fn catalog_rows(&self) -> Vec<(QueryValue, QueryValue)> {
         let state = self.state.lock();
         let row = |(_, statement): &(u64, Arc<PreparedStatement>)| {
-            let name = Value::Str(statement.name.clone());
+            let name = QueryValue::Str(statement.name.clone());
             let fields = vec![
                 ("name".into(), name.clone()),
-                ("statement".into(), Value::from(statement.text.as_str())),
+                ("statement".into(), QueryValue::from(statement.text.as_str())),
             ];
-            (name, Value::from(Object::new(fields)))
+            (name, QueryValue::from(Object::new(fields)))
         };
         state.by_name.values().map(row).collect()
     }

@@ -6,10 +6,10 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::ast::{
-    Binding, Call, Case, Collection, CollectionKind, Expr, Operator, Param, Quantified, Quantifier,
-    Relation, Step, Test,
+    ArithmeticOperator, CaseExpr, CollectionKind, Comprehension, Expr, FunctionCall, LoopBinding,
+    Param, PathStep, Quantified, Quantifier, Relation, Test,
 };
-use crate::value::{Text, Value, write::to_json};
+use crate::value::{QueryValue, Text, write::to_json};
 
 /// The canonical text of an expression.
 pub fn print(expr: &Expr) -> String {
@@ -57,7 +57,7 @@ fn chain(f: &mut Formatter<'_>, items: &[Expr], between: &str) -> fmt::Result {
 
 fn expr(f: &mut Formatter<'_>, e: &Expr) -> fmt::Result {
     match e {
-        Expr::Literal(Value::Missing) => f.write_str("missing"),
+        Expr::Literal(QueryValue::Missing) => f.write_str("missing"),
         Expr::Literal(value) => f.write_str(&to_json(value)),
         Expr::Param(Param::Position(position)) => write!(f, "${position}"),
         Expr::Param(Param::Name(text)) => write!(f, "${text}"),
@@ -136,44 +136,48 @@ fn object(f: &mut Formatter<'_>, fields: &[(Expr, Expr)]) -> fmt::Result {
     f.write_char('}')
 }
 
-fn path(f: &mut Formatter<'_>, base: &Expr, steps: &[Step]) -> fmt::Result {
-    for _ in 0..steps.iter().filter(|step| !matches!(step, Step::Index(_))).count() {
+fn path(f: &mut Formatter<'_>, base: &Expr, steps: &[PathStep]) -> fmt::Result {
+    for _ in 0..steps.iter().filter(|step| !matches!(step, PathStep::Index(_))).count() {
         f.write_char('(')?;
     }
     expr(f, base)?;
     for step in steps {
         match step {
-            Step::Field { name: text, folded } => {
+            PathStep::Field { name: text, folded } => {
                 f.write_char('.')?;
                 name(f, text)?;
                 f.write_str(if *folded { "i)" } else { ")" })?;
             }
-            Step::Computed(inner) => wrapped(f, ".[", inner, "])")?,
-            Step::Index(inner) => wrapped(f, "[", inner, "]")?,
-            Step::Slice(start, end) => {
+            PathStep::Computed(inner) => wrapped(f, ".[", inner, "])")?,
+            PathStep::Index(inner) => wrapped(f, "[", inner, "]")?,
+            PathStep::Slice(start, end) => {
                 f.write_char('[')?;
                 start.iter().try_for_each(|start| expr(f, start))?;
                 f.write_str(" : ")?;
                 end.iter().try_for_each(|end| expr(f, end))?;
                 f.write_str("])")?;
             }
-            Step::Star => f.write_str("[*])")?,
+            PathStep::Star => f.write_str("[*])")?,
         }
     }
     Ok(())
 }
 
-fn arithmetic(f: &mut Formatter<'_>, first: &Expr, rest: &[(Operator, Expr)]) -> fmt::Result {
+fn arithmetic(
+    f: &mut Formatter<'_>,
+    first: &Expr,
+    rest: &[(ArithmeticOperator, Expr)],
+) -> fmt::Result {
     rest.iter().try_for_each(|_| f.write_char('('))?;
     expr(f, first)?;
     for (operator, right) in rest {
         f.write_str(match operator {
-            Operator::Add => " + ",
-            Operator::Subtract => " - ",
-            Operator::Multiply => " * ",
-            Operator::Divide => " / ",
-            Operator::Modulo => " % ",
-            Operator::Power => " ^ ",
+            ArithmeticOperator::Add => " + ",
+            ArithmeticOperator::Subtract => " - ",
+            ArithmeticOperator::Multiply => " * ",
+            ArithmeticOperator::Divide => " / ",
+            ArithmeticOperator::Modulo => " % ",
+            ArithmeticOperator::Power => " ^ ",
         })?;
         wrapped(f, "", right, ")")?;
     }
@@ -198,7 +202,7 @@ fn compare(f: &mut Formatter<'_>, relation: Relation, sides: &(Expr, Expr)) -> f
     wrapped(f, "", right, ")")
 }
 
-fn case(f: &mut Formatter<'_>, case: &Case) -> fmt::Result {
+fn case(f: &mut Formatter<'_>, case: &CaseExpr) -> fmt::Result {
     f.write_str("case")?;
     if let Some(operand) = &case.operand {
         wrapped(f, " ", operand, "")?;
@@ -213,7 +217,7 @@ fn case(f: &mut Formatter<'_>, case: &Case) -> fmt::Result {
     f.write_str(" end")
 }
 
-fn call(f: &mut Formatter<'_>, call: &Call) -> fmt::Result {
+fn call(f: &mut Formatter<'_>, call: &FunctionCall) -> fmt::Result {
     write!(f, "{}(", call.name.to_lowercase())?;
     f.write_str(if call.distinct { "distinct " } else { "" })?;
     f.write_str(if call.star { "*" } else { "" })?;
@@ -221,7 +225,7 @@ fn call(f: &mut Formatter<'_>, call: &Call) -> fmt::Result {
     f.write_char(')')
 }
 
-fn bindings(f: &mut Formatter<'_>, items: &[Binding]) -> fmt::Result {
+fn bindings(f: &mut Formatter<'_>, items: &[LoopBinding]) -> fmt::Result {
     for (index, binding) in items.iter().enumerate() {
         f.write_str(if index > 0 { ", " } else { "" })?;
         if let Some(position) = &binding.position {
@@ -245,7 +249,7 @@ fn quantified(f: &mut Formatter<'_>, inner: &Quantified) -> fmt::Result {
     wrapped(f, " satisfies ", &inner.condition, " end")
 }
 
-fn collection(f: &mut Formatter<'_>, inner: &Collection) -> fmt::Result {
+fn collection(f: &mut Formatter<'_>, inner: &Comprehension) -> fmt::Result {
     f.write_str(match inner.kind {
         CollectionKind::Array => "array ",
         CollectionKind::First => "first ",

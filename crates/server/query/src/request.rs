@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::context::QueryContext;
 use crate::error::{QueryError, Result};
-use crate::runtime::Parameters;
-use crate::value::{Text, Value, json};
+use crate::runtime::QueryParameters;
+use crate::value::{QueryValue, Text, json};
 
 /// How fresh index scans must be.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,14 +24,13 @@ pub enum Consistency {
     AtPlus(String),
 }
 
-/// A query request.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct QueryRequest {
     /// The statement's text, unless `prepared` is set.
     pub statement: String,
     /// The name of a prepared statement.
     pub prepared: Option<String>,
-    pub(crate) params: Parameters,
+    pub(crate) params: QueryParameters,
     pub(crate) context: QueryContext,
     /// Refuses statements that change something (1000).
     pub readonly: bool,
@@ -51,25 +50,24 @@ pub struct Request {
     pub signature: Option<bool>,
     /// The answer is indented.
     pub pretty: bool,
-    /// Echoed as `clientContextID`.
     pub client_context_id: Option<String>,
     /// `off`, `phases` or `timings`.
     pub profile: Option<String>,
 }
 
-impl Request {
+impl QueryRequest {
     /// A request of a statement without anything else.
-    pub fn of(statement: impl Into<String>) -> Request {
-        Request { statement: statement.into(), ..Request::default() }
+    pub fn of(statement: impl Into<String>) -> QueryRequest {
+        QueryRequest { statement: statement.into(), ..QueryRequest::default() }
     }
 
     /// A request from a JSON body.
-    pub fn from_json(body: &[u8]) -> Result<Request> {
+    pub fn from_json(body: &[u8]) -> Result<QueryRequest> {
         let value = json::parse_checked(&Bytes::copy_from_slice(body));
         let Some(object) = value.and_then(|value| value.object()) else {
             return Err(QueryError::new(1040, "The body of the request is no JSON object"));
         };
-        let mut request = Request::default();
+        let mut request = QueryRequest::default();
         for (name, value) in object.fields() {
             request.set(&name.to_str(), value.clone())?;
         }
@@ -77,19 +75,21 @@ impl Request {
     }
 
     /// A request from the pairs of a form or of a URL.
-    pub fn from_form<'f>(pairs: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Request> {
-        let mut request = Request::default();
+    pub fn from_form<'f>(
+        pairs: impl IntoIterator<Item = (&'f str, &'f str)>,
+    ) -> Result<QueryRequest> {
+        let mut request = QueryRequest::default();
         for (name, text) in pairs {
             let value = match (field_type(name), text) {
-                (FieldType::Boolean, "true") => Value::Bool(true),
-                (FieldType::Boolean, "false") => Value::Bool(false),
+                (FieldType::Boolean, "true") => QueryValue::Bool(true),
+                (FieldType::Boolean, "false") => QueryValue::Bool(false),
                 (FieldType::Json, text) => {
                     let value = json::parse_checked(&Bytes::copy_from_slice(text.as_bytes()));
                     value.ok_or_else(|| {
                         QueryError::new(1040, format!("The value of {name} is no JSON"))
                     })?
                 }
-                (_, text) => Value::from(text),
+                (_, text) => QueryValue::from(text),
             };
             request.set(name, value)?;
         }
@@ -99,7 +99,7 @@ impl Request {
     /// Positional arguments as JSON texts.
     pub fn set_args(&mut self, args: &[&str]) -> Result<()> {
         let parse = |text: &&str| json::parse_checked(&Bytes::copy_from_slice(text.as_bytes()));
-        let values = args.iter().map(parse).collect::<Option<Vec<Value>>>();
+        let values = args.iter().map(parse).collect::<Option<Vec<QueryValue>>>();
         self.params.positional =
             values.ok_or_else(|| QueryError::new(1040, "An argument is no JSON"))?;
         Ok(())
@@ -110,7 +110,7 @@ impl Request {
         self.context = QueryContext(Some((bucket.to_owned(), scope.to_owned())));
     }
 
-    fn check(self) -> Result<Request> {
+    fn check(self) -> Result<QueryRequest> {
         if self.statement.is_empty() && self.prepared.is_none() {
             return Err(QueryError::new(1050, "The request has neither statement nor prepared"));
         }
@@ -120,7 +120,7 @@ impl Request {
         Ok(self)
     }
 
-    fn set(&mut self, name: &str, value: Value) -> Result<()> {
+    fn set(&mut self, name: &str, value: QueryValue) -> Result<()> {
         if let Some(parameter) = name.strip_prefix(['$', '@']) {
             self.params.named.push((Text::from(parameter), value));
             return Ok(());
@@ -197,7 +197,7 @@ fn field_type(name: &str) -> FieldType {
 }
 
 /// Fields that are checked and have no effect.
-fn ignored(name: &str, value: &Value) -> Result<()> {
+fn ignored(name: &str, value: &QueryValue) -> Result<()> {
     match name {
         "max_parallelism" | "scan_cap" | "pipeline_cap" | "pipeline_batch" | "memory_quota"
         | "numatrs" => {
@@ -230,18 +230,18 @@ fn not_parsed(name: &str, text: &str) -> Box<QueryError> {
     QueryError::new(1040, format!("The value {text} of {name} does not parse"))
 }
 
-fn text(name: &str, value: &Value) -> Result<String> {
+fn text(name: &str, value: &QueryValue) -> Result<String> {
     value.as_text().map(Text::to_string).ok_or_else(|| wrong_type(name))
 }
 
-fn flag(name: &str, value: &Value) -> Result<bool> {
+fn flag(name: &str, value: &QueryValue) -> Result<bool> {
     match value {
-        Value::Bool(flag) => Ok(*flag),
+        QueryValue::Bool(flag) => Ok(*flag),
         _ => Err(wrong_type(name)),
     }
 }
 
-fn one_of(name: &str, value: &Value, allowed: &[&str]) -> Result<String> {
+fn one_of(name: &str, value: &QueryValue, allowed: &[&str]) -> Result<String> {
     let text = text(name, value)?.to_ascii_lowercase();
     if allowed.contains(&text.as_str()) {
         return Ok(text);
@@ -250,14 +250,13 @@ fn one_of(name: &str, value: &Value, allowed: &[&str]) -> Result<String> {
 }
 
 /// A Go duration; a zero or negative one is none.
-fn duration(name: &str, value: &Value) -> Result<Option<Duration>> {
+fn duration(name: &str, value: &QueryValue) -> Result<Option<Duration>> {
     let text = text(name, value)?;
     let nanoseconds = crate::functions::parse_duration(&text);
     let nanoseconds = nanoseconds.ok_or_else(|| not_parsed(name, &text))?;
     Ok(u64::try_from(nanoseconds).ok().filter(|count| *count > 0).map(Duration::from_nanos))
 }
 
-/// `` [default:]`bucket`.`scope` ``
 fn context(text: &str) -> Result<QueryContext> {
     let path = text.strip_prefix("default:").unwrap_or(text);
     if path.is_empty() {

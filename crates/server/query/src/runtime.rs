@@ -12,28 +12,26 @@ use regex::Regex;
 use crate::ast::Param;
 use crate::datastore::{Datastore, MemoryBudget};
 use crate::error::{QueryError, Result};
-use crate::eval::like::Like;
+use crate::like::Like;
 use crate::limits::{
     ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, RESERVE_STEP_BYTES, TURNS_BETWEEN_CHECKS,
 };
 use crate::prepared::PreparedStatements;
-use crate::value::{Text, Value};
+use crate::value::{QueryValue, Text};
 
 /// The frame: the values of a statement's slots.
-pub type Frame = Vec<Value>;
+pub type SlotFrame = Vec<QueryValue>;
 
-/// Values of parameters.
 #[derive(Clone, Debug, Default)]
-pub struct Parameters {
-    pub positional: Vec<Value>,
-    pub named: Vec<(Text, Value)>,
+pub struct QueryParameters {
+    pub positional: Vec<QueryValue>,
+    pub named: Vec<(Text, QueryValue)>,
 }
 
-/// A running statement.
 pub struct Runtime<'a> {
     pub store: &'a dyn Datastore,
     pub prepared: &'a PreparedStatements,
-    pub params: &'a Parameters,
+    pub params: &'a QueryParameters,
     pub now: SystemTime,
     pub started: Instant,
     /// Keeps documents' expiry where a change does not name one.
@@ -46,7 +44,7 @@ pub struct Runtime<'a> {
     used: Cell<usize>,
     turns: Cell<u32>,
     numbers: Cell<u64>,
-    subqueries: RefCell<Vec<Option<Value>>>,
+    subqueries: RefCell<Vec<Option<QueryValue>>>,
     likes: RefCell<Vec<(Text, Text, std::rc::Rc<Like>)>>,
     regexes: RefCell<Vec<(Text, Regex)>>,
     pub mutations: Cell<u64>,
@@ -60,7 +58,7 @@ impl<'a> Runtime<'a> {
     pub fn new(
         store: &'a dyn Datastore,
         prepared: &'a PreparedStatements,
-        params: &'a Parameters,
+        params: &'a QueryParameters,
         budget: &'a dyn MemoryBudget,
     ) -> Runtime<'a> {
         Runtime {
@@ -88,7 +86,7 @@ impl<'a> Runtime<'a> {
     }
 
     /// A runtime with the parameters of EXECUTE.
-    pub fn with_params<'b>(&'b self, params: &'b Parameters) -> Runtime<'b> {
+    pub fn with_params<'b>(&'b self, params: &'b QueryParameters) -> Runtime<'b> {
         let mut inner = Runtime::new(self.store, self.prepared, params, self.budget);
         inner.now = self.now;
         inner.started = self.started;
@@ -160,7 +158,7 @@ impl<'a> Runtime<'a> {
         self.used.set(used.min(self.used.get()));
     }
 
-    pub fn param(&self, param: &Param) -> Result<Value> {
+    pub fn param(&self, param: &Param) -> Result<QueryValue> {
         let missing =
             |name: String| QueryError::evaluation(format!("No value for the parameter {name}"));
         match param {
@@ -176,11 +174,11 @@ impl<'a> Runtime<'a> {
         }
     }
 
-    pub fn cached_subquery(&self, number: usize) -> Option<Value> {
+    pub fn cached_subquery(&self, number: usize) -> Option<QueryValue> {
         self.subqueries.borrow().get(number).cloned().flatten()
     }
 
-    pub fn cache_subquery(&self, number: usize, value: Value) {
+    pub fn cache_subquery(&self, number: usize, value: QueryValue) {
         let mut cache = self.subqueries.borrow_mut();
         if cache.len() <= number {
             cache.resize(number + 1, None);

@@ -2,7 +2,7 @@
 //!
 //! A request runs on the caller's thread from its text to its last row. Rows go to a sink as JSON
 //! texts, one call each; a sink that blocks holds the statement back, so a slow client costs no
-//! memory. What the answer says besides rows is the `Outcome`.
+//! memory. What the answer says besides rows is the `RunOutcome`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 
 use crate::ast::statement::{Execute, Prepare, Statement};
 use crate::compile::Compiler;
-use crate::compiled::{Plan, PlanKind};
+use crate::compiled::{PlanKind, StatementPlan};
 use crate::context::QueryContext;
 use crate::datastore::{Datastore, MemoryBudget};
 use crate::error::{QueryError, Result};
 use crate::exec;
 use crate::exec::flow::Flow;
-use crate::exec::row::Row;
+use crate::exec::row::ResultRow;
 use crate::limits::ERRORS_MAX;
 use crate::parser;
 use crate::prepared::{PreparedStatement, PreparedStatements};
-use crate::request::Request;
-use crate::runtime::{Frame, Parameters, Runtime};
-use crate::value::{Text, Value, write};
+use crate::request::QueryRequest;
+use crate::runtime::{QueryParameters, Runtime, SlotFrame};
+use crate::value::{QueryValue, Text, write};
 use crate::{explain, indexes};
 
 /// Takes the parts of an answer.
 pub trait RowSink {
     /// The head, before the first row. Not called if the request fails before its execution.
-    fn start(&mut self, head: &Head) -> std::result::Result<(), SinkClosed>;
+    fn start(&mut self, head: &ResponseHead) -> std::result::Result<(), SinkClosed>;
 
     /// One row as JSON text. It may block: the statement waits.
     fn row(&mut self, json: &[u8]) -> std::result::Result<(), SinkClosed>;
@@ -40,7 +40,7 @@ pub struct SinkClosed;
 
 /// What an answer has before its rows.
 #[derive(Clone, Debug, Default)]
-pub struct Head {
+pub struct ResponseHead {
     /// The signature as JSON text.
     pub signature: String,
     /// The name of the prepared statement, for `auto_execute`.
@@ -49,12 +49,10 @@ pub struct Head {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// All went well.
+pub enum RunStatus {
     Success,
     /// Some documents failed, work continued.
     Errors,
-    /// The statement failed.
     Fatal,
     /// The request's time was over.
     Timeout,
@@ -66,17 +64,17 @@ pub enum Status {
     Aborted,
 }
 
-impl Status {
+impl RunStatus {
     /// The word in the answer.
     pub fn name(self) -> &'static str {
         match self {
-            Status::Success => "success",
-            Status::Errors => "errors",
-            Status::Fatal => "fatal",
-            Status::Timeout => "timeout",
-            Status::Stopped => "stopped",
-            Status::Closed => "closed",
-            Status::Aborted => "aborted",
+            RunStatus::Success => "success",
+            RunStatus::Errors => "errors",
+            RunStatus::Fatal => "fatal",
+            RunStatus::Timeout => "timeout",
+            RunStatus::Stopped => "stopped",
+            RunStatus::Closed => "closed",
+            RunStatus::Aborted => "aborted",
         }
     }
 }
@@ -84,13 +82,10 @@ impl Status {
 /// Counters of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metrics {
-    /// Rows.
     pub result_count: u64,
     /// Bytes of all rows.
     pub result_bytes: u64,
-    /// Changed documents.
     pub mutation_count: u64,
-    /// Sorted rows.
     pub sort_count: u64,
     /// From the request to its end.
     pub elapsed: Duration,
@@ -98,21 +93,18 @@ pub struct Metrics {
 
 /// The end of an answer.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// How it ended.
-    pub status: Status,
+pub struct RunOutcome {
+    pub status: RunStatus,
     /// The HTTP status, if the head was not sent.
     pub http_status: u16,
     /// Errors; the first one decides.
     pub errors: Vec<QueryError>,
-    /// Warnings.
     pub warnings: Vec<QueryError>,
-    /// Counters.
     pub metrics: Metrics,
 }
 
 /// The memory, clock and end of a request that its server decides.
-pub struct Control<'a> {
+pub struct RunControl<'a> {
     /// The memory that the statement may keep.
     pub memory: &'a dyn MemoryBudget,
     /// Set when the client is gone or an operator stops the request.
@@ -133,14 +125,13 @@ impl Service {
         Service::default()
     }
 
-    /// Runs a request.
     pub fn run(
         &self,
         store: &dyn Datastore,
-        request: &Request,
-        control: &Control<'_>,
+        request: &QueryRequest,
+        control: &RunControl<'_>,
         sink: &mut dyn RowSink,
-    ) -> Outcome {
+    ) -> RunOutcome {
         let started = Instant::now();
         let mut output = Output::new(sink);
         let mut rt = Runtime::new(store, &self.prepared, &request.params, control.memory);
@@ -151,14 +142,14 @@ impl Service {
         let result = self.run_request(request, &rt, &mut output);
         let mut errors: Vec<QueryError> = rt.errors.take();
         let status = match &result {
-            Ok(()) if errors.is_empty() => Status::Success,
-            Ok(()) => Status::Errors,
-            Err(_) if output.closed => Status::Closed,
+            Ok(()) if errors.is_empty() => RunStatus::Success,
+            Ok(()) => RunStatus::Errors,
+            Err(_) if output.closed => RunStatus::Closed,
             Err(error) => match error.code {
-                1080 => Status::Timeout,
-                1181 => Status::Stopped,
-                5001 => Status::Aborted,
-                _ => Status::Fatal,
+                1080 => RunStatus::Timeout,
+                1181 => RunStatus::Stopped,
+                5001 => RunStatus::Aborted,
+                _ => RunStatus::Fatal,
             },
         };
         let began = output.head.is_some();
@@ -174,12 +165,12 @@ impl Service {
         metrics.mutation_count = rt.mutations.get();
         metrics.sort_count = rt.sorted.get();
         metrics.elapsed = started.elapsed();
-        Outcome { status, http_status, errors, warnings: rt.warnings.take(), metrics }
+        RunOutcome { status, http_status, errors, warnings: rt.warnings.take(), metrics }
     }
 
     fn run_request(
         &self,
-        request: &Request,
+        request: &QueryRequest,
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
@@ -195,7 +186,7 @@ impl Service {
         &self,
         statement: &Statement,
         context: &QueryContext,
-        request: &Request,
+        request: &QueryRequest,
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
@@ -211,7 +202,7 @@ impl Service {
             Statement::Prepare(prepare) => self.prepare(prepare, context, request, rt, output),
             Statement::Execute(execute) => self.execute(execute, request, rt, output),
             Statement::Explain(inner) => {
-                let plan = Plan::compile(inner, context, rt.store)?;
+                let plan = StatementPlan::compile(inner, context, rt.store)?;
                 let row = explain::row(&plan, inner, &request.statement);
                 output.start("{\"plan\":\"json\",\"text\":\"string\"}".to_owned())?;
                 output.value(&row).map(drop)
@@ -220,7 +211,7 @@ impl Service {
                 output.start("null".to_owned())?;
                 indexes::run(statement, context, rt)
             }
-            _ => run_plan(&Plan::compile(statement, context, rt.store)?, rt, output),
+            _ => run_plan(&StatementPlan::compile(statement, context, rt.store)?, rt, output),
         }
     }
 
@@ -228,11 +219,11 @@ impl Service {
         &self,
         prepare: &Prepare,
         context: &QueryContext,
-        request: &Request,
+        request: &QueryRequest,
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
-        let plan = Plan::compile(&prepare.statement, context, rt.store)?;
+        let plan = StatementPlan::compile(&prepare.statement, context, rt.store)?;
         let name = prepare.name.clone().unwrap_or_else(|| generated_name(&prepare.text, context));
         let statement = PreparedStatement {
             name: name.clone(),
@@ -253,7 +244,7 @@ impl Service {
     fn execute(
         &self,
         execute: &Execute,
-        request: &Request,
+        request: &QueryRequest,
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
@@ -266,9 +257,9 @@ impl Service {
         };
         let mut compiler = Compiler::new(rt.store, &prepared.context);
         let using = compiler.expr(using)?;
-        let mut frame: Frame = vec![Value::Missing; compiler.sizes().0];
+        let mut frame: SlotFrame = vec![QueryValue::Missing; compiler.sizes().0];
         let using = rt.eval(&using, &mut frame)?;
-        let mut params = Parameters::default();
+        let mut params = QueryParameters::default();
         if let Some(items) = using.elements() {
             params.positional.extend(items.iter().cloned());
         } else if let Some(object) = using.object() {
@@ -305,10 +296,10 @@ fn is_read_only(statement: &Statement) -> bool {
 }
 
 /// Runs a compiled statement.
-fn run_plan(plan: &Plan, rt: &Runtime<'_>, output: &mut Output<'_>) -> Result<()> {
+fn run_plan(plan: &StatementPlan, rt: &Runtime<'_>, output: &mut Output<'_>) -> Result<()> {
     output.start(explain::signature(plan))?;
-    let mut frame: Frame = vec![Value::Missing; plan.slot_count];
-    let mut emit = |row: Row, _: &mut Frame| output.row(&row);
+    let mut frame: SlotFrame = vec![QueryValue::Missing; plan.slot_count];
+    let mut emit = |row: ResultRow, _: &mut SlotFrame| output.row(&row);
     match &plan.kind {
         PlanKind::Query(plan) => rt.run_query(plan, &mut frame, &mut emit),
         PlanKind::Insert(plan) => exec::change::insert(plan, rt, &mut frame, &mut emit),
@@ -322,7 +313,7 @@ fn run_plan(plan: &Plan, rt: &Runtime<'_>, output: &mut Output<'_>) -> Result<()
 /// Writes rows to the sink.
 struct Output<'s> {
     sink: &'s mut dyn RowSink,
-    head: Option<Head>,
+    head: Option<ResponseHead>,
     out: Vec<u8>,
     metrics: Metrics,
     closed: bool,
@@ -339,7 +330,7 @@ impl<'s> Output<'s> {
         if self.head.is_some() {
             return Ok(());
         }
-        let head = Head { signature, prepared: self.prepared.take() };
+        let head = ResponseHead { signature, prepared: self.prepared.take() };
         let result = self.sink.start(&head);
         self.head = Some(head);
         self.check(result)
@@ -352,13 +343,13 @@ impl<'s> Output<'s> {
         })
     }
 
-    fn row(&mut self, row: &Row) -> Result<Flow> {
+    fn row(&mut self, row: &ResultRow) -> Result<Flow> {
         self.out.clear();
         row.write(&mut self.out);
         self.send()
     }
 
-    fn value(&mut self, value: &Value) -> Result<Flow> {
+    fn value(&mut self, value: &QueryValue) -> Result<Flow> {
         self.out.clear();
         write::write(value, &mut self.out);
         self.send()

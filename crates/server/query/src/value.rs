@@ -21,24 +21,19 @@ use bytes::Bytes;
 
 pub use text::Text;
 
-/// One value.
 #[derive(Clone, Debug, Default)]
-pub enum Value {
+pub enum QueryValue {
     /// No value at all: an absent field.
     #[default]
     Missing,
-    /// JSON's null.
     Null,
-    /// A boolean.
     Bool(bool),
     /// A whole number of 64 bits.
     Int(i64),
-    /// Any other number.
     Float(f64),
-    /// A text.
     Str(Text),
     /// An array that a statement built.
-    Array(Arc<Vec<Value>>),
+    Array(Arc<Vec<QueryValue>>),
     /// An object that a statement built.
     Object(Arc<Object>),
     /// The text of an array or object.
@@ -53,7 +48,7 @@ pub struct Json(Bytes);
 
 /// The type of a value, in the order of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Type {
+pub enum ValueType {
     Missing,
     Null,
     Boolean,
@@ -64,29 +59,29 @@ pub enum Type {
     Binary,
 }
 
-impl Type {
+impl ValueType {
     /// The name that `TYPE()` answers.
     pub fn name(self) -> &'static str {
         match self {
-            Type::Missing => "missing",
-            Type::Null => "null",
-            Type::Boolean => "boolean",
-            Type::Number => "number",
-            Type::String => "string",
-            Type::Array => "array",
-            Type::Object => "object",
-            Type::Binary => "binary",
+            ValueType::Missing => "missing",
+            ValueType::Null => "null",
+            ValueType::Boolean => "boolean",
+            ValueType::Number => "number",
+            ValueType::String => "string",
+            ValueType::Array => "array",
+            ValueType::Object => "object",
+            ValueType::Binary => "binary",
         }
     }
 }
 
 /// An object's fields, sorted by name and unique.
 #[derive(Clone, Debug, Default)]
-pub struct Object(Vec<(Text, Value)>);
+pub struct Object(Vec<(Text, QueryValue)>);
 
 impl Object {
     /// An object of `fields`. Of equal names the last counts; a missing value drops its field.
-    pub fn new(mut fields: Vec<(Text, Value)>) -> Object {
+    pub fn new(mut fields: Vec<(Text, QueryValue)>) -> Object {
         if !fields.is_sorted_by(|(left, _), (right, _)| left < right) {
             fields.reverse();
             fields.sort_by(|(left, _), (right, _)| left.cmp(right));
@@ -96,7 +91,7 @@ impl Object {
         Object(fields)
     }
 
-    pub fn fields(&self) -> &[(Text, Value)] {
+    pub fn fields(&self) -> &[(Text, QueryValue)] {
         &self.0
     }
 
@@ -108,12 +103,12 @@ impl Object {
         self.0.binary_search_by(|(field, _)| field.as_bytes().cmp(name))
     }
 
-    pub fn get(&self, name: &[u8]) -> Option<&Value> {
+    pub fn get(&self, name: &[u8]) -> Option<&QueryValue> {
         self.find(name).ok().map(|found| &self.0[found].1)
     }
 
     /// Sets a field; a missing value removes it.
-    pub fn set(&mut self, name: Text, value: Value) {
+    pub fn set(&mut self, name: Text, value: QueryValue) {
         match (self.find(name.as_bytes()), value.is_missing()) {
             (Ok(found), true) => drop(self.0.remove(found)),
             (Ok(found), false) => self.0[found].1 = value,
@@ -122,116 +117,116 @@ impl Object {
         }
     }
 
-    pub fn remove(&mut self, name: &[u8]) -> Option<Value> {
+    pub fn remove(&mut self, name: &[u8]) -> Option<QueryValue> {
         self.find(name).ok().map(|found| self.0.remove(found).1)
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Str(Text::from(text))
+impl From<&str> for QueryValue {
+    fn from(text: &str) -> QueryValue {
+        QueryValue::Str(Text::from(text))
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Str(Text::from(text))
+impl From<String> for QueryValue {
+    fn from(text: String) -> QueryValue {
+        QueryValue::Str(Text::from(text))
     }
 }
 
-impl From<bool> for Value {
-    fn from(flag: bool) -> Value {
-        Value::Bool(flag)
+impl From<bool> for QueryValue {
+    fn from(flag: bool) -> QueryValue {
+        QueryValue::Bool(flag)
     }
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Int(number)
+impl From<i64> for QueryValue {
+    fn from(number: i64) -> QueryValue {
+        QueryValue::Int(number)
     }
 }
 
-impl From<usize> for Value {
-    fn from(number: usize) -> Value {
-        Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
+impl From<usize> for QueryValue {
+    fn from(number: usize) -> QueryValue {
+        QueryValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
-impl From<Vec<Value>> for Value {
-    fn from(items: Vec<Value>) -> Value {
-        Value::Array(Arc::new(items))
+impl From<Vec<QueryValue>> for QueryValue {
+    fn from(items: Vec<QueryValue>) -> QueryValue {
+        QueryValue::Array(Arc::new(items))
     }
 }
 
-impl From<Object> for Value {
-    fn from(object: Object) -> Value {
-        Value::Object(Arc::new(object))
+impl From<Object> for QueryValue {
+    fn from(object: Object) -> QueryValue {
+        QueryValue::Object(Arc::new(object))
     }
 }
 
-impl Value {
+impl QueryValue {
     /// A number. Whole floats become integers, negative zero among them.
-    pub fn number(number: f64) -> Value {
+    pub fn number(number: f64) -> QueryValue {
         const LIMIT: f64 = 9_223_372_036_854_775_808.0;
         let whole = number.fract() == 0.0 && (-LIMIT..LIMIT).contains(&number);
-        if whole { Value::Int(number as i64) } else { Value::Float(number) }
+        if whole { QueryValue::Int(number as i64) } else { QueryValue::Float(number) }
     }
 
-    pub fn kind(&self) -> Type {
+    pub fn kind(&self) -> ValueType {
         match self {
-            Value::Missing => Type::Missing,
-            Value::Null => Type::Null,
-            Value::Bool(_) => Type::Boolean,
-            Value::Int(_) | Value::Float(_) => Type::Number,
-            Value::Str(_) => Type::String,
-            Value::Array(_) => Type::Array,
-            Value::Object(_) => Type::Object,
-            Value::Json(json) if json.is_array() => Type::Array,
-            Value::Json(_) => Type::Object,
-            Value::Binary(_) => Type::Binary,
+            QueryValue::Missing => ValueType::Missing,
+            QueryValue::Null => ValueType::Null,
+            QueryValue::Bool(_) => ValueType::Boolean,
+            QueryValue::Int(_) | QueryValue::Float(_) => ValueType::Number,
+            QueryValue::Str(_) => ValueType::String,
+            QueryValue::Array(_) => ValueType::Array,
+            QueryValue::Object(_) => ValueType::Object,
+            QueryValue::Json(json) if json.is_array() => ValueType::Array,
+            QueryValue::Json(_) => ValueType::Object,
+            QueryValue::Binary(_) => ValueType::Binary,
         }
     }
 
     pub fn is_missing(&self) -> bool {
-        matches!(self, Value::Missing)
+        matches!(self, QueryValue::Missing)
     }
 
     pub fn is_null(&self) -> bool {
-        matches!(self, Value::Null)
+        matches!(self, QueryValue::Null)
     }
 
     /// Neither missing nor null.
     pub fn is_valued(&self) -> bool {
-        !matches!(self, Value::Missing | Value::Null)
+        !matches!(self, QueryValue::Missing | QueryValue::Null)
     }
 
     pub fn is_array(&self) -> bool {
-        self.kind() == Type::Array
+        self.kind() == ValueType::Array
     }
 
     pub fn is_object(&self) -> bool {
-        self.kind() == Type::Object
+        self.kind() == ValueType::Object
     }
 
     pub fn as_text(&self) -> Option<&Text> {
         match self {
-            Value::Str(text) => Some(text),
+            QueryValue::Str(text) => Some(text),
             _ => None,
         }
     }
 
     pub fn as_f64(&self) -> Option<f64> {
         match self {
-            Value::Int(number) => Some(*number as f64),
-            Value::Float(number) => Some(*number),
+            QueryValue::Int(number) => Some(*number as f64),
+            QueryValue::Float(number) => Some(*number),
             _ => None,
         }
     }
 
     pub fn as_int(&self) -> Option<i64> {
         match self {
-            Value::Int(number) => Some(*number),
-            Value::Float(number) if *number == 0.0 => Some(0),
+            QueryValue::Int(number) => Some(*number),
+            QueryValue::Float(number) if *number == 0.0 => Some(0),
             _ => None,
         }
     }
@@ -239,22 +234,22 @@ impl Value {
     /// Whether a condition with this value holds.
     pub fn truth(&self) -> bool {
         match self {
-            Value::Missing | Value::Null | Value::Binary(_) => false,
-            Value::Bool(flag) => *flag,
-            Value::Int(number) => *number != 0,
-            Value::Float(number) => *number != 0.0 && !number.is_nan(),
-            Value::Str(text) => !text.as_bytes().is_empty(),
-            Value::Array(items) => !items.is_empty(),
-            Value::Object(object) => object.len() > 0,
-            Value::Json(json) => !json.is_empty(),
+            QueryValue::Missing | QueryValue::Null | QueryValue::Binary(_) => false,
+            QueryValue::Bool(flag) => *flag,
+            QueryValue::Int(number) => *number != 0,
+            QueryValue::Float(number) => *number != 0.0 && !number.is_nan(),
+            QueryValue::Str(text) => !text.as_bytes().is_empty(),
+            QueryValue::Array(items) => !items.is_empty(),
+            QueryValue::Object(object) => object.len() > 0,
+            QueryValue::Json(json) => !json.is_empty(),
         }
     }
 
     /// The elements, if this is an array.
-    pub fn elements(&self) -> Option<Arc<Vec<Value>>> {
+    pub fn elements(&self) -> Option<Arc<Vec<QueryValue>>> {
         match self {
-            Value::Array(items) => Some(items.clone()),
-            Value::Json(json) if json.is_array() => Some(Arc::new(json.items().collect())),
+            QueryValue::Array(items) => Some(items.clone()),
+            QueryValue::Json(json) if json.is_array() => Some(Arc::new(json.items().collect())),
             _ => None,
         }
     }
@@ -262,8 +257,8 @@ impl Value {
     /// The fields, if this is an object.
     pub fn object(&self) -> Option<Arc<Object>> {
         match self {
-            Value::Object(object) => Some(object.clone()),
-            Value::Json(json) if !json.is_array() => {
+            QueryValue::Object(object) => Some(object.clone()),
+            QueryValue::Json(json) if !json.is_array() => {
                 Some(Arc::new(Object::new(json.fields().collect())))
             }
             _ => None,
@@ -271,16 +266,16 @@ impl Value {
     }
 
     /// A field of an object, else missing.
-    pub fn field(&self, name: &[u8]) -> Value {
+    pub fn field(&self, name: &[u8]) -> QueryValue {
         match self {
-            Value::Object(object) => object.get(name).cloned().unwrap_or_default(),
-            Value::Json(json) => json.field(name),
-            _ => Value::Missing,
+            QueryValue::Object(object) => object.get(name).cloned().unwrap_or_default(),
+            QueryValue::Json(json) => json.field(name),
+            _ => QueryValue::Missing,
         }
     }
 
     /// A field whose name equals `name` but for case. The exact name is preferred.
-    pub fn folded_field(&self, name: &Text) -> Value {
+    pub fn folded_field(&self, name: &Text) -> QueryValue {
         let exact = self.field(name.as_bytes());
         if !exact.is_missing() {
             return exact;
@@ -295,41 +290,41 @@ impl Value {
     }
 
     /// An element of an array, from its end if `index` is negative; else missing.
-    pub fn item(&self, index: i64) -> Value {
+    pub fn item(&self, index: i64) -> QueryValue {
         match self {
-            Value::Array(items) => {
+            QueryValue::Array(items) => {
                 let at = if index < 0 { index.saturating_add(items.len() as i64) } else { index };
                 let at = usize::try_from(at).ok();
                 at.and_then(|at| items.get(at)).cloned().unwrap_or_default()
             }
-            Value::Json(json) if json.is_array() => {
+            QueryValue::Json(json) if json.is_array() => {
                 if index < 0 {
-                    return Value::from(json.items().collect::<Vec<_>>()).item(index);
+                    return QueryValue::from(json.items().collect::<Vec<_>>()).item(index);
                 }
                 usize::try_from(index).ok().and_then(|at| json.items().nth(at)).unwrap_or_default()
             }
-            _ => Value::Missing,
+            _ => QueryValue::Missing,
         }
     }
 
     /// Missing becomes null, as in an array.
-    pub fn or_null(self) -> Value {
-        if self.is_missing() { Value::Null } else { self }
+    pub fn or_null(self) -> QueryValue {
+        if self.is_missing() { QueryValue::Null } else { self }
     }
 
     /// The bytes that this value keeps in memory, roughly.
     pub fn byte_count(&self) -> usize {
         let inner = match self {
-            Value::Str(text) => text.as_bytes().len(),
-            Value::Array(items) => items.iter().map(Value::byte_count).sum(),
-            Value::Object(object) => {
+            QueryValue::Str(text) => text.as_bytes().len(),
+            QueryValue::Array(items) => items.iter().map(QueryValue::byte_count).sum(),
+            QueryValue::Object(object) => {
                 let fields = object.fields().iter();
                 fields.map(|(name, value)| 32 + name.as_bytes().len() + value.byte_count()).sum()
             }
-            Value::Json(json) => json.as_bytes().len(),
-            Value::Binary(bytes) => bytes.len(),
+            QueryValue::Json(json) => json.as_bytes().len(),
+            QueryValue::Binary(bytes) => bytes.len(),
             _ => 0,
         };
-        size_of::<Value>() + inner
+        size_of::<QueryValue>() + inner
     }
 }

@@ -1,6 +1,5 @@
 //! The window functions that are no aggregates.
 
-/// A window function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowFunction {
     /// An aggregate over the frame.

@@ -7,10 +7,9 @@ mod support;
 
 use std::path::PathBuf;
 
-use oribi_query::{Request, Service};
+use oribi_query::{QueryRequest, Service};
 use support::MemoryDatastore;
 
-/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -42,7 +41,7 @@ fn store() -> MemoryDatastore {
 }
 
 fn run(service: &Service, store: &MemoryDatastore, statement: &str) -> u32 {
-    let (outcome, _) = support::run(service, store, &Request::of(statement));
+    let (outcome, _) = support::run(service, store, &QueryRequest::of(statement));
     outcome.errors.first().map_or(0, |error| error.code)
 }
 

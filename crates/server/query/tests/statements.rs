@@ -7,8 +7,8 @@ mod support;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use oribi_query::{Control, Outcome, Request, Service, Status};
-use support::{Budget, MemoryDatastore, Rows};
+use oribi_query::{QueryRequest, RunControl, RunOutcome, RunStatus, Service};
+use support::{MemoryDatastore, Rows, TestBudget};
 
 fn store() -> MemoryDatastore {
     let store = MemoryDatastore::default();
@@ -21,21 +21,21 @@ fn store() -> MemoryDatastore {
 }
 
 fn rows(store: &MemoryDatastore, statement: &str) -> Vec<String> {
-    let (outcome, rows) = support::run(&Service::new(), store, &Request::of(statement));
+    let (outcome, rows) = support::run(&Service::new(), store, &QueryRequest::of(statement));
     assert_eq!(outcome.errors, [], "{statement}");
     rows.rows
 }
 
-fn with_budget(store: &MemoryDatastore, statement: &str, budget: &Budget) -> Outcome {
-    let control = Control { memory: budget, cancelled: None, timeout: None };
-    let request = Request::of(statement);
+fn with_budget(store: &MemoryDatastore, statement: &str, budget: &TestBudget) -> RunOutcome {
+    let control = RunControl { memory: budget, cancelled: None, timeout: None };
+    let request = QueryRequest::of(statement);
     Service::new().run(store, &request, &control, &mut Rows::default())
 }
 
 #[test]
 fn refused_memory_ends_a_statement_and_is_given_back() {
     let store = store();
-    let budget = Budget::new(128 << 10);
+    let budget = TestBudget::new(128 << 10);
     for statement in [
         "SELECT s || TOSTRING(n) AS t FROM k GROUP BY s || TOSTRING(n) AS t",
         "SELECT * FROM k ORDER BY n",
@@ -62,7 +62,7 @@ fn streams_and_small_groups_fit_little_memory() {
         "SELECT g, COUNT(*), SUM(n) FROM k GROUP BY g",
         "SELECT a.n FROM k a UNNEST [1, 2] u WHERE u > 1",
     ] {
-        let budget = Budget::new(128 << 10);
+        let budget = TestBudget::new(128 << 10);
         assert_eq!(with_budget(&store, statement, &budget).errors, [], "{statement}");
         assert!(budget.most() <= 64 << 10, "{statement}");
     }
@@ -70,32 +70,32 @@ fn streams_and_small_groups_fit_little_memory() {
 
 #[test]
 fn deadline_ends_a_statement() {
-    let budget = Budget::new(64 << 20);
+    let budget = TestBudget::new(64 << 20);
     let timeout = Some(Duration::from_millis(1));
-    let control = Control { memory: &budget, cancelled: None, timeout };
-    let request = Request::of("SELECT COUNT(*) FROM k a JOIN k b ON a.n < b.n");
+    let control = RunControl { memory: &budget, cancelled: None, timeout };
+    let request = QueryRequest::of("SELECT COUNT(*) FROM k a JOIN k b ON a.n < b.n");
     let outcome = Service::new().run(&store(), &request, &control, &mut Rows::default());
-    assert_eq!((outcome.status, outcome.errors[0].code), (Status::Timeout, 1080));
+    assert_eq!((outcome.status, outcome.errors[0].code), (RunStatus::Timeout, 1080));
 }
 
 #[test]
 fn cancelled_statement_stops() {
-    let budget = Budget::new(64 << 20);
+    let budget = TestBudget::new(64 << 20);
     let cancelled = AtomicBool::new(true);
-    let control = Control { memory: &budget, cancelled: Some(&cancelled), timeout: None };
-    let request = Request::of("SELECT * FROM k");
+    let control = RunControl { memory: &budget, cancelled: Some(&cancelled), timeout: None };
+    let request = QueryRequest::of("SELECT * FROM k");
     let outcome = Service::new().run(&store(), &request, &control, &mut Rows::default());
-    assert_eq!(outcome.status, Status::Stopped);
+    assert_eq!(outcome.status, RunStatus::Stopped);
 }
 
 #[test]
 fn closed_sink_ends_a_statement() {
-    let budget = Budget::new(64 << 20);
-    let control = Control { memory: &budget, cancelled: None, timeout: None };
+    let budget = TestBudget::new(64 << 20);
+    let control = RunControl { memory: &budget, cancelled: None, timeout: None };
     let mut sink = Rows { bound: Some(3), ..Rows::default() };
-    let request = Request::of("SELECT * FROM k");
+    let request = QueryRequest::of("SELECT * FROM k");
     let outcome = Service::new().run(&store(), &request, &control, &mut sink);
-    assert_eq!((outcome.status, sink.rows.len()), (Status::Closed, 3));
+    assert_eq!((outcome.status, sink.rows.len()), (RunStatus::Closed, 3));
 }
 
 #[test]
@@ -139,11 +139,12 @@ fn window_functions_answer_by_partition() {
 fn prepared_statement_runs_at_once_and_by_name() {
     let (service, store) = (Service::new(), store());
     let request = br#"{"statement":"PREPARE SELECT $1 AS a","args":[5],"auto_execute":true}"#;
-    let (outcome, answer) = support::run(&service, &store, &Request::from_json(request).unwrap());
+    let (outcome, answer) =
+        support::run(&service, &store, &QueryRequest::from_json(request).unwrap());
     assert_eq!((outcome.errors, answer.rows), (vec![], vec![r#"{"a":5}"#.to_owned()]));
     let name = answer.head.unwrap().prepared.unwrap();
     let request = format!(r#"{{"prepared":"{name}","args":[6]}}"#);
-    let request = Request::from_json(request.as_bytes()).unwrap();
+    let request = QueryRequest::from_json(request.as_bytes()).unwrap();
     let (_, answer) = support::run(&service, &store, &request);
     assert_eq!(answer.rows, [r#"{"a":6}"#]);
 }
@@ -181,9 +182,12 @@ fn index_definitions_have_canonical_texts() {
 fn form_fields_have_types() {
     let pairs =
         [("statement", "SELECT $1, $a"), ("args", "[1]"), ("$a", "{}"), ("readonly", "true")];
-    let request = Request::from_form(pairs).unwrap();
+    let request = QueryRequest::from_form(pairs).unwrap();
     let (outcome, answer) = support::run(&Service::new(), &store(), &request);
     assert_eq!((outcome.errors, answer.rows.len(), request.readonly), (vec![], 1, true));
-    assert_eq!(Request::from_form([("statement", "x"), ("args", "[")]).unwrap_err().code, 1040);
-    assert_eq!(Request::from_form([]).unwrap_err().code, 1050);
+    assert_eq!(
+        QueryRequest::from_form([("statement", "x"), ("args", "[")]).unwrap_err().code,
+        1040
+    );
+    assert_eq!(QueryRequest::from_form([]).unwrap_err().code, 1050);
 }

@@ -10,7 +10,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use oribi_query::{Request, Service};
+use oribi_query::{QueryRequest, Service};
 use serde_json::{Map, Value};
 
 use support::MemoryDatastore;
@@ -86,7 +86,7 @@ impl Runner {
                 body.insert(name.to_owned(), value.clone());
             }
         }
-        let request = match Request::from_json(Value::from(body).to_string().as_bytes()) {
+        let request = match QueryRequest::from_json(Value::from(body).to_string().as_bytes()) {
             Ok(request) => request,
             Err(error) => {
                 return ("fatal".to_owned(), vec![(error.code.into(), error.msg)], Vec::new());

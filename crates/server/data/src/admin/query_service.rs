@@ -23,7 +23,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use oribi_query::{
-    Control as QueryControl, Head, MemoryBudget, Outcome, QueryError, RowSink, Service, SinkClosed,
+    MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, Service, SinkClosed,
 };
 use serde_json::json;
 use tokio::runtime::Handle;
@@ -153,7 +153,7 @@ fn watch(control: &Arc<Control>, cancelled: &Arc<AtomicBool>) {
 }
 
 /// A request, or what the language finds wrong with it.
-type Parsed = Result<oribi_query::Request, Box<QueryError>>;
+type Parsed = Result<oribi_query::QueryRequest, Box<QueryError>>;
 
 /// Reads a request: JSON or a form, or the query of a GET, which only reads.
 async fn read(request: Request<Incoming>) -> Result<Parsed, Box<Reply>> {
@@ -172,7 +172,7 @@ async fn read(request: Request<Incoming>) -> Result<Parsed, Box<Reply>> {
         Err(_) => return Err(Box::new(error(StatusCode::REQUEST_TIMEOUT, "body too slow"))),
     };
     if is_json(&head.headers) {
-        return Ok(oribi_query::Request::from_json(&bytes));
+        return Ok(oribi_query::QueryRequest::from_json(&bytes));
     }
     match std::str::from_utf8(&bytes) {
         Ok(text) => of_form(text),
@@ -190,7 +190,7 @@ fn of_form(text: &str) -> Result<Parsed, Box<Reply>> {
         return Err(Box::new(error(StatusCode::BAD_REQUEST, "the form is not URL-encoded")));
     };
     let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    Ok(oribi_query::Request::from_form(pairs))
+    Ok(oribi_query::QueryRequest::from_form(pairs))
 }
 
 /// The answer to a request that cannot be read.
@@ -282,7 +282,7 @@ impl Drop for SharedBudget {
 
 /// A statement and what it needs.
 struct StatementRun {
-    request: oribi_query::Request,
+    request: oribi_query::QueryRequest,
     timeout: Duration,
     service: Arc<Service>,
     store: BucketStore,
@@ -296,7 +296,7 @@ impl StatementRun {
         let StatementRun { request, timeout, service, store, budget, cancelled } = self;
         let mut sink = JsonAnswer { answer, request: &request, rows: 0 };
         let control =
-            QueryControl { memory: &budget, cancelled: Some(&cancelled), timeout: Some(timeout) };
+            RunControl { memory: &budget, cancelled: Some(&cancelled), timeout: Some(timeout) };
         let outcome = service.run(&store, &request, &control, &mut sink);
         let kept_much = budget.own_bytes_most.load(Ordering::Relaxed) > UNTRIMMED_BYTES;
         drop(store);
@@ -311,13 +311,13 @@ impl StatementRun {
 /// Writes the JSON of an answer.
 struct JsonAnswer<'r> {
     answer: Answer,
-    request: &'r oribi_query::Request,
+    request: &'r oribi_query::QueryRequest,
     rows: u64,
 }
 
 impl JsonAnswer<'_> {
     /// What precedes the results, from the opening brace on.
-    fn head(&self, head: &Head) -> String {
+    fn head(&self, head: &ResponseHead) -> String {
         let mut text = format!("{{\"requestID\":\"{}\"", request_id());
         let mut member = |name: &str, json: String| {
             let _ = write!(text, ",\n\"{name}\":{json}");
@@ -335,7 +335,7 @@ impl JsonAnswer<'_> {
     }
 
     /// What follows the results.
-    fn tail(&self, outcome: &Outcome) -> String {
+    fn tail(&self, outcome: &RunOutcome) -> String {
         let mut text = String::new();
         let mut member = |name: &str, json: String| {
             let _ = write!(text, ",\n\"{name}\":{json}");
@@ -374,14 +374,14 @@ impl JsonAnswer<'_> {
         text
     }
 
-    fn finish(self, outcome: &Outcome) {
+    fn finish(self, outcome: &RunOutcome) {
         let tail = self.tail(outcome);
         match outcome.http_status {
             200 => self.answer.end(format!("\n]{tail}")),
             code => {
                 let status = StatusCode::from_u16(code);
                 let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                let head = self.head(&Head::default());
+                let head = self.head(&ResponseHead::default());
                 self.answer.refuse(status, format!("{head}{tail}"));
             }
         }
@@ -389,7 +389,7 @@ impl JsonAnswer<'_> {
 }
 
 impl RowSink for JsonAnswer<'_> {
-    fn start(&mut self, head: &Head) -> Result<(), SinkClosed> {
+    fn start(&mut self, head: &ResponseHead) -> Result<(), SinkClosed> {
         let head = self.head(head);
         self.answer.write(&[head.as_bytes(), b",\n\"results\":["]).map_err(|_| SinkClosed)
     }

@@ -11,7 +11,7 @@ use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, MutationOutcome, Refused, StoreMode, StoreRequest,
 };
 use oribi_protocol::hash::vbucket_of;
-use oribi_query::{Mutation, Precondition, QueryError, Result};
+use oribi_query::{DocumentMutation, Precondition, QueryError, Result};
 use oribi_types::{Cas, DocKey, Vbid};
 use parking_lot::{Condvar, Mutex};
 
@@ -35,7 +35,7 @@ const CAS_MISMATCH: u32 = 12033;
 const NOT_DONE: u32 = 5;
 
 /// Applies a change. Returns the new CAS.
-pub(super) fn apply(keyspace: &KeyspacePlace, mutation: &Mutation) -> Result<u64> {
+pub(super) fn apply(keyspace: &KeyspacePlace, mutation: &DocumentMutation) -> Result<u64> {
     keyspace.check_rights(match (&mutation.value, mutation.precondition) {
         (None, _) => &[Privilege::Delete],
         (Some(_), Precondition::Absent) => &[Privilege::Insert],
@@ -58,7 +58,7 @@ fn attempt(
     keyspace: &KeyspacePlace,
     vbid: Vbid,
     key: DocKey<'_>,
-    mutation: &Mutation,
+    mutation: &DocumentMutation,
 ) -> Result<MutationOutcome> {
     let (bucket, now) = (keyspace.handle.bucket(), wall_clock());
     let node = keyspace.server.node_of(&keyspace.handle);
@@ -90,7 +90,7 @@ fn attempt(
     }
 }
 
-fn result_of(outcome: MutationOutcome, mutation: &Mutation) -> Result<u64> {
+fn result_of(outcome: MutationOutcome, mutation: &DocumentMutation) -> Result<u64> {
     let key = String::from_utf8_lossy(&mutation.key);
     let refused = |code, why: &str| Err(QueryError::mutation(code, format!("{why} - key {key}")));
     match outcome {

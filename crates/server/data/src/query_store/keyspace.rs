@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oribi_query::{Document, KeyRange, Keyspace, KeyspaceName, Mutation, Result};
+use oribi_query::{DocumentMutation, KeyRange, Keyspace, KeyspaceName, QueryDocument, Result};
 use oribi_sql::document_cells::{inflated, inflated_bytes, is_json, parts_of};
 use oribi_sql::documents::{DocumentScan, DocumentSource, DocumentStream};
 use oribi_sql::key_filter::KeyFilter;
@@ -55,7 +55,7 @@ impl CollectionKeyspace {
     }
 
     /// The next document of a stream.
-    fn next(&self, stream: &mut dyn DocumentStream) -> Result<Option<Document>> {
+    fn next(&self, stream: &mut dyn DocumentStream) -> Result<Option<QueryDocument>> {
         let failed = |error: anyhow::Error| self.place.read_error(&error);
         if !stream.advance().map_err(failed)? {
             return Ok(None);
@@ -74,7 +74,7 @@ impl CollectionKeyspace {
                 Some(plain) => Bytes::from(plain),
                 None => Bytes::copy_from_slice(body),
             };
-            Document {
+            QueryDocument {
                 key: Bytes::copy_from_slice(stored.key),
                 is_json: is_json(stored.datatype, &value),
                 value,
@@ -91,7 +91,7 @@ impl Keyspace for CollectionKeyspace {
         self.place.name.clone()
     }
 
-    fn get(&self, key: &[u8]) -> Result<Option<Document>> {
+    fn get(&self, key: &[u8]) -> Result<Option<QueryDocument>> {
         self.place.check_rights(&[Privilege::Read])?;
         let mut stream = self.stream(filter([(Operator::Equal, key)]))?;
         self.next(&mut *stream)
@@ -100,7 +100,7 @@ impl Keyspace for CollectionKeyspace {
     fn scan(
         &self,
         range: &KeyRange,
-        visit: &mut dyn FnMut(Document) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> Result<()> {
         self.place.check_rights(&[Privilege::Read, Privilege::RangeScan])?;
         let low = range.low.iter().map(|(key, is_in)| match is_in {
@@ -124,7 +124,7 @@ impl Keyspace for CollectionKeyspace {
         None
     }
 
-    fn mutate(&self, mutation: Mutation) -> Result<u64> {
+    fn mutate(&self, mutation: DocumentMutation) -> Result<u64> {
         change::apply(&self.place, &mutation)
     }
 }

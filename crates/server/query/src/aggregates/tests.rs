@@ -1,10 +1,10 @@
 //! States over small lists of values.
 
-use super::{AggregateKind, State};
-use crate::value::Value;
+use super::{AggregateKind, AggregateState};
+use crate::value::QueryValue;
 
-fn over(kind: AggregateKind, distinct: bool, values: &[Value]) -> Value {
-    let mut state = State::new(kind, distinct);
+fn over(kind: AggregateKind, distinct: bool, values: &[QueryValue]) -> QueryValue {
+    let mut state = AggregateState::new(kind, distinct);
     for value in values {
         state.add(value);
     }
@@ -13,20 +13,20 @@ fn over(kind: AggregateKind, distinct: bool, values: &[Value]) -> Value {
 
 #[test]
 fn sum_is_exact_until_64_bits_overflow() {
-    let values = [Value::Int(i64::MAX), Value::Int(-1)];
-    assert_eq!(over(AggregateKind::Sum, false, &values), Value::Int(i64::MAX - 1));
-    let values = [Value::Int(i64::MAX), Value::Int(1)];
-    assert!(matches!(over(AggregateKind::Sum, false, &values), Value::Float(_)));
+    let values = [QueryValue::Int(i64::MAX), QueryValue::Int(-1)];
+    assert_eq!(over(AggregateKind::Sum, false, &values), QueryValue::Int(i64::MAX - 1));
+    let values = [QueryValue::Int(i64::MAX), QueryValue::Int(1)];
+    assert!(matches!(over(AggregateKind::Sum, false, &values), QueryValue::Float(_)));
 }
 
 #[test]
 fn no_rows_give_null_and_a_count_of_zero() {
-    assert_eq!(over(AggregateKind::Sum, false, &[Value::Null]), Value::Null);
-    assert_eq!(over(AggregateKind::Count, false, &[Value::Null]), Value::Int(0));
+    assert_eq!(over(AggregateKind::Sum, false, &[QueryValue::Null]), QueryValue::Null);
+    assert_eq!(over(AggregateKind::Count, false, &[QueryValue::Null]), QueryValue::Int(0));
 }
 
 #[test]
 fn distinct_counts_equal_numbers_once() {
-    let values = [Value::Int(1), Value::number(1.0), Value::from("1")];
-    assert_eq!(over(AggregateKind::Count, true, &values), Value::Int(2));
+    let values = [QueryValue::Int(1), QueryValue::number(1.0), QueryValue::from("1")];
+    assert_eq!(over(AggregateKind::Count, true, &values), QueryValue::Int(2));
 }

@@ -1,12 +1,11 @@
 //! The syntax tree of statements other than queries: changes, prepared statements, indexes.
 
-use super::{Binding, Expr, FromTerm, KeyspacePath, Projection, Query};
+use super::{Expr, FromTerm, KeyspacePath, LoopBinding, ProjectionClause, QueryExpr};
 use crate::value::Text;
 
-/// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
-    Query(Box<Query>),
+    Query(Box<QueryExpr>),
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -25,7 +24,7 @@ pub enum Statement {
 
 /// A keyspace that a change goes to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub struct KeyspaceTarget {
     pub keyspace: KeyspacePath,
     pub alias: Option<Text>,
     pub keys: Option<Expr>,
@@ -34,32 +33,26 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Insert {
     pub upsert: bool,
-    pub target: Target,
+    pub target: KeyspaceTarget,
     pub rows: InsertRows,
-    pub returning: Option<Projection>,
+    pub returning: Option<ProjectionClause>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum InsertRows {
-    /// Key, value, options.
     Values(Vec<(Expr, Expr, Option<Expr>)>),
-    Select {
-        key: Expr,
-        value: Option<Expr>,
-        options: Option<Expr>,
-        query: Box<Query>,
-    },
+    Select { key: Expr, value: Option<Expr>, options: Option<Expr>, query: Box<QueryExpr> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    pub target: Target,
+    pub target: KeyspaceTarget,
     pub set: Vec<Assignment>,
     pub unset: Vec<Assignment>,
     pub condition: Option<Expr>,
     pub limit: Option<Expr>,
     pub offset: Option<Expr>,
-    pub returning: Option<Projection>,
+    pub returning: Option<ProjectionClause>,
 }
 
 /// `path = value FOR .. WHEN .. END`, without a value for UNSET.
@@ -70,29 +63,29 @@ pub struct Assignment {
     pub path: Expr,
     pub value: Option<Expr>,
     /// From the outermost to the innermost.
-    pub loops: Vec<Vec<Binding>>,
+    pub loops: Vec<Vec<LoopBinding>>,
     pub condition: Option<Expr>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delete {
-    pub target: Target,
+    pub target: KeyspaceTarget,
     pub condition: Option<Expr>,
     pub limit: Option<Expr>,
     pub offset: Option<Expr>,
-    pub returning: Option<Projection>,
+    pub returning: Option<ProjectionClause>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merge {
-    pub target: Target,
+    pub target: KeyspaceTarget,
     pub source: FromTerm,
     /// The condition is the target's key.
     pub by_key: bool,
     pub on: Expr,
     pub actions: Vec<MergeAction>,
     pub limit: Option<Expr>,
-    pub returning: Option<Projection>,
+    pub returning: Option<ProjectionClause>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -2,8 +2,8 @@
 //! `META().id` allow it. The conditions are still checked on each document.
 
 use crate::ast::Relation;
-use crate::plan::{Access, Expr, FromPlan, KeyBound, Slot, SourceKind};
-use crate::value::Value;
+use crate::plan::{AccessPath, ExprPlan, FrameSlot, FromPlan, KeyRangeBound, SourceKind};
+use crate::value::QueryValue;
 
 use super::Compiler;
 
@@ -14,18 +14,19 @@ impl Compiler<'_> {
         &self,
         from: &mut FromPlan,
         has_lets: bool,
-        filters: &mut Vec<Expr>,
+        filters: &mut Vec<ExprPlan>,
     ) {
         let first = from.first.slot;
         if from.joins.is_empty() && !has_lets {
             from.filters = std::mem::take(filters);
         } else {
-            let is_early =
-                |filter: &Expr| !filter.has_subquery() && !filter.reads(&|slot| slot >= first + 3);
+            let is_early = |filter: &ExprPlan| {
+                !filter.has_subquery() && !filter.reads(&|slot| slot >= first + 3)
+            };
             (from.filters, *filters) = std::mem::take(filters).into_iter().partition(is_early);
         }
         let SourceKind::Keyspace(plan) = &mut from.first.kind else { return };
-        if matches!(plan.access, Access::Scan(_))
+        if matches!(plan.access, AccessPath::Scan(_))
             && let Some(access) = key_access(&from.filters, first)
         {
             plan.access = access;
@@ -34,20 +35,20 @@ impl Compiler<'_> {
 }
 
 /// Keys or bounds of keys that a document must have to meet all conditions.
-fn key_access(filters: &[Expr], document: Slot) -> Option<Access> {
-    let key = Expr::Slot(document + 1);
-    let is_known = |expr: &Expr| {
+fn key_access(filters: &[ExprPlan], document: FrameSlot) -> Option<AccessPath> {
+    let key = ExprPlan::Slot(document + 1);
+    let is_known = |expr: &ExprPlan| {
         !expr.has_subquery()
             && !expr.reads(&|slot| (document..document + 3).contains(&slot))
             && !expr.reads(&|slot| slot > document)
     };
     let mut bounds = Vec::new();
-    let mut bound = |lower, inclusive, key: &Expr, pattern| {
-        bounds.push(KeyBound { lower, inclusive, key: key.clone(), pattern });
+    let mut bound = |lower, inclusive, key: &ExprPlan, pattern| {
+        bounds.push(KeyRangeBound { lower, inclusive, key: key.clone(), pattern });
     };
     for filter in filters {
         match filter {
-            Expr::Compare(relation, sides) => {
+            ExprPlan::Compare(relation, sides) => {
                 let (left, right) = &**sides;
                 let (relation, value) = if *left == key && is_known(right) {
                     (*relation, right)
@@ -57,7 +58,7 @@ fn key_access(filters: &[Expr], document: Slot) -> Option<Access> {
                     continue;
                 };
                 match relation {
-                    Relation::Equal => return Some(Access::KeySet(value.clone())),
+                    Relation::Equal => return Some(AccessPath::KeySet(value.clone())),
                     Relation::Less => bound(false, false, value, false),
                     Relation::LessEqual => bound(false, true, value, false),
                     Relation::Greater => bound(true, false, value, false),
@@ -65,28 +66,28 @@ fn key_access(filters: &[Expr], document: Slot) -> Option<Access> {
                     Relation::NotEqual => {}
                 }
             }
-            Expr::Between { negated: false, parts }
+            ExprPlan::Between { negated: false, parts }
                 if parts[0] == key && is_known(&parts[1]) && is_known(&parts[2]) =>
             {
                 bound(true, true, &parts[1], false);
                 bound(false, true, &parts[2], false);
             }
-            Expr::In { negated: false, within: false, parts }
+            ExprPlan::In { negated: false, within: false, parts }
                 if parts.0 == key && is_known(&parts.1) =>
             {
-                return Some(Access::KeySet(parts.1.clone()));
+                return Some(AccessPath::KeySet(parts.1.clone()));
             }
-            Expr::Like { negated: false, parts }
+            ExprPlan::Like { negated: false, parts }
                 if parts[0] == key
                     && is_known(&parts[1])
-                    && parts[2] == Expr::Const(Value::from("\\")) =>
+                    && parts[2] == ExprPlan::Const(QueryValue::from("\\")) =>
             {
                 bound(true, true, &parts[1], true);
             }
             _ => {}
         }
     }
-    (!bounds.is_empty()).then_some(Access::Scan(bounds))
+    (!bounds.is_empty()).then_some(AccessPath::Scan(bounds))
 }
 
 fn mirrored(relation: Relation) -> Relation {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ast::statement::{
-    Assignment, Delete, Insert, InsertRows, Merge, MergeAction, Target, Update,
+    Assignment, Delete, Insert, InsertRows, KeyspaceTarget, Merge, MergeAction, Update,
 };
 use crate::ast::{self, FromTerm};
 use crate::datastore::Keyspace;
@@ -13,16 +13,16 @@ use crate::plan::change::{
     LoopSource, MergeInsert, MergePlan, UpdatePlan,
 };
 use crate::plan::{
-    Access, BodyPlan, Expr, FromPlan, JoinPlan, JoinPlanKind, KeyspacePlan, ProjectionPlan,
-    ProjectionTerm, QueryPlan, Slot, SourceKind, SourcePlan, Step,
+    AccessPath, BodyPlan, ExprPlan, FrameSlot, FromPlan, JoinPlan, JoinPlanKind, KeyspacePlan,
+    ProjectionPlan, ProjectionTerm, QueryPlan, SourceKind, SourcePlan, StepPlan,
 };
 use crate::value::Text;
 
 use super::select::conjuncts;
-use super::{Binding, Compiler, Scope, Source};
+use super::{Compiler, FromSource, LoopPlan, Scope};
 
 impl Compiler<'_> {
-    fn target(&mut self, target: &Target) -> Result<(Arc<dyn Keyspace>, Text)> {
+    fn target(&mut self, target: &KeyspaceTarget) -> Result<(Arc<dyn Keyspace>, Text)> {
         let name = self.keyspace_name(&target.keyspace)?;
         let system = target.keyspace.namespace.as_ref();
         if system.is_some_and(|namespace| namespace.as_bytes() == b"system") {
@@ -36,13 +36,13 @@ impl Compiler<'_> {
     /// The target of UPDATE and DELETE as a FROM with its conditions.
     fn target_from(
         &mut self,
-        target: &Target,
+        target: &KeyspaceTarget,
         condition: &Option<ast::Expr>,
     ) -> Result<(Arc<dyn Keyspace>, FromPlan)> {
         let (keyspace, alias) = self.target(target)?;
         let access = match &target.keys {
-            Some(keys) => Access::Keys(self.expr(keys)?),
-            None => Access::Scan(Vec::new()),
+            Some(keys) => AccessPath::Keys(self.expr(keys)?),
+            None => AccessPath::Scan(Vec::new()),
         };
         let plan = KeyspacePlan { keyspace: keyspace.clone(), access, meta: false };
         let source = self.add_source(alias, true)?;
@@ -56,7 +56,10 @@ impl Compiler<'_> {
         Ok((keyspace, from))
     }
 
-    fn returning(&mut self, returning: &Option<ast::Projection>) -> Result<Option<ProjectionPlan>> {
+    fn returning(
+        &mut self,
+        returning: &Option<ast::ProjectionClause>,
+    ) -> Result<Option<ProjectionPlan>> {
         returning.as_ref().map(|projection| self.projection(projection)).transpose()
     }
 
@@ -72,7 +75,7 @@ impl Compiler<'_> {
             InsertRows::Select { key, value, options, query } => {
                 let query = self.query(query)?;
                 let row = self.allocate(3);
-                let source = Source { alias: Text::default(), slot: row, is_document: false };
+                let source = FromSource { alias: Text::default(), slot: row, is_document: false };
                 let names = projected_documents(&query);
                 let scope = Scope { names, sources: Some(vec![source]) };
                 self.scoped(scope, |compiler| {
@@ -116,7 +119,7 @@ impl Compiler<'_> {
         &mut self,
         set: &[Assignment],
         unset: &[Assignment],
-        document: Slot,
+        document: FrameSlot,
     ) -> Result<Vec<AssignmentPlan>> {
         let both = set.iter().chain(unset);
         both.map(|assignment| {
@@ -125,7 +128,11 @@ impl Compiler<'_> {
         .collect()
     }
 
-    fn assignment(&mut self, assignment: &Assignment, document: Slot) -> Result<AssignmentPlan> {
+    fn assignment(
+        &mut self,
+        assignment: &Assignment,
+        document: FrameSlot,
+    ) -> Result<AssignmentPlan> {
         let mut loops = Vec::with_capacity(assignment.loops.len());
         for list in &assignment.loops {
             loops.push(self.assignment_loops(list, document)?);
@@ -143,8 +150,8 @@ impl Compiler<'_> {
 
     fn assignment_loops(
         &mut self,
-        list: &[ast::Binding],
-        document: Slot,
+        list: &[ast::LoopBinding],
+        document: FrameSlot,
     ) -> Result<Vec<AssignmentLoop>> {
         let mut sources = Vec::with_capacity(list.len());
         for binding in list {
@@ -169,7 +176,11 @@ impl Compiler<'_> {
     }
 
     /// Where a path is: from a loop variable, or from the document.
-    fn place(&mut self, path: &ast::Expr, document: Slot) -> Result<(Option<Slot>, Vec<Step>)> {
+    fn place(
+        &mut self,
+        path: &ast::Expr,
+        document: FrameSlot,
+    ) -> Result<(Option<FrameSlot>, Vec<StepPlan>)> {
         let (base, steps) = match path {
             ast::Expr::Path(base, steps) => (&**base, &steps[..]),
             other => (other, &[][..]),
@@ -179,10 +190,10 @@ impl Compiler<'_> {
         };
         let mut steps = self.steps(steps)?;
         match self.binding(&name.text) {
-            Some(Binding::Value(slot)) => Ok((Some(*slot), steps)),
-            Some(Binding::Source(source)) if source.slot == document => Ok((None, steps)),
+            Some(LoopPlan::Value(slot)) => Ok((Some(*slot), steps)),
+            Some(LoopPlan::Source(source)) if source.slot == document => Ok((None, steps)),
             _ => {
-                steps.insert(0, Step::Field(name.text.clone()));
+                steps.insert(0, StepPlan::Field(name.text.clone()));
                 Ok((None, steps))
             }
         }
@@ -227,11 +238,11 @@ impl Compiler<'_> {
         &mut self,
         merge: &Merge,
         alias: &Text,
-        key: Option<Expr>,
-        start: Slot,
+        key: Option<ExprPlan>,
+        start: FrameSlot,
     ) -> Result<JoinPlan> {
         let term = FromTerm {
-            source: ast::Source::Keyspace(merge.target.keyspace.clone()),
+            source: ast::FromSource::Keyspace(merge.target.keyspace.clone()),
             alias: Some(alias.clone()),
             keys: merge.target.keys.clone(),
             indexes: Vec::new(),
@@ -284,7 +295,7 @@ impl Compiler<'_> {
 
 /// The documents that a query projects under a name, for `META(name)`. Only a query whose rows
 /// leave at once still has their keys in its frame.
-fn projected_documents(query: &QueryPlan) -> Vec<(Text, Binding)> {
+fn projected_documents(query: &QueryPlan) -> Vec<(Text, LoopPlan)> {
     let BodyPlan::Select(select) = &query.body else { return Vec::new() };
     let plain = query.order.is_empty() && select.group.is_none() && select.windows.is_empty();
     let Some(from) = select.from.as_ref().filter(|_| plain) else { return Vec::new() };
@@ -292,14 +303,14 @@ fn projected_documents(query: &QueryPlan) -> Vec<(Text, Binding)> {
     let sources: Vec<&SourcePlan> = std::iter::once(&from.first).chain(joins).collect();
     let mut names = Vec::new();
     for term in &select.projection.terms {
-        let ProjectionTerm::Value(name, Expr::Slot(slot)) = term else { continue };
+        let ProjectionTerm::Value(name, ExprPlan::Slot(slot)) = term else { continue };
         let is_document = |source: &&&SourcePlan| {
             source.slot == *slot && matches!(source.kind, SourceKind::Keyspace(_))
         };
         if let Some(source) = sources.iter().find(is_document) {
             let alias = name.clone();
-            let source = Source { alias, slot: source.slot, is_document: true };
-            names.push((name.clone(), Binding::Source(source)));
+            let source = FromSource { alias, slot: source.slot, is_document: true };
+            names.push((name.clone(), LoopPlan::Source(source)));
         }
     }
     names

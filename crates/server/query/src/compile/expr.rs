@@ -1,158 +1,158 @@
 //! Expressions: names, paths, calls, loops, aggregates and windows.
 
-use crate::ast::{self, Call, CollectionKind};
+use crate::ast::{self, CollectionKind, FunctionCall};
 use crate::error::{QueryError, Result};
 use crate::functions;
 use crate::plan::Aggregate;
-use crate::plan::Binding as PlanBinding;
-use crate::plan::{Expr, SortKey, Step, WindowFrame, WindowPlan};
-use crate::value::Value;
+use crate::plan::LoopPlan as PlanBinding;
+use crate::plan::{ExprPlan, OrderKey, StepPlan, WindowFrame, WindowPlan};
+use crate::value::QueryValue;
 use crate::windows::WindowFunction;
 
-use super::{Binding, Compiler, Scope};
+use super::{Compiler, LoopPlan, Scope};
 
 impl Compiler<'_> {
-    pub fn expr(&mut self, expr: &ast::Expr) -> Result<Expr> {
+    pub fn expr(&mut self, expr: &ast::Expr) -> Result<ExprPlan> {
         use ast::Expr as Ast;
         Ok(match expr {
-            Ast::Literal(value) => Expr::Const(value.clone()),
-            Ast::Param(param) => Expr::Param(param.clone()),
+            Ast::Literal(value) => ExprPlan::Const(value.clone()),
+            Ast::Param(param) => ExprPlan::Param(param.clone()),
             Ast::Name(name) => self.resolve(name)?,
             Ast::Path(base, steps) => self.path(base, steps)?,
             Ast::Array(items) => constant_array(self.exprs(items)?),
-            Ast::Object(fields) => Expr::Object(self.pairs(fields)?),
-            Ast::Not(inner) => Expr::Not(self.boxed(inner)?),
+            Ast::Object(fields) => ExprPlan::Object(self.pairs(fields)?),
+            Ast::Not(inner) => ExprPlan::Not(self.boxed(inner)?),
             Ast::Negate(inner) => match self.expr(inner)? {
-                Expr::Const(value @ (Value::Int(_) | Value::Float(_))) => {
-                    Expr::Const(crate::eval::arithmetic::negate(&value))
+                ExprPlan::Const(value @ (QueryValue::Int(_) | QueryValue::Float(_))) => {
+                    ExprPlan::Const(crate::operators::arithmetic::negate(&value))
                 }
-                other => Expr::Negate(Box::new(other)),
+                other => ExprPlan::Negate(Box::new(other)),
             },
-            Ast::And(items) => Expr::And(self.exprs(items)?),
-            Ast::Or(items) => Expr::Or(self.exprs(items)?),
-            Ast::Concat(items) => Expr::Concat(self.exprs(items)?),
+            Ast::And(items) => ExprPlan::And(self.exprs(items)?),
+            Ast::Or(items) => ExprPlan::Or(self.exprs(items)?),
+            Ast::Concat(items) => ExprPlan::Concat(self.exprs(items)?),
             Ast::Arithmetic(first, rest) => {
                 let first = self.boxed(first)?;
                 let rest = rest.iter();
                 let rest = rest.map(|(operator, right)| Ok((*operator, self.expr(right)?)));
-                Expr::Arithmetic(first, rest.collect::<Result<_>>()?)
+                ExprPlan::Arithmetic(first, rest.collect::<Result<_>>()?)
             }
-            Ast::Compare(relation, sides) => Expr::Compare(*relation, self.sides(sides)?),
+            Ast::Compare(relation, sides) => ExprPlan::Compare(*relation, self.sides(sides)?),
             Ast::Is { test, negated, value } => {
-                Expr::Is { test: *test, negated: *negated, value: self.boxed(value)? }
+                ExprPlan::Is { test: *test, negated: *negated, value: self.boxed(value)? }
             }
             Ast::Between { negated, parts } => {
                 let [value, low, high] = &**parts;
                 let parts = [self.expr(value)?, self.expr(low)?, self.expr(high)?];
-                Expr::Between { negated: *negated, parts: Box::new(parts) }
+                ExprPlan::Between { negated: *negated, parts: Box::new(parts) }
             }
             Ast::Like { negated, value, pattern, escape } => {
                 let escape = match escape {
                     Some(escape) => self.expr(escape)?,
-                    None => Expr::Const(Value::from("\\")),
+                    None => ExprPlan::Const(QueryValue::from("\\")),
                 };
                 let parts = [self.expr(value)?, self.expr(pattern)?, escape];
-                Expr::Like { negated: *negated, parts: Box::new(parts) }
+                ExprPlan::Like { negated: *negated, parts: Box::new(parts) }
             }
             Ast::In { negated, within, parts } => {
-                Expr::In { negated: *negated, within: *within, parts: self.sides(parts)? }
+                ExprPlan::In { negated: *negated, within: *within, parts: self.sides(parts)? }
             }
-            Ast::Exists(inner) => Expr::Exists(self.boxed(inner)?),
+            Ast::Exists(inner) => ExprPlan::Exists(self.boxed(inner)?),
             Ast::Case(case) => self.case(case)?,
             Ast::Call(call) => self.call(call)?,
             Ast::Quantified(inner) => self.scoped(Scope::default(), |compiler| {
                 let bindings = compiler.bindings(&inner.bindings)?;
                 let condition = compiler.boxed(&inner.condition)?;
-                Ok(Expr::Quantified { quantifier: inner.quantifier, bindings, condition })
+                Ok(ExprPlan::Quantified { quantifier: inner.quantifier, bindings, condition })
             })?,
             Ast::Collection(inner) => self.collection(inner)?,
-            Ast::Subquery(query) => Expr::Subquery(self.subquery(query)?),
+            Ast::Subquery(query) => ExprPlan::Subquery(self.subquery(query)?),
         })
     }
 
-    fn boxed(&mut self, expr: &ast::Expr) -> Result<Box<Expr>> {
+    fn boxed(&mut self, expr: &ast::Expr) -> Result<Box<ExprPlan>> {
         Ok(Box::new(self.expr(expr)?))
     }
 
-    pub fn exprs(&mut self, list: &[ast::Expr]) -> Result<Vec<Expr>> {
+    pub fn exprs(&mut self, list: &[ast::Expr]) -> Result<Vec<ExprPlan>> {
         list.iter().map(|expr| self.expr(expr)).collect()
     }
 
-    pub fn optional(&mut self, expr: &Option<ast::Expr>) -> Result<Option<Expr>> {
+    pub fn optional(&mut self, expr: &Option<ast::Expr>) -> Result<Option<ExprPlan>> {
         expr.as_ref().map(|expr| self.expr(expr)).transpose()
     }
 
-    fn sides(&mut self, sides: &(ast::Expr, ast::Expr)) -> Result<Box<(Expr, Expr)>> {
+    fn sides(&mut self, sides: &(ast::Expr, ast::Expr)) -> Result<Box<(ExprPlan, ExprPlan)>> {
         Ok(Box::new((self.expr(&sides.0)?, self.expr(&sides.1)?)))
     }
 
-    fn pairs(&mut self, pairs: &[(ast::Expr, ast::Expr)]) -> Result<Vec<(Expr, Expr)>> {
+    fn pairs(&mut self, pairs: &[(ast::Expr, ast::Expr)]) -> Result<Vec<(ExprPlan, ExprPlan)>> {
         pairs.iter().map(|(left, right)| Ok((self.expr(left)?, self.expr(right)?))).collect()
     }
 
-    fn path(&mut self, base: &ast::Expr, steps: &[ast::Step]) -> Result<Expr> {
+    fn path(&mut self, base: &ast::Expr, steps: &[ast::PathStep]) -> Result<ExprPlan> {
         if let ast::Expr::Call(call) = base
             && call.name == "META"
-            && let Some(ast::Step::Field { name, .. }) = steps.first()
+            && let Some(ast::PathStep::Field { name, .. }) = steps.first()
             && name.as_bytes() == b"id"
         {
             let Some(source) = self.meta_source(call)? else {
-                return Ok(Expr::Const(Value::Missing));
+                return Ok(ExprPlan::Const(QueryValue::Missing));
             };
             let key = self.slot(source + 1);
             return match self.steps(&steps[1..])? {
                 rest if rest.is_empty() => Ok(key),
-                rest => Ok(Expr::path(key, rest)),
+                rest => Ok(ExprPlan::path(key, rest)),
             };
         }
         let base = self.expr(base)?;
         let steps = self.steps(steps)?;
-        Ok(Expr::path(base, steps))
+        Ok(ExprPlan::path(base, steps))
     }
 
-    pub fn steps(&mut self, steps: &[ast::Step]) -> Result<Vec<Step>> {
-        let step = |step: &ast::Step| {
+    pub fn steps(&mut self, steps: &[ast::PathStep]) -> Result<Vec<StepPlan>> {
+        let step = |step: &ast::PathStep| {
             Ok(match step {
-                ast::Step::Field { name, folded: false } => Step::Field(name.clone()),
-                ast::Step::Field { name, folded: true } => Step::Folded(name.clone()),
-                ast::Step::Computed(inner) => Step::Computed(self.expr(inner)?),
-                ast::Step::Index(inner) => Step::Index(self.expr(inner)?),
-                ast::Step::Slice(start, end) => {
-                    Step::Slice(self.optional(start)?, self.optional(end)?)
+                ast::PathStep::Field { name, folded: false } => StepPlan::Field(name.clone()),
+                ast::PathStep::Field { name, folded: true } => StepPlan::Folded(name.clone()),
+                ast::PathStep::Computed(inner) => StepPlan::Computed(self.expr(inner)?),
+                ast::PathStep::Index(inner) => StepPlan::Index(self.expr(inner)?),
+                ast::PathStep::Slice(start, end) => {
+                    StepPlan::Slice(self.optional(start)?, self.optional(end)?)
                 }
-                ast::Step::Star => Step::Star,
+                ast::PathStep::Star => StepPlan::Star,
             })
         };
         steps.iter().map(step).collect()
     }
 
-    fn case(&mut self, case: &ast::Case) -> Result<Expr> {
+    fn case(&mut self, case: &ast::CaseExpr) -> Result<ExprPlan> {
         let operand = self.optional(&case.operand)?.map(Box::new);
         let whens = self.pairs(&case.whens)?;
         let otherwise = self.optional(&case.otherwise)?.map(Box::new);
-        Ok(Expr::Case { operand, whens, otherwise })
+        Ok(ExprPlan::Case { operand, whens, otherwise })
     }
 
-    fn collection(&mut self, inner: &ast::Collection) -> Result<Expr> {
+    fn collection(&mut self, inner: &ast::Comprehension) -> Result<ExprPlan> {
         self.scoped(Scope::default(), |compiler| {
             let bindings = compiler.bindings(&inner.bindings)?;
             let key = compiler.optional(&inner.key)?.map(Box::new);
             let value = compiler.boxed(&inner.value)?;
             let condition = compiler.optional(&inner.condition)?.map(Box::new);
             let kind: CollectionKind = inner.kind;
-            Ok(Expr::Collection { kind, key, value, bindings, condition })
+            Ok(ExprPlan::Collection { kind, key, value, bindings, condition })
         })
     }
 
     /// Loop variables. The sources do not see the variables of the same list.
-    pub fn bindings(&mut self, list: &[ast::Binding]) -> Result<Vec<PlanBinding>> {
+    pub fn bindings(&mut self, list: &[ast::LoopBinding]) -> Result<Vec<PlanBinding>> {
         let open = self.open_variables.len();
         self.open_variables.extend(list.iter().map(|binding| binding.variable.clone()));
-        let sources: Result<Vec<Expr>> =
+        let sources: Result<Vec<ExprPlan>> =
             list.iter().map(|binding| self.expr(&binding.source)).collect();
         self.open_variables.truncate(open);
         let sources = sources?;
-        let bind = |(binding, source): (&ast::Binding, Expr)| {
+        let bind = |(binding, source): (&ast::LoopBinding, ExprPlan)| {
             let position = match &binding.position {
                 Some(name) => Some(self.add_variable(name)?),
                 None => None,
@@ -164,10 +164,10 @@ impl Compiler<'_> {
     }
 
     /// The document's slot that `META(..)` is about. None for what is no document.
-    fn meta_source(&mut self, call: &Call) -> Result<Option<usize>> {
+    fn meta_source(&mut self, call: &FunctionCall) -> Result<Option<usize>> {
         match call.args.first() {
             Some(ast::Expr::Name(name)) => match self.binding(&name.text) {
-                Some(Binding::Source(source)) if source.is_document => Ok(Some(source.slot)),
+                Some(LoopPlan::Source(source)) if source.is_document => Ok(Some(source.slot)),
                 _ => Ok(None),
             },
             Some(_) => Ok(None),
@@ -182,7 +182,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn call(&mut self, call: &Call) -> Result<Expr> {
+    fn call(&mut self, call: &FunctionCall) -> Result<ExprPlan> {
         if let Some(window) = &call.over {
             return self.window_call(call, window);
         }
@@ -193,7 +193,7 @@ impl Compiler<'_> {
             }
             let aggregates = &mut self.select.aggregates;
             let number = aggregates.iter().position(|known| *known == aggregate);
-            return Ok(Expr::Aggregate(number.unwrap_or_else(|| {
+            return Ok(ExprPlan::Aggregate(number.unwrap_or_else(|| {
                 aggregates.push(aggregate);
                 aggregates.len() - 1
             })));
@@ -204,21 +204,21 @@ impl Compiler<'_> {
                     self.meta_slots.insert(source);
                     self.slot(source + 2)
                 }
-                None => Expr::Const(Value::Null),
+                None => ExprPlan::Const(QueryValue::Null),
             }),
             ("UNNEST_POS" | "UNNEST_POSITION", Some(ast::Expr::Name(name))) => {
                 match self.binding(&name.text) {
-                    Some(Binding::Source(source)) if !source.is_document => {
+                    Some(LoopPlan::Source(source)) if !source.is_document => {
                         let position = source.slot + 1;
                         Ok(self.slot(position))
                     }
-                    _ => Ok(Expr::Const(Value::Missing)),
+                    _ => Ok(ExprPlan::Const(QueryValue::Missing)),
                 }
             }
             _ => {
                 let args = self.exprs(&call.args)?;
                 match functions::function(&call.name) {
-                    Some(function) => Ok(Expr::Call(function, args)),
+                    Some(function) => Ok(ExprPlan::Call(function, args)),
                     None => Err(QueryError::unsupported(&format!("the function {}", call.name))),
                 }
             }
@@ -228,7 +228,7 @@ impl Compiler<'_> {
     /// An aggregate's parts, in which no other aggregate may be.
     fn aggregate(
         &mut self,
-        call: &Call,
+        call: &FunctionCall,
         kind: crate::aggregates::AggregateKind,
     ) -> Result<Aggregate> {
         let allowed = self.select.aggregate_error.replace(4000);
@@ -246,7 +246,7 @@ impl Compiler<'_> {
         Ok(Aggregate { kind, arg, distinct: call.distinct, filter })
     }
 
-    fn window_call(&mut self, call: &Call, window: &ast::Window) -> Result<Expr> {
+    fn window_call(&mut self, call: &FunctionCall, window: &ast::WindowClause) -> Result<ExprPlan> {
         if self.select.aggregate_error.is_some() {
             return Err(QueryError::new(4000, "A window function may not be here"));
         }
@@ -283,11 +283,11 @@ impl Compiler<'_> {
             order,
             frame,
         });
-        Ok(Expr::Slot(slot))
+        Ok(ExprPlan::Slot(slot))
     }
 
     /// A window with the parts of the named one that it refers to.
-    fn merged_window(&self, window: &ast::Window) -> Result<ast::Window> {
+    fn merged_window(&self, window: &ast::WindowClause) -> Result<ast::WindowClause> {
         let mut merged = window.clone();
         let mut rounds = 0;
         while let Some(base) = merged.base.take() {
@@ -308,7 +308,7 @@ impl Compiler<'_> {
         Ok(merged)
     }
 
-    fn window_frame(&mut self, window: &ast::Window) -> Result<Option<WindowFrame>> {
+    fn window_frame(&mut self, window: &ast::WindowClause) -> Result<Option<WindowFrame>> {
         let Some(shape) = &window.frame else { return Ok(None) };
         let mut distance = |bound: &ast::FrameBound| match bound {
             ast::FrameBound::Preceding(distance) | ast::FrameBound::Following(distance) => {
@@ -320,9 +320,9 @@ impl Compiler<'_> {
         Ok(Some(WindowFrame { shape: shape.clone(), start, end }))
     }
 
-    pub fn sort_keys(&mut self, terms: &[ast::OrderTerm]) -> Result<Vec<SortKey>> {
+    pub fn sort_keys(&mut self, terms: &[ast::OrderTerm]) -> Result<Vec<OrderKey>> {
         let key = |term: &ast::OrderTerm| {
-            Ok(SortKey {
+            Ok(OrderKey {
                 value: self.expr(&term.value)?,
                 descending: term.descending == ast::Descending::Yes,
                 nulls_last: term.nulls_last,
@@ -333,13 +333,13 @@ impl Compiler<'_> {
 }
 
 /// An array of constants is one constant.
-fn constant_array(items: Vec<Expr>) -> Expr {
-    let value = |item: &Expr| match item {
-        Expr::Const(value) => Some(value.clone()),
+fn constant_array(items: Vec<ExprPlan>) -> ExprPlan {
+    let value = |item: &ExprPlan| match item {
+        ExprPlan::Const(value) => Some(value.clone()),
         _ => None,
     };
-    match items.iter().map(value).collect::<Option<Vec<Value>>>() {
-        Some(values) => Expr::Const(Value::from(values)),
-        None => Expr::Array(items),
+    match items.iter().map(value).collect::<Option<Vec<QueryValue>>>() {
+        Some(values) => ExprPlan::Const(QueryValue::from(values)),
+        None => ExprPlan::Array(items),
     }
 }

@@ -1,15 +1,16 @@
 //! FROM: sources and joins.
 
 use crate::ast::{self, FromTerm, JoinKind, JoinWith};
-use crate::catalog::Catalog;
+use crate::catalog::SystemKeyspace;
 use crate::error::{QueryError, Result};
 use crate::plan::{
-    Access, Expr, FromPlan, JoinPlan, JoinPlanKind, KeyspacePlan, Slot, SourceKind, SourcePlan,
+    AccessPath, ExprPlan, FrameSlot, FromPlan, JoinPlan, JoinPlanKind, KeyspacePlan, SourceKind,
+    SourcePlan,
 };
 use crate::value::Text;
 
 use super::select::conjuncts;
-use super::{Compiler, Source};
+use super::{Compiler, FromSource};
 
 /// Joins of one FROM.
 const JOINS_MAX: usize = 64;
@@ -55,24 +56,24 @@ impl Compiler<'_> {
     pub(super) fn source(&mut self, term: &FromTerm) -> Result<SourcePlan> {
         let (kind, is_document) = self.source_kind(term)?;
         let alias = Self::alias(term)?;
-        let Source { alias, slot, .. } = self.add_source(alias, is_document)?;
+        let FromSource { alias, slot, .. } = self.add_source(alias, is_document)?;
         Ok(SourcePlan { alias, slot, kind })
     }
 
     fn source_kind(&mut self, term: &FromTerm) -> Result<(SourceKind, bool)> {
         match &term.source {
-            ast::Source::Value(value) => Ok((SourceKind::Value(self.expr(value)?), false)),
-            ast::Source::Subquery(query) => {
+            ast::FromSource::Value(value) => Ok((SourceKind::Value(self.expr(value)?), false)),
+            ast::FromSource::Subquery(query) => {
                 Ok((SourceKind::Subquery(self.subquery(query)?), false))
             }
-            ast::Source::Keyspace(path) => self.keyspace_kind(path, term),
-            ast::Source::Path(names) => {
+            ast::FromSource::Keyspace(path) => self.keyspace_kind(path, term),
+            ast::FromSource::Path(names) => {
                 if term.keys.is_none() && self.binding(&names[0].text).is_some() {
                     let base = self.resolve(&names[0])?;
                     let fields = names[1..].iter();
-                    let fields = fields.map(|name| crate::plan::Step::Field(name.text.clone()));
+                    let fields = fields.map(|name| crate::plan::StepPlan::Field(name.text.clone()));
                     let fields: Vec<_> = fields.collect();
-                    let value = if fields.is_empty() { base } else { Expr::path(base, fields) };
+                    let value = if fields.is_empty() { base } else { ExprPlan::path(base, fields) };
                     return Ok((SourceKind::Value(value), false));
                 }
                 let parts = names.iter().map(|name| name.text.clone()).collect();
@@ -88,31 +89,31 @@ impl Compiler<'_> {
     ) -> Result<(SourceKind, bool)> {
         if path.namespace.as_ref().is_some_and(|name| name.as_bytes() == b"system") {
             let name = path.parts[0].to_string();
-            let catalog = Catalog::named(&name);
+            let catalog = SystemKeyspace::named(&name);
             let catalog = catalog.filter(|_| path.parts.len() == 1);
             let missing = || QueryError::keyspace_missing(&format!("system:{name}"));
             return Ok((SourceKind::Catalog(catalog.ok_or_else(missing)?), true));
         }
         let keyspace = self.store.keyspace(&self.keyspace_name(path)?)?;
         let access = match &term.keys {
-            Some(keys) => Access::Keys(self.expr(keys)?),
-            None => Access::Scan(Vec::new()),
+            Some(keys) => AccessPath::Keys(self.expr(keys)?),
+            None => AccessPath::Scan(Vec::new()),
         };
         Ok((SourceKind::Keyspace(KeyspacePlan { keyspace, access, meta: false }), true))
     }
 
-    pub(super) fn join(&mut self, join: &ast::Join, start: Slot) -> Result<JoinPlan> {
+    pub(super) fn join(&mut self, join: &ast::Join, start: FrameSlot) -> Result<JoinPlan> {
         let outer = join.kind == JoinKind::Left;
         let nest = join.nest;
         match &join.with {
             JoinWith::Unnest => {
-                let ast::Source::Value(value) = &join.term.source else {
+                let ast::FromSource::Value(value) = &join.term.source else {
                     return Err(QueryError::unsupported("UNNEST of a subquery"));
                 };
                 let value = self.expr(value)?;
                 let alias = Self::alias(&join.term)?;
-                let Source { alias, slot, .. } = self.add_source(alias, false)?;
-                let kind = SourceKind::Value(Expr::Slot(slot));
+                let FromSource { alias, slot, .. } = self.add_source(alias, false)?;
+                let kind = SourceKind::Value(ExprPlan::Slot(slot));
                 let source = SourcePlan { alias, slot, kind };
                 Ok(JoinPlan { outer, nest, source, kind: JoinPlanKind::Unnest(value) })
             }
@@ -124,7 +125,7 @@ impl Compiler<'_> {
             JoinWith::KeyFor(key, parent) => {
                 let source = self.keyspace_source(&join.term, nest)?;
                 let key = self.expr(key)?;
-                let Some(super::Binding::Source(parent)) = self.binding(parent).cloned() else {
+                let Some(super::LoopPlan::Source(parent)) = self.binding(parent).cloned() else {
                     return Err(QueryError::new(3080, format!("{parent} is no source")));
                 };
                 let kind = JoinPlanKind::KeyFor { key, parent: parent.slot };
@@ -153,13 +154,13 @@ impl Compiler<'_> {
     }
 
     /// A nested source is an array of documents.
-    fn no_document(&mut self, slot: Slot) {
+    fn no_document(&mut self, slot: FrameSlot) {
         let scope = self.scope();
         for source in scope.sources.iter_mut().flatten() {
             source.is_document &= source.slot != slot;
         }
         for (_, binding) in &mut scope.names {
-            if let super::Binding::Source(source) = binding {
+            if let super::LoopPlan::Source(source) = binding {
                 source.is_document &= source.slot != slot;
             }
         }
@@ -169,7 +170,7 @@ impl Compiler<'_> {
         &mut self,
         join: &ast::Join,
         condition: Option<&ast::Expr>,
-        start: Slot,
+        start: FrameSlot,
     ) -> Result<JoinPlan> {
         let mut source = self.source(&join.term)?;
         let earlier = start..source.slot;
@@ -181,19 +182,19 @@ impl Compiler<'_> {
         let lateral = match &source.kind {
             SourceKind::Value(value) => value.reads(&|slot| earlier.contains(&slot)),
             SourceKind::Subquery(inner) => inner.outer.iter().any(|slot| earlier.contains(slot)),
-            SourceKind::Keyspace(KeyspacePlan { access: Access::Keys(keys), .. }) => {
+            SourceKind::Keyspace(KeyspacePlan { access: AccessPath::Keys(keys), .. }) => {
                 keys.reads(&|slot| earlier.contains(&slot))
             }
             _ => false,
         };
         let mut equal = Vec::new();
         for part in condition.clone().map(conjuncts).unwrap_or_default() {
-            let Expr::Compare(ast::Relation::Equal, sides) = part else { continue };
-            let is_own = |expr: &Expr| {
+            let ExprPlan::Compare(ast::Relation::Equal, sides) = part else { continue };
+            let is_own = |expr: &ExprPlan| {
                 expr.reads(&|slot| own.contains(&slot))
                     && !expr.reads(&|slot| earlier.contains(&slot))
             };
-            let is_probe = |expr: &Expr| !expr.reads(&|slot| own.contains(&slot));
+            let is_probe = |expr: &ExprPlan| !expr.reads(&|slot| own.contains(&slot));
             match *sides {
                 (left, right) if is_probe(&left) && is_own(&right) => equal.push((left, right)),
                 (left, right) if is_own(&left) && is_probe(&right) => equal.push((right, left)),
@@ -209,16 +210,16 @@ impl Compiler<'_> {
 }
 
 /// Reads a joined keyspace by key where the condition gives the key.
-fn by_key(source: &mut SourcePlan, equal: &[(Expr, Expr)]) {
-    let key = Expr::Slot(source.slot + 1);
+fn by_key(source: &mut SourcePlan, equal: &[(ExprPlan, ExprPlan)]) {
+    let key = ExprPlan::Slot(source.slot + 1);
     if let SourceKind::Keyspace(plan) = &mut source.kind
-        && matches!(plan.access, Access::Scan(_))
+        && matches!(plan.access, AccessPath::Scan(_))
         && let Some((probe, _)) = equal.iter().find(|(_, own)| *own == key)
     {
-        plan.access = Access::Keys(probe.clone());
+        plan.access = AccessPath::Keys(probe.clone());
     }
 }
 
 fn is_by_key(source: &SourcePlan) -> bool {
-    matches!(&source.kind, SourceKind::Keyspace(KeyspacePlan { access: Access::Keys(_), .. }))
+    matches!(&source.kind, SourceKind::Keyspace(KeyspacePlan { access: AccessPath::Keys(_), .. }))
 }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use crate::error::{QueryError, Result};
 use crate::plan::Aggregate;
 use crate::plan::{
-    Expr, GroupPlan, ProjectionPlan, ProjectionTerm, Slot, SortKey, Step, WindowPlan,
+    ExprPlan, FrameSlot, GroupPlan, OrderKey, ProjectionPlan, ProjectionTerm, StepPlan, WindowPlan,
 };
 
 use super::Compiler;
 use super::select::Grouped;
 
-type GroupParts = (Option<GroupPlan>, Vec<WindowPlan>, ProjectionPlan, Vec<SortKey>);
+type GroupParts = (Option<GroupPlan>, Vec<WindowPlan>, ProjectionPlan, Vec<OrderKey>);
 
 impl Compiler<'_> {
     /// Rewrites the parts of a SELECT that see groups, if it has groups.
@@ -21,7 +21,7 @@ impl Compiler<'_> {
         parts: Grouped,
         aggregates: Vec<Aggregate>,
         mut windows: Vec<WindowPlan>,
-        sources: Range<Slot>,
+        sources: Range<FrameSlot>,
     ) -> Result<GroupParts> {
         let Grouped { keys, mut letting, mut having, mut projection, mut order } = parts;
         if !explicit && aggregates.is_empty() {
@@ -66,10 +66,10 @@ fn not_grouped<T>(what: &str) -> Result<T> {
 }
 
 struct Rewrite<'a> {
-    keys: &'a [(Slot, Expr)],
-    first_aggregate: Slot,
+    keys: &'a [(FrameSlot, ExprPlan)],
+    first_aggregate: FrameSlot,
     /// The slots of FROM and LET.
-    sources: Range<Slot>,
+    sources: Range<FrameSlot>,
     subquery: bool,
 }
 
@@ -83,40 +83,40 @@ impl Rewrite<'_> {
         args.chain(parts).chain(order).try_for_each(|expr| self.expr(expr))
     }
 
-    fn expr(&mut self, expr: &mut Expr) -> Result<()> {
+    fn expr(&mut self, expr: &mut ExprPlan) -> Result<()> {
         if let Some((slot, _)) = self.keys.iter().find(|(_, key)| key == expr) {
-            *expr = Expr::Slot(*slot);
+            *expr = ExprPlan::Slot(*slot);
             return Ok(());
         }
         match expr {
-            Expr::Aggregate(number) => {
-                *expr = Expr::Slot(self.first_aggregate + *number);
+            ExprPlan::Aggregate(number) => {
+                *expr = ExprPlan::Slot(self.first_aggregate + *number);
                 Ok(())
             }
-            Expr::Slot(slot) if self.sources.contains(slot) => not_grouped("of a source"),
-            Expr::Subquery(_) => {
+            ExprPlan::Slot(slot) if self.sources.contains(slot) => not_grouped("of a source"),
+            ExprPlan::Subquery(_) => {
                 self.subquery = true;
                 Ok(())
             }
-            Expr::Path { .. } => self.path(expr),
+            ExprPlan::Path { .. } => self.path(expr),
             _ => expr.for_each_part_mut(&mut |part| self.expr(part)),
         }
     }
 
     /// A path may begin with a group key.
-    fn path(&mut self, expr: &mut Expr) -> Result<()> {
-        let Expr::Path { base, names, rest } = expr else { return Ok(()) };
+    fn path(&mut self, expr: &mut ExprPlan) -> Result<()> {
+        let ExprPlan::Path { base, names, rest } = expr else { return Ok(()) };
         for count in (1..names.len() + rest.len()).rev() {
             let from_names = count.min(names.len());
-            let prefix = Expr::Path {
+            let prefix = ExprPlan::Path {
                 base: base.clone(),
                 names: names[..from_names].to_vec(),
                 rest: rest[..count - from_names].to_vec(),
             };
             if let Some((slot, _)) = self.keys.iter().find(|(_, key)| *key == prefix) {
-                let fields = names[from_names..].iter().cloned().map(Step::Field);
+                let fields = names[from_names..].iter().cloned().map(StepPlan::Field);
                 let steps = fields.chain(rest[count - from_names..].iter().cloned()).collect();
-                *expr = Expr::path(Expr::Slot(*slot), steps);
+                *expr = ExprPlan::path(ExprPlan::Slot(*slot), steps);
                 return expr.for_each_part_mut(&mut |part| self.expr(part));
             }
         }

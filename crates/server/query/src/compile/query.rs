@@ -5,22 +5,23 @@ use std::sync::Arc;
 use crate::ast::{self, Body, SetKind};
 use crate::error::{QueryError, Result};
 use crate::plan::{
-    BodyPlan, Expr, QueryPlan, RecursivePlan, Slot, SortKey, Subquery, WithPlan, WithValue,
+    BodyPlan, ExprPlan, FrameSlot, OrderKey, QueryPlan, RecursivePlan, Subquery, WithPlan,
+    WithValue,
 };
 use crate::value::Text;
 
-use super::{Binding, Compiler, OpenSubquery, Scope, Source};
+use super::{Compiler, FromSource, LoopPlan, OpenSubquery, Scope};
 
 impl Compiler<'_> {
     /// A query of the statement or of FROM.
-    pub fn query(&mut self, query: &ast::Query) -> Result<QueryPlan> {
+    pub fn query(&mut self, query: &ast::QueryExpr) -> Result<QueryPlan> {
         let select = std::mem::take(&mut self.select);
         let result = self.scoped(Scope::default(), |compiler| compiler.query_in_scope(query));
         self.select = select;
         result
     }
 
-    fn query_in_scope(&mut self, query: &ast::Query) -> Result<QueryPlan> {
+    fn query_in_scope(&mut self, query: &ast::QueryExpr) -> Result<QueryPlan> {
         let mut with = Vec::with_capacity(query.with.len());
         for term in &query.with {
             with.push(self.with_term(term, query.recursive)?);
@@ -62,13 +63,13 @@ impl Compiler<'_> {
     fn outer_order(
         &mut self,
         body: &Body,
-        row: Slot,
+        row: FrameSlot,
         terms: &[ast::OrderTerm],
-    ) -> Result<Vec<SortKey>> {
+    ) -> Result<Vec<OrderKey>> {
         let mut scope = Scope::default();
-        let source = Source { alias: Text::default(), slot: row, is_document: false };
+        let source = FromSource { alias: Text::default(), slot: row, is_document: false };
         if let Some(name) = raw_name(body) {
-            scope.names.push((name, Binding::Source(source.clone())));
+            scope.names.push((name, LoopPlan::Source(source.clone())));
         }
         scope.sources = Some(vec![source]);
         self.scoped(scope, |compiler| compiler.sort_keys(terms))
@@ -79,7 +80,7 @@ impl Compiler<'_> {
         &mut self,
         limit: &Option<ast::Expr>,
         offset: &Option<ast::Expr>,
-    ) -> Result<(Option<Expr>, Option<Expr>)> {
+    ) -> Result<(Option<ExprPlan>, Option<ExprPlan>)> {
         let scopes = std::mem::take(&mut self.scopes);
         let bounds = self.optional(limit).and_then(|limit| Ok((limit, self.optional(offset)?)));
         self.scopes = scopes;
@@ -101,7 +102,7 @@ impl Compiler<'_> {
         }
         let value = self.expr(&term.value)?;
         let slot = self.allocate(1);
-        self.bind(term.name.clone(), Binding::With { slot, constant });
+        self.bind(term.name.clone(), LoopPlan::With { slot, constant });
         Ok(WithPlan { slot, value: WithValue::Value(value) })
     }
 
@@ -112,7 +113,7 @@ impl Compiler<'_> {
         all: bool,
         constant: bool,
     ) -> Result<WithPlan> {
-        let as_query = |body: &Body| ast::Query {
+        let as_query = |body: &Body| ast::QueryExpr {
             recursive: false,
             with: Vec::new(),
             body: body.clone(),
@@ -122,10 +123,10 @@ impl Compiler<'_> {
         };
         let first = self.query(&as_query(first))?;
         let slot = self.allocate(1);
-        self.bind(term.name.clone(), Binding::With { slot, constant });
+        self.bind(term.name.clone(), LoopPlan::With { slot, constant });
         let step = self.query(&as_query(step))?;
         let row = self.allocate(3);
-        let source = Source { alias: Text::default(), slot: row, is_document: false };
+        let source = FromSource { alias: Text::default(), slot: row, is_document: false };
         let scope = Scope { names: Vec::new(), sources: Some(vec![source]) };
         let cycle = self.scoped(scope, |compiler| compiler.exprs(&term.cycle))?;
         let options = self.optional(&term.options)?;
@@ -134,7 +135,7 @@ impl Compiler<'_> {
     }
 
     /// A query in an expression.
-    pub fn subquery(&mut self, query: &ast::Query) -> Result<Arc<Subquery>> {
+    pub fn subquery(&mut self, query: &ast::QueryExpr) -> Result<Arc<Subquery>> {
         let number = self.subquery_count;
         self.subquery_count += 1;
         self.open_subqueries.push(OpenSubquery { start: self.next_slot, outer: Vec::new() });

@@ -3,21 +3,21 @@
 use crate::ast::{self, ResultTerm};
 use crate::error::Result;
 use crate::plan::{
-    Expr, FromPlan, ProjectionPlan, ProjectionTerm, SelectPlan, Slot, SortKey, SourceKind,
+    ExprPlan, FrameSlot, FromPlan, OrderKey, ProjectionPlan, ProjectionTerm, SelectPlan, SourceKind,
 };
 use crate::value::Text;
 
-use super::{Binding, Compiler, Scope, SelectState};
+use super::{Compiler, LoopPlan, Scope, SelectState};
 
 pub use crate::parser::implicit_name;
 
 /// The parts of a SELECT that see groups.
 pub struct Grouped {
-    pub keys: Vec<(Slot, Expr)>,
-    pub letting: Vec<(Slot, Expr)>,
-    pub having: Option<Expr>,
+    pub keys: Vec<(FrameSlot, ExprPlan)>,
+    pub letting: Vec<(FrameSlot, ExprPlan)>,
+    pub having: Option<ExprPlan>,
     pub projection: ProjectionPlan,
-    pub order: Vec<SortKey>,
+    pub order: Vec<OrderKey>,
 }
 
 impl Compiler<'_> {
@@ -25,7 +25,7 @@ impl Compiler<'_> {
         &mut self,
         select: &ast::Select,
         order: &[ast::OrderTerm],
-    ) -> Result<(SelectPlan, Vec<SortKey>)> {
+    ) -> Result<(SelectPlan, Vec<OrderKey>)> {
         let state = std::mem::take(&mut self.select);
         let scope = Scope { names: Vec::new(), sources: Some(Vec::new()) };
         let result = self.scoped(scope, |compiler| compiler.select_in_scope(select, order));
@@ -37,7 +37,7 @@ impl Compiler<'_> {
         &mut self,
         select: &ast::Select,
         order: &[ast::OrderTerm],
-    ) -> Result<(SelectPlan, Vec<SortKey>)> {
+    ) -> Result<(SelectPlan, Vec<OrderKey>)> {
         let first_slot = self.next_slot;
         let mut from = select.from.as_ref().map(|from| self.from(from)).transpose()?;
         let mut lets = Vec::with_capacity(select.lets.len());
@@ -74,7 +74,7 @@ impl Compiler<'_> {
                 let value = self.expr(value)?;
                 let slot = self.allocate(1);
                 if let Some(alias) = alias {
-                    self.bind(alias.clone(), Binding::Value(slot));
+                    self.bind(alias.clone(), LoopPlan::Value(slot));
                 }
                 keys.push((slot, value));
             }
@@ -93,7 +93,7 @@ impl Compiler<'_> {
         Ok(Grouped { keys, letting, having, projection, order })
     }
 
-    pub fn projection(&mut self, projection: &ast::Projection) -> Result<ProjectionPlan> {
+    pub fn projection(&mut self, projection: &ast::ProjectionClause) -> Result<ProjectionPlan> {
         let mut terms = Vec::with_capacity(projection.terms.len());
         let mut unnamed = 0;
         for term in &projection.terms {
@@ -123,17 +123,17 @@ impl Compiler<'_> {
     /// hide an alias of FROM.
     fn order(
         &mut self,
-        projection: &ast::Projection,
+        projection: &ast::ProjectionClause,
         plan: &ProjectionPlan,
         order: &[ast::OrderTerm],
-    ) -> Result<Vec<SortKey>> {
+    ) -> Result<Vec<OrderKey>> {
         let mut scope = Scope::default();
         for (term, compiled) in projection.terms.iter().zip(&plan.terms) {
             if let (ResultTerm::Value { alias, .. }, ProjectionTerm::Value(name, expr)) =
                 (term, compiled)
                 && (alias.is_some() || self.binding(name).is_none())
             {
-                scope.names.push((name.clone(), Binding::Result(expr.clone())));
+                scope.names.push((name.clone(), LoopPlan::Result(expr.clone())));
             }
         }
         self.scoped(scope, |compiler| compiler.sort_keys(order))
@@ -151,9 +151,9 @@ impl Compiler<'_> {
 }
 
 /// The parts of a condition that all must hold.
-pub fn conjuncts(condition: Expr) -> Vec<Expr> {
+pub fn conjuncts(condition: ExprPlan) -> Vec<ExprPlan> {
     match condition {
-        Expr::And(parts) => parts.into_iter().flat_map(conjuncts).collect(),
+        ExprPlan::And(parts) => parts.into_iter().flat_map(conjuncts).collect(),
         other => vec![other],
     }
 }

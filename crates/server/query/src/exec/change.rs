@@ -7,30 +7,30 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use crate::datastore::{Document, Keyspace, Mutation, Precondition};
+use crate::datastore::{DocumentMutation, Keyspace, Precondition, QueryDocument};
 use crate::error::{QueryError, Result};
 use crate::plan::change::{
     AssignmentPlan, DeletePlan, InsertPlan, InsertRowsPlan, MergePlan, UpdatePlan,
 };
-use crate::plan::{Expr, ProjectionPlan, Slot};
-use crate::runtime::{Frame, Runtime};
-use crate::value::{Text, Value, write};
+use crate::plan::{ExprPlan, FrameSlot, ProjectionPlan};
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::{QueryValue, Text, write};
 
-use super::flow::{Bounds, Consumer, Flow};
+use super::flow::{Consumer, Flow, RowBounds};
 use super::from::meta;
 use super::path_edit;
-use super::row::Row;
+use super::row::ResultRow;
 
 /// Passes the row of RETURNING on.
 fn returned(
     returning: &Option<ProjectionPlan>,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     consumer: &mut Consumer<'_>,
 ) -> Result<Flow> {
     match returning {
         Some(projection) => {
-            let row = Row::project(projection, rt, frame)?;
+            let row = ResultRow::project(projection, rt, frame)?;
             consumer(row, frame)
         }
         None => Ok(Flow::More),
@@ -38,7 +38,11 @@ fn returned(
 }
 
 /// Applies a change; a refusal of this document is noted. Answers the new CAS.
-fn mutate(keyspace: &dyn Keyspace, mutation: Mutation, rt: &Runtime<'_>) -> Result<Option<u64>> {
+fn mutate(
+    keyspace: &dyn Keyspace,
+    mutation: DocumentMutation,
+    rt: &Runtime<'_>,
+) -> Result<Option<u64>> {
     match keyspace.mutate(mutation) {
         Ok(cas) => {
             rt.mutations.set(rt.mutations.get() + 1);
@@ -52,7 +56,7 @@ fn mutate(keyspace: &dyn Keyspace, mutation: Mutation, rt: &Runtime<'_>) -> Resu
     }
 }
 
-fn json_text(value: &Value) -> Bytes {
+fn json_text(value: &QueryValue) -> Bytes {
     let mut out = Vec::new();
     write::write(value, &mut out);
     out.into()
@@ -61,7 +65,7 @@ fn json_text(value: &Value) -> Bytes {
 pub fn insert(
     plan: &InsertPlan,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     consumer: &mut Consumer<'_>,
 ) -> Result<()> {
     match &plan.rows {
@@ -104,25 +108,28 @@ pub fn insert(
     }
 }
 
-fn optional(expr: &Option<Expr>, rt: &Runtime<'_>, frame: &mut Frame) -> Result<Value> {
-    expr.as_ref().map_or(Ok(Value::Missing), |expr| rt.eval(expr, frame))
+fn optional(
+    expr: &Option<ExprPlan>,
+    rt: &Runtime<'_>,
+    frame: &mut SlotFrame,
+) -> Result<QueryValue> {
+    expr.as_ref().map_or(Ok(QueryValue::Missing), |expr| rt.eval(expr, frame))
 }
 
-/// `expiration` of OPTIONS.
-fn expiration(options: &Value) -> Option<u32> {
+fn expiration(options: &QueryValue) -> Option<u32> {
     options.field(b"expiration").as_int().and_then(|seconds| u32::try_from(seconds).ok())
 }
 
 fn insert_one(
     plan: &InsertPlan,
-    key: Value,
-    value: Value,
-    options: &Value,
+    key: QueryValue,
+    value: QueryValue,
+    options: &QueryValue,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     consumer: &mut Consumer<'_>,
 ) -> Result<Flow> {
-    let Value::Str(key) = key else {
+    let QueryValue::Str(key) = key else {
         let code = if plan.upsert { 5078 } else { 5070 };
         return Err(QueryError::new(code, "The key of a new document is no text"));
     };
@@ -130,7 +137,7 @@ fn insert_one(
     let precondition = if plan.upsert { Precondition::None } else { Precondition::Absent };
     let kept = plan.upsert && rt.preserve_expiry;
     let expiration = expiration(options).or(if kept { None } else { Some(0) });
-    let mutation = Mutation {
+    let mutation = DocumentMutation {
         key: Bytes::copy_from_slice(key.as_bytes()),
         value: Some(json_text(&value)),
         expiration,
@@ -142,46 +149,46 @@ fn insert_one(
     returned(&plan.returning, rt, frame, consumer)
 }
 
-fn new_document(key: &Text, value: &Value, cas: u64, expiration: u32) -> Document {
+fn new_document(key: &Text, value: &QueryValue, cas: u64, expiration: u32) -> QueryDocument {
     let key = Bytes::copy_from_slice(key.as_bytes());
-    Document { key, value: json_text(value), is_json: true, cas, flags: 0, expiration }
+    QueryDocument { key, value: json_text(value), is_json: true, cas, flags: 0, expiration }
 }
 
 fn set_document(
     keyspace: &dyn Keyspace,
-    slot: Slot,
-    document: &Document,
-    value: Value,
-    frame: &mut Frame,
+    slot: FrameSlot,
+    document: &QueryDocument,
+    value: QueryValue,
+    frame: &mut SlotFrame,
 ) {
     frame[slot] = value;
-    frame[slot + 1] = Value::Str(Text::from_bytes(document.key.clone()));
+    frame[slot + 1] = QueryValue::Str(Text::from_bytes(document.key.clone()));
     frame[slot + 2] = meta(keyspace, document);
 }
 
 /// The CAS of the document in the frame.
-fn cas_of(frame: &Frame, document: Slot) -> Precondition {
+fn cas_of(frame: &SlotFrame, document: FrameSlot) -> Precondition {
     let cas = frame[document + 2].field(b"cas").as_int();
     cas.map_or(Precondition::None, |cas| Precondition::Cas(cas as u64))
 }
 
-fn key_of(frame: &Frame, document: Slot) -> Option<Text> {
+fn key_of(frame: &SlotFrame, document: FrameSlot) -> Option<Text> {
     frame[document + 1].as_text().cloned()
 }
 
 pub fn update(
     plan: &UpdatePlan,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     consumer: &mut Consumer<'_>,
 ) -> Result<()> {
-    let mut bounds = Bounds::new(&plan.limit, &plan.offset, rt, frame)?;
+    let mut bounds = RowBounds::new(&plan.limit, &plan.offset, rt, frame)?;
     if bounds.count == 0 {
         return Ok(());
     }
     let document = plan.from.first.slot;
     rt.run_from(&plan.from, frame, &mut |frame| {
-        bounds.pass(Row::Fields(Vec::new()), frame, &mut |_, frame| {
+        bounds.pass(ResultRow::Fields(Vec::new()), frame, &mut |_, frame| {
             update_one(&*plan.keyspace, document, &plan.assignments, rt, frame)?
                 .map_or(Ok(Flow::More), |()| returned(&plan.returning, rt, frame, consumer))
         })
@@ -191,10 +198,10 @@ pub fn update(
 
 fn update_one(
     keyspace: &dyn Keyspace,
-    document: Slot,
+    document: FrameSlot,
     assignments: &[AssignmentPlan],
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
 ) -> Result<Option<()>> {
     let Some(key) = key_of(frame, document) else { return Ok(None) };
     let edited = path_edit::apply(assignments, document, rt, frame)?;
@@ -202,7 +209,7 @@ fn update_one(
         None if rt.preserve_expiry => None,
         expiration => Some(expiration.unwrap_or(0)),
     };
-    let mutation = Mutation {
+    let mutation = DocumentMutation {
         key: Bytes::copy_from_slice(key.as_bytes()),
         value: Some(json_text(&edited.value)),
         expiration,
@@ -217,16 +224,16 @@ fn update_one(
 pub fn delete(
     plan: &DeletePlan,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     consumer: &mut Consumer<'_>,
 ) -> Result<()> {
-    let mut bounds = Bounds::new(&plan.limit, &plan.offset, rt, frame)?;
+    let mut bounds = RowBounds::new(&plan.limit, &plan.offset, rt, frame)?;
     if bounds.count == 0 {
         return Ok(());
     }
     let document = plan.from.first.slot;
     rt.run_from(&plan.from, frame, &mut |frame| {
-        bounds.pass(Row::Fields(Vec::new()), frame, &mut |_, frame| match delete_one(
+        bounds.pass(ResultRow::Fields(Vec::new()), frame, &mut |_, frame| match delete_one(
             &*plan.keyspace,
             document,
             rt,
@@ -241,12 +248,12 @@ pub fn delete(
 
 fn delete_one(
     keyspace: &dyn Keyspace,
-    document: Slot,
+    document: FrameSlot,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
 ) -> Result<bool> {
     let Some(key) = key_of(frame, document) else { return Ok(false) };
-    let mutation = Mutation {
+    let mutation = DocumentMutation {
         key: Bytes::copy_from_slice(key.as_bytes()),
         value: None,
         expiration: None,
@@ -259,24 +266,24 @@ fn delete_one(
 enum Action {
     Update,
     Delete,
-    Insert { key: Text, value: Value, options: Value },
+    Insert { key: Text, value: QueryValue, options: QueryValue },
 }
 
 pub fn merge(
     plan: &MergePlan,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     consumer: &mut Consumer<'_>,
 ) -> Result<()> {
-    let bounds = Bounds::new(&plan.limit, &None, rt, frame)?;
-    let mut actions: Vec<(Frame, Action)> = Vec::new();
+    let bounds = RowBounds::new(&plan.limit, &None, rt, frame)?;
+    let mut actions: Vec<(SlotFrame, Action)> = Vec::new();
     let mut seen = HashSet::new();
     rt.run_from(&plan.from, frame, &mut |frame| {
         if actions.len() as u64 >= bounds.count {
             return Ok(Flow::Stop);
         }
         if let Some(action) = merge_action(plan, &mut seen, rt, frame)? {
-            rt.keep(frame.iter().map(Value::byte_count).sum())?;
+            rt.keep(frame.iter().map(QueryValue::byte_count).sum())?;
             actions.push((frame.clone(), action));
         }
         Ok(Flow::More)
@@ -302,7 +309,7 @@ pub fn merge(
     Ok(())
 }
 
-fn accepts(condition: &Option<Expr>, rt: &Runtime<'_>, frame: &mut Frame) -> Result<bool> {
+fn accepts(condition: &Option<ExprPlan>, rt: &Runtime<'_>, frame: &mut SlotFrame) -> Result<bool> {
     condition.as_ref().map_or(Ok(true), |condition| rt.holds(condition, frame))
 }
 
@@ -310,11 +317,11 @@ fn merge_action(
     plan: &MergePlan,
     seen: &mut HashSet<Text>,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
 ) -> Result<Option<Action>> {
     let key = match &plan.key {
         Some(key) => match rt.eval(key, frame)? {
-            Value::Str(key) => Some(key),
+            QueryValue::Str(key) => Some(key),
             _ => return Err(QueryError::new(5030, "The key of MERGE is no text")),
         },
         None => None,
@@ -347,7 +354,7 @@ fn merge_action(
     let key = match (key, &insert.key) {
         (Some(key), _) => key,
         (None, Some(key)) => match rt.eval(key, frame)? {
-            Value::Str(key) => key,
+            QueryValue::Str(key) => key,
             _ => return Err(QueryError::new(5070, "The key of a new document is no text")),
         },
         (None, None) => return Ok(None),
@@ -363,14 +370,14 @@ fn merge_action(
 fn merge_insert(
     plan: &MergePlan,
     key: &Text,
-    value: Value,
-    options: &Value,
+    value: QueryValue,
+    options: &QueryValue,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
 ) -> Result<bool> {
     let value = value.or_null();
     let expiration = expiration(options);
-    let mutation = Mutation {
+    let mutation = DocumentMutation {
         key: Bytes::copy_from_slice(key.as_bytes()),
         value: Some(json_text(&value)),
         expiration: Some(expiration.unwrap_or(0)),

@@ -1,11 +1,11 @@
 //! How rows flow: who takes them, and how many are wanted.
 
 use crate::error::{QueryError, Result};
-use crate::plan::Expr;
-use crate::runtime::{Frame, Runtime};
-use crate::value::Value;
+use crate::plan::ExprPlan;
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::QueryValue;
 
-use super::row::Row;
+use super::row::ResultRow;
 
 /// Whether more rows are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,29 +15,28 @@ pub enum Flow {
 }
 
 /// Takes the rows of a query.
-pub type Consumer<'c> = dyn FnMut(Row, &mut Frame) -> Result<Flow> + 'c;
+pub type Consumer<'c> = dyn FnMut(ResultRow, &mut SlotFrame) -> Result<Flow> + 'c;
 
-/// OFFSET and LIMIT.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct RowBounds {
     pub skip: u64,
     pub count: u64,
 }
 
-impl Bounds {
-    pub const ALL: Bounds = Bounds { skip: 0, count: u64::MAX };
+impl RowBounds {
+    pub const ALL: RowBounds = RowBounds { skip: 0, count: u64::MAX };
 
     pub fn new(
-        limit: &Option<Expr>,
-        offset: &Option<Expr>,
+        limit: &Option<ExprPlan>,
+        offset: &Option<ExprPlan>,
         rt: &Runtime<'_>,
-        frame: &mut Frame,
-    ) -> Result<Bounds> {
-        let mut number = |expr: &Option<Expr>, name: &str, default: u64| match expr {
+        frame: &mut SlotFrame,
+    ) -> Result<RowBounds> {
+        let mut number = |expr: &Option<ExprPlan>, name: &str, default: u64| match expr {
             None => Ok(default),
             Some(expr) => match rt.eval(expr, frame)? {
-                Value::Int(number) => Ok(u64::try_from(number).unwrap_or(0)),
-                Value::Float(number) if number.fract() == 0.0 => Ok(number.max(0.0) as u64),
+                QueryValue::Int(number) => Ok(u64::try_from(number).unwrap_or(0)),
+                QueryValue::Float(number) if number.fract() == 0.0 => Ok(number.max(0.0) as u64),
                 _ => {
                     let msg = format!("{name} takes a whole number");
                     Err(QueryError::new(5030, msg))
@@ -45,7 +44,7 @@ impl Bounds {
             },
         };
         let skip = number(offset, "OFFSET", 0)?;
-        Ok(Bounds { skip, count: number(limit, "LIMIT", u64::MAX)? })
+        Ok(RowBounds { skip, count: number(limit, "LIMIT", u64::MAX)? })
     }
 
     /// The rows that a sort has to keep.
@@ -56,8 +55,8 @@ impl Bounds {
     /// Passes a row on if it is within the bounds.
     pub fn pass(
         &mut self,
-        row: Row,
-        frame: &mut Frame,
+        row: ResultRow,
+        frame: &mut SlotFrame,
         consumer: &mut Consumer<'_>,
     ) -> Result<Flow> {
         if self.skip > 0 {

@@ -8,28 +8,28 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use crate::datastore::{Document, KeyRange, Keyspace};
+use crate::datastore::{KeyRange, Keyspace, QueryDocument};
 use crate::error::Result;
 use crate::plan::{
-    Access, Expr, FromPlan, JoinPlan, JoinPlanKind, KeyBound, KeyspacePlan, Slot, SourceKind,
-    SourcePlan,
+    AccessPath, ExprPlan, FrameSlot, FromPlan, JoinPlan, JoinPlanKind, KeyRangeBound, KeyspacePlan,
+    SourceKind, SourcePlan,
 };
-use crate::runtime::{Frame, Runtime};
-use crate::value::{Object, Text, Value, json, key};
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::{Object, QueryValue, Text, json, key};
 
 use super::flow::Flow;
 
 /// Slots of a source.
 const SOURCE_SLOTS: usize = 3;
 
-type Each<'e> = dyn FnMut(&mut Frame) -> Result<Flow> + 'e;
+type Each<'e> = dyn FnMut(&mut SlotFrame) -> Result<Flow> + 'e;
 
 impl Runtime<'_> {
     /// Calls `each` for every joined row.
     pub fn run_from(
         &self,
         plan: &FromPlan,
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
         each: &mut Each<'_>,
     ) -> Result<Flow> {
         let mut states: Vec<JoinState> = plan.joins.iter().map(|_| JoinState::default()).collect();
@@ -47,7 +47,7 @@ fn joins(
     plans: &[JoinPlan],
     states: &mut [JoinState],
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     each: &mut Each<'_>,
 ) -> Result<Flow> {
     let (Some((plan, plans)), Some((state, states))) =
@@ -76,13 +76,13 @@ fn joins(
     clear(frame, slot);
     // A LEFT NEST on a condition gives an empty array, one on keys gives nothing.
     if plan.nest && (matched || matches!(plan.kind, JoinPlanKind::On { .. })) {
-        frame[slot] = Value::from(nested);
+        frame[slot] = QueryValue::from(nested);
     }
     joins(plans, states, rt, frame, each)
 }
 
-fn clear(frame: &mut Frame, slot: Slot) {
-    frame[slot..slot + SOURCE_SLOTS].fill(Value::Missing);
+fn clear(frame: &mut SlotFrame, slot: FrameSlot) {
+    frame[slot..slot + SOURCE_SLOTS].fill(QueryValue::Missing);
 }
 
 /// Calls `each` for the rows of a joined source that match the row so far.
@@ -90,7 +90,7 @@ fn matches(
     plan: &JoinPlan,
     state: &mut JoinState,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     each: &mut Each<'_>,
 ) -> Result<Flow> {
     let slot = plan.source.slot;
@@ -100,7 +100,7 @@ fn matches(
             let Some(items) = value.elements() else { return Ok(Flow::More) };
             for (index, item) in items.iter().enumerate() {
                 frame[slot] = item.clone();
-                frame[slot + 1] = Value::from(index);
+                frame[slot + 1] = QueryValue::from(index);
                 if each(frame)? == Flow::Stop {
                     return Ok(Flow::Stop);
                 }
@@ -125,7 +125,7 @@ fn matches(
             })
         }
         JoinPlanKind::On { condition, equal, lateral } => {
-            let mut checked = |frame: &mut Frame| match condition {
+            let mut checked = |frame: &mut SlotFrame| match condition {
                 Some(condition) if !rt.holds(condition, frame)? => Ok(Flow::More),
                 _ => each(frame),
             };
@@ -148,7 +148,7 @@ fn matches(
 /// A joined source's rows, kept for all rows of the left side.
 #[derive(Default)]
 struct JoinState {
-    rows: Option<Vec<[Value; SOURCE_SLOTS]>>,
+    rows: Option<Vec<[QueryValue; SOURCE_SLOTS]>>,
     /// The rows of each value of the join's equalities.
     table: HashMap<Box<[u8]>, Vec<u32>>,
 }
@@ -157,13 +157,13 @@ impl JoinState {
     /// Calls `each` for the rows, or for those with a key.
     fn each(
         &self,
-        slot: Slot,
+        slot: FrameSlot,
         key: Option<&[u8]>,
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
         each: &mut Each<'_>,
     ) -> Result<Flow> {
         let rows = self.rows.as_deref().unwrap_or_default();
-        let mut visit = |row: &[Value; SOURCE_SLOTS]| {
+        let mut visit = |row: &[QueryValue; SOURCE_SLOTS]| {
             frame[slot..slot + SOURCE_SLOTS].clone_from_slice(row);
             each(frame)
         };
@@ -188,7 +188,12 @@ impl JoinState {
 }
 
 /// Reads a joined source into its state, once.
-fn kept(plan: &JoinPlan, state: &mut JoinState, rt: &Runtime<'_>, frame: &mut Frame) -> Result<()> {
+fn kept(
+    plan: &JoinPlan,
+    state: &mut JoinState,
+    rt: &Runtime<'_>,
+    frame: &mut SlotFrame,
+) -> Result<()> {
     if state.rows.is_some() {
         return Ok(());
     }
@@ -207,8 +212,9 @@ fn kept(plan: &JoinPlan, state: &mut JoinState, rt: &Runtime<'_>, frame: &mut Fr
             rt.keep(key.len() + 48)?;
             table.entry(key).or_default().push(rows.len() as u32);
         }
-        let row: [Value; SOURCE_SLOTS] = std::array::from_fn(|index| frame[slot + index].clone());
-        rt.keep(row.iter().map(Value::byte_count).sum())?;
+        let row: [QueryValue; SOURCE_SLOTS] =
+            std::array::from_fn(|index| frame[slot + index].clone());
+        rt.keep(row.iter().map(QueryValue::byte_count).sum())?;
         rows.push(row);
         Ok(Flow::More)
     })?;
@@ -218,9 +224,9 @@ fn kept(plan: &JoinPlan, state: &mut JoinState, rt: &Runtime<'_>, frame: &mut Fr
 
 /// The key of values in a hash table. None if one is missing or null, which equals nothing.
 fn join_key<'e>(
-    values: impl Iterator<Item = &'e Expr>,
+    values: impl Iterator<Item = &'e ExprPlan>,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
 ) -> Result<Option<Box<[u8]>>> {
     let mut out = Vec::new();
     for value in values {
@@ -237,7 +243,7 @@ fn join_key<'e>(
 fn source(
     plan: &SourcePlan,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     each: &mut Each<'_>,
 ) -> Result<Flow> {
     let slot = plan.slot;
@@ -274,7 +280,12 @@ fn is_cached(inner: &crate::plan::Subquery, rt: &Runtime<'_>) -> bool {
     rt.cached_subquery(inner.number).is_some()
 }
 
-fn values(value: Value, slot: Slot, frame: &mut Frame, each: &mut Each<'_>) -> Result<Flow> {
+fn values(
+    value: QueryValue,
+    slot: FrameSlot,
+    frame: &mut SlotFrame,
+    each: &mut Each<'_>,
+) -> Result<Flow> {
     if value.is_missing() {
         return Ok(Flow::More);
     }
@@ -293,21 +304,21 @@ fn values(value: Value, slot: Slot, frame: &mut Frame, each: &mut Each<'_>) -> R
 
 fn documents(
     plan: &KeyspacePlan,
-    slot: Slot,
+    slot: FrameSlot,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     each: &mut Each<'_>,
 ) -> Result<Flow> {
     let range = match &plan.access {
-        Access::Keys(keys) => {
+        AccessPath::Keys(keys) => {
             let keys = rt.eval(keys, frame)?;
             return by_keys(plan, slot, &keys, false, frame, each);
         }
-        Access::KeySet(keys) => {
+        AccessPath::KeySet(keys) => {
             let keys = rt.eval(keys, frame)?;
             return by_keys(plan, slot, &keys, true, frame, each);
         }
-        Access::Scan(bounds) => match key_range(bounds, rt, frame)? {
+        AccessPath::Scan(bounds) => match key_range(bounds, rt, frame)? {
             Some(range) => range,
             None => return Ok(Flow::More),
         },
@@ -327,10 +338,10 @@ fn documents(
 /// Documents by a key or an array of keys. Keys that are no text have no document.
 fn by_keys(
     plan: &KeyspacePlan,
-    slot: Slot,
-    keys: &Value,
+    slot: FrameSlot,
+    keys: &QueryValue,
     distinct: bool,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
     each: &mut Each<'_>,
 ) -> Result<Flow> {
     let keys = match keys.elements() {
@@ -339,7 +350,7 @@ fn by_keys(
     };
     let mut seen = HashSet::new();
     for key in keys.iter() {
-        let Value::Str(key) = key else { continue };
+        let QueryValue::Str(key) = key else { continue };
         if distinct && !seen.insert(key.clone()) {
             continue;
         }
@@ -354,10 +365,14 @@ fn by_keys(
 }
 
 /// The range of keys within all bounds. None if a bound is no text: then no key compares.
-fn key_range(bounds: &[KeyBound], rt: &Runtime<'_>, frame: &mut Frame) -> Result<Option<KeyRange>> {
+fn key_range(
+    bounds: &[KeyRangeBound],
+    rt: &Runtime<'_>,
+    frame: &mut SlotFrame,
+) -> Result<Option<KeyRange>> {
     let mut range = KeyRange::default();
     for bound in bounds {
-        let Value::Str(text) = rt.eval(&bound.key, frame)? else {
+        let QueryValue::Str(text) = rt.eval(&bound.key, frame)? else {
             // Other types sort before or after all texts: leave it to the condition.
             continue;
         };
@@ -397,37 +412,37 @@ fn after_prefix(prefix: &[u8]) -> Option<Bytes> {
 }
 
 /// Puts a document into its slots.
-fn put(plan: &KeyspacePlan, slot: Slot, document: Document, frame: &mut Frame) {
+fn put(plan: &KeyspacePlan, slot: FrameSlot, document: QueryDocument, frame: &mut SlotFrame) {
     if plan.meta {
         frame[slot + 2] = meta(&*plan.keyspace, &document);
     }
     frame[slot] = document_value(&document);
-    frame[slot + 1] = Value::Str(Text::from_bytes(document.key));
+    frame[slot + 1] = QueryValue::Str(Text::from_bytes(document.key));
 }
 
-/// A document's value.
-pub fn document_value(document: &Document) -> Value {
+pub fn document_value(document: &QueryDocument) -> QueryValue {
     match document.is_json.then(|| json::parse(&document.value)).flatten() {
         Some(value) => value,
-        None => Value::Binary(document.value.clone()),
+        None => QueryValue::Binary(document.value.clone()),
     }
 }
 
 /// The object of `META()`.
-pub fn meta(keyspace: &dyn Keyspace, document: &Document) -> Value {
+pub fn meta(keyspace: &dyn Keyspace, document: &QueryDocument) -> QueryValue {
     let name = keyspace.name();
     let path = match &name.collection {
         Some((scope, collection)) => format!("default:{}.{scope}.{collection}", name.bucket),
         None => format!("default:{}", name.bucket),
     };
-    let cas = i64::try_from(document.cas).map_or(Value::Float(document.cas as f64), Value::Int);
+    let cas =
+        i64::try_from(document.cas).map_or(QueryValue::Float(document.cas as f64), QueryValue::Int);
     let kind = if document.is_json { "json" } else { "base64" };
-    Value::from(Object::new(vec![
+    QueryValue::from(Object::new(vec![
         ("cas".into(), cas),
-        ("expiration".into(), Value::Int(i64::from(document.expiration))),
-        ("flags".into(), Value::Int(i64::from(document.flags))),
-        ("id".into(), Value::Str(Text::from_bytes(document.key.clone()))),
-        ("keyspace".into(), Value::from(path)),
-        ("type".into(), Value::from(kind)),
+        ("expiration".into(), QueryValue::Int(i64::from(document.expiration))),
+        ("flags".into(), QueryValue::Int(i64::from(document.flags))),
+        ("id".into(), QueryValue::Str(Text::from_bytes(document.key.clone()))),
+        ("keyspace".into(), QueryValue::from(path)),
+        ("type".into(), QueryValue::from(kind)),
     ]))
 }

@@ -6,38 +6,38 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::aggregates::State;
+use crate::aggregates::AggregateState;
 use crate::error::Result;
 use crate::plan::GroupPlan;
-use crate::runtime::{Frame, Runtime};
-use crate::value::{Value, key};
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::{QueryValue, key};
 
 use super::flow::Flow;
 
 /// Bytes of a group apart from its keys and states.
 const GROUP_BYTES: usize = 96;
 
-pub struct Groups<'p> {
+pub struct GroupTable<'p> {
     plan: &'p GroupPlan,
     numbers: HashMap<Box<[u8]>, usize>,
-    groups: Vec<Group>,
+    groups: Vec<GroupBy>,
     key: Vec<u8>,
 }
 
-struct Group {
-    keys: Vec<Value>,
-    states: Vec<State>,
-    row: Option<Frame>,
+struct GroupBy {
+    keys: Vec<QueryValue>,
+    states: Vec<AggregateState>,
+    row: Option<SlotFrame>,
 }
 
-impl<'p> Groups<'p> {
-    pub fn new(plan: &'p GroupPlan) -> Groups<'p> {
-        Groups { plan, numbers: HashMap::new(), groups: Vec::new(), key: Vec::new() }
+impl<'p> GroupTable<'p> {
+    pub fn new(plan: &'p GroupPlan) -> GroupTable<'p> {
+        GroupTable { plan, numbers: HashMap::new(), groups: Vec::new(), key: Vec::new() }
     }
 
     /// Adds the row of the frame to its group.
-    pub fn add(&mut self, frame: &mut Frame, rt: &Runtime<'_>) -> Result<()> {
-        let mut keys: smallvec::SmallVec<[Value; 2]> = smallvec::SmallVec::new();
+    pub fn add(&mut self, frame: &mut SlotFrame, rt: &Runtime<'_>) -> Result<()> {
+        let mut keys: smallvec::SmallVec<[QueryValue; 2]> = smallvec::SmallVec::new();
         self.key.clear();
         for (_, expr) in &self.plan.keys {
             let value = rt.eval(expr, frame)?;
@@ -70,23 +70,23 @@ impl<'p> Groups<'p> {
 
     fn new_group(
         &mut self,
-        keys: Vec<Value>,
-        frame: &mut Frame,
+        keys: Vec<QueryValue>,
+        frame: &mut SlotFrame,
         rt: &Runtime<'_>,
     ) -> Result<usize> {
         let row = self.plan.keeps_row.then(|| frame.clone());
-        let row_bytes: usize = row.iter().flatten().map(Value::byte_count).sum();
-        let states_bytes = self.plan.aggregates.len() * size_of::<State>();
-        let key_bytes: usize = keys.iter().map(Value::byte_count).sum();
+        let row_bytes: usize = row.iter().flatten().map(QueryValue::byte_count).sum();
+        let states_bytes = self.plan.aggregates.len() * size_of::<AggregateState>();
+        let key_bytes: usize = keys.iter().map(QueryValue::byte_count).sum();
         rt.keep(GROUP_BYTES + self.key.len() + key_bytes + states_bytes + row_bytes)?;
         let states = self
             .plan
             .aggregates
             .iter()
-            .map(|(_, aggregate)| State::new(aggregate.kind, aggregate.distinct));
+            .map(|(_, aggregate)| AggregateState::new(aggregate.kind, aggregate.distinct));
         // A key of a document would keep the whole document in memory.
         let keys = keys.into_iter().map(detached).collect();
-        self.groups.push(Group { keys, states: states.collect(), row });
+        self.groups.push(GroupBy { keys, states: states.collect(), row });
         let number = self.groups.len() - 1;
         if let Entry::Vacant(vacant) = self.numbers.entry(self.key.as_slice().into()) {
             vacant.insert(number);
@@ -97,19 +97,19 @@ impl<'p> Groups<'p> {
     /// The only group has that many rows.
     pub fn add_count(&mut self, count: u64) {
         let states = self.plan.aggregates.iter().map(|(_, aggregate)| {
-            let mut state = State::new(aggregate.kind, aggregate.distinct);
+            let mut state = AggregateState::new(aggregate.kind, aggregate.distinct);
             state.add_rows(count);
             state
         });
-        self.groups.push(Group { keys: Vec::new(), states: states.collect(), row: None });
+        self.groups.push(GroupBy { keys: Vec::new(), states: states.collect(), row: None });
     }
 
     /// Calls `each` for every group that HAVING accepts.
     pub fn finish(
         mut self,
         rt: &Runtime<'_>,
-        frame: &mut Frame,
-        each: &mut dyn FnMut(&mut Frame) -> Result<Flow>,
+        frame: &mut SlotFrame,
+        each: &mut dyn FnMut(&mut SlotFrame) -> Result<Flow>,
     ) -> Result<()> {
         if self.plan.single && self.groups.is_empty() {
             self.add_count(0);
@@ -141,9 +141,9 @@ impl<'p> Groups<'p> {
 }
 
 /// A value that shares no memory with a document.
-fn detached(value: Value) -> Value {
+fn detached(value: QueryValue) -> QueryValue {
     match value {
-        Value::Str(text) => Value::Str(crate::value::Text::from_bytes(
+        QueryValue::Str(text) => QueryValue::Str(crate::value::Text::from_bytes(
             bytes::Bytes::copy_from_slice(text.as_bytes()),
         )),
         other => other,

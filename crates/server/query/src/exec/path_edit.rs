@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::error::{QueryError, Result};
 use crate::limits::VALUE_DEPTH_MAX;
 use crate::plan::change::{AssignmentLoop, AssignmentPlan, AssignmentTarget, LoopSource};
-use crate::plan::{Slot, Step};
-use crate::runtime::{Frame, Runtime};
-use crate::value::{Text, Value};
+use crate::plan::{FrameSlot, StepPlan};
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::{QueryValue, Text};
 
 /// The largest array that SET extends.
 const ITEMS_MAX: usize = 1 << 20;
@@ -24,16 +24,16 @@ enum Key {
 
 /// What an UPDATE does to a document.
 pub struct Edited {
-    pub value: Value,
+    pub value: QueryValue,
     pub expiration: Option<u32>,
 }
 
 /// Applies assignments to the document in `frame[document]`.
 pub fn apply(
     assignments: &[AssignmentPlan],
-    document: Slot,
+    document: FrameSlot,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
+    frame: &mut SlotFrame,
 ) -> Result<Edited> {
     let mut editor = Editor {
         document,
@@ -48,18 +48,18 @@ pub fn apply(
 }
 
 struct Editor<'r, 's> {
-    document: Slot,
+    document: FrameSlot,
     rt: &'r Runtime<'s>,
     /// Where the current values of loop variables are.
-    places: Vec<(Slot, Option<Vec<Key>>)>,
+    places: Vec<(FrameSlot, Option<Vec<Key>>)>,
     edited: Edited,
 }
 
 /// An element of a loop: where it is, its position and its value.
 struct Element {
     place: Option<Vec<Key>>,
-    position: Value,
-    value: Value,
+    position: QueryValue,
+    value: QueryValue,
 }
 
 impl Editor<'_, '_> {
@@ -67,7 +67,7 @@ impl Editor<'_, '_> {
         &mut self,
         plan: &AssignmentPlan,
         loops: &[Vec<AssignmentLoop>],
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
     ) -> Result<()> {
         let Some((list, inner)) = loops.split_first() else {
             return self.assign(plan, frame);
@@ -97,7 +97,7 @@ impl Editor<'_, '_> {
     fn elements(
         &mut self,
         one: &AssignmentLoop,
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
     ) -> Result<Option<Vec<Element>>> {
         let (place, value) = match &one.source {
             LoopSource::Value(value) => (None, self.rt.eval(value, frame)?),
@@ -120,7 +120,7 @@ impl Editor<'_, '_> {
     }
 
     /// The full place of a path from the document or a loop variable.
-    fn place(&self, variable: Option<Slot>, mut keys: Vec<Key>) -> Option<Vec<Key>> {
+    fn place(&self, variable: Option<FrameSlot>, mut keys: Vec<Key>) -> Option<Vec<Key>> {
         let Some(variable) = variable else { return Some(keys) };
         let known = self.places.iter().rev().find(|(slot, _)| *slot == variable)?;
         let mut place = known.1.clone()?;
@@ -128,26 +128,26 @@ impl Editor<'_, '_> {
         Some(place)
     }
 
-    fn keys(&self, steps: &[Step], frame: &mut Frame) -> Result<Option<Vec<Key>>> {
+    fn keys(&self, steps: &[StepPlan], frame: &mut SlotFrame) -> Result<Option<Vec<Key>>> {
         let mut keys = Vec::with_capacity(steps.len());
         for step in steps {
             keys.push(match step {
-                Step::Field(name) | Step::Folded(name) => Key::Field(name.clone()),
-                Step::Computed(name) => match self.rt.eval(name, frame)? {
-                    Value::Str(name) => Key::Field(name),
+                StepPlan::Field(name) | StepPlan::Folded(name) => Key::Field(name.clone()),
+                StepPlan::Computed(name) => match self.rt.eval(name, frame)? {
+                    QueryValue::Str(name) => Key::Field(name),
                     _ => return Ok(None),
                 },
-                Step::Index(index) => match self.rt.eval(index, frame)?.as_int() {
+                StepPlan::Index(index) => match self.rt.eval(index, frame)?.as_int() {
                     Some(index) => Key::Index(index),
                     None => return Ok(None),
                 },
-                Step::Slice(..) | Step::Star => return Ok(None),
+                StepPlan::Slice(..) | StepPlan::Star => return Ok(None),
             });
         }
         Ok(Some(keys))
     }
 
-    fn assign(&mut self, plan: &AssignmentPlan, frame: &mut Frame) -> Result<()> {
+    fn assign(&mut self, plan: &AssignmentPlan, frame: &mut SlotFrame) -> Result<()> {
         if let Some(condition) = &plan.condition
             && !self.rt.holds(condition, frame)?
         {
@@ -155,7 +155,7 @@ impl Editor<'_, '_> {
         }
         let value = match &plan.value {
             Some(value) => self.rt.eval(value, frame)?,
-            None => Value::Missing,
+            None => QueryValue::Missing,
         };
         let (variable, steps) = match &plan.target {
             AssignmentTarget::Path { variable, steps } => (*variable, steps),
@@ -173,7 +173,7 @@ impl Editor<'_, '_> {
     }
 }
 
-fn get(mut value: Value, keys: &[Key]) -> Value {
+fn get(mut value: QueryValue, keys: &[Key]) -> QueryValue {
     for key in keys {
         value = match key {
             Key::Field(name) => value.field(name.as_bytes()),
@@ -183,11 +183,17 @@ fn get(mut value: Value, keys: &[Key]) -> Value {
     value
 }
 
-fn parts(value: &Value, place: Option<&[Key]>, deep: bool, depth: usize, out: &mut Vec<Element>) {
+fn parts(
+    value: &QueryValue,
+    place: Option<&[Key]>,
+    deep: bool,
+    depth: usize,
+    out: &mut Vec<Element>,
+) {
     if depth > VALUE_DEPTH_MAX {
         return;
     }
-    let mut add = |key: Key, position: Value, part: &Value| {
+    let mut add = |key: Key, position: QueryValue, part: &QueryValue| {
         let place = place.map(|place| [place, std::slice::from_ref(&key)].concat());
         out.push(Element { place: place.clone(), position, value: part.clone() });
         if deep {
@@ -196,17 +202,17 @@ fn parts(value: &Value, place: Option<&[Key]>, deep: bool, depth: usize, out: &m
     };
     if let Some(items) = value.elements() {
         for (index, item) in items.iter().enumerate() {
-            add(Key::Index(index as i64), Value::from(index), item);
+            add(Key::Index(index as i64), QueryValue::from(index), item);
         }
     } else if deep && let Some(object) = value.object() {
         for (name, field) in object.fields() {
-            add(Key::Field(name.clone()), Value::Str(name.clone()), field);
+            add(Key::Field(name.clone()), QueryValue::Str(name.clone()), field);
         }
     }
 }
 
 /// Sets the value at a place, or removes the field there if the value is missing.
-fn set(root: &mut Value, place: &[Key], value: Value) -> Result<()> {
+fn set(root: &mut QueryValue, place: &[Key], value: QueryValue) -> Result<()> {
     let Some((key, rest)) = place.split_first() else {
         // The whole document.
         if !value.is_missing() {
@@ -215,12 +221,12 @@ fn set(root: &mut Value, place: &[Key], value: Value) -> Result<()> {
         return Ok(());
     };
     if let Some(items) = root.elements() {
-        *root = Value::Array(items);
+        *root = QueryValue::Array(items);
     } else if let Some(object) = root.object() {
-        *root = Value::Object(object);
+        *root = QueryValue::Object(object);
     }
     match (root, key) {
-        (Value::Object(object), Key::Field(name)) => {
+        (QueryValue::Object(object), Key::Field(name)) => {
             let object = Arc::make_mut(object);
             if rest.is_empty() {
                 object.set(name.clone(), value);
@@ -229,7 +235,7 @@ fn set(root: &mut Value, place: &[Key], value: Value) -> Result<()> {
                 object.set(name.clone(), part);
             }
         }
-        (Value::Array(items), Key::Index(index)) => {
+        (QueryValue::Array(items), Key::Index(index)) => {
             let items = Arc::make_mut(items);
             let at = if *index < 0 { *index + items.len() as i64 } else { *index };
             let Ok(at) = usize::try_from(at) else { return Ok(()) };
@@ -243,7 +249,7 @@ fn set(root: &mut Value, place: &[Key], value: Value) -> Result<()> {
                 return Err(QueryError::evaluation("SET makes the array too long"));
             }
             if at >= items.len() {
-                items.resize(at + 1, Value::Null);
+                items.resize(at + 1, QueryValue::Null);
             }
             items[at] = value;
         }

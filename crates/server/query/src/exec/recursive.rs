@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use crate::error::{QueryError, Result};
 use crate::limits::RECURSION_LEVELS_MAX;
-use crate::plan::{QueryPlan, RecursivePlan, Slot};
-use crate::runtime::{Frame, Runtime};
-use crate::value::{Value, json, key};
+use crate::plan::{FrameSlot, QueryPlan, RecursivePlan};
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::{QueryValue, json, key};
 
 use super::flow::Flow;
 
@@ -15,12 +15,12 @@ impl Runtime<'_> {
     pub fn recursive_rows(
         &self,
         plan: &RecursivePlan,
-        slot: Slot,
-        frame: &mut Frame,
-    ) -> Result<Value> {
+        slot: FrameSlot,
+        frame: &mut SlotFrame,
+    ) -> Result<QueryValue> {
         let options = match &plan.options {
             Some(options) => self.eval(options, frame)?,
-            None => Value::Missing,
+            None => QueryValue::Missing,
         };
         let bound =
             |name: &str| options.field(name.as_bytes()).as_int().filter(|count| *count >= 0);
@@ -32,7 +32,7 @@ impl Runtime<'_> {
         let mut level = 0;
         while !round.is_empty() && state.rows.len() < documents && level < levels {
             self.check_deadline()?;
-            frame[slot] = Value::from(round);
+            frame[slot] = QueryValue::from(round);
             round = state.round(&plan.step, self, frame)?;
             level += 1;
         }
@@ -40,13 +40,13 @@ impl Runtime<'_> {
             return Err(QueryError::new(5010, "A recursive WITH does not end"));
         }
         state.rows.truncate(documents);
-        Ok(Value::from(state.rows))
+        Ok(QueryValue::from(state.rows))
     }
 }
 
 struct Rounds<'p> {
     plan: &'p RecursivePlan,
-    rows: Vec<Value>,
+    rows: Vec<QueryValue>,
     seen: HashSet<Box<[u8]>>,
     cycles: HashSet<Box<[u8]>>,
 }
@@ -57,8 +57,8 @@ impl Rounds<'_> {
         &mut self,
         query: &QueryPlan,
         rt: &Runtime<'_>,
-        frame: &mut Frame,
-    ) -> Result<Vec<Value>> {
+        frame: &mut SlotFrame,
+    ) -> Result<Vec<QueryValue>> {
         let mut new = Vec::new();
         rt.run_query(query, frame, &mut |row, frame| {
             // As text, so that no round makes a deeper tree than the one before.

@@ -2,29 +2,31 @@
 
 use crate::error::Result;
 use crate::plan::{ProjectionPlan, ProjectionTerm};
-use crate::runtime::{Frame, Runtime};
-use crate::value::{Object, Text, Value, key, write};
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::{Object, QueryValue, Text, key, write};
 
-/// A result row.
 #[derive(Clone, Debug)]
-pub enum Row {
-    /// Of `SELECT RAW`.
-    Value(Value),
+pub enum ResultRow {
+    Value(QueryValue),
     /// Names in their order; of equal ones the last counts.
-    Fields(Vec<(Text, Value)>),
+    Fields(Vec<(Text, QueryValue)>),
 }
 
-impl Row {
+impl ResultRow {
     /// The row of the current frame.
-    pub fn project(plan: &ProjectionPlan, rt: &Runtime<'_>, frame: &mut Frame) -> Result<Row> {
+    pub fn project(
+        plan: &ProjectionPlan,
+        rt: &Runtime<'_>,
+        frame: &mut SlotFrame,
+    ) -> Result<ResultRow> {
         if plan.raw
             && let [ProjectionTerm::Value(_, value)] = &plan.terms[..]
         {
-            return Ok(Row::Value(rt.eval(value, frame)?));
+            return Ok(ResultRow::Value(rt.eval(value, frame)?));
         }
-        let mut fields: Vec<(Text, Value)> = Vec::with_capacity(plan.terms.len());
+        let mut fields: Vec<(Text, QueryValue)> = Vec::with_capacity(plan.terms.len());
         let has_star = plan.terms.iter().any(|term| !matches!(term, ProjectionTerm::Value(..)));
-        let mut add = |name: Text, value: Value| {
+        let mut add = |name: Text, value: QueryValue| {
             if value.is_missing() {
                 return;
             }
@@ -47,22 +49,22 @@ impl Row {
                 }
             }
         }
-        Ok(Row::Fields(fields))
+        Ok(ResultRow::Fields(fields))
     }
 
     /// The row as a value.
-    pub fn into_value(self) -> Value {
+    pub fn into_value(self) -> QueryValue {
         match self {
-            Row::Value(value) => value,
-            Row::Fields(fields) => Value::from(Object::new(fields)),
+            ResultRow::Value(value) => value,
+            ResultRow::Fields(fields) => QueryValue::from(Object::new(fields)),
         }
     }
 
     /// Appends the row's JSON text.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Row::Value(value) => write::write(value, out),
-            Row::Fields(fields) => {
+            ResultRow::Value(value) => write::write(value, out),
+            ResultRow::Fields(fields) => {
                 out.push(b'{');
                 for (index, (name, value)) in fields.iter().enumerate() {
                     if index > 0 {
@@ -79,9 +81,9 @@ impl Row {
     pub fn key(&self) -> Box<[u8]> {
         let mut out = Vec::new();
         match self {
-            Row::Value(value) => key::append(value, &mut out),
-            Row::Fields(fields) => {
-                key::append(&Value::from(Object::new(fields.clone())), &mut out);
+            ResultRow::Value(value) => key::append(value, &mut out),
+            ResultRow::Fields(fields) => {
+                key::append(&QueryValue::from(Object::new(fields.clone())), &mut out);
             }
         }
         out.into()
@@ -89,8 +91,8 @@ impl Row {
 
     pub fn byte_count(&self) -> usize {
         match self {
-            Row::Value(value) => value.byte_count(),
-            Row::Fields(fields) => {
+            ResultRow::Value(value) => value.byte_count(),
+            ResultRow::Fields(fields) => {
                 fields.iter().map(|(_, value)| size_of::<Text>() + value.byte_count()).sum()
             }
         }

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use crate::error::Result;
-use crate::plan::{SelectPlan, Slot, SortKey, SourceKind};
-use crate::runtime::{Frame, Runtime};
+use crate::plan::{FrameSlot, OrderKey, SelectPlan, SourceKind};
+use crate::runtime::{Runtime, SlotFrame};
 
-use super::flow::{Bounds, Consumer, Flow};
-use super::row::Row;
+use super::flow::{Consumer, Flow, RowBounds};
+use super::row::ResultRow;
 use super::{group, sort, window};
 
 impl Runtime<'_> {
@@ -15,9 +15,9 @@ impl Runtime<'_> {
     pub fn run_select(
         &self,
         plan: &SelectPlan,
-        order: &[SortKey],
-        bounds: Bounds,
-        frame: &mut Frame,
+        order: &[OrderKey],
+        bounds: RowBounds,
+        frame: &mut SlotFrame,
         consumer: &mut Consumer<'_>,
     ) -> Result<()> {
         let mut output = Output {
@@ -31,7 +31,7 @@ impl Runtime<'_> {
         if plan.windows.is_empty() {
             rows(plan, self, frame, &mut |frame| output.row(frame, consumer))?;
         } else {
-            let mut table = window::Table::new(&plan.windows);
+            let mut table = window::WindowTable::new(&plan.windows);
             rows(plan, self, frame, &mut |frame| table.add(frame, self).map(|()| Flow::More))?;
             table.finish(self, frame, &mut |frame| output.row(frame, consumer))?;
         }
@@ -45,19 +45,19 @@ impl Runtime<'_> {
 /// What happens to a row after its values are known.
 struct Output<'p, 'r, 's> {
     plan: &'p SelectPlan,
-    order: &'p [SortKey],
+    order: &'p [OrderKey],
     rt: &'r Runtime<'s>,
-    bounds: Bounds,
+    bounds: RowBounds,
     distinct: Option<HashSet<Box<[u8]>>>,
     sorter: Option<sort::Sorter<'p>>,
 }
 
 impl Output<'_, '_, '_> {
-    fn row(&mut self, frame: &mut Frame, consumer: &mut Consumer<'_>) -> Result<Flow> {
+    fn row(&mut self, frame: &mut SlotFrame, consumer: &mut Consumer<'_>) -> Result<Flow> {
         let (rt, projection) = (self.rt, &self.plan.projection);
         let mut projected = None;
         if let Some(distinct) = &mut self.distinct {
-            let row = Row::project(projection, rt, frame)?;
+            let row = ResultRow::project(projection, rt, frame)?;
             let key = row.key();
             rt.keep(key.len() + 32)?;
             if !distinct.insert(key) {
@@ -69,7 +69,7 @@ impl Output<'_, '_, '_> {
             let keys = sort::keys(self.order, rt, frame)?;
             sorter.add(keys, rt, || match projected {
                 Some(row) => Ok(row),
-                None => Row::project(projection, rt, frame),
+                None => ResultRow::project(projection, rt, frame),
             })?;
             return Ok(Flow::More);
         }
@@ -79,7 +79,7 @@ impl Output<'_, '_, '_> {
         }
         let row = match projected {
             Some(row) => row,
-            None => Row::project(projection, rt, frame)?,
+            None => ResultRow::project(projection, rt, frame)?,
         };
         self.bounds.pass(row, frame, consumer)
     }
@@ -89,13 +89,13 @@ impl Output<'_, '_, '_> {
 fn rows(
     plan: &SelectPlan,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
-    each: &mut dyn FnMut(&mut Frame) -> Result<Flow>,
+    frame: &mut SlotFrame,
+    each: &mut dyn FnMut(&mut SlotFrame) -> Result<Flow>,
 ) -> Result<()> {
     let Some(group) = &plan.group else {
         return ungrouped(plan, rt, frame, each);
     };
-    let mut groups = group::Groups::new(group);
+    let mut groups = group::GroupTable::new(group);
     match counted(plan) {
         Some(count) => groups.add_count(count),
         None => ungrouped(plan, rt, frame, &mut |frame| {
@@ -111,7 +111,7 @@ fn counted(plan: &SelectPlan) -> Option<u64> {
     let group = plan.group.as_ref()?;
     let from = plan.from.as_ref()?;
     let SourceKind::Keyspace(source) = &from.first.kind else { return None };
-    let counts_rows = |(_, aggregate): &(Slot, crate::plan::Aggregate)| {
+    let counts_rows = |(_, aggregate): &(FrameSlot, crate::plan::Aggregate)| {
         aggregate.arg.is_none() && aggregate.filter.is_none()
     };
     let plain = group.single
@@ -120,17 +120,17 @@ fn counted(plan: &SelectPlan) -> Option<u64> {
         && from.joins.is_empty()
         && from.filters.is_empty()
         && plan.filters.is_empty()
-        && matches!(&source.access, crate::plan::Access::Scan(bounds) if bounds.is_empty());
+        && matches!(&source.access, crate::plan::AccessPath::Scan(bounds) if bounds.is_empty());
     if plain { source.keyspace.count() } else { None }
 }
 
 fn ungrouped(
     plan: &SelectPlan,
     rt: &Runtime<'_>,
-    frame: &mut Frame,
-    each: &mut dyn FnMut(&mut Frame) -> Result<Flow>,
+    frame: &mut SlotFrame,
+    each: &mut dyn FnMut(&mut SlotFrame) -> Result<Flow>,
 ) -> Result<()> {
-    let mut row = |frame: &mut Frame| {
+    let mut row = |frame: &mut SlotFrame| {
         rt.turn()?;
         rt.assign(&plan.lets, frame)?;
         if !rt.all_hold(&plan.filters, frame)? {

@@ -7,10 +7,10 @@ use std::collections::{HashMap, HashSet};
 use crate::ast::{SetKind, SetOperator};
 use crate::error::Result;
 use crate::plan::BodyPlan;
-use crate::runtime::{Frame, Runtime};
+use crate::runtime::{Runtime, SlotFrame};
 
 use super::flow::{Consumer, Flow};
-use super::row::Row;
+use super::row::ResultRow;
 
 impl Runtime<'_> {
     /// Runs a chain of set operators.
@@ -18,7 +18,7 @@ impl Runtime<'_> {
         &self,
         first: &BodyPlan,
         rest: &[(SetOperator, BodyPlan)],
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
         consumer: &mut Consumer<'_>,
     ) -> Result<()> {
         let streams = |operator: &SetOperator| operator.all && operator.kind == SetKind::Union;
@@ -53,7 +53,7 @@ impl Runtime<'_> {
     }
 }
 
-fn rows_of(body: &BodyPlan, rt: &Runtime<'_>, frame: &mut Frame) -> Result<Vec<Row>> {
+fn rows_of(body: &BodyPlan, rt: &Runtime<'_>, frame: &mut SlotFrame) -> Result<Vec<ResultRow>> {
     let mut rows = Vec::new();
     rt.run_body(body, frame, &mut |row, _| {
         // Its key takes as much again.
@@ -66,12 +66,12 @@ fn rows_of(body: &BodyPlan, rt: &Runtime<'_>, frame: &mut Frame) -> Result<Vec<R
 
 /// The rows so far, and their keys if no two are equal.
 struct Rows {
-    list: Vec<Row>,
+    list: Vec<ResultRow>,
     seen: Option<HashSet<Box<[u8]>>>,
 }
 
 impl Rows {
-    fn unite(&mut self, others: Vec<Row>, all: bool) {
+    fn unite(&mut self, others: Vec<ResultRow>, all: bool) {
         if all {
             self.list.extend(others);
             self.seen = None;
@@ -88,7 +88,7 @@ impl Rows {
 
     /// Keeps the rows that are among others, or those that are not. With `all`, each row of the
     /// others meets one.
-    fn filter(&mut self, others: &[Row], among: bool, all: bool) {
+    fn filter(&mut self, others: &[ResultRow], among: bool, all: bool) {
         let mut counts: HashMap<Box<[u8]>, u64> = HashMap::new();
         for row in others {
             *counts.entry(row.key()).or_default() += 1;

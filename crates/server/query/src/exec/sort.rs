@@ -4,39 +4,39 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::error::Result;
-use crate::plan::SortKey;
-use crate::runtime::{Frame, Runtime};
-use crate::value::Value;
+use crate::plan::OrderKey;
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::QueryValue;
 use crate::value::order::collate;
 
-use super::flow::{Bounds, Consumer, Flow};
-use super::row::Row;
+use super::flow::{Consumer, Flow, RowBounds};
+use super::row::ResultRow;
 
 /// The values of the sort keys in the current frame.
-pub fn keys(keys: &[SortKey], rt: &Runtime<'_>, frame: &mut Frame) -> Result<SortValues> {
+pub fn keys(keys: &[OrderKey], rt: &Runtime<'_>, frame: &mut SlotFrame) -> Result<SortValues> {
     keys.iter().map(|key| rt.eval(&key.value, frame)).collect()
 }
 
 /// Collects rows and passes them on in order.
 pub struct Sorter<'p> {
-    order: &'p [SortKey],
-    bounds: Bounds,
+    order: &'p [OrderKey],
+    bounds: RowBounds,
     /// The last row in order is on top.
     heap: BinaryHeap<Entry<'p>>,
     added: u64,
 }
 
 struct Entry<'p> {
-    order: &'p [SortKey],
+    order: &'p [OrderKey],
     keys: SortValues,
     /// Rows with equal keys keep their order.
     number: u64,
-    row: Row,
+    row: ResultRow,
 }
 
 impl Entry<'_> {
     fn byte_count(&self) -> usize {
-        let keys: usize = self.keys.iter().map(crate::value::Value::byte_count).sum();
+        let keys: usize = self.keys.iter().map(crate::value::QueryValue::byte_count).sum();
         64 + keys + self.row.byte_count()
     }
 }
@@ -62,7 +62,7 @@ impl PartialEq for Entry<'_> {
 impl Eq for Entry<'_> {}
 
 impl<'p> Sorter<'p> {
-    pub fn new(order: &'p [SortKey], bounds: Bounds) -> Sorter<'p> {
+    pub fn new(order: &'p [OrderKey], bounds: RowBounds) -> Sorter<'p> {
         Sorter { order, bounds, heap: BinaryHeap::new(), added: 0 }
     }
 
@@ -71,7 +71,7 @@ impl<'p> Sorter<'p> {
         &mut self,
         keys: SortValues,
         rt: &Runtime<'_>,
-        row: impl FnOnce() -> Result<Row>,
+        row: impl FnOnce() -> Result<ResultRow>,
     ) -> Result<()> {
         self.added += 1;
         let full = self.heap.len() as u64 >= self.bounds.needed();
@@ -94,7 +94,7 @@ impl<'p> Sorter<'p> {
     pub fn finish(
         self,
         rt: &Runtime<'_>,
-        frame: &mut Frame,
+        frame: &mut SlotFrame,
         consumer: &mut Consumer<'_>,
     ) -> Result<()> {
         rt.sorted.set(rt.sorted.get() + self.added);
@@ -110,10 +110,10 @@ impl<'p> Sorter<'p> {
 }
 
 /// The values of sort keys.
-pub type SortValues = Vec<Value>;
+pub type SortValues = Vec<QueryValue>;
 
 /// Compares rows by their sort keys.
-pub fn compare_keys(keys: &[SortKey], left: &[Value], right: &[Value]) -> Ordering {
+pub fn compare_keys(keys: &[OrderKey], left: &[QueryValue], right: &[QueryValue]) -> Ordering {
     for ((key, left), right) in keys.iter().zip(left).zip(right) {
         let order = match key.nulls_last {
             Some(last) if left.is_valued() != right.is_valued() => {

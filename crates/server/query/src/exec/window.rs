@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
-use crate::aggregates::State;
+use crate::aggregates::AggregateState;
 use crate::ast::{FrameBound, FrameExclusion, FrameUnit};
 use crate::error::{QueryError, Result};
 use crate::plan::{WindowFrame, WindowPlan};
-use crate::runtime::{Frame, Runtime};
-use crate::value::Value;
+use crate::runtime::{Runtime, SlotFrame};
+use crate::value::QueryValue;
 use crate::value::order::collate;
 use crate::windows::WindowFunction;
 
@@ -16,18 +16,18 @@ use super::flow::Flow;
 use super::sort::{compare_keys, keys};
 
 /// The rows of a SELECT with windows.
-pub struct Table<'p> {
+pub struct WindowTable<'p> {
     windows: &'p [WindowPlan],
-    rows: Vec<Frame>,
+    rows: Vec<SlotFrame>,
 }
 
-impl<'p> Table<'p> {
-    pub fn new(windows: &'p [WindowPlan]) -> Table<'p> {
-        Table { windows, rows: Vec::new() }
+impl<'p> WindowTable<'p> {
+    pub fn new(windows: &'p [WindowPlan]) -> WindowTable<'p> {
+        WindowTable { windows, rows: Vec::new() }
     }
 
-    pub fn add(&mut self, frame: &Frame, rt: &Runtime<'_>) -> Result<()> {
-        rt.keep(frame.iter().map(Value::byte_count).sum())?;
+    pub fn add(&mut self, frame: &SlotFrame, rt: &Runtime<'_>) -> Result<()> {
+        rt.keep(frame.iter().map(QueryValue::byte_count).sum())?;
         self.rows.push(frame.clone());
         Ok(())
     }
@@ -36,8 +36,8 @@ impl<'p> Table<'p> {
     pub fn finish(
         mut self,
         rt: &Runtime<'_>,
-        frame: &mut Frame,
-        each: &mut dyn FnMut(&mut Frame) -> Result<Flow>,
+        frame: &mut SlotFrame,
+        each: &mut dyn FnMut(&mut SlotFrame) -> Result<Flow>,
     ) -> Result<()> {
         for plan in self.windows {
             self.compute(plan, rt)?;
@@ -56,7 +56,7 @@ impl<'p> Table<'p> {
         let mut sorted = Vec::with_capacity(self.rows.len());
         for (number, row) in self.rows.iter_mut().enumerate() {
             rt.turn()?;
-            let partition: Vec<Value> =
+            let partition: Vec<QueryValue> =
                 plan.partition.iter().map(|part| rt.eval(part, row)).collect::<Result<_>>()?;
             let order = keys(&plan.order, rt, row)?;
             sorted.push(SortedRow { partition, order, number });
@@ -80,14 +80,14 @@ impl<'p> Table<'p> {
 }
 
 struct SortedRow {
-    partition: Vec<Value>,
-    order: Vec<Value>,
+    partition: Vec<QueryValue>,
+    order: Vec<QueryValue>,
     number: usize,
 }
 
 struct Partition<'t, 'p> {
     plan: &'p WindowPlan,
-    rows: &'t mut Vec<Frame>,
+    rows: &'t mut Vec<SlotFrame>,
     sorted: &'t [SortedRow],
 }
 
@@ -109,10 +109,10 @@ impl Partition<'_, '_> {
         Ok(())
     }
 
-    fn arg(&mut self, index: usize, at: usize, rt: &Runtime<'_>) -> Result<Value> {
+    fn arg(&mut self, index: usize, at: usize, rt: &Runtime<'_>) -> Result<QueryValue> {
         match self.plan.args.get(index) {
             Some(arg) => rt.eval(arg, &mut self.rows[self.sorted[at].number]),
-            None => Ok(Value::Missing),
+            None => Ok(QueryValue::Missing),
         }
     }
 
@@ -125,7 +125,7 @@ impl Partition<'_, '_> {
         at - before..at + after
     }
 
-    fn rank(&self, rank: WindowFunction) -> Vec<Value> {
+    fn rank(&self, rank: WindowFunction) -> Vec<QueryValue> {
         let count = self.sorted.len();
         let mut values = Vec::with_capacity(count);
         let (mut at, mut dense) = (0, 0);
@@ -134,14 +134,14 @@ impl Partition<'_, '_> {
             dense += 1;
             for number in peers.clone() {
                 values.push(match rank {
-                    WindowFunction::RowNumber => Value::from(number + 1),
-                    WindowFunction::Rank => Value::from(peers.start + 1),
-                    WindowFunction::DenseRank => Value::from(dense as usize),
-                    WindowFunction::PercentRank if count == 1 => Value::Int(0),
+                    WindowFunction::RowNumber => QueryValue::from(number + 1),
+                    WindowFunction::Rank => QueryValue::from(peers.start + 1),
+                    WindowFunction::DenseRank => QueryValue::from(dense as usize),
+                    WindowFunction::PercentRank if count == 1 => QueryValue::Int(0),
                     WindowFunction::PercentRank => {
-                        Value::number(peers.start as f64 / (count - 1) as f64)
+                        QueryValue::number(peers.start as f64 / (count - 1) as f64)
                     }
-                    _ => Value::number(peers.end as f64 / count as f64),
+                    _ => QueryValue::number(peers.end as f64 / count as f64),
                 });
             }
             at = peers.end;
@@ -149,7 +149,7 @@ impl Partition<'_, '_> {
         values
     }
 
-    fn tiles(&mut self, rt: &Runtime<'_>) -> Result<Vec<Value>> {
+    fn tiles(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
         let tiles = self.arg(0, 0, rt)?.as_int().filter(|tiles| *tiles > 0);
         let Some(tiles) = tiles else {
             return Err(QueryError::evaluation("NTILE takes a positive whole number"));
@@ -160,16 +160,16 @@ impl Partition<'_, '_> {
             true => at / (size + 1),
             false => larger + (at - larger * (size + 1)) / size.max(1),
         };
-        Ok((0..count).map(|at| Value::from(tile(at) + 1)).collect())
+        Ok((0..count).map(|at| QueryValue::from(tile(at) + 1)).collect())
     }
 
-    fn offset(&mut self, rt: &Runtime<'_>) -> Result<Vec<Value>> {
+    fn offset(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
         let forward = self.plan.function == WindowFunction::Lead;
         let mut values = Vec::with_capacity(self.sorted.len());
         for at in 0..self.sorted.len() {
             rt.turn()?;
             let distance = match self.arg(1, at, rt)? {
-                Value::Missing => 1,
+                QueryValue::Missing => 1,
                 value => value.as_int().unwrap_or(1).max(0) as usize,
             };
             let mut left = distance;
@@ -193,7 +193,7 @@ impl Partition<'_, '_> {
         Ok(values)
     }
 
-    fn nth(&mut self, rt: &Runtime<'_>) -> Result<Vec<Value>> {
+    fn nth(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
         let function = self.plan.function;
         let mut values = Vec::with_capacity(self.sorted.len());
         for at in 0..self.sorted.len() {
@@ -206,7 +206,7 @@ impl Partition<'_, '_> {
                 WindowFunction::NthValue => self.arg(1, at, rt)?.as_int().unwrap_or(0) - 1,
                 _ => 0,
             };
-            let mut found = Value::Null;
+            let mut found = QueryValue::Null;
             for row in rows {
                 let value = self.arg(0, row, rt)?;
                 if self.plan.ignore_nulls && !value.is_valued() {
@@ -223,7 +223,7 @@ impl Partition<'_, '_> {
         Ok(values)
     }
 
-    fn ratio(&mut self, rt: &Runtime<'_>) -> Result<Vec<Value>> {
+    fn ratio(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
         let mut values = Vec::with_capacity(self.sorted.len());
         for at in 0..self.sorted.len() {
             let own = self.arg(0, at, rt)?.as_f64();
@@ -233,17 +233,17 @@ impl Partition<'_, '_> {
                 sum += self.arg(0, row, rt)?.as_f64().unwrap_or(0.0);
             }
             values.push(match own {
-                Some(own) if sum != 0.0 => Value::number(own / sum),
-                _ => Value::Null,
+                Some(own) if sum != 0.0 => QueryValue::number(own / sum),
+                _ => QueryValue::Null,
             });
         }
         Ok(values)
     }
 
-    fn aggregate(&mut self, rt: &Runtime<'_>) -> Result<Vec<Value>> {
+    fn aggregate(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
         let Some(aggregate) = &self.plan.aggregate else { return Ok(Vec::new()) };
         let mut values = Vec::with_capacity(self.sorted.len());
-        let mut last: Option<(Vec<usize>, Value)> = None;
+        let mut last: Option<(Vec<usize>, QueryValue)> = None;
         for at in 0..self.sorted.len() {
             let rows = self.frame(at, rt)?;
             if let Some((known, value)) = &last
@@ -252,7 +252,7 @@ impl Partition<'_, '_> {
                 values.push(value.clone());
                 continue;
             }
-            let mut state = State::new(aggregate.kind, aggregate.distinct);
+            let mut state = AggregateState::new(aggregate.kind, aggregate.distinct);
             for row in &rows {
                 rt.turn()?;
                 let frame = &mut self.rows[self.sorted[*row].number];
@@ -297,7 +297,7 @@ impl Partition<'_, '_> {
         &mut self,
         frame: &WindowFrame,
         bound: &FrameBound,
-        distance: &Option<crate::plan::Expr>,
+        distance: &Option<crate::plan::ExprPlan>,
         is_start: bool,
         at: usize,
         rt: &Runtime<'_>,
@@ -305,7 +305,7 @@ impl Partition<'_, '_> {
         let count = self.sorted.len();
         let distance = match distance {
             Some(distance) => rt.eval(distance, &mut self.rows[self.sorted[at].number])?,
-            None => Value::Int(0),
+            None => QueryValue::Int(0),
         };
         let Some(number) = distance.as_f64().filter(|number| *number >= 0.0) else {
             return Err(QueryError::evaluation("A window frame takes distances from 0"));
@@ -350,7 +350,7 @@ impl Partition<'_, '_> {
         at: usize,
     ) -> usize {
         let peers = self.peers(at);
-        let key = |row: usize| self.sorted[row].order.first().and_then(Value::as_f64);
+        let key = |row: usize| self.sorted[row].order.first().and_then(QueryValue::as_f64);
         let (Some(own), false) = (key(at), *bound == FrameBound::CurrentRow) else {
             return if is_start { peers.start } else { peers.end };
         };

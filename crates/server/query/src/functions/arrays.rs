@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::function::{Function, MANY, array, check_size, free, strict};
-use crate::aggregates::{AggregateKind, State};
+use crate::aggregates::{AggregateKind, AggregateState};
 use crate::error::Result;
-use crate::eval::path::star;
-use crate::eval::repeat::is_in;
 use crate::limits::{FUNCTION_BYTES_MAX, VALUE_DEPTH_MAX};
+use crate::operators::containment::is_in;
+use crate::operators::navigation::star;
 use crate::runtime::Runtime;
 use crate::value::order::{collate, identical};
-use crate::value::{Value, key};
+use crate::value::{QueryValue, key};
 
 pub const TABLE: &[Function] = &[
     strict("ARRAY_ADD", 2, MANY, put),
@@ -29,12 +29,12 @@ pub const TABLE: &[Function] = &[
         let items = args[0].elements();
         Ok(items
             .and_then(|items| items.iter().find(|item| item.is_valued()).cloned())
-            .unwrap_or(Value::Null))
+            .unwrap_or(QueryValue::Null))
     }),
     free("ARRAY_INSERT", 3, MANY, insert),
     strict("ARRAY_INTERSECT", 2, MANY, intersect),
     strict("ARRAY_LENGTH", 1, 1, |args, _| {
-        Ok(args[0].elements().map_or(Value::Null, |items| Value::from(items.len())))
+        Ok(args[0].elements().map_or(QueryValue::Null, |items| QueryValue::from(items.len())))
     }),
     strict("ARRAY_MAX", 1, 1, |args, _| Ok(aggregate(args, AggregateKind::Max))),
     strict("ARRAY_MIN", 1, 1, |args, _| Ok(aggregate(args, AggregateKind::Min))),
@@ -46,7 +46,7 @@ pub const TABLE: &[Function] = &[
     strict("ARRAY_REMOVE", 2, MANY, remove),
     free("ARRAY_REPEAT", 2, 2, repeat),
     free("ARRAY_REPLACE", 3, 4, |args, _| match args[1].is_null() {
-        true => Ok(if args[0].is_missing() { Value::Missing } else { Value::Null }),
+        true => Ok(if args[0].is_missing() { QueryValue::Missing } else { QueryValue::Null }),
         false => replace(args),
     }),
     free("ARRAY_REPLACE_EQUIVALENT", 3, 4, |args, _| replace(args)),
@@ -71,48 +71,50 @@ pub const TABLE: &[Function] = &[
     strict("ARRAY_UNION", 2, MANY, union),
 ];
 
-fn key_of(value: &Value) -> Vec<u8> {
+fn key_of(value: &QueryValue) -> Vec<u8> {
     let mut out = Vec::new();
     key::append(value, &mut out);
     out
 }
 
-fn unary(args: &[Value], run: impl FnOnce(Vec<Value>) -> Vec<Value>) -> Value {
-    args[0].elements().map_or(Value::Null, |items| Value::from(run(items.to_vec())))
+fn unary(args: &[QueryValue], run: impl FnOnce(Vec<QueryValue>) -> Vec<QueryValue>) -> QueryValue {
+    args[0].elements().map_or(QueryValue::Null, |items| QueryValue::from(run(items.to_vec())))
 }
 
-fn aggregate(args: &[Value], kind: AggregateKind) -> Value {
-    let Some(items) = args[0].elements() else { return Value::Null };
-    let mut state = State::new(kind, false);
+fn aggregate(args: &[QueryValue], kind: AggregateKind) -> QueryValue {
+    let Some(items) = args[0].elements() else { return QueryValue::Null };
+    let mut state = AggregateState::new(kind, false);
     for item in items.iter() {
         state.add(item);
     }
     state.finish()
 }
 
-fn sum(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn sum(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let sum = aggregate(args, AggregateKind::Sum);
     // The sum of no numbers is 0.
-    Ok(if sum.is_null() && args[0].is_array() { Value::Int(0) } else { sum })
+    Ok(if sum.is_null() && args[0].is_array() { QueryValue::Int(0) } else { sum })
 }
 
-fn distinct(items: Vec<Value>) -> Vec<Value> {
+fn distinct(items: Vec<QueryValue>) -> Vec<QueryValue> {
     let mut seen = HashSet::new();
     items.into_iter().filter(|item| seen.insert(key_of(item))).collect()
 }
 
 /// The array and the values after it. The result of the call if there is no array.
-fn array_and_values(args: &[Value]) -> std::result::Result<(Vec<Value>, &[Value]), Value> {
-    if args.iter().any(Value::is_missing) {
-        return Err(Value::Missing);
+fn array_and_values(
+    args: &[QueryValue],
+) -> std::result::Result<(Vec<QueryValue>, &[QueryValue]), QueryValue> {
+    if args.iter().any(QueryValue::is_missing) {
+        return Err(QueryValue::Missing);
     }
     match args[0].elements() {
         Some(items) => Ok((items.to_vec(), &args[1..])),
-        None => Err(Value::Null),
+        None => Err(QueryValue::Null),
     }
 }
 
-fn append(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn append(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     match array_and_values(args) {
         Ok((mut items, values)) => {
             items.extend_from_slice(values);
@@ -123,7 +125,7 @@ fn append(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
 }
 
 /// Appends the values that the array does not have.
-fn put(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn put(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     match array_and_values(args) {
         Ok((mut items, values)) => {
             let known: HashSet<Vec<u8>> = items.iter().map(key_of).collect();
@@ -134,75 +136,75 @@ fn put(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
     }
 }
 
-fn prepend(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    if args.iter().any(Value::is_missing) {
-        return Ok(Value::Missing);
+fn prepend(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    if args.iter().any(QueryValue::is_missing) {
+        return Ok(QueryValue::Missing);
     }
-    let Some((last, values)) = args.split_last() else { return Ok(Value::Null) };
-    let Some(items) = last.elements() else { return Ok(Value::Null) };
+    let Some((last, values)) = args.split_last() else { return Ok(QueryValue::Null) };
+    let Some(items) = last.elements() else { return Ok(QueryValue::Null) };
     array(values.iter().chain(items.iter()).cloned().collect())
 }
 
-fn insert(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn insert(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (mut items, values) = match array_and_values(args) {
         Ok(parts) => parts,
         Err(value) => return Ok(value),
     };
     let length = items.len() as i64;
     let at = values[0].as_int().map(|at| if at < 0 { at + length } else { at });
-    let Some(at) = at.filter(|at| (0..=length).contains(at)) else { return Ok(Value::Null) };
+    let Some(at) = at.filter(|at| (0..=length).contains(at)) else { return Ok(QueryValue::Null) };
     items.splice(at as usize..at as usize, values[1..].iter().cloned());
     array(items)
 }
 
-fn binary_search(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn binary_search(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     if args[0].is_missing() {
-        return Ok(Value::Missing);
+        return Ok(QueryValue::Missing);
     }
-    let Some(items) = args[0].elements() else { return Ok(Value::Null) };
+    let Some(items) = args[0].elements() else { return Ok(QueryValue::Null) };
     let at = items.partition_point(|item| collate(item, &args[1]).is_lt());
     let found = items.get(at).is_some_and(|item| identical(item, &args[1]));
-    Ok(if found { Value::from(at) } else { Value::Int(-1) })
+    Ok(if found { QueryValue::from(at) } else { QueryValue::Int(-1) })
 }
 
-fn concat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn concat(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let mut all = Vec::new();
     for arg in args {
-        let Some(items) = arg.elements() else { return Ok(Value::Null) };
-        check_size((all.len() + items.len()) * size_of::<Value>())?;
+        let Some(items) = arg.elements() else { return Ok(QueryValue::Null) };
+        check_size((all.len() + items.len()) * size_of::<QueryValue>())?;
         all.extend(items.iter().cloned());
     }
     array(all)
 }
 
-fn contains(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn contains(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     if !args[0].is_array() {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
-    Ok(Value::Bool(is_in(&args[1], &args[0], rt)?.truth()))
+    Ok(QueryValue::Bool(is_in(&args[1], &args[0], rt)?.truth()))
 }
 
-fn contains_many(args: &[Value], _: &Runtime<'_>, all: bool) -> Result<Value> {
-    let Some(items) = args[0].elements() else { return Ok(Value::Null) };
+fn contains_many(args: &[QueryValue], _: &Runtime<'_>, all: bool) -> Result<QueryValue> {
+    let Some(items) = args[0].elements() else { return Ok(QueryValue::Null) };
     let wanted = args[1].elements().unwrap_or_else(|| std::sync::Arc::new(vec![args[1].clone()]));
     let known: HashSet<Vec<u8>> =
         items.iter().filter(|item| item.is_valued()).map(key_of).collect();
     let mut has = wanted.iter().map(|value| known.contains(&key_of(value)));
-    Ok(Value::Bool(if all { has.all(|has| has) } else { has.any(|has| has) }))
+    Ok(QueryValue::Bool(if all { has.all(|has| has) } else { has.any(|has| has) }))
 }
 
-fn except(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn except(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(items), Some(others)) = (args[0].elements(), args[1].elements()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let others: HashSet<Vec<u8>> = others.iter().map(key_of).collect();
     let kept = items.iter().filter(|item| !others.contains(&key_of(item))).cloned();
-    Ok(Value::from(kept.collect::<Vec<_>>()))
+    Ok(QueryValue::from(kept.collect::<Vec<_>>()))
 }
 
-fn flatten(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn flatten(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(items), Some(depth)) = (args[0].elements(), args[1].as_int()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let depth = if depth < 0 { usize::MAX } else { depth as usize };
     let mut out = Vec::new();
@@ -211,9 +213,9 @@ fn flatten(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
 }
 
 fn flatten_into(
-    items: &[Value],
+    items: &[QueryValue],
     depth: usize,
-    out: &mut Vec<Value>,
+    out: &mut Vec<QueryValue>,
     rt: &Runtime<'_>,
 ) -> Result<()> {
     for item in items {
@@ -223,33 +225,33 @@ fn flatten_into(
             _ => out.push(item.clone()),
         }
     }
-    check_size(out.len() * size_of::<Value>())
+    check_size(out.len() * size_of::<QueryValue>())
 }
 
 /// The arrays of all arguments.
-fn arrays(args: &[Value]) -> Option<Vec<std::sync::Arc<Vec<Value>>>> {
-    args.iter().map(Value::elements).collect()
+fn arrays(args: &[QueryValue]) -> Option<Vec<std::sync::Arc<Vec<QueryValue>>>> {
+    args.iter().map(QueryValue::elements).collect()
 }
 
-fn intersect(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(arrays) = arrays(args) else { return Ok(Value::Null) };
+fn intersect(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(arrays) = arrays(args) else { return Ok(QueryValue::Null) };
     let sets: Vec<HashSet<Vec<u8>>> =
         arrays[1..].iter().map(|items| items.iter().map(key_of).collect()).collect();
     let kept = arrays[0].iter().filter(|item| {
         let key = key_of(item);
         sets.iter().all(|set| set.contains(&key))
     });
-    Ok(Value::from(distinct(kept.cloned().collect())))
+    Ok(QueryValue::from(distinct(kept.cloned().collect())))
 }
 
-fn union(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(arrays) = arrays(args) else { return Ok(Value::Null) };
+fn union(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(arrays) = arrays(args) else { return Ok(QueryValue::Null) };
     array(distinct(arrays.iter().flat_map(|items| items.iter().cloned()).collect()))
 }
 
 /// Values by the number of arrays that have them.
-fn symmetric(args: &[Value], is_wanted: impl Fn(usize, usize) -> bool) -> Result<Value> {
-    let Some(arrays) = arrays(args) else { return Ok(Value::Null) };
+fn symmetric(args: &[QueryValue], is_wanted: impl Fn(usize, usize) -> bool) -> Result<QueryValue> {
+    let Some(arrays) = arrays(args) else { return Ok(QueryValue::Null) };
     let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
     for items in &arrays {
         let keys: HashSet<Vec<u8>> = items.iter().map(key_of).collect();
@@ -258,58 +260,58 @@ fn symmetric(args: &[Value], is_wanted: impl Fn(usize, usize) -> bool) -> Result
         }
     }
     let all = distinct(arrays.iter().flat_map(|items| items.iter().cloned()).collect());
-    let wanted = |item: &Value| {
+    let wanted = |item: &QueryValue| {
         counts.get(&key_of(item)).is_some_and(|count| is_wanted(*count, arrays.len()))
     };
-    Ok(Value::from(all.into_iter().filter(wanted).collect::<Vec<_>>()))
+    Ok(QueryValue::from(all.into_iter().filter(wanted).collect::<Vec<_>>()))
 }
 
 /// An index of an array, from its end if it is negative.
-fn index(value: &Value, length: usize) -> Option<usize> {
+fn index(value: &QueryValue, length: usize) -> Option<usize> {
     let at = value.as_int()?;
     let at = if at < 0 { at.checked_add(length as i64)? } else { at };
     usize::try_from(at).ok().filter(|at| *at < length)
 }
 
-fn move_item(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(items) = args[0].elements() else { return Ok(Value::Null) };
+fn move_item(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(items) = args[0].elements() else { return Ok(QueryValue::Null) };
     let mut items = items.to_vec();
     let (Some(from), Some(to)) = (index(&args[1], items.len()), index(&args[2], items.len()))
     else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let item = items.remove(from);
     items.insert(to, item);
-    Ok(Value::from(items))
+    Ok(QueryValue::from(items))
 }
 
-fn swap(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(items) = args[0].elements() else { return Ok(Value::Null) };
+fn swap(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(items) = args[0].elements() else { return Ok(QueryValue::Null) };
     let mut items = items.to_vec();
     let (Some(from), Some(to)) = (index(&args[1], items.len()), index(&args[2], items.len()))
     else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     items.swap(from, to);
-    Ok(Value::from(items))
+    Ok(QueryValue::from(items))
 }
 
-fn position(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(items) = args[0].elements() else { return Ok(Value::Null) };
+fn position(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(items) = args[0].elements() else { return Ok(QueryValue::Null) };
     let found = items.iter().position(|item| identical(item, &args[1]));
-    Ok(found.map_or(Value::Int(-1), Value::from))
+    Ok(found.map_or(QueryValue::Int(-1), QueryValue::from))
 }
 
-fn range(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn range(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let step = match args.get(2) {
         None => Some(1.0),
         Some(step) => step.as_f64(),
     };
     let (Some(start), Some(end), Some(step)) = (args[0].as_f64(), args[1].as_f64(), step) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     if step == 0.0 || start == end || (step > 0.0) != (end > start) {
-        return Ok(Value::from(Vec::new()));
+        return Ok(QueryValue::from(Vec::new()));
     }
     let count = ((end - start) / step).ceil();
     // The reference counts 16 bytes an element.
@@ -317,38 +319,38 @@ fn range(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
     let mut items = Vec::with_capacity(count as usize);
     for number in 0..count as usize {
         rt.turn()?;
-        items.push(Value::number(start + number as f64 * step));
+        items.push(QueryValue::number(start + number as f64 * step));
     }
-    Ok(Value::from(items))
+    Ok(QueryValue::from(items))
 }
 
-fn remove(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(items) = args[0].elements() else { return Ok(Value::Null) };
+fn remove(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(items) = args[0].elements() else { return Ok(QueryValue::Null) };
     let removed: HashSet<Vec<u8>> = args[1..].iter().map(key_of).collect();
     let kept = items.iter().filter(|item| !removed.contains(&key_of(item)));
-    Ok(Value::from(kept.cloned().collect::<Vec<_>>()))
+    Ok(QueryValue::from(kept.cloned().collect::<Vec<_>>()))
 }
 
-fn repeat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    if args.iter().any(Value::is_missing) {
-        return Ok(Value::Missing);
+fn repeat(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    if args.iter().any(QueryValue::is_missing) {
+        return Ok(QueryValue::Missing);
     }
     let Some(count) = args[1].as_int().and_then(|count| usize::try_from(count).ok()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     check_size(count.saturating_mul(args[0].byte_count()))?;
-    Ok(Value::from(vec![args[0].clone(); count]))
+    Ok(QueryValue::from(vec![args[0].clone(); count]))
 }
 
 /// `ARRAY_REPLACE(array, old, new [, count])`
-fn replace(args: &[Value]) -> Result<Value> {
-    if args.iter().any(Value::is_missing) {
-        return Ok(Value::Missing);
+fn replace(args: &[QueryValue]) -> Result<QueryValue> {
+    if args.iter().any(QueryValue::is_missing) {
+        return Ok(QueryValue::Missing);
     }
-    let mut left = match args.get(3).map(Value::as_int) {
+    let mut left = match args.get(3).map(QueryValue::as_int) {
         None => usize::MAX,
         Some(Some(count)) => usize::try_from(count).unwrap_or(usize::MAX),
-        Some(None) => return Ok(Value::Null),
+        Some(None) => return Ok(QueryValue::Null),
     };
     Ok(unary(args, |mut items| {
         for item in items.iter_mut().filter(|item| identical(item, &args[1])) {

@@ -10,10 +10,10 @@ mod format;
 use super::function::{Function, array, check_size, free, strict};
 use crate::error::{QueryError, Result};
 use crate::runtime::Runtime;
-use crate::value::{Text, Value};
+use crate::value::{QueryValue, Text};
 
-use civil::{Civil, Part, Zone};
-use format::Pattern;
+use civil::{Civil, DatePart, Zone};
+use format::DatePattern;
 
 pub use duration::parse as parse_duration;
 
@@ -56,17 +56,17 @@ pub const TABLE: &[Function] = &[
 /// A date text: the moment and the format to print it with.
 struct Dated {
     civil: Civil,
-    pattern: Pattern,
+    pattern: DatePattern,
 }
 
-fn dated(value: &Value) -> Option<Dated> {
+fn dated(value: &QueryValue) -> Option<Dated> {
     let text = value.as_text()?.to_str().into_owned();
     let (civil, pattern) = format::parse(&text)?;
     Some(Dated { civil, pattern })
 }
 
 /// A moment of milliseconds since 1970, in UTC.
-fn moment(value: &Value) -> Option<Civil> {
+fn moment(value: &QueryValue) -> Option<Civil> {
     let millis = value.as_f64()?;
     if !millis.is_finite() || millis.abs() > civil::MILLIS_MAX {
         return None;
@@ -74,20 +74,20 @@ fn moment(value: &Value) -> Option<Civil> {
     Some(Civil::from_nanoseconds(millis.trunc() as i128 * 1_000_000, 0))
 }
 
-fn millis_of(civil: &Civil) -> Value {
+fn millis_of(civil: &Civil) -> QueryValue {
     let millis = civil.nanoseconds().div_euclid(1_000_000);
-    i64::try_from(millis).map_or(Value::Float(millis as f64), Value::Int)
+    i64::try_from(millis).map_or(QueryValue::Float(millis as f64), QueryValue::Int)
 }
 
-fn invalid_part(part: &Value) -> Box<QueryError> {
+fn invalid_part(part: &QueryValue) -> Box<QueryError> {
     let text = crate::value::write::to_json(part);
     QueryError::evaluation(format!("{text} is not a part of a date"))
 }
 
 /// The part that a text names. A value that is no text is null.
-fn part_of(value: &Value) -> Result<Option<Part>> {
+fn part_of(value: &QueryValue) -> Result<Option<DatePart>> {
     match value.as_text() {
-        Some(text) => match Part::named(&text.to_str().to_ascii_lowercase()) {
+        Some(text) => match DatePart::named(&text.to_str().to_ascii_lowercase()) {
             Some(part) => Ok(Some(part)),
             None => Err(invalid_part(value)),
         },
@@ -95,142 +95,150 @@ fn part_of(value: &Value) -> Result<Option<Part>> {
     }
 }
 
-fn now_millis(rt: &Runtime<'_>, clock: bool) -> Value {
+fn now_millis(rt: &Runtime<'_>, clock: bool) -> QueryValue {
     let nanoseconds = match clock {
         true => std::time::SystemTime::now()
             .duration_since(std::time::SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as i64),
         false => rt.now_nanoseconds(),
     };
-    Value::number((nanoseconds / 1_000) as f64 / 1_000.0)
+    QueryValue::number((nanoseconds / 1_000) as f64 / 1_000.0)
 }
 
-fn now_text(args: &[Value], rt: &Runtime<'_>, zone: Option<&Value>) -> Result<Value> {
-    if args.iter().chain(zone).any(Value::is_missing) {
-        return Ok(Value::Missing);
+fn now_text(
+    args: &[QueryValue],
+    rt: &Runtime<'_>,
+    zone: Option<&QueryValue>,
+) -> Result<QueryValue> {
+    if args.iter().chain(zone).any(QueryValue::is_missing) {
+        return Ok(QueryValue::Missing);
     }
-    let millis = Value::Int(rt.now_nanoseconds() / 1_000_000);
+    let millis = QueryValue::Int(rt.now_nanoseconds() / 1_000_000);
     millis_to_text(&millis, zone, args.first())
 }
 
 /// The zone that a text names.
-fn zone_of(value: &Value) -> Option<Zone> {
+fn zone_of(value: &QueryValue) -> Option<Zone> {
     Zone::named(&value.as_text()?.to_str())
 }
 
-fn millis_to_text(millis: &Value, zone: Option<&Value>, format: Option<&Value>) -> Result<Value> {
-    let Some(mut civil) = moment(millis) else { return Ok(Value::Null) };
+fn millis_to_text(
+    millis: &QueryValue,
+    zone: Option<&QueryValue>,
+    format: Option<&QueryValue>,
+) -> Result<QueryValue> {
+    let Some(mut civil) = moment(millis) else { return Ok(QueryValue::Null) };
     if let Some(zone) = zone {
-        let Some(zone) = zone_of(zone) else { return Ok(Value::Null) };
+        let Some(zone) = zone_of(zone) else { return Ok(QueryValue::Null) };
         civil = zone.civil(civil.nanoseconds());
     }
     let pattern = match format {
-        None => Pattern::default(),
+        None => DatePattern::default(),
         Some(format) => match format.as_text() {
-            Some(text) => Pattern::of(&text.to_str()),
-            None => return Ok(Value::Null),
+            Some(text) => DatePattern::of(&text.to_str()),
+            None => return Ok(QueryValue::Null),
         },
     };
-    Ok(Value::from(pattern.print(&civil)))
+    Ok(QueryValue::from(pattern.print(&civil)))
 }
 
-fn add(civil: &Civil, count: &Value, part: &Value) -> Result<Option<Civil>> {
+fn add(civil: &Civil, count: &QueryValue, part: &QueryValue) -> Result<Option<Civil>> {
     let (Some(count), Some(part)) = (count.as_int(), part_of(part)?) else { return Ok(None) };
-    civil.add(part, count).map(Some).ok_or_else(|| invalid_part(&Value::from("a part to add")))
+    civil.add(part, count).map(Some).ok_or_else(|| invalid_part(&QueryValue::from("a part to add")))
 }
 
-fn add_millis(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(civil) = moment(&args[0]) else { return Ok(Value::Null) };
-    Ok(add(&civil, &args[1], &args[2])?.map_or(Value::Null, |civil| millis_of(&civil)))
+fn add_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(civil) = moment(&args[0]) else { return Ok(QueryValue::Null) };
+    Ok(add(&civil, &args[1], &args[2])?.map_or(QueryValue::Null, |civil| millis_of(&civil)))
 }
 
-fn add_text(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(Value::Null) };
+fn add_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
     let added = add(&civil, &args[1], &args[2])?;
-    Ok(added.map_or(Value::Null, |civil| Value::from(pattern.print(&civil))))
+    Ok(added.map_or(QueryValue::Null, |civil| QueryValue::from(pattern.print(&civil))))
 }
 
-fn diff(left: &Civil, right: &Civil, part: &Value, absolute: bool) -> Result<Value> {
-    let Some(part) = part_of(part)? else { return Ok(Value::Null) };
-    let Some(diff) = left.diff(right, part) else { return Err(invalid_part(&Value::Null)) };
-    Ok(Value::Int(if absolute { diff.saturating_abs() } else { diff }))
+fn diff(left: &Civil, right: &Civil, part: &QueryValue, absolute: bool) -> Result<QueryValue> {
+    let Some(part) = part_of(part)? else { return Ok(QueryValue::Null) };
+    let Some(diff) = left.diff(right, part) else { return Err(invalid_part(&QueryValue::Null)) };
+    Ok(QueryValue::Int(if absolute { diff.saturating_abs() } else { diff }))
 }
 
-fn diff_millis(args: &[Value], absolute: bool) -> Result<Value> {
+fn diff_millis(args: &[QueryValue], absolute: bool) -> Result<QueryValue> {
     let (Some(left), Some(right)) = (moment(&args[0]), moment(&args[1])) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     diff(&left, &right, &args[2], absolute)
 }
 
-fn diff_text(args: &[Value], absolute: bool) -> Result<Value> {
+fn diff_text(args: &[QueryValue], absolute: bool) -> Result<QueryValue> {
     let (Some(left), Some(right)) = (dated(&args[0]), dated(&args[1])) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     diff(&left.civil, &right.civil, &args[2], absolute)
 }
 
-fn format_text(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn format_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(Dated { civil, .. }), Some(format)) = (dated(&args[0]), args[1].as_text()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
-    Ok(Value::from(Pattern::of(&format.to_str()).print(&civil)))
+    Ok(QueryValue::from(DatePattern::of(&format.to_str()).print(&civil)))
 }
 
-fn part_millis(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(mut civil) = moment(&args[0]) else { return Ok(Value::Null) };
+fn part_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(mut civil) = moment(&args[0]) else { return Ok(QueryValue::Null) };
     if let Some(zone) = args.get(2) {
-        let Some(zone) = zone_of(zone) else { return Ok(Value::Null) };
+        let Some(zone) = zone_of(zone) else { return Ok(QueryValue::Null) };
         civil = zone.civil(civil.nanoseconds());
     }
-    Ok(part_of(&args[1])?.map_or(Value::Null, |part| Value::Int(civil.part(part))))
+    Ok(part_of(&args[1])?.map_or(QueryValue::Null, |part| QueryValue::Int(civil.part(part))))
 }
 
-fn part_text(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(Dated { civil, .. }) = dated(&args[0]) else { return Ok(Value::Null) };
-    Ok(part_of(&args[1])?.map_or(Value::Null, |part| Value::Int(civil.part(part))))
+fn part_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(Dated { civil, .. }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
+    Ok(part_of(&args[1])?.map_or(QueryValue::Null, |part| QueryValue::Int(civil.part(part))))
 }
 
-fn trunc(civil: &Civil, part: &Value) -> Result<Option<Civil>> {
+fn trunc(civil: &Civil, part: &QueryValue) -> Result<Option<Civil>> {
     let Some(part) = part_of(part)? else { return Ok(None) };
-    civil.trunc(part).map(Some).ok_or_else(|| invalid_part(&Value::Null))
+    civil.trunc(part).map(Some).ok_or_else(|| invalid_part(&QueryValue::Null))
 }
 
-fn trunc_millis(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(civil) = moment(&args[0]) else { return Ok(Value::Null) };
-    Ok(trunc(&civil, &args[1])?.map_or(Value::Null, |civil| millis_of(&civil)))
+fn trunc_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(civil) = moment(&args[0]) else { return Ok(QueryValue::Null) };
+    Ok(trunc(&civil, &args[1])?.map_or(QueryValue::Null, |civil| millis_of(&civil)))
 }
 
-fn trunc_text(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn trunc_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let Some(Dated { civil, pattern }) = dated(&args[0]) else {
-        return Ok(args[0].as_text().map_or(Value::Null, unparsed));
+        return Ok(args[0].as_text().map_or(QueryValue::Null, unparsed));
     };
     let civil = trunc(&civil, &args[1])?;
-    Ok(civil.map_or(Value::Null, |civil| Value::from(pattern.print(&civil))))
+    Ok(civil.map_or(QueryValue::Null, |civil| QueryValue::from(pattern.print(&civil))))
 }
 
 /// Moments from the first up to the second, which is left out.
 fn range(
     first: &Civil,
     last: &Civil,
-    args: &[Value],
+    args: &[QueryValue],
     rt: &Runtime<'_>,
-    make: impl Fn(&Civil) -> Value,
-) -> Result<Value> {
+    make: impl Fn(&Civil) -> QueryValue,
+) -> Result<QueryValue> {
     let step = match args.get(1) {
         None => 1,
         Some(step) => match step.as_int() {
             Some(step) => step,
-            None => return Ok(Value::Null),
+            None => return Ok(QueryValue::Null),
         },
     };
     if args[0].as_text().is_none() {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
     if first.nanoseconds() == last.nanoseconds() {
         return array(Vec::new());
     }
-    let Some(part) = part_of(&args[0])? else { return Ok(Value::Null) };
+    let Some(part) = part_of(&args[0])? else { return Ok(QueryValue::Null) };
     let forward = last.nanoseconds() > first.nanoseconds();
     if step == 0 {
         return Err(QueryError::new(5001, "The step of a range of dates is 0"));
@@ -249,74 +257,77 @@ fn range(
             break;
         }
         items.push(make(&civil));
-        check_size(items.len() * size_of::<Value>())?;
+        check_size(items.len() * size_of::<QueryValue>())?;
     }
     array(items)
 }
 
-fn range_millis(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn range_millis(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     match (moment(&args[0]), moment(&args[1])) {
         (Some(first), Some(last)) => range(&first, &last, &args[2..], rt, millis_of),
-        _ => Ok(Value::Null),
+        _ => Ok(QueryValue::Null),
     }
 }
 
-fn range_text(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn range_text(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(first), Some(last)) = (dated(&args[0]), dated(&args[1])) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let pattern = first.pattern;
-    let make = |civil: &Civil| Value::from(pattern.print(civil));
+    let make = |civil: &Civil| QueryValue::from(pattern.print(civil));
     range(&first.civil, &last.civil, &args[2..], rt, make)
 }
 
-fn to_millis(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn to_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let civil = match args.get(1) {
         None => dated(&args[0]).map(|dated| dated.civil),
         Some(format) => match (args[0].as_text(), format.as_text()) {
-            (Some(text), Some(format)) => Pattern::of(&format.to_str()).parse(&text.to_str()),
+            (Some(text), Some(format)) => DatePattern::of(&format.to_str()).parse(&text.to_str()),
             _ => None,
         },
     };
-    Ok(civil.map_or(Value::Null, |civil| millis_of(&civil)))
+    Ok(civil.map_or(QueryValue::Null, |civil| millis_of(&civil)))
 }
 
 /// A text that is no date at all is its own format, and so comes back.
-fn unparsed(text: &Text) -> Value {
+fn unparsed(text: &Text) -> QueryValue {
     let text = text.to_str();
     match text.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        true => Value::from(text.into_owned()),
-        false => Value::Null,
+        true => QueryValue::from(text.into_owned()),
+        false => QueryValue::Null,
     }
 }
 
-fn to_zone(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn to_zone(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(text), Some(zone)) = (args[0].as_text(), zone_of(&args[1])) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(unparsed(text)) };
     let civil = zone.civil(civil.nanoseconds());
     match args.get(2) {
-        None => Ok(Value::from(pattern.print(&civil))),
-        Some(Value::Str(format)) => Ok(Value::from(Pattern::of(&format.to_str()).print(&civil))),
-        Some(_) => Ok(Value::Null),
+        None => Ok(QueryValue::from(pattern.print(&civil))),
+        Some(QueryValue::Str(format)) => {
+            Ok(QueryValue::from(DatePattern::of(&format.to_str()).print(&civil)))
+        }
+        Some(_) => Ok(QueryValue::Null),
     }
 }
 
-fn to_utc(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(Value::Null) };
-    Ok(Value::from(pattern.print(&Civil::from_nanoseconds(civil.nanoseconds(), 0))))
+fn to_utc(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
+    Ok(QueryValue::from(pattern.print(&Civil::from_nanoseconds(civil.nanoseconds(), 0))))
 }
 
-fn weekday_millis(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(mut civil) = moment(&args[0]) else { return Ok(Value::Null) };
+fn weekday_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(mut civil) = moment(&args[0]) else { return Ok(QueryValue::Null) };
     if let Some(zone) = args.get(1) {
-        let Some(zone) = zone_of(zone) else { return Ok(Value::Null) };
+        let Some(zone) = zone_of(zone) else { return Ok(QueryValue::Null) };
         civil = zone.civil(civil.nanoseconds());
     }
-    Ok(Value::from(civil.weekday_name()))
+    Ok(QueryValue::from(civil.weekday_name()))
 }
 
-fn weekday_text(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    Ok(dated(&args[0]).map_or(Value::Null, |dated| Value::from(dated.civil.weekday_name())))
+fn weekday_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    Ok(dated(&args[0])
+        .map_or(QueryValue::Null, |dated| QueryValue::from(dated.civil.weekday_name())))
 }

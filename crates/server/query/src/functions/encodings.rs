@@ -9,17 +9,17 @@ use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use super::function::{Function, free, strict};
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::value::{Value, json, write};
+use crate::value::{QueryValue, json, write};
 
 pub const TABLE: &[Function] = &[
-    free("ENCODE_JSON", 1, 1, |args, _| Ok(Value::from(write::to_json(&args[0])))),
+    free("ENCODE_JSON", 1, 1, |args, _| Ok(QueryValue::from(write::to_json(&args[0])))),
     strict("DECODE_JSON", 1, 1, decode_json),
-    free("ENCODED_SIZE", 1, 1, |args, _| Ok(Value::from(write::to_json(&args[0]).len()))),
+    free("ENCODED_SIZE", 1, 1, |args, _| Ok(QueryValue::from(write::to_json(&args[0]).len()))),
     strict("POLY_LENGTH", 1, 1, poly_length),
     free("BASE64_ENCODE", 1, 1, |args, _| {
         Ok(match &args[0] {
-            Value::Missing => Value::Missing,
-            value => Value::from(STANDARD.encode(bytes_of(value))),
+            QueryValue::Missing => QueryValue::Missing,
+            value => QueryValue::from(STANDARD.encode(bytes_of(value))),
         })
     }),
     strict("BASE64_DECODE", 1, 1, base64_decode),
@@ -27,71 +27,71 @@ pub const TABLE: &[Function] = &[
     free("UUID", 0, 0, uuid),
 ];
 
-fn decode_json(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn decode_json(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     let text = Bytes::copy_from_slice(text.as_bytes());
-    Ok(json::parse_checked(&text).unwrap_or(Value::Null))
+    Ok(json::parse_checked(&text).unwrap_or(QueryValue::Null))
 }
 
-fn poly_length(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn poly_length(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let length = match (&args[0], args[0].elements(), args[0].object()) {
-        (Value::Str(text), ..) => text.as_bytes().len(),
+        (QueryValue::Str(text), ..) => text.as_bytes().len(),
         (_, Some(items), _) => items.len(),
         (.., Some(object)) => object.len(),
-        _ => return Ok(Value::Null),
+        _ => return Ok(QueryValue::Null),
     };
-    Ok(Value::from(length))
+    Ok(QueryValue::from(length))
 }
 
 /// A text's bytes, or the JSON of another value.
-fn bytes_of(value: &Value) -> Vec<u8> {
+fn bytes_of(value: &QueryValue) -> Vec<u8> {
     match value {
-        Value::Binary(bytes) => bytes.to_vec(),
+        QueryValue::Binary(bytes) => bytes.to_vec(),
         other => write::to_json(other).into_bytes(),
     }
 }
 
-fn base64_decode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
-    let Ok(bytes) = STANDARD.decode(text.as_bytes()) else { return Ok(Value::Null) };
+fn base64_decode(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
+    let Ok(bytes) = STANDARD.decode(text.as_bytes()) else { return Ok(QueryValue::Null) };
     let bytes = Bytes::from(bytes);
-    Ok(json::parse_checked(&bytes).unwrap_or(Value::Binary(bytes)))
+    Ok(json::parse_checked(&bytes).unwrap_or(QueryValue::Binary(bytes)))
 }
 
-fn hex(bytes: &[u8]) -> Value {
-    Value::from(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+fn hex(bytes: &[u8]) -> QueryValue {
+    QueryValue::from(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-fn hash_bytes(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn hash_bytes(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     if !args[0].is_valued() {
         return Ok(args[0].clone());
     }
     let bytes = match &args[0] {
-        Value::Str(text) => text.as_bytes().to_vec(),
+        QueryValue::Str(text) => text.as_bytes().to_vec(),
         other => bytes_of(other),
     };
     let name = match args.get(1) {
-        None | Some(Value::Missing | Value::Null) => "sha256".to_owned(),
-        Some(Value::Str(name)) => name.to_str().to_ascii_lowercase(),
+        None | Some(QueryValue::Missing | QueryValue::Null) => "sha256".to_owned(),
+        Some(QueryValue::Str(name)) => name.to_str().to_ascii_lowercase(),
         Some(options) => match options.field(b"type") {
-            Value::Str(name) => name.to_str().to_ascii_lowercase(),
-            Value::Missing if options.is_object() => "sha256".to_owned(),
-            _ => return Ok(Value::Null),
+            QueryValue::Str(name) => name.to_str().to_ascii_lowercase(),
+            QueryValue::Missing if options.is_object() => "sha256".to_owned(),
+            _ => return Ok(QueryValue::Null),
         },
     };
     Ok(match name.as_str() {
-        "crc32" => Value::from(format!("{:08x}", crc32fast::hash(&bytes))),
+        "crc32" => QueryValue::from(format!("{:08x}", crc32fast::hash(&bytes))),
         "md5" => hex(&Md5::digest(&bytes)),
         "sha224" => hex(&Sha224::digest(&bytes)),
         "sha256" => hex(&Sha256::digest(&bytes)),
         "sha384" => hex(&Sha384::digest(&bytes)),
         "sha512" => hex(&Sha512::digest(&bytes)),
-        _ => Value::Null,
+        _ => QueryValue::Null,
     })
 }
 
 /// A random identifier of version 4.
-fn uuid(_: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn uuid(_: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let random = std::hash::BuildHasher::hash_one(
         &std::collections::hash_map::RandomState::new(),
         (rt.now_nanoseconds(), rt.next_number()),
@@ -102,5 +102,5 @@ fn uuid(_: &[Value], rt: &Runtime<'_>) -> Result<Value> {
     let bits = (bits & !(0xF << 76) & !(0xC << 60)) | (4 << 76) | (8 << 60);
     let text = format!("{bits:032x}");
     let parts = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
-    Ok(Value::from(parts.join("-")))
+    Ok(QueryValue::from(parts.join("-")))
 }

@@ -3,7 +3,7 @@
 use crate::error::{QueryError, Result};
 use crate::limits::FUNCTION_BYTES_MAX;
 use crate::runtime::Runtime;
-use crate::value::Value;
+use crate::value::QueryValue;
 
 /// How a function treats missing and null arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +14,12 @@ pub enum Nulls {
     Pass,
 }
 
-/// A function.
 pub struct Function {
     pub name: &'static str,
     pub min: usize,
     pub max: usize,
     pub nulls: Nulls,
-    pub run: fn(&[Value], &Runtime<'_>) -> Result<Value>,
+    pub run: fn(&[QueryValue], &Runtime<'_>) -> Result<QueryValue>,
 }
 
 impl std::fmt::Debug for Function {
@@ -38,13 +37,13 @@ impl PartialEq for Function {
 /// Any number of arguments.
 pub const MANY: usize = usize::MAX;
 
-pub type Run = fn(&[Value], &Runtime<'_>) -> Result<Value>;
+pub type FunctionBody = fn(&[QueryValue], &Runtime<'_>) -> Result<QueryValue>;
 
-pub const fn strict(name: &'static str, min: usize, max: usize, run: Run) -> Function {
+pub const fn strict(name: &'static str, min: usize, max: usize, run: FunctionBody) -> Function {
     Function { name, min, max, nulls: Nulls::Propagate, run }
 }
 
-pub const fn free(name: &'static str, min: usize, max: usize, run: Run) -> Function {
+pub const fn free(name: &'static str, min: usize, max: usize, run: FunctionBody) -> Function {
     Function { name, min, max, nulls: Nulls::Pass, run }
 }
 
@@ -57,7 +56,7 @@ pub fn check_size(bytes: usize) -> Result<()> {
 }
 
 /// An array result, if it is not too large.
-pub fn array(items: Vec<Value>) -> Result<Value> {
-    check_size(items.len() * size_of::<Value>())?;
-    Ok(Value::from(items))
+pub fn array(items: Vec<QueryValue>) -> Result<QueryValue> {
+    check_size(items.len() * size_of::<QueryValue>())?;
+    Ok(QueryValue::from(items))
 }

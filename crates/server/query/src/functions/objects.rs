@@ -1,12 +1,12 @@
 //! Object functions.
 
 use super::function::{Function, MANY, array, free, strict};
-use crate::ast::{Expr, Step};
 use crate::error::{QueryError, Result};
+use crate::lexer::{self, Punctuation, TokenKind};
 use crate::limits::VALUE_DEPTH_MAX;
 use crate::runtime::Runtime;
 use crate::value::order::identical;
-use crate::value::{Object, Text, Value};
+use crate::value::{Object, QueryValue, Text};
 
 pub const TABLE: &[Function] = &[
     free("OBJECT_ADD", 3, 3, |args, _| {
@@ -30,7 +30,7 @@ pub const TABLE: &[Function] = &[
     strict("OBJECT_OUTER_VALUES", 1, 1, values),
     strict("OBJECT_VALUES", 1, 1, values),
     strict("OBJECT_LENGTH", 1, 1, |args, _| {
-        Ok(args[0].object().map_or(Value::Null, |object| Value::from(object.len())))
+        Ok(args[0].object().map_or(QueryValue::Null, |object| QueryValue::from(object.len())))
     }),
     strict("OBJECT_NAMES", 1, 1, names),
     strict("OBJECT_PAIRS_NESTED", 1, 2, pairs_nested),
@@ -41,40 +41,40 @@ pub const TABLE: &[Function] = &[
     free("OBJECT_REPLACE", 3, 3, replace),
     strict("OBJECT_TYPES", 1, 1, types),
     strict("OBJECT_TYPES_NESTED", 1, 1, |args, _| {
-        Ok(if args[0].is_object() { nested_types(&args[0], 0) } else { Value::Null })
+        Ok(if args[0].is_object() { nested_types(&args[0], 0) } else { QueryValue::Null })
     }),
     strict("OBJECT_UNWRAP", 1, 1, unwrap),
     strict("OBJECT_FILTER", 1, 2, |args, _| {
-        Ok(if args[0].is_object() { args[0].clone() } else { Value::Null })
+        Ok(if args[0].is_object() { args[0].clone() } else { QueryValue::Null })
     }),
     strict("PAIRS", 1, 1, all_pairs),
 ];
 
-fn set(args: &[Value], run: impl FnOnce(&mut Object, Text, Value)) -> Value {
+fn set(args: &[QueryValue], run: impl FnOnce(&mut Object, Text, QueryValue)) -> QueryValue {
     if args[0].is_missing() || args[1].is_missing() {
-        return Value::Missing;
+        return QueryValue::Missing;
     }
     let (Some(object), Some(name)) = (args[0].object(), args[1].as_text()) else {
-        return Value::Null;
+        return QueryValue::Null;
     };
     let mut object = (*object).clone();
     run(&mut object, name.clone(), args[2].clone());
-    Value::from(object)
+    QueryValue::from(object)
 }
 
-fn concat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn concat(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let mut all = Object::default();
     for arg in args {
-        let Some(object) = arg.object() else { return Ok(Value::Null) };
+        let Some(object) = arg.object() else { return Ok(QueryValue::Null) };
         for (name, value) in object.fields() {
             all.set(name.clone(), value.clone());
         }
     }
-    Ok(Value::from(all))
+    Ok(QueryValue::from(all))
 }
 
 /// The objects of arguments, and of arrays among them.
-fn concat2(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn concat2(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let mut objects = Vec::new();
     for (index, arg) in args.iter().enumerate() {
         match arg.elements() {
@@ -87,60 +87,67 @@ fn concat2(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
 
 /// The names of a path such as `a.b`.
 fn path_names(path: &str) -> Option<Vec<Text>> {
-    let (base, steps) = match crate::parser::parse_expression(path).ok()? {
-        Expr::Path(base, steps) => (*base, steps),
-        name => (name, Vec::new()),
-    };
-    let Expr::Name(name) = base else { return None };
-    let mut names = vec![name.text];
-    for step in steps {
-        let Step::Field { name, .. } = step else { return None };
-        names.push(name);
+    let mut names = Vec::new();
+    for pair in lexer::tokens(path).ok()?.chunks(2) {
+        let [name, after] = pair else { return None };
+        let text = &path[name.start as usize..name.end as usize];
+        names.push(match name.kind {
+            TokenKind::Name => Text::from(text),
+            TokenKind::QuotedName | TokenKind::FoldedName => lexer::unquoted(text, name.kind)?,
+            _ => return None,
+        });
+        match after.kind {
+            TokenKind::End => return Some(names),
+            TokenKind::Mark(Punctuation::Dot) => {}
+            _ => return None,
+        }
     }
-    Some(names)
+    None
 }
 
-fn field(args: &[Value]) -> Value {
+fn field(args: &[QueryValue]) -> QueryValue {
     let names = args[1].as_text().and_then(|path| path_names(&path.to_str()));
     match (args[0].is_object(), names) {
         (true, Some(names)) => {
-            let step = |value: Value, name: &Text| value.field(name.as_bytes());
+            let step = |value: QueryValue, name: &Text| value.field(name.as_bytes());
             names.iter().fold(args[0].clone(), step)
         }
-        _ => Value::Null,
+        _ => QueryValue::Null,
     }
 }
 
-fn pair(name: &Text, value: &Value) -> Value {
-    Value::from(Object::new(vec![
-        ("name".into(), Value::Str(name.clone())),
+fn pair(name: &Text, value: &QueryValue) -> QueryValue {
+    QueryValue::from(Object::new(vec![
+        ("name".into(), QueryValue::Str(name.clone())),
         ("val".into(), value.clone()),
     ]))
 }
 
-fn pairs(args: &[Value], _outer: bool) -> Value {
-    let Some(object) = args[0].object() else { return Value::Null };
-    Value::from(object.fields().iter().map(|(name, value)| pair(name, value)).collect::<Vec<_>>())
+fn pairs(args: &[QueryValue], _outer: bool) -> QueryValue {
+    let Some(object) = args[0].object() else { return QueryValue::Null };
+    QueryValue::from(
+        object.fields().iter().map(|(name, value)| pair(name, value)).collect::<Vec<_>>(),
+    )
 }
 
-fn values(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(object) = args[0].object() else { return Ok(Value::Null) };
-    Ok(Value::from(object.fields().iter().map(|(_, value)| value.clone()).collect::<Vec<_>>()))
+fn values(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(object) = args[0].object() else { return Ok(QueryValue::Null) };
+    Ok(QueryValue::from(object.fields().iter().map(|(_, value)| value.clone()).collect::<Vec<_>>()))
 }
 
-fn names(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(object) = args[0].object() else { return Ok(Value::Null) };
-    let names = object.fields().iter().map(|(name, _)| Value::Str(name.clone()));
-    Ok(Value::from(names.collect::<Vec<_>>()))
+fn names(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(object) = args[0].object() else { return Ok(QueryValue::Null) };
+    let names = object.fields().iter().map(|(name, _)| QueryValue::Str(name.clone()));
+    Ok(QueryValue::from(names.collect::<Vec<_>>()))
 }
 
 /// Visits the parts of a value with their paths.
 fn walk(
-    value: &Value,
+    value: &QueryValue,
     path: &str,
     depth: usize,
     rt: &Runtime<'_>,
-    visit: &mut dyn FnMut(&str, &Value, bool),
+    visit: &mut dyn FnMut(&str, &QueryValue, bool),
 ) -> Result<()> {
     if depth > VALUE_DEPTH_MAX {
         return Ok(());
@@ -162,9 +169,9 @@ fn walk(
     Ok(())
 }
 
-fn pairs_nested(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn pairs_nested(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     if !args[0].is_object() && !args[0].is_array() {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
     let mut found = Vec::new();
     walk(&args[0], "", 0, rt, &mut |path, value, _| {
@@ -175,43 +182,43 @@ fn pairs_nested(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
     array(found)
 }
 
-fn paths(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn paths(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     if !args[0].is_object() && !args[0].is_array() {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
     let mut found = Vec::new();
     walk(&args[0], "", 0, rt, &mut |path, _, is_field| {
         if is_field {
-            found.push(Value::from(path));
+            found.push(QueryValue::from(path));
         }
     })?;
     array(found)
 }
 
-fn remove(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(object) = args[0].object() else { return Ok(Value::Null) };
+fn remove(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(object) = args[0].object() else { return Ok(QueryValue::Null) };
     let mut object = (*object).clone();
     for name in &args[1..] {
         match name.as_text() {
             Some(name) => drop(object.remove(name.as_bytes())),
-            None => return Ok(Value::Null),
+            None => return Ok(QueryValue::Null),
         }
     }
-    Ok(Value::from(object))
+    Ok(QueryValue::from(object))
 }
 
 /// Removes fields by their paths.
-fn remove_fields(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn remove_fields(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let mut value = args[0].clone();
     if !value.is_object() {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
     let listed = args[1..].iter().flat_map(|arg| match arg.elements() {
         Some(items) => items.to_vec(),
         None => vec![arg.clone()],
     });
     for path in listed {
-        let Some(path) = path.as_text() else { return Ok(Value::Null) };
+        let Some(path) = path.as_text() else { return Ok(QueryValue::Null) };
         let path = path.to_str();
         if path.is_empty() {
             continue;
@@ -224,7 +231,7 @@ fn remove_fields(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
     Ok(value)
 }
 
-fn without(value: &Value, names: &[Text]) -> Value {
+fn without(value: &QueryValue, names: &[Text]) -> QueryValue {
     let (Some(object), Some((name, rest))) = (value.object(), names.split_first()) else {
         return value.clone();
     };
@@ -233,90 +240,95 @@ fn without(value: &Value, names: &[Text]) -> Value {
         Some(inner) if !rest.is_empty() => object.set(name.clone(), without(&inner, rest)),
         _ => {}
     }
-    Value::from(object)
+    QueryValue::from(object)
 }
 
-fn rename(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn rename(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(object), Some(old), Some(new)) =
         (args[0].object(), args[1].as_text(), args[2].as_text())
     else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let mut object = (*object).clone();
     if let Some(value) = object.remove(old.as_bytes()) {
         object.set(new.clone(), value);
     }
-    Ok(Value::from(object))
+    Ok(QueryValue::from(object))
 }
 
-fn replace(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn replace(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     if args[0].is_missing() || args[1].is_missing() {
-        return Ok(Value::Missing);
+        return Ok(QueryValue::Missing);
     }
     let Some(object) = args[0].object().filter(|_| !args[1].is_null()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let fields = object.fields().iter().map(|(name, value)| {
         let value = if identical(value, &args[1]) { &args[2] } else { value };
         (name.clone(), value.clone())
     });
-    Ok(Value::from(Object::new(fields.collect())))
+    Ok(QueryValue::from(Object::new(fields.collect())))
 }
 
-fn types(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(object) = args[0].object() else { return Ok(Value::Null) };
+fn types(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(object) = args[0].object() else { return Ok(QueryValue::Null) };
     let fields = object.fields().iter();
-    let types = fields.map(|(name, value)| (name.clone(), Value::from(value.kind().name())));
-    Ok(Value::from(Object::new(types.collect())))
+    let types = fields.map(|(name, value)| (name.clone(), QueryValue::from(value.kind().name())));
+    Ok(QueryValue::from(Object::new(types.collect())))
 }
 
-fn nested_types(value: &Value, depth: usize) -> Value {
+fn nested_types(value: &QueryValue, depth: usize) -> QueryValue {
     if depth > VALUE_DEPTH_MAX {
-        return Value::from(value.kind().name());
+        return QueryValue::from(value.kind().name());
     }
     if let Some(object) = value.object() {
         let fields = object.fields().iter();
         let types = fields.map(|(name, value)| (name.clone(), nested_types(value, depth + 1)));
-        return Value::from(Object::new(types.collect()));
+        return QueryValue::from(Object::new(types.collect()));
     }
     match value.elements() {
         Some(items) => {
             let types = items.iter().map(|item| nested_types(item, depth + 1));
-            Value::from(types.collect::<Vec<_>>())
+            QueryValue::from(types.collect::<Vec<_>>())
         }
-        None => Value::from(value.kind().name()),
+        None => QueryValue::from(value.kind().name()),
     }
 }
 
-fn unwrap(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn unwrap(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let object = args[0].object().unwrap_or_default();
     Ok(match object.fields() {
         [(_, value)] => value.clone(),
-        _ => Value::Null,
+        _ => QueryValue::Null,
     })
 }
 
 /// The name-value pairs at any depth. The elements of an array pair with its name.
-fn all_pairs(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn all_pairs(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     if !args[0].is_object() && !args[0].is_array() {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
     let mut found = Vec::new();
     add_pairs(&args[0], 0, rt, &mut found)?;
     array(found)
 }
 
-fn add_pairs(value: &Value, depth: usize, rt: &Runtime<'_>, out: &mut Vec<Value>) -> Result<()> {
+fn add_pairs(
+    value: &QueryValue,
+    depth: usize,
+    rt: &Runtime<'_>,
+    out: &mut Vec<QueryValue>,
+) -> Result<()> {
     if depth > VALUE_DEPTH_MAX {
         return Ok(());
     }
     rt.turn()?;
     if let Some(object) = value.object() {
         for (name, field) in object.fields() {
-            let name = Value::Str(name.clone());
-            out.push(Value::from(vec![name.clone(), field.clone()]));
+            let name = QueryValue::Str(name.clone());
+            out.push(QueryValue::from(vec![name.clone(), field.clone()]));
             for item in field.elements().iter().flat_map(|items| items.iter()) {
-                out.push(Value::from(vec![name.clone(), item.clone()]));
+                out.push(QueryValue::from(vec![name.clone(), item.clone()]));
             }
             add_pairs(field, depth + 1, rt, out)?;
         }

@@ -3,18 +3,18 @@
 use super::function::{Function, array, check_size, strict};
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::value::{Text, Value};
+use crate::value::{QueryValue, Text};
 
 pub const TABLE: &[Function] = &[
     strict("REGEXP_CONTAINS", 2, 2, |args, rt| {
-        with_pattern(args, rt, |text, regex| Ok(Value::Bool(regex.is_match(text))))
+        with_pattern(args, rt, |text, regex| Ok(QueryValue::Bool(regex.is_match(text))))
     }),
     strict("REGEXP_LIKE", 2, 2, like),
     strict("REGEXP_MATCHES", 2, 2, |args, rt| {
         with_pattern(args, rt, |text, regex| {
-            let found: Vec<Value> =
-                regex.find_iter(text).map(|found| Value::from(found.as_str())).collect();
-            if found.is_empty() { Ok(Value::Null) } else { array(found) }
+            let found: Vec<QueryValue> =
+                regex.find_iter(text).map(|found| QueryValue::from(found.as_str())).collect();
+            if found.is_empty() { Ok(QueryValue::Null) } else { array(found) }
         })
     }),
     strict("REGEXP_POSITION", 2, 2, |args, rt| position(args, rt, 0)),
@@ -24,41 +24,41 @@ pub const TABLE: &[Function] = &[
 ];
 
 fn with_pattern(
-    args: &[Value],
+    args: &[QueryValue],
     rt: &Runtime<'_>,
-    run: impl FnOnce(&str, &regex::Regex) -> Result<Value>,
-) -> Result<Value> {
+    run: impl FnOnce(&str, &regex::Regex) -> Result<QueryValue>,
+) -> Result<QueryValue> {
     let (Some(text), Some(pattern)) = (args[0].as_text(), args[1].as_text()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     run(&text.to_str(), &rt.regex(pattern)?)
 }
 
 /// Whether the whole text matches.
-fn like(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn like(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(text), Some(pattern)) = (args[0].as_text(), args[1].as_text()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     // The pattern alone must be valid, not only in its group.
     rt.regex(pattern)?;
     let whole = rt.regex(&Text::from(format!("^(?:{pattern})$")))?;
-    Ok(Value::Bool(whole.is_match(&text.to_str())))
+    Ok(QueryValue::Bool(whole.is_match(&text.to_str())))
 }
 
-fn position(args: &[Value], rt: &Runtime<'_>, first: i64) -> Result<Value> {
+fn position(args: &[QueryValue], rt: &Runtime<'_>, first: i64) -> Result<QueryValue> {
     with_pattern(args, rt, |text, regex| {
         let found = regex.find(text).map(|found| found.start() as i64 + first);
-        Ok(Value::Int(found.unwrap_or(-1)))
+        Ok(QueryValue::Int(found.unwrap_or(-1)))
     })
 }
 
 /// `$1` and `${name}` in the replacement stand for groups.
-fn replace(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
-    let Some(texts) = super::strings::texts(&args[..3]) else { return Ok(Value::Null) };
-    let count = match args.get(3).map(Value::as_int) {
+fn replace(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(texts) = super::strings::texts(&args[..3]) else { return Ok(QueryValue::Null) };
+    let count = match args.get(3).map(QueryValue::as_int) {
         None => usize::MAX,
         Some(Some(count)) => usize::try_from(count).unwrap_or(0),
-        Some(None) => return Ok(Value::Null),
+        Some(None) => return Ok(QueryValue::Null),
     };
     let regex = rt.regex(texts[1])?;
     let (text, new) = (texts[0].to_str(), texts[2].to_str());
@@ -73,10 +73,10 @@ fn replace(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
     }
     out.push_str(&text[end..]);
     check_size(out.len())?;
-    Ok(Value::from(out))
+    Ok(QueryValue::from(out))
 }
 
-fn split(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
+fn split(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     with_pattern(args, rt, |text, regex| {
         let mut parts = Vec::new();
         let mut start = 0;
@@ -85,14 +85,14 @@ fn split(args: &[Value], rt: &Runtime<'_>) -> Result<Value> {
             if found.is_empty() && (found.end() == 0 || found.start() == text.len()) {
                 continue;
             }
-            parts.push(Value::from(&text[start..found.start()]));
+            parts.push(QueryValue::from(&text[start..found.start()]));
             start = found.end();
         }
         if start == 0 && parts.is_empty() {
-            return Ok(Value::Null);
+            return Ok(QueryValue::Null);
         }
         if start < text.len() {
-            parts.push(Value::from(&text[start..]));
+            parts.push(QueryValue::from(&text[start..]));
         }
         array(parts)
     })

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::function::{Function, MANY, array, check_size, strict};
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::value::{Text, Value, write};
+use crate::value::{QueryValue, Text, write};
 
 pub const TABLE: &[Function] = &[
     strict("CONCAT", 2, MANY, concat),
@@ -43,71 +43,73 @@ pub const TABLE: &[Function] = &[
 ];
 
 /// All arguments as texts.
-pub fn texts(args: &[Value]) -> Option<Vec<&Text>> {
-    args.iter().map(Value::as_text).collect()
+pub fn texts(args: &[QueryValue]) -> Option<Vec<&Text>> {
+    args.iter().map(QueryValue::as_text).collect()
 }
 
-fn text_result(text: impl Into<Text>) -> Result<Value> {
+fn text_result(text: impl Into<Text>) -> Result<QueryValue> {
     let text = text.into();
     check_size(text.as_bytes().len())?;
-    Ok(Value::Str(text))
+    Ok(QueryValue::Str(text))
 }
 
-fn concat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(texts) = texts(args) else { return Ok(Value::Null) };
+fn concat(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(texts) = texts(args) else { return Ok(QueryValue::Null) };
     let bytes: Vec<u8> = texts.iter().flat_map(|text| text.as_bytes()).copied().collect();
     text_result(Text::from_bytes(bytes.into()))
 }
 
 /// Texts, and elements of arrays, with a separator in between.
-fn concat2(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(separator) = args[0].as_text() else { return Ok(Value::Null) };
+fn concat2(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(separator) = args[0].as_text() else { return Ok(QueryValue::Null) };
     let mut parts: Vec<Text> = Vec::new();
     for arg in &args[1..] {
         match (arg, arg.elements()) {
-            (Value::Str(text), _) => parts.push(text.clone()),
+            (QueryValue::Str(text), _) => parts.push(text.clone()),
             (_, Some(items)) => {
                 for item in items.iter() {
-                    let Some(text) = item.as_text() else { return Ok(Value::Null) };
+                    let Some(text) = item.as_text() else { return Ok(QueryValue::Null) };
                     parts.push(text.clone());
                 }
             }
-            _ => return Ok(Value::Null),
+            _ => return Ok(QueryValue::Null),
         }
     }
     let parts: Vec<&[u8]> = parts.iter().map(Text::as_bytes).collect();
     text_result(Text::from_bytes(parts.join(separator.as_bytes()).into()))
 }
 
-fn contains(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn contains(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     Ok(match texts(args).as_deref() {
         Some([text, part]) => {
-            Value::Bool(memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some())
+            QueryValue::Bool(memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some())
         }
-        _ => Value::Null,
+        _ => QueryValue::Null,
     })
 }
 
-fn length(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    Ok(args[0].as_text().map_or(Value::Null, |text| Value::from(text.as_bytes().len())))
+fn length(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    Ok(args[0].as_text().map_or(QueryValue::Null, |text| QueryValue::from(text.as_bytes().len())))
 }
 
-fn len(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn len(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     Ok(match &args[0] {
-        Value::Str(text) => Value::from(text.as_bytes().len()),
-        Value::Bool(_) => Value::Int(1),
-        Value::Int(_) | Value::Float(_) => Value::from(write::to_json(&args[0]).len()),
+        QueryValue::Str(text) => QueryValue::from(text.as_bytes().len()),
+        QueryValue::Bool(_) => QueryValue::Int(1),
+        QueryValue::Int(_) | QueryValue::Float(_) => {
+            QueryValue::from(write::to_json(&args[0]).len())
+        }
         value => match (value.elements(), value.object()) {
-            (Some(items), _) => Value::from(items.len()),
-            (_, Some(object)) => Value::from(object.len()),
-            _ => Value::Null,
+            (Some(items), _) => QueryValue::from(items.len()),
+            (_, Some(object)) => QueryValue::from(object.len()),
+            _ => QueryValue::Null,
         },
     })
 }
 
-fn mb_length(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn mb_length(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let text = args[0].as_text();
-    Ok(text.map_or(Value::Null, |text| Value::from(text.to_str().chars().count())))
+    Ok(text.map_or(QueryValue::Null, |text| QueryValue::from(text.to_str().chars().count())))
 }
 
 /// One character for one, as the reference maps case.
@@ -126,19 +128,19 @@ fn simple_lower(character: char) -> char {
     simple(character, character.to_lowercase())
 }
 
-fn lower(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn lower(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     text_result(text.to_str().chars().map(simple_lower).collect::<String>())
 }
 
-fn upper(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn upper(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     text_result(text.to_str().chars().map(simple_upper).collect::<String>())
 }
 
 /// The first letter of each word in capitals, the others in small letters.
-fn title(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn title(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     let mut in_word = false;
     let letter = |character: char| {
         let first = !std::mem::replace(
@@ -159,22 +161,22 @@ fn units(text: &Text, characters: bool) -> Vec<Cow<'_, [u8]>> {
     owned.chars().map(|c| Cow::Owned(c.to_string().into_bytes())).collect()
 }
 
-fn joined<'u>(units: impl IntoIterator<Item = &'u Cow<'u, [u8]>>) -> Value {
+fn joined<'u>(units: impl IntoIterator<Item = &'u Cow<'u, [u8]>>) -> QueryValue {
     let bytes: Vec<u8> = units.into_iter().flat_map(|unit| unit.iter().copied()).collect();
-    Value::Str(Text::from_bytes(bytes.into()))
+    QueryValue::Str(Text::from_bytes(bytes.into()))
 }
 
-fn pad(args: &[Value], left: bool, characters: bool) -> Result<Value> {
+fn pad(args: &[QueryValue], left: bool, characters: bool) -> Result<QueryValue> {
     let (Some(text), Some(width)) = (args[0].as_text(), args[1].as_int()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     let space = Text::from(" ");
     let filler = match args.get(2) {
         None => &space,
-        Some(Value::Str(filler)) if !filler.as_bytes().is_empty() => filler,
-        Some(_) => return Ok(Value::Null),
+        Some(QueryValue::Str(filler)) if !filler.as_bytes().is_empty() => filler,
+        Some(_) => return Ok(QueryValue::Null),
     };
-    let Ok(width) = usize::try_from(width) else { return Ok(Value::Null) };
+    let Ok(width) = usize::try_from(width) else { return Ok(QueryValue::Null) };
     check_size(width)?;
     let text = units(text, characters);
     if width <= text.len() {
@@ -188,8 +190,8 @@ fn pad(args: &[Value], left: bool, characters: bool) -> Result<Value> {
     })
 }
 
-fn trim(args: &[Value], left: bool, right: bool) -> Value {
-    let Some(texts) = texts(args) else { return Value::Null };
+fn trim(args: &[QueryValue], left: bool, right: bool) -> QueryValue {
+    let Some(texts) = texts(args) else { return QueryValue::Null };
     let set: Cow<'_, str> = texts.get(1).map_or(Cow::Borrowed(" \t\n\u{c}\r"), |set| set.to_str());
     let text = texts[0].to_str();
     let mut trimmed: &str = &text;
@@ -199,25 +201,25 @@ fn trim(args: &[Value], left: bool, right: bool) -> Value {
     if right {
         trimmed = trimmed.trim_end_matches(|c| set.contains(c));
     }
-    Value::from(trimmed)
+    QueryValue::from(trimmed)
 }
 
-fn position(args: &[Value], first: i64, characters: bool) -> Value {
-    let Some(texts) = texts(args) else { return Value::Null };
+fn position(args: &[QueryValue], first: i64, characters: bool) -> QueryValue {
+    let Some(texts) = texts(args) else { return QueryValue::Null };
     let (text, part) = (texts[0].as_bytes(), texts[1].as_bytes());
     match memchr::memmem::find(text, part) {
         Some(at) if characters => {
             let before = String::from_utf8_lossy(&text[..at]).chars().count();
-            Value::Int(before as i64 + first)
+            QueryValue::Int(before as i64 + first)
         }
-        Some(at) => Value::Int(at as i64 + first),
-        None => Value::Int(first - 1),
+        Some(at) => QueryValue::Int(at as i64 + first),
+        None => QueryValue::Int(first - 1),
     }
 }
 
-fn substring(args: &[Value], first: i64, characters: bool) -> Value {
+fn substring(args: &[QueryValue], first: i64, characters: bool) -> QueryValue {
     let (Some(text), Some(start)) = (args[0].as_text(), args[1].as_int()) else {
-        return Value::Null;
+        return QueryValue::Null;
     };
     let units = units(text, characters);
     let total = units.len() as i64;
@@ -226,33 +228,33 @@ fn substring(args: &[Value], first: i64, characters: bool) -> Value {
         0 => 0,
         start => start - first,
     };
-    let length = match args.get(2).map(Value::as_int) {
+    let length = match args.get(2).map(QueryValue::as_int) {
         None => total,
         Some(Some(length)) if length >= 0 => length,
-        Some(_) => return Value::Null,
+        Some(_) => return QueryValue::Null,
     };
     if start < 0 || start >= total {
-        return Value::Null;
+        return QueryValue::Null;
     }
     let end = start.saturating_add(length).min(total);
     joined(&units[start as usize..end as usize])
 }
 
-fn repeat(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn repeat(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(text), Some(count)) = (args[0].as_text(), args[1].as_int()) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
-    let Ok(count) = usize::try_from(count) else { return Ok(Value::Null) };
+    let Ok(count) = usize::try_from(count) else { return Ok(QueryValue::Null) };
     check_size(text.as_bytes().len().saturating_mul(count))?;
     text_result(Text::from_bytes(text.as_bytes().repeat(count).into()))
 }
 
-fn replace(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(texts) = texts(&args[..3]) else { return Ok(Value::Null) };
-    let count = match args.get(3).map(Value::as_int) {
+fn replace(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(texts) = texts(&args[..3]) else { return Ok(QueryValue::Null) };
+    let count = match args.get(3).map(QueryValue::as_int) {
         None => usize::MAX,
         Some(Some(count)) => usize::try_from(count).unwrap_or(usize::MAX),
-        Some(None) => return Ok(Value::Null),
+        Some(None) => return Ok(QueryValue::Null),
     };
     let [text, old, new] = [texts[0], texts[1], texts[2]].map(Text::to_str);
     let places = text.matches(&*old).count().min(count);
@@ -260,34 +262,34 @@ fn replace(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
     text_result(text.replacen(&*old, &new, count))
 }
 
-fn reverse(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn reverse(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     text_result(text.to_str().chars().rev().collect::<String>())
 }
 
-fn split(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(texts) = texts(args) else { return Ok(Value::Null) };
+fn split(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(texts) = texts(args) else { return Ok(QueryValue::Null) };
     let text = texts[0].to_str();
-    let parts: Vec<Value> = match texts.get(1).map(|separator| separator.to_str()) {
-        None => text.split_whitespace().map(Value::from).collect(),
+    let parts: Vec<QueryValue> = match texts.get(1).map(|separator| separator.to_str()) {
+        None => text.split_whitespace().map(QueryValue::from).collect(),
         Some(separator) if separator.is_empty() => {
-            text.chars().map(|character| Value::from(character.to_string())).collect()
+            text.chars().map(|character| QueryValue::from(character.to_string())).collect()
         }
-        Some(separator) => text.split(&*separator).map(Value::from).collect(),
+        Some(separator) => text.split(&*separator).map(QueryValue::from).collect(),
     };
     array(parts)
 }
 
-fn suffixes(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn suffixes(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     let owned = text.to_str();
     let total = owned.len();
-    check_size(total * size_of::<Value>())?;
-    array(owned.char_indices().map(|(at, _)| Value::Str(text.slice(at..total))).collect())
+    check_size(total * size_of::<QueryValue>())?;
+    array(owned.char_indices().map(|(at, _)| QueryValue::Str(text.slice(at..total))).collect())
 }
 
-fn url_encode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn url_encode(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     let mut out = String::new();
     for byte in text.as_bytes() {
         match byte {
@@ -301,8 +303,8 @@ fn url_encode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
     text_result(out)
 }
 
-fn url_decode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
-    let Some(text) = args[0].as_text() else { return Ok(Value::Null) };
+fn url_decode(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
     let mut out = Vec::new();
     let mut bytes = text.as_bytes().iter();
     while let Some(byte) = bytes.next() {
@@ -312,7 +314,7 @@ fn url_decode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
                 let digits = bytes.as_slice().get(..2).and_then(|d| std::str::from_utf8(d).ok());
                 let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())
                 else {
-                    return Ok(Value::Null);
+                    return Ok(QueryValue::Null);
                 };
                 out.push(byte);
                 bytes = bytes.as_slice()[2..].iter();
@@ -324,12 +326,12 @@ fn url_decode(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
 }
 
 /// Hides a text. `{"mask": ..}` names what stands for it.
-fn mask(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+fn mask(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(_), options) = (args[0].as_text(), args.get(1)) else {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     };
     match options.map(|options| options.field(b"mask")) {
-        Some(Value::Str(mask)) => Ok(Value::Str(mask)),
-        _ => Ok(Value::from("********")),
+        Some(QueryValue::Str(mask)) => Ok(QueryValue::Str(mask)),
+        _ => Ok(QueryValue::from("********")),
     }
 }

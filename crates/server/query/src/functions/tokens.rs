@@ -4,54 +4,62 @@ use std::collections::HashSet;
 
 use super::function::{Function, array, free, strict};
 use crate::error::Result;
-use crate::eval::repeat::descend;
+use crate::operators::containment::descend;
 use crate::runtime::Runtime;
-use crate::value::{Text, Value, key};
+use crate::value::{QueryValue, Text, key};
 
 pub const TABLE: &[Function] = &[
     free("TOKENS", 1, 2, |args, rt| {
-        if args.iter().any(Value::is_missing) {
-            return Ok(Value::Missing);
+        if args.iter().any(QueryValue::is_missing) {
+            return Ok(QueryValue::Missing);
         }
         array(tokens(&args[0], args.get(1), rt)?)
     }),
     strict("CONTAINS_TOKEN", 2, 3, |args, rt| {
         let found = tokens(&args[0], args.get(2), rt)?;
-        Ok(Value::Bool(found.contains(&args[1])))
+        Ok(QueryValue::Bool(found.contains(&args[1])))
     }),
     strict("CONTAINS_TOKEN_LIKE", 2, 3, |args, rt| {
-        let Some(pattern) = args[1].as_text() else { return Ok(Value::Null) };
+        let Some(pattern) = args[1].as_text() else { return Ok(QueryValue::Null) };
         let like = rt.like(pattern, &Text::from("\\"))?;
         any_text(args, rt, |text| like.matches(text.as_bytes()))
     }),
     strict("CONTAINS_TOKEN_REGEXP", 2, 3, |args, rt| {
-        let Some(pattern) = args[1].as_text() else { return Ok(Value::Null) };
+        let Some(pattern) = args[1].as_text() else { return Ok(QueryValue::Null) };
         rt.regex(pattern)?;
         let whole = rt.regex(&Text::from(format!("^(?:{pattern})$")))?;
         any_text(args, rt, |text| whole.is_match(&text.to_str()))
     }),
 ];
 
-fn any_text(args: &[Value], rt: &Runtime<'_>, is_wanted: impl Fn(&Text) -> bool) -> Result<Value> {
+fn any_text(
+    args: &[QueryValue],
+    rt: &Runtime<'_>,
+    is_wanted: impl Fn(&Text) -> bool,
+) -> Result<QueryValue> {
     let found = tokens(&args[0], args.get(2), rt)?;
-    Ok(Value::Bool(found.iter().filter_map(Value::as_text).any(is_wanted)))
+    Ok(QueryValue::Bool(found.iter().filter_map(QueryValue::as_text).any(is_wanted)))
 }
 
 /// The distinct words, numbers, booleans and nulls of a value. Options: `case` (`lower`, `upper`),
 /// `names` (field names too), `specials` (words joined by marks too).
-fn tokens(value: &Value, options: Option<&Value>, rt: &Runtime<'_>) -> Result<Vec<Value>> {
+fn tokens(
+    value: &QueryValue,
+    options: Option<&QueryValue>,
+    rt: &Runtime<'_>,
+) -> Result<Vec<QueryValue>> {
     let option = |name: &str| options.map(|options| options.field(name.as_bytes()));
     let case = match option("case") {
-        Some(Value::Str(case)) => case.to_string(),
+        Some(QueryValue::Str(case)) => case.to_string(),
         _ => String::new(),
     };
-    let names = !matches!(option("names"), Some(Value::Bool(false)));
+    let names = !matches!(option("names"), Some(QueryValue::Bool(false)));
     let specials = option("specials").is_some_and(|specials| specials.truth());
-    let mut found = Found { seen: HashSet::new(), list: Vec::new(), case, specials };
+    let mut found = DistinctTokens { seen: HashSet::new(), list: Vec::new(), case, specials };
     found.add_value(value);
     descend(value, &mut |position, part| {
         rt.turn()?;
-        if names && let Value::Str(name) = &position {
+        if names && let QueryValue::Str(name) = &position {
             found.add_text(name);
         }
         found.add_value(part);
@@ -60,15 +68,15 @@ fn tokens(value: &Value, options: Option<&Value>, rt: &Runtime<'_>) -> Result<Ve
     Ok(found.list)
 }
 
-struct Found {
+struct DistinctTokens {
     seen: HashSet<Vec<u8>>,
-    list: Vec<Value>,
+    list: Vec<QueryValue>,
     case: String,
     specials: bool,
 }
 
-impl Found {
-    fn add(&mut self, value: Value) {
+impl DistinctTokens {
+    fn add(&mut self, value: QueryValue) {
         let mut bytes = Vec::new();
         key::append(&value, &mut bytes);
         if self.seen.insert(bytes) {
@@ -76,9 +84,9 @@ impl Found {
         }
     }
 
-    fn add_value(&mut self, value: &Value) {
+    fn add_value(&mut self, value: &QueryValue) {
         match value {
-            Value::Str(text) => self.add_text(text),
+            QueryValue::Str(text) => self.add_text(text),
             value if value.is_array() || value.is_object() => {}
             value => self.add(value.clone()),
         }
@@ -93,11 +101,11 @@ impl Found {
         }
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
         for word in text.split(|c| !is_letter(c)).filter(|word| !word.is_empty()) {
-            self.add(Value::from(word));
+            self.add(QueryValue::from(word));
         }
         if self.specials {
             for word in text.split_whitespace() {
-                self.add(Value::from(word));
+                self.add(QueryValue::from(word));
             }
         }
     }

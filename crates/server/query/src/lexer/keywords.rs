@@ -2,7 +2,6 @@
 
 macro_rules! keywords {
     ($($word:ident)*) => {
-        /// A reserved word.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Keyword { $($word),* }

@@ -1,26 +1,26 @@
 //! INSERT, UPSERT, UPDATE, DELETE and MERGE.
 
 use crate::ast::statement::{
-    Assignment, Delete, Insert, InsertRows, Merge, MergeAction, Statement, Target, Update,
+    Assignment, Delete, Insert, InsertRows, KeyspaceTarget, Merge, MergeAction, Statement, Update,
 };
-use crate::ast::{Expr, FromTerm, Projection, Step};
+use crate::ast::{Expr, FromTerm, PathStep, ProjectionClause};
 use crate::error::Result;
 use crate::lexer::keywords::Keyword;
-use crate::lexer::{Kind, Mark};
+use crate::lexer::{Punctuation, TokenKind};
 
 use super::Parser;
 
 impl Parser<'_> {
-    fn target(&mut self) -> Result<Target> {
+    fn target(&mut self) -> Result<KeyspaceTarget> {
         let keyspace = self.keyspace()?;
         let alias = self.optional_alias()?;
-        Ok(Target { keyspace, alias, keys: None })
+        Ok(KeyspaceTarget { keyspace, alias, keys: None })
     }
 
-    fn target_with_keys(&mut self) -> Result<Target> {
+    fn target_with_keys(&mut self) -> Result<KeyspaceTarget> {
         let mut target = self.target()?;
         let mut term = FromTerm {
-            source: crate::ast::Source::Keyspace(target.keyspace.clone()),
+            source: crate::ast::FromSource::Keyspace(target.keyspace.clone()),
             alias: None,
             keys: None,
             indexes: Vec::new(),
@@ -31,7 +31,7 @@ impl Parser<'_> {
         Ok(target)
     }
 
-    fn returning(&mut self) -> Result<Option<Projection>> {
+    fn returning(&mut self) -> Result<Option<ProjectionClause>> {
         match self.eat_word(Keyword::RETURNING) {
             true => Ok(Some(self.projection()?)),
             false => Ok(None),
@@ -46,10 +46,10 @@ impl Parser<'_> {
     }
 
     pub(super) fn insert(&mut self) -> Result<Statement> {
-        let upsert = self.advance().kind == Kind::Word(Keyword::UPSERT);
+        let upsert = self.advance().kind == TokenKind::Word(Keyword::UPSERT);
         self.expect_word(Keyword::INTO)?;
         let target = self.target()?;
-        let rows = match self.at_mark(Mark::OpenParen) {
+        let rows = match self.at_mark(Punctuation::OpenParen) {
             true => self.insert_with_header()?,
             false => InsertRows::Values(self.insert_values(true)?),
         };
@@ -59,21 +59,21 @@ impl Parser<'_> {
 
     /// `(KEY, VALUE [, OPTIONS]) VALUES ..` or `(KEY e [, VALUE e [, OPTIONS e]]) SELECT ..`
     fn insert_with_header(&mut self) -> Result<InsertRows> {
-        self.expect(Mark::OpenParen)?;
+        self.expect(Punctuation::OpenParen)?;
         self.eat_word(Keyword::PRIMARY);
         self.expect_word(Keyword::KEY)?;
-        if self.eat(Mark::Comma) {
+        if self.eat(Punctuation::Comma) {
             self.expect_word(Keyword::VALUE)?;
-            let options = self.eat(Mark::Comma);
+            let options = self.eat(Punctuation::Comma);
             if options {
                 self.expect_word(Keyword::OPTIONS)?;
             }
-            self.expect(Mark::CloseParen)?;
+            self.expect(Punctuation::CloseParen)?;
             return Ok(InsertRows::Values(self.insert_values(true)?));
         }
         let key = self.expr()?;
         let (mut value, mut options) = (None, None);
-        while self.eat(Mark::Comma) {
+        while self.eat(Punctuation::Comma) {
             if value.is_none() && options.is_none() && self.eat_word(Keyword::VALUE) {
                 value = Some(self.expr()?);
             } else if options.is_none() && self.eat_word(Keyword::OPTIONS) {
@@ -82,7 +82,7 @@ impl Parser<'_> {
                 return self.fail("VALUE or OPTIONS");
             }
         }
-        self.expect(Mark::CloseParen)?;
+        self.expect(Punctuation::CloseParen)?;
         let query = Box::new(self.query()?);
         Ok(InsertRows::Select { key, value, options, query })
     }
@@ -93,9 +93,9 @@ impl Parser<'_> {
             parser.eat_word(Keyword::VALUES);
             parser.parens(|parser| {
                 let key = parser.expr()?;
-                parser.expect(Mark::Comma)?;
+                parser.expect(Punctuation::Comma)?;
                 let value = parser.expr()?;
-                let options = match options && parser.eat(Mark::Comma) {
+                let options = match options && parser.eat(Punctuation::Comma) {
                     true => Some(parser.expr()?),
                     false => None,
                 };
@@ -139,7 +139,7 @@ impl Parser<'_> {
         }
         let value = match with_value {
             true => {
-                self.expect(Mark::Equal)?;
+                self.expect(Punctuation::Equal)?;
                 Some(self.expr()?)
             }
             false => None,
@@ -211,14 +211,14 @@ impl Parser<'_> {
         self.expect_word(Keyword::INSERT)?;
         let _ = by_key;
         let (mut key, mut value, mut options) = (None, None, None);
-        let keyed = self.at_mark(Mark::OpenParen)
+        let keyed = self.at_mark(Punctuation::OpenParen)
             && (self.word_after(1, Keyword::KEY) || self.word_after(1, Keyword::PRIMARY));
         if keyed {
             self.advance();
             self.eat_word(Keyword::PRIMARY);
             self.expect_word(Keyword::KEY)?;
             key = Some(self.expr()?);
-            while self.eat(Mark::Comma) {
+            while self.eat(Punctuation::Comma) {
                 if value.is_none() && self.eat_word(Keyword::VALUE) {
                     value = Some(self.expr()?);
                 } else {
@@ -226,7 +226,7 @@ impl Parser<'_> {
                     options = Some(self.expr()?);
                 }
             }
-            self.expect(Mark::CloseParen)?;
+            self.expect(Punctuation::CloseParen)?;
         } else {
             value = Some(self.expr()?);
         }
@@ -239,16 +239,15 @@ fn is_path(path: &Expr) -> bool {
         Expr::Name(_) => true,
         Expr::Path(base, steps) => {
             matches!(**base, Expr::Name(_))
-                && steps.iter().all(|step| !matches!(step, Step::Slice(..) | Step::Star))
+                && steps.iter().all(|step| !matches!(step, PathStep::Slice(..) | PathStep::Star))
         }
         _ => false,
     }
 }
 
-/// `META([alias]).expiration`
 fn is_expiration(path: &Expr) -> bool {
     let Expr::Path(base, steps) = path else { return false };
     let meta = matches!(&**base, Expr::Call(call) if call.name == "META");
-    let name = Step::Field { name: "expiration".into(), folded: false };
+    let name = PathStep::Field { name: "expiration".into(), folded: false };
     meta && *steps == [name]
 }

@@ -1,9 +1,9 @@
 //! Operators, by binding power from OR up to the unary minus.
 
-use crate::ast::{Expr, Operator, Relation, Test};
+use crate::ast::{ArithmeticOperator, Expr, Relation, Test};
 use crate::error::Result;
 use crate::lexer::keywords::Keyword;
-use crate::lexer::{Kind, Mark};
+use crate::lexer::{Punctuation, TokenKind};
 
 use super::Parser;
 
@@ -26,7 +26,6 @@ mod rank {
     pub const UNARY: u8 = 15;
 }
 
-/// An infix operator.
 #[derive(Clone, Copy, PartialEq)]
 enum Infix {
     Or,
@@ -38,7 +37,7 @@ enum Infix {
     Within,
     Is,
     Concat,
-    Arithmetic(Operator),
+    Arithmetic(ArithmeticOperator),
 }
 
 impl Infix {
@@ -53,8 +52,8 @@ impl Infix {
             Infix::In | Infix::Within => rank::IN,
             Infix::Is => rank::IS,
             Infix::Concat => rank::CONCAT,
-            Infix::Arithmetic(Operator::Add | Operator::Subtract) => rank::ADD,
-            Infix::Arithmetic(Operator::Power) => rank::POWER,
+            Infix::Arithmetic(ArithmeticOperator::Add | ArithmeticOperator::Subtract) => rank::ADD,
+            Infix::Arithmetic(ArithmeticOperator::Power) => rank::POWER,
             Infix::Arithmetic(_) => rank::MULTIPLY,
         }
     }
@@ -96,15 +95,15 @@ impl Parser<'_> {
 
     fn prefix(&mut self) -> Result<Expr> {
         match self.kind() {
-            Kind::Word(Keyword::NOT) => {
+            TokenKind::Word(Keyword::NOT) => {
                 self.advance();
                 Ok(Expr::Not(Box::new(self.ranked(rank::NOT)?)))
             }
-            Kind::Word(Keyword::EXISTS) => {
+            TokenKind::Word(Keyword::EXISTS) => {
                 self.advance();
                 Ok(Expr::Exists(Box::new(self.ranked(rank::EXISTS)?)))
             }
-            Kind::Mark(Mark::Minus) => {
+            TokenKind::Mark(Punctuation::Minus) => {
                 self.advance();
                 Ok(Expr::Negate(Box::new(self.ranked(rank::UNARY)?)))
             }
@@ -117,15 +116,15 @@ impl Parser<'_> {
         let negated = self.at_word(Keyword::NOT);
         let kind = if negated { self.kind_after(1) } else { self.kind() };
         let infix = match kind {
-            Kind::Word(Keyword::LIKE) => Infix::Like,
-            Kind::Word(Keyword::BETWEEN) => Infix::Between,
-            Kind::Word(Keyword::IN) => Infix::In,
-            Kind::Word(Keyword::WITHIN) => Infix::Within,
+            TokenKind::Word(Keyword::LIKE) => Infix::Like,
+            TokenKind::Word(Keyword::BETWEEN) => Infix::Between,
+            TokenKind::Word(Keyword::IN) => Infix::In,
+            TokenKind::Word(Keyword::WITHIN) => Infix::Within,
             _ if negated => return None,
-            Kind::Word(Keyword::OR) => Infix::Or,
-            Kind::Word(Keyword::AND) => Infix::And,
-            Kind::Word(Keyword::IS) => Infix::Is,
-            Kind::Mark(mark) => mark_infix(mark)?,
+            TokenKind::Word(Keyword::OR) => Infix::Or,
+            TokenKind::Word(Keyword::AND) => Infix::And,
+            TokenKind::Word(Keyword::IS) => Infix::Is,
+            TokenKind::Mark(mark) => mark_infix(mark)?,
             _ => return None,
         };
         Some((infix, negated))
@@ -180,10 +179,10 @@ impl Parser<'_> {
     fn is_test(&mut self, value: Expr) -> Result<Expr> {
         let mut negated = self.eat_word(Keyword::NOT);
         let test = match self.kind() {
-            Kind::Word(Keyword::NULL) => Test::Null,
-            Kind::Word(Keyword::MISSING) => Test::Missing,
-            Kind::Word(Keyword::VALUED | Keyword::KNOWN) => Test::Valued,
-            Kind::Word(Keyword::UNKNOWN) => {
+            TokenKind::Word(Keyword::NULL) => Test::Null,
+            TokenKind::Word(Keyword::MISSING) => Test::Missing,
+            TokenKind::Word(Keyword::VALUED | Keyword::KNOWN) => Test::Valued,
+            TokenKind::Word(Keyword::UNKNOWN) => {
                 negated = !negated;
                 Test::Valued
             }
@@ -194,21 +193,21 @@ impl Parser<'_> {
     }
 }
 
-fn mark_infix(mark: Mark) -> Option<Infix> {
+fn mark_infix(mark: Punctuation) -> Option<Infix> {
     Some(match mark {
-        Mark::Equal | Mark::DoubleEqual => Infix::Relation(Relation::Equal),
-        Mark::NotEqual => Infix::Relation(Relation::NotEqual),
-        Mark::Less => Infix::Relation(Relation::Less),
-        Mark::LessEqual => Infix::Relation(Relation::LessEqual),
-        Mark::Greater => Infix::Relation(Relation::Greater),
-        Mark::GreaterEqual => Infix::Relation(Relation::GreaterEqual),
-        Mark::Concat => Infix::Concat,
-        Mark::Plus => Infix::Arithmetic(Operator::Add),
-        Mark::Minus => Infix::Arithmetic(Operator::Subtract),
-        Mark::Star => Infix::Arithmetic(Operator::Multiply),
-        Mark::Slash => Infix::Arithmetic(Operator::Divide),
-        Mark::Percent => Infix::Arithmetic(Operator::Modulo),
-        Mark::Caret => Infix::Arithmetic(Operator::Power),
+        Punctuation::Equal | Punctuation::DoubleEqual => Infix::Relation(Relation::Equal),
+        Punctuation::NotEqual => Infix::Relation(Relation::NotEqual),
+        Punctuation::Less => Infix::Relation(Relation::Less),
+        Punctuation::LessEqual => Infix::Relation(Relation::LessEqual),
+        Punctuation::Greater => Infix::Relation(Relation::Greater),
+        Punctuation::GreaterEqual => Infix::Relation(Relation::GreaterEqual),
+        Punctuation::Concat => Infix::Concat,
+        Punctuation::Plus => Infix::Arithmetic(ArithmeticOperator::Add),
+        Punctuation::Minus => Infix::Arithmetic(ArithmeticOperator::Subtract),
+        Punctuation::Star => Infix::Arithmetic(ArithmeticOperator::Multiply),
+        Punctuation::Slash => Infix::Arithmetic(ArithmeticOperator::Divide),
+        Punctuation::Percent => Infix::Arithmetic(ArithmeticOperator::Modulo),
+        Punctuation::Caret => Infix::Arithmetic(ArithmeticOperator::Power),
         _ => return None,
     })
 }
@@ -225,7 +224,7 @@ fn chain(
 }
 
 /// Adds an operator to a chain of the same rank.
-fn arithmetic(left: Expr, operator: Operator, right: Expr) -> Expr {
+fn arithmetic(left: Expr, operator: ArithmeticOperator, right: Expr) -> Expr {
     let rank = |operator| Infix::Arithmetic(operator).rank();
     match left {
         Expr::Arithmetic(first, mut rest)

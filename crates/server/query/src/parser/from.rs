@@ -1,11 +1,11 @@
 //! FROM: keyspaces, variables, values and subqueries, their hints and their joins.
 
 use crate::ast::{
-    Expr, From, FromTerm, Join, JoinKind, JoinWith, KeyspacePath, Name, Source, Step,
+    Expr, From, FromSource, FromTerm, Join, JoinKind, JoinWith, KeyspacePath, Name, PathStep,
 };
 use crate::error::Result;
 use crate::lexer::keywords::Keyword;
-use crate::lexer::{Kind, Mark};
+use crate::lexer::{Punctuation, TokenKind};
 use crate::value::Text;
 
 use super::Parser;
@@ -21,7 +21,7 @@ impl Parser<'_> {
     }
 
     fn join(&mut self) -> Result<Option<Join>> {
-        if self.eat(Mark::Comma) {
+        if self.eat(Punctuation::Comma) {
             let term = self.source_term()?;
             return Ok(Some(Join {
                 kind: JoinKind::Inner,
@@ -31,10 +31,10 @@ impl Parser<'_> {
             }));
         }
         let kind = match self.kind() {
-            Kind::Word(Keyword::INNER) => JoinKind::Inner,
-            Kind::Word(Keyword::LEFT) => JoinKind::Left,
-            Kind::Word(Keyword::RIGHT) => JoinKind::Right,
-            Kind::Word(Keyword::JOIN | Keyword::NEST | Keyword::UNNEST | Keyword::FLATTEN) => {
+            TokenKind::Word(Keyword::INNER) => JoinKind::Inner,
+            TokenKind::Word(Keyword::LEFT) => JoinKind::Left,
+            TokenKind::Word(Keyword::RIGHT) => JoinKind::Right,
+            TokenKind::Word(Keyword::JOIN | Keyword::NEST | Keyword::UNNEST | Keyword::FLATTEN) => {
                 return self.join_tail(JoinKind::Inner).map(Some);
             }
             _ => return Ok(None),
@@ -49,17 +49,17 @@ impl Parser<'_> {
     fn join_tail(&mut self, kind: JoinKind) -> Result<Join> {
         let word = self.kind();
         match word {
-            Kind::Word(Keyword::UNNEST | Keyword::FLATTEN) if kind != JoinKind::Right => {
+            TokenKind::Word(Keyword::UNNEST | Keyword::FLATTEN) if kind != JoinKind::Right => {
                 self.advance();
                 let term = self.unnest_term()?;
                 return Ok(Join { kind, nest: false, term, with: JoinWith::Unnest });
             }
-            Kind::Word(Keyword::NEST) if kind == JoinKind::Right => return self.fail("JOIN"),
-            Kind::Word(Keyword::JOIN | Keyword::NEST) => {}
+            TokenKind::Word(Keyword::NEST) if kind == JoinKind::Right => return self.fail("JOIN"),
+            TokenKind::Word(Keyword::JOIN | Keyword::NEST) => {}
             _ => return self.fail("JOIN, NEST or UNNEST"),
         }
         self.advance();
-        let nest = word == Kind::Word(Keyword::NEST);
+        let nest = word == TokenKind::Word(Keyword::NEST);
         let term = self.source_term()?;
         let with = self.join_condition(kind)?;
         Ok(Join { kind, nest, term, with })
@@ -89,18 +89,24 @@ impl Parser<'_> {
             Some(alias) => Some(alias),
             None => super::query::implicit_name(&value),
         };
-        Ok(FromTerm { source: Source::Value(value), alias, keys: None, indexes: Vec::new(), at })
+        Ok(FromTerm {
+            source: FromSource::Value(value),
+            alias,
+            keys: None,
+            indexes: Vec::new(),
+            at,
+        })
     }
 
     pub(super) fn source_term(&mut self) -> Result<FromTerm> {
         let at = self.token().start;
         let lateral = self.eat_word(Keyword::LATERAL);
-        if self.at_mark(Mark::OpenParen)
+        if self.at_mark(Punctuation::OpenParen)
             && let Some(query) = self.subquery_source()?
         {
             self.eat_word(Keyword::AS);
             let alias = Some(self.alias()?);
-            let source = Source::Subquery(Box::new(query));
+            let source = FromSource::Subquery(Box::new(query));
             let mut term = FromTerm { source, alias, keys: None, indexes: Vec::new(), at };
             self.use_hints(&mut term)?;
             return Ok(term);
@@ -116,13 +122,13 @@ impl Parser<'_> {
     }
 
     /// A subquery in parentheses that no operator follows.
-    fn subquery_source(&mut self) -> Result<Option<crate::ast::Query>> {
+    fn subquery_source(&mut self) -> Result<Option<crate::ast::QueryExpr>> {
         let start = (self.at, self.positions);
         self.at += 1;
         if self.at_query() {
             let query = self.query();
             if let Ok(query) = query {
-                let closed = self.eat(Mark::CloseParen);
+                let closed = self.eat(Punctuation::CloseParen);
                 if closed && (self.at_name() || self.at_word(Keyword::AS)) {
                     return Ok(Some(query));
                 }
@@ -138,32 +144,37 @@ impl Parser<'_> {
     }
 
     fn text_at_open_paren(&self, at: usize) -> bool {
-        self.tokens[at].kind == Kind::Mark(Mark::OpenParen)
+        self.tokens[at].kind == TokenKind::Mark(Punctuation::OpenParen)
     }
 
     fn continues_expression(&self) -> bool {
-        let marks = [Mark::Dot, Mark::OpenBracket, Mark::CloseParen, Mark::Plus, Mark::Concat];
+        let marks = [
+            Punctuation::Dot,
+            Punctuation::OpenBracket,
+            Punctuation::CloseParen,
+            Punctuation::Plus,
+            Punctuation::Concat,
+        ];
         marks.iter().any(|mark| self.at_mark(*mark))
     }
 
-    fn named_source(&mut self) -> Result<(Source, Option<Text>)> {
-        if self.kind_after(1) == Kind::Mark(Mark::Colon) {
+    fn named_source(&mut self) -> Result<(FromSource, Option<Text>)> {
+        if self.kind_after(1) == TokenKind::Mark(Punctuation::Colon) {
             let path = self.keyspace()?;
             let alias = path.parts.last().cloned();
-            return Ok((Source::Keyspace(path), alias));
+            return Ok((FromSource::Keyspace(path), alias));
         }
         let value = self.expr()?;
         let alias = super::query::implicit_name(&value);
         match path_names(&value) {
-            Some(names) => Ok((Source::Path(names), alias)),
-            None => Ok((Source::Value(value), alias)),
+            Some(names) => Ok((FromSource::Path(names), alias)),
+            None => Ok((FromSource::Value(value), alias)),
         }
     }
 
-    /// `[namespace:]a[.b.c]`
     pub(super) fn keyspace(&mut self) -> Result<KeyspacePath> {
         let mut namespace = None;
-        if self.kind_after(1) == Kind::Mark(Mark::Colon) {
+        if self.kind_after(1) == TokenKind::Mark(Punctuation::Colon) {
             let token = self.token();
             let text = self.slice(token).trim_matches('`').to_ascii_lowercase();
             if text != "default" && text != "system" {
@@ -173,7 +184,7 @@ impl Parser<'_> {
             namespace = Some(Text::from(text));
         }
         let mut parts = vec![self.alias()?];
-        while parts.len() < 3 && self.at_mark(Mark::Dot) {
+        while parts.len() < 3 && self.at_mark(Punctuation::Dot) {
             self.advance();
             parts.push(self.alias()?);
         }
@@ -187,19 +198,19 @@ impl Parser<'_> {
         let mut hints = 0;
         loop {
             match self.kind() {
-                Kind::Word(Keyword::PRIMARY) if self.word_after(1, Keyword::KEYS) => {
+                TokenKind::Word(Keyword::PRIMARY) if self.word_after(1, Keyword::KEYS) => {
                     self.at += 2;
                     term.keys = Some(self.expr()?);
                 }
-                Kind::Word(Keyword::KEYS) => {
+                TokenKind::Word(Keyword::KEYS) => {
                     self.advance();
                     term.keys = Some(self.expr()?);
                 }
-                Kind::Word(Keyword::INDEX) => {
+                TokenKind::Word(Keyword::INDEX) => {
                     self.advance();
                     term.indexes = self.index_hints()?;
                 }
-                Kind::Word(Keyword::HASH) => {
+                TokenKind::Word(Keyword::HASH) => {
                     self.advance();
                     self.parens(|parser| {
                         if parser.eat_word(Keyword::BUILD) || parser.eat_word(Keyword::PROBE) {
@@ -208,7 +219,7 @@ impl Parser<'_> {
                         parser.fail("BUILD or PROBE")
                     })?;
                 }
-                Kind::Word(Keyword::NL) => drop(self.advance()),
+                TokenKind::Word(Keyword::NL) => drop(self.advance()),
                 _ if hints == 0 => return self.fail("KEYS, INDEX, HASH or NL"),
                 _ => return Ok(()),
             }
@@ -217,8 +228,8 @@ impl Parser<'_> {
     }
 
     fn index_hints(&mut self) -> Result<Vec<Text>> {
-        self.expect(Mark::OpenParen)?;
-        let names = self.items(Mark::CloseParen, |parser| {
+        self.expect(Punctuation::OpenParen)?;
+        let names = self.items(Punctuation::CloseParen, |parser| {
             let name = if parser.at_name() { Some(parser.alias()?) } else { None };
             if parser.at_word(Keyword::USING) || name.is_none() {
                 parser.using()?;
@@ -228,7 +239,6 @@ impl Parser<'_> {
         Ok(names.into_iter().flatten().collect())
     }
 
-    /// `USING GSI`
     pub(super) fn using(&mut self) -> Result<()> {
         self.expect_word(Keyword::USING)?;
         if self.eat_word(Keyword::GSI) || self.eat_word(Keyword::FTS) {
@@ -245,7 +255,7 @@ fn path_names(value: &Expr) -> Option<Vec<Name>> {
         Expr::Path(base, steps) => {
             let mut names = path_names(base)?;
             for step in steps {
-                let Step::Field { name, folded: false } = step else { return None };
+                let PathStep::Field { name, folded: false } = step else { return None };
                 names.push(Name { text: name.clone(), folded: false, at: names[0].at });
             }
             Some(names)

@@ -3,7 +3,7 @@
 use crate::ast::statement::{BuildIndex, CreateIndex, DropIndex, IndexKey, Statement};
 use crate::ast::{Expr, KeyspacePath};
 use crate::error::{QueryError, Result};
-use crate::lexer::Mark;
+use crate::lexer::Punctuation;
 use crate::lexer::keywords::Keyword;
 use crate::value::Text;
 
@@ -41,9 +41,9 @@ impl Parser<'_> {
         self.expect_word(Keyword::ON)?;
         index.keyspace = self.keyspace()?;
         if !primary {
-            self.expect(Mark::OpenParen)?;
+            self.expect(Punctuation::OpenParen)?;
             index.keys = self.list(Parser::index_key)?;
-            self.expect(Mark::CloseParen)?;
+            self.expect(Punctuation::CloseParen)?;
         }
         self.index_clauses(&mut index)?;
         Ok(Statement::CreateIndex(Box::new(index)))
@@ -53,9 +53,9 @@ impl Parser<'_> {
         if self.eat_word(Keyword::PARTITION) {
             self.expect_word(Keyword::BY)?;
             self.expect_word(Keyword::HASH)?;
-            self.expect(Mark::OpenParen)?;
+            self.expect(Punctuation::OpenParen)?;
             index.partition = self.list(Parser::expr)?;
-            self.expect(Mark::CloseParen)?;
+            self.expect(Punctuation::CloseParen)?;
         }
         if self.eat_word(Keyword::WHERE) {
             index.condition = Some(self.expr()?);
@@ -150,7 +150,7 @@ impl Parser<'_> {
         }
         self.at = start;
         let mut path = self.keyspace()?;
-        if self.eat(Mark::Dot) {
+        if self.eat(Punctuation::Dot) {
             path.parts.push(self.alias()?);
         }
         let name = path.parts.pop();
@@ -165,8 +165,8 @@ impl Parser<'_> {
         self.expect_word(Keyword::INDEX)?;
         self.expect_word(Keyword::ON)?;
         let keyspace = self.keyspace()?;
-        self.expect(Mark::OpenParen)?;
-        let names = self.items(Mark::CloseParen, Parser::expr)?;
+        self.expect(Punctuation::OpenParen)?;
+        let names = self.items(Punctuation::CloseParen, Parser::expr)?;
         if self.at_word(Keyword::USING) {
             self.using()?;
         }

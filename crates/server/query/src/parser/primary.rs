@@ -2,13 +2,14 @@
 //! a path after any of them.
 
 use crate::ast::{
-    Binding, Call, Case, Collection, CollectionKind, Expr, Param, Quantified, Quantifier, Step,
+    CaseExpr, CollectionKind, Comprehension, Expr, FunctionCall, LoopBinding, Param, PathStep,
+    Quantified, Quantifier,
 };
 use crate::error::Result;
 use crate::functions;
 use crate::lexer::keywords::Keyword;
-use crate::lexer::{Kind, Mark};
-use crate::value::{Text, Value, json};
+use crate::lexer::{Punctuation, TokenKind};
+use crate::value::{QueryValue, Text, json};
 
 use super::Parser;
 
@@ -31,44 +32,44 @@ impl Parser<'_> {
 
     fn operand(&mut self) -> Result<Expr> {
         match self.kind() {
-            Kind::Name | Kind::QuotedName | Kind::FoldedName => self.name_or_call(),
-            Kind::Text => {
+            TokenKind::Name | TokenKind::QuotedName | TokenKind::FoldedName => self.name_or_call(),
+            TokenKind::Text => {
                 let token = self.advance();
-                Ok(Expr::Literal(Value::Str(self.unquoted(token)?)))
+                Ok(Expr::Literal(QueryValue::Str(self.unquoted(token)?)))
             }
-            Kind::Integer | Kind::Decimal => {
+            TokenKind::Integer | TokenKind::Decimal => {
                 let token = self.advance();
                 let number = json::number(self.slice(token).as_bytes());
-                Ok(Expr::Literal(number.unwrap_or(Value::Null)))
+                Ok(Expr::Literal(number.unwrap_or(QueryValue::Null)))
             }
-            Kind::Parameter => Ok(Expr::Param(self.parameter())),
-            Kind::NextParameter => {
+            TokenKind::Parameter => Ok(Expr::Param(self.parameter())),
+            TokenKind::NextParameter => {
                 self.advance();
                 self.positions += 1;
                 Ok(Expr::Param(Param::Position(self.positions)))
             }
-            Kind::Mark(Mark::OpenParen) => self.parens(Parser::expr_or_subquery),
-            Kind::Mark(Mark::OpenBracket) => {
+            TokenKind::Mark(Punctuation::OpenParen) => self.parens(Parser::expr_or_subquery),
+            TokenKind::Mark(Punctuation::OpenBracket) => {
                 self.advance();
-                let items = self.items(Mark::CloseBracket, Parser::expr)?;
+                let items = self.items(Punctuation::CloseBracket, Parser::expr)?;
                 Ok(Expr::Array(items))
             }
-            Kind::Mark(Mark::OpenBrace) => {
+            TokenKind::Mark(Punctuation::OpenBrace) => {
                 self.advance();
-                let fields = self.items(Mark::CloseBrace, Parser::object_field)?;
+                let fields = self.items(Punctuation::CloseBrace, Parser::object_field)?;
                 Ok(Expr::Object(fields))
             }
-            Kind::Word(word) => self.word_operand(word),
+            TokenKind::Word(word) => self.word_operand(word),
             _ => self.fail("an expression"),
         }
     }
 
     fn word_operand(&mut self, word: Keyword) -> Result<Expr> {
         let literal = match word {
-            Keyword::NULL => Value::Null,
-            Keyword::MISSING => Value::Missing,
-            Keyword::TRUE => Value::Bool(true),
-            Keyword::FALSE => Value::Bool(false),
+            Keyword::NULL => QueryValue::Null,
+            Keyword::MISSING => QueryValue::Missing,
+            Keyword::TRUE => QueryValue::Bool(true),
+            Keyword::FALSE => QueryValue::Bool(false),
             Keyword::CASE => return self.nested(Parser::case),
             Keyword::ARRAY => return self.nested(|p| p.collection(CollectionKind::Array)),
             Keyword::FIRST => return self.nested(|p| p.collection(CollectionKind::First)),
@@ -76,7 +77,7 @@ impl Parser<'_> {
             Keyword::ANY | Keyword::SOME | Keyword::EVERY => {
                 return self.nested(Parser::quantified);
             }
-            _ if self.kind_after(1) == Kind::Mark(Mark::OpenParen)
+            _ if self.kind_after(1) == TokenKind::Mark(Punctuation::OpenParen)
                 && functions::is_known(word.text()) =>
             {
                 let token = self.advance();
@@ -100,7 +101,7 @@ impl Parser<'_> {
     /// A list up to `close`, which may be empty.
     pub(super) fn items<T>(
         &mut self,
-        close: Mark,
+        close: Punctuation,
         item: impl FnMut(&mut Self) -> Result<T>,
     ) -> Result<Vec<T>> {
         if self.eat(close) {
@@ -113,14 +114,14 @@ impl Parser<'_> {
 
     pub(super) fn at_query(&self) -> bool {
         match self.kind() {
-            Kind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH) => true,
-            Kind::Mark(Mark::OpenParen) => {
+            TokenKind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH) => true,
+            TokenKind::Mark(Punctuation::OpenParen) => {
                 let mut count = 0;
-                while self.kind_after(count) == Kind::Mark(Mark::OpenParen) {
+                while self.kind_after(count) == TokenKind::Mark(Punctuation::OpenParen) {
                     count += 1;
                 }
                 let word = self.kind_after(count);
-                matches!(word, Kind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH))
+                matches!(word, TokenKind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH))
             }
             _ => false,
         }
@@ -129,10 +130,10 @@ impl Parser<'_> {
     fn expr_or_subquery(&mut self) -> Result<Expr> {
         let start = (self.at, self.positions);
         if self.at_query() {
-            let is_plain = !self.at_mark(Mark::OpenParen);
+            let is_plain = !self.at_mark(Punctuation::OpenParen);
             let query = self.query();
             match query {
-                Ok(query) if self.at_mark(Mark::CloseParen) => {
+                Ok(query) if self.at_mark(Punctuation::CloseParen) => {
                     return Ok(Expr::Subquery(Box::new(query)));
                 }
                 Err(error) if is_plain => return Err(error),
@@ -146,69 +147,69 @@ impl Parser<'_> {
     fn object_field(&mut self) -> Result<(Expr, Expr)> {
         let first = self.token();
         let name = self.expr()?;
-        if self.eat(Mark::Colon) {
+        if self.eat(Punctuation::Colon) {
             return Ok((name, self.expr()?));
         }
         match super::query::implicit_name(&name) {
-            Some(text) => Ok((Expr::Literal(Value::Str(text)), name)),
+            Some(text) => Ok((Expr::Literal(QueryValue::Str(text)), name)),
             None => self.fail_at(first, "a field needs a name"),
         }
     }
 
-    fn step(&mut self) -> Result<Option<Step>> {
-        if self.at_mark(Mark::Dot) {
-            if self.kind_after(1) == Kind::Mark(Mark::Star) {
+    fn step(&mut self) -> Result<Option<PathStep>> {
+        if self.at_mark(Punctuation::Dot) {
+            if self.kind_after(1) == TokenKind::Mark(Punctuation::Star) {
                 return Ok(None);
             }
             self.advance();
-            if self.eat(Mark::OpenBracket) {
+            if self.eat(Punctuation::OpenBracket) {
                 let name = self.expr()?;
-                self.expect(Mark::CloseBracket)?;
-                return Ok(Some(Step::Computed(name)));
+                self.expect(Punctuation::CloseBracket)?;
+                return Ok(Some(PathStep::Computed(name)));
             }
             let name = self.name()?;
-            if self.at_mark(Mark::OpenParen) {
+            if self.at_mark(Punctuation::OpenParen) {
                 return self.fail("no call of a function after a point");
             }
-            return Ok(Some(Step::Field { name: name.text, folded: name.folded }));
+            return Ok(Some(PathStep::Field { name: name.text, folded: name.folded }));
         }
-        if self.eat(Mark::OpenBracket) {
+        if self.eat(Punctuation::OpenBracket) {
             return self.bracket_step().map(Some);
         }
         Ok(None)
     }
 
-    fn bracket_step(&mut self) -> Result<Step> {
-        if self.eat(Mark::Star) {
-            self.expect(Mark::CloseBracket)?;
-            return Ok(Step::Star);
+    fn bracket_step(&mut self) -> Result<PathStep> {
+        if self.eat(Punctuation::Star) {
+            self.expect(Punctuation::CloseBracket)?;
+            return Ok(PathStep::Star);
         }
-        if self.eat(Mark::Colon) {
+        if self.eat(Punctuation::Colon) {
             let end = self.slice_end()?;
-            return Ok(Step::Slice(None, end));
+            return Ok(PathStep::Slice(None, end));
         }
         let index = self.expr()?;
-        if self.eat(Mark::Colon) {
+        if self.eat(Punctuation::Colon) {
             let end = self.slice_end()?;
-            return Ok(Step::Slice(Some(index), end));
+            return Ok(PathStep::Slice(Some(index), end));
         }
-        self.expect(Mark::CloseBracket)?;
-        Ok(Step::Index(index))
+        self.expect(Punctuation::CloseBracket)?;
+        Ok(PathStep::Index(index))
     }
 
     fn slice_end(&mut self) -> Result<Option<Expr>> {
-        if self.eat(Mark::CloseBracket) {
+        if self.eat(Punctuation::CloseBracket) {
             return Ok(None);
         }
         let end = self.expr()?;
-        self.expect(Mark::CloseBracket)?;
+        self.expect(Punctuation::CloseBracket)?;
         Ok(Some(end))
     }
 
     fn name_or_call(&mut self) -> Result<Expr> {
         let token = self.token();
         let name = self.name()?;
-        if self.at_mark(Mark::OpenParen) && !name.folded {
+        if self.at_mark(Punctuation::OpenParen) && !name.folded {
             return self.call(name.text.to_str().to_uppercase(), token.start);
         }
         Ok(Expr::Name(name))
@@ -220,7 +221,7 @@ impl Parser<'_> {
         if !aggregate && !functions::is_known(&name) {
             return self.fail_at(token, "an unknown function");
         }
-        let mut call = Call {
+        let mut call = FunctionCall {
             name,
             args: Vec::new(),
             distinct: false,
@@ -237,22 +238,22 @@ impl Parser<'_> {
         Ok(Expr::Call(Box::new(call)))
     }
 
-    fn call_args(&mut self, call: &mut Call, aggregate: bool) -> Result<()> {
-        self.expect(Mark::OpenParen)?;
-        if aggregate && self.eat(Mark::Star) {
+    fn call_args(&mut self, call: &mut FunctionCall, aggregate: bool) -> Result<()> {
+        self.expect(Punctuation::OpenParen)?;
+        if aggregate && self.eat(Punctuation::Star) {
             call.star = true;
-            return self.expect(Mark::CloseParen);
+            return self.expect(Punctuation::CloseParen);
         }
         if aggregate && self.eat_word(Keyword::DISTINCT) {
             call.distinct = true;
         } else if aggregate {
             self.eat_word(Keyword::ALL);
         }
-        call.args = self.items(Mark::CloseParen, Parser::expr)?;
+        call.args = self.items(Punctuation::CloseParen, Parser::expr)?;
         Ok(())
     }
 
-    fn call_tail(&mut self, call: &mut Call, aggregate: bool) -> Result<()> {
+    fn call_tail(&mut self, call: &mut FunctionCall, aggregate: bool) -> Result<()> {
         let window = functions::is_window_only(&call.name);
         if aggregate && self.at_word(Keyword::FILTER) {
             self.advance();
@@ -303,12 +304,12 @@ impl Parser<'_> {
             false => None,
         };
         self.expect_word(Keyword::END)?;
-        Ok(Expr::Case(Box::new(Case { operand, whens, otherwise })))
+        Ok(Expr::Case(Box::new(CaseExpr { operand, whens, otherwise })))
     }
 
     fn quantified(&mut self) -> Result<Expr> {
         let quantifier = match self.advance().kind {
-            Kind::Word(Keyword::EVERY) => Quantifier::Every,
+            TokenKind::Word(Keyword::EVERY) => Quantifier::Every,
             _ if self.at_word(Keyword::AND) && self.word_after(1, Keyword::EVERY) => {
                 self.at += 2;
                 Quantifier::AnyAndEvery
@@ -327,14 +328,14 @@ impl Parser<'_> {
         let mut value = self.expr()?;
         let mut key = None;
         if kind == CollectionKind::Object {
-            self.expect(Mark::Colon)?;
+            self.expect(Punctuation::Colon)?;
             key = Some(std::mem::replace(&mut value, self.expr()?));
         }
         self.expect_word(Keyword::FOR)?;
         let bindings = self.list(Parser::binding)?;
         let condition = self.when()?;
         self.expect_word(Keyword::END)?;
-        Ok(Expr::Collection(Box::new(Collection { kind, key, value, bindings, condition })))
+        Ok(Expr::Collection(Box::new(Comprehension { kind, key, value, bindings, condition })))
     }
 
     pub(super) fn when(&mut self) -> Result<Option<Expr>> {
@@ -344,16 +345,16 @@ impl Parser<'_> {
         }
     }
 
-    pub(super) fn binding(&mut self) -> Result<Binding> {
+    pub(super) fn binding(&mut self) -> Result<LoopBinding> {
         let mut variable = self.alias()?;
         let mut position = None;
-        if self.eat(Mark::Colon) {
+        if self.eat(Punctuation::Colon) {
             position = Some(std::mem::replace(&mut variable, self.alias()?));
         }
         let within = self.eat_word(Keyword::WITHIN);
         if !within {
             self.expect_word(Keyword::IN)?;
         }
-        Ok(Binding { position, variable, within, source: self.expr()? })
+        Ok(LoopBinding { position, variable, within, source: self.expr()? })
     }
 }

@@ -1,12 +1,13 @@
 //! Queries: WITH, SELECT and its clauses, set operators, ORDER BY, LIMIT and windows.
 
 use crate::ast::{
-    Body, Descending, Expr, Frame, FrameBound, FrameExclusion, FrameUnit, Group, OrderTerm,
-    Projection, Query, ResultTerm, Select, SetKind, SetOperator, Step, Window, WithTerm,
+    Body, Descending, Expr, FrameBound, FrameClause, FrameExclusion, FrameUnit, GroupBy, OrderTerm,
+    PathStep, ProjectionClause, QueryExpr, ResultTerm, Select, SetKind, SetOperator, WindowClause,
+    WithTerm,
 };
 use crate::error::{QueryError, Result};
 use crate::lexer::keywords::Keyword;
-use crate::lexer::{Kind, Mark};
+use crate::lexer::{Punctuation, TokenKind};
 use crate::value::Text;
 
 use super::Parser;
@@ -16,7 +17,7 @@ pub fn implicit_name(expr: &Expr) -> Option<Text> {
     match expr {
         Expr::Name(name) => Some(name.text.clone()),
         Expr::Path(_, steps) => match steps.last()? {
-            Step::Field { name, .. } => Some(name.clone()),
+            PathStep::Field { name, .. } => Some(name.clone()),
             _ => None,
         },
         _ => None,
@@ -24,7 +25,7 @@ pub fn implicit_name(expr: &Expr) -> Option<Text> {
 }
 
 impl Parser<'_> {
-    pub(super) fn query(&mut self) -> Result<Query> {
+    pub(super) fn query(&mut self) -> Result<QueryExpr> {
         self.nested(|parser| {
             let (recursive, with) = parser.with_terms()?;
             let body = parser.body()?;
@@ -32,13 +33,18 @@ impl Parser<'_> {
         })
     }
 
-    fn query_tail(&mut self, recursive: bool, with: Vec<WithTerm>, body: Body) -> Result<Query> {
+    fn query_tail(
+        &mut self,
+        recursive: bool,
+        with: Vec<WithTerm>,
+        body: Body,
+    ) -> Result<QueryExpr> {
         let order = match self.at_word(Keyword::ORDER) {
             true => self.order_by()?,
             false => Vec::new(),
         };
         let (limit, offset) = self.limit_and_offset()?;
-        Ok(Query { recursive, with, body, order, limit, offset })
+        Ok(QueryExpr { recursive, with, body, order, limit, offset })
     }
 
     /// LIMIT and OFFSET in either order.
@@ -66,7 +72,7 @@ impl Parser<'_> {
     fn with_term(&mut self) -> Result<WithTerm> {
         let name = self.alias()?;
         self.expect_word(Keyword::AS)?;
-        if !self.at_mark(Mark::OpenParen) {
+        if !self.at_mark(Punctuation::OpenParen) {
             return self.fail("an opening parenthesis");
         }
         let value = self.primary()?;
@@ -95,15 +101,15 @@ impl Parser<'_> {
 
     fn set_kind(&self) -> Option<SetKind> {
         match self.kind() {
-            Kind::Word(Keyword::UNION) => Some(SetKind::Union),
-            Kind::Word(Keyword::INTERSECT) => Some(SetKind::Intersect),
-            Kind::Word(Keyword::EXCEPT) => Some(SetKind::Except),
+            TokenKind::Word(Keyword::UNION) => Some(SetKind::Union),
+            TokenKind::Word(Keyword::INTERSECT) => Some(SetKind::Intersect),
+            TokenKind::Word(Keyword::EXCEPT) => Some(SetKind::Except),
             _ => None,
         }
     }
 
     fn body_term(&mut self) -> Result<Body> {
-        if self.at_mark(Mark::OpenParen) {
+        if self.at_mark(Punctuation::OpenParen) {
             let query = self.parens(Parser::query)?;
             return Ok(Body::Nested(Box::new(query)));
         }
@@ -128,7 +134,7 @@ impl Parser<'_> {
     fn select_clauses(
         &mut self,
         from: Option<crate::ast::From>,
-        projection: Option<Projection>,
+        projection: Option<ProjectionClause>,
     ) -> Result<Select> {
         let lets = match self.eat_word(Keyword::LET) {
             true => self.assignments()?,
@@ -156,13 +162,13 @@ impl Parser<'_> {
     fn assignments(&mut self) -> Result<Vec<(Text, Expr)>> {
         self.list(|parser| {
             let name = parser.alias()?;
-            parser.expect(Mark::Equal)?;
+            parser.expect(Punctuation::Equal)?;
             Ok((name, parser.expr()?))
         })
     }
 
-    fn group(&mut self) -> Result<Option<Group>> {
-        let mut group = Group { terms: Vec::new(), letting: Vec::new(), having: None };
+    fn group(&mut self) -> Result<Option<GroupBy>> {
+        let mut group = GroupBy { terms: Vec::new(), letting: Vec::new(), having: None };
         let by = self.eat_word(Keyword::GROUP);
         if by {
             self.expect_word(Keyword::BY)?;
@@ -185,34 +191,38 @@ impl Parser<'_> {
         Ok((by || letting).then_some(group))
     }
 
-    pub(super) fn projection(&mut self) -> Result<Projection> {
+    pub(super) fn projection(&mut self) -> Result<ProjectionClause> {
         let distinct = self.eat_word(Keyword::DISTINCT);
         if !distinct {
             self.eat_word(Keyword::ALL);
         }
-        let raw =
-            matches!(self.kind(), Kind::Word(Keyword::RAW | Keyword::VALUE | Keyword::ELEMENT));
+        let raw = matches!(
+            self.kind(),
+            TokenKind::Word(Keyword::RAW | Keyword::VALUE | Keyword::ELEMENT)
+        );
         if raw {
             self.advance();
             let value = self.expr()?;
             let alias = self.optional_alias()?;
             let terms = vec![ResultTerm::Value { value, alias }];
-            return Ok(Projection { distinct, raw, terms });
+            return Ok(ProjectionClause { distinct, raw, terms });
         }
         let terms = self.list(Parser::result_term)?;
         check_names(&terms)?;
         if self.eat_word(Keyword::EXCLUDE) {
             return Err(QueryError::unsupported("EXCLUDE"));
         }
-        Ok(Projection { distinct, raw, terms })
+        Ok(ProjectionClause { distinct, raw, terms })
     }
 
     fn result_term(&mut self) -> Result<ResultTerm> {
-        if self.eat(Mark::Star) {
+        if self.eat(Punctuation::Star) {
             return Ok(ResultTerm::All);
         }
         let value = self.expr()?;
-        if self.at_mark(Mark::Dot) && self.kind_after(1) == Kind::Mark(Mark::Star) {
+        if self.at_mark(Punctuation::Dot)
+            && self.kind_after(1) == TokenKind::Mark(Punctuation::Star)
+        {
             self.at += 2;
             return Ok(ResultTerm::AllOf(value));
         }
@@ -229,18 +239,18 @@ impl Parser<'_> {
     fn order_term(&mut self) -> Result<OrderTerm> {
         let value = self.expr()?;
         let descending = match self.kind() {
-            Kind::Word(Keyword::DESC) => Descending::Yes,
+            TokenKind::Word(Keyword::DESC) => Descending::Yes,
             _ => Descending::No,
         };
-        if matches!(self.kind(), Kind::Word(Keyword::DESC | Keyword::ASC)) {
+        if matches!(self.kind(), TokenKind::Word(Keyword::DESC | Keyword::ASC)) {
             self.advance();
         }
         let mut nulls_last = None;
         if self.eat_word(Keyword::NULLS) {
             nulls_last = Some(match self.kind() {
-                Kind::Word(Keyword::FIRST) => false,
-                Kind::Word(Keyword::LAST) => true,
-                Kind::Name => {
+                TokenKind::Word(Keyword::FIRST) => false,
+                TokenKind::Word(Keyword::LAST) => true,
+                TokenKind::Name => {
                     return Err(QueryError::new(3291, "NULLS takes FIRST or LAST"));
                 }
                 _ => return self.fail("FIRST or LAST"),
@@ -250,21 +260,21 @@ impl Parser<'_> {
         Ok(OrderTerm { value, descending, nulls_last })
     }
 
-    fn named_window(&mut self) -> Result<(Text, Window)> {
+    fn named_window(&mut self) -> Result<(Text, WindowClause)> {
         let name = self.alias()?;
         self.expect_word(Keyword::AS)?;
         Ok((name, self.parens(Parser::window)?))
     }
 
-    pub(super) fn window_or_name(&mut self) -> Result<Window> {
+    pub(super) fn window_or_name(&mut self) -> Result<WindowClause> {
         if self.at_name() {
-            return Ok(Window { base: Some(self.alias()?), ..Window::default() });
+            return Ok(WindowClause { base: Some(self.alias()?), ..WindowClause::default() });
         }
         self.parens(Parser::window)
     }
 
-    fn window(&mut self) -> Result<Window> {
-        let mut window = Window::default();
+    fn window(&mut self) -> Result<WindowClause> {
+        let mut window = WindowClause::default();
         if self.at_name() {
             window.base = Some(self.alias()?);
         }
@@ -279,11 +289,11 @@ impl Parser<'_> {
         Ok(window)
     }
 
-    fn window_frame(&mut self) -> Result<Option<Frame>> {
+    fn window_frame(&mut self) -> Result<Option<FrameClause>> {
         let unit = match self.kind() {
-            Kind::Word(Keyword::ROWS) => FrameUnit::Rows,
-            Kind::Word(Keyword::RANGE) => FrameUnit::Range,
-            Kind::Word(Keyword::GROUPS) => FrameUnit::Groups,
+            TokenKind::Word(Keyword::ROWS) => FrameUnit::Rows,
+            TokenKind::Word(Keyword::RANGE) => FrameUnit::Range,
+            TokenKind::Word(Keyword::GROUPS) => FrameUnit::Groups,
             _ => return Ok(None),
         };
         self.advance();
@@ -299,7 +309,7 @@ impl Parser<'_> {
             true => self.frame_exclusion()?,
             false => FrameExclusion::NoOthers,
         };
-        Ok(Some(Frame { unit, start, end, exclude }))
+        Ok(Some(FrameClause { unit, start, end, exclude }))
     }
 
     fn frame_bound(&mut self) -> Result<FrameBound> {

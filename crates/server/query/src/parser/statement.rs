@@ -4,14 +4,14 @@ use crate::ast::statement::{Execute, Prepare, Statement};
 use crate::ast::{Body, Expr};
 use crate::error::Result;
 use crate::lexer::keywords::Keyword;
-use crate::lexer::{Kind, Mark};
-use crate::value::{Text, Value};
+use crate::lexer::{Punctuation, TokenKind};
+use crate::value::{QueryValue, Text};
 
 use super::Parser;
 
 impl Parser<'_> {
     pub(super) fn statement(&mut self) -> Result<Statement> {
-        let Kind::Word(word) = self.kind() else {
+        let TokenKind::Word(word) = self.kind() else {
             return self.query_or_expression();
         };
         match word {
@@ -57,7 +57,7 @@ impl Parser<'_> {
         if !named && matches!(word, Keyword::BEGIN | Keyword::START) {
             return self.fail("WORK or TRANSACTION");
         }
-        if self.kind() != Kind::End && !self.at_mark(Mark::Semicolon) && !named {
+        if self.kind() != TokenKind::End && !self.at_mark(Punctuation::Semicolon) && !named {
             return self.fail("WORK or TRANSACTION");
         }
         self.unsupported("a transaction")
@@ -80,7 +80,7 @@ impl Parser<'_> {
 
     fn explain(&mut self) -> Result<Statement> {
         self.expect_word(Keyword::EXPLAIN)?;
-        if self.at_word(Keyword::EXPLAIN) || !matches!(self.kind(), Kind::Word(_)) {
+        if self.at_word(Keyword::EXPLAIN) || !matches!(self.kind(), TokenKind::Word(_)) {
             return self.fail("a statement");
         }
         let statement = self.nested(Parser::statement)?;
@@ -91,13 +91,13 @@ impl Parser<'_> {
         self.expect_word(Keyword::PREPARE)?;
         let force = self.eat_word(Keyword::FORCE);
         let mut name = None;
-        if self.at_name() || self.kind() == Kind::Text {
+        if self.at_name() || self.kind() == TokenKind::Text {
             name = Some(self.prepared_name()?);
             if !self.eat_word(Keyword::AS) {
                 self.expect_word(Keyword::FROM)?;
             }
         }
-        if matches!(self.kind(), Kind::Word(Keyword::PREPARE | Keyword::EXECUTE)) {
+        if matches!(self.kind(), TokenKind::Word(Keyword::PREPARE | Keyword::EXECUTE)) {
             return self.fail("a statement");
         }
         let start = self.token().start as usize;
@@ -111,7 +111,7 @@ impl Parser<'_> {
     }
 
     fn prepared_name(&mut self) -> Result<Text> {
-        if self.kind() == Kind::Text {
+        if self.kind() == TokenKind::Text {
             let token = self.advance();
             return self.unquoted(token);
         }
@@ -122,12 +122,12 @@ impl Parser<'_> {
         self.expect_word(Keyword::EXECUTE)?;
         let name = match self.primary()? {
             Expr::Name(name) => Some(name.text),
-            Expr::Literal(Value::Str(text)) => Some(text),
+            Expr::Literal(QueryValue::Str(text)) => Some(text),
             _ => None,
         };
         let mut using = None;
         if self.eat_word(Keyword::USING) {
-            if !self.at_mark(Mark::OpenBracket) && !self.at_mark(Mark::OpenBrace) {
+            if !self.at_mark(Punctuation::OpenBracket) && !self.at_mark(Punctuation::OpenBrace) {
                 return self.fail("an array or object");
             }
             using = Some(self.primary()?);
@@ -137,7 +137,7 @@ impl Parser<'_> {
 }
 
 /// Whether a query is only another one in parentheses.
-fn is_parenthesised(query: &crate::ast::Query) -> bool {
+fn is_parenthesised(query: &crate::ast::QueryExpr) -> bool {
     matches!(query.body, Body::Nested(_))
         && query.with.is_empty()
         && query.order.is_empty()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Expr, FromPlan, ProjectionPlan, QueryPlan, Slot};
+use super::{ExprPlan, FrameSlot, FromPlan, ProjectionPlan, QueryPlan};
 use crate::datastore::Keyspace;
 
 #[derive(Debug)]
@@ -11,20 +11,20 @@ pub struct InsertPlan {
     pub keyspace: Arc<dyn Keyspace>,
     pub rows: InsertRowsPlan,
     /// Where the new document is for RETURNING.
-    pub document: Slot,
+    pub document: FrameSlot,
     pub returning: Option<ProjectionPlan>,
 }
 
 #[derive(Debug)]
 pub enum InsertRowsPlan {
-    Values(Vec<(Expr, Expr, Option<Expr>)>),
+    Values(Vec<(ExprPlan, ExprPlan, Option<ExprPlan>)>),
     /// A row of the query is at `row`.
     Select {
         query: Box<QueryPlan>,
-        row: Slot,
-        key: Expr,
-        value: Option<Expr>,
-        options: Option<Expr>,
+        row: FrameSlot,
+        key: ExprPlan,
+        value: Option<ExprPlan>,
+        options: Option<ExprPlan>,
     },
 }
 
@@ -33,8 +33,8 @@ pub struct UpdatePlan {
     pub keyspace: Arc<dyn Keyspace>,
     pub from: FromPlan,
     pub assignments: Vec<AssignmentPlan>,
-    pub limit: Option<Expr>,
-    pub offset: Option<Expr>,
+    pub limit: Option<ExprPlan>,
+    pub offset: Option<ExprPlan>,
     pub returning: Option<ProjectionPlan>,
 }
 
@@ -42,11 +42,10 @@ pub struct UpdatePlan {
 #[derive(Debug)]
 pub struct AssignmentPlan {
     pub target: AssignmentTarget,
-    /// None for UNSET.
-    pub value: Option<Expr>,
+    pub value: Option<ExprPlan>,
     /// From the outermost to the innermost; the loops of one list run in parallel.
     pub loops: Vec<Vec<AssignmentLoop>>,
-    pub condition: Option<Expr>,
+    pub condition: Option<ExprPlan>,
 }
 
 #[derive(Debug)]
@@ -54,16 +53,16 @@ pub enum AssignmentTarget {
     Expiration,
     /// From the document, or from the variable of a loop.
     Path {
-        variable: Option<Slot>,
-        steps: Vec<super::Step>,
+        variable: Option<FrameSlot>,
+        steps: Vec<super::StepPlan>,
     },
 }
 
 /// A loop over the elements of an array in the document.
 #[derive(Debug)]
 pub struct AssignmentLoop {
-    pub position: Option<Slot>,
-    pub variable: Slot,
+    pub position: Option<FrameSlot>,
+    pub variable: FrameSlot,
     pub within: bool,
     /// Where the array is: a path from the document or from an outer variable.
     pub source: LoopSource,
@@ -71,16 +70,16 @@ pub struct AssignmentLoop {
 
 #[derive(Debug)]
 pub enum LoopSource {
-    Place { variable: Option<Slot>, steps: Vec<super::Step> },
-    Value(Expr),
+    Place { variable: Option<FrameSlot>, steps: Vec<super::StepPlan> },
+    Value(ExprPlan),
 }
 
 #[derive(Debug)]
 pub struct DeletePlan {
     pub keyspace: Arc<dyn Keyspace>,
     pub from: FromPlan,
-    pub limit: Option<Expr>,
-    pub offset: Option<Expr>,
+    pub limit: Option<ExprPlan>,
+    pub offset: Option<ExprPlan>,
     pub returning: Option<ProjectionPlan>,
 }
 
@@ -90,20 +89,20 @@ pub struct MergePlan {
     /// The source, with the target as an outer join.
     pub from: FromPlan,
     /// The target's three slots.
-    pub target: Slot,
+    pub target: FrameSlot,
     /// The target's key, if the condition is one.
-    pub key: Option<Expr>,
-    pub update: Option<(Vec<AssignmentPlan>, Option<Expr>)>,
-    pub delete: Option<Option<Expr>>,
+    pub key: Option<ExprPlan>,
+    pub update: Option<(Vec<AssignmentPlan>, Option<ExprPlan>)>,
+    pub delete: Option<Option<ExprPlan>>,
     pub insert: Option<MergeInsert>,
-    pub limit: Option<Expr>,
+    pub limit: Option<ExprPlan>,
     pub returning: Option<ProjectionPlan>,
 }
 
 #[derive(Debug)]
 pub struct MergeInsert {
-    pub key: Option<Expr>,
-    pub value: Option<Expr>,
-    pub options: Option<Expr>,
-    pub condition: Option<Expr>,
+    pub key: Option<ExprPlan>,
+    pub value: Option<ExprPlan>,
+    pub options: Option<ExprPlan>,
+    pub condition: Option<ExprPlan>,
 }

@@ -1,53 +1,63 @@
 //! Walks over resolved expressions: their parts, the slots they read.
 
-use super::{Expr, Slot, Step};
+use super::{ExprPlan, FrameSlot, StepPlan};
 use crate::error::Result;
 
-impl Expr {
+impl ExprPlan {
     /// A path, merged with the one that `base` may be.
-    pub fn path(base: Expr, steps: Vec<Step>) -> Expr {
+    pub fn path(base: ExprPlan, steps: Vec<StepPlan>) -> ExprPlan {
         let (base, mut names, mut rest) = match base {
-            Expr::Path { base, names, rest } => (base, names, rest),
+            ExprPlan::Path { base, names, rest } => (base, names, rest),
             other => (Box::new(other), Vec::new(), Vec::new()),
         };
         for step in steps {
             match step {
-                Step::Field(name) if rest.is_empty() => names.push(name),
+                StepPlan::Field(name) if rest.is_empty() => names.push(name),
                 step => rest.push(step),
             }
         }
-        Expr::Path { base, names, rest }
+        ExprPlan::Path { base, names, rest }
     }
 
     /// Calls `visit` for each direct part.
-    pub fn for_each_part<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
+    pub fn for_each_part<'e>(&'e self, visit: &mut dyn FnMut(&'e ExprPlan)) {
         match self {
-            Expr::Const(_) | Expr::Slot(_) | Expr::Param(_) | Expr::Aggregate(_) => {}
-            Expr::Subquery(_) => {}
-            Expr::Path { base, rest, .. } => {
+            ExprPlan::Const(_)
+            | ExprPlan::Slot(_)
+            | ExprPlan::Param(_)
+            | ExprPlan::Aggregate(_) => {}
+            ExprPlan::Subquery(_) => {}
+            ExprPlan::Path { base, rest, .. } => {
                 visit(base);
                 rest.iter().for_each(|step| step.for_each_part(visit));
             }
-            Expr::Array(items) | Expr::And(items) | Expr::Or(items) | Expr::Concat(items) => {
+            ExprPlan::Array(items)
+            | ExprPlan::And(items)
+            | ExprPlan::Or(items)
+            | ExprPlan::Concat(items) => {
                 items.iter().for_each(visit);
             }
-            Expr::Call(_, args) => args.iter().for_each(visit),
-            Expr::Object(fields) => fields.iter().for_each(|(key, value)| {
+            ExprPlan::Call(_, args) => args.iter().for_each(visit),
+            ExprPlan::Object(fields) => fields.iter().for_each(|(key, value)| {
                 visit(key);
                 visit(value);
             }),
-            Expr::Not(inner) | Expr::Negate(inner) | Expr::Exists(inner) => visit(inner),
-            Expr::Is { value, .. } => visit(value),
-            Expr::Arithmetic(first, rest) => {
+            ExprPlan::Not(inner) | ExprPlan::Negate(inner) | ExprPlan::Exists(inner) => {
+                visit(inner)
+            }
+            ExprPlan::Is { value, .. } => visit(value),
+            ExprPlan::Arithmetic(first, rest) => {
                 visit(first);
                 rest.iter().for_each(|(_, right)| visit(right));
             }
-            Expr::Compare(_, sides) | Expr::In { parts: sides, .. } => {
+            ExprPlan::Compare(_, sides) | ExprPlan::In { parts: sides, .. } => {
                 visit(&sides.0);
                 visit(&sides.1);
             }
-            Expr::Between { parts, .. } | Expr::Like { parts, .. } => parts.iter().for_each(visit),
-            Expr::Case { operand, whens, otherwise } => {
+            ExprPlan::Between { parts, .. } | ExprPlan::Like { parts, .. } => {
+                parts.iter().for_each(visit)
+            }
+            ExprPlan::Case { operand, whens, otherwise } => {
                 operand.iter().for_each(|operand| visit(operand));
                 whens.iter().for_each(|(when, then)| {
                     visit(when);
@@ -55,11 +65,11 @@ impl Expr {
                 });
                 otherwise.iter().for_each(|otherwise| visit(otherwise));
             }
-            Expr::Quantified { bindings, condition, .. } => {
+            ExprPlan::Quantified { bindings, condition, .. } => {
                 bindings.iter().for_each(|binding| visit(&binding.source));
                 visit(condition);
             }
-            Expr::Collection { key, value, bindings, condition, .. } => {
+            ExprPlan::Collection { key, value, bindings, condition, .. } => {
                 bindings.iter().for_each(|binding| visit(&binding.source));
                 key.iter().chain(condition).for_each(|part| visit(part));
                 visit(value);
@@ -70,48 +80,54 @@ impl Expr {
     /// Calls `visit` for each direct part, to change it.
     pub fn for_each_part_mut(
         &mut self,
-        visit: &mut dyn FnMut(&mut Expr) -> Result<()>,
+        visit: &mut dyn FnMut(&mut ExprPlan) -> Result<()>,
     ) -> Result<()> {
         match self {
-            Expr::Const(_) | Expr::Slot(_) | Expr::Param(_) | Expr::Aggregate(_) => Ok(()),
-            Expr::Subquery(_) => Ok(()),
-            Expr::Path { base, rest, .. } => {
+            ExprPlan::Const(_)
+            | ExprPlan::Slot(_)
+            | ExprPlan::Param(_)
+            | ExprPlan::Aggregate(_) => Ok(()),
+            ExprPlan::Subquery(_) => Ok(()),
+            ExprPlan::Path { base, rest, .. } => {
                 visit(base)?;
                 rest.iter_mut().try_for_each(|step| step.for_each_part_mut(visit))
             }
-            Expr::Array(items) | Expr::And(items) | Expr::Or(items) | Expr::Concat(items) => {
-                items.iter_mut().try_for_each(visit)
-            }
-            Expr::Call(_, args) => args.iter_mut().try_for_each(visit),
-            Expr::Object(fields) => fields.iter_mut().try_for_each(|(key, value)| {
+            ExprPlan::Array(items)
+            | ExprPlan::And(items)
+            | ExprPlan::Or(items)
+            | ExprPlan::Concat(items) => items.iter_mut().try_for_each(visit),
+            ExprPlan::Call(_, args) => args.iter_mut().try_for_each(visit),
+            ExprPlan::Object(fields) => fields.iter_mut().try_for_each(|(key, value)| {
                 visit(key)?;
                 visit(value)
             }),
-            Expr::Not(inner) | Expr::Negate(inner) | Expr::Exists(inner) => visit(inner),
-            Expr::Is { value, .. } => visit(value),
-            Expr::Arithmetic(first, rest) => {
+            ExprPlan::Not(inner) | ExprPlan::Negate(inner) | ExprPlan::Exists(inner) => {
+                visit(inner)
+            }
+            ExprPlan::Is { value, .. } => visit(value),
+            ExprPlan::Arithmetic(first, rest) => {
                 visit(first)?;
                 rest.iter_mut().try_for_each(|(_, right)| visit(right))
             }
-            Expr::Compare(_, sides) | Expr::In { parts: sides, .. } => {
+            ExprPlan::Compare(_, sides) | ExprPlan::In { parts: sides, .. } => {
                 visit(&mut sides.0)?;
                 visit(&mut sides.1)
             }
-            Expr::Between { parts, .. } | Expr::Like { parts, .. } => {
+            ExprPlan::Between { parts, .. } | ExprPlan::Like { parts, .. } => {
                 parts.iter_mut().try_for_each(visit)
             }
-            Expr::Case { operand, whens, otherwise } => {
+            ExprPlan::Case { operand, whens, otherwise } => {
                 operand.iter_mut().chain(otherwise).try_for_each(|part| visit(part))?;
                 whens.iter_mut().try_for_each(|(when, then)| {
                     visit(when)?;
                     visit(then)
                 })
             }
-            Expr::Quantified { bindings, condition, .. } => {
+            ExprPlan::Quantified { bindings, condition, .. } => {
                 bindings.iter_mut().try_for_each(|binding| visit(&mut binding.source))?;
                 visit(condition)
             }
-            Expr::Collection { key, value, bindings, condition, .. } => {
+            ExprPlan::Collection { key, value, bindings, condition, .. } => {
                 bindings.iter_mut().try_for_each(|binding| visit(&mut binding.source))?;
                 key.iter_mut().chain(condition).try_for_each(|part| visit(part))?;
                 visit(value)
@@ -120,10 +136,10 @@ impl Expr {
     }
 
     /// Whether some slot that the expression reads meets a condition.
-    pub fn reads(&self, is_wanted: &dyn Fn(Slot) -> bool) -> bool {
+    pub fn reads(&self, is_wanted: &dyn Fn(FrameSlot) -> bool) -> bool {
         let mut found = match self {
-            Expr::Slot(slot) => is_wanted(*slot),
-            Expr::Subquery(subquery) => subquery.outer.iter().any(|slot| is_wanted(*slot)),
+            ExprPlan::Slot(slot) => is_wanted(*slot),
+            ExprPlan::Subquery(subquery) => subquery.outer.iter().any(|slot| is_wanted(*slot)),
             _ => false,
         };
         self.for_each_part(&mut |part| found = found || part.reads(is_wanted));
@@ -131,26 +147,29 @@ impl Expr {
     }
 
     pub fn has_subquery(&self) -> bool {
-        let mut found = matches!(self, Expr::Subquery(_));
+        let mut found = matches!(self, ExprPlan::Subquery(_));
         self.for_each_part(&mut |part| found = found || part.has_subquery());
         found
     }
 }
 
-impl Step {
-    fn for_each_part<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
+impl StepPlan {
+    fn for_each_part<'e>(&'e self, visit: &mut dyn FnMut(&'e ExprPlan)) {
         match self {
-            Step::Computed(part) | Step::Index(part) => visit(part),
-            Step::Slice(start, end) => start.iter().chain(end).for_each(visit),
-            Step::Field(_) | Step::Folded(_) | Step::Star => {}
+            StepPlan::Computed(part) | StepPlan::Index(part) => visit(part),
+            StepPlan::Slice(start, end) => start.iter().chain(end).for_each(visit),
+            StepPlan::Field(_) | StepPlan::Folded(_) | StepPlan::Star => {}
         }
     }
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(&mut Expr) -> Result<()>) -> Result<()> {
+    fn for_each_part_mut(
+        &mut self,
+        visit: &mut dyn FnMut(&mut ExprPlan) -> Result<()>,
+    ) -> Result<()> {
         match self {
-            Step::Computed(part) | Step::Index(part) => visit(part),
-            Step::Slice(start, end) => start.iter_mut().chain(end).try_for_each(visit),
-            Step::Field(_) | Step::Folded(_) | Step::Star => Ok(()),
+            StepPlan::Computed(part) | StepPlan::Index(part) => visit(part),
+            StepPlan::Slice(start, end) => start.iter_mut().chain(end).try_for_each(visit),
+            StepPlan::Field(_) | StepPlan::Folded(_) | StepPlan::Star => Ok(()),
         }
     }
 }

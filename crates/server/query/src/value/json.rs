@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use memchr::{memchr2, memchr3};
 
-use super::{Json, Text, Value, write};
+use super::{Json, QueryValue, Text, write};
 
 impl Json {
     pub fn as_bytes(&self) -> &[u8] {
@@ -22,8 +22,8 @@ impl Json {
     }
 
     /// The elements of an array.
-    pub fn items(&self) -> Items {
-        Items { text: self.0.clone(), at: 1 }
+    pub fn items(&self) -> JsonItems {
+        JsonItems { text: self.0.clone(), at: 1 }
     }
 
     /// The fields of an object.
@@ -32,41 +32,41 @@ impl Json {
     }
 
     /// A field of an object, else missing.
-    pub fn field(&self, name: &[u8]) -> Value {
+    pub fn field(&self, name: &[u8]) -> QueryValue {
         match field_range(&self.0, 0, name) {
-            Some(start) => value_at(&self.0, start).map_or(Value::Missing, |(value, _)| value),
-            None => Value::Missing,
+            Some(start) => value_at(&self.0, start).map_or(QueryValue::Missing, |(value, _)| value),
+            None => QueryValue::Missing,
         }
     }
 
     /// The value at the end of a path of plain names, without steps in between.
-    pub fn path(&self, names: &[Text]) -> Value {
+    pub fn path(&self, names: &[Text]) -> QueryValue {
         let mut at = 0;
         for name in names {
             match field_range(&self.0, at, name.as_bytes()) {
                 Some(start) => at = start,
-                None => return Value::Missing,
+                None => return QueryValue::Missing,
             }
         }
-        value_at(&self.0, at).map_or(Value::Missing, |(value, _)| value)
+        value_at(&self.0, at).map_or(QueryValue::Missing, |(value, _)| value)
     }
 }
 
 /// Reads the value that `text` is. Arrays and objects stay text.
-pub fn parse(text: &Bytes) -> Option<Value> {
+pub fn parse(text: &Bytes) -> Option<QueryValue> {
     let start = skip_space(text, 0);
     let (value, end) = value_at(text, start)?;
     (skip_space(text, end) == text.len()).then_some(value)
 }
 
 /// Reads the value that `text` is, if it is valid JSON throughout.
-pub fn parse_checked(text: &Bytes) -> Option<Value> {
+pub fn parse_checked(text: &Bytes) -> Option<QueryValue> {
     if oribi_subdoc::json::is_json(text) { parse(text) } else { None }
 }
 
 /// The same value with its arrays and objects as text, so that its depth costs no stack.
-pub fn flattened(value: Value) -> Value {
-    if !matches!(value, Value::Array(_) | Value::Object(_)) {
+pub fn flattened(value: QueryValue) -> QueryValue {
+    if !matches!(value, QueryValue::Array(_) | QueryValue::Object(_)) {
         return value;
     }
     let mut out = Vec::new();
@@ -75,15 +75,15 @@ pub fn flattened(value: Value) -> Value {
 }
 
 /// Iterates over the elements of an array.
-pub struct Items {
+pub struct JsonItems {
     text: Bytes,
     at: usize,
 }
 
-impl Iterator for Items {
-    type Item = Value;
+impl Iterator for JsonItems {
+    type Item = QueryValue;
 
-    fn next(&mut self) -> Option<Value> {
+    fn next(&mut self) -> Option<QueryValue> {
         let start = skip_space(&self.text, self.at);
         if matches!(self.text.get(start), Some(b']') | None) {
             return None;
@@ -101,9 +101,9 @@ pub struct Fields {
 }
 
 impl Iterator for Fields {
-    type Item = (Text, Value);
+    type Item = (Text, QueryValue);
 
-    fn next(&mut self) -> Option<(Text, Value)> {
+    fn next(&mut self) -> Option<(Text, QueryValue)> {
         let start = skip_space(&self.text, self.at);
         let name_end = string_end(&self.text, start)?;
         let name = decode_text(&self.text, start + 1, name_end - 1);
@@ -201,33 +201,33 @@ fn field_range(text: &[u8], at: usize, name: &[u8]) -> Option<usize> {
 }
 
 /// The value at `at` and the position after it.
-fn value_at(text: &Bytes, at: usize) -> Option<(Value, usize)> {
+fn value_at(text: &Bytes, at: usize) -> Option<(QueryValue, usize)> {
     let end = value_end(text, at)?;
     let value = match text[at] {
-        b'"' => Value::Str(decode_text(text, at + 1, end - 1)),
-        b'{' | b'[' => Value::Json(Json(text.slice(at..end))),
-        b't' => Value::Bool(true),
-        b'f' => Value::Bool(false),
-        b'n' => Value::Null,
+        b'"' => QueryValue::Str(decode_text(text, at + 1, end - 1)),
+        b'{' | b'[' => QueryValue::Json(Json(text.slice(at..end))),
+        b't' => QueryValue::Bool(true),
+        b'f' => QueryValue::Bool(false),
+        b'n' => QueryValue::Null,
         _ => number(&text[at..end])?,
     };
     Some((value, end))
 }
 
 /// The number that a JSON text is.
-pub fn number(text: &[u8]) -> Option<Value> {
+pub fn number(text: &[u8]) -> Option<QueryValue> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     if (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit) {
         let number = digits.iter().fold(0i64, |sum, digit| sum * 10 + i64::from(digit - b'0'));
         return Some(match text[0] {
-            b'-' => Value::Int(-number),
-            _ => Value::Int(number),
+            b'-' => QueryValue::Int(-number),
+            _ => QueryValue::Int(number),
         });
     }
     let text = std::str::from_utf8(text).ok()?;
     match text.parse::<i64>() {
-        Ok(number) => Some(Value::Int(number)),
-        Err(_) => text.parse::<f64>().ok().map(Value::number),
+        Ok(number) => Some(QueryValue::Int(number)),
+        Err(_) => text.parse::<f64>().ok().map(QueryValue::number),
     }
 }
 

@@ -3,37 +3,37 @@
 //! Two values have the same key exactly when they are identical, so a table of keys needs no
 //! comparison of values.
 
-use super::{Type, Value};
+use super::{QueryValue, ValueType};
 use crate::limits::VALUE_DEPTH_MAX;
 
 /// Appends the key of a value.
-pub fn append(value: &Value, out: &mut Vec<u8>) {
+pub fn append(value: &QueryValue, out: &mut Vec<u8>) {
     append_at(value, out, 0);
 }
 
-fn append_at(value: &Value, out: &mut Vec<u8>, depth: usize) {
+fn append_at(value: &QueryValue, out: &mut Vec<u8>, depth: usize) {
     let kind = value.kind();
     out.push(kind as u8);
     match value {
-        Value::Missing | Value::Null => {}
-        Value::Bool(flag) => out.push(u8::from(*flag)),
-        Value::Int(number) => append_number(*number, out),
-        Value::Float(number) if *number == 0.0 => append_number(0, out),
-        Value::Float(number) => {
-            if let Value::Int(whole) = Value::number(*number) {
+        QueryValue::Missing | QueryValue::Null => {}
+        QueryValue::Bool(flag) => out.push(u8::from(*flag)),
+        QueryValue::Int(number) => append_number(*number, out),
+        QueryValue::Float(number) if *number == 0.0 => append_number(0, out),
+        QueryValue::Float(number) => {
+            if let QueryValue::Int(whole) = QueryValue::number(*number) {
                 return append_number(whole, out);
             }
             out.push(1);
             out.extend_from_slice(&number.to_bits().to_le_bytes());
         }
-        Value::Str(text) => append_bytes(text.as_bytes(), out),
-        Value::Binary(bytes) => append_bytes(bytes, out),
+        QueryValue::Str(text) => append_bytes(text.as_bytes(), out),
+        QueryValue::Binary(bytes) => append_bytes(bytes, out),
         _ if depth > VALUE_DEPTH_MAX => {
             let mut text = Vec::new();
             super::write::write(value, &mut text);
             append_bytes(&text, out);
         }
-        _ if kind == Type::Array => {
+        _ if kind == ValueType::Array => {
             let items = value.elements().unwrap_or_default();
             out.extend_from_slice(&(items.len() as u32).to_le_bytes());
             items.iter().for_each(|item| append_at(item, out, depth + 1));

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Object, Type, Value};
+use super::{Object, QueryValue, ValueType};
 use crate::limits::VALUE_DEPTH_MAX;
 
 /// The result of an operator's comparison.
@@ -17,14 +17,14 @@ pub enum Comparison {
 }
 
 /// The total order of values.
-pub fn collate(left: &Value, right: &Value) -> Ordering {
+pub fn collate(left: &QueryValue, right: &QueryValue) -> Ordering {
     collate_at(left, right, 0)
 }
 
-fn collate_at(left: &Value, right: &Value, depth: usize) -> Ordering {
+fn collate_at(left: &QueryValue, right: &QueryValue, depth: usize) -> Ordering {
     match (left, right) {
-        (Value::Int(a), Value::Int(b)) => return a.cmp(b),
-        (Value::Str(a), Value::Str(b)) => return a.cmp(b),
+        (QueryValue::Int(a), QueryValue::Int(b)) => return a.cmp(b),
+        (QueryValue::Str(a), QueryValue::Str(b)) => return a.cmp(b),
         _ => {}
     }
     let kind = left.kind();
@@ -33,12 +33,12 @@ fn collate_at(left: &Value, right: &Value, depth: usize) -> Ordering {
         return by_type;
     }
     match kind {
-        Type::Missing | Type::Null => Ordering::Equal,
-        Type::Boolean => left.truth().cmp(&right.truth()),
-        Type::Number => collate_numbers(left, right),
-        Type::String => left.as_text().cmp(&right.as_text()),
-        Type::Array | Type::Object if depth > VALUE_DEPTH_MAX => by_text(left, right),
-        Type::Array => {
+        ValueType::Missing | ValueType::Null => Ordering::Equal,
+        ValueType::Boolean => left.truth().cmp(&right.truth()),
+        ValueType::Number => collate_numbers(left, right),
+        ValueType::String => left.as_text().cmp(&right.as_text()),
+        ValueType::Array | ValueType::Object if depth > VALUE_DEPTH_MAX => by_text(left, right),
+        ValueType::Array => {
             let (a, b) =
                 (left.elements().unwrap_or_default(), right.elements().unwrap_or_default());
             let pairs = a.iter().zip(b.iter());
@@ -47,13 +47,13 @@ fn collate_at(left: &Value, right: &Value, depth: usize) -> Ordering {
                 .find(|order| order.is_ne())
                 .unwrap_or_else(|| a.len().cmp(&b.len()))
         }
-        Type::Object => {
+        ValueType::Object => {
             let (a, b) = (left.object().unwrap_or_default(), right.object().unwrap_or_default());
-            let order = |a: &Value, b: &Value| collate_at(a, b, depth + 1);
+            let order = |a: &QueryValue, b: &QueryValue| collate_at(a, b, depth + 1);
             collate_objects(&a, &b, order)
         }
-        Type::Binary => match (left, right) {
-            (Value::Binary(a), Value::Binary(b)) => a.cmp(b),
+        ValueType::Binary => match (left, right) {
+            (QueryValue::Binary(a), QueryValue::Binary(b)) => a.cmp(b),
             _ => Ordering::Equal,
         },
     }
@@ -62,7 +62,7 @@ fn collate_at(left: &Value, right: &Value, depth: usize) -> Ordering {
 fn collate_objects(
     a: &Object,
     b: &Object,
-    mut order: impl FnMut(&Value, &Value) -> Ordering,
+    mut order: impl FnMut(&QueryValue, &QueryValue) -> Ordering,
 ) -> Ordering {
     let by_length = a.len().cmp(&b.len());
     if by_length.is_ne() {
@@ -78,9 +78,9 @@ fn collate_objects(
     Ordering::Equal
 }
 
-fn collate_numbers(left: &Value, right: &Value) -> Ordering {
+fn collate_numbers(left: &QueryValue, right: &QueryValue) -> Ordering {
     match (left, right) {
-        (Value::Int(a), Value::Int(b)) => a.cmp(b),
+        (QueryValue::Int(a), QueryValue::Int(b)) => a.cmp(b),
         _ => {
             let a = left.as_f64().unwrap_or(f64::NAN);
             let b = right.as_f64().unwrap_or(f64::NAN);
@@ -90,7 +90,7 @@ fn collate_numbers(left: &Value, right: &Value) -> Ordering {
     }
 }
 
-fn by_text(left: &Value, right: &Value) -> Ordering {
+fn by_text(left: &QueryValue, right: &QueryValue) -> Ordering {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     super::write::write(left, &mut a);
     super::write::write(right, &mut b);
@@ -98,16 +98,16 @@ fn by_text(left: &Value, right: &Value) -> Ordering {
 }
 
 /// The comparison of `=`, `<` and their kin.
-pub fn compare(left: &Value, right: &Value) -> Comparison {
+pub fn compare(left: &QueryValue, right: &QueryValue) -> Comparison {
     compare_at(left, right, 0)
 }
 
-fn compare_at(left: &Value, right: &Value, depth: usize) -> Comparison {
+fn compare_at(left: &QueryValue, right: &QueryValue, depth: usize) -> Comparison {
     match (left, right) {
-        (Value::Int(a), Value::Int(b)) => return Comparison::Order(a.cmp(b)),
-        (Value::Str(a), Value::Str(b)) => return Comparison::Order(a.cmp(b)),
-        (Value::Missing, _) | (_, Value::Missing) => return Comparison::Missing,
-        (Value::Null, _) | (_, Value::Null) => return Comparison::Null,
+        (QueryValue::Int(a), QueryValue::Int(b)) => return Comparison::Order(a.cmp(b)),
+        (QueryValue::Str(a), QueryValue::Str(b)) => return Comparison::Order(a.cmp(b)),
+        (QueryValue::Missing, _) | (_, QueryValue::Missing) => return Comparison::Missing,
+        (QueryValue::Null, _) | (_, QueryValue::Null) => return Comparison::Null,
         _ => {}
     }
     let kind = left.kind();
@@ -115,7 +115,7 @@ fn compare_at(left: &Value, right: &Value, depth: usize) -> Comparison {
         return Comparison::Order(collate_at(left, right, depth));
     }
     match kind {
-        Type::Array => {
+        ValueType::Array => {
             let (a, b) =
                 (left.elements().unwrap_or_default(), right.elements().unwrap_or_default());
             for (a, b) in a.iter().zip(b.iter()) {
@@ -126,7 +126,7 @@ fn compare_at(left: &Value, right: &Value, depth: usize) -> Comparison {
             }
             Comparison::Order(a.len().cmp(&b.len()))
         }
-        Type::Object => {
+        ValueType::Object => {
             let (a, b) = (left.object().unwrap_or_default(), right.object().unwrap_or_default());
             let mut unknown = None;
             let order = collate_objects(&a, &b, |a, b| match compare_at(a, b, depth + 1) {
@@ -143,12 +143,12 @@ fn compare_at(left: &Value, right: &Value, depth: usize) -> Comparison {
 }
 
 /// Whether two values are the same one: null equals null, missing equals missing.
-pub fn identical(left: &Value, right: &Value) -> bool {
+pub fn identical(left: &QueryValue, right: &QueryValue) -> bool {
     collate(left, right).is_eq()
 }
 
-impl PartialEq for Value {
-    fn eq(&self, other: &Value) -> bool {
+impl PartialEq for QueryValue {
+    fn eq(&self, other: &QueryValue) -> bool {
         identical(self, other)
     }
 }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// A shared text.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Bytes);
 

@@ -5,18 +5,20 @@
 
 use std::io::Write;
 
-use super::Value;
+use super::QueryValue;
 
 /// Appends the JSON text of `value`. A missing value is null.
-pub fn write(value: &Value, out: &mut Vec<u8>) {
+pub fn write(value: &QueryValue, out: &mut Vec<u8>) {
     match value {
-        Value::Missing | Value::Null => out.extend_from_slice(b"null"),
-        Value::Bool(true) => out.extend_from_slice(b"true"),
-        Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Int(number) => out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
-        Value::Float(number) => write_float(*number, out),
-        Value::Str(text) => write_text(&text.to_str(), out),
-        Value::Array(items) => {
+        QueryValue::Missing | QueryValue::Null => out.extend_from_slice(b"null"),
+        QueryValue::Bool(true) => out.extend_from_slice(b"true"),
+        QueryValue::Bool(false) => out.extend_from_slice(b"false"),
+        QueryValue::Int(number) => {
+            out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes())
+        }
+        QueryValue::Float(number) => write_float(*number, out),
+        QueryValue::Str(text) => write_text(&text.to_str(), out),
+        QueryValue::Array(items) => {
             out.push(b'[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
@@ -26,7 +28,7 @@ pub fn write(value: &Value, out: &mut Vec<u8>) {
             }
             out.push(b']');
         }
-        Value::Object(object) => {
+        QueryValue::Object(object) => {
             out.push(b'{');
             for (index, (name, value)) in object.fields().iter().enumerate() {
                 if index > 0 {
@@ -36,20 +38,19 @@ pub fn write(value: &Value, out: &mut Vec<u8>) {
             }
             out.push(b'}');
         }
-        Value::Json(json) => out.extend_from_slice(json.as_bytes()),
-        Value::Binary(bytes) => write_text(&format!("<binary ({} b)>", bytes.len()), out),
+        QueryValue::Json(json) => out.extend_from_slice(json.as_bytes()),
+        QueryValue::Binary(bytes) => write_text(&format!("<binary ({} b)>", bytes.len()), out),
     }
 }
 
-/// Appends `"name":value`.
-pub fn write_field(name: &str, value: &Value, out: &mut Vec<u8>) {
+pub fn write_field(name: &str, value: &QueryValue, out: &mut Vec<u8>) {
     write_text(name, out);
     out.push(b':');
     write(value, out);
 }
 
 /// The JSON text of a value.
-pub fn to_json(value: &Value) -> String {
+pub fn to_json(value: &QueryValue) -> String {
     let mut out = Vec::new();
     write(value, &mut out);
     String::from_utf8_lossy(&out).into_owned()

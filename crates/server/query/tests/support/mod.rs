@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use oribi_query::{
-    Control, Datastore, Document, Head, IndexChange, IndexDefinition, KeyRange, Keyspace,
-    KeyspaceName, MemoryBudget, Mutation, Outcome, Precondition, QueryError, Request, Result,
-    RowSink, Service, SinkClosed,
+    Datastore, DocumentMutation, IndexChange, IndexDefinition, KeyRange, Keyspace, KeyspaceName,
+    MemoryBudget, Precondition, QueryDocument, QueryError, QueryRequest, ResponseHead, Result,
+    RowSink, RunControl, RunOutcome, Service, SinkClosed,
 };
 
 /// Documents of one keyspace in memory.
 #[derive(Debug)]
 pub struct MemoryKeyspace {
     name: KeyspaceName,
-    documents: Mutex<BTreeMap<Bytes, Document>>,
+    documents: Mutex<BTreeMap<Bytes, QueryDocument>>,
     newest_cas: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl MemoryKeyspace {
     }
 
     pub fn put(&self, key: &str, value: &str) {
-        let mutation = Mutation {
+        let mutation = DocumentMutation {
             key: Bytes::copy_from_slice(key.as_bytes()),
             value: Some(Bytes::copy_from_slice(value.as_bytes())),
             expiration: None,
@@ -47,16 +47,17 @@ impl Keyspace for MemoryKeyspace {
         self.name.clone()
     }
 
-    fn get(&self, key: &[u8]) -> Result<Option<Document>> {
+    fn get(&self, key: &[u8]) -> Result<Option<QueryDocument>> {
         Ok(self.documents.lock().unwrap().get(key).cloned())
     }
 
     fn scan(
         &self,
         range: &KeyRange,
-        visit: &mut dyn FnMut(Document) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> Result<()> {
-        let documents: Vec<Document> = self.documents.lock().unwrap().values().cloned().collect();
+        let documents: Vec<QueryDocument> =
+            self.documents.lock().unwrap().values().cloned().collect();
         for document in documents.into_iter().filter(|document| range.contains(&document.key)) {
             if visit(document).is_break() {
                 break;
@@ -69,7 +70,7 @@ impl Keyspace for MemoryKeyspace {
         Some(self.documents.lock().unwrap().len() as u64)
     }
 
-    fn mutate(&self, mutation: Mutation) -> Result<u64> {
+    fn mutate(&self, mutation: DocumentMutation) -> Result<u64> {
         let mut documents = self.documents.lock().unwrap();
         let known = documents.get(&mutation.key).map(|document| document.cas);
         match (mutation.precondition, known) {
@@ -89,8 +90,14 @@ impl Keyspace for MemoryKeyspace {
             Some(value) => {
                 let expiration = mutation.expiration.unwrap_or_default();
                 let key = mutation.key;
-                let document =
-                    Document { key: key.clone(), value, is_json: true, cas, flags: 0, expiration };
+                let document = QueryDocument {
+                    key: key.clone(),
+                    value,
+                    is_json: true,
+                    cas,
+                    flags: 0,
+                    expiration,
+                };
                 documents.insert(key, document);
             }
             None => drop(documents.remove(&mutation.key)),
@@ -170,15 +177,15 @@ impl Datastore for MemoryDatastore {
 }
 
 /// A budget of so many bytes, and the most that was reserved of it.
-pub struct Budget {
+pub struct TestBudget {
     limit: usize,
     used: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Budget {
-    pub fn new(limit: usize) -> Budget {
-        Budget { limit, used: AtomicUsize::new(0), most: AtomicUsize::new(0) }
+impl TestBudget {
+    pub fn new(limit: usize) -> TestBudget {
+        TestBudget { limit, used: AtomicUsize::new(0), most: AtomicUsize::new(0) }
     }
 
     pub fn used(&self) -> usize {
@@ -190,7 +197,7 @@ impl Budget {
     }
 }
 
-impl MemoryBudget for Budget {
+impl MemoryBudget for TestBudget {
     fn reserve(&self, bytes: usize) -> bool {
         let used = self.used.load(Ordering::Relaxed) + bytes;
         if used > self.limit {
@@ -209,13 +216,13 @@ impl MemoryBudget for Budget {
 /// Keeps an answer's rows. With a bound it closes after so many.
 #[derive(Default)]
 pub struct Rows {
-    pub head: Option<Head>,
+    pub head: Option<ResponseHead>,
     pub rows: Vec<String>,
     pub bound: Option<usize>,
 }
 
 impl RowSink for Rows {
-    fn start(&mut self, head: &Head) -> std::result::Result<(), SinkClosed> {
+    fn start(&mut self, head: &ResponseHead) -> std::result::Result<(), SinkClosed> {
         self.head = Some(head.clone());
         Ok(())
     }
@@ -230,9 +237,9 @@ impl RowSink for Rows {
 }
 
 /// Runs a request with 256 MiB.
-pub fn run(service: &Service, store: &dyn Datastore, request: &Request) -> (Outcome, Rows) {
-    let budget = Budget::new(256 << 20);
-    let control = Control { memory: &budget, cancelled: None, timeout: None };
+pub fn run(service: &Service, store: &dyn Datastore, request: &QueryRequest) -> (RunOutcome, Rows) {
+    let budget = TestBudget::new(256 << 20);
+    let control = RunControl { memory: &budget, cancelled: None, timeout: None };
     let mut rows = Rows::default();
     let outcome = service.run(store, request, &control, &mut rows);
     assert_eq!(budget.used(), 0, "the statement gives all its memory back");

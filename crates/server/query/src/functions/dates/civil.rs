@@ -13,13 +13,10 @@ const DAY: i128 = 86_400_000_000_000;
 const NAMES: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// A local time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Civil {
     pub year: i64,
-    /// From 1.
     pub month: i64,
-    /// From 1.
     pub day: i64,
     /// Nanoseconds of the day.
     pub time: i64,
@@ -29,7 +26,7 @@ pub struct Civil {
 
 /// A part of a date.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Part {
+pub enum DatePart {
     Millennium,
     Century,
     Decade,
@@ -52,30 +49,30 @@ pub enum Part {
     ZoneMinute,
 }
 
-impl Part {
+impl DatePart {
     /// The part of a name in small letters.
-    pub fn named(name: &str) -> Option<Part> {
+    pub fn named(name: &str) -> Option<DatePart> {
         Some(match name {
-            "millennium" => Part::Millennium,
-            "century" => Part::Century,
-            "decade" => Part::Decade,
-            "year" => Part::Year,
-            "quarter" => Part::Quarter,
-            "month" => Part::Month,
-            "week" => Part::Week,
-            "day" => Part::Day,
-            "hour" => Part::Hour,
-            "minute" => Part::Minute,
-            "second" => Part::Second,
-            "millisecond" => Part::Millisecond,
-            "day_of_year" | "doy" => Part::DayOfYear,
-            "day_of_week" | "dow" => Part::DayOfWeek,
-            "iso_week" => Part::IsoWeek,
-            "iso_year" => Part::IsoYear,
-            "iso_dow" => Part::IsoDayOfWeek,
-            "timezone" => Part::Zone,
-            "timezone_hour" => Part::ZoneHour,
-            "timezone_minute" => Part::ZoneMinute,
+            "millennium" => DatePart::Millennium,
+            "century" => DatePart::Century,
+            "decade" => DatePart::Decade,
+            "year" => DatePart::Year,
+            "quarter" => DatePart::Quarter,
+            "month" => DatePart::Month,
+            "week" => DatePart::Week,
+            "day" => DatePart::Day,
+            "hour" => DatePart::Hour,
+            "minute" => DatePart::Minute,
+            "second" => DatePart::Second,
+            "millisecond" => DatePart::Millisecond,
+            "day_of_year" | "doy" => DatePart::DayOfYear,
+            "day_of_week" | "dow" => DatePart::DayOfWeek,
+            "iso_week" => DatePart::IsoWeek,
+            "iso_year" => DatePart::IsoYear,
+            "iso_dow" => DatePart::IsoDayOfWeek,
+            "timezone" => DatePart::Zone,
+            "timezone_hour" => DatePart::ZoneHour,
+            "timezone_minute" => DatePart::ZoneMinute,
             _ => return None,
         })
     }
@@ -83,18 +80,18 @@ impl Part {
     /// Months in the part, and nanoseconds in it.
     fn size(self) -> Option<(i64, i128)> {
         Some(match self {
-            Part::Millennium => (12_000, 0),
-            Part::Century => (1_200, 0),
-            Part::Decade => (120, 0),
-            Part::Year => (12, 0),
-            Part::Quarter => (3, 0),
-            Part::Month => (1, 0),
-            Part::Week => (0, 7 * DAY),
-            Part::Day => (0, DAY),
-            Part::Hour => (0, 3_600_000_000_000),
-            Part::Minute => (0, 60_000_000_000),
-            Part::Second => (0, 1_000_000_000),
-            Part::Millisecond => (0, 1_000_000),
+            DatePart::Millennium => (12_000, 0),
+            DatePart::Century => (1_200, 0),
+            DatePart::Decade => (120, 0),
+            DatePart::Year => (12, 0),
+            DatePart::Quarter => (3, 0),
+            DatePart::Month => (1, 0),
+            DatePart::Week => (0, 7 * DAY),
+            DatePart::Day => (0, DAY),
+            DatePart::Hour => (0, 3_600_000_000_000),
+            DatePart::Minute => (0, 60_000_000_000),
+            DatePart::Second => (0, 1_000_000_000),
+            DatePart::Millisecond => (0, 1_000_000),
             _ => return None,
         })
     }
@@ -144,7 +141,6 @@ impl Civil {
         i128::from(days(self.year, self.month, self.day)) * DAY + i128::from(self.time)
     }
 
-    /// Nanoseconds since 1970.
     pub fn nanoseconds(&self) -> i128 {
         self.local() - i128::from(self.offset) * 1_000_000_000
     }
@@ -183,33 +179,33 @@ impl Civil {
         self.time / 1_000_000_000 % 60
     }
 
-    pub fn part(&self, part: Part) -> i64 {
+    pub fn part(&self, part: DatePart) -> i64 {
         match part {
-            Part::Millennium => (self.year - 1) / 1_000 + 1,
-            Part::Century => (self.year - 1) / 100 + 1,
-            Part::Decade => self.year / 10,
-            Part::Year => self.year,
-            Part::Quarter => (self.month + 2) / 3,
-            Part::Month => self.month,
-            Part::Week => (self.day_of_year() + 6) / 7,
-            Part::Day => self.day,
-            Part::Hour => self.hour(),
-            Part::Minute => self.minute(),
-            Part::Second => self.second(),
-            Part::Millisecond => self.time / 1_000_000 % 1_000,
-            Part::DayOfYear => self.day_of_year(),
-            Part::DayOfWeek => self.weekday(),
-            Part::IsoWeek => self.iso_week().1,
-            Part::IsoYear => self.iso_week().0,
-            Part::IsoDayOfWeek => (self.weekday() + 6) % 7 + 1,
-            Part::Zone => i64::from(self.offset),
-            Part::ZoneHour => i64::from(self.offset / 3_600),
-            Part::ZoneMinute => i64::from(self.offset % 3_600 / 60),
+            DatePart::Millennium => (self.year - 1) / 1_000 + 1,
+            DatePart::Century => (self.year - 1) / 100 + 1,
+            DatePart::Decade => self.year / 10,
+            DatePart::Year => self.year,
+            DatePart::Quarter => (self.month + 2) / 3,
+            DatePart::Month => self.month,
+            DatePart::Week => (self.day_of_year() + 6) / 7,
+            DatePart::Day => self.day,
+            DatePart::Hour => self.hour(),
+            DatePart::Minute => self.minute(),
+            DatePart::Second => self.second(),
+            DatePart::Millisecond => self.time / 1_000_000 % 1_000,
+            DatePart::DayOfYear => self.day_of_year(),
+            DatePart::DayOfWeek => self.weekday(),
+            DatePart::IsoWeek => self.iso_week().1,
+            DatePart::IsoYear => self.iso_week().0,
+            DatePart::IsoDayOfWeek => (self.weekday() + 6) % 7 + 1,
+            DatePart::Zone => i64::from(self.offset),
+            DatePart::ZoneHour => i64::from(self.offset / 3_600),
+            DatePart::ZoneMinute => i64::from(self.offset % 3_600 / 60),
         }
     }
 
     /// The time after a number of parts. None for what cannot be added.
-    pub fn add(&self, part: Part, count: i64) -> Option<Civil> {
+    pub fn add(&self, part: DatePart, count: i64) -> Option<Civil> {
         let (months, nanoseconds) = part.size()?;
         if months == 0 {
             let local = self.local() + nanoseconds * i128::from(count);
@@ -226,19 +222,21 @@ impl Civil {
     }
 
     /// How many parts lie between two times. None for what cannot be counted.
-    pub fn diff(&self, other: &Civil, part: Part) -> Option<i64> {
+    pub fn diff(&self, other: &Civil, part: DatePart) -> Option<i64> {
         let (months, nanoseconds) = part.size()?;
         // The reference counts year 0, that of a time without date, without its leap day.
         let local = |civil: &Civil| civil.local() + if civil.year == 0 { DAY } else { 0 };
         Some(match part {
-            Part::Millennium | Part::Century | Part::Decade | Part::Year => {
+            DatePart::Millennium | DatePart::Century | DatePart::Decade | DatePart::Year => {
                 (self.year - other.year) / (months / 12)
             }
-            Part::Quarter | Part::Month => {
+            DatePart::Quarter | DatePart::Month => {
                 let index = |civil: &Civil| (civil.year * 12 + civil.month - 1).div_euclid(months);
                 index(self) - index(other)
             }
-            Part::Week => ((local(self).div_euclid(DAY) - local(other).div_euclid(DAY)) / 7) as i64,
+            DatePart::Week => {
+                ((local(self).div_euclid(DAY) - local(other).div_euclid(DAY)) / 7) as i64
+            }
             _ => {
                 let index = |civil: &Civil| local(civil).div_euclid(nanoseconds);
                 (index(self) - index(other)) as i64
@@ -247,16 +245,16 @@ impl Civil {
     }
 
     /// The begin of a part.
-    pub fn trunc(&self, part: Part) -> Option<Civil> {
+    pub fn trunc(&self, part: DatePart) -> Option<Civil> {
         let begin = |year: i64, month: i64| Civil { year, month, day: 1, time: 0, ..*self };
         Some(match part {
-            Part::Millennium => begin(self.year.div_euclid(1_000) * 1_000, 1),
-            Part::Century => begin(self.year.div_euclid(100) * 100, 1),
-            Part::Decade => begin(self.year.div_euclid(10) * 10, 1),
-            Part::Year => begin(self.year, 1),
-            Part::Quarter => begin(self.year, (self.month - 1) / 3 * 3 + 1),
-            Part::Month => begin(self.year, self.month),
-            Part::Week => {
+            DatePart::Millennium => begin(self.year.div_euclid(1_000) * 1_000, 1),
+            DatePart::Century => begin(self.year.div_euclid(100) * 100, 1),
+            DatePart::Decade => begin(self.year.div_euclid(10) * 10, 1),
+            DatePart::Year => begin(self.year, 1),
+            DatePart::Quarter => begin(self.year, (self.month - 1) / 3 * 3 + 1),
+            DatePart::Month => begin(self.year, self.month),
+            DatePart::Week => {
                 let local = self.local() - i128::from(self.weekday()) * DAY;
                 Civil { time: 0, ..Civil::from_local(local, self.offset) }
             }
@@ -269,7 +267,6 @@ impl Civil {
     }
 }
 
-/// A time zone.
 pub enum Zone {
     Utc,
     Named(TimeZone),
@@ -319,7 +316,7 @@ mod tests {
     #[test]
     fn a_day_after_the_end_of_a_month_overflows() {
         let civil = Civil { year: 2024, month: 1, day: 31, time: 0, offset: 0 };
-        let added = civil.add(Part::Month, 1).expect("months can be added");
+        let added = civil.add(DatePart::Month, 1).expect("months can be added");
         assert_eq!((added.month, added.day), (3, 2));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::value::Value;
+use crate::value::QueryValue;
 
 const UNITS: [(&str, f64); 8] = [
     ("ns", 1.0),
@@ -74,18 +74,18 @@ pub fn print(nanoseconds: i64) -> String {
     format!("{sign}{text}")
 }
 
-pub fn to_text(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+pub fn to_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     if args.len() > 1 {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
     let number = args[0].as_f64().filter(|number| number.abs() < 9.2e18);
-    Ok(number.map_or(Value::Null, |number| Value::from(print(number as i64))))
+    Ok(number.map_or(QueryValue::Null, |number| QueryValue::from(print(number as i64))))
 }
 
-pub fn from_text(args: &[Value], _: &Runtime<'_>) -> Result<Value> {
+pub fn from_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     if args.len() > 1 {
-        return Ok(Value::Null);
+        return Ok(QueryValue::Null);
     }
     let text = args[0].as_text().map(|text| text.to_string());
-    Ok(text.and_then(|text| parse(&text)).map_or(Value::Null, Value::Int))
+    Ok(text.and_then(|text| parse(&text)).map_or(QueryValue::Null, QueryValue::Int))
 }

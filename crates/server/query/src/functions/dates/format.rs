@@ -32,9 +32,7 @@ enum Piece {
     HalfOfDay,
     /// `Z` for UTC, else `+hh:mm`.
     Zone,
-    /// `+hh:mm`
     ZoneOffset,
-    /// `+hhmm`
     ShortZoneOffset,
 }
 
@@ -53,13 +51,11 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// A compiled format.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pattern(Vec<Piece>);
+pub struct DatePattern(Vec<Piece>);
 
-impl Default for Pattern {
-    /// `2006-01-02T15:04:05.999Z07:00`
-    fn default() -> Pattern {
+impl Default for DatePattern {
+    fn default() -> DatePattern {
         Shape { date: true, separator: Some('T'), fraction: true, zone: true }.pattern()
     }
 }
@@ -74,7 +70,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn pattern(&self) -> Pattern {
+    fn pattern(&self) -> DatePattern {
         let literal = |text: &str| Piece::Literal(text.to_owned());
         let mut pieces = Vec::new();
         if self.date {
@@ -93,11 +89,10 @@ impl Shape {
                 pieces.push(Piece::Zone);
             }
         }
-        Pattern(pieces)
+        DatePattern(pieces)
     }
 }
 
-/// Reads digits.
 struct Reader<'a> {
     rest: &'a str,
 }
@@ -151,7 +146,7 @@ impl Reader<'_> {
 }
 
 /// The moment of a date text and the format it is in.
-pub fn parse(text: &str) -> Option<(Civil, Pattern)> {
+pub fn parse(text: &str) -> Option<(Civil, DatePattern)> {
     let mut reader = Reader { rest: text };
     let mut civil = Civil { year: 0, month: 1, day: 1, time: 0, offset: 0 };
     let mut shape = Shape { date: false, separator: None, fraction: false, zone: false };
@@ -247,22 +242,22 @@ const PERCENT: &[(&str, Piece)] = &[
     ("%z", Piece::ShortZoneOffset),
 ];
 
-impl Pattern {
+impl DatePattern {
     /// The format that a text describes.
-    pub fn of(text: &str) -> Pattern {
+    pub fn of(text: &str) -> DatePattern {
         if let Some((_, pattern)) = parse(text) {
             return pattern;
         }
         if text.contains('%') {
-            return Pattern::from_table(text, PERCENT);
+            return DatePattern::from_table(text, PERCENT);
         }
         if text.contains("YY") || text.contains("hh") || text.contains("DD") {
-            return Pattern::from_table(text, LETTERS);
+            return DatePattern::from_table(text, LETTERS);
         }
-        Pattern::from_table(text, GO)
+        DatePattern::from_table(text, GO)
     }
 
-    fn from_table(text: &str, table: &[(&str, Piece)]) -> Pattern {
+    fn from_table(text: &str, table: &[(&str, Piece)]) -> DatePattern {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut rest = text;
         while let Some(character) = rest.chars().next() {
@@ -277,7 +272,7 @@ impl Pattern {
             }
             rest = &rest[character.len_utf8()..];
         }
-        Pattern(pieces)
+        DatePattern(pieces)
     }
 
     /// The text of a time.

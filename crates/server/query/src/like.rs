@@ -4,7 +4,6 @@
 
 use crate::error::{QueryError, Result};
 
-/// A compiled pattern.
 #[derive(Debug)]
 pub struct Like {
     parts: Vec<Part>,
