@@ -98,6 +98,7 @@ fn threads_are_started_by_the_supervisor_only() {
     }
 }
 
+// Invariant: `unsafe` stands only in listed files.
 #[test]
 fn unsafe_is_allowed_in_listed_files_only() {
     let text = "//! No unsafe in prose.\n\nfn f() { unsafe { g() } }\n";
@@ -127,6 +128,7 @@ fn masking_hides_comments_and_literals_but_no_code() {
     }
 }
 
+// Invariant: A crate depends only on the crates that the layer table allows.
 #[test]
 fn edges_outside_the_layer_table_are_rejected() {
     let path = "crates/core/engine/Cargo.toml";

@@ -209,6 +209,8 @@ mod tests {
         StoreError::Io("no space".to_owned())
     }
 
+    // Invariant: A storage error acknowledges nothing, and only a success of the failed operation
+    // ends the refusal of writes.
     #[test]
     fn a_failure_ends_by_a_success_that_proves_the_same_and_by_no_other() {
         for failed in StoreOperation::ALL {

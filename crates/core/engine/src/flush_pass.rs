@@ -60,6 +60,7 @@ mod tests {
         std::iter::from_fn(|| pass.visit()).take(count).collect()
     }
 
+    // Invariant: A flush pass visits each vbucket once; new writes wait for the next pass.
     #[test]
     fn each_vbucket_is_visited_once_and_those_with_more_behind_the_others() {
         let mut pass = FlushPass::default();

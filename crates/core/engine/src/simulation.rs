@@ -58,6 +58,14 @@ fn number(variable: &str) -> Option<u64> {
     }
 }
 
+// Invariant: Flush, warmup and purge are steps without a clock.
+// Invariant: A read without the lock gives the answer of a read with the lock, or leaves the answer
+// to that one.
+// Invariant: The hash table keeps an item or its tombstone until its slot has left the queue.
+// Invariant: Between changes of the manifest, the history of each served vbucket says what the
+// manifest says.
+// Invariant: A snapshot is one moment of the vbucket: at its end the reader has the exact state of
+// its collections.
 #[test]
 fn random_lives_lose_nothing_that_was_promised() {
     if let Some(seed) = number("ORIBI_SIMULATION_SEED") {
@@ -98,6 +106,8 @@ fn run_at_every_step(seed: u64, steps: u64, trouble: Trouble) -> u64 {
     unreachable!("the loop has no other end")
 }
 
+// Invariant: After a failed write the log store cuts off everything after its last sync and
+// continues without a restart.
 #[test]
 fn trouble_at_every_step_of_the_disk_loses_nothing_that_was_promised() {
     for (seed, trouble) in [(7, Trouble::PowerLoss), (8, Trouble::Failure), (9, Trouble::NoSpace)] {

@@ -150,6 +150,7 @@ fn bound(quota: u64) -> u64 {
     quota + quota / 16 + 32 * MIB
 }
 
+// Invariant: Freed large blocks are kept only below the arena's lower bound.
 #[test]
 fn the_bound_holds_while_large_and_small_values_alternate() {
     const QUOTA: u64 = 256 * MIB;

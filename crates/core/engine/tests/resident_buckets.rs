@@ -201,6 +201,7 @@ fn check(
     }
 }
 
+// Invariant: The process stays within all quotas, a tenth of them, and 64 MiB.
 #[test]
 fn four_buckets_stay_within_what_was_promised() {
     run(&Workload {

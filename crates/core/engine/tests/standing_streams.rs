@@ -153,6 +153,8 @@ impl World {
     }
 }
 
+// Invariant: The memory of unsent changes is counted, and the queue frees it when memory is
+// short.
 #[test]
 fn what_readers_of_the_queue_hold_while_they_stand_still_is_counted() {
     let _alone = ALONE.lock();
@@ -169,6 +171,8 @@ fn what_readers_of_the_queue_hold_while_they_stand_still_is_counted() {
     world.end(standing);
 }
 
+// Invariant: The memory of unsent changes is counted, and the queue frees it when memory is
+// short.
 #[test]
 fn what_readers_of_a_bucket_in_memory_hold_while_they_stand_still_leaves() {
     let _alone = ALONE.lock();

@@ -170,6 +170,8 @@ fn trickle(connection: &mut RawConnection, bytes: &[u8], sent: &mut usize) -> bo
     true
 }
 
+// Invariant: A large request is reserved as a whole before it is received; a connection waits only
+// while it holds nothing.
 #[test]
 fn unfinished_requests_wait_for_memory_and_end_when_others_wait() {
     let mut bystander = Bystander::of(start());

@@ -77,6 +77,8 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("large {number}")).collect()
 }
 
+// Invariant: A backfill reads a large document only after the memory budget has granted it, once
+// for all readers.
 #[test]
 fn stalled_consumers_of_20_mb_documents_are_bounded() {
     const QUOTA_MIB: u64 = 64;
@@ -115,6 +117,7 @@ fn stalled_consumers_of_20_mb_documents_are_bounded() {
     fixture.finish(&[]);
 }
 
+// Invariant: Back-pressure slows a client that reads, and never disconnects it for memory.
 #[test]
 fn readers_at_full_speed_are_never_cut() {
     const QUOTA_MIB: u64 = 512;

@@ -16,6 +16,7 @@ const SEED: u64 = 1;
 
 const DURATION: Duration = Duration::from_secs(15);
 
+// Invariant: The process stays within all quotas, a tenth of them, and 64 MiB.
 #[test]
 fn several_buckets_and_hostile_clients_stay_within_what_is_promised() {
     let directory = tempfile::tempdir().unwrap();
@@ -38,6 +39,7 @@ fn several_buckets_and_hostile_clients_stay_within_what_is_promised() {
     assert!(report.hostile_opened >= 2, "no hostile client got in: {report:?}");
 }
 
+// Invariant: Back-pressure slows a client that reads, and never disconnects it for memory.
 /// The small form of `cargo xtask soak memory` for readers: a fixed seed, one bucket.
 #[test]
 fn readers_of_every_kind_are_bounded_and_finish() {

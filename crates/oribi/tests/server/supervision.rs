@@ -74,6 +74,7 @@ fn ends_the_process(place: &str, provoke: impl Fn(&Planted, &mut RawConnection))
     planted.fixture.finish(&[]);
 }
 
+// Invariant: A panic in a thread that owns state ends the process; a panic in a job ends the job.
 #[test]
 fn a_flusher_that_panics_ends_the_process_and_waiters_are_not_left_hanging() {
     ends_the_process("flusher", |_, connection| {
@@ -114,6 +115,7 @@ fn an_acceptor_that_panics_ends_the_process() {
     });
 }
 
+// Invariant: A panic in a thread that owns state ends the process; a panic in a job ends the job.
 #[test]
 fn a_login_that_panics_is_an_error_and_the_next_is_none() {
     let planted = Planted::start("login");

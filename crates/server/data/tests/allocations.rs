@@ -114,6 +114,7 @@ fn count(harness: &mut ConnectionHarness, input: &[u8]) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
+// Invariant: A GET allocates nothing; a write allocates one block.
 #[test]
 fn reads_allocate_nothing_whether_they_hit_or_miss() {
     for client in CLIENTS {
@@ -132,6 +133,7 @@ fn reads_allocate_nothing_whether_they_hit_or_miss() {
     }
 }
 
+// Invariant: A GET allocates nothing; a write allocates one block.
 #[test]
 fn writes_allocate_one_block_each_whether_they_succeed_or_not() {
     use Opcode::{Add, Delete, Replace, Set};

@@ -39,6 +39,7 @@ fn assert_none(low: &str) {
     assert_eq!(findings_below(low), [], "{low}");
 }
 
+// Invariant: Modules of one crate do not import each other in a circle.
 #[test]
 fn a_circle_of_two_files_is_found_however_it_is_written() {
     assert_circle("use crate::high::High;\npub struct Low;\n", "High");

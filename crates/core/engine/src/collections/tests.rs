@@ -80,6 +80,7 @@ fn names_are_checked_when_created() {
     }
 }
 
+// Invariant: A collection id is used once, and only dropped ids are purged.
 #[test]
 fn ids_are_never_reused_even_across_a_restart() {
     let manifest = applied(&[

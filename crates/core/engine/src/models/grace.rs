@@ -96,6 +96,8 @@ fn get_while_replaced<S: Sections>() {
     assert_eq!(world.get(), 2);
 }
 
+// Invariant: A look-up of a small document in memory takes no lock, and the block stays readable
+// until the read section ends.
 #[test]
 fn a_block_is_freed_after_every_read() {
     loom::model(get_while_replaced::<Slot>);

@@ -162,6 +162,8 @@ fn scanned_while_it_grows() {
     scanning.join().expect("no assertion fails");
 }
 
+// Invariant: A scan of a hash table visits every item that stays during the scan, even while the
+// table grows.
 #[test]
 fn a_scan_while_the_table_grows() {
     loom::model(scanned_while_it_grows);

@@ -22,6 +22,9 @@ fn found_by(bug: Bug, store_bug: StoreBug) -> Option<u64> {
     })
 }
 
+// Invariant: A snapshot is one moment of the vbucket: at its end the reader has the exact state of
+// its collections.
+// Invariant: While a vbucket loads, entries are replaced, never removed.
 #[test]
 fn the_simulation_finds_every_planted_bug_of_the_engine() {
     for bug in [

@@ -230,6 +230,9 @@ impl Seen {
     }
 }
 
+// Invariant: The lock order is vbucket table, then vbucket queue.
+// Invariant: A look-up of a small document in memory takes no lock, and the block stays readable
+// until the read section ends.
 #[test]
 fn readers_see_whole_values_and_never_go_back() {
     let world = World {

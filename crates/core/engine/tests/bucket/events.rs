@@ -117,6 +117,8 @@ fn events_are_no_documents() {
     assert_eq!(sampled.err(), Some(Refused::UnknownCollection));
 }
 
+// Invariant: Between changes of the manifest, the history of each served vbucket says what the
+// manifest says.
 /// The manifest is durable when the change returns; the events only after the next commit.
 #[test]
 fn events_that_a_crash_lost_are_added_at_the_next_start() {

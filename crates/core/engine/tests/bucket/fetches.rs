@@ -113,6 +113,8 @@ fn a_store_that_cannot_be_read_fails_the_fetch_and_nothing_else() {
     assert!(matches!(bucket.get(vbid, doc_key(&name), now), GetOutcome::Hit(_)));
 }
 
+// Invariant: A request gives up ten seconds after it began to wait for an absent store, and a stop
+// ends reads at once.
 /// A store that does not answer was asked for one document after the other, each for as long as it
 /// takes to give up.
 #[test]
@@ -146,6 +148,8 @@ fn when_the_store_is_away_all_fetches_give_up_together() {
     assert!(told.iter().all(|(_, outcome)| *outcome == FetchOutcome::Ready));
 }
 
+// Invariant: A batch of fetches ends after 1 MiB, and a document over 256 KiB is read alone, one at
+// a time in the process.
 /// The size of a batch is judged by the one before. Documents that are larger than those were once
 /// read all at once, 256 of up to 20 MiB.
 #[test]
@@ -191,6 +195,8 @@ fn a_batch_ends_when_it_has_read_enough() {
     assert_eq!(told, ready, "all are read in {steps} steps");
 }
 
+// Invariant: A batch of fetches ends after 1 MiB, and a document over 256 KiB is read alone, one at
+// a time in the process.
 /// What is read and not yet an item is beyond the quota, so of large documents a step reads one.
 /// Small ones that are asked for behind them do not wait for all of them.
 #[test]
@@ -226,6 +232,7 @@ fn large_documents_are_read_one_by_one_and_small_ones_between_them() {
     assert_eq!(of_step(), [1]);
 }
 
+// Invariant: A request that waits for an evicted document is completed once.
 /// Many clients, more documents than memory, and several fetchers: everybody is told once, and
 /// reads what is there.
 #[test]

@@ -134,6 +134,8 @@ fn each_flusher_flushes_its_own_group() {
     assert!(unflushed(&bucket).is_empty());
 }
 
+// Invariant: Each group of vbuckets has its own flusher; a failed group refuses writes until its
+// own commit succeeds.
 /// Each commit waits here until those of the other groups have begun.
 #[test]
 fn groups_are_committed_side_by_side() {
@@ -167,6 +169,8 @@ fn who_waits_for_a_vbucket_hurries_its_flusher_only() {
     assert!(unflushed(&bucket).is_empty(), "a stop flushes every group");
 }
 
+// Invariant: Each group of vbuckets has its own flusher; a failed group refuses writes until its
+// own commit succeeds.
 /// A commit of another group proves nothing of the one that fails.
 #[test]
 fn a_group_that_fails_refuses_writes_until_it_works_again() {
@@ -195,6 +199,7 @@ fn a_group_that_fails_refuses_writes_until_it_works_again() {
     assert!(unflushed(&bucket).is_empty() && !is_refused(Vbid(1)));
 }
 
+// Invariant: No flusher commits while documents of a dropped collection are purged.
 /// A flusher that had read a document before its collection was dropped used to be the only one.
 /// With several, the purge has to wait for that commit, or the document would come back behind it.
 #[test]

@@ -15,6 +15,8 @@ use oribi_types::{Seqno, Vbid};
 use super::ownership::{Interrupted, node};
 use super::{NOW, VB, config, done, entropy, key, open, set};
 
+// Invariant: A batch is a run of checkpoints with the newest version of each key, durable as a
+// whole or not at all.
 /// A key can be in several checkpoints of a queue, but only once in a batch for the store. They
 /// used to be one batch, in which a store was free to keep the older version.
 #[test]
@@ -130,6 +132,7 @@ fn unflushed(bucket: &Bucket) -> Vec<u16> {
     vbuckets.filter(|vbucket| !bucket.is_flushed(Vbid(*vbucket))).collect()
 }
 
+// Invariant: A flush pass visits each vbucket once; new writes wait for the next pass.
 /// A pass of several steps used to go round: what was written again meanwhile was flushed again at
 /// once, and under load the flusher never paused, however long the interval was.
 #[test]
@@ -150,6 +153,8 @@ fn what_is_written_again_behind_a_pass_waits_for_the_next() {
     assert!(unflushed(&bucket).is_empty());
 }
 
+// Invariant: A durable write to a vbucket that the pass has visited starts a new round before the
+// pass ends.
 #[test]
 fn who_waits_behind_a_pass_is_served_before_it_is_over() {
     let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));

@@ -312,6 +312,8 @@ fn flush_all_empties_memory_and_store_and_keeps_cas_going() {
     assert!(is_miss(&reopened.get(VB, key("flushed"), NOW)));
 }
 
+// Invariant: Writes do not pass the quota between two reviews, nor the queue its part while a
+// commit hangs.
 #[test]
 fn memory_beyond_the_quota_refuses_writes_but_not_deletes() {
     let small =
@@ -386,6 +388,7 @@ fn a_vbucket_outside_the_map_is_refused() {
     );
 }
 
+// Invariant: Versions of a key enter queue and table in the same order.
 #[test]
 fn concurrent_writers_lose_no_update_and_seqnos_have_no_gap() {
     let disk = MemoryStore::new().medium();

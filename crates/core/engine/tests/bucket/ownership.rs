@@ -376,6 +376,8 @@ fn a_vbucket_is_served_before_the_store_accepts_a_write() {
     assert_eq!(bucket.flush_step().unwrap().items, 1);
 }
 
+// Invariant: A vbucket served before the fence is given up if its state row has changed at the
+// fence.
 /// An earlier owner has written after the state was read with which the vbucket was served.
 #[test]
 fn what_was_served_too_early_is_given_up_without_a_trace() {
@@ -482,6 +484,7 @@ fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
     assert_eq!(value(&bucket, VB, "k").as_deref(), Some("1"));
 }
 
+// Invariant: Work begun in one ownership of a vbucket counts in no other.
 /// A waiter checked that its history was the current one, was held up, and registered when
 /// the next owner had begun to take the vbucket over: he was then told of the durability of another
 /// history's seqno.

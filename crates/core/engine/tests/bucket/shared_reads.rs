@@ -136,6 +136,8 @@ fn a_value_that_was_evicted_is_left_to_a_fetch() {
     assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
 }
 
+// Invariant: A look-up without the lock reports a miss only if the document was absent at some
+// moment of the look-up.
 #[test]
 fn after_a_document_was_evicted_whole_no_miss_is_certain() {
     let config = BucketConfig { eviction: EvictionPolicy::Full, ..config() };
@@ -166,6 +168,8 @@ fn while_documents_are_loaded_no_miss_is_certain() {
     assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
 }
 
+// Invariant: A look-up without the lock reports a miss only if the document was absent at some
+// moment of the look-up.
 /// Readers look for what is there all the time, while inserts move it from table to table.
 #[test]
 fn what_is_there_is_not_missed_while_the_table_grows() {
@@ -216,6 +220,8 @@ fn documents_of_a_dropped_collection_are_not_found() {
     assert_eq!(shared(&bucket, name, NOW), Shared::Undecided);
 }
 
+// Invariant: A read without the lock gives the answer of a read with the lock, or leaves the answer
+// to that one.
 #[test]
 fn a_vbucket_that_was_given_up_shows_nothing() {
     let store: Arc<dyn KvStore> = Arc::new(SharedMemoryStore::on(Arc::default()));

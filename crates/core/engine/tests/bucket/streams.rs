@@ -106,6 +106,8 @@ fn write(bucket: &Bucket, names: std::ops::Range<u32>, value: &str) {
     }
 }
 
+// Invariant: A stream passes from a backfill to memory without a gap, and streams of one vbucket
+// share one scan.
 #[test]
 fn a_stream_goes_from_a_backfill_to_memory_without_a_gap() {
     for bucket in [over_a_store(), in_memory()] {
@@ -177,6 +179,8 @@ fn a_stream_that_was_not_found_idle_wakes_nobody_and_misses_nothing() {
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
 }
 
+// Invariant: A stream passes from a backfill to memory without a gap, and streams of one vbucket
+// share one scan.
 #[test]
 fn streams_that_wait_for_a_vbucket_share_one_scan() {
     let bucket = over_a_store();
@@ -473,6 +477,8 @@ fn only_streams_of_other_readers_make_a_scan_impatient() {
     drop(first);
 }
 
+// Invariant: A stalled reader holds no scan and at most one chunk of 64 KiB; writers never wait for
+// a reader.
 /// Between two steps of a scan whose reader takes one chunk and then nothing.
 #[test]
 fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {

@@ -72,6 +72,7 @@ proptest! {
         check(&[seeds.to_vec(), stream].concat());
     }
 
+    // Invariant: Bytes from network or disk never cause a panic.
     #[test]
     fn noise(input in vec(any::<u8>(), 0..400)) {
         check(&input);

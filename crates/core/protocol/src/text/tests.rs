@@ -196,6 +196,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    // Invariant: A stream of the text protocol is the same commands, however it is split.
     #[test]
     fn pieces_of_a_stream_are_the_same_commands(
         seed: u8,

@@ -140,6 +140,7 @@ mod tests {
         assert_eq!(picker.pick(&set, ""), Pick::Replica(1));
     }
 
+    // Invariant: A read that must see the last write goes to the known leader only.
     /// Regression: a follower answered a read for the leader with its own data, and the reader took
     /// it for the truth.
     #[test]

@@ -191,6 +191,7 @@ fn a_take_over_makes_one_epoch_however_long_it_takes() {
     store.commit(&[batch(1, b"value", false)]).unwrap();
 }
 
+// Invariant: The purge seqno is durable before a tombstone is removed, and no commit lowers it.
 /// A flush prepared before a purge overwrote the state with that of before the purge.
 #[test]
 fn a_later_state_does_not_take_a_purge_back() {

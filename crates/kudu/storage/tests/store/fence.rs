@@ -59,6 +59,7 @@ fn who_took_nothing_over_writes_nothing() {
     assert_eq!(keys(&store, 1), Vec::<Vec<u8>>::new());
 }
 
+// Invariant: Writes of a former owner fail as a whole, however late they arrive.
 /// Without leases the newest process owns everything, and a forgotten one nothing.
 #[test]
 fn a_forgotten_owner_writes_nothing() {

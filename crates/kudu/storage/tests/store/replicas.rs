@@ -34,6 +34,7 @@ fn versions(store: &dyn KvStore) -> Result<Vec<u64>, StoreError> {
     Ok(versions)
 }
 
+// Invariant: A read that must see the last write goes to the known leader only.
 /// A replica that was away and comes back has old versions. It was believed to lead, and so to have
 /// the newest ones, when the replica that did lead went away.
 #[test]

@@ -62,6 +62,8 @@ fn version_of(record: &Record<'_>) -> usize {
     version
 }
 
+// Invariant: A batch on Kudu is one Write to one tablet with the vbucket's state in it, so it is
+// atomic.
 #[test]
 fn no_reader_sees_a_mix_of_versions() {
     let Some(cluster) = CLUSTER.get() else { return };

@@ -84,6 +84,8 @@ fn read_all(port: u16, numbers: std::ops::Range<u64>) -> (usize, Duration) {
     (failed, begun.elapsed())
 }
 
+// Invariant: A request gives up ten seconds after it began to wait for an absent store, and a stop
+// ends reads at once.
 /// Reads took ten seconds for each document, one after the other, and the end of the server waited
 /// for all of them.
 #[test]

@@ -6,6 +6,7 @@ use crate::backup::filled::fill;
 use crate::backup::table::{assert_equal, remove, table_of, write};
 use crate::backup::{Fixture, problems};
 
+// Invariant: A restored bucket equals the source, except histories and seqnos of vbuckets.
 #[tokio::test]
 async fn everything_comes_back_in_an_empty_server() {
     let source = Fixture::start();

@@ -7,6 +7,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::backup::table::{table_of, write};
 use crate::backup::{Fixture, problems};
 
+// Invariant: Any damage of any file of an archive is named, and nothing is restored from it.
 #[tokio::test]
 async fn a_damaged_archive_is_named_and_restores_nothing() {
     let source = Fixture::start();

@@ -36,6 +36,7 @@ async fn fill(client: &Client, documents: u64) {
     }
 }
 
+// Invariant: A restore or copy that ends without an error has everything on the target's disk.
 #[tokio::test]
 async fn a_backup_that_was_killed_goes_on() {
     let source = Fixture::start();
@@ -103,6 +104,7 @@ async fn a_backup_that_was_killed_goes_on() {
     assert_equal(&table_of(&client).await, &table_of(&of_target).await);
 }
 
+// Invariant: A restore or copy that ends without an error has everything on the target's disk.
 #[tokio::test]
 async fn a_restore_notices_that_the_target_crashed_and_goes_on_over_new_connections() {
     const DOCUMENTS: u64 = 2000;

@@ -68,6 +68,9 @@ fn succeeds(mut command: Command) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
+// Invariant: After a kill of either side of a backup, restore or copy, the same command completes
+// the work.
+// Invariant: A restore or copy that ends without an error has everything on the target's disk.
 #[tokio::test]
 async fn after_any_kill_the_same_command_completes_the_work() {
     let cycles =

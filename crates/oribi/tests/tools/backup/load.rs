@@ -32,6 +32,8 @@ fn state_at(last: &BTreeMap<u16, u64>) -> BTreeMap<String, u64> {
     state
 }
 
+// Invariant: A backup under load is a prefix of each vbucket's history, with everything from before
+// it began.
 #[tokio::test]
 async fn a_backup_under_load_is_a_prefix_of_each_vbuckets_history() {
     let source = Fixture::start();

@@ -224,6 +224,8 @@ fn any_fault(mut random: Random) -> impl FnMut() -> Fault + Send {
     }
 }
 
+// Invariant: A file of an archive is never replaced, and an incomplete backup in an object store
+// does not count.
 #[tokio::test]
 async fn faults_are_overcome_or_said_and_nothing_half_written_counts() {
     let Some(mut objects) = Objects::start() else { return };
@@ -266,6 +268,8 @@ async fn faults_are_overcome_or_said_and_nothing_half_written_counts() {
     }
 }
 
+// Invariant: A file of an archive is never replaced, and an incomplete backup in an object store
+// does not count.
 #[tokio::test]
 async fn a_killed_backup_goes_on_and_of_two_writers_one_is_refused() {
     let Some(mut objects) = Objects::start() else { return };

@@ -30,6 +30,7 @@ fn can_read() -> bool {
     can
 }
 
+// Invariant: The documented format is enough to read an archive.
 #[tokio::test]
 async fn the_documented_format_is_enough_to_read_an_archive() {
     if !can_read() {

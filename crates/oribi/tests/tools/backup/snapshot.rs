@@ -55,6 +55,8 @@ fn files_of(directory: &Path) -> Vec<(String, u64)> {
     files
 }
 
+// Invariant: A snapshot by hard links has everything that was durable when it began, and never
+// changes.
 #[tokio::test]
 async fn a_snapshot_is_a_data_directory_that_nothing_changes() {
     let mut source = Fixture::start();
@@ -178,6 +180,8 @@ async fn under_load_a_snapshot_has_all_that_was_durable_with_values_in_memory() 
     snapshots_under_load("valueOnly", 1).await;
 }
 
+// Invariant: A snapshot by hard links has everything that was durable when it began, and never
+// changes.
 #[tokio::test]
 async fn under_load_a_snapshot_has_all_that_was_durable_with_full_eviction() {
     snapshots_under_load("fullEviction", 1).await;

@@ -158,6 +158,8 @@ async fn attributes_are_shown_on_request() {
     assert_eq!((&gone["type"], &gone["xattrs"]), (&json!("deletion"), &json!({"_sys": [1]})));
 }
 
+// Invariant: An event over HTTP is a line of `oribi watch`, and its id covers exactly the events
+// before it.
 /// `oribi watch` and Server-Sent Events have the same lines and the same tokens.
 #[tokio::test]
 async fn events_over_http_are_the_same_lines() {

@@ -180,6 +180,7 @@ mod tests {
         assert!(!lease.is_held());
     }
 
+    // Invariant: Answers computed past the lease's deadline are not sent.
     #[test]
     fn what_was_served_over_the_deadline_is_not_sent_and_a_late_renewal_changes_nothing() {
         let lease = lease();

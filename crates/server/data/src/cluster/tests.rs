@@ -368,6 +368,7 @@ fn a_node_waits_for_etcd_and_a_name_for_its_lease() {
     wait_for_shares(&[(&early, 0), (&again, 16)]);
 }
 
+// Invariant: A node deletes the key of a vbucket that it neither serves nor takes over.
 #[test]
 fn a_node_lets_go_of_what_it_holds_and_does_not_serve() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
@@ -401,6 +402,7 @@ fn a_vbucket_that_was_lost_without_order_is_taken_again() {
     assert!(node.in_etcd().keys().any(|name| name.ends_with("/0003")));
 }
 
+// Invariant: A separate thread renews the lease, so that other work cannot delay it.
 #[test]
 fn a_node_that_cannot_reach_the_store_is_worked_around() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };

@@ -349,6 +349,8 @@ mod tests {
 
     use super::{PrivilegeSet, Silence, Who, rule};
 
+    // Invariant: A handler returns an outcome and writes nothing; `dispatch::answer` alone decides
+    // what is sent.
     #[test]
     fn quiet_forms_are_silent_ordered_and_not_durable() {
         for opcode in Opcode::all() {

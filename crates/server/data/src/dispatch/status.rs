@@ -153,6 +153,7 @@ mod tests {
         }
     }
 
+    // Invariant: Every outcome has exactly one status on the wire.
     #[test]
     fn every_other_outcome_has_its_status() {
         assert_eq!(of_unlock(UnlockOutcome::Done), Status::Success);

@@ -162,6 +162,8 @@ fn everything_is_there_before_the_server_serves() {
     server.shutdown().unwrap();
 }
 
+// Invariant: The same file of `--init` twice changes nothing; a file with a mistake changes nothing
+// at all.
 #[test]
 fn the_same_file_changes_nothing_and_deleted_documents_stay_deleted() {
     let place = Place::new();
@@ -220,6 +222,8 @@ fn a_file_that_differs_is_applied_where_it_can_be() {
     assert!(refusal.contains("\"shop\"") && refusal.contains("vbuckets 8"), "{refusal}");
 }
 
+// Invariant: The same file of `--init` twice changes nothing; a file with a mistake changes nothing
+// at all.
 #[test]
 fn a_mistake_in_the_file_ends_the_start_before_anything_changes() {
     let place = Place::new();

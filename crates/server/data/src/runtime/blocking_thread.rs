@@ -127,6 +127,8 @@ mod tests {
         results
     }
 
+    // Invariant: Pre-authentication work has a separate thread, queue and bound, also in the audit
+    // log.
     #[test]
     fn neither_logins_nor_lists_hold_up_other_work() {
         let (threads, queue) = BlockingThreads::start().unwrap();

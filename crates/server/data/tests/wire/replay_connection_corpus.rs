@@ -3,6 +3,7 @@
 
 use std::fs;
 
+// Invariant: Bytes from network or disk never cause a panic.
 #[test]
 fn the_corpus_of_the_fuzz_target_holds() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/connection");

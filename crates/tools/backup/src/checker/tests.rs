@@ -128,6 +128,7 @@ fn files_are_as_long_as_their_manifest_says() {
 }
 
 proptest! {
+    // Invariant: `verify` and a restore apply the same rules to every record of an archive.
     /// `verify` and a restore agree about any archive.
     #[test]
     fn a_restore_takes_what_verify_finds_whole(

@@ -169,6 +169,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    // Invariant: A backup counts once its manifest is durable, and the manifest is written last.
     #[test]
     fn whatever_happens_a_restore_reads_the_bucket(steps in prop::collection::vec(any_step(), 1..60)) {
         let store = MemoryStore::default();
@@ -237,6 +238,7 @@ fn two_backups() -> MemoryStore {
     store
 }
 
+// Invariant: Any damage of any file of an archive is named, and nothing is restored from it.
 #[test]
 fn every_damage_of_every_file_is_named_and_refused() {
     let whole = two_backups();

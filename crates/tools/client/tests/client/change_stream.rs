@@ -248,6 +248,7 @@ fn produce(mut stream: TcpStream, flow: &Flow) {
     }
 }
 
+// Invariant: The window bounds what a server sends ahead of a slow application.
 /// The window bounds what a slow application has in memory; questions are answered meanwhile; and
 /// as it goes on, so does the server.
 #[tokio::test]

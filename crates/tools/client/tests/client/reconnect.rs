@@ -68,6 +68,8 @@ async fn many_reads_in_flight_are_repeated_over_one_new_connection() {
     assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
+// Invariant: The client repeats reads and writes that were never sent, and reports other
+// interrupted writes as unknown.
 /// Nobody knows what became of a write that was in flight, so it is the caller's to decide.
 #[tokio::test]
 async fn writes_in_flight_fail_and_are_not_repeated() {
@@ -82,6 +84,8 @@ async fn writes_in_flight_fail_and_are_not_repeated() {
     assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
+// Invariant: The client repeats reads and writes that were never sent, and reports other
+// interrupted writes as unknown.
 /// A server that takes nothing off its socket at first: a value that the socket did not take to its
 /// end, and what stood behind it, cannot have been carried out, and is sent again.
 #[tokio::test]

@@ -106,6 +106,7 @@ fn what_was_not_read_comes_first_and_large_ones_by_themselves() {
     assert_eq!(fixture.state(), (0, 0, 0));
 }
 
+// Invariant: A request that waits for an evicted document is completed once.
 /// Whatever is being read when all give up, its waiters were told then, and those that come
 /// afterwards are told by a later read.
 #[test]

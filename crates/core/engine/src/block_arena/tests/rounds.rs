@@ -82,6 +82,7 @@ fn marked_chunks_give_nothing_out_and_go_back_when_they_are_empty() {
     assert_empty(&arena.stats());
 }
 
+// Invariant: Compaction uses a chosen chunk again before it maps memory.
 /// Compaction must not make the process larger: while much was marked, writes used to map new
 /// chunks.
 #[test]

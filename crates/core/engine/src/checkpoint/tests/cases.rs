@@ -49,6 +49,7 @@ fn an_overwrite_in_the_open_checkpoint_leaves_one_item_and_one_chunk() {
     assert_eq!(batch.end, Seqno(3 * CHUNK_SLOTS as u64));
 }
 
+// Invariant: A closed checkpoint never changes.
 /// The reader has what was queued up to its read. Were the open checkpoint still deduplicated
 /// behind it, the count of what remains would be off by one for each overwrite.
 #[test]
@@ -64,6 +65,8 @@ fn what_was_read_is_deduplicated_no_more() {
     world.drain();
 }
 
+// Invariant: The open checkpoint closes when the flusher reads it, a stream lags or it is full,
+// never by age.
 #[test]
 fn a_checkpoint_stays_open_however_old_it_is() {
     let mut world = World::new();
@@ -164,6 +167,8 @@ fn what_a_last_cursor_leaves_behind_is_expelled() {
     world.drain();
 }
 
+// Invariant: A stream that keeps up leaves the open checkpoint open, and its snapshot does not
+// change.
 /// A stream that keeps up sees each version, and the flusher still writes only the last.
 #[test]
 fn a_stream_that_keeps_up_leaves_the_checkpoint_open() {
@@ -182,6 +187,8 @@ fn a_stream_that_keeps_up_leaves_the_checkpoint_open() {
     world.drain();
 }
 
+// Invariant: A stream that keeps up leaves the open checkpoint open, and its snapshot does not
+// change.
 /// What a stream was given is its own: neither deduplication nor the flusher takes it away.
 #[test]
 fn a_snapshot_stays_as_it_was() {
@@ -215,6 +222,8 @@ fn versions_in(checkpoints: u16) -> (CheckpointManager, crate::checkpoint::Curso
     (manager, batch)
 }
 
+// Invariant: A batch is a run of checkpoints with the newest version of each key, durable as a
+// whole or not at all.
 #[test]
 fn a_run_has_the_newest_version_of_each_key() {
     let (_manager, batch) = versions_in(4);

@@ -90,6 +90,10 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    // Invariant: Every enqueue takes one slot and one seqno, and the slot follows from the seqno by
+    // arithmetic.
+    // Invariant: A batch is a run of checkpoints with the newest version of each key, durable as a
+    // whole or not at all.
     #[test]
     fn keeps_its_invariants(ops in ops()) {
         let mut world = World::new();

@@ -44,6 +44,7 @@ fn decide(request: &StreamRequest, purged: u64, filtered_high: Option<u64>) -> O
     rollback(request, known).map(|seqno| seqno.0)
 }
 
+// Invariant: A reader rolls back exactly as far as it must, and every rollback makes progress.
 #[test]
 fn each_reader_goes_back_as_far_as_it_must() {
     for (what, uuid, start, snapshot, expected) in [
@@ -106,6 +107,7 @@ fn a_strict_reader_from_0_must_name_the_right_history() {
     }
 }
 
+// Invariant: A reader rolls back exactly as far as it must, and every rollback makes progress.
 #[test]
 fn a_rollback_always_makes_progress() {
     for uuid in [NONE, UNKNOWN, OLD, MIDDLE, NEW] {

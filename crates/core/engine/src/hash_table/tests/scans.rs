@@ -123,6 +123,8 @@ fn a_scan_sees_what_stays_whatever_happens_between_its_slices() {
     assert!(counts.0 > 1000 && counts.1 > 300, "{counts:?}");
 }
 
+// Invariant: A scan of a hash table visits every item that stays during the scan, even while the
+// table grows.
 /// Items that moved behind the scan were missed, because it went over the current groups before the
 /// old ones.
 #[test]

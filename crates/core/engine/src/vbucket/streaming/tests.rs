@@ -99,6 +99,7 @@ impl Fixture {
     }
 }
 
+// Invariant: In memory only, the purge seqno rises before a tombstone is removed.
 #[test]
 fn a_tombstone_stays_while_a_stream_needs_it_and_its_seqno_is_purged_then() {
     let fixture = Fixture::new(Storage::Memory);

@@ -11,6 +11,8 @@ use crate::faults::{Fixture, NOW, QUOTA_BYTES, key, place, value};
 const FAULTS: [Fault; 4] =
     [Fault::BeforeCommit, Fault::AfterCommit, Fault::NoSpace, Fault::Torn { dropped: 1 }];
 
+// Invariant: A storage error acknowledges nothing, and only a success of the failed operation ends
+// the refusal of writes.
 #[test]
 fn a_failed_commit_acknowledges_nothing_and_the_next_one_has_everything() {
     for fault in FAULTS {

@@ -95,6 +95,8 @@ fn evicted_documents_are_fetched_while_a_commit_is_blocked() {
     });
 }
 
+// Invariant: Writes do not pass the quota between two reviews, nor the queue its part while a
+// commit hangs.
 /// The flusher's thread, which was in the commit, alone compared the queues with their quota: they
 /// took all memory, and every clean document was evicted.
 #[test]

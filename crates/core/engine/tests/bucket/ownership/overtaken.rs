@@ -27,6 +27,7 @@ fn interlude(store: &Interrupted, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'s
     });
 }
 
+// Invariant: Work begun in one ownership of a vbucket counts in no other.
 #[test]
 fn a_load_that_is_overtaken_brings_nothing_stale() {
     let medium = Arc::<SharedMedium>::default();
@@ -47,6 +48,7 @@ fn a_load_that_is_overtaken_brings_nothing_stale() {
     }
 }
 
+// Invariant: A fetch is repeated when a newer version has left the table since it began.
 #[test]
 fn a_fetch_that_is_overtaken_installs_nothing_stale() {
     let medium = Arc::<SharedMedium>::default();
@@ -77,6 +79,7 @@ fn create(bucket: &Bucket, name: &str) -> CollectionId {
     manifest.collection_id("_default", name).expect("it was just made")
 }
 
+// Invariant: A collection id is used once, and only dropped ids are purged.
 /// A scan that was interrupted goes on over a newer state of the store than the one in which the
 /// load began. Documents of a collection that was made in between were once purged, as if it had
 /// been dropped.

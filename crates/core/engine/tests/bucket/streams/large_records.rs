@@ -69,6 +69,8 @@ fn with_large(grants_max: usize) -> (Arc<Bucket>, Arc<TestMemory>) {
     (bucket, memory)
 }
 
+// Invariant: A backfill reads a large document only after the memory budget has granted it, once
+// for all readers.
 #[test]
 fn a_large_record_is_read_when_memory_is_granted() {
     let (bucket, memory) = with_large(0);

@@ -25,6 +25,8 @@ fn run(options: &LogOptions) {
     });
 }
 
+// Invariant: A scan by seqno shows one moment and reports high seqno and purge seqno before the
+// first record.
 #[test]
 fn passes_the_conformance_suite() {
     run(&LogOptions::default());
@@ -58,6 +60,7 @@ fn passes_the_conformance_suite_without_index_files() {
     run(&LogOptions { segment_bytes: 2048, reads_hints: false, ..LogOptions::default() });
 }
 
+// Invariant: The index has one entry for each key, also where packed entries collide.
 #[test]
 fn passes_the_conformance_suite_with_a_packed_index() {
     run(&LogOptions {

@@ -10,6 +10,8 @@ const SEEDS: u64 = 40;
 /// Runs that a planted bug has to show in; most show in the first.
 const CANARY_SEEDS: u64 = 300;
 
+// Invariant: In a store of several logs a vbucket stays in one log, and each log fails and recovers
+// by itself.
 #[test]
 fn random_operations_with_trouble_lose_nothing() {
     let asked = std::env::var("ORIBI_LOG_STORE_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
@@ -33,6 +35,8 @@ fn a_loss_of_power_at_every_step_loses_nothing() {
     }
 }
 
+// Invariant: After a failed write the log store cuts off everything after its last sync and
+// continues without a restart.
 #[test]
 fn a_failure_at_every_step_loses_nothing() {
     run_at_every_step(8, 25, Trouble::Failure, 1);
@@ -70,6 +74,8 @@ fn the_suite_finds_planted_bugs_in_several_logs() {
     }
 }
 
+// Invariant: The index has one entry for each key, also where packed entries collide.
+// Invariant: The purge seqno is durable before a tombstone is removed, and no commit lowers it.
 /// By runs in which a store without a bug passes.
 #[test]
 fn the_suite_finds_every_planted_bug() {

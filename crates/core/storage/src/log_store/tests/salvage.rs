@@ -170,6 +170,8 @@ fn filled_by_turns() -> SimDirectory {
     files
 }
 
+// Invariant: A log opened with accepted damage keeps every whole frame and accounts for the missing
+// ones.
 #[test]
 fn whatever_is_missing_is_among_the_losses() {
     let original = filled_by_turns();

@@ -69,6 +69,8 @@ fn a_commit_of_several_groups_is_a_frame_in_each_log() {
     }
 }
 
+// Invariant: In a store of several logs a vbucket stays in one log, and each log fails and recovers
+// by itself.
 /// The commit stops at the log that fails: those before it have their parts, those behind have not.
 #[test]
 fn a_log_that_fails_keeps_no_other_from_working() {

@@ -138,6 +138,8 @@ fn write_numbered(store: &LogStore, durable: &AtomicU64, is_over: &AtomicBool) {
     }
 }
 
+// Invariant: A snapshot by hard links has everything that was durable when it began, and never
+// changes.
 /// A copy of several logs is one moment of all of them: where a document is, all are that were
 /// durable before it was written.
 #[test]

@@ -235,6 +235,8 @@ fn what_an_earlier_owner_writes_before_the_fence_is_not_shown_and_is_found() {
     assert!(reads(&new).into_iter().all(|read| read.is_ok()));
 }
 
+// Invariant: A vbucket served before the fence is given up if its state row has changed at the
+// fence.
 /// A removal of rows leaves the state as it is.
 #[test]
 fn what_an_earlier_owner_removes_or_purges_before_the_fence_is_found() {

@@ -56,6 +56,7 @@ pub(super) fn plain(message: &[u8]) -> RequestParts<'_> {
     RequestParts { key: b"PLAIN", value: message, ..RequestParts::new(Opcode::SaslAuth) }
 }
 
+// Invariant: Pre-authentication work has a separate thread, queue and bound, also in the audit log.
 #[test]
 fn a_flood_of_refusals_is_a_few_lines() {
     let fixture = audited();

@@ -162,6 +162,8 @@ fn it_ends_behind_what_there_is_now() {
     assert!(first.iter().all(|event| event.data["vbucket"].as_u64().unwrap() < 2));
 }
 
+// Invariant: An event over HTTP is a line of `oribi watch`, and its id covers exactly the events
+// before it.
 /// Cut off at any byte, a client that reconnects with the id it has gets each change once.
 #[test]
 fn a_client_that_reconnects_misses_and_repeats_nothing() {
@@ -326,6 +328,8 @@ fn rights_are_those_of_change_streams() {
     assert_eq!(root.find_key("later").kind, "message");
 }
 
+// Invariant: A stalled client of changes over HTTP holds one piece of events or one large document,
+// both counted.
 /// A client that reads nothing for a while holds one piece, delays no writer, and gets everything
 /// when it reads again.
 #[test]
@@ -403,6 +407,7 @@ fn a_stream_without_memory_counts_as_waiting() {
     wait_until(|| !memory.has_waiters(), "it has sent them");
 }
 
+// Invariant: While others wait for connection memory, a stalled HTTP client keeps none.
 /// A stream that has ended is watched until its client has the last piece.
 #[test]
 fn the_last_piece_of_a_stream_makes_room_for_others() {
@@ -416,6 +421,8 @@ fn the_last_piece_of_a_stream_makes_room_for_others() {
     drop((unread, other));
 }
 
+// Invariant: A stalled client of changes over HTTP holds one piece of events or one large document,
+// both counted.
 #[test]
 fn a_large_document_is_one_event_and_its_memory_is_counted() {
     let fixture = Fixture::development();

@@ -23,6 +23,7 @@ fn ask(fixture: &Fixture, path: &str, headers: &str) -> Answer {
     Answer { status, head: head.to_owned(), body: body.to_owned() }
 }
 
+// Invariant: The console's files need no credentials, come from the binary, and name no other site.
 #[test]
 fn the_page_is_served_without_credentials_and_confined() {
     let fixture = Fixture::development();

@@ -100,6 +100,7 @@ fn a_value_of_any_size_goes_in_and_comes_out_whole() {
     assert_eq!(fixture.get(&format!("{DOCS}/none?raw=1")).status, 404);
 }
 
+// Invariant: While others wait for connection memory, a stalled HTTP client keeps none.
 /// They keep others out for a moment only, though they stay.
 #[test]
 fn clients_that_do_not_read_or_send_long_values_make_room_for_others() {

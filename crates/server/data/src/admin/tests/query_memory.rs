@@ -158,6 +158,7 @@ impl Fixture {
     }
 }
 
+// Invariant: While others wait for connection memory, a stalled HTTP client keeps none.
 /// Whatever a statement waits for while its client does not read, and whatever the other one needs
 /// memory for.
 #[test]
@@ -191,6 +192,7 @@ fn rows_that_nobody_reads_make_room_for_others() {
     }
 }
 
+// Invariant: While others wait for connection memory, a stalled HTTP client keeps none.
 /// The rows of a statement that has ended are its client's to read as those of others are.
 #[test]
 fn the_last_row_makes_room_for_others() {

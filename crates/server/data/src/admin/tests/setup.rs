@@ -88,6 +88,8 @@ fn a_script_sets_up_a_new_server() {
     assert_eq!(fixture.ask("GET", "/pools/default/b/shop", "shop:secret-too", "").status, 200);
 }
 
+// Invariant: Without credentials, a set-up request to a server with users succeeds only if it
+// changes nothing.
 #[test]
 fn without_credentials_a_server_with_users_is_not_changed() {
     let fixture = with_root();

@@ -136,6 +136,7 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     assert!(roles.as_array().unwrap().iter().any(|role| role["role"] == "data_dcp_reader"));
 }
 
+// Invariant: A change of users over HTTP leaves an administrator.
 #[test]
 fn an_administrator_always_remains() {
     let fixture = with_root();

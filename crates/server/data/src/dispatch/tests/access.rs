@@ -82,6 +82,7 @@ fn rights_end_where_the_collection_does() {
     assert_eq!(body["error"]["ref"].as_str().unwrap().len(), 36);
 }
 
+// Invariant: A collection without rights for a user answers like one that does not exist.
 #[test]
 fn a_collection_without_rights_looks_like_one_that_does_not_exist() {
     let mut client = client();

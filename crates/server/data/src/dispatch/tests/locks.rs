@@ -170,6 +170,7 @@ fn unlock_and_lock_of_what_is_not_there() {
     assert_eq!(value(b"lock_errors"), b"0");
 }
 
+// Invariant: A lock (GETL) belongs to one version: a new version ends the lock, eviction does not.
 #[test]
 fn a_lock_outlives_eviction_and_ends_with_its_document() {
     let mut client = Client::modern();

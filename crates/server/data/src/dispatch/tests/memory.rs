@@ -25,6 +25,8 @@ fn set_large<'a>(key: &'a [u8], value: &'a [u8]) -> RequestParts<'a> {
     RequestParts { extras: &SET_EXTRAS, value, ..about(Opcode::Set, key) }
 }
 
+// Invariant: A large request is reserved as a whole before it is received; a connection waits only
+// while it holds nothing.
 #[test]
 fn large_requests_and_answers_wait_for_memory_and_give_it_back() {
     let value = vec![b'v'; LARGE];

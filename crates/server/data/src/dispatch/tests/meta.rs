@@ -194,6 +194,7 @@ fn touches_and_counts_keep_the_marks() {
     expect(&mut client, "gat -1 n n\r\n", "VALUE n 3 2\r\n11\r\nEND\r\n");
 }
 
+// Invariant: Any write by another command clears the marks of meta commands.
 #[test]
 fn marks_are_gone_when_any_client_stores_the_document() {
     let mut sdk = Client::modern();

@@ -44,6 +44,8 @@ fn gatk_without_hello_answers_the_key() {
     assert_eq!(Client::modern().ask(&gatk).status, Status::NotSupported);
 }
 
+// Invariant: A handler returns an outcome and writes nothing; `dispatch::answer` alone decides what
+// is sent.
 #[test]
 fn quiet_writes_are_silent_on_success_only() {
     let mut client = Client::legacy();

@@ -85,6 +85,7 @@ fn noreply_is_silent_whatever_happens() {
     expect(&mut client, commands, "ERROR\r\nMN\r\n");
 }
 
+// Invariant: A stream of the text protocol is the same commands, however it is split.
 #[test]
 fn pieces_of_a_pipeline_are_answered_like_the_whole() {
     let pipeline = "set a 1 0 5\r\nhello\r\nget a b\r\ngets\r\nset c 0 0 1\r\nxy\r\nget  a  a \r\n\
@@ -187,6 +188,7 @@ fn a_login_comes_first_where_there_are_users() {
     );
 }
 
+// Invariant: Before a text login the server receives at most 3 KiB and serves only the login.
 #[test]
 fn little_is_received_before_a_login() {
     for start in ["set a 0 0 2147483646\r\n".to_owned(), "x".repeat(3000)] {
@@ -324,6 +326,7 @@ fn dumps_are_bounded_and_need_a_right() {
     }
 }
 
+// Invariant: The first byte of a connection decides its protocol, and no later byte changes it.
 #[test]
 fn only_the_first_byte_decides() {
     let mut binary = Client::legacy();

@@ -156,6 +156,7 @@ fn client_that_only_writes_is_paused_and_loses_nothing() {
     sender.join().unwrap().unwrap();
 }
 
+// Invariant: Some large value moves in every turn of a worker, however busy other connections are.
 #[test]
 fn a_large_value_moves_beside_a_client_that_never_pauses() {
     const LARGE_BYTES: usize = 8 << 20;

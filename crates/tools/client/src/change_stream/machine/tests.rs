@@ -160,6 +160,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
+    // Invariant: A consumer that resumes at its position repeats no change and omits none.
     /// Whatever happens to server, connection and application, the copy is the server's state at
     /// every end of a snapshot, and at the end.
     #[test]

@@ -75,6 +75,8 @@ impl Model {
     }
 }
 
+// Invariant: Readers that send one version share one reservation, grants follow the queue, and the
+// sum keeps the limit.
 #[test]
 fn random_lives_equal_the_model_within_the_limit() {
     for seed in 0..SEEDS {
@@ -122,6 +124,8 @@ fn random_lives_equal_the_model_within_the_limit() {
     }
 }
 
+// Invariant: Readers that send one version share one reservation, grants follow the queue, and the
+// sum keeps the limit.
 #[test]
 fn readers_of_one_block_do_not_starve_another() {
     let mut budget = Budget::default();

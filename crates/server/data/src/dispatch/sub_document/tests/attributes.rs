@@ -358,6 +358,7 @@ fn a_replica_is_not_here() {
     assert_eq!(read(&mut client), Status::NotMyVbucket, "the feature gates nothing");
 }
 
+// Invariant: Reading the attributes of a compressed document inflates nothing.
 #[test]
 fn compressed_bodies_are_inflated_where_they_are_looked_at() {
     let mut client = Client::modern();

@@ -109,6 +109,8 @@ fn values(told: &[Told]) -> Vec<(u64, &[u8], usize)> {
     all.collect()
 }
 
+// Invariant: Readers of one backfill with equal options get equal messages from one encoding, each
+// with its own opaque.
 #[test]
 fn readers_of_one_backfill_get_the_same_messages_with_their_own_opaque() {
     let writer = written();

@@ -117,6 +117,8 @@ fn consumers_without_collections_get_plain_keys() {
     assert_eq!(all.last(), Some(&expected), "{all:?}");
 }
 
+// Invariant: The server sends no change beyond the consumer's window, and sends noops even while
+// the window is full.
 #[test]
 fn a_full_window_holds_changes_back_until_it_is_acknowledged() {
     let mut writer = Client::modern();
@@ -148,6 +150,8 @@ fn a_full_window_holds_changes_back_until_it_is_acknowledged() {
     panic!("only {changes} changes came");
 }
 
+// Invariant: The server sends no change beyond the consumer's window, and sends noops even while
+// the window is full.
 #[test]
 fn the_server_asks_with_a_full_window_too() {
     let mut writer = Client::modern();

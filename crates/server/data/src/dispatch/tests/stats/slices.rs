@@ -27,6 +27,7 @@ fn crowded(collections: usize) -> Client {
     client
 }
 
+// Invariant: A long STAT is sent in slices, one a turn.
 #[test]
 fn slices_are_bounded_and_requests_behind_wait_for_the_end() {
     let mut client = crowded(200);

@@ -140,6 +140,8 @@ fn is_answered(client: &TcpStream) -> bool {
     peeked.is_ok()
 }
 
+// Invariant: Large values move in slices of 256 KiB where small requests share the worker, else of
+// 1 MiB.
 #[test]
 fn slices_are_small_while_somebody_sends_small_requests() {
     let mut turns = Turns::new();
@@ -162,6 +164,7 @@ fn slices_are_small_while_somebody_sends_small_requests() {
     assert_eq!(turns.slice_bytes(), TRANSFER_SLICE_BYTES);
 }
 
+// Invariant: The end of an answer does not wait for slices of other connections.
 #[test]
 fn a_short_rest_moves_with_its_slice() {
     let mut turns = Turns::new();
@@ -179,6 +182,7 @@ fn a_short_rest_moves_with_its_slice() {
     }
 }
 
+// Invariant: The end of an answer does not wait for slices of other connections.
 #[test]
 fn an_answer_does_not_wait_for_the_values_of_others() {
     let mut turns = Turns::new();
@@ -200,6 +204,7 @@ fn an_answer_does_not_wait_for_the_values_of_others() {
     }
 }
 
+// Invariant: A worker serves small requests before it moves the next slice of a large value.
 #[test]
 fn small_requests_go_before_slices() {
     let mut turns = Turns::new();
