@@ -14,7 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgGroup, ArgMatches, Subcommand};
 use oribi_server::auth::{CollectionPath, Role, StoredUser, UserFile, parse_role};
 use oribi_server::config::arguments_named;
-use oribi_server::data_dir::DataDir;
+use oribi_system::data_dir::DataDir;
 
 use crate::config::resolve_here;
 use crate::print;

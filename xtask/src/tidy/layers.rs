@@ -19,11 +19,12 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 20] = [
+const LAYERS: [Layer; 21] = [
     Layer { name: "crc-fast", links: &[], tests_use: &[] },
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
     Layer { name: "oribi-protocol", links: &["oribi-types"], tests_use: &[] },
+    Layer { name: "oribi-system", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
     Layer { name: "oribi-query", links: &["oribi-subdoc"], tests_use: &[] },
@@ -50,6 +51,7 @@ const LAYERS: [Layer; 20] = [
         links: &[
             "oribi-types",
             "oribi-supervisor",
+            "oribi-system",
             "oribi-protocol",
             "oribi-subdoc",
             "oribi-tls",
@@ -83,6 +85,7 @@ const LAYERS: [Layer; 20] = [
         links: &[
             "oribi-types",
             "oribi-supervisor",
+            "oribi-system",
             "oribi-protocol",
             "oribi-subdoc",
             "oribi-server",
@@ -96,7 +99,7 @@ const LAYERS: [Layer; 20] = [
     },
     Layer {
         name: "oribi",
-        links: &["oribi-supervisor", "oribi-server", "oribi-tools"],
+        links: &["oribi-supervisor", "oribi-system", "oribi-server", "oribi-tools"],
         tests_use: &[
             "oribi-types",
             "oribi-protocol",

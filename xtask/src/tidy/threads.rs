@@ -11,8 +11,9 @@ use super::source_tree::SourceFile;
 const STARTS: [&str; 2] = [concat!("thread::", "spawn("), concat!("thread::", "Builder")];
 
 /// Directories that are linked into the server and watched.
-const WATCHED: [&str; 7] = [
+const WATCHED: [&str; 8] = [
     "crates/core/types/src/",
+    "crates/core/system/src/",
     "crates/core/storage/src/",
     "crates/kudu/storage/src/",
     "crates/core/engine/src/",

@@ -26,10 +26,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use oribi_system::clock::wall_clock;
 use oribi_types::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::clock::wall_clock;
 use crate::diagnostics::slow_operation_log::redacted;
 pub(crate) use gate::AuditGate;
 

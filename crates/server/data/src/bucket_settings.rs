@@ -8,10 +8,12 @@
 
 use std::fmt;
 
+use oribi_system::memory::memory_of_process;
+
 use crate::buckets::{
     BucketChange, BucketError, BucketHandle, Buckets, compression, conflict, eviction,
 };
-use crate::config::{Changed, Resolved, Settings, memory_of_process};
+use crate::config::{Changed, Resolved, Settings};
 
 const MIB: u64 = 1 << 20;
 

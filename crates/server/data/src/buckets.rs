@@ -42,13 +42,13 @@ use std::sync::{Arc, OnceLock};
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, ReaderMemory, VBucket};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
+use oribi_system::data_file::DataFileError;
 use oribi_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 
 use crate::config::{Settings, is_bucket_name};
 use crate::diagnostics::counters::OperationTotals;
 use crate::diagnostics::counters::bucket::BucketOperations;
-use crate::file_error::FileError;
 
 use durability::DurabilityMinCell;
 use file::{BUCKET_FILE, BucketFile, MIB};
@@ -259,7 +259,7 @@ impl Buckets {
         let file = BucketFile::parse(settings, name, &directory)?;
         if directory.join(STORE_DIR).exists() {
             let detail = "a store that is not the cluster's has the bucket's place";
-            return Err(FileError::corrupt(&directory, detail).into());
+            return Err(DataFileError::corrupt(&directory, detail).into());
         }
         std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
         sync_directory(buckets)?;
@@ -402,7 +402,7 @@ impl Buckets {
         mut file: BucketFile,
         options: &BucketOptions,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        let corrupt = |detail: String| FileError::corrupt(&directory.join(BUCKET_FILE), detail);
+        let corrupt = |detail: String| DataFileError::corrupt(&directory.join(BUCKET_FILE), detail);
         let eviction = file.eviction().map_err(corrupt)?;
         let compression = file.compression().map_err(corrupt)?;
         let conflict_resolution = file.conflict_resolution().map_err(corrupt)?;
@@ -521,8 +521,8 @@ impl Buckets {
     }
 }
 
-fn missing_beside_store(path: &Path) -> FileError {
-    FileError::corrupt(path, "the file is missing beside a store with documents")
+fn missing_beside_store(path: &Path) -> DataFileError {
+    DataFileError::corrupt(path, "the file is missing beside a store with documents")
 }
 
 /// Names of the bucket directories, in order.

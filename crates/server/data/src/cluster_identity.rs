@@ -10,8 +10,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::write_atomically;
-use crate::file_error::FileError;
+use oribi_system::data_file::DataFileError;
+use oribi_system::data_file::write_atomically;
 
 const FILE_NAME: &str = "cluster.json";
 const FILE_MODE: u32 = 0o600;
@@ -50,16 +50,16 @@ impl ClusterIdentity {
     ///
     /// # Errors
     /// A file that cannot be parsed, or an I/O error.
-    pub fn open(data_dir: &Path) -> Result<ClusterIdentity, FileError> {
+    pub fn open(data_dir: &Path) -> Result<ClusterIdentity, DataFileError> {
         let path = data_dir.join(FILE_NAME);
         match std::fs::read(&path) {
-            Ok(json) => parse(&json).map_err(|detail| FileError::corrupt(&path, detail)),
+            Ok(json) => parse(&json).map_err(|detail| DataFileError::corrupt(&path, detail)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity = ClusterIdentity::random();
                 identity.write(data_dir)?;
                 Ok(identity)
             }
-            Err(error) => Err(FileError::io("read", &path, error)),
+            Err(error) => Err(DataFileError::io("read", &path, error)),
         }
     }
 
@@ -67,12 +67,12 @@ impl ClusterIdentity {
     ///
     /// # Errors
     /// An I/O error; the old file remains.
-    pub fn write(&self, data_dir: &Path) -> Result<(), FileError> {
+    pub fn write(&self, data_dir: &Path) -> Result<(), DataFileError> {
         let path = data_dir.join(FILE_NAME);
         let file = IdentityFile { version: VERSION, identity: self.clone() };
         let json = serde_json::to_vec_pretty(&file).expect("a plain struct");
         write_atomically(&path, &json, FILE_MODE)
-            .map_err(|error| FileError::io("write", &path, error))
+            .map_err(|error| DataFileError::io("write", &path, error))
     }
 }
 

@@ -28,7 +28,6 @@ mod variable_names;
 pub use bucket_name::is_bucket_name;
 pub use given::{Changed, Given};
 pub use log_setting::LogFormat;
-pub(crate) use machine_memory::memory_of_process;
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 pub use settings::{Settings, SettingsError};

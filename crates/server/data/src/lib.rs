@@ -10,7 +10,7 @@
 //! - `diagnostics`: counters and logs.
 //!
 //! [`cluster_config`] is the document that clients bootstrap from; [`auth`] identifies users,
-//! [`admin`] answers HTTP, [`config`] resolves settings, [`data_dir`] locks the directory.
+//! [`admin`] answers HTTP, [`config`] resolves settings.
 //!
 //! Invariants: keys and values are the only wire bytes that the engine sees; no byte from a socket
 //! makes this crate panic; workers share nothing per operation.
@@ -25,8 +25,6 @@ pub mod cluster;
 pub mod cluster_config;
 pub mod cluster_identity;
 pub mod config;
-pub mod data_dir;
-pub mod file_error;
 #[doc(hidden)]
 pub mod harness;
 pub mod metrics;
@@ -34,7 +32,6 @@ pub mod server;
 pub mod server_context;
 
 mod audit;
-mod clock;
 mod connection;
 mod dcp;
 mod diagnostics;

@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_system::clock::wall_clock;
+use oribi_system::data_dir::{DataDir, DataDirError};
+use oribi_system::data_file::DataFileError;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
@@ -22,7 +25,6 @@ use crate::admin::{self, AdminHandle};
 use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace, eviction};
-use crate::clock::wall_clock;
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::address::{NodeAddress, own_ip};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
@@ -31,10 +33,8 @@ use crate::config::{self, Settings, SettingsError};
 use crate::connection::file_limit::FileLimits;
 use crate::connection::mailbox::Message;
 use crate::connection::tls::{FileWatch, Tls};
-use crate::data_dir::{DataDir, DataDirError};
 use crate::diagnostics::counters::ServerCounters;
 use crate::diagnostics::slow_operation_log::SlowThresholds;
-use crate::file_error::FileError;
 use crate::init::{Administrator, Init, InitError};
 use crate::runtime::blocking_thread::BlockingThreads;
 use crate::runtime::listener::Listener;
@@ -56,7 +56,7 @@ pub enum StartError {
     Init(#[from] InitError),
     /// The cluster's identity cannot be read.
     #[error(transparent)]
-    Identity(#[from] FileError),
+    Identity(#[from] DataFileError),
     /// The users cannot be read.
     #[error(transparent)]
     Users(#[from] UserFileError),

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_engine::collections::{Manifest, ManifestChange};
 use oribi_engine::{FlushAllError, ManifestUpdateError};
+use oribi_system::clock::wall_clock;
+use oribi_system::data_file::DataFileError;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -18,7 +20,6 @@ use serde_json::Value;
 use crate::audit::AuditLog;
 use crate::auth::UserStore;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets, MemcachedPlace};
-use crate::clock::wall_clock;
 use crate::cluster::{Cluster, EtcdError};
 use crate::cluster_config::address::NodeAddress;
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
@@ -31,7 +32,6 @@ use crate::connection::registry::ConnectionRegistry;
 use crate::connection::tls::Tls;
 use crate::diagnostics::counters::ServerCounters;
 use crate::diagnostics::slow_operation_log::{RecentSlowOperations, SlowThresholds};
-use crate::file_error::FileError;
 
 /// Limits of connections, from the settings.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ pub struct ServerContext {
 pub(crate) enum ClusterNameError {
     /// The data directory refused the write.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] DataFileError),
     /// The other nodes could not be notified.
     #[error(transparent)]
     Cluster(#[from] EtcdError),
@@ -250,7 +250,7 @@ impl ServerContext {
     pub(crate) fn change_address(
         &self,
         change: impl FnOnce(&mut NodeAddress),
-    ) -> Result<(), FileError> {
+    ) -> Result<(), DataFileError> {
         // One change at a time, so that the file and the documents agree.
         let data_dir = self.data_dir.lock();
         let before = self.cluster.address();

@@ -25,6 +25,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use hyper::{Response, StatusCode};
 use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::change_token::ChangeToken;
+use oribi_system::clock::wall_clock;
 use tokio::sync::mpsc;
 
 use super::asker::Asker;
@@ -32,7 +33,6 @@ use super::body::ReplyBody;
 use super::message::{Refusal, Reply, bucket_not_found, busy, error, field_error, forbidden};
 use super::state::AdminState;
 use crate::buckets::BucketHandle;
-use crate::clock::wall_clock;
 use crate::connection::rights::Rights;
 use crate::dcp::feed::{ChangeFeed, End, Wanted};
 use crate::dcp::registry::ProducerRecord;

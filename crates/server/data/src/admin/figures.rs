@@ -14,6 +14,7 @@ use std::sync::Arc;
 use hdrhistogram::Histogram;
 use oribi_engine::BucketStats;
 use oribi_storage::VbucketPhase;
+use oribi_system::clock::wall_clock;
 use oribi_types::Vbid;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +25,6 @@ use super::message::{Refusal, Reply, bucket_not_found, forbidden, json_reply};
 use super::state::AdminState;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::clock::wall_clock;
 use crate::diagnostics::counters::timings::CommandKind;
 
 /// Bounds of the classes of a histogram, 1 us to 2^25 us.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oribi_engine::BucketStats;
+use oribi_system::clock::wall_clock;
+use oribi_system::memory::memory_of_process;
 use serde_json::{Map, Value, json};
 
 use super::asker::Asker;
@@ -21,8 +23,6 @@ use super::rates::{Counts, Rates};
 use super::state::AdminState;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::clock::wall_clock;
-use crate::config::memory_of_process;
 use crate::dcp::registry::ProducerFigures;
 
 /// The set of counters of the machine. No bucket has this uuid.

@@ -279,7 +279,7 @@ async fn change_address(
     state: &Arc<AdminState>,
     change: impl FnOnce(
         &crate::server_context::ServerContext,
-    ) -> Result<(), crate::file_error::FileError>
+    ) -> Result<(), oribi_system::data_file::DataFileError>
     + Send
     + 'static,
 ) -> Result<Reply, Refusal> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use hyper::body::{Body as _, Incoming};
 use hyper::{Method, StatusCode};
+use oribi_system::clock::iso_8601;
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
@@ -22,7 +23,6 @@ use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_l
 use crate::auth::{
     DEVELOPMENT_NAME, Identity, Place, Restored, Role, StoredUser, UserChange, UserChangeError,
 };
-use crate::clock::iso_8601;
 
 /// Roles may be in buckets, scopes and collections that are created later.
 const ALLOW_MISSING: &str = "allowMissing";

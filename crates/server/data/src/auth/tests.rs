@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_system::data_file::DataFileError;
 use proptest::prelude::*;
 
 use super::scram::{ClientFirst, ScramExchange};
@@ -14,7 +15,6 @@ use super::verifier::{ScramHash, Verifier};
 use super::{
     PrivilegeSet, Role, SaslServer, SaslStep, StoredUser, UserFile, UserFileError, UserStore,
 };
-use crate::file_error::FileError;
 
 /// Runs the server's part of a published example.
 fn run_example(
@@ -254,7 +254,7 @@ fn users_are_reloaded_and_development_mode_does_not_come_back() {
     assert!(users.verify_basic("alice", b"secret1").is_some());
     assert!(matches!(
         UserFile::load(scratch.path()),
-        Err(UserFileError::File(FileError::Corrupt { .. }))
+        Err(UserFileError::File(DataFileError::Corrupt { .. }))
     ));
     assert!(UserFile::edit(scratch.path(), |file| file.remove("alice")).is_err());
     assert_eq!(fs::read(&path).unwrap(), b"{");

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_system::clock::wall_clock;
+use oribi_system::data_file::DataFileError;
+use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
 use super::random_bytes;
 use super::role::{Access, CollectionPath, Role};
 use super::verifier::{ScramHash, StoredVerifier, Verifier};
-use crate::clock::wall_clock;
 use crate::config::is_bucket_name;
-use crate::data_dir::write_atomically;
-use crate::file_error::FileError;
 
 const FILE_NAME: &str = "users.json";
 const LOCK_NAME: &str = "users.lock";
@@ -42,7 +42,7 @@ const PASSWORD_BYTES_MAX: usize = 1024;
 pub enum UserFileError {
     /// The file cannot be read or written.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] DataFileError),
     /// A name or password that is not allowed.
     #[error("{0}")]
     Refused(&'static str),
@@ -195,11 +195,10 @@ impl UserFile {
     pub fn load(data_dir: &Path) -> Result<UserFile, UserFileError> {
         let path = UserFile::path(data_dir);
         match fs::read_to_string(&path) {
-            Ok(text) => {
-                UserFile::parse(&text).map_err(|detail| FileError::corrupt(&path, detail).into())
-            }
+            Ok(text) => UserFile::parse(&text)
+                .map_err(|detail| DataFileError::corrupt(&path, detail).into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(UserFile::empty()),
-            Err(error) => Err(FileError::io("read", &path, error).into()),
+            Err(error) => Err(DataFileError::io("read", &path, error).into()),
         }
     }
 
@@ -218,7 +217,7 @@ impl UserFile {
         change: impl FnOnce(&mut UserFile) -> Result<bool, E>,
     ) -> Result<bool, E> {
         let lock_path = data_dir.join(LOCK_NAME);
-        let lock_failed = |error| FileError::io("lock", &lock_path, error);
+        let lock_failed = |error| DataFileError::io("lock", &lock_path, error);
         let lock = File::create(&lock_path).map_err(lock_failed).map_err(UserFileError::from)?;
         lock.lock().map_err(lock_failed).map_err(UserFileError::from)?;
 
@@ -227,7 +226,7 @@ impl UserFile {
         if changed {
             let path = UserFile::path(data_dir);
             write_atomically(&path, file.to_text().as_bytes(), 0o600)
-                .map_err(|error| UserFileError::from(FileError::io("write", &path, error)))?;
+                .map_err(|error| UserFileError::from(DataFileError::io("write", &path, error)))?;
         }
         Ok(changed)
     }

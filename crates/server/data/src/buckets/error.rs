@@ -9,7 +9,7 @@ use std::path::Path;
 use oribi_engine::OpenError;
 use oribi_storage::StoreError;
 
-use crate::file_error::FileError;
+use oribi_system::data_file::DataFileError;
 
 /// Why a bucket could not be opened, created, changed or deleted.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum BucketError {
     },
     /// A file or directory of the bucket failed, or its settings cannot be parsed.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] DataFileError),
     /// The operating system refused to start the bucket's threads.
     #[error("bucket {name:?}: cannot start its threads: {error}")]
     Threads {
@@ -70,5 +70,5 @@ pub enum BucketError {
 
 /// The error of a file or directory.
 pub(super) fn io_error(action: &'static str, path: &Path, error: io::Error) -> BucketError {
-    FileError::io(action, path, error).into()
+    DataFileError::io(action, path, error).into()
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy};
+use oribi_system::data_file::DataFileError;
+use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
 use super::{BucketHandle, BucketStorage, DurabilityMin, compression, conflict, eviction};
-use crate::data_dir::write_atomically;
-use crate::file_error::FileError;
 
 /// Its name in the bucket's directory.
 pub(super) const BUCKET_FILE: &str = "bucket.json";
@@ -118,8 +118,8 @@ impl BucketFile {
         json: &[u8],
         name: &str,
         directory: &Path,
-    ) -> Result<BucketFile, FileError> {
-        let corrupt = |detail: String| FileError::corrupt(&BucketFile::path(directory), detail);
+    ) -> Result<BucketFile, DataFileError> {
+        let corrupt = |detail: String| DataFileError::corrupt(&BucketFile::path(directory), detail);
         let file: BucketFile =
             serde_json::from_slice(json).map_err(|error| corrupt(error.to_string()))?;
         if file.version != VERSION {
@@ -135,11 +135,11 @@ impl BucketFile {
     }
 
     /// Writes the file into `directory`. Durable when it returns.
-    pub(super) fn write(&self, directory: &Path) -> Result<(), FileError> {
+    pub(super) fn write(&self, directory: &Path) -> Result<(), DataFileError> {
         let json = self.to_json();
         let path = BucketFile::path(directory);
         write_atomically(&path, &json, BUCKET_FILE_MODE)
-            .map_err(|error| FileError::io("write", &path, error))
+            .map_err(|error| DataFileError::io("write", &path, error))
     }
 
     /// The mode in the file, or the default one.

@@ -12,13 +12,13 @@ use std::time::Instant;
 
 use oribi_engine::{Bucket, BucketThreads, ConflictResolution, FetchOutcome, FlushAllError};
 use oribi_storage::StoreError;
+use oribi_system::data_file::write_atomically;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::durability::DurabilityMinCell;
 use super::{BucketStorage, DurabilityMin};
 use crate::buckets::range_scans::RangeScans;
-use crate::data_dir::write_atomically;
 use crate::dcp::registry::Producers;
 use crate::diagnostics::counters::bucket::BucketOperations;
 

@@ -16,13 +16,13 @@ use oribi_engine::compression::inflate_into;
 use oribi_engine::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, ScanProgress, SeqnoScan, StoreError, VBUCKETS_MAX, VbucketPhase};
 use oribi_subdoc::xattr;
+use oribi_system::data_dir::{DataDir, DataDirError};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
 
 use crate::buckets::{
     BUCKETS_DIR, BucketError, BucketStorage, STORE_DIR, StorePlace, names_in, storage_in,
 };
 use crate::config::is_bucket_name;
-use crate::data_dir::{DataDir, DataDirError};
 
 pub use oribi_storage::Record as StoredRecord;
 

@@ -12,9 +12,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use oribi_storage::{SnapshotSizes, snapshot_log};
+use oribi_system::data_dir::{LOCK_NAME, MARKER_NAME};
+use oribi_system::data_file::TEMPORARY_SUFFIX;
 
 use crate::buckets::{BUCKETS_DIR, CLEAN_SHUTDOWN_FILE, STORE_DIR, storage_in};
-use crate::data_dir::{LOCK_NAME, MARKER_NAME, TEMPORARY_SUFFIX};
 
 /// Suffix of a snapshot that is not whole.
 const PARTIAL_SUFFIX: &str = ".partial";

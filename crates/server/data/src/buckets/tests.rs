@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use oribi_engine::{GetOutcome, MutationOutcome, StoreMode, StoreRequest};
+use oribi_system::data_file::DataFileError;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 use super::file::BUCKET_FILE;
 use super::handle::CLEAN_SHUTDOWN_FILE;
 use super::{BucketError, BucketOptions, BucketStorage, Buckets, DELETED_PREFIX};
 use crate::config::Settings;
-use crate::file_error::FileError;
 
 fn open(data_dir: &Path) -> Result<Buckets, BucketError> {
     Buckets::open_all(data_dir, &Settings::default())
@@ -139,7 +139,7 @@ fn a_store_without_its_bucket_file_is_reported_and_left_alone() {
     let count = || std::fs::read_dir(directory.join("store")).unwrap().count();
     let before = count();
     let error = open(scratch.path()).err().expect("the bucket cannot be opened");
-    assert!(matches!(error, BucketError::File(FileError::Corrupt { .. })), "{error}");
+    assert!(matches!(error, BucketError::File(DataFileError::Corrupt { .. })), "{error}");
     assert_eq!(count(), before);
 }
 
@@ -177,7 +177,7 @@ fn a_bucket_file_that_cannot_be_understood_is_reported_and_left_alone() {
     for bad in ["", "{}", "garbage", &other_version, &other_name] {
         std::fs::write(&path, bad).unwrap();
         assert!(
-            matches!(open(scratch.path()), Err(BucketError::File(FileError::Corrupt { .. }))),
+            matches!(open(scratch.path()), Err(BucketError::File(DataFileError::Corrupt { .. }))),
             "{bad:?}"
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);

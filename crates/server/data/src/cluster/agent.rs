@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_system::clock::wall_clock;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -27,7 +28,6 @@ use super::settings::ClusterSettings;
 use super::signals::{Signals, Stage};
 use super::taking::Takings;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
-use crate::clock::wall_clock;
 use crate::cluster_config::{ClusterConfig, Placement, Topology};
 use crate::cluster_identity::ClusterIdentity;
 

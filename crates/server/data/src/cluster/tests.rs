@@ -10,6 +10,7 @@ use oribi_engine::{
     StoreMode, StoreRequest, Upkeep,
 };
 use oribi_storage::{SharedMedium, SharedMemoryStore};
+use oribi_system::clock::wall_clock;
 use oribi_testkit::{EtcdServer, PATIENCE, TcpProxy, poll_until};
 use oribi_tls::client::ClientOptions;
 use oribi_tls::testing::{Authority, Owner};
@@ -18,7 +19,6 @@ use oribi_types::{Cas, CollectionId, DocKey, Vbid};
 use super::etcd::{Change, Etcd, KeyValue};
 use super::{CHANGE_LIMIT, Cluster, ClusterSettings, EtcdSettings};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
-use crate::clock::wall_clock;
 use crate::cluster_config::{ClusterConfig, TopologyNode};
 use crate::cluster_identity::ClusterIdentity;
 use crate::config::Settings;

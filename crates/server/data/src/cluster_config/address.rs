@@ -11,8 +11,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::write_atomically;
-use crate::file_error::FileError;
+use oribi_system::data_file::DataFileError;
+use oribi_system::data_file::write_atomically;
 
 const FILE_NAME: &str = "address.json";
 const FILE_MODE: u32 = 0o600;
@@ -74,15 +74,15 @@ impl NodeAddress {
     ///
     /// # Errors
     /// An I/O error, or a file that cannot be parsed.
-    pub(crate) fn open(data_dir: &Path) -> Result<NodeAddress, FileError> {
+    pub(crate) fn open(data_dir: &Path) -> Result<NodeAddress, DataFileError> {
         let path = data_dir.join(FILE_NAME);
         match std::fs::read(&path) {
             Ok(json) => serde_json::from_slice(&json)
-                .map_err(|error| FileError::corrupt(&path, error.to_string())),
+                .map_err(|error| DataFileError::corrupt(&path, error.to_string())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(NodeAddress::default())
             }
-            Err(error) => Err(FileError::io("read", &path, error)),
+            Err(error) => Err(DataFileError::io("read", &path, error)),
         }
     }
 
@@ -90,11 +90,11 @@ impl NodeAddress {
     ///
     /// # Errors
     /// An I/O error; the old address remains.
-    pub(crate) fn write(&self, data_dir: &Path) -> Result<(), FileError> {
+    pub(crate) fn write(&self, data_dir: &Path) -> Result<(), DataFileError> {
         let path = data_dir.join(FILE_NAME);
         let json = serde_json::to_vec_pretty(self).expect("plain struct");
         write_atomically(&path, &json, FILE_MODE)
-            .map_err(|error| FileError::io("write", &path, error))
+            .map_err(|error| DataFileError::io("write", &path, error))
     }
 }
 

@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use oribi_system::clock::wall_clock;
 use oribi_tls::Session;
 use oribi_tls::certificate;
 use oribi_tls::files::FileError;
@@ -26,7 +27,6 @@ use oribi_tls::server::{ClientCertificates, ServerOptions, ServerTls};
 use parking_lot::Mutex;
 
 use crate::auth::{Identity, UserStore};
-use crate::clock::wall_clock;
 pub use name_rule::{NameRule, NameRuleError};
 
 /// Interval of checks for changed files.

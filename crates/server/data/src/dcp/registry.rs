@@ -13,11 +13,11 @@ use oribi_engine::dcp::{StreamFilter, StreamPhase, StreamSink, StreamStats};
 use oribi_engine::{BackfillStats, Bucket};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;
+use oribi_system::clock::wall_clock;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::options::Options;
-use crate::clock::wall_clock;
 use crate::diagnostics::counters::Counter;
 
 /// Token of no stream: gives the producer a turn.

@@ -6,10 +6,11 @@
 
 use std::fs;
 
+use oribi_system::data_file::DataFileError;
+
 use super::error::InitError;
 use crate::auth::{Role, UserChange};
 use crate::config::Settings;
-use crate::file_error::FileError;
 
 /// The name of an administrator who was given a password only.
 const DEFAULT_NAME: &str = "Administrator";
@@ -35,7 +36,7 @@ pub(super) fn resolve(
         None => None,
         Some(path) => {
             let mut password =
-                fs::read(path).map_err(|error| FileError::io("read", path, error))?;
+                fs::read(path).map_err(|error| DataFileError::io("read", path, error))?;
             while password.ends_with(b"\n") || password.ends_with(b"\r") {
                 password.pop();
             }

@@ -6,17 +6,17 @@
 use std::path::{Path, PathBuf};
 
 use oribi_engine::ManifestUpdateError;
+use oribi_system::data_file::DataFileError;
 
 use crate::auth::UserFileError;
 use crate::buckets::BucketError;
-use crate::file_error::FileError;
 
 /// Why the initial state could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// A file cannot be read or written.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] DataFileError),
     /// The users cannot be read.
     #[error(transparent)]
     Users(#[from] UserFileError),

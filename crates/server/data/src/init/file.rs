@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use oribi_system::data_file::DataFileError;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::{InitError, invalid};
 use crate::auth::{Role, UserChange, check_password, couchbase_role};
-use crate::file_error::FileError;
 
 /// Bytes of the file. Documents in number belong into files of their own.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -95,7 +95,7 @@ pub(super) struct FileDocuments {
 
 impl InitFile {
     pub(super) fn read(path: &Path) -> Result<InitFile, InitError> {
-        let failed = |error| FileError::io("read", path, error);
+        let failed = |error| DataFileError::io("read", path, error);
         let bytes = std::fs::metadata(path).map_err(failed)?.len();
         if bytes > FILE_BYTES_MAX {
             let detail = "it is larger than 16 MiB; put documents into files of JSON lines";

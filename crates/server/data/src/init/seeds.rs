@@ -22,6 +22,9 @@ use oribi_engine::{
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_subdoc::{Draft, Mutation, Path as SubdocPath, SubdocError, lookup};
+use oribi_system::clock::wall_clock;
+use oribi_system::data_file::DataFileError;
+use oribi_system::data_file::write_atomically;
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
@@ -30,9 +33,6 @@ use super::error::{InitError, invalid};
 use super::file::FileDocuments;
 use crate::auth::CollectionPath;
 use crate::buckets::BucketHandle;
-use crate::clock::wall_clock;
-use crate::data_dir::write_atomically;
-use crate::file_error::FileError;
 
 const FILE_NAME: &str = "init.json";
 const FILE_MODE: u32 = 0o600;
@@ -107,7 +107,7 @@ pub(super) fn rows_of(
     path: &Path,
     mut each: impl FnMut(Row) -> Result<(), InitError>,
 ) -> Result<(), InitError> {
-    let failed = |error| FileError::io("read", path, error);
+    let failed = |error| DataFileError::io("read", path, error);
     let mut lines = BufReader::new(File::open(path).map_err(failed)?);
     for number in 1_u64.. {
         let mut line = Vec::new();
@@ -202,10 +202,10 @@ impl Had {
         match std::fs::read(&path) {
             Ok(json) => match serde_json::from_slice(&json) {
                 Ok(had) => Ok(Had(had)),
-                Err(error) => Err(FileError::corrupt(&path, error.to_string()).into()),
+                Err(error) => Err(DataFileError::corrupt(&path, error.to_string()).into()),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Had(BTreeMap::new())),
-            Err(error) => Err(FileError::io("read", &path, error).into()),
+            Err(error) => Err(DataFileError::io("read", &path, error).into()),
         }
     }
 
@@ -213,7 +213,7 @@ impl Had {
         let path = data_dir.join(FILE_NAME);
         let json = serde_json::to_vec_pretty(&self.0).expect("a map of strings");
         write_atomically(&path, &json, FILE_MODE)
-            .map_err(|error| FileError::io("write", &path, error).into())
+            .map_err(|error| DataFileError::io("write", &path, error).into())
     }
 }
 

@@ -12,12 +12,12 @@ use oribi_engine::{
 };
 use oribi_protocol::hash::vbucket_of;
 use oribi_query::{DocumentMutation, Precondition, QueryError, Result};
+use oribi_system::clock::wall_clock;
 use oribi_types::{Cas, DocKey, Vbid};
 use parking_lot::{Condvar, Mutex};
 
 use super::place::KeyspacePlace;
 use crate::auth::Privilege;
-use crate::clock::wall_clock;
 
 /// The flags of JSON that SDKs write and read.
 const JSON_FLAGS: u32 = 0x0200_0006;

@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token, Waker};
 use oribi_engine::block_arena;
+use oribi_system::clock::wall_clock;
 
-use crate::clock::wall_clock;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::mailbox::{Mailbox, Message};
 use crate::connection::parked::ParkToken;

@@ -13,12 +13,12 @@ use oribi_protocol::hash::vbucket_of;
 use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentStream, StoredDocument};
 use oribi_storage::{LARGE_RECORD_BYTES, Record};
+use oribi_system::clock::wall_clock;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::memory::LargeHeld;
 use super::moments::stored;
 use super::reader::Reader;
-use crate::clock::wall_clock;
 use crate::limits::SQL_BATCH_BYTES;
 
 /// See the module text.

@@ -16,12 +16,12 @@ use oribi_engine::{Bucket, MomentScan, PersistOutcome, PersistenceSink};
 use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentScan, DocumentStream, StoredDocument};
 use oribi_storage::{LARGE_RECORD_BYTES, Record, ScanProgress, StoreError};
+use oribi_system::clock::wall_clock;
 use oribi_types::{CollectionId, ManifestUid, Vbid};
 use parking_lot::{Condvar, Mutex};
 
 use super::memory::LargeHeld;
 use super::reader::Reader;
-use crate::clock::wall_clock;
 use crate::connection::memory::Reservation;
 use crate::limits::{SQL_BATCH_BYTES, SQL_SCAN_BYTES};
 

@@ -19,7 +19,7 @@ use oribi_client::{
     Change, ChangeEvent, ChangeStream, ChangeStreamOptions, ChangeToken, Client, SystemEventKind,
     Version,
 };
-use oribi_server::data_dir::write_atomically;
+use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use oribi_client::ChangeToken;
-use oribi_server::data_dir::write_atomically;
+use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
 const FORMAT: &str = "oribi-watch 1";

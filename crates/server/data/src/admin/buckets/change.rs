@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use oribi_engine::{EvictionPolicy, FlushAllError};
+use oribi_system::clock::wall_clock;
 use serde_json::json;
 
 use super::{
@@ -16,7 +17,6 @@ use crate::admin::blocking::{blocking, failed};
 use crate::admin::message::{Form, Refusal, Reply, bucket_not_found, empty, field_error, whole};
 use crate::admin::state::AdminState;
 use crate::buckets::{BucketChange, BucketError, BucketHandle, conflict, eviction};
-use crate::clock::wall_clock;
 
 /// Changes the settings that can change. A form with any other change is refused as a whole.
 pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> Reply {

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use hyper::body::Bytes;
 use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::change_line::write_end;
+use oribi_system::clock::wall_clock;
 use tokio::sync::mpsc;
 
 use super::piece::{Outgoing, Piece};
 use super::wakeups::Wakeups;
 use crate::admin::state::AdminState;
 use crate::buckets::BucketHandle;
-use crate::clock::wall_clock;
 use crate::connection::memory::Reservation;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;

@@ -14,6 +14,7 @@ use oribi_engine::{
     ListedPage, Mutation, MutationOutcome, Refused, StoreRequest,
 };
 use oribi_protocol::hash::vbucket_of;
+use oribi_system::clock::wall_clock;
 use oribi_types::{Cas, CollectionId, DocKey, Vbid};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -23,7 +24,6 @@ use super::super::blocking::{blocking, failed};
 use super::super::message::{Refusal, Reply, busy, error, json_reply};
 use super::parameters::{PageParameters, WriteParameters};
 use crate::buckets::BucketHandle;
-use crate::clock::wall_clock;
 use crate::server_context::ServerContext;
 
 /// Time for a page.

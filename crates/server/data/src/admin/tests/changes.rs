@@ -40,7 +40,7 @@ impl Fixture {
         let key = DocKey { collection, key: key.as_bytes() };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let now = crate::clock::wall_clock();
+            let now = oribi_system::clock::wall_clock();
             match bucket.bucket().store(vbid, key, &request, now) {
                 MutationOutcome::Done(_) => return,
                 // Memory is short for a moment.
@@ -57,7 +57,7 @@ impl Fixture {
         let bucket = self.server.as_ref().unwrap().context().buckets.get("default").unwrap();
         let vbid = vbucket_of(key.as_bytes(), VBUCKETS);
         let key = DocKey { collection: CollectionId::DEFAULT, key: key.as_bytes() };
-        let outcome = bucket.bucket().delete(vbid, key, Cas(0), crate::clock::wall_clock());
+        let outcome = bucket.bucket().delete(vbid, key, Cas(0), oribi_system::clock::wall_clock());
         assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
     }
 

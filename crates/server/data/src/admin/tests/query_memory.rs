@@ -27,7 +27,7 @@ impl Fixture {
             preserve_expiry: false,
         };
         let key = oribi_types::DocKey { collection: CollectionId::DEFAULT, key: key.as_bytes() };
-        let stored = bucket.bucket().store(vbid, key, &request, crate::clock::wall_clock());
+        let stored = bucket.bucket().store(vbid, key, &request, oribi_system::clock::wall_clock());
         assert!(matches!(stored, oribi_engine::MutationOutcome::Done(_)), "{stored:?}");
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
+use oribi_system::data_dir::DataDir;
 use oribi_tls::testing::{Authority, Issued, Owner};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -21,7 +22,6 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::Server;
 use crate::auth::{Role, StoredUser, UserFile};
 use crate::config::Settings;
-use crate::data_dir::DataDir;
 use crate::runtime::worker::tests::{get, read_frames, request, set};
 
 const PATIENCE: Duration = Duration::from_secs(30);

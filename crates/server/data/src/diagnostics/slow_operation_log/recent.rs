@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::clock::wall_clock;
+use oribi_system::clock::wall_clock;
 
 /// Operations that are remembered.
 const REMEMBERED_MAX: usize = 256;

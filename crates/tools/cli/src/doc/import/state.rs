@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use oribi_client::{Client, ClientError, Collection, Refused};
-use oribi_server::data_dir::write_atomically;
+use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
 use crate::doc::input::{FileIdentity, Position};

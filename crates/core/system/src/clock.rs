@@ -1,20 +1,20 @@
 //! The time of day.
 //!
-//! Callers read it once per batch or event and pass it down; measurements of duration use the
-//! monotonic [`crate::dispatch::environment::LatencyClock`].
+//! Callers read it once per batch or event and pass it down; durations are measured with a
+//! monotonic clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use oribi_types::Timestamp;
 
 /// The wall clock. A clock set before 1970 counts as 1970.
-pub(crate) fn wall_clock() -> Timestamp {
+pub fn wall_clock() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
 }
 
 /// A time as `2026-11-23T02:30:00.000Z`.
-pub(crate) fn iso_8601(unix_s: u32) -> String {
+pub fn iso_8601(unix_s: u32) -> String {
     let (days, second) = (u64::from(unix_s) / 86_400, unix_s % 86_400);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     // From Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms": years begin in March.

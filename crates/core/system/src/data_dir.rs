@@ -1,7 +1,6 @@
 //! The data directory: its format, and its lock.
 //!
-//! Owns: the format marker `oribi.json`, the lock file `oribi.lock`, and [`write_atomically`],
-//! after which a crash leaves the old content of a small file or the new. Invariants: a directory
+//! Owns: the format marker `oribi.json` and the lock file `oribi.lock`. Invariants: a directory
 //! with foreign content is refused and nothing is created in it; a marker that cannot be parsed is
 //! refused and left unchanged; one server at a time. Callers: `Server::start` ([`DataDir::open`]),
 //! reading offline ([`DataDir::open_existing`]), the `oribi user` command ([`DataDir::prepare`],
@@ -9,20 +8,19 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::file_error::FileError;
+use crate::data_file::{DataFileError, TEMPORARY_SUFFIX, write_atomically};
 
-pub(crate) const MARKER_NAME: &str = "oribi.json";
-pub(crate) const LOCK_NAME: &str = "oribi.lock";
+/// The format marker.
+pub const MARKER_NAME: &str = "oribi.json";
+/// The file whose lock the running server holds.
+pub const LOCK_NAME: &str = "oribi.lock";
 const FORMAT: &str = "oribi-data";
 const VERSION: u32 = 1;
-
-/// Suffix of a temporary file; a crash may leave it behind, and the next write replaces it.
-pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// An open data directory. The lock is held until this value is dropped or the process ends.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ pub enum DataDirError {
     },
     /// The marker or the lock file failed.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] DataFileError),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,27 +119,8 @@ impl DataDir {
     }
 }
 
-/// Replaces a file's content so that a crash leaves either the old or the new content. The new
-/// content is on disk when this returns. `mode` is the permission of the file.
-pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(TEMPORARY_SUFFIX);
-    let temporary = PathBuf::from(temporary);
-    // A leftover file could have other permissions.
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-}
-
 fn inspect_or_create(path: &Path) -> Result<Content, DataDirError> {
-    let failed = |action, source| FileError::io(action, path, source);
+    let failed = |action, source| DataFileError::io(action, path, source);
     // Only its owner may read the documents.
     let created = DirBuilder::new().recursive(true).mode(0o700).create(path);
     created.map_err(|source| failed("create", source))?;
@@ -150,11 +129,11 @@ fn inspect_or_create(path: &Path) -> Result<Content, DataDirError> {
         Ok(bytes) => {
             return match check_marker(&bytes) {
                 Ok(()) => Ok(Content::Marked),
-                Err(detail) => Err(FileError::corrupt(&marker_path, detail).into()),
+                Err(detail) => Err(DataFileError::corrupt(&marker_path, detail).into()),
             };
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(FileError::io("read", &marker_path, error).into()),
+        Err(error) => return Err(DataFileError::io("read", &marker_path, error).into()),
     }
     // Leftovers of a start that crashed before writing the marker, and those of mkfs, are not
     // foreign.
@@ -185,14 +164,14 @@ fn write_marker(path: &Path) -> Result<(), DataDirError> {
     let text = serde_json::to_string(&marker).expect("a string and a number have a JSON form");
     let path = path.join(MARKER_NAME);
     let written = write_atomically(&path, format!("{text}\n").as_bytes(), 0o644);
-    Ok(written.map_err(|error| FileError::io("write", &path, error))?)
+    Ok(written.map_err(|error| DataFileError::io("write", &path, error))?)
 }
 
 /// The lock belongs to the open file, so it ends with the process, even after a crash. The pid in
 /// the file is only for the message.
 fn take_lock(directory: &Path) -> Result<File, DataDirError> {
     let path = directory.join(LOCK_NAME);
-    let failed = |error| FileError::io("lock", &path, error);
+    let failed = |error| DataFileError::io("lock", &path, error);
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -277,22 +256,10 @@ mod tests {
             fs::write(&marker, text).unwrap();
             let error = DataDir::open(scratch.path()).unwrap_err();
             assert!(
-                matches!(error, DataDirError::File(FileError::Corrupt { .. })),
+                matches!(error, DataDirError::File(DataFileError::Corrupt { .. })),
                 "{text:?}: {error}"
             );
             assert_eq!(fs::read_to_string(&marker).unwrap(), text);
         }
-    }
-
-    #[test]
-    fn atomic_writes_replace_content_and_set_the_mode() {
-        use std::os::unix::fs::PermissionsExt;
-        let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("f");
-        write_atomically(&path, b"one", 0o644).unwrap();
-        write_atomically(&path, b"two", 0o600).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
     }
 }
