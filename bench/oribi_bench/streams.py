@@ -1,6 +1,6 @@
 """Change streams: what they cost the server, beside the same load without them, and how late changes are.
 
-The readers are `change_stream`, a bench program of oribi-client, which counts what it got; a run whose counts are wrong
+The readers are `dcp`, a bench program of oribi-client, which counts what it got; a run whose counts are wrong
 has no figures. CPU is the server's, by the kernel's exact account of its threads.
 """
 
@@ -39,14 +39,14 @@ START_SECONDS_MAX, END_SECONDS_MAX = 60, 600
 
 def build_reader():
     """The bench program, built; its path."""
-    command = ["cargo", "bench", "--quiet", "--locked", "-p", "oribi-client", "--bench", "change_stream", "--no-run",
+    command = ["cargo", "bench", "--quiet", "--locked", "-p", "oribi-client", "--bench", "dcp", "--no-run",
                "--message-format", "json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr[-2000:]}")
     messages = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     return next(message["executable"] for message in messages
-                if message.get("target", {}).get("name") == "change_stream" and message.get("executable"))
+                if message.get("target", {}).get("name") == "dcp" and message.get("executable"))
 
 
 class Reader:

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oribi_client::{
-    Client, Completed, ConnectOptions, Lookup, LookupInOptions, MutateInOptions, Operation,
-    PathMutation, Persistence, PipelineOptions, Refused, WriteOptions,
+    Client, Completion, ConnectOptions, Lookup, LookupInOptions, MutateInOptions, Operation,
+    PathMutation, Persistence, PipelineOptions, RejectionKind, WriteOptions,
 };
 use oribi_testkit::PATIENCE;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
@@ -47,7 +47,7 @@ async fn documents_are_touched_and_appended_to() {
 
     assert!(!client.exists(default, b"k").await.unwrap());
     let error = client.append(default, b"k", text("?"), &write).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotStored));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotStored));
     client.upsert(default, b"k", text("b"), &write).await.unwrap();
     client.append(default, b"k", text("c"), &write).await.unwrap();
     let cas = client.prepend(default, b"k", text("a"), &write).await.unwrap().cas;
@@ -93,9 +93,9 @@ async fn documents_are_locked_for_everybody_but_the_holder() {
     let locked = client.get_and_lock(default, b"k", 30).await.unwrap().expect("a hit");
     assert_eq!(locked.value, "1");
     let again = other.get_and_lock(default, b"k", 30).await.unwrap_err();
-    assert_eq!(again.refused(), Some(Refused::Locked));
+    assert_eq!(again.rejection(), Some(RejectionKind::Locked));
     let written = other.upsert(default, b"k", Bytes::new(), &plain).await.unwrap_err();
-    assert_eq!(written.refused(), Some(Refused::Locked));
+    assert_eq!(written.rejection(), Some(RejectionKind::Locked));
     let seen = other.get(default, b"k").await.unwrap().expect("readers are not in its way");
     assert_eq!((&seen.value[..], seen.cas), (&b"1"[..], Cas(u64::MAX)));
 
@@ -103,11 +103,11 @@ async fn documents_are_locked_for_everybody_but_the_holder() {
     client.upsert(default, b"k", Bytes::from_static(b"2"), &holder).await.unwrap();
     other.upsert(default, b"k", Bytes::from_static(b"3"), &plain).await.unwrap();
     let free = client.unlock(default, b"k", locked.cas).await.unwrap_err();
-    assert_eq!(free.refused(), Some(Refused::NotLocked));
+    assert_eq!(free.rejection(), Some(RejectionKind::NotLocked));
 
     let locked = client.get_and_lock(default, b"k", 30).await.unwrap().expect("a hit");
     let wrong = other.unlock(default, b"k", Cas(1)).await.unwrap_err();
-    assert_eq!(wrong.refused(), Some(Refused::Locked));
+    assert_eq!(wrong.rejection(), Some(RejectionKind::Locked));
     client.unlock(default, b"k", locked.cas).await.unwrap();
     other.upsert(default, b"k", Bytes::from_static(b"4"), &plain).await.unwrap();
 }
@@ -174,7 +174,7 @@ async fn many_connections_carry_one_pipeline() {
         pipeline.queue(default, &Operation::get(key.as_bytes())).unwrap();
     }
     let mut results = Vec::new();
-    while let Some(Completed { result, .. }) = pipeline.next().await {
+    while let Some(Completion { result, .. }) = pipeline.next().await {
         results.push(result.unwrap());
     }
     let reads = &results[results.len() - 1000..];

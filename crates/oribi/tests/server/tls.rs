@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use bytes::Bytes;
 use oribi_client::{
-    ChangeEvent, ChangeStreamOptions, Client, ConnectOptions, Connection, Tls, TlsOptions,
+    Client, ClientTls, ConnectOptions, Connection, DcpEvent, DcpStreamOptions, TlsOptions,
     WriteOptions,
 };
 use oribi_protocol::hash::vbucket_of;
@@ -78,7 +78,7 @@ impl Fixture {
         ConnectOptions::new("alice", "secret1", "default")
             .host("localhost")
             .port(self.tls_port)
-            .tls(Tls::load(tls).unwrap())
+            .tls(ClientTls::load(tls).unwrap())
             .operation_timeout(PATIENCE)
     }
 
@@ -187,12 +187,12 @@ async fn changes_are_streamed_over_tls() {
             expected.insert(b"large".to_vec());
         }
     }
-    let options = ChangeStreamOptions::new().from_beginning().window_bytes(8 * 1024);
-    let mut changes = client.changes(&options).await.unwrap();
+    let options = DcpStreamOptions::new().from_beginning().window_bytes(8 * 1024);
+    let mut changes = client.dcp_stream(&options).await.unwrap();
     let mut live = None;
     while !expected.is_empty() {
         let next = tokio::time::timeout(PATIENCE, changes.next()).await.expect("changes come");
-        let Some(ChangeEvent::Change(change)) = next.unwrap() else { continue };
+        let Some(DcpEvent::Change(change)) = next.unwrap() else { continue };
         assert!(expected.remove(&change.key[..]), "each of them once: {:?}", change.key);
         assert!(change.value().unwrap() == value_of(&change.key), "{:?}", change.key);
         if expected.is_empty() && live.is_none() {

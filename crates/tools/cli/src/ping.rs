@@ -12,7 +12,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use clap::Args;
 use hdrhistogram::Histogram;
-use oribi_client::{ClusterConfig, Connection};
+use oribi_client::{ClusterMap, Connection};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -90,7 +90,7 @@ struct Server {
     version: String,
     features: Vec<Feature>,
     /// The bucket and its cluster map, unless none was asked for.
-    bucket: Option<(String, ClusterConfig)>,
+    bucket: Option<(String, ClusterMap)>,
 }
 
 /// Connects and asks the server what it is.
@@ -180,7 +180,7 @@ impl Server {
     }
 }
 
-fn nodes(config: &ClusterConfig) -> Vec<String> {
+fn nodes(config: &ClusterMap) -> Vec<String> {
     config
         .nodes
         .iter()

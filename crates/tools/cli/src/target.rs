@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use oribi_client::{Client, ClientError, Collection, ConnectOptions, Connection, Refused};
+use oribi_client::{Client, ClientError, Collection, ConnectOptions, Connection, RejectionKind};
 use oribi_types::DurabilityLevel;
 use serde::Serialize;
 
@@ -267,7 +267,7 @@ impl Target {
     fn hint(&self, error: &ClientError) -> &'static str {
         match error {
             // The server answers alike for a missing bucket and for one without a right.
-            ClientError::Refused(Refused::AccessDenied) if !self.bucket.is_empty() => {
+            ClientError::Rejected(RejectionKind::AccessDenied) if !self.bucket.is_empty() => {
                 " (no such bucket, or no right in it)"
             }
             ClientError::Authentication(_) => {
@@ -312,8 +312,8 @@ pub async fn find_collection(client: &Client, path: Option<&str>) -> anyhow::Res
         bail!("a collection is named as scope.collection");
     }
     client.collection(path).await.map_err(|error| {
-        let hint = match error.refused() {
-            Some(Refused::UnknownScope | Refused::UnknownCollection) => {
+        let hint = match error.rejection() {
+            Some(RejectionKind::UnknownScope | RejectionKind::UnknownCollection) => {
                 " (`oribi collection create` creates it)"
             }
             _ => "",

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use oribi_client::{
-    Client, ClientError, Connection, KvNode, Malformed, MutationToken, Refused, ScanPage, ScanRange,
+    Client, ClientError, Connection, KvNode, MalformedResponse, MutationToken, RejectionKind,
+    ScanPage, ScanRange,
 };
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Vbid};
@@ -59,7 +60,7 @@ struct Passed {
 
 impl Passed {
     /// A page has come.
-    fn note(&mut self, page: &ScanPage, is_unordered: bool) -> Result<(), Malformed> {
+    fn note(&mut self, page: &ScanPage, is_unordered: bool) -> Result<(), MalformedResponse> {
         self.pages += 1;
         if !is_unordered {
             let last = page.documents().last().transpose()?;
@@ -216,7 +217,7 @@ impl Scanner {
                 return Err(error.into());
             }
             tokio::time::sleep(PAUSE).await;
-            if error.refused() != Some(Refused::TemporaryFailure) {
+            if error.rejection() != Some(RejectionKind::TemporaryFailure) {
                 self.connection = None;
                 // If no node answers, the next attempt reports it.
                 let _ = self.client.refresh_config().await;
@@ -270,7 +271,7 @@ impl Scanner {
 
     async fn connection_for(&mut self, vbid: Vbid) -> Result<&mut Connection, ClientError> {
         let config = self.client.config();
-        let node = config.active_node(vbid).ok_or(Refused::NotMyVbucket)?;
+        let node = config.active_node(vbid).ok_or(RejectionKind::NotMyVbucket)?;
         let connection = match self.connection.take() {
             Some((held, connection)) if held == *node => connection,
             _ => self.client.open_connection(node).await?,
@@ -284,9 +285,9 @@ impl Scanner {
 fn may_pass(error: &ClientError) -> bool {
     const CANCELLED: u16 = Status::RangeScanCancelled.code();
     const OTHER_HISTORY: u16 = Status::VbUuidNotEqual.code();
-    match error.refused() {
+    match error.rejection() {
         // The scan, or the history in the request, does not exist.
-        Some(Refused::NotFound | Refused::Other(CANCELLED | OTHER_HISTORY)) => true,
+        Some(RejectionKind::NotFound | RejectionKind::Other(CANCELLED | OTHER_HISTORY)) => true,
         Some(refused) => refused.is_transient(),
         None => matches!(
             error,
@@ -299,11 +300,11 @@ fn may_pass(error: &ClientError) -> bool {
 }
 
 fn explained(error: ClientError, vbid: Vbid) -> anyhow::Error {
-    let hint = match error.refused() {
-        Some(Refused::NotSupported) => {
+    let hint = match error.rejection() {
+        Some(RejectionKind::NotSupported) => {
             " (some servers have no scans: name the documents with --keys, or in SQL with where id = '...')"
         }
-        Some(Refused::AccessDenied) => {
+        Some(RejectionKind::AccessDenied) => {
             " (scans need range-scan, read and meta-read, and with --meta system-xattr-read)"
         }
         _ => "",

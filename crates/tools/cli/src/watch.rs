@@ -16,9 +16,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use futures_util::FutureExt;
-use oribi_client::{
-    ChangeEvent, ChangeStream, ChangeStreamOptions, ChangeToken, ClientError, Rest,
-};
+use oribi_client::{ChangeToken, ClientError, DcpEvent, DcpStream, DcpStreamOptions, Rest};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -87,7 +85,7 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let state = args.resume.clone().map(|path| StateFile::open(path, watched)).transpose()?;
     let from = state.as_ref().and_then(StateFile::token).unwrap_or(&args.from).clone();
     let client = args.target.client(args.target.options()?).await?;
-    let mut options = ChangeStreamOptions::new()
+    let mut options = DcpStreamOptions::new()
         .resume(from)
         .until_now(args.until_now)
         // Attributes come compressed together with the body, or without their datatype.
@@ -96,7 +94,7 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .name("oribi-watch");
     options.collections = args.collection;
     options.scope = args.scope;
-    let changes = client.changes(&options).await.with_context(|| what_is_watched(&options))?;
+    let changes = client.dcp_stream(&options).await.with_context(|| what_is_watched(&options))?;
     let output = Output::stdout().context("writing to standard output")?;
     let extent = Extent { values: args.with_values, xattrs: args.with_xattrs };
     let (snapshots, lost) = (args.snapshots, HashSet::new());
@@ -115,7 +113,7 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The context of an error: a name of the command line may be wrong.
-fn what_is_watched(options: &ChangeStreamOptions) -> String {
+fn what_is_watched(options: &DcpStreamOptions) -> String {
     match &options.scope {
         Some(scope) => format!("cannot watch scope {scope:?}"),
         None if options.collections.is_empty() => "cannot watch the bucket".to_owned(),
@@ -129,7 +127,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 struct Watch {
-    changes: ChangeStream,
+    changes: DcpStream,
     state: Option<StateFile>,
     output: Output,
     extent: Extent,
@@ -161,7 +159,7 @@ impl Watch {
     }
 
     /// Waits for an event; `None` when the reader is gone.
-    async fn wait(&mut self) -> anyhow::Result<Option<Result<Option<ChangeEvent>, ClientError>>> {
+    async fn wait(&mut self) -> anyhow::Result<Option<Result<Option<DcpEvent>, ClientError>>> {
         loop {
             match tokio::time::timeout(READER_CHECK, self.changes.next()).await {
                 Ok(event) => return Ok(Some(event)),
@@ -171,16 +169,16 @@ impl Watch {
         }
     }
 
-    fn print(&mut self, event: &ChangeEvent) -> anyhow::Result<()> {
+    fn print(&mut self, event: &DcpEvent) -> anyhow::Result<()> {
         match event {
-            ChangeEvent::Disconnected(lost) => {
+            DcpEvent::Disconnected(lost) => {
                 if self.lost.insert(lost.peer.clone()) {
                     let reason = clean(lost.reason.as_bytes());
                     eprintln!("oribi: {reason}; connecting again");
                 }
                 return Ok(());
             }
-            ChangeEvent::SnapshotEnd(_) => {
+            DcpEvent::SnapshotEnd(_) => {
                 if let Some(state) = &mut self.state {
                     state.note_snapshot_end();
                 }

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use oribi_client::{
-    Bytes, Client, Collection, Completed, ConnectOptions, Operation, PipelineOptions, WriteOptions,
+    Bytes, Client, Collection, Completion, ConnectOptions, Operation, PipelineOptions, WriteOptions,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -48,7 +48,7 @@ pub async fn run(options: ConnectOptions, documents: u64) -> Result<(), Box<dyn 
 async fn settle(
     client: &Client,
     collection: &Collection,
-    completed: Completed,
+    completed: Completion,
 ) -> Result<(), Box<dyn Error>> {
     if completed.result.is_err() {
         let (key, value) = document(completed.number);

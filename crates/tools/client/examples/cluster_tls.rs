@@ -7,7 +7,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use oribi_client::{
-    Bytes, Client, ConnectOptions, DurabilityLevel, Persistence, Tls, TlsOptions, WriteOptions,
+    Bytes, Client, ClientTls, ConnectOptions, DurabilityLevel, Persistence, TlsOptions,
+    WriteOptions,
 };
 
 const USAGE: &str = "cluster_tls USER PASSWORD CA.PEM HOST:PORT [HOST:PORT ...]";
@@ -16,7 +17,7 @@ const USAGE: &str = "cluster_tls USER PASSWORD CA.PEM HOST:PORT [HOST:PORT ...]"
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [user, password, ca, first, seeds @ ..] = &arguments[..] else { return Err(USAGE.into()) };
-    let tls = Tls::load(&TlsOptions::new().ca(ca))?;
+    let tls = ClientTls::load(&TlsOptions::new().ca(ca))?;
     let (host, port) = place(first)?;
     let mut options = ConnectOptions::new(user, password, "default")
         .host(host)

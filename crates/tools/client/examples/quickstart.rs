@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use oribi_client::{
-    Bytes, Client, ClientError, ConnectOptions, CounterOptions, Refused, WriteOptions,
+    Bytes, Client, ClientError, ConnectOptions, CounterOptions, RejectionKind, WriteOptions,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -31,7 +31,7 @@ pub async fn run(options: ConnectOptions) -> Result<(), Box<dyn Error>> {
     let anne = Bytes::from_static(br#"{"name":"Anne"}"#);
     client.replace(users, b"user:1", anne.clone(), &unchanged).await?;
     match client.replace(users, b"user:1", anne, &unchanged).await {
-        Err(ClientError::Refused(Refused::Exists)) => println!("that CAS is stale now"),
+        Err(ClientError::Rejected(RejectionKind::Exists)) => println!("that CAS is stale now"),
         other => return Err(format!("a stale CAS was accepted: {other:?}").into()),
     }
 

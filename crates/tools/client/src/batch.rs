@@ -9,14 +9,14 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-use crate::response::Answer;
+use crate::response::ResponseResult;
 
 /// An answer with the number that its request has in the batch.
-pub(crate) type Numbered = (u64, Answer);
+pub(crate) type Numbered = (u64, ResponseResult);
 
 /// See the module text.
 #[derive(Default)]
-pub(crate) struct Batch(Mutex<Ready>);
+pub(crate) struct RequestBatch(Mutex<Ready>);
 
 #[derive(Default)]
 struct Ready {
@@ -25,9 +25,9 @@ struct Ready {
     waker: Option<Waker>,
 }
 
-impl Batch {
+impl RequestBatch {
     /// Puts an answer in and wakes the owner if it waits.
-    pub fn put(&self, number: u64, answer: Answer) {
+    pub fn put(&self, number: u64, answer: ResponseResult) {
         let mut ready = self.0.lock();
         ready.answers.push((number, answer));
         let waker = ready.waker.take();
@@ -67,13 +67,13 @@ mod tests {
     use super::*;
     use crate::error::ClientError;
 
-    fn answer() -> Answer {
+    fn answer() -> ResponseResult {
         Err(ClientError::NotOffered("it"))
     }
 
     #[tokio::test]
     async fn answers_come_out_once_and_in_order() {
-        let batch = Arc::new(Batch::default());
+        let batch = Arc::new(RequestBatch::default());
         let mut taken = Vec::new();
         assert!(!batch.try_take(&mut taken));
         batch.put(1, answer());

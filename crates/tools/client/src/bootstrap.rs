@@ -16,13 +16,13 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
-use crate::error::{ClientError, Refused};
-use crate::features::Features;
+use crate::error::{ClientError, RejectionKind};
+use crate::features::FeatureSet;
 use crate::options::ConnectOptions;
 use crate::response::Response;
 use crate::sasl::{self, Mechanism, Scram};
 use crate::socket::Socket;
-use crate::tls::Tls;
+use crate::tls::ClientTls;
 
 /// Bytes of randomness in a SCRAM nonce.
 const NONCE_BYTES: usize = 24;
@@ -99,7 +99,7 @@ async fn connect_tcp(
 
 async fn secure(
     stream: TcpStream,
-    tls: &Tls,
+    tls: &ClientTls,
     host: &str,
     peer: &Arc<str>,
     deadline: Instant,
@@ -132,7 +132,7 @@ impl Handshake<'_> {
         self.connection.protocol_error(opcode.name(), reason)
     }
 
-    async fn hello(&mut self, options: &ConnectOptions) -> Result<Features, ClientError> {
+    async fn hello(&mut self, options: &ConnectOptions) -> Result<FeatureSet, ClientError> {
         let mut wanted = vec![
             Feature::TcpNoDelay,
             Feature::MutationSeqno,
@@ -169,13 +169,13 @@ impl Handshake<'_> {
             return Err(self.malformed(Opcode::Hello, "odd length of the feature list"));
         }
         let known = codes.iter().filter_map(|code| Feature::from_u16(u16::from_be_bytes(*code)));
-        let mut features = Features::default();
+        let mut features = FeatureSet::default();
         known.for_each(|feature| features.grant(feature));
         Ok(features)
     }
 
     async fn authenticate(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
-        if options.tls.as_ref().is_some_and(Tls::has_identity) {
+        if options.tls.as_ref().is_some_and(ClientTls::has_identity) {
             return Ok(());
         }
         let mechanism = options.mechanism;
@@ -216,7 +216,7 @@ impl Handshake<'_> {
         if code == Status::AuthError.code() {
             return Err(ClientError::Authentication("wrong name or password".into()));
         }
-        match Refused::from_status(code) {
+        match RejectionKind::from_status(code) {
             Err(refused) if code != Status::AuthContinue.code() => Err(refused.into()),
             _ => Err(self.malformed(Opcode::SaslAuth, "authentication ended at the wrong step")),
         }

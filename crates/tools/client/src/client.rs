@@ -27,12 +27,12 @@ use oribi_types::CollectionId;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, Topology};
+use crate::cluster::{ClusterNodes, ClusterTopology};
 use crate::collection::{Collection, CollectionsManifest};
-use crate::config::{ClusterConfig, KvNode};
+use crate::config::{ClusterMap, KvNode};
 use crate::connection::Connection;
-use crate::error::{ClientError, Malformed, Refused, Site};
-use crate::operation::{Encoder, Operation, Terms};
+use crate::error::{ClientError, MalformedResponse, RejectionKind, Site};
+use crate::operation::{Encoder, EncodingTerms, Operation};
 use crate::options::ConnectOptions;
 use crate::reply::Reply;
 use crate::response::Response;
@@ -45,7 +45,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// A client; share it by reference or in an `Arc`. Dropping it closes its connections.
 pub struct Client {
-    cluster: Arc<Cluster>,
+    cluster: Arc<ClusterNodes>,
     default_collection: Collection,
     /// Collections looked up so far, by path.
     collections: Mutex<HashMap<String, Collection>>,
@@ -69,14 +69,14 @@ impl Client {
     /// cluster map. Other nodes are connected to when they are first needed.
     pub async fn connect(options: ConnectOptions) -> Result<Client, ClientError> {
         Ok(Client {
-            cluster: Cluster::connect(options).await?,
+            cluster: ClusterNodes::connect(options).await?,
             default_collection: Collection::new("_default._default", CollectionId::DEFAULT),
             collections: Mutex::default(),
         })
     }
 
     /// The present cluster map.
-    pub fn config(&self) -> Arc<ClusterConfig> {
+    pub fn config(&self) -> Arc<ClusterMap> {
         self.cluster.topology().config.clone()
     }
 
@@ -115,7 +115,7 @@ impl Client {
         let (peer, response) = ask_any(&self.cluster, &parts, value, limit).await?;
         response.outcome()?;
         let extras = CollectionIdExtras::decode(response.extras())
-            .ok_or_else(|| Malformed::new("a collection's id comes in twelve bytes"))
+            .ok_or_else(|| MalformedResponse::new("a collection's id comes in twelve bytes"))
             .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))?;
         Ok(extras.collection)
     }
@@ -164,7 +164,7 @@ impl Client {
 
     async fn attempt(
         &self,
-        topology: &Topology,
+        topology: &ClusterTopology,
         collection: &Collection,
         operation: &Operation<'_>,
         limit: Limit,
@@ -173,11 +173,11 @@ impl Client {
         let opcode = operation.opcode();
         let vbid = topology.config.vbucket_of(operation.key());
         let Some(node) = topology.active_node(vbid) else {
-            return Err(Refused::NotMyVbucket.into());
+            return Err(RejectionKind::NotMyVbucket.into());
         };
         let connection = node.link(vbid).connection(opcode, deadline, after).await?;
         let mut encoder = Encoder::default();
-        let terms = Terms::of(connection.features(), self.options().compress_writes);
+        let terms = EncodingTerms::of(connection.features(), self.options().compress_writes);
         let (parts, value) = encoder.encode(operation, vbid, collection.id(), terms)?;
         let response = connection.call(&parts, value, deadline, after).await?;
         if response.header.vbucket_or_status == Status::NotMyVbucket.code() {
@@ -192,19 +192,19 @@ impl Client {
     /// can.
     async fn prepare_retry(
         &self,
-        topology: &Topology,
+        topology: &ClusterTopology,
         collection: &Collection,
         operation: &Operation<'_>,
         error: &ClientError,
         limit: Limit,
     ) -> Result<bool, ClientError> {
         match error {
-            ClientError::Refused(Refused::UnknownCollection)
+            ClientError::Rejected(RejectionKind::UnknownCollection)
                 if collection.id() != CollectionId::DEFAULT =>
             {
                 Ok(collection.renew(self.look_up(collection.path(), limit).await?))
             }
-            ClientError::Refused(Refused::NotMyVbucket) => {
+            ClientError::Rejected(RejectionKind::NotMyVbucket) => {
                 if self.cluster.topology().version() <= topology.version()
                     && let Err(error) = self.cluster.refresh(limit.deadline).await
                 {
@@ -218,7 +218,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+    pub(crate) fn cluster(&self) -> &Arc<ClusterNodes> {
         &self.cluster
     }
 
@@ -270,7 +270,9 @@ impl Client {
 }
 
 /// All scopes and collections of the bucket.
-pub(crate) async fn fetch_manifest(cluster: &Cluster) -> Result<CollectionsManifest, ClientError> {
+pub(crate) async fn fetch_manifest(
+    cluster: &ClusterNodes,
+) -> Result<CollectionsManifest, ClientError> {
     let parts = RequestParts::new(Opcode::CollectionsGetManifest);
     let limit = Limit::from_now(cluster.options().operation_timeout);
     let (peer, response) = ask_any(cluster, &parts, Bytes::new(), limit).await?;
@@ -281,7 +283,7 @@ pub(crate) async fn fetch_manifest(cluster: &Cluster) -> Result<CollectionsManif
 
 /// Asks any node a question about collections, again if its connection ends meanwhile.
 async fn ask_any(
-    cluster: &Cluster,
+    cluster: &ClusterNodes,
     parts: &RequestParts<'_>,
     value: Bytes,
     limit: Limit,

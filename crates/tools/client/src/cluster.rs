@@ -1,9 +1,9 @@
 //! The nodes of a cluster, and which of them an operation goes to.
 //!
-//! Owns the present cluster map with one [`Node`] for each node in it, replaced together: a held
-//! [`Topology`] keeps its nodes connected. A map counts when its epoch and revision are newer than
-//! those of the present one. Nodes that stay keep their connections. Nodes that left close when
-//! their last user lets go of them.
+//! Owns the present cluster map with one [`ClusterNode`] for each node in it, replaced together: a
+//! held [`ClusterTopology`] keeps its nodes connected. A map counts when its epoch and revision are
+//! newer than those of the present one. Nodes that stay keep their connections. Nodes that left
+//! close when their last user lets go of them.
 //!
 //! A node is reached where it was reached before. When the node that gave a map is listed there
 //! under another address than was used, both are the same node ("localhost", address translation).
@@ -26,12 +26,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::config::{ClusterConfig, KvNode};
+use crate::config::{ClusterMap, KvNode};
 use crate::config_watch::ConfigWatch;
 use crate::connection::Connection;
 use crate::error::{ClientError, Site};
 use crate::multiplexer::Multiplexer;
-use crate::node::Node;
+use crate::node::ClusterNode;
 use crate::options::ConnectOptions;
 use crate::response::Response;
 
@@ -45,16 +45,16 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 const FETCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// A cluster map and its nodes.
-pub(crate) struct Topology {
+pub(crate) struct ClusterTopology {
     /// The map.
-    pub config: Arc<ClusterConfig>,
+    pub config: Arc<ClusterMap>,
     /// The map's nodes, in its order.
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<Arc<ClusterNode>>,
 }
 
-impl Topology {
+impl ClusterTopology {
     /// The node that is active for a vbucket.
-    pub fn active_node(&self, vbid: Vbid) -> Option<&Arc<Node>> {
+    pub fn active_node(&self, vbid: Vbid) -> Option<&Arc<ClusterNode>> {
         self.nodes.get(self.config.active_position(vbid)?)
     }
 
@@ -64,7 +64,7 @@ impl Topology {
     }
 
     /// Nodes in the order in which to ask them what any could answer: connected ones first.
-    fn by_readiness(&self) -> Vec<&Arc<Node>> {
+    fn by_readiness(&self) -> Vec<&Arc<ClusterNode>> {
         let (ready, others): (Vec<_>, Vec<_>) =
             self.nodes.iter().partition(|node| node.open_connection().is_some());
         [ready, others].concat()
@@ -72,12 +72,12 @@ impl Topology {
 }
 
 /// See the module text.
-pub(crate) struct Cluster {
+pub(crate) struct ClusterNodes {
     options: ConnectOptions,
     watch: Arc<ConfigWatch>,
     /// Where connections are opened and the map is fetched.
     runtime: Handle,
-    topology: RwLock<Arc<Topology>>,
+    topology: RwLock<Arc<ClusterTopology>>,
     /// Counts changes of `topology`, so that a holder of one can tell whether it is stale.
     generation: AtomicU64,
     /// Where nodes are reached, by the address that maps give them, as far as they differ.
@@ -87,9 +87,9 @@ pub(crate) struct Cluster {
     fetches_ended: AtomicU64,
 }
 
-impl Cluster {
+impl ClusterNodes {
     /// Connects to the first of the seeds that answers, and fetches the map from it.
-    pub async fn connect(options: ConnectOptions) -> Result<Arc<Cluster>, ClientError> {
+    pub async fn connect(options: ConnectOptions) -> Result<Arc<ClusterNodes>, ClientError> {
         let options = ConnectOptions { map_announcements: true, ..options };
         let mut seeds = vec![KvNode::new(&*options.host, options.port)];
         seeds.extend_from_slice(&options.seeds);
@@ -97,7 +97,7 @@ impl Cluster {
         for seed in seeds {
             match ask_seed(&options, &seed).await {
                 Ok((connection, config)) => {
-                    return Ok(Cluster::start(options, &seed, connection, config));
+                    return Ok(ClusterNodes::start(options, &seed, connection, config));
                 }
                 Err(error) if error.is_final() => return Err(error),
                 Err(error) => drop(first_error.get_or_insert(error)),
@@ -110,10 +110,10 @@ impl Cluster {
         options: ConnectOptions,
         seed: &KvNode,
         connection: Connection,
-        config: ClusterConfig,
-    ) -> Arc<Cluster> {
-        let topology = Topology { config: Arc::new(ClusterConfig::none()), nodes: Vec::new() };
-        let cluster = Arc::new(Cluster {
+        config: ClusterMap,
+    ) -> Arc<ClusterNodes> {
+        let topology = ClusterTopology { config: Arc::new(ClusterMap::none()), nodes: Vec::new() };
+        let cluster = Arc::new(ClusterNodes {
             options,
             watch: Arc::default(),
             runtime: Handle::current(),
@@ -133,17 +133,17 @@ impl Cluster {
     }
 
     /// The present map and nodes.
-    pub fn topology(&self) -> Arc<Topology> {
+    pub fn topology(&self) -> Arc<ClusterTopology> {
         self.topology.read().clone()
     }
 
-    /// Changes whenever [`Cluster::topology`] does.
+    /// Changes whenever [`ClusterNodes::topology`] does.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Uses a map that `source` gave, if it is newer than the present one.
-    pub fn learn(&self, config: ClusterConfig, source: &KvNode) -> bool {
+    pub fn learn(&self, config: ClusterMap, source: &KvNode) -> bool {
         let mut topology = self.topology.write();
         if config.version <= topology.version() {
             return false;
@@ -152,15 +152,15 @@ impl Cluster {
         let nodes = self.addresses(&config, source, is_first);
         let nodes = nodes.into_iter().map(|address| {
             let known = topology.nodes.iter().find(|node| *node.address() == address);
-            known
-                .cloned()
-                .unwrap_or_else(|| Node::new(address, &self.options, &self.watch, &self.runtime))
+            known.cloned().unwrap_or_else(|| {
+                ClusterNode::new(address, &self.options, &self.watch, &self.runtime)
+            })
         });
         let nodes = nodes.collect();
         tracing::debug!(version = ?config.version, nodes = config.nodes.len(), "new cluster map");
         let left = std::mem::replace(
             &mut *topology,
-            Arc::new(Topology { config: Arc::new(config), nodes }),
+            Arc::new(ClusterTopology { config: Arc::new(config), nodes }),
         );
         self.generation.fetch_add(1, Ordering::Release);
         let present = Arc::clone(&topology);
@@ -177,7 +177,7 @@ impl Cluster {
 
     /// Where each node of a map is reached. The only node of the first map is the one that gave it,
     /// also when it does not say so; later a node may well name the one that took its place.
-    fn addresses(&self, config: &ClusterConfig, source: &KvNode, is_first: bool) -> Vec<KvNode> {
+    fn addresses(&self, config: &ClusterMap, source: &KvNode, is_first: bool) -> Vec<KvNode> {
         let mut reached = self.reached.lock();
         let only_node = match &config.nodes[..] {
             [only] if is_first => Some(only),
@@ -199,7 +199,7 @@ impl Cluster {
         if value.is_empty() {
             return false;
         }
-        match ClusterConfig::parse_for(&value, &source.host, self.options.tls.is_some()) {
+        match ClusterMap::parse_for(&value, &source.host, self.options.tls.is_some()) {
             Ok(config) => self.learn(config, source),
             Err(error) => {
                 tracing::debug!(peer = %source, %error, "a refusal's cluster map is no use");
@@ -276,7 +276,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for ClusterNodes {
     fn drop(&mut self) {
         // The fetching task finds the cluster gone and ends.
         self.watch.wake();
@@ -286,20 +286,20 @@ impl Drop for Cluster {
 async fn ask_seed(
     options: &ConnectOptions,
     seed: &KvNode,
-) -> Result<(Connection, ClusterConfig), ClientError> {
+) -> Result<(Connection, ClusterMap), ClientError> {
     let options = options.clone().node(seed);
     let mut connection = Connection::open(&options).await?;
     let parts = RequestParts::new(Opcode::GetClusterConfig);
     let response = connection.call(&parts, &Bytes::new()).await?;
     response.outcome()?;
-    match ClusterConfig::parse_for(&response.value(), &seed.host, options.tls.is_some()) {
+    match ClusterMap::parse_for(&response.value(), &seed.host, options.tls.is_some()) {
         Ok(config) => Ok((connection, config)),
         Err(error) => Err(error.at(connection.site(parts.opcode.name()))),
     }
 }
 
 /// Fetches the map whenever there is a reason to, until the cluster is gone.
-async fn fetch_when_told(cluster: Weak<Cluster>, watch: Arc<ConfigWatch>) {
+async fn fetch_when_told(cluster: Weak<ClusterNodes>, watch: Arc<ConfigWatch>) {
     loop {
         watch.changed().await;
         let Some(cluster) = cluster.upgrade() else { return };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use oribi_types::{CollectionId, ManifestUid, ScopeId};
 use serde::Deserialize;
 
-use crate::error::Malformed;
+use crate::error::MalformedResponse;
 
 /// A collection whose id was looked up. Clones share the id, which is refreshed when it turns
 /// stale.
@@ -77,9 +77,9 @@ pub struct ManifestCollection {
 
 impl CollectionsManifest {
     /// Parses the document that servers answer COLLECTIONS_GET_MANIFEST with.
-    pub fn parse(json: &[u8]) -> Result<CollectionsManifest, Malformed> {
+    pub fn parse(json: &[u8]) -> Result<CollectionsManifest, MalformedResponse> {
         let document: ManifestJson = serde_json::from_slice(json)
-            .map_err(|error| Malformed::new(format!("collections manifest: {error}")))?;
+            .map_err(|error| MalformedResponse::new(format!("collections manifest: {error}")))?;
         let scopes = document.scopes.into_iter().map(ScopeJson::decode);
         Ok(CollectionsManifest {
             uid: ManifestUid(hexadecimal(&document.uid)?),
@@ -118,7 +118,7 @@ struct CollectionJson {
 }
 
 impl ScopeJson {
-    fn decode(self) -> Result<ManifestScope, Malformed> {
+    fn decode(self) -> Result<ManifestScope, MalformedResponse> {
         let collections = self.collections.into_iter().map(CollectionJson::decode);
         Ok(ManifestScope {
             name: self.name,
@@ -129,7 +129,7 @@ impl ScopeJson {
 }
 
 impl CollectionJson {
-    fn decode(self) -> Result<ManifestCollection, Malformed> {
+    fn decode(self) -> Result<ManifestCollection, MalformedResponse> {
         // Servers write -1 for "not even the bucket's limit" and 0 for "the bucket's".
         let max_ttl_s = self.max_ttl.and_then(|ttl| u32::try_from(ttl).ok());
         let id = CollectionId(short(hexadecimal(&self.uid)?)?);
@@ -137,12 +137,13 @@ impl CollectionJson {
     }
 }
 
-fn hexadecimal(text: &str) -> Result<u64, Malformed> {
-    u64::from_str_radix(text, 16).map_err(|_| Malformed::new("an id that is no hexadecimal number"))
+fn hexadecimal(text: &str) -> Result<u64, MalformedResponse> {
+    u64::from_str_radix(text, 16)
+        .map_err(|_| MalformedResponse::new("an id that is no hexadecimal number"))
 }
 
-fn short(id: u64) -> Result<u32, Malformed> {
-    u32::try_from(id).map_err(|_| Malformed::new("a collection or scope id over 32 bits"))
+fn short(id: u64) -> Result<u32, MalformedResponse> {
+    u32::try_from(id).map_err(|_| MalformedResponse::new("a collection or scope id over 32 bits"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
 
-use crate::error::Malformed;
+use crate::error::MalformedResponse;
 
 /// Values up to this size are not worth the attempt; Couchbase SDKs use the same figure.
 const VALUE_BYTES_MIN: usize = 33;
@@ -31,12 +31,12 @@ pub(crate) fn compress(value: &[u8]) -> Option<Bytes> {
 }
 
 /// The plain value. Its size is announced in front of it and checked before memory is taken for it.
-pub(crate) fn decompress(value: &[u8]) -> Result<Bytes, Malformed> {
-    let malformed = |_| Malformed::new("a compressed value is damaged");
+pub(crate) fn decompress(value: &[u8]) -> Result<Bytes, MalformedResponse> {
+    let malformed = |_| MalformedResponse::new("a compressed value is damaged");
     let bytes = decompress_len(value).map_err(malformed)?;
     if bytes > VALUE_BYTES_MAX {
         let reason = format!("a compressed value of {bytes} bytes, the limit is {VALUE_BYTES_MAX}");
-        return Err(Malformed::new(reason));
+        return Err(MalformedResponse::new(reason));
     }
     let mut plain = vec![0; bytes];
     let written = Decoder::new().decompress(value, &mut plain).map_err(malformed)?;

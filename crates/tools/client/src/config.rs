@@ -10,7 +10,7 @@ use oribi_protocol::request::ConfigVersion;
 use oribi_types::Vbid;
 use serde::Deserialize;
 
-use crate::error::Malformed;
+use crate::error::MalformedResponse;
 
 /// Placeholder for the host that the client connected to.
 const HOST_PLACEHOLDER: &str = "$HOST";
@@ -44,7 +44,7 @@ impl fmt::Display for KvNode {
 /// A bucket's cluster map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct ClusterConfig {
+pub struct ClusterMap {
     /// Version; a larger one is newer.
     pub version: ConfigVersion,
     /// Nodes with a key-value port, in the order that the vbucket map refers to.
@@ -55,17 +55,17 @@ pub struct ClusterConfig {
     active: Vec<Option<usize>>,
 }
 
-impl ClusterConfig {
+impl ClusterMap {
     /// Older than every map, and without nodes.
-    pub(crate) fn none() -> ClusterConfig {
+    pub(crate) fn none() -> ClusterMap {
         let version = ConfigVersion { epoch: i64::MIN, revision: i64::MIN };
-        ClusterConfig { version, nodes: Vec::new(), this_node: None, active: vec![None] }
+        ClusterMap { version, nodes: Vec::new(), this_node: None, active: vec![None] }
     }
 
     /// Parses a bucket's map for connections without TLS; `source_host` is where it was fetched
     /// from.
-    pub fn parse(json: &[u8], source_host: &str) -> Result<ClusterConfig, Malformed> {
-        ClusterConfig::parse_for(json, source_host, false)
+    pub fn parse(json: &[u8], source_host: &str) -> Result<ClusterMap, MalformedResponse> {
+        ClusterMap::parse_for(json, source_host, false)
     }
 
     /// Parses a bucket's map for connections with TLS, or without.
@@ -73,9 +73,9 @@ impl ClusterConfig {
         json: &[u8],
         source_host: &str,
         with_tls: bool,
-    ) -> Result<ClusterConfig, Malformed> {
+    ) -> Result<ClusterMap, MalformedResponse> {
         let document: Document = serde_json::from_slice(json)
-            .map_err(|error| Malformed::new(format!("cluster map: {error}")))?;
+            .map_err(|error| MalformedResponse::new(format!("cluster map: {error}")))?;
         let active: Vec<Option<usize>> = document
             .vbucket_server_map
             .vbucket_map
@@ -84,7 +84,7 @@ impl ClusterConfig {
             .collect();
         if active.is_empty() || active.len() > usize::from(VBUCKETS_MAX) {
             let count = active.len();
-            return Err(Malformed::new(format!("cluster map with {count} vbuckets")));
+            return Err(MalformedResponse::new(format!("cluster map with {count} vbuckets")));
         }
         let (nodes, is_this): (Vec<KvNode>, Vec<bool>) = document
             .nodes_ext
@@ -99,11 +99,13 @@ impl ClusterConfig {
             .unzip();
         if nodes.is_empty() {
             let port = if with_tls { " with a TLS port" } else { "" };
-            return Err(Malformed::new(format!("cluster map without a key-value node{port}")));
+            return Err(MalformedResponse::new(format!(
+                "cluster map without a key-value node{port}"
+            )));
         }
         let this_node = is_this.iter().position(|&is_this| is_this);
         let version = ConfigVersion { epoch: document.rev_epoch, revision: document.rev };
-        Ok(ClusterConfig { version, nodes, this_node, active })
+        Ok(ClusterMap { version, nodes, this_node, active })
     }
 
     /// The node that gave the map, if the map says so.
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn parses_nodes_and_vbuckets() {
-        let config = ClusterConfig::parse(TWO_NODES.as_bytes(), "db.example").unwrap();
+        let config = ClusterMap::parse(TWO_NODES.as_bytes(), "db.example").unwrap();
         assert_eq!(config.version, ConfigVersion { epoch: 2, revision: 7 });
         let hosts: Vec<(&str, u16)> =
             config.nodes.iter().map(|node| (node.host.as_str(), node.port)).collect();
@@ -199,10 +201,10 @@ mod tests {
     #[test]
     fn with_tls_the_other_ports_count() {
         let json = TWO_NODES.replace("\"kv\":11210", "\"kv\":11210,\"kvSSL\":11207");
-        let config = ClusterConfig::parse_for(json.as_bytes(), "db.example", true).unwrap();
+        let config = ClusterMap::parse_for(json.as_bytes(), "db.example", true).unwrap();
         let ports: Vec<u16> = config.nodes.iter().map(|node| node.port).collect();
         assert_eq!(ports, [11207, 11207]);
-        let error = ClusterConfig::parse_for(TWO_NODES.as_bytes(), "h", true).unwrap_err();
+        let error = ClusterMap::parse_for(TWO_NODES.as_bytes(), "h", true).unwrap_err();
         assert!(error.to_string().contains("TLS"), "{error}");
     }
 
@@ -212,7 +214,7 @@ mod tests {
         let no_vbucket = TWO_NODES.replace("[[0],[2,1],[-1],[]]", "[]");
         let many = TWO_NODES.replace("[[0],", &format!("[{}", "[0],".repeat(1024)));
         for json in [no_node.as_str(), &no_vbucket, &many, "{}", "", "[1]"] {
-            ClusterConfig::parse(json.as_bytes(), "h").expect_err("refused");
+            ClusterMap::parse(json.as_bytes(), "h").expect_err("refused");
         }
     }
 }

@@ -46,9 +46,9 @@ use oribi_protocol::write_buffer::WriteBuffer;
 use tokio::io::Interest;
 use tokio::time::Instant;
 
-use crate::config::ClusterConfig;
+use crate::config::ClusterMap;
 use crate::error::{ClientError, Site};
-use crate::features::Features;
+use crate::features::FeatureSet;
 use crate::frame_reader::FrameReader;
 use crate::outbound::{queue_request, write_some};
 use crate::response::Response;
@@ -71,7 +71,7 @@ pub struct Connection {
     peer: Arc<str>,
     reader: FrameReader,
     writer: WriteBuffer<Bytes>,
-    features: Features,
+    features: FeatureSet,
     timeout: Duration,
     gather_value_bytes_min: usize,
     /// Why nothing more can be done with the connection.
@@ -79,11 +79,11 @@ pub struct Connection {
 }
 
 /// The parts of a connection, for the multiplexer, which drives the socket by two tasks.
-pub(crate) struct Parts {
+pub(crate) struct ConnectionParts {
     pub stream: Socket,
     pub peer: Arc<str>,
     pub reader: FrameReader,
-    pub features: Features,
+    pub features: FeatureSet,
 }
 
 impl Connection {
@@ -94,7 +94,7 @@ impl Connection {
             peer,
             reader: FrameReader::new(),
             writer: WriteBuffer::keeping(SEND_BLOCK_KEPT_BYTES_MAX),
-            features: Features::default(),
+            features: FeatureSet::default(),
             timeout,
             gather_value_bytes_min: GATHER_VALUE_BYTES_MIN,
             failed: None,
@@ -231,7 +231,7 @@ impl Connection {
     }
 
     /// Fetches the cluster map of the selected bucket.
-    pub async fn cluster_config(&mut self) -> Result<ClusterConfig, ClientError> {
+    pub async fn cluster_config(&mut self) -> Result<ClusterMap, ClientError> {
         let parts = RequestParts::new(Opcode::GetClusterConfig);
         let response = self.call(&parts, &Bytes::new()).await?;
         response.outcome()?;
@@ -244,7 +244,7 @@ impl Connection {
             false => self.stream.peer_addr().map(|address| address.ip().to_string()).ok(),
         };
         let host = host.as_deref().unwrap_or("localhost");
-        ClusterConfig::parse_for(&response.value(), host, with_tls)
+        ClusterMap::parse_for(&response.value(), host, with_tls)
             .map_err(|error| error.at(self.site(parts.opcode.name())))
     }
 
@@ -258,14 +258,14 @@ impl Connection {
         self.reader.moved_bytes()
     }
 
-    pub(crate) fn set_features(&mut self, features: Features) {
+    pub(crate) fn set_features(&mut self, features: FeatureSet) {
         self.features = features;
     }
 
     /// Takes the connection apart. Nothing may be queued.
-    pub(crate) fn into_parts(self) -> Parts {
+    pub(crate) fn into_parts(self) -> ConnectionParts {
         let Connection { stream, peer, reader, features, .. } = self;
-        Parts { stream, peer, reader, features }
+        ConnectionParts { stream, peer, reader, features }
     }
 
     pub(crate) fn site(&self, operation: &'static str) -> Site {

@@ -1,7 +1,7 @@
 //! The operations of [`Client`] on one document, each as a method with its own types.
 //!
 //! A miss of a read is `None`. Everything else that the server decides against is an error with its
-//! [`Refused`]. All run through [`Client::run`] with its retries.
+//! [`RejectionKind`]. All run through [`Client::run`] with its retries.
 
 use bytes::Bytes;
 use oribi_protocol::opcode::Opcode;
@@ -9,9 +9,9 @@ use oribi_types::Cas;
 
 use crate::client::Client;
 use crate::collection::Collection;
-use crate::error::{ClientError, Refused, Site};
+use crate::error::{ClientError, RejectionKind, Site};
 use crate::operation::Operation;
-use crate::reply::{CounterReply, Document, DocumentMeta, Reply, Written};
+use crate::reply::{CounterReply, Document, DocumentMeta, Reply, WriteReply};
 use crate::subdocument::{
     Lookup, LookupInOptions, LookupInReply, MutateInOptions, MutateInReply, PathMutation,
 };
@@ -38,7 +38,7 @@ impl Client {
     }
 
     /// Reads a document and locks it for `seconds`, 0 for the server's default; `None` when there
-    /// is none. [`Refused::Locked`] when another client has locked it.
+    /// is none. [`RejectionKind::Locked`] when another client has locked it.
     pub async fn get_and_lock(
         &self,
         collection: &Collection,
@@ -48,8 +48,8 @@ impl Client {
         self.read(collection, &Operation::get_and_lock(key, seconds)).await
     }
 
-    /// Unlocks a document, else [`Refused::NotLocked`]; `cas` is what [`Client::get_and_lock`]
-    /// gave.
+    /// Unlocks a document, else [`RejectionKind::NotLocked`]; `cas` is what
+    /// [`Client::get_and_lock`] gave.
     pub async fn unlock(
         &self,
         collection: &Collection,
@@ -82,65 +82,65 @@ impl Client {
         key: &[u8],
         value: Bytes,
         options: &WriteOptions,
-    ) -> Result<Written, ClientError> {
+    ) -> Result<WriteReply, ClientError> {
         self.mutate(collection, Operation::upsert(key, value, options)).await
     }
 
-    /// Writes a document that must not exist, else [`Refused::Exists`].
+    /// Writes a document that must not exist, else [`RejectionKind::Exists`].
     pub async fn add(
         &self,
         collection: &Collection,
         key: &[u8],
         value: Bytes,
         options: &WriteOptions,
-    ) -> Result<Written, ClientError> {
+    ) -> Result<WriteReply, ClientError> {
         self.mutate(collection, Operation::add(key, value, options)).await
     }
 
-    /// Writes a document that must exist, else [`Refused::NotFound`].
+    /// Writes a document that must exist, else [`RejectionKind::NotFound`].
     pub async fn replace(
         &self,
         collection: &Collection,
         key: &[u8],
         value: Bytes,
         options: &WriteOptions,
-    ) -> Result<Written, ClientError> {
+    ) -> Result<WriteReply, ClientError> {
         self.mutate(collection, Operation::replace(key, value, options)).await
     }
 
-    /// Adds bytes at the end of a document that must exist, else [`Refused::NotStored`].
+    /// Adds bytes at the end of a document that must exist, else [`RejectionKind::NotStored`].
     pub async fn append(
         &self,
         collection: &Collection,
         key: &[u8],
         value: Bytes,
         options: &WriteOptions,
-    ) -> Result<Written, ClientError> {
+    ) -> Result<WriteReply, ClientError> {
         self.mutate(collection, Operation::append(key, value, options)).await
     }
 
-    /// Adds bytes at the start of a document that must exist, else [`Refused::NotStored`].
+    /// Adds bytes at the start of a document that must exist, else [`RejectionKind::NotStored`].
     pub async fn prepend(
         &self,
         collection: &Collection,
         key: &[u8],
         value: Bytes,
         options: &WriteOptions,
-    ) -> Result<Written, ClientError> {
+    ) -> Result<WriteReply, ClientError> {
         self.mutate(collection, Operation::prepend(key, value, options)).await
     }
 
-    /// Removes a document, else [`Refused::NotFound`].
+    /// Removes a document, else [`RejectionKind::NotFound`].
     pub async fn delete(
         &self,
         collection: &Collection,
         key: &[u8],
         options: &WriteOptions,
-    ) -> Result<Written, ClientError> {
+    ) -> Result<WriteReply, ClientError> {
         self.mutate(collection, Operation::delete(key, options)).await
     }
 
-    /// Sets a document's expiry, else [`Refused::NotFound`].
+    /// Sets a document's expiry, else [`RejectionKind::NotFound`].
     pub async fn touch(
         &self,
         collection: &Collection,
@@ -159,7 +159,7 @@ impl Client {
     ) -> Result<CounterReply, ClientError> {
         let operation = Operation::counter(key, options);
         let reply = self.run(collection, &operation).await?;
-        let Written { cas, mutation } = reply.written();
+        let WriteReply { cas, mutation } = reply.write_reply();
         let value = reply.counter_value().map_err(|error| error.at(self.site_of(&operation)))?;
         Ok(CounterReply { value, cas, mutation })
     }
@@ -209,8 +209,8 @@ impl Client {
         &self,
         collection: &Collection,
         operation: Operation<'_>,
-    ) -> Result<Written, ClientError> {
-        Ok(self.run(collection, &operation).await?.written())
+    ) -> Result<WriteReply, ClientError> {
+        Ok(self.run(collection, &operation).await?.write_reply())
     }
 
     /// Where an answer came from, for one that turns out to be malformed only here.
@@ -227,7 +227,7 @@ impl Client {
 fn unless_missing(reply: Result<Reply, ClientError>) -> Result<Option<Reply>, ClientError> {
     match reply {
         Ok(reply) => Ok(Some(reply)),
-        Err(ClientError::Refused(Refused::NotFound)) => Ok(None),
+        Err(ClientError::Rejected(RejectionKind::NotFound)) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong, from a caller's point of view.
 //!
-//! [`Refused`] is an answer of the server: the connection is fine and the server decided.
+//! [`RejectionKind`] is an answer of the server: the connection is fine and the server decided.
 //! The other errors say that no usable answer came. Errors are cheap to clone, because a broken
 //! connection fails every request in flight on it.
 
@@ -19,7 +19,7 @@ use oribi_protocol::status::Status;
 pub enum ClientError {
     /// The server decided against it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Rejected(#[from] RejectionKind),
     /// The key is empty or too long for its collection.
     #[error("a key has 1 to {max} bytes, this one has {len}")]
     InvalidKey {
@@ -116,11 +116,11 @@ impl fmt::Display for Site {
 /// Bytes of a server that do not mean what they should; the text says what was expected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(Cow<'static, str>);
+pub struct MalformedResponse(Cow<'static, str>);
 
-impl Malformed {
-    pub(crate) fn new(reason: impl Into<Cow<'static, str>>) -> Malformed {
-        Malformed(reason.into())
+impl MalformedResponse {
+    pub(crate) fn new(reason: impl Into<Cow<'static, str>>) -> MalformedResponse {
+        MalformedResponse(reason.into())
     }
 
     /// The error of the operation whose answer it was.
@@ -129,16 +129,16 @@ impl Malformed {
     }
 }
 
-impl From<OutOfOrder> for Malformed {
-    fn from(out_of_order: OutOfOrder) -> Malformed {
-        Malformed::new(out_of_order.0)
+impl From<OutOfOrder> for MalformedResponse {
+    fn from(out_of_order: OutOfOrder) -> MalformedResponse {
+        MalformedResponse::new(out_of_order.0)
     }
 }
 
 /// A status other than success, by what a caller can do about it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum RejectionKind {
     /// No such document (or bucket).
     #[error("not found")]
     NotFound,
@@ -211,44 +211,44 @@ fn describe(code: u16) -> String {
     }
 }
 
-impl Refused {
+impl RejectionKind {
     /// The meaning of a status; success has none.
     #[inline]
-    pub fn from_status(code: u16) -> Result<(), Refused> {
+    pub fn from_status(code: u16) -> Result<(), RejectionKind> {
         // Nearly every answer is one, and millions of them are asked.
         match code == Status::Success.code() {
             true => Ok(()),
-            false => Refused::from_failure(code),
+            false => RejectionKind::from_failure(code),
         }
     }
 
-    fn from_failure(code: u16) -> Result<(), Refused> {
-        let Some(status) = Status::from_u16(code) else { return Err(Refused::Other(code)) };
+    fn from_failure(code: u16) -> Result<(), RejectionKind> {
+        let Some(status) = Status::from_u16(code) else { return Err(RejectionKind::Other(code)) };
         Err(match status {
             Status::Success => return Ok(()),
-            Status::KeyEnoent => Refused::NotFound,
-            Status::KeyEexists => Refused::Exists,
-            Status::E2big => Refused::TooLarge,
-            Status::Einval => Refused::Invalid,
-            Status::NotStored => Refused::NotStored,
-            Status::DeltaBadval => Refused::NotANumber,
-            Status::NotMyVbucket => Refused::NotMyVbucket,
-            Status::NoBucket => Refused::NoBucket,
-            Status::Locked => Refused::Locked,
-            Status::NotLocked => Refused::NotLocked,
-            Status::Eaccess => Refused::AccessDenied,
-            Status::Enomem => Refused::OutOfMemory,
-            Status::NotSupported | Status::UnknownCommand => Refused::NotSupported,
-            Status::Etmpfail | Status::Ebusy => Refused::TemporaryFailure,
-            Status::UnknownCollection => Refused::UnknownCollection,
-            Status::UnknownScope => Refused::UnknownScope,
-            Status::DurabilityInvalidLevel => Refused::DurabilityInvalidLevel,
-            Status::DurabilityImpossible => Refused::DurabilityImpossible,
+            Status::KeyEnoent => RejectionKind::NotFound,
+            Status::KeyEexists => RejectionKind::Exists,
+            Status::E2big => RejectionKind::TooLarge,
+            Status::Einval => RejectionKind::Invalid,
+            Status::NotStored => RejectionKind::NotStored,
+            Status::DeltaBadval => RejectionKind::NotANumber,
+            Status::NotMyVbucket => RejectionKind::NotMyVbucket,
+            Status::NoBucket => RejectionKind::NoBucket,
+            Status::Locked => RejectionKind::Locked,
+            Status::NotLocked => RejectionKind::NotLocked,
+            Status::Eaccess => RejectionKind::AccessDenied,
+            Status::Enomem => RejectionKind::OutOfMemory,
+            Status::NotSupported | Status::UnknownCommand => RejectionKind::NotSupported,
+            Status::Etmpfail | Status::Ebusy => RejectionKind::TemporaryFailure,
+            Status::UnknownCollection => RejectionKind::UnknownCollection,
+            Status::UnknownScope => RejectionKind::UnknownScope,
+            Status::DurabilityInvalidLevel => RejectionKind::DurabilityInvalidLevel,
+            Status::DurabilityImpossible => RejectionKind::DurabilityImpossible,
             Status::SyncWriteInProgress | Status::SyncWriteReCommitInProgress => {
-                Refused::SyncWriteInProgress
+                RejectionKind::SyncWriteInProgress
             }
-            Status::SyncWriteAmbiguous => Refused::SyncWriteAmbiguous,
-            _ => Refused::Other(code),
+            Status::SyncWriteAmbiguous => RejectionKind::SyncWriteAmbiguous,
+            _ => RejectionKind::Other(code),
         })
     }
 
@@ -256,10 +256,10 @@ impl Refused {
     pub const fn is_transient(self) -> bool {
         matches!(
             self,
-            Refused::TemporaryFailure
-                | Refused::OutOfMemory
-                | Refused::SyncWriteInProgress
-                | Refused::NotMyVbucket
+            RejectionKind::TemporaryFailure
+                | RejectionKind::OutOfMemory
+                | RejectionKind::SyncWriteInProgress
+                | RejectionKind::NotMyVbucket
         )
     }
 }
@@ -331,9 +331,9 @@ impl ClientError {
     }
 
     /// The server's refusal, if that is what it is.
-    pub const fn refused(&self) -> Option<Refused> {
+    pub const fn rejection(&self) -> Option<RejectionKind> {
         match self {
-            ClientError::Refused(refused) => Some(*refused),
+            ClientError::Rejected(refused) => Some(*refused),
             _ => None,
         }
     }
@@ -352,12 +352,15 @@ impl ClientError {
 
     /// True when connecting again with the same name, password and bucket is pointless.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, ClientError::Authentication(_) | ClientError::Refused(Refused::AccessDenied))
+        matches!(
+            self,
+            ClientError::Authentication(_) | ClientError::Rejected(RejectionKind::AccessDenied)
+        )
     }
 
     /// True when the same request may succeed later on the same connection.
     pub fn is_transient(&self) -> bool {
-        self.refused().is_some_and(Refused::is_transient)
+        self.rejection().is_some_and(RejectionKind::is_transient)
     }
 }
 
@@ -370,16 +373,16 @@ mod tests {
     #[test]
     fn only_success_is_no_refusal() {
         for status in Status::all() {
-            let outcome = Refused::from_status(status.code());
+            let outcome = RejectionKind::from_status(status.code());
             assert_eq!(outcome.is_ok(), *status == Status::Success, "{status:?}");
         }
-        assert_eq!(Refused::from_status(0x7777), Err(Refused::Other(0x7777)));
+        assert_eq!(RejectionKind::from_status(0x7777), Err(RejectionKind::Other(0x7777)));
     }
 
     /// A program that prints an error with its sources says the refusal once.
     #[test]
     fn a_refusal_is_no_source_of_itself() {
-        let error = ClientError::from(Refused::NotFound);
+        let error = ClientError::from(RejectionKind::NotFound);
         assert_eq!(error.to_string(), "not found");
         assert!(std::error::Error::source(&error).is_none());
     }
@@ -389,7 +392,9 @@ mod tests {
     fn transient_refusals_changed_nothing() {
         let transient: Vec<&str> = Status::all()
             .iter()
-            .filter(|status| Refused::from_status(status.code()).is_err_and(Refused::is_transient))
+            .filter(|status| {
+                RejectionKind::from_status(status.code()).is_err_and(RejectionKind::is_transient)
+            })
             .map(|status| status.name())
             .collect();
         let expected = [
@@ -405,8 +410,8 @@ mod tests {
 
     #[test]
     fn statuses_without_a_name_of_their_own_say_what_they_are() {
-        let text = Refused::Other(Status::RangeScanMore.code()).to_string();
+        let text = RejectionKind::Other(Status::RangeScanMore.code()).to_string();
         assert_eq!(text, "status 0xa6 RangeScanMore: the range scan has more");
-        assert_eq!(Refused::Other(0x7777).to_string(), "status 0x7777");
+        assert_eq!(RejectionKind::Other(0x7777).to_string(), "status 0x7777");
     }
 }

@@ -13,9 +13,9 @@ const _: () = {
 
 /// Features that the server granted: one bit for each code.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Features(u64);
+pub(crate) struct FeatureSet(u64);
 
-impl Features {
+impl FeatureSet {
     /// Adds `feature`.
     pub fn grant(&mut self, feature: Feature) {
         self.0 |= 1 << feature.code();

@@ -57,7 +57,7 @@
 //!
 //! ```standalone_crate
 //! # #[path = "../tests/support/mod.rs"] mod support;
-//! use oribi_client::{Bytes, Client, ClientError, Refused, WriteOptions};
+//! use oribi_client::{Bytes, Client, ClientError, RejectionKind, WriteOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,7 +73,7 @@
 //! // A miss is no error for a read. What a server decides against is, and says why.
 //! assert_eq!(client.get(users, b"user:2").await?, None);
 //! match client.add(users, b"user:1", Bytes::new(), &WriteOptions::json()).await {
-//!     Err(ClientError::Refused(Refused::Exists)) => {}
+//!     Err(ClientError::Rejected(RejectionKind::Exists)) => {}
 //!     other => panic!("{other:?}"),
 //! }
 //! # Ok(())
@@ -196,9 +196,9 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use oribi_client::{Client, ConnectOptions, Tls, TlsOptions};
+//! use oribi_client::{Client, ConnectOptions, ClientTls, TlsOptions};
 //!
-//! let tls = Tls::load(&TlsOptions::new().ca("ca.pem").identity("alice.pem", "alice.key"))?;
+//! let tls = ClientTls::load(&TlsOptions::new().ca("ca.pem").identity("alice.pem", "alice.key"))?;
 //! let options = ConnectOptions::new("alice", "", "shop").host("db.example.com").port(11207).tls(tls);
 //! let client = Client::connect(options).await?;
 //! # Ok(())
@@ -235,28 +235,28 @@
 //!
 //! ## Change streams
 //!
-//! [`Client::changes`] streams every change of a bucket, or of some collections: from now on, from
-//! the beginning, or from a token. Changes of a vbucket come in their order. The stream connects
-//! again by itself and follows vbuckets to other nodes.
+//! [`Client::dcp_stream`] streams every change of a bucket, or of some collections: from now on,
+//! from the beginning, or from a token. Changes of a vbucket come in their order. The stream
+//! connects again by itself and follows vbuckets to other nodes.
 //!
 //! ```no_run
 //! # async fn example(client: oribi_client::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! use oribi_client::{ChangeEvent, ChangeStreamOptions, ChangeToken};
+//! use oribi_client::{DcpEvent, DcpStreamOptions, ChangeToken};
 //!
 //! let saved: ChangeToken = std::fs::read_to_string("orders.token")?.parse()?;
-//! let options = ChangeStreamOptions::new().collection("shop.orders").resume(saved);
-//! let mut changes = client.changes(&options).await?;
+//! let options = DcpStreamOptions::new().collection("shop.orders").resume(saved);
+//! let mut changes = client.dcp_stream(&options).await?;
 //! while let Some(event) = changes.next().await? {
 //!     match event {
-//!         ChangeEvent::Change(change) => {
+//!         DcpEvent::Change(change) => {
 //!             println!("{:?} {:?}: {:?}", change.kind, change.key, change.value()?);
 //!         }
 //!         // What was derived from this vbucket is consistent here: a good place to save.
-//!         ChangeEvent::SnapshotEnd(_) => {
+//!         DcpEvent::SnapshotEnd(_) => {
 //!             std::fs::write("orders.token", changes.token().to_string())?;
 //!         }
 //!         // The server crashed and lost its last changes: read again what came behind `to`.
-//!         ChangeEvent::Rollback(rollback) => eprintln!("back to {}", rollback.to),
+//!         DcpEvent::Rollback(rollback) => eprintln!("back to {}", rollback.to),
 //!         _ => {}
 //!     }
 //! }
@@ -264,12 +264,12 @@
 //! # }
 //! ```
 //!
-//! [`ChangeStream::token`] covers exactly the events that [`ChangeStream::next`] gave. It is text:
+//! [`DcpStream::token`] covers exactly the events that [`DcpStream::next`] gave. It is text:
 //! for each vbucket the history it belongs to, the last seqno, and the snapshot that this is in;
 //! and the version of the collections manifest. A consumer that saves it after its own work sees
 //! some changes twice after a crash, and misses none.
 //!
-//! The server sends at most [`ChangeStreamOptions::window_bytes`] ahead of the application. So a
+//! The server sends at most [`DcpStreamOptions::window_bytes`] ahead of the application. So a
 //! slow application bounds memory on both sides, and loses nothing: its stream continues from disk.
 //! A key may change several times and come once, with its last version.
 //!
@@ -285,7 +285,7 @@
 //!
 //! | error | what happened | what to do |
 //! |---|---|---|
-//! | [`ClientError::Refused`] | the server decided against it | see [`Refused`]; the client already repeated what may pass, until the timeout |
+//! | [`ClientError::Rejected`] | the server decided against it | see [`RejectionKind`]; the client already repeated what may pass, until the timeout |
 //! | [`ClientError::NotSent`] | it never reached the server | repeat it, whatever it is |
 //! | [`ClientError::Timeout`], [`ClientError::Closed`] | the server may have executed it or not | the client repeats reads where it can; of a write, read what became of it |
 //! | [`ClientError::Protocol`] | the answer makes no sense | report it; the text names server and operation |
@@ -334,7 +334,6 @@
 
 mod batch;
 mod bootstrap;
-mod change_stream;
 mod client;
 mod cluster;
 mod collection;
@@ -342,6 +341,7 @@ mod compression;
 mod config;
 mod config_watch;
 mod connection;
+mod dcp;
 mod documents;
 mod error;
 mod features;
@@ -375,23 +375,23 @@ pub use oribi_types::{
     Vbid,
 };
 
-#[cfg(any(test, feature = "harness"))]
-pub use change_stream::harness;
-pub use change_stream::{
-    Attribute, Change, ChangeEvent, ChangeKind, ChangeStream, ChangeStreamOptions, CollectionPath,
-    Disconnected, LentChange, LentEvent, Rollback, SystemEvent, SystemEventKind,
-};
 pub use client::Client;
 pub use collection::{Collection, CollectionsManifest, ManifestCollection, ManifestScope};
-pub use config::{ClusterConfig, KvNode};
+pub use config::{ClusterMap, KvNode};
 pub use connection::Connection;
-pub use error::{ClientError, Malformed, PathError, Refused, Site};
+#[cfg(any(test, feature = "harness"))]
+pub use dcp::harness;
+pub use dcp::{
+    Attribute, BorrowedChange, BorrowedEvent, ChangeKind, CollectionNames, DcpChange, DcpEvent,
+    DcpStream, DcpStreamOptions, DcpSystemEvent, DcpSystemEventKind, Disconnected, Rollback,
+};
+pub use error::{ClientError, MalformedResponse, PathError, RejectionKind, Site};
 pub use operation::Operation;
 pub use options::ConnectOptions;
 pub use persistence::{ObservedSeqno, Persistence};
-pub use pipeline::{Completed, Pipeline, PipelineOptions};
-pub use range_scan::{DocumentScan, ScanPage, ScanRange, ScannedDocument};
-pub use reply::{CounterReply, Document, DocumentMeta, MutationToken, Reply, Written};
+pub use pipeline::{Completion, Pipeline, PipelineOptions};
+pub use range_scan::{RangeScan, ScanPage, ScanRange, ScannedDocument};
+pub use reply::{CounterReply, Document, DocumentMeta, MutationToken, Reply, WriteReply};
 pub use response::Response;
 pub use sasl::Mechanism;
 pub use stats::{NamedStat, Stat, StatStream};
@@ -399,8 +399,8 @@ pub use subdocument::{
     DocumentPolicy, Lookup, LookupInOptions, LookupInReply, MutateInOptions, MutateInReply,
     PATH_BYTES_MAX, PATHS_MAX, PathMutation, PathValue,
 };
-pub use tls::{Tls, TlsError, TlsOptions};
-pub use version::{Resolution, Version, VersionKind};
+pub use tls::{ClientTls, TlsError, TlsOptions};
+pub use version::{DocumentVersion, ResolutionMode, VersionKind};
 pub use write_options::{CounterOptions, FLAGS_JSON, WriteOptions};
 
 /// The README's example compiles.

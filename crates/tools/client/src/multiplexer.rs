@@ -32,14 +32,14 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::batch::Batch;
+use crate::batch::RequestBatch;
 use crate::config_watch::ConfigWatch;
-use crate::connection::{Connection, Parts};
+use crate::connection::{Connection, ConnectionParts};
 use crate::error::{ClientError, Site};
-use crate::features::Features;
+use crate::features::FeatureSet;
 use crate::frame_reader::FrameReader;
 use crate::outbound::{queue_request, write_some};
-use crate::response::{Answer, Response};
+use crate::response::{Response, ResponseResult};
 use crate::socket::Socket;
 
 /// How long a connection may be silent while requests wait: longer than a server takes for a
@@ -47,19 +47,19 @@ use crate::socket::Socket;
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The receiver of an answer.
-pub(crate) enum Waiter {
+pub(crate) enum ResponseWaiter {
     /// One caller for one answer.
-    One(oneshot::Sender<Answer>),
+    One(oneshot::Sender<ResponseResult>),
     /// A batch, which numbers its requests itself.
-    Numbered(Arc<Batch>, u64),
+    Numbered(Arc<RequestBatch>, u64),
 }
 
-impl Waiter {
+impl ResponseWaiter {
     /// A receiver that was dropped is no error: the caller stopped waiting.
-    pub fn answer(self, answer: Answer) {
+    pub fn answer(self, answer: ResponseResult) {
         match self {
-            Waiter::One(sender) => drop(sender.send(answer)),
-            Waiter::Numbered(batch, number) => batch.put(number, answer),
+            ResponseWaiter::One(sender) => drop(sender.send(answer)),
+            ResponseWaiter::Numbered(batch, number) => batch.put(number, answer),
         }
     }
 }
@@ -68,7 +68,7 @@ struct InFlight {
     opcode: Opcode,
     /// Where the request ends in the stream of all bytes that were ever queued.
     end: u64,
-    waiter: Waiter,
+    waiter: ResponseWaiter,
 }
 
 struct State {
@@ -96,7 +96,7 @@ struct Shared {
 /// An open connection. Dropping it closes it and fails what is in flight.
 pub(crate) struct Multiplexer {
     shared: Arc<Shared>,
-    features: Features,
+    features: FeatureSet,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Multiplexer {
 impl Multiplexer {
     /// Shares a connection that has nothing in flight. Announcements of cluster maps go to `watch`.
     pub fn start(connection: Connection, watch: Arc<ConfigWatch>) -> Multiplexer {
-        let Parts { stream, peer, reader, features } = connection.into_parts();
+        let ConnectionParts { stream, peer, reader, features } = connection.into_parts();
         let state = State {
             queue: WriteBuffer::new(),
             queued_bytes: 0,
@@ -132,7 +132,7 @@ impl Multiplexer {
     }
 
     /// What the server granted.
-    pub fn features(&self) -> Features {
+    pub fn features(&self) -> FeatureSet {
         self.features
     }
 
@@ -150,7 +150,7 @@ impl Multiplexer {
     /// in any case, at once when the connection has ended.
     ///
     /// The caller has checked the lengths of key and value.
-    pub fn submit(&self, parts: &RequestParts<'_>, value: &Bytes, waiter: Waiter) {
+    pub fn submit(&self, parts: &RequestParts<'_>, value: &Bytes, waiter: ResponseWaiter) {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
         if let Some(reason) = state.closed.clone() {
@@ -182,9 +182,9 @@ impl Multiplexer {
         value: &Bytes,
         deadline: Instant,
         after: Duration,
-    ) -> Answer {
+    ) -> ResponseResult {
         let (sender, receiver) = oneshot::channel();
-        self.submit(parts, value, Waiter::One(sender));
+        self.submit(parts, value, ResponseWaiter::One(sender));
         match tokio::time::timeout_at(deadline, receiver).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => {

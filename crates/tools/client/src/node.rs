@@ -1,10 +1,10 @@
 //! One node of the cluster: its shared connections, opened on first use and again after they end.
 //!
-//! Each of a node's connections is a [`Link`]. A caller that needs one while it is closed parks a
-//! call ([`Parked`]); a task connects, then makes the calls in the order in which they came. It
-//! repeats failed attempts after growing pauses, as long as calls are parked. A server that refuses
-//! name and password ends that at once: all parked calls get the refusal, and so do new ones within
-//! [`PAUSE_MAX`]. Only then does a new call lead to another attempt.
+//! Each of a node's connections is a [`NodeLink`]. A caller that needs one while it is closed parks
+//! a call ([`ParkedCall`]); a task connects, then makes the calls in the order in which they came.
+//! It repeats failed attempts after growing pauses, as long as calls are parked. A server that
+//! refuses name and password ends that at once: all parked calls get the refusal, and so do new
+//! ones within [`PAUSE_MAX`]. Only then does a new call lead to another attempt.
 //!
 //! An unreachable server may have been replaced. So each failed attempt with calls parked is a
 //! reason to fetch the map from another node. When the new map does not list this node, its calls
@@ -36,25 +36,25 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How a connection came to be open, or why there is none.
-pub(crate) type Opened<'a> = Result<&'a Arc<Multiplexer>, ClientError>;
+pub(crate) type ConnectionResult<'a> = Result<&'a Arc<Multiplexer>, ClientError>;
 
 /// A call to make once the connection is open, or cannot be opened.
-pub(crate) struct Parked {
+pub(crate) struct ParkedCall {
     /// When the caller stops waiting.
     pub deadline: Instant,
     /// What for.
     pub opcode: Opcode,
     /// The call. It must not wait.
-    pub resume: Box<dyn FnOnce(Opened<'_>) + Send>,
+    pub resume: Box<dyn FnOnce(ConnectionResult<'_>) + Send>,
 }
 
 /// See the module text.
-pub(crate) struct Node {
+pub(crate) struct ClusterNode {
     address: KvNode,
-    links: Box<[Arc<Link>]>,
+    links: Box<[Arc<NodeLink>]>,
 }
 
-impl Node {
+impl ClusterNode {
     /// A node without open connections, which are going to live on `runtime`. Host and port of
     /// `options` are not looked at.
     pub fn new(
@@ -62,11 +62,11 @@ impl Node {
         options: &ConnectOptions,
         watch: &Arc<ConfigWatch>,
         runtime: &Handle,
-    ) -> Arc<Node> {
+    ) -> Arc<ClusterNode> {
         let options = Arc::new(options.clone().node(&address));
         let peer: Arc<str> = address.to_string().into();
         let link = || {
-            Arc::new(Link {
+            Arc::new(NodeLink {
                 peer: peer.clone(),
                 options: options.clone(),
                 watch: watch.clone(),
@@ -75,7 +75,7 @@ impl Node {
             })
         };
         let links = (0..options.connections_per_node.max(1)).map(|_| link()).collect();
-        Arc::new(Node { address, links })
+        Arc::new(ClusterNode { address, links })
     }
 
     /// Where it is.
@@ -85,7 +85,7 @@ impl Node {
 
     /// The connection for operations on a vbucket: always the same one, so that writes of one key
     /// are carried out in their order.
-    pub fn link(&self, vbid: Vbid) -> &Arc<Link> {
+    pub fn link(&self, vbid: Vbid) -> &Arc<NodeLink> {
         // Nodes have every n-th vbucket; the product spreads them whatever n is.
         let spread = usize::from(vbid.0).wrapping_mul(0x9e37_79b1) >> 16;
         &self.links[spread % self.links.len()]
@@ -93,7 +93,7 @@ impl Node {
 
     /// Any connection that is open already.
     pub fn open_connection(&self) -> Option<Arc<Multiplexer>> {
-        self.links.iter().find_map(Link::open_connection)
+        self.links.iter().find_map(NodeLink::open_connection)
     }
 
     /// The map no longer lists it. Requests in flight go on; parked calls end unsent.
@@ -116,7 +116,7 @@ impl Node {
         let link = self.link(Vbid(0));
         if !matches!(link.state.lock().stage, Stage::Connecting) {
             let deadline = Instant::now() + PAUSE_MAX;
-            link.park(Parked { deadline, opcode, resume: Box::new(|_| ()) });
+            link.park(ParkedCall { deadline, opcode, resume: Box::new(|_| ()) });
         }
     }
 
@@ -131,7 +131,7 @@ impl Node {
 }
 
 /// One of a node's connections, through all its openings.
-pub(crate) struct Link {
+pub(crate) struct NodeLink {
     peer: Arc<str>,
     options: Arc<ConnectOptions>,
     watch: Arc<ConfigWatch>,
@@ -149,7 +149,7 @@ struct LinkState {
     not_before: Option<Instant>,
     /// Why the last attempt failed.
     last_failure: Option<Arc<str>>,
-    parked: Vec<Parked>,
+    parked: Vec<ParkedCall>,
     /// The map no longer lists the node. A node that comes back gets a new value.
     has_left: bool,
 }
@@ -189,14 +189,14 @@ impl LinkState {
     }
 }
 
-impl Link {
+impl NodeLink {
     /// The server, as `host:port`.
     pub fn peer(&self) -> &Arc<str> {
         &self.peer
     }
 
     /// The connection, if it is open.
-    pub fn open_connection(self: &Arc<Link>) -> Option<Arc<Multiplexer>> {
+    pub fn open_connection(self: &Arc<NodeLink>) -> Option<Arc<Multiplexer>> {
         match &self.state.lock().stage {
             Stage::Open(multiplexer) if !multiplexer.is_closed() => Some(multiplexer.clone()),
             _ => None,
@@ -204,7 +204,7 @@ impl Link {
     }
 
     /// Makes the call as soon as the connection is open or cannot be opened, perhaps at once.
-    pub fn park(self: &Arc<Link>, parked: Parked) {
+    pub fn park(self: &Arc<NodeLink>, parked: ParkedCall) {
         let mut state = self.state.lock();
         match &state.stage {
             Stage::Open(multiplexer) if !multiplexer.is_closed() => {
@@ -234,7 +234,7 @@ impl Link {
 
     /// Waits until `deadline`, which was `after` from the start, for the connection to be open.
     pub async fn connection(
-        self: &Arc<Link>,
+        self: &Arc<NodeLink>,
         opcode: Opcode,
         deadline: Instant,
         after: Duration,
@@ -243,8 +243,9 @@ impl Link {
             return Ok(multiplexer);
         }
         let (sender, receiver) = oneshot::channel();
-        let resume = Box::new(move |opened: Opened<'_>| drop(sender.send(opened.cloned())));
-        self.park(Parked { deadline, opcode, resume });
+        let resume =
+            Box::new(move |opened: ConnectionResult<'_>| drop(sender.send(opened.cloned())));
+        self.park(ParkedCall { deadline, opcode, resume });
         match tokio::time::timeout_at(deadline, receiver).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(_)) => Err(self.not_sent(opcode, "the client was dropped".into())),
@@ -340,7 +341,7 @@ impl Link {
 }
 
 /// Connects a link, however often it takes.
-async fn connect(link: Weak<Link>, options: Arc<ConnectOptions>, mut pause: Duration) {
+async fn connect(link: Weak<NodeLink>, options: Arc<ConnectOptions>, mut pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
         let outcome = Connection::open(&options).await;
@@ -366,7 +367,7 @@ mod tests {
         drop(nobody);
         let address = KvNode { host: "127.0.0.1".to_owned(), port };
         let options = ConnectOptions::new("user", "secret", "default");
-        let node = Node::new(address, &options, &Arc::default(), &Handle::current());
+        let node = ClusterNode::new(address, &options, &Arc::default(), &Handle::current());
         let link = node.link(Vbid(0)).clone();
         let long = Duration::from_secs(600);
         let wait = || link.connection(Opcode::Get, Instant::now() + long, long);

@@ -12,11 +12,11 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras, ExpiryExtras, SetExtras};
 use oribi_types::{Cas, CollectionId, Datatype};
 
-pub(crate) use encoder::{Encoder, Terms};
+pub(crate) use encoder::{Encoder, EncodingTerms};
 
 use crate::error::ClientError;
 use crate::subdocument::{self, Lookup, LookupInOptions, MutateInOptions, PathMutation};
-use crate::version::{self, Version};
+use crate::version::{self, DocumentVersion};
 use crate::write_options::{CounterOptions, WriteOptions};
 
 /// What kind of operation it is, with its own fields.
@@ -39,8 +39,8 @@ enum Kind {
         expiry: u32,
     },
     Counter(CounterOptions),
-    Subdocument(subdocument::Head),
-    WithMeta(Version),
+    Subdocument(subdocument::OperationHead),
+    WithMeta(DocumentVersion),
 }
 
 /// One operation on one document, ready to be sent.
@@ -146,8 +146,8 @@ impl<'a> Operation<'a> {
     }
 
     /// Stores a version that was made elsewhere, with its metadata; `value` is its attributes and
-    /// body as [`Version::datatype`] says, for a removal at most attributes.
-    pub fn with_meta(key: &'a [u8], value: Bytes, version: &Version) -> Operation<'a> {
+    /// body as [`DocumentVersion::datatype`] says, for a removal at most attributes.
+    pub fn with_meta(key: &'a [u8], value: Bytes, version: &DocumentVersion) -> Operation<'a> {
         Operation { value, ..Operation::new(Kind::WithMeta(*version), key) }
     }
 

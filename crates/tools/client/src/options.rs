@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::KvNode;
 use crate::sasl::{Mechanism, SaltedPasswords};
-use crate::tls::Tls;
+use crate::tls::ClientTls;
 
 /// Where to connect, as whom, and to which bucket.
 ///
@@ -27,7 +27,7 @@ pub struct ConnectOptions {
     /// Port of the key-value protocol.
     pub port: u16,
     /// TLS; without it, bytes travel in the clear.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientTls>,
     /// User name.
     pub user: String,
     /// Password.
@@ -108,7 +108,7 @@ impl ConnectOptions {
     }
 
     /// Speaks TLS. The port is then usually 11207.
-    pub fn tls(mut self, tls: Tls) -> ConnectOptions {
+    pub fn tls(mut self, tls: ClientTls) -> ConnectOptions {
         self.tls = Some(tls);
         self
     }

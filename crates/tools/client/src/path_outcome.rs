@@ -7,8 +7,8 @@
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
-use crate::error::{ClientError, Malformed, PathError};
-use crate::response::{Response, Unusable};
+use crate::error::{ClientError, MalformedResponse, PathError};
+use crate::response::{Response, ResponseError};
 
 /// True for a status about a document that is deleted.
 pub(crate) const fn is_about_tombstone(status: u16) -> bool {
@@ -50,15 +50,15 @@ pub(crate) fn check_mutation(
     opcode: Opcode,
     status: u16,
     response: &Response,
-) -> Result<(), Unusable> {
+) -> Result<(), ResponseError> {
     let failed = |index, status| {
         let error = PathError::from_status(status).err().unwrap_or(PathError::Other(status));
-        Err(Unusable::Error(ClientError::Path { index, error }))
+        Err(ResponseError::Error(ClientError::Path { index, error }))
     };
     if opcode == Opcode::SubdocMultiMutation && is_multi_failure(status) {
         let value = response.value();
         let Some(&[index, high, low]) = value.first_chunk::<3>() else {
-            return Err(Malformed::new("a failed path has a number and a status").into());
+            return Err(MalformedResponse::new("a failed path has a number and a status").into());
         };
         return failed(usize::from(index), u16::from_be_bytes([high, low]));
     }

@@ -6,7 +6,7 @@ use oribi_protocol::request::RequestParts;
 use oribi_types::{Seqno, VbUuid, Vbid};
 
 use crate::client::Client;
-use crate::error::{ClientError, Malformed, Site};
+use crate::error::{ClientError, MalformedResponse, Site};
 use crate::reply::MutationToken;
 
 /// How far a vbucket is.
@@ -41,25 +41,31 @@ const SAME_HISTORY: u8 = 0;
 const OTHER_HISTORY: u8 = 1;
 
 impl ObservedSeqno {
-    pub(crate) fn decode(bytes: Bytes, asked: MutationHistory) -> Result<ObservedSeqno, Malformed> {
+    pub(crate) fn decode(
+        bytes: Bytes,
+        asked: MutationHistory,
+    ) -> Result<ObservedSeqno, MalformedResponse> {
         let (answered, observed) = ObservedSeqno::decode_any(bytes)?;
         match answered == asked {
             true => Ok(observed),
-            false => Err(Malformed::new("figures of another vbucket than was asked for")),
+            false => Err(MalformedResponse::new("figures of another vbucket than was asked for")),
         }
     }
 
     /// Decodes the figures of a vbucket, whatever history was asked about.
-    pub(crate) fn decode_present(bytes: Bytes, vbid: Vbid) -> Result<ObservedSeqno, Malformed> {
+    pub(crate) fn decode_present(
+        bytes: Bytes,
+        vbid: Vbid,
+    ) -> Result<ObservedSeqno, MalformedResponse> {
         let ((answered, _), observed) = ObservedSeqno::decode_any(bytes)?;
         match answered == vbid {
             true => Ok(observed),
-            false => Err(Malformed::new("figures of another vbucket than was asked for")),
+            false => Err(MalformedResponse::new("figures of another vbucket than was asked for")),
         }
     }
 
-    fn decode_any(mut bytes: Bytes) -> Result<(MutationHistory, ObservedSeqno), Malformed> {
-        let cut_off = |_| Malformed::new("an observed vbucket's figures are cut off");
+    fn decode_any(mut bytes: Bytes) -> Result<(MutationHistory, ObservedSeqno), MalformedResponse> {
+        let cut_off = |_| MalformedResponse::new("an observed vbucket's figures are cut off");
         let format = bytes.try_get_u8().map_err(cut_off)?;
         let vbid = Vbid(bytes.try_get_u16().map_err(cut_off)?);
         let mut next = || bytes.try_get_u64().map_err(cut_off);
@@ -69,7 +75,7 @@ impl ObservedSeqno {
         let (answered, ended) = match format {
             SAME_HISTORY => (vb_uuid, None),
             OTHER_HISTORY => (VbUuid(next()?), Some(Seqno(next()?))),
-            _ => return Err(Malformed::new("unknown format of an observed vbucket")),
+            _ => return Err(MalformedResponse::new("unknown format of an observed vbucket")),
         };
         let observed = ObservedSeqno { vb_uuid, persisted, current, ended };
         Ok(((vbid, answered), observed))
@@ -89,8 +95,8 @@ impl ObservedSeqno {
 pub(crate) type MutationHistory = (Vbid, VbUuid);
 
 impl Client {
-    /// How far a vbucket is in the history `vb_uuid`. [`crate::Refused::NotFound`] when it never
-    /// had that history. Not repeated when a node refuses or the connection ends.
+    /// How far a vbucket is in the history `vb_uuid`. [`crate::RejectionKind::NotFound`] when it
+    /// never had that history. Not repeated when a node refuses or the connection ends.
     pub async fn observe_seqno(
         &self,
         vbid: Vbid,
@@ -111,7 +117,7 @@ impl Client {
         // Histories and their first sequence numbers, the present one first.
         let vb_uuid = response.into_value().try_get_u64().map(VbUuid).map_err(|_| {
             let site = Site { peer, operation: parts.opcode.name() };
-            Malformed::new("a vbucket without a history").at(site)
+            MalformedResponse::new("a vbucket without a history").at(site)
         })?;
         let observed = self.observe_seqno(vbid, vb_uuid).await?;
         Ok(MutationToken { vbid, vb_uuid: observed.vb_uuid, seqno: observed.current })

@@ -11,16 +11,16 @@ use oribi_protocol::status::Status;
 use oribi_types::Vbid;
 use tokio::time::Instant;
 
-use crate::batch::{Batch, Numbered};
+use crate::batch::{Numbered, RequestBatch};
 use crate::client::Client;
-use crate::cluster::Topology;
+use crate::cluster::ClusterTopology;
 use crate::collection::Collection;
-use crate::error::{ClientError, Refused, Site};
-use crate::multiplexer::{Multiplexer, Waiter};
-use crate::node::{Link, Node, Opened, Parked};
-use crate::operation::{Encoder, Operation, Terms};
+use crate::error::{ClientError, RejectionKind, Site};
+use crate::multiplexer::{Multiplexer, ResponseWaiter};
+use crate::node::{ClusterNode, ConnectionResult, NodeLink, ParkedCall};
+use crate::operation::{Encoder, EncodingTerms, Operation};
 use crate::reply::Reply;
-use crate::response::Answer;
+use crate::response::ResponseResult;
 
 /// How much may be in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ impl PipelineOptions {
 /// An operation that has its result.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Completed {
+pub struct Completion {
     /// Number that [`Pipeline::queue`] gave it.
     pub number: u64,
     /// The server's answer, or why there is none.
@@ -74,7 +74,7 @@ struct Slot {
     vbid: Vbid,
     opcode: Opcode,
     deadline: Instant,
-    answer: Option<Answer>,
+    answer: Option<ResponseResult>,
 }
 
 /// A cluster map that operations were sent under.
@@ -82,7 +82,7 @@ struct Era {
     /// Number of the first of them.
     first: u64,
     /// Keeps the connections open that they were sent on.
-    topology: Arc<Topology>,
+    topology: Arc<ClusterTopology>,
 }
 
 /// The open connection of each vbucket under the present map, as far as it was needed: looking it
@@ -92,13 +92,13 @@ struct Routes(Vec<Option<Arc<Multiplexer>>>);
 
 impl Routes {
     /// Forgets all; `topology` is the present one.
-    fn reset(&mut self, topology: &Topology) {
+    fn reset(&mut self, topology: &ClusterTopology) {
         self.0.clear();
         self.0.resize(usize::from(topology.config.vbucket_count()), None);
     }
 
     /// The connection to the node that is active for `vbid`, if it is open.
-    fn find(&mut self, topology: &Topology, vbid: Vbid) -> Option<&Arc<Multiplexer>> {
+    fn find(&mut self, topology: &ClusterTopology, vbid: Vbid) -> Option<&Arc<Multiplexer>> {
         let route = self.0.get_mut(usize::from(vbid.0))?;
         if route.as_ref().is_none_or(|connection| connection.is_closed()) {
             let node = topology.active_node(vbid);
@@ -157,7 +157,7 @@ pub struct Pipeline<'c> {
     client: &'c Client,
     options: PipelineOptions,
     encoder: Encoder,
-    batch: Arc<Batch>,
+    batch: Arc<RequestBatch>,
     /// Answers taken from the batch, on their way to their slots. Empty between calls.
     arrived: Vec<Numbered>,
     /// Operations whose result was not taken, oldest first.
@@ -226,15 +226,16 @@ impl<'c> Pipeline<'c> {
         let bytes = operation.key().len() + operation.value().len();
         let deadline = Instant::now() + self.client.options().operation_timeout;
         let mut slot = Slot { bytes, vbid, opcode: operation.opcode(), deadline, answer: None };
-        let waiter = Waiter::Numbered(self.batch.clone(), number);
+        let waiter = ResponseWaiter::Numbered(self.batch.clone(), number);
         if let Some(connection) = self.routes.find(topology, vbid) {
-            let terms = Terms::of(connection.features(), self.client.options().compress_writes);
+            let terms =
+                EncodingTerms::of(connection.features(), self.client.options().compress_writes);
             let (parts, value) = self.encoder.encode(operation, vbid, collection.id(), terms)?;
             connection.submit(&parts, value, waiter);
         } else if let Some(node) = topology.active_node(vbid) {
             park(self.client, node.link(vbid), collection, operation, &slot, waiter);
         } else {
-            slot.answer = Some(Err(Refused::NotMyVbucket.into()));
+            slot.answer = Some(Err(RejectionKind::NotMyVbucket.into()));
         }
         self.push(slot);
         Ok(number)
@@ -246,7 +247,7 @@ impl<'c> Pipeline<'c> {
     }
 
     /// The oldest operation's result, once it is there; `None` when nothing is in flight.
-    pub async fn next(&mut self) -> Option<Completed> {
+    pub async fn next(&mut self) -> Option<Completion> {
         loop {
             let oldest = self.slots.front()?;
             if oldest.answer.is_some() {
@@ -262,7 +263,7 @@ impl<'c> Pipeline<'c> {
     }
 
     /// The oldest operation's result if it is there already.
-    pub fn try_next(&mut self) -> Option<Completed> {
+    pub fn try_next(&mut self) -> Option<Completion> {
         if self.slots.front()?.answer.is_none() {
             self.batch.try_take(&mut self.arrived);
             self.place_arrived();
@@ -278,7 +279,7 @@ impl<'c> Pipeline<'c> {
         self.arrived = arrived;
     }
 
-    fn place(&mut self, number: u64, answer: Answer) {
+    fn place(&mut self, number: u64, answer: ResponseResult) {
         // An answer to an operation that was given up as timed out has no slot any more.
         let Some(index) = number.checked_sub(self.oldest) else { return };
         let Some(slot) = self.slots.get(index as usize) else { return };
@@ -298,7 +299,7 @@ impl<'c> Pipeline<'c> {
     }
 
     /// The node that operation `number` went to.
-    fn node_of(&self, number: u64, vbid: Vbid) -> Option<&Arc<Node>> {
+    fn node_of(&self, number: u64, vbid: Vbid) -> Option<&Arc<ClusterNode>> {
         let era = self.eras.iter().rev().find(|era| era.first <= number)?;
         era.topology.active_node(vbid)
     }
@@ -328,7 +329,7 @@ impl<'c> Pipeline<'c> {
         }
     }
 
-    fn take_oldest(&mut self) -> Option<Completed> {
+    fn take_oldest(&mut self) -> Option<Completion> {
         let answer = self.slots.front_mut()?.answer.take()?;
         let slot = self.slots.pop_front()?;
         let number = self.oldest;
@@ -347,7 +348,7 @@ impl<'c> Pipeline<'c> {
         while self.eras.get(1).is_some_and(|next| next.first <= self.oldest) {
             self.eras.pop_front();
         }
-        Some(Completed { number, result })
+        Some(Completion { number, result })
     }
 
     /// Takes over the present map if it is another one.
@@ -366,18 +367,18 @@ impl<'c> Pipeline<'c> {
 /// Has an operation sent as soon as its node is connected.
 fn park(
     client: &Client,
-    link: &Arc<Link>,
+    link: &Arc<NodeLink>,
     collection: &Collection,
     operation: &Operation<'_>,
     slot: &Slot,
-    waiter: Waiter,
+    waiter: ResponseWaiter,
 ) {
     let key = operation.key().to_vec();
     let operation = operation.with_key(&[]);
     let collection = collection.clone();
     let compress_writes = client.options().compress_writes;
     let Slot { vbid, opcode, deadline, .. } = *slot;
-    let resume = Box::new(move |opened: Opened<'_>| {
+    let resume = Box::new(move |opened: ConnectionResult<'_>| {
         let connection = match opened {
             Ok(connection) => connection,
             Err(error) => return waiter.answer(Err(error)),
@@ -388,11 +389,11 @@ fn park(
         }
         let mut encoder = Encoder::default();
         let operation = operation.with_key(&key);
-        let terms = Terms::of(connection.features(), compress_writes);
+        let terms = EncodingTerms::of(connection.features(), compress_writes);
         match encoder.encode(&operation, vbid, collection.id(), terms) {
             Ok((parts, value)) => connection.submit(&parts, value, waiter),
             Err(error) => waiter.answer(Err(error)),
         }
     });
-    link.park(Parked { deadline, opcode, resume });
+    link.park(ParkedCall { deadline, opcode, resume });
 }

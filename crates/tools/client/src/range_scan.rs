@@ -18,7 +18,7 @@ use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype, Seqno, Vbid};
 
 use crate::connection::Connection;
-use crate::error::{ClientError, Malformed, Refused};
+use crate::error::{ClientError, MalformedResponse, RejectionKind};
 use crate::reply::MutationToken;
 use crate::response::Response;
 
@@ -183,15 +183,17 @@ impl ScanPage {
     pub fn document_at(
         &self,
         position: usize,
-    ) -> Option<Result<(ScannedDocument<'_>, usize), Malformed>> {
+    ) -> Option<Result<(ScannedDocument<'_>, usize), MalformedResponse>> {
         let rest = self.bytes.get(position..).filter(|rest| !rest.is_empty())?;
         let next =
             self.first(rest).map(|(document, rest)| (document, self.bytes.len() - rest.len()));
-        Some(next.ok_or_else(|| Malformed::new(CUT_OFF)))
+        Some(next.ok_or_else(|| MalformedResponse::new(CUT_OFF)))
     }
 
     /// The documents. An error is the last item.
-    pub fn documents(&self) -> impl Iterator<Item = Result<ScannedDocument<'_>, Malformed>> {
+    pub fn documents(
+        &self,
+    ) -> impl Iterator<Item = Result<ScannedDocument<'_>, MalformedResponse>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
             if rest.is_empty() {
@@ -199,7 +201,7 @@ impl ScanPage {
             }
             let next = self.first(rest);
             rest = next.map_or(&[], |(_, rest)| rest);
-            Some(next.map(|(document, _)| document).ok_or_else(|| Malformed::new(CUT_OFF)))
+            Some(next.map(|(document, _)| document).ok_or_else(|| MalformedResponse::new(CUT_OFF)))
         })
     }
 
@@ -257,7 +259,7 @@ fn next_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A scan under way. Dropped before its end, it leaves answers on the connection, which then
 /// refuses further requests.
 #[derive(Debug)]
-pub struct DocumentScan<'c> {
+pub struct RangeScan<'c> {
     connection: &'c mut Connection,
     vbid: Vbid,
     name: [u8; NAME_BYTES],
@@ -278,13 +280,13 @@ impl Connection {
     /// Begins to scan; `None` when there is no document. Nothing else may be in flight until the
     /// scan has ended.
     ///
-    /// Refused with [`Refused::TemporaryFailure`] when the mutation is not on disk in time, or when
-    /// the server has too many scans already, and with [`Refused::NotSupported`] by buckets that
-    /// have nothing on disk.
+    /// Refused with [`RejectionKind::TemporaryFailure`] when the mutation is not on disk in time,
+    /// or when the server has too many scans already, and with [`RejectionKind::NotSupported`] by
+    /// buckets that have nothing on disk.
     pub async fn scan(
         &mut self,
         range: &ScanRange<'_>,
-    ) -> Result<Option<DocumentScan<'_>>, ClientError> {
+    ) -> Result<Option<RangeScan<'_>>, ClientError> {
         let vbid = range.vbid;
         if range.persisted.is_some_and(|mutation| mutation.vbid != vbid) {
             return Err(ClientError::InvalidArgument(
@@ -299,20 +301,20 @@ impl Connection {
         };
         let response = self.call(&parts, &Bytes::from(range.json())).await?;
         match response.outcome() {
-            Err(Refused::NotFound) => return Ok(None),
+            Err(RejectionKind::NotFound) => return Ok(None),
             outcome => outcome?,
         }
         match <[u8; NAME_BYTES]>::try_from(&response.value()[..]) {
             Ok(name) => {
                 let (only_keys, stage) = (range.only_keys, Stage::Idle);
-                Ok(Some(DocumentScan { connection: self, vbid, name, only_keys, stage }))
+                Ok(Some(RangeScan { connection: self, vbid, name, only_keys, stage }))
             }
             Err(_) => Err(self.protocol_error(parts.opcode.name(), "a scan's name has 16 bytes")),
         }
     }
 }
 
-impl DocumentScan<'_> {
+impl RangeScan<'_> {
     /// The next documents, once they are there; `None` behind the last ones. After an error the
     /// scan has ended.
     pub async fn next_page(&mut self) -> Result<Option<ScanPage>, ClientError> {
@@ -355,7 +357,7 @@ impl DocumentScan<'_> {
             _ => Stage::Ended,
         };
         if self.stage == Stage::Ended && code != Status::RangeScanComplete.code() {
-            Refused::from_status(code)?;
+            RejectionKind::from_status(code)?;
         }
         let page = answer.value();
         let (wanted, mistake) = match self.only_keys {
@@ -370,7 +372,7 @@ impl DocumentScan<'_> {
     }
 }
 
-impl Drop for DocumentScan<'_> {
+impl Drop for RangeScan<'_> {
     fn drop(&mut self) {
         if self.stage == Stage::Asked {
             self.connection.fail("a range scan was not read to its end");

@@ -9,9 +9,9 @@ use oribi_protocol::response::MutationExtras;
 use oribi_types::{Cas, Datatype, RevSeqno, Seqno, VbUuid, Vbid};
 
 use crate::compression;
-use crate::error::Malformed;
+use crate::error::MalformedResponse;
 use crate::path_outcome;
-use crate::response::{Response, Unusable};
+use crate::response::{Response, ResponseError};
 
 /// Where a mutation stands in its vbucket's history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub struct MutationToken {
 /// What came of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Written {
+pub struct WriteReply {
     /// CAS of the document as it is now.
     pub cas: Cas,
     /// Where the write stands in its vbucket's history, when the server sends it.
@@ -97,7 +97,7 @@ pub struct Reply {
 
 impl Reply {
     /// The reply in the answer to an operation on `vbid`.
-    pub(crate) fn from_response(response: Response, vbid: Vbid) -> Result<Reply, Unusable> {
+    pub(crate) fn from_response(response: Response, vbid: Vbid) -> Result<Reply, ResponseError> {
         let header = response.header;
         let status = header.vbucket_or_status;
         match Opcode::from_u8(header.opcode) {
@@ -128,16 +128,16 @@ impl Reply {
     }
 
     /// The counter's new value.
-    pub fn counter_value(&self) -> Result<u64, Malformed> {
+    pub fn counter_value(&self) -> Result<u64, MalformedResponse> {
         let bytes = self.value[..]
             .try_into()
-            .map_err(|_| Malformed::new("a counter's answer has eight bytes"))?;
+            .map_err(|_| MalformedResponse::new("a counter's answer has eight bytes"))?;
         Ok(u64::from_be_bytes(bytes))
     }
 
     /// What came of it, for the answer to a write.
-    pub fn written(&self) -> Written {
-        Written { cas: self.cas, mutation: self.mutation }
+    pub fn write_reply(&self) -> WriteReply {
+        WriteReply { cas: self.cas, mutation: self.mutation }
     }
 
     /// The document, for the answer to a read.
@@ -155,9 +155,9 @@ impl DocumentMeta {
     /// Bytes that every server sends: deleted, flags, expiry and revision. More may follow.
     const BYTES: usize = 20;
 
-    fn decode(extras: &[u8], cas: Cas) -> Result<DocumentMeta, Malformed> {
+    fn decode(extras: &[u8], cas: Cas) -> Result<DocumentMeta, MalformedResponse> {
         let Some(extras) = extras.first_chunk::<{ DocumentMeta::BYTES }>() else {
-            return Err(Malformed::new("a document's metadata has at least twenty bytes"));
+            return Err(MalformedResponse::new("a document's metadata has at least twenty bytes"));
         };
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| extras[at + byte]));
         Ok(DocumentMeta {
@@ -180,7 +180,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::ClusterConfig;
+    use crate::config::ClusterMap;
     use crate::persistence::ObservedSeqno;
     use crate::subdocument::{LookupInReply, MutateInReply};
 
@@ -236,7 +236,7 @@ mod tests {
                 let _ = MutateInReply::decode(reply, paths);
             }
             let _ = ObservedSeqno::decode(value.clone().into(), (Vbid(0), VbUuid(0)));
-            let _ = ClusterConfig::parse(&value, "h");
+            let _ = ClusterMap::parse(&value, "h");
         }
     }
 }

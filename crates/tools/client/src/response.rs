@@ -4,13 +4,13 @@
 use bytes::{Buf, Bytes};
 use oribi_protocol::frame::{Frame, Header};
 
-use crate::error::{ClientError, Malformed, Refused, Site};
+use crate::error::{ClientError, MalformedResponse, RejectionKind, Site};
 
 /// Extras that fit here need no memory of their own: those of every mutation do.
 const INLINE_BYTES_MAX: usize = 16;
 
 /// What the answer is, or why none comes.
-pub(crate) type Answer = Result<Response, ClientError>;
+pub(crate) type ResponseResult = Result<Response, ClientError>;
 
 /// One answer of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,8 +68,8 @@ impl Response {
     }
 
     /// `Ok` for success, else what the server refused with.
-    pub fn outcome(&self) -> Result<(), Refused> {
-        Refused::from_status(self.header.vbucket_or_status)
+    pub fn outcome(&self) -> Result<(), RejectionKind> {
+        RejectionKind::from_status(self.header.vbucket_or_status)
     }
 
     fn key_start(&self) -> usize {
@@ -83,31 +83,31 @@ impl Response {
 
 /// An answer that is not the success of its operation, before it is known whose it was.
 #[derive(Debug)]
-pub(crate) enum Unusable {
+pub(crate) enum ResponseError {
     /// Says what it is by itself.
     Error(ClientError),
     /// Violates the protocol.
-    Malformed(Malformed),
+    Malformed(MalformedResponse),
 }
 
-impl Unusable {
+impl ResponseError {
     /// The error of the operation at `site`.
     pub fn at(self, site: impl FnOnce() -> Site) -> ClientError {
         match self {
-            Unusable::Error(error) => error,
-            Unusable::Malformed(malformed) => malformed.at(site()),
+            ResponseError::Error(error) => error,
+            ResponseError::Malformed(malformed) => malformed.at(site()),
         }
     }
 }
 
-impl From<Malformed> for Unusable {
-    fn from(malformed: Malformed) -> Unusable {
-        Unusable::Malformed(malformed)
+impl From<MalformedResponse> for ResponseError {
+    fn from(malformed: MalformedResponse) -> ResponseError {
+        ResponseError::Malformed(malformed)
     }
 }
 
-impl From<Refused> for Unusable {
-    fn from(refused: Refused) -> Unusable {
-        Unusable::Error(refused.into())
+impl From<RejectionKind> for ResponseError {
+    fn from(refused: RejectionKind) -> ResponseError {
+        ResponseError::Error(refused.into())
     }
 }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, Interest, Ready};
 use tokio::net::TcpStream;
 
-use crate::tls::Tls;
+use crate::tls::ClientTls;
 
 /// Bytes received at once.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -59,7 +59,7 @@ struct Received {
 
 impl Socket {
     /// Agrees on TLS with a server that has to prove to be `host`.
-    pub async fn secure(stream: TcpStream, tls: &Tls, host: &str) -> io::Result<Socket> {
+    pub async fn secure(stream: TcpStream, tls: &ClientTls, host: &str) -> io::Result<Socket> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let session = Session::client(Arc::clone(tls.config()), name).map_err(failed)?;
         let state = TlsState {

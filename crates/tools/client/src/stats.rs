@@ -9,7 +9,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 
 use crate::connection::Connection;
-use crate::error::{ClientError, Refused};
+use crate::error::{ClientError, RejectionKind};
 
 /// Marks the answers to this stream's request; nothing else is in flight.
 const OPAQUE: u32 = 0x5354_4154;
@@ -87,7 +87,7 @@ impl StatStream<'_> {
                 .connection
                 .protocol_error(Opcode::Stat.name(), "an answer to another request"));
         };
-        let outcome = Refused::from_status(header.vbucket_or_status);
+        let outcome = RejectionKind::from_status(header.vbucket_or_status);
         let is_terminator = header.key_bytes == 0 && header.value_bytes() == Some(0);
         self.has_ended = outcome.is_err() || is_terminator;
         outcome?;

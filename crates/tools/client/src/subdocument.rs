@@ -193,19 +193,24 @@ impl<'a> PathMutation<'a> {
 
 /// Opcode and extras of a sub-document request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Head {
+pub(crate) struct OperationHead {
     pub opcode: Opcode,
     pub is_read: bool,
-    extras: [u8; Head::EXTRAS_BYTES_MAX],
+    extras: [u8; OperationHead::EXTRAS_BYTES_MAX],
     extras_bytes: u8,
 }
 
-impl Head {
+impl OperationHead {
     /// Length of the path, its flags, expiry and the document's flags.
     const EXTRAS_BYTES_MAX: usize = 8;
 
-    fn new(opcode: Opcode, is_read: bool) -> Head {
-        Head { opcode, is_read, extras: [0; Head::EXTRAS_BYTES_MAX], extras_bytes: 0 }
+    fn new(opcode: Opcode, is_read: bool) -> OperationHead {
+        OperationHead {
+            opcode,
+            is_read,
+            extras: [0; OperationHead::EXTRAS_BYTES_MAX],
+            extras_bytes: 0,
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -230,12 +235,12 @@ impl Head {
 pub(crate) fn encode_lookup(
     paths: &[Lookup<'_>],
     options: &LookupInOptions,
-) -> Result<(Head, Bytes), ClientError> {
+) -> Result<(OperationHead, Bytes), ClientError> {
     check_paths(paths.iter().map(|lookup| (lookup.path, lookup.flags)))?;
     let mut value = Vec::new();
     let mut head = match paths {
         [only] if only.opcode != Opcode::Get => {
-            let mut head = Head::new(only.opcode, true);
+            let mut head = OperationHead::new(only.opcode, true);
             head.push(&path_bytes(only.path));
             head.push(&[only.flags]);
             value.extend_from_slice(only.path.as_bytes());
@@ -247,7 +252,7 @@ pub(crate) fn encode_lookup(
                 value.extend_from_slice(&path_bytes(lookup.path));
                 value.extend_from_slice(lookup.path.as_bytes());
             }
-            Head::new(Opcode::SubdocMultiLookup, true)
+            OperationHead::new(Opcode::SubdocMultiLookup, true)
         }
     };
     head.push_document_flags(options.document_flags());
@@ -258,12 +263,12 @@ pub(crate) fn encode_lookup(
 pub(crate) fn encode_mutation(
     paths: &[PathMutation<'_>],
     options: &MutateInOptions,
-) -> Result<(Head, Bytes), ClientError> {
+) -> Result<(OperationHead, Bytes), ClientError> {
     check_paths(paths.iter().map(|mutation| (mutation.path, mutation.flags)))?;
     let mut value = Vec::new();
     let mut head = match paths {
         [only] if !matches!(only.opcode, Opcode::Set | Opcode::Delete) => {
-            let mut head = Head::new(only.opcode, false);
+            let mut head = OperationHead::new(only.opcode, false);
             head.push(&path_bytes(only.path));
             head.push(&[only.flags]);
             value.extend_from_slice(only.path.as_bytes());
@@ -280,7 +285,7 @@ pub(crate) fn encode_mutation(
                 value.extend_from_slice(mutation.path.as_bytes());
                 value.extend_from_slice(&mutation.value);
             }
-            Head::new(Opcode::SubdocMultiMutation, false)
+            OperationHead::new(Opcode::SubdocMultiMutation, false)
         }
     };
     if let Some(expiry) = options.expiry {

@@ -14,9 +14,9 @@ use oribi_tls::files::FileError;
 /// What TLS is set up from.
 ///
 /// ```no_run
-/// use oribi_client::{Tls, TlsOptions};
+/// use oribi_client::{ClientTls, TlsOptions};
 ///
-/// let tls = Tls::load(&TlsOptions::new().ca("/etc/oribi/ca.pem"))?;
+/// let tls = ClientTls::load(&TlsOptions::new().ca("/etc/oribi/ca.pem"))?;
 /// assert!(!tls.has_identity());
 /// # Ok::<(), oribi_client::TlsError>(())
 /// ```
@@ -62,20 +62,20 @@ impl TlsOptions {
 
 /// TLS, made from files once and used for every connection.
 #[derive(Clone)]
-pub struct Tls {
+pub struct ClientTls {
     config: Arc<Config>,
     has_identity: bool,
     is_insecure: bool,
 }
 
-impl Tls {
+impl ClientTls {
     /// Reads the files.
     ///
     /// # Errors
     /// The first file that cannot be used, and why.
-    pub fn load(options: &TlsOptions) -> Result<Tls, TlsError> {
+    pub fn load(options: &TlsOptions) -> Result<ClientTls, TlsError> {
         let TlsOptions(options) = options;
-        Ok(Tls {
+        Ok(ClientTls {
             config: options.load().map_err(TlsError)?,
             has_identity: options.identity.is_some(),
             is_insecure: options.is_insecure,
@@ -93,7 +93,7 @@ impl Tls {
 }
 
 /// Without keys.
-impl fmt::Debug for Tls {
+impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("has_identity", &self.has_identity)

@@ -7,7 +7,7 @@
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{Cas, Datatype, RevSeqno};
 
-use crate::change_stream::{Change, ChangeKind};
+use crate::dcp::{ChangeKind, DcpChange};
 
 /// Most bytes of attributes; servers keep 1 MiB of them.
 pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 1024 * 1024;
@@ -37,7 +37,7 @@ pub enum VersionKind {
 /// How the server's bucket decides between two versions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
-pub enum Resolution {
+pub enum ResolutionMode {
     /// The higher revision wins: the default of buckets.
     #[default]
     Revision,
@@ -48,10 +48,10 @@ pub enum Resolution {
 /// A version's metadata.
 ///
 /// The server stores it unless it has the same version or a newer one, which it answers with
-/// [`crate::Refused::Exists`].
+/// [`crate::RejectionKind::Exists`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Version {
+pub struct DocumentVersion {
     /// What it is.
     pub kind: VersionKind,
     /// Its CAS, which it keeps unless the server makes a new one.
@@ -69,14 +69,14 @@ pub struct Version {
     /// The server makes a CAS, and stores the version whatever it has.
     pub new_cas: bool,
     /// What the bucket does about conflicts; a bucket refuses versions that name the other one.
-    pub resolution: Resolution,
+    pub resolution: ResolutionMode,
 }
 
-impl Version {
+impl DocumentVersion {
     /// A version with this CAS and revision, and neither flags nor expiry, of an uncompressed value
     /// without attributes.
-    pub fn new(kind: VersionKind, cas: Cas, rev: RevSeqno) -> Version {
-        Version {
+    pub fn new(kind: VersionKind, cas: Cas, rev: RevSeqno) -> DocumentVersion {
+        DocumentVersion {
             kind,
             cas,
             rev,
@@ -85,12 +85,12 @@ impl Version {
             datatype: Datatype::RAW,
             overwrite: false,
             new_cas: false,
-            resolution: Resolution::Revision,
+            resolution: ResolutionMode::Revision,
         }
     }
 
-    /// The version that a change stream tells of; its value is [`Change::raw_value`].
-    pub fn of_change(change: &Change) -> Version {
+    /// The version that a change stream tells of; its value is [`DcpChange::raw_value`].
+    pub fn of_change(change: &DcpChange) -> DocumentVersion {
         let kind = match change.kind {
             ChangeKind::Mutation => VersionKind::Mutation,
             ChangeKind::Deletion => VersionKind::Deletion,
@@ -100,43 +100,43 @@ impl Version {
             VersionKind::Mutation => change.expiry,
             _ => change.deleted_at.unwrap_or(0),
         };
-        let version = Version::new(kind, change.cas, change.rev);
+        let version = DocumentVersion::new(kind, change.cas, change.rev);
         version.flags(change.flags).expiry(expiry).datatype(change.datatype)
     }
 
     /// Sets the flags.
-    pub fn flags(mut self, flags: u32) -> Version {
+    pub fn flags(mut self, flags: u32) -> DocumentVersion {
         self.flags = flags;
         self
     }
 
     /// Sets the expiry as UNIX time, 0 for none; of a removal, when that was.
-    pub fn expiry(mut self, expiry: u32) -> Version {
+    pub fn expiry(mut self, expiry: u32) -> DocumentVersion {
         self.expiry = expiry;
         self
     }
 
     /// Sets the type of the value.
-    pub fn datatype(mut self, datatype: Datatype) -> Version {
+    pub fn datatype(mut self, datatype: Datatype) -> DocumentVersion {
         self.datatype = datatype;
         self
     }
 
     /// Stores it whatever the server has, or only if it is newer.
-    pub fn overwrite(mut self, is_wanted: bool) -> Version {
+    pub fn overwrite(mut self, is_wanted: bool) -> DocumentVersion {
         self.overwrite = is_wanted;
         self
     }
 
     /// Lets the server make a CAS; buckets of either resolution store such a version, whatever they
     /// have.
-    pub fn new_cas(mut self, is_wanted: bool) -> Version {
+    pub fn new_cas(mut self, is_wanted: bool) -> DocumentVersion {
         self.new_cas = is_wanted;
         self
     }
 
     /// Sets what the bucket does about conflicts.
-    pub fn resolution(mut self, resolution: Resolution) -> Version {
+    pub fn resolution(mut self, resolution: ResolutionMode) -> DocumentVersion {
         self.resolution = resolution;
         self
     }
@@ -157,7 +157,7 @@ impl Version {
         out.extend_from_slice(&self.cas.0.to_be_bytes());
         let mut options = 0;
         for (is_wanted, option) in [
-            (self.resolution == Resolution::Time, FORCE),
+            (self.resolution == ResolutionMode::Time, FORCE),
             (self.new_cas, REGENERATE_CAS),
             (self.overwrite || self.new_cas, SKIP_CONFLICT_RESOLUTION),
             (self.kind == VersionKind::Expiration, IS_EXPIRATION),
@@ -178,8 +178,9 @@ mod tests {
 
     #[test]
     fn extras_have_options_only_where_they_are_needed() {
-        let version = Version::new(VersionKind::Mutation, Cas(4), RevSeqno(3)).flags(1).expiry(2);
-        let extras = |version: &Version| {
+        let version =
+            DocumentVersion::new(VersionKind::Mutation, Cas(4), RevSeqno(3)).flags(1).expiry(2);
+        let extras = |version: &DocumentVersion| {
             let mut out = Vec::new();
             version.write_extras(&mut out);
             out
@@ -187,11 +188,11 @@ mod tests {
         let plain = [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4];
         assert_eq!(extras(&version), plain);
         assert_eq!(version.opcode(), Opcode::SetWithMeta);
-        let options = |version: Version| extras(&version)[24..].to_vec();
+        let options = |version: DocumentVersion| extras(&version)[24..].to_vec();
         assert_eq!(options(version.overwrite(true)), [0, 0, 0, 8]);
-        assert_eq!(options(version.resolution(Resolution::Time)), [0, 0, 0, 1]);
+        assert_eq!(options(version.resolution(ResolutionMode::Time)), [0, 0, 0, 1]);
         assert_eq!(options(version.new_cas(true)), [0, 0, 0, 12]);
-        let expired = Version { kind: VersionKind::Expiration, ..version };
+        let expired = DocumentVersion { kind: VersionKind::Expiration, ..version };
         assert_eq!((options(expired), expired.opcode()), (vec![0, 0, 0, 16], Opcode::DelWithMeta));
     }
 }

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::process::ExitCode;
 
 use bytes::Bytes;
-use oribi_client::{Client, Completed, Operation, Pipeline, PipelineOptions, WriteOptions};
+use oribi_client::{Client, Completion, Operation, Pipeline, PipelineOptions, WriteOptions};
 use serde_json::Value;
 
 struct Counting;
@@ -61,7 +61,7 @@ async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option
         };
         pipeline.queue(client.default_collection(), &operation).expect("it is sent");
     }
-    while let Some(Completed { result, .. }) = pipeline.next().await {
+    while let Some(Completion { result, .. }) = pipeline.next().await {
         result.expect("it succeeds");
     }
     ALLOCATIONS.get() - before

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use oribi_client::{Client, ClientError, MutationToken, Refused, WriteOptions, Written};
+use oribi_client::{Client, ClientError, MutationToken, RejectionKind, WriteOptions, WriteReply};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
@@ -161,7 +161,7 @@ impl Writer {
             None => self.client.delete(collection, key.as_bytes(), &options).await,
         };
         match done {
-            Ok(Written { cas, mutation, .. }) => {
+            Ok(WriteReply { cas, mutation, .. }) => {
                 let MutationToken { vb_uuid, seqno, .. } =
                     mutation.expect("the client asks for it");
                 let persisted = durability != DurabilityLevel::None;
@@ -180,9 +180,10 @@ impl Writer {
 }
 
 fn changed_nothing(error: &ClientError) -> bool {
-    let refused = error.refused();
+    let refused = error.rejection();
     error.was_not_sent()
-        || refused.is_some_and(|refused| refused.is_transient() || refused == Refused::NotFound)
+        || refused
+            .is_some_and(|refused| refused.is_transient() || refused == RejectionKind::NotFound)
 }
 
 /// The failover table of every vbucket, each from the node that serves it, when there is one for

@@ -1,6 +1,6 @@
 //! A restored bucket is the bucket.
 
-use oribi_client::{Bytes, Refused};
+use oribi_client::{Bytes, RejectionKind};
 
 use crate::backup::filled::fill;
 use crate::backup::table::{assert_equal, remove, table_of, write};
@@ -188,7 +188,7 @@ async fn a_part_is_backed_up_and_a_part_restored() {
         client
             .collection("shop.carts")
             .await
-            .is_err_and(|error| { error.refused() == Some(Refused::UnknownCollection) })
+            .is_err_and(|error| { error.rejection() == Some(RejectionKind::UnknownCollection) })
     );
     let error = target.backup_fails(&["restore", &archive, "--collection", "_default"]);
     assert!(error.contains("no collection _default._default"), "{error}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use oribi_client::{
-    Bytes, ChangeEvent, ChangeKind, ChangeStreamOptions, Client, Collection, DurabilityLevel,
+    Bytes, ChangeKind, Client, Collection, DcpEvent, DcpStreamOptions, DurabilityLevel,
     WriteOptions,
 };
 
@@ -26,11 +26,11 @@ pub type Table = BTreeMap<(String, Vec<u8>), Version>;
 
 /// All documents and tombstones of a bucket.
 pub async fn table_of(client: &Client) -> Table {
-    let options = ChangeStreamOptions::new().attributes(true).until_now(true);
-    let mut changes = client.changes(&options).await.expect("a stream");
+    let options = DcpStreamOptions::new().attributes(true).until_now(true);
+    let mut changes = client.dcp_stream(&options).await.expect("a stream");
     let mut table = Table::new();
     while let Some(event) = changes.next().await.expect("an event") {
-        let ChangeEvent::Change(change) = event else { continue };
+        let DcpEvent::Change(change) = event else { continue };
         let path = change.path.as_ref().expect("a collection that is there");
         let path = format!("{}.{}", path.scope, path.collection);
         let attributes = change.attributes().expect("attributes").into_iter();

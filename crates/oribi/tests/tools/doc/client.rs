@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use oribi_client::{
-    Client, ConnectOptions, CounterOptions, FLAGS_JSON, Mechanism, Refused, WriteOptions, Written,
+    Client, ConnectOptions, CounterOptions, FLAGS_JSON, Mechanism, RejectionKind, WriteOptions,
+    WriteReply,
 };
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_types::{Cas, Datatype, DurabilityLevel};
@@ -36,12 +37,12 @@ async fn documents_come_and_go() {
     let value = Bytes::from_static(b"{\"a\":1}");
 
     let error = client.replace(collection, b"k", value.clone(), &json).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotFound));
-    let Written { cas, mutation: token, .. } =
+    assert_eq!(error.rejection(), Some(RejectionKind::NotFound));
+    let WriteReply { cas, mutation: token, .. } =
         client.add(collection, b"k", value.clone(), &json).await.unwrap();
     assert!(token.is_some_and(|token| token.seqno.0 == 1), "{token:?}");
     let error = client.add(collection, b"k", value.clone(), &json).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::Exists));
+    assert_eq!(error.rejection(), Some(RejectionKind::Exists));
 
     let document = client.get(collection, b"k").await.unwrap().expect("a hit");
     assert_eq!((document.value, document.cas, document.flags), (value, cas, FLAGS_JSON));
@@ -50,7 +51,7 @@ async fn documents_come_and_go() {
     let stale = json.cas(Cas(cas.0 + 1));
     let text = Bytes::from_static(b"text");
     let error = client.upsert(collection, b"k", text.clone(), &stale).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::Exists));
+    assert_eq!(error.rejection(), Some(RejectionKind::Exists));
     let fresh = json.cas(cas).durability(DurabilityLevel::PersistToMajority);
     client.upsert(collection, b"k", text, &fresh).await.unwrap();
     let document = client.get(collection, b"k").await.unwrap().expect("a hit");
@@ -60,7 +61,7 @@ async fn documents_come_and_go() {
     client.delete(collection, b"k", &WriteOptions::default()).await.unwrap();
     assert_eq!(client.get(collection, b"k").await.unwrap(), None);
     let error = client.delete(collection, b"k", &WriteOptions::default()).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotFound));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotFound));
 }
 
 #[tokio::test]
@@ -70,7 +71,7 @@ async fn counters_count() {
     let collection = client.default_collection();
     let up = CounterOptions::increment(5);
     let error = client.counter(collection, b"n", &up).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotFound));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotFound));
     let create = up.initial(10);
     assert_eq!(client.counter(collection, b"n", &create).await.unwrap().value, 10);
     assert_eq!(client.counter(collection, b"n", &up).await.unwrap().value, 15);
@@ -79,7 +80,7 @@ async fn counters_count() {
     let text = Bytes::from_static(b"text");
     client.upsert(collection, b"n", text, &WriteOptions::default()).await.unwrap();
     let error = client.counter(collection, b"n", &up).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotANumber));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotANumber));
 }
 
 #[tokio::test]
@@ -93,11 +94,12 @@ async fn collections_are_apart_and_statistics_come() {
     let document = client.get(&packages, b"k").await.unwrap().expect("a hit");
     assert!(document.value == value);
     assert_eq!(client.get(client.default_collection(), b"k").await.unwrap(), None);
-    for (path, refused) in
-        [("debian.nope", Refused::UnknownCollection), ("nope.packages", Refused::UnknownScope)]
-    {
+    for (path, refused) in [
+        ("debian.nope", RejectionKind::UnknownCollection),
+        ("nope.packages", RejectionKind::UnknownScope),
+    ] {
         let error = client.collection(path).await.unwrap_err();
-        assert_eq!(error.refused(), Some(refused), "{path}");
+        assert_eq!(error.rejection(), Some(refused), "{path}");
     }
     let stats = client.stats("").await.unwrap();
     assert!(stats.iter().any(|stat| stat.name == "curr_items" && stat.value == "1"), "{stats:?}");

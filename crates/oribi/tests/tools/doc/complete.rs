@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use oribi_client::{
-    Bytes, Client, ConnectOptions, DocumentPolicy, MutateInOptions, Operation, PathMutation,
-    Version, VersionKind,
+    Bytes, Client, ConnectOptions, DocumentPolicy, DocumentVersion, MutateInOptions, Operation,
+    PathMutation, VersionKind,
 };
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{Random, ServerProcess, seed};
@@ -60,7 +60,7 @@ async fn fill(client: &Client, random: &mut Random) {
         };
         let block = attributes(random);
         let datatype = if block.is_empty() { Datatype::RAW } else { Datatype::XATTR };
-        let version = Version::new(VersionKind::Mutation, Cas(1), RevSeqno(1))
+        let version = DocumentVersion::new(VersionKind::Mutation, Cas(1), RevSeqno(1))
             .new_cas(true)
             .flags(random.below(u64::from(u32::MAX)) as u32)
             .expiry([0, 4_000_000_000][number % 2])

@@ -1,6 +1,6 @@
 //! A watch goes on after restarts of either side, where it was.
 
-use oribi_client::{ChangeEvent, ChangeStreamOptions};
+use oribi_client::{DcpEvent, DcpStreamOptions};
 use oribi_testkit::PATIENCE;
 use rustix::process::Signal;
 
@@ -55,8 +55,8 @@ async fn a_table_made_of_the_stream_is_the_servers_after_crashes() {
     let mut fixture = Fixture::start();
     let client = fixture.client().await;
     let default = client.default_collection();
-    let options = ChangeStreamOptions::new().from_beginning();
-    let mut changes = client.changes(&options).await.expect("a stream");
+    let options = DcpStreamOptions::new().from_beginning();
+    let mut changes = client.dcp_stream(&options).await.expect("a stream");
     let mut table: BTreeMap<Bytes, (Option<Bytes>, oribi_client::Vbid, u64)> = BTreeMap::new();
     for round in 0..4_u64 {
         for number in 0..200_u64 {
@@ -74,14 +74,14 @@ async fn a_table_made_of_the_stream_is_the_servers_after_crashes() {
         while !has_ended {
             let next = tokio::time::timeout(PATIENCE, changes.next()).await.expect("in time");
             match next.expect("no error").expect("it goes on") {
-                ChangeEvent::Change(change) => {
+                DcpEvent::Change(change) => {
                     has_ended = change.key == key.as_bytes();
                     let value = (change.kind == ChangeKind::Mutation)
                         .then(|| change.value().expect("a value"));
                     let entry = (value, change.vbid(), change.seqno().0);
                     table.insert(change.key.clone(), entry);
                 }
-                ChangeEvent::Rollback(rollback) => {
+                DcpEvent::Rollback(rollback) => {
                     let to = rollback.to;
                     for (key, (value, vbid, seqno)) in &mut table {
                         if *vbid == to.vbid && *seqno > to.seqno.0 {
@@ -95,10 +95,10 @@ async fn a_table_made_of_the_stream_is_the_servers_after_crashes() {
         }
     }
     // The rest of the stream, up to what there is now.
-    let rest = ChangeStreamOptions::new().resume(changes.token()).until_now(true);
-    let mut rest = client.changes(&rest).await.expect("a stream");
+    let rest = DcpStreamOptions::new().resume(changes.token()).until_now(true);
+    let mut rest = client.dcp_stream(&rest).await.expect("a stream");
     while let Some(event) = rest.next().await.expect("no error") {
-        if let ChangeEvent::Change(change) = event {
+        if let DcpEvent::Change(change) = event {
             let entry = (Some(change.value().expect("a value")), change.vbid(), change.seqno().0);
             table.insert(change.key.clone(), entry);
         }

@@ -16,8 +16,8 @@ use futures_util::FutureExt;
 use indicatif::ProgressBar;
 use oribi_backup::manifest::Place;
 use oribi_client::{
-    Change, ChangeEvent, ChangeStream, ChangeStreamOptions, ChangeToken, Client, SystemEventKind,
-    Version,
+    ChangeToken, Client, DcpChange, DcpEvent, DcpStream, DcpStreamOptions, DcpSystemEventKind,
+    DocumentVersion,
 };
 use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -234,13 +234,14 @@ impl CopyArgs {
             on_disk: histories::has_disk(admin.as_ref().ok(), &target.bucket).await,
         };
         let (position, mut known) = self.position(&filter)?;
-        let mut options = ChangeStreamOptions::new()
+        let mut options = DcpStreamOptions::new()
             .attributes(true)
             .until_now(!self.follow)
             .name("oribi-copy")
             .resume(position);
         options.collections = filter.collections.clone();
-        let mut changes = from.changes(&options).await.with_context(|| self.source.describe())?;
+        let mut changes =
+            from.dcp_stream(&options).await.with_context(|| self.source.describe())?;
         loop {
             let (_, scopes, places) = collections_of(&from, &filter).await?;
             let now = Known { scopes, places };
@@ -292,7 +293,7 @@ impl CopyArgs {
     /// changes.
     async fn stream(
         &self,
-        changes: &mut ChangeStream,
+        changes: &mut DcpStream,
         (writes, sink): (&mut Writes, &Sink),
         (mapping, known): (&Mapping, &Known),
         filter: &Filter,
@@ -315,7 +316,7 @@ impl CopyArgs {
                     writes.settle().await?;
                     return Ok(Left::AtEnd);
                 }
-                Some(ChangeEvent::Change(change)) => {
+                Some(DcpEvent::Change(change)) => {
                     // One of a collection that is gone by now is not copied.
                     if filter.has_key(&change.key) && mapping.get(change.collection).is_some() {
                         if self.follow {
@@ -324,26 +325,26 @@ impl CopyArgs {
                         writes.take(stored(&change)).await?;
                     }
                 }
-                Some(ChangeEvent::System(event))
-                    if event.kind == SystemEventKind::CollectionCreated
+                Some(DcpEvent::System(event))
+                    if event.kind == DcpSystemEventKind::CollectionCreated
                         && event.collection.is_some_and(|id| mapping.get(id).is_none()) =>
                 {
                     writes.settle().await?;
                     return Ok(Left::ForCollections);
                 }
                 // Every vbucket tells it; once the pairs are made anew, the others mean nothing.
-                Some(ChangeEvent::System(event))
-                    if event.kind == SystemEventKind::CollectionDropped
+                Some(DcpEvent::System(event))
+                    if event.kind == DcpSystemEventKind::CollectionDropped
                         && event.collection.is_some_and(|id| mapping.get(id).is_some()) =>
                 {
                     writes.settle().await?;
                     return Ok(Left::ForCollections);
                 }
-                Some(ChangeEvent::Rollback(rollback)) => eprintln!(
+                Some(DcpEvent::Rollback(rollback)) => eprintln!(
                     "oribi: the source lost changes of {} behind seqno {}, which the target may have: copy with --overwrite from the beginning",
                     rollback.to.vbid, rollback.to.seqno.0
                 ),
-                Some(ChangeEvent::Disconnected(lost)) => {
+                Some(DcpEvent::Disconnected(lost)) => {
                     eprintln!("oribi: {}; connecting again", clean(lost.reason.as_bytes()));
                 }
                 Some(_) => {}
@@ -420,15 +421,15 @@ impl CopyArgs {
 }
 
 /// How old the change is: a CAS is the time of its write in nanoseconds.
-fn behind(change: &Change) -> String {
+fn behind(change: &DcpChange) -> String {
     let written_s = change.cas.0 / 1_000_000_000;
     format!("{} s behind", super::clock::now_s().saturating_sub(written_s))
 }
 
-fn stored(change: &Change) -> Stored {
+fn stored(change: &DcpChange) -> Stored {
     Stored {
         collection: change.collection,
-        version: Version::of_change(change),
+        version: DocumentVersion::of_change(change),
         key: change.key.clone(),
         value: change.raw_value.clone(),
     }

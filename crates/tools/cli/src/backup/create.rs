@@ -17,7 +17,7 @@ use oribi_backup::archive::Archive;
 use oribi_backup::limits::SEGMENT_BYTES;
 use oribi_backup::manifest::{Begin, Kind, Manifest, Place};
 use oribi_backup::writer::BackupWriter;
-use oribi_client::{ChangeStreamOptions, ChangeToken, Client, ClientError, Rest};
+use oribi_client::{ChangeToken, Client, ClientError, DcpStreamOptions, Rest};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -162,8 +162,8 @@ async fn stream(shared: &Arc<Shared>, jobs: u16) -> anyhow::Result<ChangeToken> 
     Ok(token)
 }
 
-fn stream_options(filter: &Filter) -> ChangeStreamOptions {
-    let options = ChangeStreamOptions::new().attributes(true).until_now(true).name("oribi-backup");
+fn stream_options(filter: &Filter) -> DcpStreamOptions {
+    let options = DcpStreamOptions::new().attributes(true).until_now(true).name("oribi-backup");
     filter.collections.iter().fold(options, |options, path| options.collection(path))
 }
 

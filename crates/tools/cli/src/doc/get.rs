@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use oribi_client::{Client, ClientError, Collection, Document, Refused};
+use oribi_client::{Client, ClientError, Collection, Document, RejectionKind};
 use oribi_types::Datatype;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -93,7 +93,9 @@ async fn describe(
 ) -> anyhow::Result<String> {
     let expiry = match client.get_meta(collection, key).await {
         Ok(meta) => meta.filter(|meta| !meta.is_deleted).map(|meta| meta.expiry),
-        Err(ClientError::Refused(Refused::NotSupported | Refused::AccessDenied)) => None,
+        Err(ClientError::Rejected(RejectionKind::NotSupported | RejectionKind::AccessDenied)) => {
+            None
+        }
         Err(error) => return Err(error).context("reading the expiry"),
     };
     let value: Option<&RawValue> = serde_json::from_slice(&document.value).ok();

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use oribi_client::{Client, Collection, Operation, Refused, WriteOptions};
+use oribi_client::{Client, Collection, Operation, RejectionKind, WriteOptions};
 use oribi_types::{Cas, DurabilityLevel};
 
 use super::expiry;
@@ -99,7 +99,7 @@ impl<'a> Changes<'a> {
     ) -> anyhow::Result<()> {
         match self.client.run(self.collection, operation).await {
             Ok(_) => {}
-            Err(error) if error.refused() == Some(Refused::NotFound) => {
+            Err(error) if error.rejection() == Some(RejectionKind::NotFound) => {
                 if !self.ignore_missing {
                     eprintln!("oribi: {}", missing(key, self.collection));
                     self.status = ExitCode::FAILURE;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
-use oribi_client::{ClientError, Collection, FLAGS_JSON, Operation, Refused, WriteOptions};
+use oribi_client::{ClientError, Collection, FLAGS_JSON, Operation, RejectionKind, WriteOptions};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_types::{Cas, DurabilityLevel};
 use serde_json::json;
@@ -134,12 +134,12 @@ pub fn explain(
     collection: &Collection,
 ) -> anyhow::Error {
     let document = named(key.as_encoded_bytes());
-    match (error.refused(), cas) {
-        (Some(Refused::NotFound), _) => anyhow!(missing(key, collection)),
-        (Some(Refused::Exists), Some(cas)) => {
+    match (error.rejection(), cas) {
+        (Some(RejectionKind::NotFound), _) => anyhow!(missing(key, collection)),
+        (Some(RejectionKind::Exists), Some(cas)) => {
             anyhow!("{document} has another CAS than {cas}")
         }
-        (Some(Refused::Exists), None) => {
+        (Some(RejectionKind::Exists), None) => {
             anyhow!("{document} exists already in {}", collection.path())
         }
         _ => anyhow::Error::from(error).context(format!("writing {document}")),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use oribi_client::{ClientError, Refused};
+use oribi_client::{ClientError, RejectionKind};
 
 use super::groups;
 
@@ -24,52 +24,54 @@ impl std::error::Error for Refusal {}
 
 /// Explains the error of asking `peer` for a group, if it is a refusal; else gives it back.
 pub fn explain(error: anyhow::Error, peer: &str, group: &str, argument: &str) -> anyhow::Error {
-    match error.downcast_ref::<ClientError>().and_then(ClientError::refused) {
+    match error.downcast_ref::<ClientError>().and_then(ClientError::rejection) {
         Some(refused) => refusal(refused, peer, group, argument).into(),
         None => error,
     }
 }
 
-fn refusal(refused: Refused, peer: &str, group: &str, argument: &str) -> Refusal {
+fn refusal(refused: RejectionKind, peer: &str, group: &str, argument: &str) -> Refusal {
     let known = groups::find(group);
     let usage = |text| Refusal { text, is_usage: true };
     let failure = |text| Refusal { text, is_usage: false };
     match refused {
-        Refused::NotFound if is_about_a_key(group) => {
+        RejectionKind::NotFound if is_about_a_key(group) => {
             failure(format!("{peer} has no document for \"{argument}\""))
         }
-        Refused::NotFound
+        RejectionKind::NotFound
             if known.is_some_and(|group| !group.arguments.is_empty()) && !argument.is_empty() =>
         {
             failure(format!("{peer} has no statistics \"{group} {argument}\""))
         }
-        Refused::NotFound if known.is_some() => {
+        RejectionKind::NotFound if known.is_some() => {
             failure(format!("{peer} does not offer the statistics group \"{group}\""))
         }
-        Refused::NotFound => usage(unknown_group(group)),
-        Refused::Invalid if argument.is_empty() => usage(match known {
+        RejectionKind::NotFound => usage(unknown_group(group)),
+        RejectionKind::Invalid if argument.is_empty() => usage(match known {
             Some(known) if !known.arguments.is_empty() => {
                 format!("the group \"{group}\" needs an argument: {group} {}", known.arguments)
             }
             _ => format!("{peer} found the group \"{group}\" invalid"),
         }),
-        Refused::Invalid => usage(match known {
+        RejectionKind::Invalid => usage(match known {
             Some(known) => format!(
                 "bad argument \"{argument}\", the usage is: {}",
                 format!("{group} {}", known.arguments).trim_end()
             ),
             None => format!("bad argument \"{argument}\" of the group \"{group}\""),
         }),
-        Refused::NotMyVbucket => {
+        RejectionKind::NotMyVbucket => {
             failure(format!("the vbucket in \"{group} {argument}\" is not on {peer}"))
         }
-        Refused::UnknownCollection => failure(format!("there is no collection \"{argument}\"")),
-        Refused::UnknownScope => failure(format!("there is no scope \"{argument}\"")),
-        Refused::AccessDenied => {
+        RejectionKind::UnknownCollection => {
+            failure(format!("there is no collection \"{argument}\""))
+        }
+        RejectionKind::UnknownScope => failure(format!("there is no scope \"{argument}\"")),
+        RejectionKind::AccessDenied => {
             failure(format!("access denied: this user may not read the group \"{group}\""))
         }
-        Refused::NoBucket => failure(format!("the group \"{group}\" is one of a bucket")),
-        Refused::TemporaryFailure => failure(format!(
+        RejectionKind::NoBucket => failure(format!("the group \"{group}\" is one of a bucket")),
+        RejectionKind::TemporaryFailure => failure(format!(
             "{peer} cannot answer \"{group}\" now (it may be loading documents); try again later"
         )),
         other => failure(format!("statistics group \"{group}\": {other}")),
@@ -100,58 +102,58 @@ mod tests {
     fn refusals_say_what_to_do() {
         for (refused, group, argument, text, is_usage) in [
             (
-                Refused::NotFound,
+                RejectionKind::NotFound,
                 "vbucket-detials",
                 "",
                 "there is no statistics group \"vbucket-detials\"; did you mean \"vbucket-details\"?",
                 true,
             ),
             (
-                Refused::NotFound,
+                RejectionKind::NotFound,
                 "zzz",
                 "",
                 "there is no statistics group \"zzz\"; `oribi stats --list` lists those there are",
                 true,
             ),
             (
-                Refused::NotFound,
+                RejectionKind::NotFound,
                 "audit",
                 "",
                 "db:1 does not offer the statistics group \"audit\"",
                 false,
             ),
-            (Refused::NotFound, "key", "k 3", "db:1 has no document for \"k 3\"", false),
+            (RejectionKind::NotFound, "key", "k 3", "db:1 has no document for \"k 3\"", false),
             (
-                Refused::Invalid,
+                RejectionKind::Invalid,
                 "vbucket-details",
                 "x",
                 "bad argument \"x\", the usage is: vbucket-details [VB]",
                 true,
             ),
             (
-                Refused::Invalid,
+                RejectionKind::Invalid,
                 "key",
                 "",
                 "the group \"key\" needs an argument: key KEY [VB]",
                 true,
             ),
             (
-                Refused::NotMyVbucket,
+                RejectionKind::NotMyVbucket,
                 "vbucket",
                 "900",
                 "the vbucket in \"vbucket 900\" is not on db:1",
                 false,
             ),
             (
-                Refused::UnknownCollection,
+                RejectionKind::UnknownCollection,
                 "collections",
                 "a.b",
                 "there is no collection \"a.b\"",
                 false,
             ),
-            (Refused::UnknownScope, "scopes", "s", "there is no scope \"s\"", false),
+            (RejectionKind::UnknownScope, "scopes", "s", "there is no scope \"s\"", false),
             (
-                Refused::AccessDenied,
+                RejectionKind::AccessDenied,
                 "reset",
                 "",
                 "access denied: this user may not read the group \"reset\"",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use oribi_client::{Tls, TlsOptions};
+use oribi_client::{ClientTls, TlsOptions};
 use oribi_tls::client::{ClientOptions, Config};
 
 /// What the help lists these options under.
@@ -52,7 +52,7 @@ impl TlsArgs {
     }
 
     /// Reads the files.
-    pub fn load(&self) -> anyhow::Result<Tls> {
+    pub fn load(&self) -> anyhow::Result<ClientTls> {
         if self.tls_insecure {
             eprintln!(
                 "WARNING: --tls-insecure: the server's certificate is NOT verified. Anybody between here \
@@ -66,6 +66,6 @@ impl TlsArgs {
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
             options = options.identity(certificate, key);
         }
-        Tls::load(&options).context("cannot set TLS up")
+        ClientTls::load(&options).context("cannot set TLS up")
     }
 }

@@ -170,5 +170,5 @@ impl Connections {
 }
 
 fn is_refusal(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<ClientError>().is_some_and(|error| error.refused().is_some())
+    error.downcast_ref::<ClientError>().is_some_and(|error| error.rejection().is_some())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use bytes::Bytes;
-use oribi_client::{Change, ChangeEvent, ChangeKind, Datatype, SystemEvent, SystemEventKind};
+use oribi_client::{ChangeKind, Datatype, DcpChange, DcpEvent, DcpSystemEvent, DcpSystemEventKind};
 use oribi_protocol::change_line::{
     DocumentChange, DocumentLine, LineValue, LineXattr, SystemChange, SystemLine, write_rollback,
     write_snapshot_end,
@@ -20,18 +20,18 @@ pub struct Extent {
 }
 
 /// Appends the line of an event, if it has one.
-pub fn write(out: &mut Vec<u8>, event: &ChangeEvent, extent: Extent) -> anyhow::Result<()> {
+pub fn write(out: &mut Vec<u8>, event: &DcpEvent, extent: Extent) -> anyhow::Result<()> {
     match event {
-        ChangeEvent::Change(change) => return write_change(out, change, extent),
-        ChangeEvent::System(event) => write_system_event(out, event),
-        ChangeEvent::SnapshotEnd(position) => write_snapshot_end(out, position),
-        ChangeEvent::Rollback(rollback) => write_rollback(out, rollback.from, &rollback.to),
+        DcpEvent::Change(change) => return write_change(out, change, extent),
+        DcpEvent::System(event) => write_system_event(out, event),
+        DcpEvent::SnapshotEnd(position) => write_snapshot_end(out, position),
+        DcpEvent::Rollback(rollback) => write_rollback(out, rollback.from, &rollback.to),
         _ => {}
     }
     Ok(())
 }
 
-fn write_change(out: &mut Vec<u8>, change: &Change, extent: Extent) -> anyhow::Result<()> {
+fn write_change(out: &mut Vec<u8>, change: &DcpChange, extent: Extent) -> anyhow::Result<()> {
     let value: Bytes;
     let what = match change.kind {
         ChangeKind::Deletion => DocumentChange::Deletion(change.deleted_at),
@@ -76,12 +76,12 @@ fn write_change(out: &mut Vec<u8>, change: &Change, extent: Extent) -> anyhow::R
     Ok(())
 }
 
-fn write_system_event(out: &mut Vec<u8>, event: &SystemEvent) {
+fn write_system_event(out: &mut Vec<u8>, event: &DcpSystemEvent) {
     let change = match event.kind {
-        SystemEventKind::CollectionCreated => SystemChange::CollectionCreated,
-        SystemEventKind::CollectionDropped => SystemChange::CollectionDropped,
-        SystemEventKind::ScopeCreated => SystemChange::ScopeCreated,
-        SystemEventKind::ScopeDropped => SystemChange::ScopeDropped,
+        DcpSystemEventKind::CollectionCreated => SystemChange::CollectionCreated,
+        DcpSystemEventKind::CollectionDropped => SystemChange::CollectionDropped,
+        DcpSystemEventKind::ScopeCreated => SystemChange::ScopeCreated,
+        DcpSystemEventKind::ScopeDropped => SystemChange::ScopeDropped,
         // A kind that this program is older than.
         _ => return,
     };

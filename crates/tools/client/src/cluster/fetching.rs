@@ -16,10 +16,10 @@ use oribi_types::Vbid;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Cluster;
-use crate::config::ClusterConfig;
+use super::ClusterNodes;
+use crate::config::ClusterMap;
 use crate::error::{ClientError, Site};
-use crate::node::Node;
+use crate::node::ClusterNode;
 
 /// How long nodes may take to give their maps when none has answered.
 const FETCH_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -35,12 +35,12 @@ enum Fetched {
     NothingNewer,
 }
 
-impl Cluster {
+impl ClusterNodes {
     /// Asks the nodes. Those without a connection are waited for only if no other answers; else
     /// they are connected to for the next time.
     pub(super) async fn fetch(&self, deadline: Instant) -> Result<(), ClientError> {
         let topology = self.topology();
-        let is_ready = |node: &&Arc<Node>| node.open_connection().is_some();
+        let is_ready = |node: &&Arc<ClusterNode>| node.open_connection().is_some();
         let (ready, others): (Vec<_>, Vec<_>) = topology.nodes.iter().partition(is_ready);
         let mut failure = None;
         for nodes in [&ready, &others] {
@@ -60,7 +60,7 @@ impl Cluster {
     /// an error when none answers.
     async fn fetch_from(
         &self,
-        nodes: &[&Arc<Node>],
+        nodes: &[&Arc<ClusterNode>],
         present: ConfigVersion,
         deadline: Instant,
     ) -> Result<Fetched, Option<ClientError>> {
@@ -95,11 +95,11 @@ impl Cluster {
 
 /// The map of one node; none when the node says that `present` is as new as its own.
 async fn map_of(
-    node: &Node,
+    node: &ClusterNode,
     present: ConfigVersion,
     is_tls: bool,
     deadline: Instant,
-) -> Result<Option<ClusterConfig>, ClientError> {
+) -> Result<Option<ClusterMap>, ClientError> {
     let opcode = Opcode::GetClusterConfig;
     let connection = node.link(Vbid(0)).connection(opcode, deadline, FETCH_TIMEOUT).await?;
     let extras = present.encode();
@@ -114,7 +114,7 @@ async fn map_of(
     if can_compare && value.is_empty() {
         return Ok(None);
     }
-    let config = ClusterConfig::parse_for(&value, &node.address().host, is_tls);
+    let config = ClusterMap::parse_for(&value, &node.address().host, is_tls);
     config.map(Some).map_err(|error| {
         error.at(Site { peer: connection.peer().clone(), operation: opcode.name() })
     })

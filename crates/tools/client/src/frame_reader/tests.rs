@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug)]
-struct Answer {
+struct ResponseResult {
     key: Vec<u8>,
     value_bytes: usize,
     opaque: u32,
 }
 
-impl Answer {
+impl ResponseResult {
     fn value(&self) -> Vec<u8> {
         (0..self.value_bytes).map(|at| (at as u32 ^ self.opaque) as u8).collect()
     }
@@ -30,7 +30,7 @@ impl Answer {
     }
 }
 
-fn answers() -> impl Strategy<Value = Vec<Answer>> {
+fn answers() -> impl Strategy<Value = Vec<ResponseResult>> {
     let bytes = prop_oneof![
         6 => 0usize..100,
         2 => 1000usize..20_000,
@@ -38,7 +38,8 @@ fn answers() -> impl Strategy<Value = Vec<Answer>> {
         1 => 100_000usize..300_000,
     ];
     let answer = (proptest::collection::vec(any::<u8>(), 0..40), bytes, any::<u32>());
-    let answer = answer.prop_map(|(key, value_bytes, opaque)| Answer { key, value_bytes, opaque });
+    let answer =
+        answer.prop_map(|(key, value_bytes, opaque)| ResponseResult { key, value_bytes, opaque });
     proptest::collection::vec(answer, 0..40)
 }
 
@@ -62,7 +63,7 @@ fn feed(reader: &mut FrameReader, stream: &mut &[u8], cut: usize) {
 
 /// Feeds `answers` in reads of `cuts` bytes and compares each frame that the reader finds. The
 /// caller advances after every `drain_every` reads, and takes the bodies if `take`.
-fn check_cuts(answers: &[Answer], cuts: &[usize], take: bool, drain_every: usize) {
+fn check_cuts(answers: &[ResponseResult], cuts: &[usize], take: bool, drain_every: usize) {
     let mut bytes = Vec::new();
     answers.iter().for_each(|answer| answer.write(&mut bytes));
     let mut stream = &bytes[..];
@@ -119,7 +120,7 @@ proptest! {
 #[test]
 fn regression_1_moved_bytes_do_not_move_again() {
     let lengths = [(0, 1230), (20, 1438), (19, 14_928), (36, 4751), (6, 65_502)];
-    let answers = lengths.map(|(key_bytes, value_bytes)| Answer {
+    let answers = lengths.map(|(key_bytes, value_bytes)| ResponseResult {
         key: vec![b'k'; key_bytes],
         value_bytes,
         opaque: 0,
@@ -130,7 +131,7 @@ fn regression_1_moved_bytes_do_not_move_again() {
 /// A large value that arrives after its header is in place: it is received where it is handed out.
 #[test]
 fn large_values_are_received_where_they_stay() {
-    let answer = Answer { key: b"k".to_vec(), value_bytes: 20 << 20, opaque: 7 };
+    let answer = ResponseResult { key: b"k".to_vec(), value_bytes: 20 << 20, opaque: 7 };
     let mut bytes = Vec::new();
     answer.write(&mut bytes);
     let mut reader = FrameReader::new();
@@ -149,7 +150,8 @@ fn large_values_are_received_where_they_stay() {
 /// Draining a long stream of small frames moves at most one partial frame a block.
 #[test]
 fn long_streams_hardly_move() {
-    let answer = Answer { key: b"vb_12:0x8:high_seqno".to_vec(), value_bytes: 5, opaque: 1 };
+    let answer =
+        ResponseResult { key: b"vb_12:0x8:high_seqno".to_vec(), value_bytes: 5, opaque: 1 };
     let mut block = Vec::new();
     (0..1000).for_each(|_| answer.write(&mut block));
     let mut reader = FrameReader::new();

@@ -12,11 +12,11 @@ use oribi_types::{CollectionId, Datatype, Vbid};
 use super::Operation;
 use crate::compression;
 use crate::error::ClientError;
-use crate::features::Features;
+use crate::features::FeatureSet;
 
 /// What a connection understands, as far as requests depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct EncodingTerms {
     /// Keys begin with the id of their collection.
     pub collections: bool,
     /// Requests may have framing extras.
@@ -25,11 +25,11 @@ pub(crate) struct Terms {
     pub compress: bool,
 }
 
-impl Terms {
+impl EncodingTerms {
     /// The terms of a connection with `granted` features. `compress_writes` is what the client
     /// wishes.
-    pub fn of(granted: Features, compress_writes: bool) -> Terms {
-        Terms {
+    pub fn of(granted: FeatureSet, compress_writes: bool) -> EncodingTerms {
+        EncodingTerms {
             collections: granted.has(Feature::Collections),
             framing: granted.has(Feature::AltRequest),
             compress: compress_writes && granted.has(Feature::Snappy),
@@ -53,7 +53,7 @@ impl Encoder {
         operation: &'e Operation<'_>,
         vbid: Vbid,
         collection: CollectionId,
-        terms: Terms,
+        terms: EncodingTerms,
     ) -> Result<(RequestParts<'e>, &'e Bytes), ClientError> {
         let options = &operation.options;
         self.framing.clear();

@@ -5,11 +5,12 @@ use oribi_types::{DurabilityLevel, Vbid};
 
 use super::*;
 
-const EVERYTHING: Terms = Terms { collections: true, framing: true, compress: false };
+const EVERYTHING: EncodingTerms =
+    EncodingTerms { collections: true, framing: true, compress: false };
 
 fn encode(operation: &Operation<'_>, prefix: Option<u32>) -> (Opcode, Vec<u8>, Vec<u8>, Vec<u8>) {
     let mut encoder = Encoder::default();
-    let terms = Terms { collections: prefix.is_some(), ..EVERYTHING };
+    let terms = EncodingTerms { collections: prefix.is_some(), ..EVERYTHING };
     let collection = CollectionId(prefix.unwrap_or(0));
     let (parts, value) = encoder.encode(operation, Vbid(3), collection, terms).unwrap();
     assert_eq!(value, operation.value());
@@ -62,7 +63,7 @@ fn encodes_what_reads_and_locks() {
 /// Only documents that are written whole are compressed, and only when that pays.
 #[test]
 fn values_are_compressed_where_that_pays() {
-    let terms = Terms { compress: true, ..EVERYTHING };
+    let terms = EncodingTerms { compress: true, ..EVERYTHING };
     let long = Bytes::from(vec![b'x'; 1000]);
     let options = WriteOptions::default();
     for (operation, is_compressed) in [
@@ -106,7 +107,7 @@ fn durability_and_preserved_expiry_are_frame_infos() {
     let get = Operation::get(b"k");
     let (again, _) = encoder.encode(&get, Vbid(0), default, EVERYTHING).unwrap();
     assert_eq!((again.framing, again.extras, again.cas), (&b""[..], &b""[..], 0));
-    let poor = Terms { collections: false, framing: false, compress: false };
+    let poor = EncodingTerms { collections: false, framing: false, compress: false };
     let error = encoder.encode(&operation, Vbid(0), default, poor).unwrap_err();
     assert!(matches!(error, ClientError::NotOffered(_)));
     let error = encoder.encode(&get, Vbid(0), CollectionId(8), poor).unwrap_err();

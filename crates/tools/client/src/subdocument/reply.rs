@@ -8,7 +8,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::Cas;
 
-use crate::error::{Malformed, PathError};
+use crate::error::{MalformedResponse, PathError};
 use crate::path_outcome::is_about_tombstone;
 use crate::reply::{MutationToken, Reply};
 
@@ -50,7 +50,7 @@ pub struct PathValue {
 
 impl LookupInReply {
     /// Decodes the reply to a lookup of `paths` paths.
-    pub fn decode(reply: Reply, paths: usize) -> Result<LookupInReply, Malformed> {
+    pub fn decode(reply: Reply, paths: usize) -> Result<LookupInReply, MalformedResponse> {
         let Reply { cas, status, opcode, .. } = reply;
         let is_deleted = is_about_tombstone(status);
         let mut values = Vec::with_capacity(paths.min(super::PATHS_MAX));
@@ -68,7 +68,7 @@ impl LookupInReply {
             values.push(outcome.map(|()| reply.value));
         }
         if values.len() != paths {
-            return Err(Malformed::new("a lookup's answer has another number of paths"));
+            return Err(MalformedResponse::new("a lookup's answer has another number of paths"));
         }
         Ok(LookupInReply { cas, is_deleted, values })
     }
@@ -76,7 +76,7 @@ impl LookupInReply {
 
 impl MutateInReply {
     /// Decodes the reply to a write of `paths` paths.
-    pub fn decode(reply: Reply, paths: usize) -> Result<MutateInReply, Malformed> {
+    pub fn decode(reply: Reply, paths: usize) -> Result<MutateInReply, MalformedResponse> {
         let Reply { cas, status, opcode, mutation, .. } = reply;
         let is_deleted = is_about_tombstone(status);
         let mut values = Vec::new();
@@ -91,7 +91,7 @@ impl MutateInReply {
             let index = usize::from(rest.get_u8());
             let (_, value) = split_value(&mut rest)?;
             if index >= paths || values.len() == paths {
-                return Err(Malformed::new("a value for a path that was not asked for"));
+                return Err(MalformedResponse::new("a value for a path that was not asked for"));
             }
             values.push(PathValue { index, value });
         }
@@ -100,8 +100,8 @@ impl MutateInReply {
 }
 
 /// Takes status, length and value off the front of `rest`.
-fn split_value(rest: &mut Bytes) -> Result<(u16, Bytes), Malformed> {
-    let cut_off = || Malformed::new("the values of a sub-document answer are cut off");
+fn split_value(rest: &mut Bytes) -> Result<(u16, Bytes), MalformedResponse> {
+    let cut_off = || MalformedResponse::new("the values of a sub-document answer are cut off");
     let status = rest.try_get_u16().map_err(|_| cut_off())?;
     let bytes = rest.try_get_u32().map_err(|_| cut_off())? as usize;
     if bytes > rest.len() {

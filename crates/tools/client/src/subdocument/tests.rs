@@ -9,7 +9,7 @@ use super::*;
 use crate::error::PathError;
 use crate::reply::Reply;
 use crate::response::Response;
-use crate::response::Unusable;
+use crate::response::ResponseError;
 
 fn lookup(paths: &[Lookup<'_>], access_deleted: bool) -> (Opcode, Vec<u8>, Bytes) {
     let (head, value) = encode_lookup(paths, &LookupInOptions { access_deleted }).unwrap();
@@ -119,7 +119,7 @@ fn lists_that_no_server_accepts_are_not_sent() {
 }
 
 /// An answer as it comes from the wire.
-fn reply(opcode: Opcode, status: Status, value: &[u8]) -> Result<Reply, Unusable> {
+fn reply(opcode: Opcode, status: Status, value: &[u8]) -> Result<Reply, ResponseError> {
     let mut wire = Vec::new();
     let parts = ResponseParts { value, cas: 3, ..ResponseParts::new(opcode as u8, status, 0) };
     write_response(&mut wire, &parts);
@@ -153,9 +153,9 @@ fn lookups_have_an_outcome_for_each_path() {
         assert_eq!(decoded.is_deleted, status == Status::SubdocSuccessDeleted);
     }
     let refused = reply(Opcode::SubdocMultiLookup, Status::NotSupported, b"").unwrap_err();
-    assert!(matches!(refused, Unusable::Error(ClientError::Refused(_))));
+    assert!(matches!(refused, ResponseError::Error(ClientError::Rejected(_))));
     let refused = reply(Opcode::SubdocGet, Status::SubdocInvalidCombo, b"").unwrap_err();
-    assert!(matches!(refused, Unusable::Error(ClientError::Refused(_))));
+    assert!(matches!(refused, ResponseError::Error(ClientError::Rejected(_))));
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn writes_return_the_values_that_there_are() {
 #[test]
 fn a_failed_write_names_the_path() {
     let failed = |opcode, status, value: &[u8]| match reply(opcode, status, value).unwrap_err() {
-        Unusable::Error(ClientError::Path { index, error }) => Some((index, error)),
-        Unusable::Error(_) | Unusable::Malformed(_) => None,
+        ResponseError::Error(ClientError::Path { index, error }) => Some((index, error)),
+        ResponseError::Error(_) | ResponseError::Malformed(_) => None,
     };
     let multi = Opcode::SubdocMultiMutation;
     let at_two = failed(multi, Status::SubdocMultiPathFailure, b"\x02\x00\xc9");

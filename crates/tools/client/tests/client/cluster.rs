@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use oribi_client::{
-    Client, ClientError, Completed, ConnectOptions, Operation, PipelineOptions, Refused,
+    Client, ClientError, Completion, ConnectOptions, Operation, PipelineOptions, RejectionKind,
     WriteOptions,
 };
 use oribi_protocol::frame::Frame;
@@ -175,7 +175,7 @@ async fn a_pipeline_learns_the_map_from_a_refusal() {
             pipeline.queue(client.default_collection(), &Operation::get(key)).unwrap();
             match pipeline.next().await.expect("one result").result {
                 Ok(reply) => break assert_eq!(reply.value, "1"),
-                Err(error) => assert_eq!(error.refused(), Some(Refused::NotMyVbucket)),
+                Err(error) => assert_eq!(error.rejection(), Some(RejectionKind::NotMyVbucket)),
             }
             refused += 1;
             assert!(Instant::now() < deadline, "the map is fetched in the background");
@@ -196,7 +196,7 @@ async fn endless_refusals_end_at_the_deadline() {
     let error = client.get(client.default_collection(), key).await.unwrap_err();
     // On a slow machine the deadline may come while an attempt is in flight.
     if !matches!(error, ClientError::Timeout { .. }) {
-        assert_eq!(error.refused(), Some(Refused::NotMyVbucket));
+        assert_eq!(error.rejection(), Some(RejectionKind::NotMyVbucket));
     }
     assert!(started.elapsed() < timeout + Duration::from_secs(3));
     assert!(nodes.fetches() < 60, "{} fetches", nodes.fetches());
@@ -210,7 +210,7 @@ async fn a_vbucket_without_a_node_is_waited_for() {
     let mut pipeline = client.pipeline(PipelineOptions::default());
     pipeline.queue(client.default_collection(), &Operation::get(key)).unwrap();
     let result = pipeline.next().await.expect("one result").result;
-    assert_eq!(result.unwrap_err().refused(), Some(Refused::NotMyVbucket));
+    assert_eq!(result.unwrap_err().rejection(), Some(RejectionKind::NotMyVbucket));
     nodes.change(&[1]);
     assert_eq!(read(&client, key).await, "1");
 }
@@ -345,7 +345,7 @@ async fn a_key_keeps_its_connection() {
         let operation = Operation::upsert(key.as_bytes(), Bytes::new(), &WriteOptions::default());
         pipeline.queue(client.default_collection(), &operation).unwrap();
     }
-    while let Some(Completed { result, .. }) = pipeline.next().await {
+    while let Some(Completion { result, .. }) = pipeline.next().await {
         result.unwrap();
     }
     let mut seen = seen.lock().expect("no panic").clone();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use oribi_client::{
     Client, ClientError, ConnectOptions, DocumentPolicy, Lookup, LookupInOptions, LookupInReply,
     MutateInOptions, MutationToken, Operation, PathError, PathMutation, Persistence,
-    PipelineOptions, Refused, WriteOptions,
+    PipelineOptions, RejectionKind, WriteOptions,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
@@ -66,9 +66,9 @@ async fn reads_locks_and_meta() {
     let locked = client.get_and_lock(default, b"k", 15).await.unwrap().expect("a hit");
     client.unlock(default, b"k", locked.cas).await.unwrap();
     let error = client.get_and_lock(default, b"taken", 15).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::Locked));
+    assert_eq!(error.rejection(), Some(RejectionKind::Locked));
     let error = client.unlock(default, b"free", locked.cas).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotLocked));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotLocked));
 
     let meta = client.get_meta(default, b"k").await.unwrap().expect("there is some");
     assert_eq!((meta.cas, meta.flags, meta.expiry), (Cas(7), 2, 3));
@@ -82,7 +82,7 @@ async fn reads_locks_and_meta() {
     assert_eq!(written.cas, Cas(8));
     client.prepend(default, b"k", more.clone(), &write).await.unwrap();
     let error = client.append(default, b"none", more, &write).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotStored));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotStored));
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn parts_of_documents_are_read_and_changed() {
 
     // A server without these operations, as Oribi is so far.
     let error = client.lookup_in(default, b"k", &[Lookup::get("a")], &how).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotSupported));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotSupported));
     let mut pipeline = client.pipeline(PipelineOptions::default());
     let operation = Operation::lookup_in(b"k", &both, &how).unwrap();
     pipeline.queue(default, &operation).unwrap();

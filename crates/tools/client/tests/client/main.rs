@@ -1,8 +1,8 @@
 //! The client against scripted servers, one test program because linking is what costs.
 
 mod bad_server;
-mod change_stream;
 mod cluster;
+mod dcp;
 mod documents;
 mod reconnect;
 mod scripted_server;

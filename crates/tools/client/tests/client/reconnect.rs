@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use oribi_client::{
-    Client, ClientError, Completed, ConnectOptions, Operation, PipelineOptions, WriteOptions,
+    Client, ClientError, Completion, ConnectOptions, Operation, PipelineOptions, WriteOptions,
 };
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
@@ -156,7 +156,7 @@ async fn a_pipeline_tells_unsent_writes_from_interrupted_ones() {
     assert!(next.is_err(), "the server answers nothing");
     sender.send(()).expect("the server waits for it");
     let mut unsent = Vec::new();
-    while let Some(Completed { result, .. }) = pipeline.next().await {
+    while let Some(Completion { result, .. }) = pipeline.next().await {
         let error = result.unwrap_err();
         assert!(error.was_interrupted() || error.was_not_sent(), "{error}");
         unsent.push(error.was_not_sent());
@@ -327,7 +327,7 @@ async fn answers_find_their_requests_over_many_connections() {
         if !pipeline.is_full() && number < 999 {
             continue;
         }
-        while let Some(Completed { number, result, .. }) = pipeline.next().await {
+        while let Some(Completion { number, result, .. }) = pipeline.next().await {
             match result {
                 Ok(reply) => {
                     assert_eq!(reply.value, format!("key-{number}"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use oribi_client::{
     Client, ClientError, ConnectOptions, CounterOptions, Mechanism, Operation, PipelineOptions,
-    Refused, WriteOptions,
+    RejectionKind, WriteOptions,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
@@ -62,9 +62,9 @@ async fn reads_and_writes_documents() {
     assert_eq!(token.map(|token| (token.vb_uuid, token.seqno)), Some((VbUuid(5), Seqno(9))));
     let plain = WriteOptions::default();
     let error = client.add(collection, b"key", value.clone(), &plain).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::Exists));
+    assert_eq!(error.rejection(), Some(RejectionKind::Exists));
     let error = client.replace(collection, b"key", value, &plain).await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::TooLarge));
+    assert_eq!(error.rejection(), Some(RejectionKind::TooLarge));
     client.delete(collection, b"key", &plain).await.unwrap();
     client.touch(collection, b"key", 5).await.unwrap();
     let counter = CounterOptions::increment(1).initial(8);
@@ -209,7 +209,7 @@ async fn looks_a_dropped_collection_up_again() {
     let again = client.collection("shop.orders").await.unwrap();
     assert_eq!(again.id(), CollectionId(9), "the cache has the new id");
     let error = client.collection("nowhere.orders").await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::UnknownScope));
+    assert_eq!(error.rejection(), Some(RejectionKind::UnknownScope));
 }
 
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn streams_statistics() {
     let stats: Vec<_> = stats.iter().map(|stat| (&*stat.name, &*stat.value)).collect();
     assert_eq!(stats, expected);
     let error = client.stats("nothing").await.unwrap_err();
-    assert_eq!(error.refused(), Some(Refused::NotFound));
+    assert_eq!(error.rejection(), Some(RejectionKind::NotFound));
 }
 
 #[tokio::test]

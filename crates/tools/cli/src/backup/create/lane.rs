@@ -19,8 +19,8 @@ use oribi_backup::segment::SegmentWriter;
 use oribi_backup::writer::BackupWriter;
 use oribi_backup::{ArchiveError, Record, RecordKind};
 use oribi_client::{
-    ChangeEvent, ChangeKind, ChangeStream, ChangeStreamOptions, ChangeToken, Client, LentChange,
-    LentEvent, Position, Rest, SystemEvent, SystemEventKind, Vbid,
+    BorrowedChange, BorrowedEvent, ChangeKind, ChangeToken, Client, DcpEvent, DcpStream,
+    DcpStreamOptions, DcpSystemEvent, DcpSystemEventKind, Position, Rest, Vbid,
 };
 use tokio::task::JoinHandle;
 
@@ -36,7 +36,7 @@ const LOOK_INTERVAL: u64 = 64;
 /// What all lanes have in common.
 pub struct Shared {
     pub client: Client,
-    pub options: ChangeStreamOptions,
+    pub options: DcpStreamOptions,
     pub filter: Filter,
     pub writer: BackupWriter,
     pub bar: ProgressBar,
@@ -82,11 +82,11 @@ impl Lane {
     pub async fn run(mut self, from: ChangeToken) -> anyhow::Result<ChangeToken> {
         let mut changes = self.open(from).await?;
         let mut events = 0_u64;
-        while let Some(event) = changes.next_lent().await.context("reading changes")? {
+        while let Some(event) = changes.next_borrowed().await.context("reading changes")? {
             match event {
-                LentEvent::Change(change) => self.take(&change)?,
-                LentEvent::Other(ChangeEvent::System(event)) => self.learn(&event),
-                LentEvent::Other(ChangeEvent::Rollback(rollback)) => {
+                BorrowedEvent::Change(change) => self.take(&change)?,
+                BorrowedEvent::Other(DcpEvent::System(event)) => self.learn(&event),
+                BorrowedEvent::Other(DcpEvent::Rollback(rollback)) => {
                     let vbid = rollback.to.vbid;
                     let mut token = changes.token();
                     token.set(Position::beginning(vbid));
@@ -97,7 +97,7 @@ impl Lane {
                         changes = self.open(token).await?;
                     }
                 }
-                LentEvent::Other(ChangeEvent::Disconnected(lost))
+                BorrowedEvent::Other(DcpEvent::Disconnected(lost))
                     if self.is_first && self.lost.insert(lost.peer.clone()) =>
                 {
                     let reason = clean(lost.reason.as_bytes());
@@ -124,19 +124,19 @@ impl Lane {
         Ok(self.own(&token))
     }
 
-    async fn open(&self, from: ChangeToken) -> anyhow::Result<ChangeStream> {
+    async fn open(&self, from: ChangeToken) -> anyhow::Result<DcpStream> {
         let Shared { client, options, .. } = &*self.shared;
         let options = options.clone().vbuckets(self.vbuckets.iter().copied()).resume(from);
-        client.changes(&options).await.context("opening the change stream")
+        client.dcp_stream(&options).await.context("opening the change stream")
     }
 
-    fn learn(&mut self, event: &SystemEvent) {
+    fn learn(&mut self, event: &DcpSystemEvent) {
         if let Some(event) = collection_event(event) {
             self.segment.event(event);
         }
     }
 
-    fn take(&mut self, change: &LentChange<'_>) -> Result<(), ArchiveError> {
+    fn take(&mut self, change: &BorrowedChange<'_>) -> Result<(), ArchiveError> {
         if !self.lost.is_empty() {
             self.lost.clear();
         }
@@ -189,7 +189,7 @@ impl Lane {
     }
 }
 
-fn record_of<'a>(change: &LentChange<'a>) -> Record<'a> {
+fn record_of<'a>(change: &BorrowedChange<'a>) -> Record<'a> {
     let kind = match change.kind {
         ChangeKind::Deletion => RecordKind::Deletion,
         ChangeKind::Expiration => RecordKind::Expiration,
@@ -214,20 +214,20 @@ fn record_of<'a>(change: &LentChange<'a>) -> Record<'a> {
     }
 }
 
-fn collection_event(event: &SystemEvent) -> Option<CollectionEvent> {
+fn collection_event(event: &DcpSystemEvent) -> Option<CollectionEvent> {
     let name = |name: &Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
     let change = match (event.kind, event.collection) {
-        (SystemEventKind::CollectionCreated, Some(id)) => CollectionChange::Created(Place {
+        (DcpSystemEventKind::CollectionCreated, Some(id)) => CollectionChange::Created(Place {
             id: id.0,
             scope: name(&event.scope_name),
             collection: name(&event.collection_name),
             max_ttl_s: event.max_ttl_s,
         }),
-        (SystemEventKind::CollectionDropped, Some(id)) => CollectionChange::Dropped { id: id.0 },
-        (SystemEventKind::ScopeCreated, _) => {
+        (DcpSystemEventKind::CollectionDropped, Some(id)) => CollectionChange::Dropped { id: id.0 },
+        (DcpSystemEventKind::ScopeCreated, _) => {
             CollectionChange::ScopeCreated { name: name(&event.scope_name) }
         }
-        (SystemEventKind::ScopeDropped, _) => {
+        (DcpSystemEventKind::ScopeDropped, _) => {
             CollectionChange::ScopeDropped { name: name(&event.scope_name) }
         }
         // A kind that this program is older than.

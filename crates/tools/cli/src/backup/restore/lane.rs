@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use oribi_backup::chain::Chain;
 use oribi_backup::{Record, RecordKind};
-use oribi_client::{Version, VersionKind};
+use oribi_client::{DocumentVersion, VersionKind};
 use tokio::sync::mpsc;
 
 use super::super::filter::Filter;
@@ -90,7 +90,7 @@ fn stored(block: &Block, record: &Record<'_>) -> Stored {
         RecordKind::Deletion => VersionKind::Deletion,
         RecordKind::Expiration => VersionKind::Expiration,
     };
-    let version = Version::new(kind, record.cas, record.rev)
+    let version = DocumentVersion::new(kind, record.cas, record.rev)
         .flags(record.flags)
         .expiry(record.expiry)
         .datatype(record.datatype);

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use oribi_client::{
-    Bytes, Client, ClientError, ClusterConfig, Collection, CollectionId, Connection, KvNode,
-    Operation, Refused, Reply, Resolution, Version, VersionKind,
+    Bytes, Client, ClientError, ClusterMap, Collection, CollectionId, Connection, DocumentVersion,
+    KvNode, Operation, RejectionKind, Reply, ResolutionMode, VersionKind,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::leb128;
@@ -38,7 +38,7 @@ pub struct Stored {
     /// Collection's id in the backup.
     pub collection: CollectionId,
     /// Its metadata.
-    pub version: Version,
+    pub version: DocumentVersion,
     /// Its key.
     pub key: Bytes,
     /// Attributes and value.
@@ -91,8 +91,8 @@ pub struct Writes {
     client: Arc<Client>,
     mapping: Arc<Mapping>,
     overwrite: bool,
-    resolution: Resolution,
-    config: Arc<ClusterConfig>,
+    resolution: ResolutionMode,
+    config: Arc<ClusterMap>,
     /// Connections to the nodes that were needed.
     links: Vec<Link>,
     /// Index of the link for each vbucket, once it was needed.
@@ -156,7 +156,7 @@ impl Writes {
             client,
             mapping,
             overwrite,
-            resolution: Resolution::Revision,
+            resolution: ResolutionMode::Revision,
             config,
             links: Vec::new(),
             window: VecDeque::new(),
@@ -368,10 +368,10 @@ impl Writes {
             match outcome_of(self.client.run(collection, &operation).await, self.overwrite) {
                 Ok(outcome) => return Ok(outcome),
                 // Such a bucket demands that writers know it.
-                Err(ClientError::Refused(Refused::Invalid))
-                    if self.resolution == Resolution::Revision =>
+                Err(ClientError::Rejected(RejectionKind::Invalid))
+                    if self.resolution == ResolutionMode::Revision =>
                 {
-                    self.resolution = Resolution::Time;
+                    self.resolution = ResolutionMode::Time;
                 }
                 Err(error)
                     if (error.was_interrupted() || error.was_not_sent()) && interruptions < 10 =>
@@ -414,7 +414,7 @@ async fn confirm(
 fn outcome_of(result: Result<Reply, ClientError>, overwrite: bool) -> Result<Outcome, ClientError> {
     match result {
         Ok(_) => Ok(Outcome::Written),
-        Err(ClientError::Refused(Refused::Exists)) if !overwrite => Ok(Outcome::Skipped),
+        Err(ClientError::Rejected(RejectionKind::Exists)) if !overwrite => Ok(Outcome::Skipped),
         Err(error) => Err(error),
     }
 }

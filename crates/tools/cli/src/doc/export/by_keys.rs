@@ -11,7 +11,7 @@ use bytes::Bytes;
 use indicatif::{HumanCount, ProgressBar};
 use oribi_client::{
     Client, ClientError, Collection, DocumentMeta, Lookup, LookupInOptions, LookupInReply,
-    Operation, Pipeline, PipelineOptions, Refused, Reply,
+    Operation, Pipeline, PipelineOptions, RejectionKind, Reply,
 };
 use oribi_types::Cas;
 use tokio::signal::unix::{SignalKind, signal};
@@ -234,7 +234,7 @@ impl Reads<'_> {
         line: &Line,
     ) -> anyhow::Result<Option<Reply>> {
         let mut result = self.pipeline.next().await.context("no read is in flight")?.result;
-        if !matches!(result, Ok(_) | Err(ClientError::Refused(Refused::NotFound))) {
+        if !matches!(result, Ok(_) | Err(ClientError::Rejected(RejectionKind::NotFound))) {
             result = self.client.run(self.collection, operation).await;
         }
         self.decided(result, line)
@@ -248,7 +248,7 @@ impl Reads<'_> {
     ) -> anyhow::Result<Option<Reply>> {
         match result {
             Ok(reply) => Ok(Some(reply)),
-            Err(ClientError::Refused(Refused::NotFound)) => Ok(None),
+            Err(ClientError::Rejected(RejectionKind::NotFound)) => Ok(None),
             Err(error) => Err(anyhow::Error::from(error).context(place_of(&self.name, line))),
         }
     }

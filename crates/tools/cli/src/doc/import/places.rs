@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, bail};
-use oribi_client::{Client, Collection, Refused};
+use oribi_client::{Client, Collection, RejectionKind};
 
 use crate::admin::{Admin, AdminArgs};
 use crate::doc::place::Place;
@@ -67,8 +67,8 @@ impl<'a> Places<'a> {
         let path = format!("{scope}.{name}");
         match self.client.collection(&path).await {
             Ok(collection) => return Ok(collection),
-            Err(error) => match error.refused() {
-                Some(Refused::UnknownScope | Refused::UnknownCollection) => {}
+            Err(error) => match error.rejection() {
+                Some(RejectionKind::UnknownScope | RejectionKind::UnknownCollection) => {}
                 _ => return Err(error).with_context(|| format!("collection \"{path}\"")),
             },
         }

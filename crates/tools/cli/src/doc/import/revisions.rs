@@ -7,7 +7,7 @@
 
 use anyhow::Context;
 use oribi_client::{
-    Client, ClientError, Collection, DocumentMeta, Operation, PipelineOptions, Refused, Reply,
+    Client, ClientError, Collection, DocumentMeta, Operation, PipelineOptions, RejectionKind, Reply,
 };
 use oribi_types::RevSeqno;
 
@@ -37,7 +37,7 @@ pub async fn next_revisions(
             continue;
         }
         let mut result = pipeline.next().await.context("no read is in flight")?.result;
-        if result.as_ref().is_err_and(|error| error.refused() != Some(Refused::NotFound)) {
+        if result.as_ref().is_err_and(|error| error.rejection() != Some(RejectionKind::NotFound)) {
             result = client.run(collection, &Operation::get_meta(key)).await;
         }
         revisions.push(RevSeqno(revision_of(result).context(WHAT)? + 1));
@@ -48,7 +48,7 @@ pub async fn next_revisions(
 fn revision_of(result: Result<Reply, ClientError>) -> Result<u64, ClientError> {
     match result {
         Ok(reply) => Ok(reply.meta().map_or(0, |meta: DocumentMeta| meta.rev_seqno.0)),
-        Err(ClientError::Refused(Refused::NotFound)) => Ok(0),
+        Err(ClientError::Rejected(RejectionKind::NotFound)) => Ok(0),
         Err(error) => Err(error),
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use oribi_client::{Client, ClientError, Collection, Refused};
+use oribi_client::{Client, ClientError, Collection, RejectionKind};
 use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +45,8 @@ impl Destination {
         let stats = match client.stats("uuid").await {
             Ok(stats) => stats,
             // Then any bucket counts as the same one.
-            Err(ClientError::Refused(
-                Refused::NotSupported | Refused::NotFound | Refused::AccessDenied,
+            Err(ClientError::Rejected(
+                RejectionKind::NotSupported | RejectionKind::NotFound | RejectionKind::AccessDenied,
             )) => Vec::new(),
             Err(error) => return Err(error).context("asking for the bucket's uuid"),
         };

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use indicatif::{HumanCount, ProgressBar};
 use oribi_client::{
-    Client, ClientError, Collection, Operation, Pipeline, PipelineOptions, Refused, Version,
-    VersionKind, WriteOptions,
+    Client, ClientError, Collection, DocumentVersion, Operation, Pipeline, PipelineOptions,
+    RejectionKind, VersionKind, WriteOptions,
 };
 use oribi_types::{Cas, Datatype, DurabilityLevel, RevSeqno};
 
@@ -43,7 +43,7 @@ struct Pending {
     value: Bytes,
     write: WriteOptions,
     /// Of a document with attributes, which stand before its value.
-    version: Option<Version>,
+    version: Option<DocumentVersion>,
 }
 
 /// A record whose document is known.
@@ -174,7 +174,7 @@ impl<'a> Writes<'a> {
         let version = rev.map(|rev| {
             let json = if is_json(&value) { Datatype::JSON.0 } else { 0 };
             value = [&row.attributes[..], &value].concat().into();
-            Version::new(VersionKind::Mutation, Cas(1), rev)
+            DocumentVersion::new(VersionKind::Mutation, Cas(1), rev)
                 .new_cas(true)
                 .flags(row.flags)
                 .expiry(expiry::absolute(expiry))
@@ -295,7 +295,9 @@ fn concerns_one_document(error: &ClientError) -> bool {
         error,
         ClientError::InvalidKey { .. }
             | ClientError::ValueTooLarge { .. }
-            | ClientError::Refused(Refused::TooLarge | Refused::Invalid | Refused::Locked)
+            | ClientError::Rejected(
+                RejectionKind::TooLarge | RejectionKind::Invalid | RejectionKind::Locked
+            )
     )
 }
 
@@ -303,5 +305,8 @@ fn concerns_one_document(error: &ClientError) -> bool {
 /// the first attempt.
 fn may_retry(error: &ClientError) -> bool {
     error.is_transient()
-        || matches!(error.refused(), Some(Refused::SyncWriteAmbiguous | Refused::UnknownCollection))
+        || matches!(
+            error.rejection(),
+            Some(RejectionKind::SyncWriteAmbiguous | RejectionKind::UnknownCollection)
+        )
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
-use oribi_client::{ClientError, ClusterConfig, ConnectOptions, Connection, KvNode, Refused};
+use oribi_client::{ClientError, ClusterMap, ConnectOptions, Connection, KvNode, RejectionKind};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -22,7 +22,7 @@ pub struct Discovery {
     /// How to connect.
     pub options: ConnectOptions,
     /// The cluster map; `None` for a server of memcached's protocols.
-    pub config: Option<ClusterConfig>,
+    pub config: Option<ClusterMap>,
     /// Ids of the collections, in the order of the command line. `None` where keys have no
     /// collection.
     pub collections: Vec<Option<CollectionId>>,
@@ -80,7 +80,7 @@ async fn look_up(connection: &mut Connection, path: &str) -> anyhow::Result<Coll
     let parts = RequestParts::new(Opcode::CollectionsGetId);
     let response = connection.call(&parts, &Bytes::copy_from_slice(path.as_bytes())).await?;
     match response.outcome() {
-        Err(Refused::Invalid) => bail!("a collection is named as scope.collection"),
+        Err(RejectionKind::Invalid) => bail!("a collection is named as scope.collection"),
         outcome => outcome?,
     }
     let extras = CollectionIdExtras::decode(response.extras());
@@ -110,7 +110,7 @@ impl Routes {
     }
 
     /// Routes by a cluster map; `known` are the nodes with a connection, in order.
-    pub fn by_map(config: &ClusterConfig, known: &[KvNode]) -> anyhow::Result<Routes> {
+    pub fn by_map(config: &ClusterMap, known: &[KvNode]) -> anyhow::Result<Routes> {
         let mut nodes = known.to_vec();
         let mut of_vbucket = Vec::with_capacity(usize::from(config.vbucket_count()));
         for vbid in (0..config.vbucket_count()).map(Vbid) {
@@ -183,12 +183,12 @@ mod tests {
 
     use super::*;
 
-    fn map(vbuckets: &str) -> ClusterConfig {
+    fn map(vbuckets: &str) -> ClusterMap {
         let json = format!(
             r#"{{"rev":1,"nodesExt":[{{"hostname":"a","services":{{"kv":1}}}},
             {{"hostname":"b","services":{{"kv":2}}}}],"vBucketServerMap":{{"vBucketMap":{vbuckets}}}}}"#
         );
-        ClusterConfig::parse(json.as_bytes(), "a").unwrap()
+        ClusterMap::parse(json.as_bytes(), "a").unwrap()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::bail;
-use oribi_client::{ClusterConfig, Refused};
+use oribi_client::{ClusterMap, RejectionKind};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::status::Status;
 
@@ -95,7 +95,7 @@ impl Link {
     }
 
     /// The server's cluster map; only between batches.
-    pub async fn cluster_config(&mut self) -> anyhow::Result<ClusterConfig> {
+    pub async fn cluster_config(&mut self) -> anyhow::Result<ClusterMap> {
         match &mut self.wire {
             Wire::Binary(connection) => Ok(connection.cluster_config().await?),
             Wire::Text(_) => bail!("the text protocol has no cluster map"),
@@ -242,11 +242,11 @@ impl Bench {
 
     /// Decides whether to retry a refused operation, and queues it for that.
     fn is_tried_again(&mut self, judge: &Judge<'_>, mut operation: Operation, status: u16) -> bool {
-        let Err(refused) = Refused::from_status(status) else { return false };
+        let Err(refused) = RejectionKind::from_status(status) else { return false };
         if !refused.is_transient() {
             return false;
         }
-        self.map_is_stale |= refused == Refused::NotMyVbucket;
+        self.map_is_stale |= refused == RejectionKind::NotMyVbucket;
         let counts = &mut self.counts;
         counts.refuse(status);
         if operation.attempts < judge.retries_max {

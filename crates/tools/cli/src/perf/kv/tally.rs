@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use oribi_client::Refused;
+use oribi_client::RejectionKind;
 
 use super::value::Corruption;
 
@@ -111,7 +111,7 @@ impl Counts {
 
 /// A status in words.
 pub fn describe_status(status: u16) -> String {
-    Refused::from_status(status).err().unwrap_or(Refused::Other(status)).to_string()
+    RejectionKind::from_status(status).err().unwrap_or(RejectionKind::Other(status)).to_string()
 }
 
 #[cfg(test)]

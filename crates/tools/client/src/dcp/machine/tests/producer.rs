@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 /// Something that happens.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum ProducerStep {
     Write {
         key: u8,
         value: Option<u8>,
@@ -37,15 +37,15 @@ pub enum Step {
     Restart,
 }
 
-pub fn steps() -> impl Strategy<Value = Step> {
+pub fn steps() -> impl Strategy<Value = ProducerStep> {
     let write = (0..6_u8, proptest::option::weighted(0.8, any::<u8>()));
     prop_oneof![
-        8 => write.prop_map(|(key, value)| Step::Write { key, value }),
-        2 => Just(Step::Persist),
-        6 => (1..6_usize).prop_map(|items| Step::Send { items }),
-        1 => Just(Step::Disconnect),
-        1 => Just(Step::Crash),
-        1 => Just(Step::Restart),
+        8 => write.prop_map(|(key, value)| ProducerStep::Write { key, value }),
+        2 => Just(ProducerStep::Persist),
+        6 => (1..6_usize).prop_map(|items| ProducerStep::Send { items }),
+        1 => Just(ProducerStep::Disconnect),
+        1 => Just(ProducerStep::Crash),
+        1 => Just(ProducerStep::Restart),
     ]
 }
 
@@ -60,7 +60,7 @@ struct Stream {
     left: Vec<(Seqno, Version)>,
 }
 
-pub struct Producer {
+pub struct ProducerModel {
     versions: BTreeMap<Seqno, Version>,
     high: Seqno,
     persisted: Seqno,
@@ -71,9 +71,9 @@ pub struct Producer {
     ignored: Seqno,
 }
 
-impl Producer {
-    pub fn new() -> Producer {
-        Producer {
+impl ProducerModel {
+    pub fn new() -> ProducerModel {
+        ProducerModel {
             versions: BTreeMap::new(),
             high: Seqno(0),
             persisted: Seqno(0),

@@ -9,20 +9,20 @@ use std::sync::Arc;
 use oribi_protocol::dcp::system_event::EventChange;
 use oribi_types::{CollectionId, ScopeId};
 
-use super::event::CollectionPath;
+use super::event::CollectionNames;
 use crate::collection::CollectionsManifest;
 
 /// See the module text.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct CollectionNameCache {
     scopes: HashMap<ScopeId, Arc<str>>,
-    collections: HashMap<CollectionId, Arc<CollectionPath>>,
+    collections: HashMap<CollectionId, Arc<CollectionNames>>,
 }
 
-impl Names {
+impl CollectionNameCache {
     /// Only what every bucket has.
-    pub fn new() -> Names {
-        let mut names = Names { scopes: HashMap::new(), collections: HashMap::new() };
+    pub fn new() -> CollectionNameCache {
+        let mut names = CollectionNameCache { scopes: HashMap::new(), collections: HashMap::new() };
         names.scopes.insert(ScopeId(0), "_default".into());
         names.add(ScopeId(0), CollectionId::DEFAULT, "_default".into());
         names
@@ -56,13 +56,13 @@ impl Names {
     }
 
     /// A collection's name.
-    pub fn collection(&self, id: CollectionId) -> Option<&Arc<CollectionPath>> {
+    pub fn collection(&self, id: CollectionId) -> Option<&Arc<CollectionNames>> {
         self.collections.get(&id)
     }
 
     fn add(&mut self, scope: ScopeId, id: CollectionId, collection: Arc<str>) {
         if let Some(scope) = self.scopes.get(&scope) {
-            let path = CollectionPath { scope: scope.clone(), collection };
+            let path = CollectionNames { scope: scope.clone(), collection };
             self.collections.insert(id, Arc::new(path));
         }
     }

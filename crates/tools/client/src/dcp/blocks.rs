@@ -6,8 +6,8 @@
 //! a whole block: what waits for the application takes at most twice the memory that the window
 //! counts. A frame that is larger than a block gets one of exactly its size.
 //!
-//! Blocks whose frames were all taken come back through a [`Pool`], because fresh memory costs the
-//! system more than receiving into it.
+//! Blocks whose frames were all taken come back through a [`BlockPool`], because fresh memory costs
+//! the system more than receiving into it.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -32,9 +32,9 @@ const SPARE_BLOCKS: usize = 4;
 
 /// Usual blocks that are used again.
 #[derive(Debug, Default)]
-pub(super) struct Pool(Mutex<Vec<Vec<u8>>>);
+pub(super) struct BlockPool(Mutex<Vec<Vec<u8>>>);
 
-impl Pool {
+impl BlockPool {
     /// A block that was used, or a new one of zeros.
     fn block(&self) -> Vec<u8> {
         let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -148,7 +148,7 @@ impl BlockReader {
     }
 
     /// Hands the whole frames over, if there are some; the others stay.
-    pub fn take(&mut self, pool: &Pool) -> Option<Frames> {
+    pub fn take(&mut self, pool: &BlockPool) -> Option<Frames> {
         let end = std::mem::take(&mut self.whole);
         if end == 0 {
             return None;
@@ -206,7 +206,7 @@ mod tests {
         out
     }
 
-    fn values(mut frames: Frames, pool: &Pool) -> Vec<Vec<u8>> {
+    fn values(mut frames: Frames, pool: &BlockPool) -> Vec<Vec<u8>> {
         let mut values = Vec::new();
         while let Some(place) = frames.next() {
             let frame = Frame::whole(&frames.block[place]).unwrap();
@@ -218,7 +218,7 @@ mod tests {
 
     /// Receives the stream in such pieces and takes what is whole after every `patience` of them.
     fn receive(mut stream: &[u8], piece: usize, patience: usize) -> Vec<Vec<u8>> {
-        let pool = Pool::default();
+        let pool = BlockPool::default();
         let mut received = Vec::new();
         let head = piece.min(stream.len());
         let mut reader = BlockReader::new(&stream[..head]);
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn blocks_are_used_again_unless_a_part_of_them_is_still_in_use() {
-        let pool = Pool::default();
-        let full = |pool: &Pool| {
+        let pool = BlockPool::default();
+        let full = |pool: &BlockPool| {
             let mut reader = BlockReader::new(&message(1, BLOCK_BYTES - HEADER_BYTES - 1));
             reader.find(|_| ()).unwrap();
             reader.take(pool).expect("a frame")

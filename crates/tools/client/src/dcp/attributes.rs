@@ -5,7 +5,7 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::error::Malformed;
+use crate::error::MalformedResponse;
 
 /// One extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,12 +18,12 @@ pub struct Attribute {
 }
 
 /// The body behind the attributes of an inflated value.
-pub(super) fn body(value: &Bytes) -> Result<Bytes, Malformed> {
+pub(super) fn body(value: &Bytes) -> Result<Bytes, MalformedResponse> {
     split(value).map(|(_, body)| body)
 }
 
 /// The attributes in front of the body of an inflated value.
-pub(super) fn decode(value: &Bytes) -> Result<Vec<Attribute>, Malformed> {
+pub(super) fn decode(value: &Bytes) -> Result<Vec<Attribute>, MalformedResponse> {
     let (mut section, _) = split(value)?;
     let mut attributes = Vec::new();
     while !section.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn decode(value: &Bytes) -> Result<Vec<Attribute>, Malformed> {
     Ok(attributes)
 }
 
-fn split(value: &Bytes) -> Result<(Bytes, Bytes), Malformed> {
+fn split(value: &Bytes) -> Result<(Bytes, Bytes), MalformedResponse> {
     let mut section = value.clone();
     let bytes = section.try_get_u32().map_err(|_| damaged())? as usize;
     if bytes > section.len() {
@@ -60,8 +60,8 @@ fn until_zero(bytes: &mut Bytes) -> Option<Bytes> {
     Some(text)
 }
 
-fn damaged() -> Malformed {
-    Malformed::new("the extended attributes are damaged")
+fn damaged() -> MalformedResponse {
+    MalformedResponse::new("the extended attributes are damaged")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use oribi_protocol::status::Status;
 use oribi_types::VbUuid;
 use proptest::prelude::*;
 
-use self::producer::{Producer, Step};
+use self::producer::{ProducerModel, ProducerStep};
 use super::super::event::ChangeKind;
 use super::*;
 use crate::collection::{ManifestCollection, ManifestScope};
@@ -31,7 +31,7 @@ impl Copy {
     }
 
     /// Reads documents again that changed behind `seqno`, as an application does.
-    fn read_again_behind(&mut self, seqno: Seqno, producer: &Producer) {
+    fn read_again_behind(&mut self, seqno: Seqno, producer: &ProducerModel) {
         let present = producer.state_at(seqno);
         for (key, versions) in &mut self.versions {
             if versions.keys().any(|at| *at > seqno) {
@@ -43,21 +43,33 @@ impl Copy {
 
 /// A machine, its producer, and the copy that is made.
 struct Run {
-    machine: Machine,
-    producer: Producer,
-    feed: FeedId,
+    machine: DcpStateMachine,
+    producer: ProducerModel,
+    feed: DcpConnectionId,
     copy: Copy,
     rollbacks: usize,
 }
 
 impl Run {
-    fn new(machine: Machine) -> Run {
-        Run { machine, producer: Producer::new(), feed: 1, copy: Copy::default(), rollbacks: 0 }
+    fn new(machine: DcpStateMachine) -> Run {
+        Run {
+            machine,
+            producer: ProducerModel::new(),
+            feed: 1,
+            copy: Copy::default(),
+            rollbacks: 0,
+        }
     }
 
     fn from_beginning() -> Run {
         let from = ChangeToken::new(Rest::Beginning);
-        Run::new(Machine::new(1, &from, Wanted::All, false, Names::new()))
+        Run::new(DcpStateMachine::new(
+            1,
+            &from,
+            CollectionFilter::All,
+            false,
+            CollectionNameCache::new(),
+        ))
     }
 
     fn begin(&mut self) {
@@ -85,7 +97,7 @@ impl Run {
             bytes = &bytes[consumed..];
             if let Some(change) = taken.change {
                 let change = self.machine.share(change, &block);
-                self.see(ChangeEvent::Change(change));
+                self.see(DcpEvent::Change(change));
             }
             while let Some(event) = self.machine.next_event() {
                 self.see(event);
@@ -94,19 +106,19 @@ impl Run {
         out
     }
 
-    fn see(&mut self, event: ChangeEvent) {
+    fn see(&mut self, event: DcpEvent) {
         match event {
-            ChangeEvent::Change(change) => {
+            DcpEvent::Change(change) => {
                 let value = (change.kind == ChangeKind::Mutation)
                     .then(|| change.value().expect("a plain value").to_vec());
                 let versions = self.copy.versions.entry(change.key.to_vec()).or_default();
                 let before = versions.insert(change.position.seqno, value);
                 assert_eq!(before, None, "a change came twice");
             }
-            ChangeEvent::SnapshotEnd(position) => {
+            DcpEvent::SnapshotEnd(position) => {
                 assert_eq!(self.copy.state(), self.producer.state_at(position.seqno));
             }
-            ChangeEvent::Rollback(Rollback { to, .. }) => {
+            DcpEvent::Rollback(Rollback { to, .. }) => {
                 self.rollbacks += 1;
                 self.copy.read_again_behind(to.seqno, &self.producer);
             }
@@ -114,31 +126,37 @@ impl Run {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ProducerStep) {
         match step {
-            Step::Write { key, value } => self.producer.write(*key, *value),
-            Step::Persist => self.producer.persist(),
-            Step::Send { items } => {
+            ProducerStep::Write { key, value } => self.producer.write(*key, *value),
+            ProducerStep::Persist => self.producer.persist(),
+            ProducerStep::Send { items } => {
                 let bytes = self.producer.send(*items);
                 self.take(&bytes);
             }
-            Step::Disconnect => {
+            ProducerStep::Disconnect => {
                 self.producer.disconnect();
                 self.machine.lose(self.feed);
                 self.feed += 1;
                 self.begin();
             }
-            Step::Crash => {
+            ProducerStep::Crash => {
                 self.producer.crash();
                 self.machine.lose(self.feed);
                 self.feed += 1;
                 self.begin();
             }
-            Step::Restart => {
+            ProducerStep::Restart => {
                 // The application saves its token as text, and its copy.
                 let token = self.machine.token().to_string().parse().expect("a token");
                 self.producer.disconnect();
-                self.machine = Machine::new(1, &token, Wanted::All, false, Names::new());
+                self.machine = DcpStateMachine::new(
+                    1,
+                    &token,
+                    CollectionFilter::All,
+                    false,
+                    CollectionNameCache::new(),
+                );
                 self.begin();
             }
         }
@@ -178,7 +196,7 @@ proptest! {
     #[test]
     fn from_now_and_until_now(before in 0..20_u8, after in 1..20_u8) {
         let from = ChangeToken::new(Rest::Now);
-        let mut run = Run::new(Machine::new(1, &from, Wanted::All, false, Names::new()));
+        let mut run = Run::new(DcpStateMachine::new(1, &from, CollectionFilter::All, false, CollectionNameCache::new()));
         (0..before).for_each(|key| run.producer.write(key, Some(1)));
         prop_assert_eq!(run.machine.token().to_string(), "rest=now");
         run.begin();
@@ -189,7 +207,7 @@ proptest! {
 
         let from = ChangeToken::new(Rest::Beginning);
         let producer = run.producer;
-        let mut run = Run::new(Machine::new(1, &from, Wanted::All, true, Names::new()));
+        let mut run = Run::new(DcpStateMachine::new(1, &from, CollectionFilter::All, true, CollectionNameCache::new()));
         run.producer = producer;
         run.producer.ignore_nothing();
         run.begin();
@@ -212,9 +230,15 @@ fn a_stream_that_ends_now_is_told_of_a_lost_history() {
     run.settle();
     let (token, copy) = (run.machine.token(), run.copy);
     run.copy = Copy::default();
-    run.step(&Step::Crash);
+    run.step(&ProducerStep::Crash);
     let producer = run.producer;
-    let mut run = Run::new(Machine::new(1, &token, Wanted::All, true, Names::new()));
+    let mut run = Run::new(DcpStateMachine::new(
+        1,
+        &token,
+        CollectionFilter::All,
+        true,
+        CollectionNameCache::new(),
+    ));
     (run.producer, run.copy) = (producer, copy);
     run.begin();
     run.settle();
@@ -234,7 +258,7 @@ fn a_rollback_is_told_once_and_leads_back_to_what_is_shared() {
     run.producer.write(9, Some(1));
     run.settle();
     assert_eq!(run.copy.state().len(), 5);
-    run.step(&Step::Crash);
+    run.step(&ProducerStep::Crash);
     assert_eq!((run.rollbacks, run.copy.state().len()), (1, 4));
     run.producer.write(7, Some(2));
     run.settle();
@@ -251,17 +275,17 @@ fn a_version_that_was_left_out_comes_back_when_the_later_one_is_lost() {
     run.producer.write(2, Some(1));
     run.producer.persist();
     run.producer.write(1, Some(2));
-    run.step(&Step::Send { items: 1 });
+    run.step(&ProducerStep::Send { items: 1 });
     assert_eq!(run.copy.state(), [(vec![2], vec![1])].into(), "the other one is on its way");
-    run.step(&Step::Crash);
+    run.step(&ProducerStep::Crash);
     run.settle();
     assert_eq!(run.copy.state(), [(vec![1], vec![1]), (vec![2], vec![1])].into());
 }
 
-fn refused(status: Status, value: &[u8]) -> (Machine, Result<Then, Malformed>) {
+fn refused(status: Status, value: &[u8]) -> (DcpStateMachine, Result<FollowUp, MalformedResponse>) {
     let from: ChangeToken = "0:a:7".parse().unwrap();
-    let wanted = Wanted::Collections(vec![CollectionId(8), CollectionId(9)]);
-    let mut machine = Machine::new(1, &from, wanted, false, Names::new());
+    let wanted = CollectionFilter::Collections(vec![CollectionId(8), CollectionId(9)]);
+    let mut machine = DcpStateMachine::new(1, &from, wanted, false, CollectionNameCache::new());
     let mut out = Vec::new();
     machine.begin(1, VBID, true, &mut out);
     let answer = Bytes::from(producer::response(&out, status, value));
@@ -274,13 +298,13 @@ fn refused(status: Status, value: &[u8]) -> (Machine, Result<Then, Malformed>) {
 fn refusals_say_what_to_do() {
     let map = Bytes::from_static(b"map");
     for (status, expected) in [
-        (Status::NotMyVbucket, Then::Moved(VBID, map)),
-        (Status::Etmpfail, Then::Later(VBID)),
-        (Status::Enomem, Then::Later(VBID)),
-        (Status::KeyEexists, Then::Later(VBID)),
-        (Status::UnknownCollection, Then::CheckFilter(VBID)),
-        (Status::Eaccess, Then::Fail(Refused::AccessDenied)),
-        (Status::Einval, Then::Fail(Refused::Invalid)),
+        (Status::NotMyVbucket, FollowUp::Moved(VBID, map)),
+        (Status::Etmpfail, FollowUp::Later(VBID)),
+        (Status::Enomem, FollowUp::Later(VBID)),
+        (Status::KeyEexists, FollowUp::Later(VBID)),
+        (Status::UnknownCollection, FollowUp::CheckFilter(VBID)),
+        (Status::Eaccess, FollowUp::Fail(RejectionKind::AccessDenied)),
+        (Status::Einval, FollowUp::Fail(RejectionKind::Invalid)),
     ] {
         let (machine, then) = refused(status, b"map");
         assert_eq!(then, Ok(expected), "{status:?}");
@@ -290,8 +314,8 @@ fn refusals_say_what_to_do() {
         refused(Status::Rollback, value).1.expect_err("it does not lead back");
     }
     let (mut machine, then) = refused(Status::Rollback, &3_u64.to_be_bytes());
-    assert_eq!(then, Ok(Then::GoOn));
-    let Some(ChangeEvent::Rollback(rollback)) = machine.next_event() else { panic!("an event") };
+    assert_eq!(then, Ok(FollowUp::GoOn));
+    let Some(DcpEvent::Rollback(rollback)) = machine.next_event() else { panic!("an event") };
     assert_eq!((rollback.from, rollback.to.to_string()), (Seqno(7), "0:a:3".to_owned()));
     assert!(machine.uses(1), "it has asked again");
 }
@@ -332,7 +356,7 @@ fn only_the_present_stream_counts() {
     run.producer.write(1, Some(1));
     run.begin();
     let left_over = run.producer.send(1000);
-    run.step(&Step::Disconnect);
+    run.step(&ProducerStep::Disconnect);
     let (feed, before) = (run.feed, run.machine.token());
     run.feed = feed - 1;
     run.take(&left_over);
@@ -347,10 +371,11 @@ fn only_the_present_stream_counts() {
 #[test]
 fn messages_before_the_answer_break_the_protocol() {
     let from = ChangeToken::new(Rest::Beginning);
-    let mut machine = Machine::new(1, &from, Wanted::All, false, Names::new());
+    let mut machine =
+        DcpStateMachine::new(1, &from, CollectionFilter::All, false, CollectionNameCache::new());
     let mut out = Vec::new();
     machine.begin(1, VBID, true, &mut out);
-    let mut producer = Producer::new();
+    let mut producer = ProducerModel::new();
     producer.write(1, Some(1));
     producer.answer(&out);
     let early = producer.send(10);
@@ -369,9 +394,11 @@ fn a_part_of_the_vbuckets_moves_and_the_others_stay_where_they_are() {
     let mut from = ChangeToken::new(Rest::Beginning);
     let elsewhere = Position::at(Vbid(2), VbUuid(7), Seqno(9));
     from.set(elsewhere);
-    let mut machine = Machine::new(3, &from, Wanted::All, true, Names::new());
+    let mut machine =
+        DcpStateMachine::new(3, &from, CollectionFilter::All, true, CollectionNameCache::new());
     machine.show_only(&[Vbid(1)]);
-    let finished = |machine: &Machine| [0, 1, 2].map(|vbid| machine.has_finished(Vbid(vbid)));
+    let finished =
+        |machine: &DcpStateMachine| [0, 1, 2].map(|vbid| machine.has_finished(Vbid(vbid)));
     assert_eq!((finished(&machine), machine.is_finished()), ([true, false, true], false));
     let mut out = Vec::new();
     machine.begin(1, Vbid(0), true, &mut out);

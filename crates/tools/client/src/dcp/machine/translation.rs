@@ -10,10 +10,10 @@ use oribi_protocol::leb128;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno};
 
 use super::super::event::{
-    Change, ChangeEvent, ChangeKind, PlacedChange, SystemEvent, SystemEventKind,
+    ChangeKind, DcpChange, DcpEvent, DcpSystemEvent, DcpSystemEventKind, PlacedChange,
 };
-use super::{Machine, Position};
-use crate::error::Malformed;
+use super::{DcpStateMachine, Position};
+use crate::error::MalformedResponse;
 
 /// Where a part of a block is.
 fn place_in(block: &[u8], part: &[u8]) -> Range<usize> {
@@ -21,7 +21,7 @@ fn place_in(block: &[u8], part: &[u8]) -> Range<usize> {
     begin..begin + part.len()
 }
 
-impl Machine {
+impl DcpStateMachine {
     /// A document's change or removal at `position`; `block` has its key and value.
     pub(super) fn placed<E>(
         position: Position,
@@ -29,10 +29,10 @@ impl Machine {
         rev: RevSeqno,
         block: &[u8],
         has_collections: bool,
-    ) -> Result<PlacedChange, Malformed> {
+    ) -> Result<PlacedChange, MalformedResponse> {
         let (collection, key) = match has_collections {
             true => leb128::decode_u32(document.key)
-                .ok_or_else(|| Malformed::new("a key without a collection"))?,
+                .ok_or_else(|| MalformedResponse::new("a key without a collection"))?,
             false => (CollectionId::DEFAULT.0, document.key),
         };
         Ok(PlacedChange {
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     /// A change that was taken, with its collection's name and shares of its block's memory.
-    pub fn share(&self, change: PlacedChange, block: &Bytes) -> Change {
+    pub fn share(&self, change: PlacedChange, block: &Bytes) -> DcpChange {
         let path = self.names.collection(change.collection).cloned();
         change.share(block, path)
     }
@@ -61,7 +61,7 @@ impl Machine {
         &mut self,
         position: Position,
         event: &system_event::SystemEvent<'_>,
-    ) -> ChangeEvent {
+    ) -> DcpEvent {
         let scope = event.scope;
         self.names.learn_from(scope, &event.change);
         self.manifest_uid = self.manifest_uid.max(event.manifest_uid);
@@ -70,16 +70,16 @@ impl Machine {
             EventChange::CollectionBegin { collection, name, max_ttl } => {
                 let name: Arc<str> = String::from_utf8_lossy(name).into();
                 let max_ttl = max_ttl.filter(|ttl| *ttl > 0);
-                (SystemEventKind::CollectionCreated, Some(collection), Some(name), max_ttl)
+                (DcpSystemEventKind::CollectionCreated, Some(collection), Some(name), max_ttl)
             }
             EventChange::CollectionEnd { collection } => {
                 let name = self.names.collection(collection).map(|path| path.collection.clone());
-                (SystemEventKind::CollectionDropped, Some(collection), name, None)
+                (DcpSystemEventKind::CollectionDropped, Some(collection), name, None)
             }
-            EventChange::ScopeBegin { .. } => (SystemEventKind::ScopeCreated, None, None, None),
-            EventChange::ScopeEnd => (SystemEventKind::ScopeDropped, None, None, None),
+            EventChange::ScopeBegin { .. } => (DcpSystemEventKind::ScopeCreated, None, None, None),
+            EventChange::ScopeEnd => (DcpSystemEventKind::ScopeDropped, None, None, None),
         };
-        ChangeEvent::System(SystemEvent {
+        DcpEvent::System(DcpSystemEvent {
             kind,
             position,
             manifest_uid: event.manifest_uid,

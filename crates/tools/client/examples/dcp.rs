@@ -1,14 +1,14 @@
 //! A copy of a bucket in memory that follows its changes, and goes on after a crash of the server.
 //!
 //! Needs a server on this machine with its development user, as `oribi serve` starts one:
-//! `cargo run --release -p oribi-client --example change_stream`.
+//! `cargo run --release -p oribi-client --example dcp`.
 
 use std::collections::HashMap;
 use std::error::Error;
 
 use oribi_client::{
-    Bytes, Change, ChangeEvent, ChangeKind, ChangeStreamOptions, Client, CollectionId,
-    ConnectOptions, Rollback, Seqno, Vbid,
+    Bytes, ChangeKind, Client, CollectionId, ConnectOptions, DcpChange, DcpEvent, DcpStreamOptions,
+    Rollback, Seqno, Vbid,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -28,14 +28,14 @@ type Key = (CollectionId, Bytes);
 /// Follows all changes; only those that there are already, if it is to end.
 pub async fn run(options: ConnectOptions, until_now: bool) -> Result<(), Box<dyn Error>> {
     let client = Client::connect(options).await?;
-    let options = ChangeStreamOptions::new().from_beginning().until_now(until_now);
-    let mut changes = client.changes(&options).await?;
+    let options = DcpStreamOptions::new().from_beginning().until_now(until_now);
+    let mut changes = client.dcp_stream(&options).await?;
     let mut copy: HashMap<Key, Copied> = HashMap::new();
     while let Some(event) = changes.next().await? {
         match event {
-            ChangeEvent::Change(change) => apply(&mut copy, &change)?,
-            ChangeEvent::Rollback(rollback) => read_again(&client, &mut copy, rollback).await?,
-            ChangeEvent::Disconnected(lost) => eprintln!("{}: {}", lost.peer, lost.reason),
+            DcpEvent::Change(change) => apply(&mut copy, &change)?,
+            DcpEvent::Rollback(rollback) => read_again(&client, &mut copy, rollback).await?,
+            DcpEvent::Disconnected(lost) => eprintln!("{}: {}", lost.peer, lost.reason),
             _ => {}
         }
     }
@@ -44,7 +44,7 @@ pub async fn run(options: ConnectOptions, until_now: bool) -> Result<(), Box<dyn
     Ok(())
 }
 
-fn apply(copy: &mut HashMap<Key, Copied>, change: &Change) -> Result<(), Box<dyn Error>> {
+fn apply(copy: &mut HashMap<Key, Copied>, change: &DcpChange) -> Result<(), Box<dyn Error>> {
     let value = match change.kind {
         ChangeKind::Mutation => Some(change.value()?),
         _ => None,

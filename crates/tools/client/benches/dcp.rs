@@ -1,7 +1,7 @@
 //! Readers of a running server's changes, for `bench/run --only streams`, which measures the
 //! server.
 //!
-//! `change_stream MODE --port PORT ...` writes lines of JSON. The modes:
+//! `dcp MODE --port PORT ...` writes lines of JSON. The modes:
 //!
 //! - `drain`: `--streams` readers take everything that there is, from the beginning;
 //! - `follow`: `--streams` readers take what comes from now on. A line says when they have begun;
@@ -21,16 +21,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use oribi_client::{
-    Bytes, ChangeEvent, ChangeStreamOptions, Client, ConnectOptions, Rest, WriteOptions,
-};
+use oribi_client::{Bytes, Client, ConnectOptions, DcpEvent, DcpStreamOptions, Rest, WriteOptions};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-const USAGE: &str = "change_stream drain|follow|held|latency|floor --port PORT [--streams N] [--rate N] \
+const USAGE: &str = "dcp drain|follow|held|latency|floor --port PORT [--streams N] [--rate N] \
                      [--seconds N] [--value-bytes N] [--changes N] [--look N] [--pause-us N]";
 
 /// Bytes of a change without its value: header, extras, and a key of 20 bytes in the default
@@ -123,14 +121,14 @@ struct Taken {
 }
 
 impl Taken {
-    fn add(&mut self, event: &ChangeEvent) {
+    fn add(&mut self, event: &DcpEvent) {
         match event {
-            ChangeEvent::Change(change) => {
+            DcpEvent::Change(change) => {
                 self.changes += 1;
                 self.value_bytes += change.raw_value.len() as u64;
             }
-            ChangeEvent::Rollback(_) => self.rollbacks += 1,
-            ChangeEvent::Disconnected(_) => self.disconnected += 1,
+            DcpEvent::Rollback(_) => self.rollbacks += 1,
+            DcpEvent::Disconnected(_) => self.disconnected += 1,
             _ => {}
         }
     }
@@ -157,8 +155,8 @@ async fn drain(arguments: &Arguments) -> Result<()> {
     let began = Instant::now();
     let mut readers = JoinSet::new();
     for _ in 0..arguments.streams {
-        let options = ChangeStreamOptions::new().from_beginning().until_now(true);
-        let mut changes = client.changes(&options).await?;
+        let options = DcpStreamOptions::new().from_beginning().until_now(true);
+        let mut changes = client.dcp_stream(&options).await?;
         readers.spawn(async move {
             let mut taken = Taken::default();
             while let Some(event) = changes.next().await? {
@@ -181,8 +179,8 @@ async fn follow(arguments: &Arguments) -> Result<()> {
     let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
     let mut readers = JoinSet::new();
     for _ in 0..arguments.streams {
-        let options = ChangeStreamOptions::new().from_now();
-        let mut changes = client.changes(&options).await?;
+        let options = DcpStreamOptions::new().from_now();
+        let mut changes = client.dcp_stream(&options).await?;
         let (mut ended, started) = (ended.clone(), started.clone());
         readers.spawn(async move {
             let mut taken = Taken::default();
@@ -229,7 +227,7 @@ async fn follow(arguments: &Arguments) -> Result<()> {
 
 async fn held(arguments: &Arguments) -> Result<()> {
     let client = arguments.client().await?;
-    let mut changes = client.changes(&ChangeStreamOptions::new().from_now()).await?;
+    let mut changes = client.dcp_stream(&DcpStreamOptions::new().from_now()).await?;
     while changes.token().rest == Rest::Now {
         let _ = tokio::time::timeout(Duration::from_millis(20), changes.next()).await;
     }
@@ -246,7 +244,7 @@ async fn held(arguments: &Arguments) -> Result<()> {
 
 async fn latency(arguments: &Arguments) -> Result<()> {
     let client = arguments.client().await?;
-    let mut changes = client.changes(&ChangeStreamOptions::new().from_now()).await?;
+    let mut changes = client.dcp_stream(&DcpStreamOptions::new().from_now()).await?;
     while changes.token().rest == Rest::Now {
         let _ = tokio::time::timeout(Duration::from_millis(20), changes.next()).await;
     }
@@ -256,7 +254,7 @@ async fn latency(arguments: &Arguments) -> Result<()> {
         let mut missing = count;
         while missing > 0 {
             let Some(event) = changes.next().await? else { bail!("the stream has ended") };
-            let ChangeEvent::Change(change) = event else { continue };
+            let DcpEvent::Change(change) = event else { continue };
             let number = std::str::from_utf8(&change.key)?.strip_prefix("latency:");
             let Some(number) = number else { continue };
             let arrival = arrivals.get_mut(number.parse::<usize>()?).context("a known key")?;

@@ -9,9 +9,9 @@ use oribi_protocol::change_token::{ChangeToken, Position, Rest};
 use oribi_protocol::frame::Frame;
 use oribi_types::{CollectionId, Seqno, Vbid};
 
-use super::event::ChangeEvent;
-use super::machine::{Machine, Then, Wanted};
-use super::names::Names;
+use super::event::DcpEvent;
+use super::machine::{CollectionFilter, DcpStateMachine, FollowUp};
+use super::names::CollectionNameCache;
 use crate::frame_reader::FrameReader;
 
 /// Vbuckets of the bucket.
@@ -29,11 +29,12 @@ pub fn check(input: &[u8]) {
     let has_collections = seed & 0x80 == 0;
     let rest = if seed & 0x40 == 0 { Rest::Beginning } else { Rest::Now };
     let wanted = match seed & 0x20 {
-        0 => Wanted::All,
-        _ => Wanted::Collections(vec![CollectionId::DEFAULT, CollectionId(9)]),
+        0 => CollectionFilter::All,
+        _ => CollectionFilter::Collections(vec![CollectionId::DEFAULT, CollectionId(9)]),
     };
     let from = ChangeToken::new(rest);
-    let machine = Machine::new(VBUCKETS, &from, wanted, seed & 0x10 != 0, Names::new());
+    let machine =
+        DcpStateMachine::new(VBUCKETS, &from, wanted, seed & 0x10 != 0, CollectionNameCache::new());
     let mut check = Check { machine, out: Vec::new(), reached: HashMap::new(), has_collections };
     for vbid in 0..VBUCKETS {
         check.begin(Vbid(vbid));
@@ -63,7 +64,7 @@ pub fn check(input: &[u8]) {
 }
 
 struct Check {
-    machine: Machine,
+    machine: DcpStateMachine,
     out: Vec<u8>,
     /// Seqno of each vbucket's last event.
     reached: HashMap<Vbid, Seqno>,
@@ -84,10 +85,10 @@ impl Check {
         let taken = self.machine.take(FEED, &frame, &block, self.has_collections, &mut self.out);
         let then = taken.map(|taken| {
             if let Some(change) = taken.change {
-                let lent = change.clone().lend(&block);
+                let lent = change.clone().borrow(&block);
                 let shared = self.machine.share(change.clone(), &block);
                 assert_eq!((lent.key, lent.raw_value), (&*shared.key, &*shared.raw_value));
-                self.see(&ChangeEvent::Change(shared));
+                self.see(&DcpEvent::Change(shared));
             }
             taken.then
         });
@@ -97,33 +98,33 @@ impl Check {
         let text = self.machine.token().to_string();
         assert_eq!(text.parse(), Ok(self.machine.token()), "a token survives being written");
         match then {
-            Err(_) | Ok(Then::Fail(_)) => return false,
-            Ok(Then::Later(vbid) | Then::Moved(vbid, _) | Then::CheckFilter(vbid)) => {
+            Err(_) | Ok(FollowUp::Fail(_)) => return false,
+            Ok(FollowUp::Later(vbid) | FollowUp::Moved(vbid, _) | FollowUp::CheckFilter(vbid)) => {
                 self.begin(vbid);
             }
-            Ok(Then::GoOn | Then::Streaming(_)) => {}
+            Ok(FollowUp::GoOn | FollowUp::Streaming(_)) => {}
         }
         true
     }
 
-    fn see(&mut self, event: &ChangeEvent) {
+    fn see(&mut self, event: &DcpEvent) {
         let (position, may_stay) = match event {
-            ChangeEvent::Change(change) => {
+            DcpEvent::Change(change) => {
                 // Whatever came, looking at it does no harm.
                 let _ = (change.value(), change.attributes());
                 (change.position, false)
             }
-            ChangeEvent::System(event) => (event.position, false),
-            ChangeEvent::SnapshotEnd(position) => {
+            DcpEvent::System(event) => (event.position, false),
+            DcpEvent::SnapshotEnd(position) => {
                 assert!(position.is_at_snapshot_end());
                 (*position, true)
             }
-            ChangeEvent::Rollback(rollback) => {
+            DcpEvent::Rollback(rollback) => {
                 assert!(rollback.to.seqno < rollback.from, "a rollback leads back");
                 self.reached.insert(rollback.to.vbid, rollback.to.seqno);
                 return;
             }
-            ChangeEvent::Disconnected(_) => return,
+            DcpEvent::Disconnected(_) => return,
         };
         let Position { vbid, seqno, snapshot: (start, end), .. } = position;
         assert!(start <= seqno && seqno <= end, "a position lies in its snapshot");

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oribi_client::{
-    Change, ChangeEvent, ChangeStreamOptions, Client, ClientError, ConnectOptions, Refused, Seqno,
+    Client, ClientError, ConnectOptions, DcpChange, DcpEvent, DcpStreamOptions, RejectionKind,
+    Seqno,
 };
 use oribi_protocol::dcp::item::MutationExtras;
 use oribi_protocol::dcp::marker::{MarkerFlags, SnapshotMarker};
@@ -81,14 +82,14 @@ async fn connect(options: ConnectOptions) -> Client {
     Client::connect(options).await.expect("the handshake succeeds")
 }
 
-async fn next(changes: &mut oribi_client::ChangeStream) -> ChangeEvent {
+async fn next(changes: &mut oribi_client::DcpStream) -> DcpEvent {
     let next = tokio::time::timeout(PATIENCE, changes.next()).await.expect("an event in time");
     next.expect("no error").expect("the stream goes on")
 }
 
-async fn next_change(changes: &mut oribi_client::ChangeStream) -> Change {
+async fn next_change(changes: &mut oribi_client::DcpStream) -> DcpChange {
     loop {
-        if let ChangeEvent::Change(change) = next(changes).await {
+        if let DcpEvent::Change(change) = next(changes).await {
             return change;
         }
     }
@@ -126,18 +127,18 @@ async fn changes_come_with_names_and_the_stream_ends() {
         Then::GoOn
     });
     let client = connect(options).await;
-    let until_now = ChangeStreamOptions::new().until_now(true);
-    let mut changes = client.changes(&until_now).await.expect("a stream");
+    let until_now = DcpStreamOptions::new().until_now(true);
+    let mut changes = client.dcp_stream(&until_now).await.expect("a stream");
     let (mut seen, mut ends) = (BTreeSet::new(), 0);
     while let Some(event) = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap() {
         match event {
-            ChangeEvent::Change(change) => {
+            DcpEvent::Change(change) => {
                 let path = change.path.clone().expect("the manifest names it");
                 assert_eq!((&*path.scope, &*path.collection), ("shop", "orders"));
                 assert_eq!((change.flags, change.cas.0), (0x0200_0000, 1000 + change.seqno().0));
                 seen.insert((change.vbid(), change.seqno(), change.value().unwrap()));
             }
-            ChangeEvent::SnapshotEnd(_) => ends += 1,
+            DcpEvent::SnapshotEnd(_) => ends += 1,
             other => panic!("{other:?}"),
         }
     }
@@ -170,7 +171,7 @@ async fn a_stream_goes_on_where_the_application_is() {
         }
     });
     let client = connect(options).await;
-    let mut changes = client.changes(&ChangeStreamOptions::new()).await.expect("a stream");
+    let mut changes = client.dcp_stream(&DcpStreamOptions::new()).await.expect("a stream");
     for seqno in [2, 4, 6] {
         assert_eq!(next_change(&mut changes).await.seqno(), Seqno(seqno));
     }
@@ -258,8 +259,8 @@ async fn a_slow_application_bounds_memory_and_answers_questions() {
     let for_server = flow.clone();
     serve_streams(listener, move |stream, _| produce(stream, &for_server));
     let client = connect(options_for(port)).await;
-    let options = ChangeStreamOptions::new().window_bytes(WINDOW_BYTES);
-    let mut changes = client.changes(&options).await.expect("a stream");
+    let options = DcpStreamOptions::new().window_bytes(WINDOW_BYTES);
+    let mut changes = client.dcp_stream(&options).await.expect("a stream");
     assert_eq!(next_change(&mut changes).await.seqno(), Seqno(1));
     // The application does something else, for as long as many questions take.
     let before = flow.noop_answers.load(Ordering::SeqCst);
@@ -297,8 +298,8 @@ async fn a_server_that_breaks_the_protocol_is_left_and_asked_again() {
         Then::GoOn
     });
     let client = connect(options).await;
-    let mut changes = client.changes(&ChangeStreamOptions::new()).await.expect("a stream");
-    let ChangeEvent::Disconnected(lost) = next(&mut changes).await else { panic!("it is told") };
+    let mut changes = client.dcp_stream(&DcpStreamOptions::new()).await.expect("a stream");
+    let DcpEvent::Disconnected(lost) = next(&mut changes).await else { panic!("it is told") };
     assert!(lost.reason.contains("outside of its snapshot"), "{}", lost.reason);
     assert_eq!(next_change(&mut changes).await.seqno(), Seqno(5));
 }
@@ -316,24 +317,24 @@ async fn a_stream_that_cannot_be_is_an_error() {
         })
     };
     let client = connect(refusing(Opcode::DcpOpen, Status::NotSupported)).await;
-    let mut changes = client.changes(&ChangeStreamOptions::new()).await.expect("a stream");
+    let mut changes = client.dcp_stream(&DcpStreamOptions::new()).await.expect("a stream");
     let error = changes.next().await.expect_err("no change streams");
     assert!(matches!(error, ClientError::NotOffered("change streams")), "{error}");
 
     let client = connect(refusing(Opcode::DcpStreamReq, Status::Eaccess)).await;
-    let mut changes = client.changes(&ChangeStreamOptions::new()).await.expect("a stream");
+    let mut changes = client.dcp_stream(&DcpStreamOptions::new()).await.expect("a stream");
     for _ in 0..2 {
         let error = changes.next().await.expect_err("the user may not");
-        assert_eq!(error.refused(), Some(Refused::AccessDenied), "{error}");
+        assert_eq!(error.rejection(), Some(RejectionKind::AccessDenied), "{error}");
     }
 
-    let unknown = ChangeStreamOptions::new().collection("shop.carts");
-    let error = client.changes(&unknown).await.err().expect("no such collection");
-    assert_eq!(error.refused(), Some(Refused::UnknownCollection));
-    let unknown = ChangeStreamOptions::new().scope("store");
-    let error = client.changes(&unknown).await.err().expect("no such scope");
-    assert_eq!(error.refused(), Some(Refused::UnknownScope));
+    let unknown = DcpStreamOptions::new().collection("shop.carts");
+    let error = client.dcp_stream(&unknown).await.err().expect("no such collection");
+    assert_eq!(error.rejection(), Some(RejectionKind::UnknownCollection));
+    let unknown = DcpStreamOptions::new().scope("store");
+    let error = client.dcp_stream(&unknown).await.err().expect("no such scope");
+    assert_eq!(error.rejection(), Some(RejectionKind::UnknownScope));
     let token = "5:a:3".parse().expect("a token");
-    let too_large = ChangeStreamOptions::new().resume(token);
-    client.changes(&too_large).await.err().expect("the bucket has two vbuckets");
+    let too_large = DcpStreamOptions::new().resume(token);
+    client.dcp_stream(&too_large).await.err().expect("the bucket has two vbuckets");
 }

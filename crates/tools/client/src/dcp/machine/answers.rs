@@ -8,29 +8,29 @@ use oribi_protocol::frame::Frame;
 use oribi_protocol::status::Status;
 use oribi_types::{Seqno, VbUuid, Vbid};
 
-use super::{FeedId, Machine, Phase, Position, Question, RequestId, Then};
-use crate::error::{Malformed, Refused};
+use super::{DcpConnectionId, DcpStateMachine, FollowUp, Phase, Position, Question, RequestId};
+use crate::error::{MalformedResponse, RejectionKind};
 use crate::persistence::ObservedSeqno;
 
-impl Machine {
+impl DcpStateMachine {
     pub(super) fn take_answer(
         &mut self,
-        feed: FeedId,
+        feed: DcpConnectionId,
         frame: &Frame<'_>,
         block: &Bytes,
         has_collections: bool,
         out: &mut Vec<u8>,
-    ) -> Result<Then, Malformed> {
+    ) -> Result<FollowUp, MalformedResponse> {
         let request = RequestId { feed, opaque: frame.header.opaque };
         let vbid = Vbid(request.opaque as u16);
         let phase = self.vbuckets.get(usize::from(vbid.0)).map(|vbucket| vbucket.phase);
         let question = match phase {
             Some(Phase::Asked { request: asked, question }) if asked == request => question,
             // Of a request that was given up, or of an acknowledgement that went wrong.
-            _ => return Ok(Then::GoOn),
+            _ => return Ok(FollowUp::GoOn),
         };
         if frame.header.opcode != question.opcode() as u8 {
-            return Err(Malformed::new("an answer with another opcode than its request"));
+            return Err(MalformedResponse::new("an answer with another opcode than its request"));
         }
         let status = frame.header.vbucket_or_status;
         if status != Status::Success.code() {
@@ -52,7 +52,7 @@ impl Machine {
                 let is_shared = position.vb_uuid == observed.vb_uuid || position.seqno == Seqno(0);
                 if self.until_now && is_shared && position.seqno >= observed.current {
                     self.finish(vbid);
-                    return Ok(Then::GoOn);
+                    return Ok(FollowUp::GoOn);
                 }
                 let end = observed.current.max(position.seqno);
                 vbucket.end = self.until_now.then_some(end);
@@ -65,10 +65,10 @@ impl Machine {
                 if let Some(cursor) = &mut vbucket.cursor {
                     cursor.accept(vb_uuid);
                 }
-                return Ok(Then::Streaming(vbid));
+                return Ok(FollowUp::Streaming(vbid));
             }
         }
-        Ok(Then::GoOn)
+        Ok(FollowUp::GoOn)
     }
 
     fn take_refusal(
@@ -77,50 +77,50 @@ impl Machine {
         question: Question,
         frame: &Frame<'_>,
         block: &Bytes,
-        (feed, has_collections): (FeedId, bool),
+        (feed, has_collections): (DcpConnectionId, bool),
         out: &mut Vec<u8>,
-    ) -> Result<Then, Malformed> {
+    ) -> Result<FollowUp, MalformedResponse> {
         let code = frame.header.vbucket_or_status;
         if question == Question::Stream && code == Status::Rollback.code() {
             let to = decode_rollback(frame.value)
-                .ok_or_else(|| Malformed::new("a rollback without a seqno"))?;
+                .ok_or_else(|| MalformedResponse::new("a rollback without a seqno"))?;
             self.roll_back(vbid, to)?;
             self.vbuckets[usize::from(vbid.0)].phase = Phase::Idle;
             self.begin(feed, vbid, has_collections, out);
-            return Ok(Then::GoOn);
+            return Ok(FollowUp::GoOn);
         }
         self.vbuckets[usize::from(vbid.0)].rest();
         Ok(match Status::from_u16(code) {
-            Some(Status::NotMyVbucket) => Then::Moved(vbid, block.slice_ref(frame.value)),
+            Some(Status::NotMyVbucket) => FollowUp::Moved(vbid, block.slice_ref(frame.value)),
             // The history has ended between two questions, or a stream is not quite gone yet.
-            Some(Status::KeyEnoent | Status::KeyEexists) => Then::Later(vbid),
-            Some(Status::UnknownCollection | Status::UnknownScope) => Then::CheckFilter(vbid),
-            _ => match Refused::from_status(code) {
-                Err(refused) if !refused.is_transient() => Then::Fail(refused),
-                _ => Then::Later(vbid),
+            Some(Status::KeyEnoent | Status::KeyEexists) => FollowUp::Later(vbid),
+            Some(Status::UnknownCollection | Status::UnknownScope) => FollowUp::CheckFilter(vbid),
+            _ => match RejectionKind::from_status(code) {
+                Err(refused) if !refused.is_transient() => FollowUp::Fail(refused),
+                _ => FollowUp::Later(vbid),
             },
         })
     }
 
-    pub(super) fn end_stream(&mut self, vbid: Vbid, reason: EndReason) -> Then {
+    pub(super) fn end_stream(&mut self, vbid: Vbid, reason: EndReason) -> FollowUp {
         match reason {
             // An endless stream ends so when there is nothing left that it could show.
             EndReason::Ok | EndReason::FilterEmpty => {
                 self.finish(vbid);
-                return Then::GoOn;
+                return FollowUp::GoOn;
             }
             _ => self.vbuckets[usize::from(vbid.0)].rest(),
         }
         match reason {
-            EndReason::LostPrivileges => Then::Fail(Refused::AccessDenied),
-            EndReason::StateChanged => Then::Moved(vbid, Bytes::new()),
-            _ => Then::Later(vbid),
+            EndReason::LostPrivileges => FollowUp::Fail(RejectionKind::AccessDenied),
+            EndReason::StateChanged => FollowUp::Moved(vbid, Bytes::new()),
+            _ => FollowUp::Later(vbid),
         }
     }
 }
 
-fn newest_history(value: &[u8]) -> Result<VbUuid, Malformed> {
+fn newest_history(value: &[u8]) -> Result<VbUuid, MalformedResponse> {
     let log = FailoverLog::decode(value);
     let newest = log.and_then(|log| log.entries().next()).map(|(vb_uuid, _)| vb_uuid);
-    newest.ok_or_else(|| Malformed::new("a vbucket without a history"))
+    newest.ok_or_else(|| MalformedResponse::new("a vbucket without a history"))
 }

@@ -6,14 +6,20 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
 
-use super::{FeedId, Machine, Phase, Question, RequestId, Wanted};
+use super::{CollectionFilter, DcpConnectionId, DcpStateMachine, Phase, Question, RequestId};
 
 /// The end of a stream that has none.
 const ENDLESS: Seqno = Seqno(u64::MAX);
 
-impl Machine {
+impl DcpStateMachine {
     /// Begins to stream an idle vbucket over a connection; requests are appended to `out`.
-    pub fn begin(&mut self, feed: FeedId, vbid: Vbid, has_collections: bool, out: &mut Vec<u8>) {
+    pub fn begin(
+        &mut self,
+        feed: DcpConnectionId,
+        vbid: Vbid,
+        has_collections: bool,
+        out: &mut Vec<u8>,
+    ) {
         let Some(vbucket) = self.vbuckets.get(usize::from(vbid.0)) else { return };
         if vbucket.phase != Phase::Idle {
             return;
@@ -28,7 +34,7 @@ impl Machine {
     /// Asks how far a history is.
     pub(super) fn ask_for_last_seqno(
         &mut self,
-        feed: FeedId,
+        feed: DcpConnectionId,
         vbid: Vbid,
         vb_uuid: VbUuid,
         out: &mut Vec<u8>,
@@ -40,7 +46,7 @@ impl Machine {
     /// Asks for the stream.
     pub(super) fn ask_for_stream(
         &mut self,
-        feed: FeedId,
+        feed: DcpConnectionId,
         cursor: ChangeCursor,
         has_collections: bool,
         out: &mut Vec<u8>,
@@ -59,9 +65,9 @@ impl Machine {
         let mut json = String::new();
         if has_collections {
             let filter = match &self.wanted {
-                Wanted::All => Filter::All,
-                Wanted::Scope(id) => Filter::Scope(*id),
-                Wanted::Collections(ids) => Filter::Collections(ids),
+                CollectionFilter::All => Filter::All,
+                CollectionFilter::Scope(id) => Filter::Scope(*id),
+                CollectionFilter::Collections(ids) => Filter::Collections(ids),
             };
             let manifest_uid = Some(self.manifest_uid).filter(|uid| *uid != ManifestUid(0));
             // Servers take the version of the manifest beside a filter only.
@@ -77,7 +83,7 @@ impl Machine {
 
     fn ask<'a>(
         &mut self,
-        feed: FeedId,
+        feed: DcpConnectionId,
         vbid: Vbid,
         question: Question,
         out: &mut Vec<u8>,

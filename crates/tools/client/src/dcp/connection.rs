@@ -24,11 +24,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::blocks::{BlockReader, Frames, Pool};
+use super::blocks::{BlockPool, BlockReader, Frames};
+use super::handshake::{ProducerConnection, ProducerOptions};
 use super::ledger::Ledger;
-use super::machine::FeedId;
-use super::producer::{Producer, ProducerOptions};
-use crate::connection::Parts;
+use super::machine::DcpConnectionId;
+use crate::connection::ConnectionParts;
 use crate::error::{ClientError, Site};
 use crate::options::ConnectOptions;
 use crate::socket::Socket;
@@ -38,7 +38,7 @@ const NOOP_GRACE: Duration = Duration::from_secs(2);
 
 /// What a connection tells the stream.
 #[derive(Debug)]
-pub(super) enum FeedEvent {
+pub(super) enum ConnectionEvent {
     /// Requests can be sent.
     Opened { has_collections: bool },
     /// Frames, in their order.
@@ -49,35 +49,35 @@ pub(super) enum FeedEvent {
 
 /// A connection, as the stream sees it. Dropping it ends the connection.
 #[derive(Debug)]
-pub(super) struct Feed {
-    pub id: FeedId,
+pub(super) struct DcpConnection {
+    pub id: DcpConnectionId,
     pub ledger: Arc<Ledger>,
     /// Where blocks go whose frames were taken.
-    pub pool: Arc<Pool>,
+    pub pool: Arc<BlockPool>,
     /// None until it is open: whether keys come with collections.
     pub has_collections: Option<bool>,
     requests: UnboundedSender<Vec<u8>>,
     task: JoinHandle<()>,
 }
 
-impl Feed {
+impl DcpConnection {
     /// Begins to connect on `runtime`.
     pub fn start(
-        id: FeedId,
+        id: DcpConnectionId,
         connect: ConnectOptions,
         options: ProducerOptions,
-        events: UnboundedSender<(FeedId, FeedEvent)>,
+        events: UnboundedSender<(DcpConnectionId, ConnectionEvent)>,
         runtime: &Handle,
-    ) -> Feed {
+    ) -> DcpConnection {
         let (requests, received) = unbounded_channel();
         let ledger = Arc::new(Ledger::new(options.window_bytes));
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::new(BlockPool::default());
         let (for_task, of_task) = (ledger.clone(), pool.clone());
         let task = runtime.spawn(async move {
-            let error = match Producer::open(&connect, &options).await {
+            let error = match ProducerConnection::open(&connect, &options).await {
                 Ok(producer) => {
                     let has_collections = producer.has_collections;
-                    let opened = FeedEvent::Opened { has_collections };
+                    let opened = ConnectionEvent::Opened { has_collections };
                     if events.send((id, opened)).is_err() {
                         return;
                     }
@@ -87,7 +87,8 @@ impl Feed {
                         true => u64::from(options.window_bytes) + FRAME_BYTES_MAX as u64,
                         false => u64::from(options.window_bytes),
                     };
-                    let Parts { stream, peer, reader, .. } = producer.connection.into_parts();
+                    let ConnectionParts { stream, peer, reader, .. } =
+                        producer.connection.into_parts();
                     let task = Task {
                         id,
                         stream,
@@ -108,9 +109,9 @@ impl Feed {
                 Err(error) => error,
             };
             // Without a receiver the stream is gone, and its task with it.
-            let _ = events.send((id, FeedEvent::Closed(error)));
+            let _ = events.send((id, ConnectionEvent::Closed(error)));
         });
-        Feed { id, ledger, pool, has_collections: None, requests, task }
+        DcpConnection { id, ledger, pool, has_collections: None, requests, task }
     }
 
     /// Sends requests. A connection that has ended tells so by itself.
@@ -119,17 +120,17 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for DcpConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 struct Task {
-    id: FeedId,
+    id: DcpConnectionId,
     stream: Socket,
     reader: BlockReader,
-    pool: Arc<Pool>,
+    pool: Arc<BlockPool>,
     out: Vec<u8>,
     /// Of `out`.
     sent_bytes: usize,
@@ -139,14 +140,14 @@ struct Task {
     waiting_max: u64,
     ledger: Arc<Ledger>,
     requests: UnboundedReceiver<Vec<u8>>,
-    events: UnboundedSender<(FeedId, FeedEvent)>,
+    events: UnboundedSender<(DcpConnectionId, ConnectionEvent)>,
 }
 
-type Ended = Arc<str>;
+type CloseText = Arc<str>;
 
 impl Task {
     /// Runs until the connection ends; returns why.
-    async fn run(mut self, silence_max: Option<Duration>) -> Ended {
+    async fn run(mut self, silence_max: Option<Duration>) -> CloseText {
         let mut heard = Instant::now();
         loop {
             let outcome = self.turn(&mut heard);
@@ -195,12 +196,12 @@ impl Task {
     }
 
     /// Does what can be done without waiting; true when nothing more was there to read.
-    fn turn(&mut self, heard: &mut Instant) -> Result<bool, Ended> {
+    fn turn(&mut self, heard: &mut Instant) -> Result<bool, CloseText> {
         let read = self.read(heard);
         let bytes = self.reader.window_bytes();
         if let Some(frames) = self.reader.take(&self.pool) {
             self.ledger.receive(bytes);
-            if self.events.send((self.id, FeedEvent::Frames(frames))).is_err() {
+            if self.events.send((self.id, ConnectionEvent::Frames(frames))).is_err() {
                 return Err("the stream is gone".into());
             }
         }
@@ -221,7 +222,7 @@ impl Task {
     }
 
     /// Reads until a block is full; true when nothing more is there.
-    fn read(&mut self, heard: &mut Instant) -> Result<bool, Ended> {
+    fn read(&mut self, heard: &mut Instant) -> Result<bool, CloseText> {
         // The first bytes may have come behind the answers of the handshake.
         self.find()?;
         loop {
@@ -241,7 +242,7 @@ impl Task {
     }
 
     /// Finds whole frames in what was received, and answers questions among them.
-    fn find(&mut self) -> Result<(), Ended> {
+    fn find(&mut self) -> Result<(), CloseText> {
         let (out, mut is_foreign) = (&mut self.out, false);
         let found = self.reader.find(|header| match header.magic {
             Magic::ServerResponse => is_foreign = true,
@@ -260,8 +261,9 @@ impl Task {
         }
     }
 
-    fn write(&mut self) -> Result<(), Ended> {
-        let failed = |error: std::io::Error| -> Ended { format!("writing failed: {error}").into() };
+    fn write(&mut self) -> Result<(), CloseText> {
+        let failed =
+            |error: std::io::Error| -> CloseText { format!("writing failed: {error}").into() };
         while self.sent_bytes < self.out.len() {
             match self.stream.try_write(&[IoSlice::new(&self.out[self.sent_bytes..])]) {
                 Ok(0) => return Err("writing failed: nothing was taken".into()),

@@ -20,21 +20,21 @@ use oribi_protocol::frame::Frame;
 use oribi_protocol::magic::Magic;
 use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno, Vbid};
 
-use super::event::{ChangeEvent, ChangeKind, PlacedChange, Rollback};
-use super::names::Names;
+use super::event::{ChangeKind, DcpEvent, PlacedChange, Rollback};
+use super::names::CollectionNameCache;
 use crate::collection::CollectionsManifest;
-use crate::error::{Malformed, Refused};
+use crate::error::{MalformedResponse, RejectionKind};
 
 mod answers;
 mod requests;
 mod translation;
 
 /// Number of a connection.
-pub(super) type FeedId = u64;
+pub(super) type DcpConnectionId = u64;
 
 /// Which documents are wanted, by id.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Wanted {
+pub(super) enum CollectionFilter {
     All,
     Scope(ScopeId),
     Collections(Vec<CollectionId>),
@@ -42,7 +42,7 @@ pub(super) enum Wanted {
 
 /// What is to be done after a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Then {
+pub(super) enum FollowUp {
     /// Nothing else.
     GoOn,
     /// The vbucket is idle: try again in a moment.
@@ -54,20 +54,20 @@ pub(super) enum Then {
     /// The vbucket streams from now on.
     Streaming(Vbid),
     /// The stream cannot go on.
-    Fail(Refused),
+    Fail(RejectionKind),
 }
 
 /// What came of a frame.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Taken {
-    pub then: Then,
+pub(super) struct FrameResult {
+    pub then: FollowUp,
     /// A document's change, in the frame's block.
     pub change: Option<PlacedChange>,
 }
 
-impl From<Then> for Taken {
-    fn from(then: Then) -> Taken {
-        Taken { then, change: None }
+impl From<FollowUp> for FrameResult {
+    fn from(then: FollowUp) -> FrameResult {
+        FrameResult { then, change: None }
     }
 }
 
@@ -83,7 +83,7 @@ enum Phase {
 /// A request, on its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct RequestId {
-    feed: FeedId,
+    feed: DcpConnectionId,
     opaque: u32,
 }
 
@@ -105,34 +105,34 @@ struct Vbucket {
 
 /// See the module text.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct DcpStateMachine {
     vbuckets: Vec<Vbucket>,
-    wanted: Wanted,
+    wanted: CollectionFilter,
     until_now: bool,
-    names: Names,
+    names: CollectionNameCache,
     manifest_uid: ManifestUid,
     /// Upper half of the next opaque.
     generation: u16,
     unfinished: usize,
-    events: VecDeque<ChangeEvent>,
+    events: VecDeque<DcpEvent>,
 }
 
-impl Machine {
+impl DcpStateMachine {
     /// A stream of `vbuckets` vbuckets from a token on.
     pub fn new(
         vbuckets: u16,
         from: &ChangeToken,
-        wanted: Wanted,
+        wanted: CollectionFilter,
         until_now: bool,
-        names: Names,
-    ) -> Machine {
+        names: CollectionNameCache,
+    ) -> DcpStateMachine {
         let cursor = |vbid| match (from.position(vbid), from.rest) {
             (Some(position), _) => Some(ChangeCursor::new(*position)),
             (None, Rest::Beginning) => Some(ChangeCursor::new(Position::beginning(vbid))),
             (None, Rest::Now) => None,
         };
         let idle = |vbid| Vbucket { cursor: cursor(vbid), end: None, phase: Phase::Idle };
-        Machine {
+        DcpStateMachine {
             vbuckets: (0..vbuckets).map(|vbid| idle(Vbid(vbid))).collect(),
             wanted,
             until_now,
@@ -154,12 +154,12 @@ impl Machine {
     }
 
     /// The next event.
-    pub fn next_event(&mut self) -> Option<ChangeEvent> {
+    pub fn next_event(&mut self) -> Option<DcpEvent> {
         self.events.pop_front()
     }
 
     /// Adds an event that no frame brought.
-    pub fn tell(&mut self, event: ChangeEvent) {
+    pub fn tell(&mut self, event: DcpEvent) {
         self.events.push_back(event);
     }
 
@@ -186,12 +186,12 @@ impl Machine {
     }
 
     /// True when a vbucket uses the connection.
-    pub fn uses(&self, feed: FeedId) -> bool {
+    pub fn uses(&self, feed: DcpConnectionId) -> bool {
         self.vbuckets.iter().any(|vbucket| vbucket.feed() == Some(feed))
     }
 
     /// A connection ended; returns its vbuckets, which are idle now.
-    pub fn lose(&mut self, feed: FeedId) -> Vec<Vbid> {
+    pub fn lose(&mut self, feed: DcpConnectionId) -> Vec<Vbid> {
         let lost = (0..).map(Vbid).zip(&mut self.vbuckets);
         let lost = lost.filter(|(_, vbucket)| vbucket.feed() == Some(feed));
         lost.map(|(vbid, vbucket)| {
@@ -205,9 +205,9 @@ impl Machine {
     pub fn check_filter(&mut self, manifest: &CollectionsManifest) {
         self.names.learn(manifest);
         let is_gone = match &mut self.wanted {
-            Wanted::All => false,
-            Wanted::Scope(id) => !manifest.scopes.iter().any(|scope| scope.id == *id),
-            Wanted::Collections(ids) => {
+            CollectionFilter::All => false,
+            CollectionFilter::Scope(id) => !manifest.scopes.iter().any(|scope| scope.id == *id),
+            CollectionFilter::Collections(ids) => {
                 let collections = || manifest.scopes.iter().flat_map(|scope| &scope.collections);
                 ids.retain(|id| collections().any(|collection| collection.id == *id));
                 ids.is_empty()
@@ -227,15 +227,15 @@ impl Machine {
     /// When the server breaks the protocol: nothing more of this connection can be trusted.
     pub fn take(
         &mut self,
-        feed: FeedId,
+        feed: DcpConnectionId,
         frame: &Frame<'_>,
         block: &Bytes,
         has_collections: bool,
         out: &mut Vec<u8>,
-    ) -> Result<Taken, Malformed> {
+    ) -> Result<FrameResult, MalformedResponse> {
         match frame.header.magic {
             // News that other connections bring too; and what no server sends.
-            Magic::ServerRequest | Magic::ServerResponse => return Ok(Then::GoOn.into()),
+            Magic::ServerRequest | Magic::ServerResponse => return Ok(FollowUp::GoOn.into()),
             magic if magic.is_request() => {}
             _ => {
                 let then = self.take_answer(feed, frame, block, has_collections, out)?;
@@ -245,24 +245,28 @@ impl Machine {
         let (stream, message) = match message::decode(frame) {
             Ok(decoded) => decoded,
             // One that the protocol gets later; nothing was asked for that would need it.
-            Err(MessageError::NotDcp) => return Ok(Then::GoOn.into()),
-            Err(MessageError::Malformed) => return Err(Malformed::new("a malformed message")),
+            Err(MessageError::NotDcp) => return Ok(FollowUp::GoOn.into()),
+            Err(MessageError::Malformed) => {
+                return Err(MalformedResponse::new("a malformed message"));
+            }
         };
         if let Message::Noop = message {
             // The connection has answered it.
-            return Ok(Then::GoOn.into());
+            return Ok(FollowUp::GoOn.into());
         }
         let request = RequestId { feed, opaque: stream.opaque };
         let Some(vbucket) = self.vbuckets.get_mut(usize::from(stream.vbid.0)) else {
-            return Err(Malformed::new("a message of a vbucket that the bucket does not have"));
+            return Err(MalformedResponse::new(
+                "a message of a vbucket that the bucket does not have",
+            ));
         };
         if vbucket.phase != Phase::Streaming(request) {
             // Left over from a stream that was given up; but none is before its answer.
             return match vbucket.phase {
                 Phase::Asked { request: asked, .. } if asked == request => {
-                    Err(Malformed::new("a message before the stream was accepted"))
+                    Err(MalformedResponse::new("a message before the stream was accepted"))
                 }
-                _ => Ok(Then::GoOn.into()),
+                _ => Ok(FollowUp::GoOn.into()),
             };
         }
         self.take_message(stream.vbid, &message, block, has_collections)
@@ -274,18 +278,18 @@ impl Machine {
         message: &Message<'_>,
         block: &[u8],
         has_collections: bool,
-    ) -> Result<Taken, Malformed> {
+    ) -> Result<FrameResult, MalformedResponse> {
         if let Message::StreamEnd(reason) = message {
             return Ok(self.end_stream(vbid, *reason).into());
         }
         let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
         let Some(cursor) = &mut vbucket.cursor else {
-            return Err(Malformed::new("a message of a stream without a start"));
+            return Err(MalformedResponse::new("a message of a stream without a start"));
         };
         let seqno = match message {
             Message::SnapshotMarker(marker) => {
                 cursor.announce(marker.start, marker.end)?;
-                return Ok(Then::GoOn.into());
+                return Ok(FollowUp::GoOn.into());
             }
             Message::SeqnoAdvanced(seqno) => {
                 let was_at_end = cursor.position().is_at_snapshot_end();
@@ -293,14 +297,14 @@ impl Machine {
                 let position = cursor.advance_to(*seqno)?;
                 let is_news = !(was_at_end && before == *seqno);
                 if position.is_at_snapshot_end() && is_news {
-                    self.events.push_back(ChangeEvent::SnapshotEnd(position));
+                    self.events.push_back(DcpEvent::SnapshotEnd(position));
                 }
-                return Ok(Then::GoOn.into());
+                return Ok(FollowUp::GoOn.into());
             }
             Message::Mutation(document) => document.extras.by_seqno,
             Message::Deletion(document) | Message::Expiration(document) => document.extras.by_seqno,
             Message::SystemEvent(event) => event.by_seqno,
-            Message::StreamEnd(_) | Message::Noop => return Ok(Then::GoOn.into()),
+            Message::StreamEnd(_) | Message::Noop => return Ok(FollowUp::GoOn.into()),
         };
         let mut moved = *cursor;
         let position = moved.advance(seqno)?;
@@ -330,9 +334,9 @@ impl Machine {
         }
         self.vbuckets[usize::from(vbid.0)].cursor = Some(moved);
         if position.is_at_snapshot_end() {
-            self.events.push_back(ChangeEvent::SnapshotEnd(position));
+            self.events.push_back(DcpEvent::SnapshotEnd(position));
         }
-        Ok(Taken { then: Then::GoOn, change })
+        Ok(FrameResult { then: FollowUp::GoOn, change })
     }
 
     fn finish(&mut self, vbid: Vbid) {
@@ -343,22 +347,22 @@ impl Machine {
         }
     }
 
-    fn roll_back(&mut self, vbid: Vbid, to: Seqno) -> Result<(), Malformed> {
+    fn roll_back(&mut self, vbid: Vbid, to: Seqno) -> Result<(), MalformedResponse> {
         let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
         let Some(cursor) = &mut vbucket.cursor else {
-            return Err(Malformed::new("a rollback of a stream without a start"));
+            return Err(MalformedResponse::new("a rollback of a stream without a start"));
         };
         let from = cursor.position().seqno;
         let to = cursor.roll_back(to)?;
         // The end was one of the history that is lost.
         vbucket.end = None;
-        self.events.push_back(ChangeEvent::Rollback(Rollback { from, to }));
+        self.events.push_back(DcpEvent::Rollback(Rollback { from, to }));
         Ok(())
     }
 }
 
 impl Vbucket {
-    fn feed(&self) -> Option<FeedId> {
+    fn feed(&self) -> Option<DcpConnectionId> {
         match self.phase {
             Phase::Asked { request, .. } | Phase::Streaming(request) => Some(request.feed),
             Phase::Idle | Phase::Finished => None,

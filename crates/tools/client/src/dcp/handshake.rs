@@ -2,7 +2,7 @@
 //!
 //! One request waits for the answer of the one before, because servers want them in order. Options
 //! that a server does not know are left out; what the stream cannot do without them is in
-//! [`Producer`].
+//! [`ProducerConnection`].
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 
 use crate::connection::Connection;
-use crate::error::{ClientError, Refused};
+use crate::error::{ClientError, RejectionKind};
 use crate::options::ConnectOptions;
 
 /// Longest name that servers take.
@@ -52,7 +52,7 @@ impl ProducerOptions {
 }
 
 /// A connection that is ready for stream requests.
-pub(super) struct Producer {
+pub(super) struct ProducerConnection {
     pub connection: Connection,
     /// Keys have collections.
     pub has_collections: bool,
@@ -62,12 +62,12 @@ pub(super) struct Producer {
     pub has_noops: bool,
 }
 
-impl Producer {
+impl ProducerConnection {
     /// Connects and opens one.
     pub async fn open(
         connect: &ConnectOptions,
         options: &ProducerOptions,
-    ) -> Result<Producer, ClientError> {
+    ) -> Result<ProducerConnection, ClientError> {
         let mut connection = Connection::open(connect).await?;
         let mut name = options.name.clone();
         name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
@@ -75,7 +75,9 @@ impl Producer {
         let open = RequestParts::new(Opcode::DcpOpen);
         let open = RequestParts { extras: &extras, key: name.as_bytes(), ..open };
         match connection.call(&open, &Bytes::new()).await?.outcome() {
-            Err(Refused::NotSupported) => return Err(ClientError::NotOffered("change streams")),
+            Err(RejectionKind::NotSupported) => {
+                return Err(ClientError::NotOffered("change streams"));
+            }
             outcome => outcome?,
         }
         for (key, value) in options.controls() {
@@ -86,7 +88,7 @@ impl Producer {
         // The last one: from here on the server may speak first.
         let has_noops = set(&mut connection, control::ENABLE_NOOP, "true").await?;
         let has_collections = connection.has(Feature::Collections);
-        Ok(Producer { connection, has_collections, has_window, has_noops })
+        Ok(ProducerConnection { connection, has_collections, has_window, has_noops })
     }
 }
 

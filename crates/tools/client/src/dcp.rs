@@ -1,6 +1,6 @@
 //! Change streams: all changes of a bucket in the order of each vbucket, with tokens to resume at.
 //!
-//! [`ChangeStream`] runs where the application polls it. It decides which vbucket is asked for on
+//! [`DcpStream`] runs where the application polls it. It decides which vbucket is asked for on
 //! which node ([`machine`]) and keeps a connection ([`feed`]) to each node that has some.
 //! Connections are tasks of their own that answer a server's questions while the application is
 //! busy.
@@ -20,37 +20,37 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use crate::client::{Client, fetch_manifest};
-use crate::cluster::Cluster;
+use crate::cluster::ClusterNodes;
 use crate::collection::CollectionsManifest;
-use crate::config::{ClusterConfig, KvNode};
-use crate::error::{ClientError, Malformed, Refused, Site};
+use crate::config::{ClusterMap, KvNode};
+use crate::error::{ClientError, MalformedResponse, RejectionKind, Site};
 use crate::retry::Backoff;
 
 mod attributes;
 mod blocks;
+mod connection;
 mod event;
-mod feed;
+mod handshake;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod ledger;
 mod machine;
 mod names;
 mod options;
-mod producer;
 
 pub use attributes::Attribute;
 pub use event::{
-    Change, ChangeEvent, ChangeKind, CollectionPath, Disconnected, LentChange, LentEvent, Rollback,
-    SystemEvent, SystemEventKind,
+    BorrowedChange, BorrowedEvent, ChangeKind, CollectionNames, DcpChange, DcpEvent,
+    DcpSystemEvent, DcpSystemEventKind, Disconnected, Rollback,
 };
-pub use options::ChangeStreamOptions;
+pub use options::DcpStreamOptions;
 
 use blocks::{Frames, window_bytes};
+use connection::{ConnectionEvent, DcpConnection};
 use event::PlacedChange;
-use feed::{Feed, FeedEvent};
-use machine::{FeedId, Machine, Taken, Then, Wanted};
-use names::Names;
-use producer::ProducerOptions;
+use handshake::ProducerOptions;
+use machine::{CollectionFilter, DcpConnectionId, DcpStateMachine, FollowUp, FrameResult};
+use names::CollectionNameCache;
 
 /// Pause before a vbucket or a node is asked again, and the longest one.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -58,36 +58,36 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// All changes of a bucket, or of some of its collections.
 ///
-/// Made by [`Client::changes`]. It lives on when the client is dropped.
+/// Made by [`Client::dcp_stream`]. It lives on when the client is dropped.
 ///
 /// Changes of one vbucket come in the order in which they happened; those of different vbuckets in
 /// any order. Each key belongs to one vbucket. A document that changed several times may come only
 /// with its last version. Dropping the stream ends it.
-pub struct ChangeStream {
-    cluster: Arc<Cluster>,
-    machine: Machine,
+pub struct DcpStream {
+    cluster: Arc<ClusterNodes>,
+    machine: DcpStateMachine,
     options: ProducerOptions,
-    nodes: HashMap<KvNode, Node>,
+    nodes: HashMap<KvNode, ClusterNode>,
     /// Number of the next connection.
-    next_feed: FeedId,
-    idle: Vec<Idle>,
+    next_feed: DcpConnectionId,
+    idle: Vec<IdleVbucket>,
     /// Pauses of vbuckets that did not get a stream yet.
     backoffs: Vec<Backoff>,
     received: UnboundedReceiver<Received>,
     sender: UnboundedSender<Received>,
     manifests: Manifests,
     /// Frames that were received and not taken.
-    frames: Option<(FeedId, Frames)>,
+    frames: Option<(DcpConnectionId, Frames)>,
     failed: Option<ClientError>,
 }
 
-type Received = (FeedId, FeedEvent);
+type Received = (DcpConnectionId, ConnectionEvent);
 
 /// What the application gets.
-enum Given {
+enum NextEvent {
     /// In the block of the frames.
     Change(PlacedChange),
-    Event(ChangeEvent),
+    Event(DcpEvent),
 }
 
 /// What was taken out of the received frames.
@@ -100,15 +100,15 @@ enum Step {
 }
 
 /// A node with vbuckets of the stream.
-struct Node {
-    feed: Option<Feed>,
+struct ClusterNode {
+    feed: Option<DcpConnection>,
     backoff: Backoff,
     not_before: Option<Instant>,
 }
 
 /// A vbucket to ask for.
 #[derive(Clone, Copy)]
-struct Idle {
+struct IdleVbucket {
     vbid: Vbid,
     due: Option<Instant>,
 }
@@ -126,11 +126,8 @@ impl Client {
     ///
     /// # Errors
     /// When a collection does not exist, or the options make no sense.
-    pub async fn changes(
-        &self,
-        options: &ChangeStreamOptions,
-    ) -> Result<ChangeStream, ClientError> {
-        let mut names = Names::new();
+    pub async fn dcp_stream(&self, options: &DcpStreamOptions) -> Result<DcpStream, ClientError> {
+        let mut names = CollectionNameCache::new();
         let wanted = self.wanted(options, &mut names).await?;
         let cluster = self.cluster().clone();
         let vbuckets = cluster.topology().config.vbucket_count();
@@ -140,23 +137,24 @@ impl Client {
         if options.vbuckets.iter().any(|vbid| vbid.0 >= vbuckets) {
             return Err(ClientError::InvalidArgument("the bucket has fewer vbuckets"));
         }
-        let mut machine = Machine::new(vbuckets, &options.from, wanted, options.until_now, names);
+        let mut machine =
+            DcpStateMachine::new(vbuckets, &options.from, wanted, options.until_now, names);
         if !options.vbuckets.is_empty() {
             machine.show_only(&options.vbuckets);
         }
-        Ok(ChangeStream::new(cluster, machine, options, vbuckets))
+        Ok(DcpStream::new(cluster, machine, options, vbuckets))
     }
 
     async fn wanted(
         &self,
-        options: &ChangeStreamOptions,
-        names: &mut Names,
-    ) -> Result<Wanted, ClientError> {
+        options: &DcpStreamOptions,
+        names: &mut CollectionNameCache,
+    ) -> Result<CollectionFilter, ClientError> {
         let manifest = match self.collections_manifest().await {
             Err(ClientError::NotOffered(_))
                 if options.scope.is_none() && options.collections.is_empty() =>
             {
-                return Ok(Wanted::All);
+                return Ok(CollectionFilter::All);
             }
             manifest => manifest?,
         };
@@ -168,30 +166,30 @@ impl Client {
             }
             let scope = manifest.scopes.iter().find(|scope| scope.name == *name);
             return scope
-                .map(|scope| Wanted::Scope(scope.id))
-                .ok_or(ClientError::Refused(Refused::UnknownScope));
+                .map(|scope| CollectionFilter::Scope(scope.id))
+                .ok_or(ClientError::Rejected(RejectionKind::UnknownScope));
         }
         if options.collections.is_empty() {
-            return Ok(Wanted::All);
+            return Ok(CollectionFilter::All);
         }
         let mut ids = Vec::new();
         for path in &options.collections {
-            let id = manifest.id_of(path).ok_or(Refused::UnknownCollection)?;
+            let id = manifest.id_of(path).ok_or(RejectionKind::UnknownCollection)?;
             if !ids.contains(&id) {
                 ids.push(id);
             }
         }
-        Ok(Wanted::Collections(ids))
+        Ok(CollectionFilter::Collections(ids))
     }
 }
 
-impl ChangeStream {
+impl DcpStream {
     fn new(
-        cluster: Arc<Cluster>,
-        machine: Machine,
-        options: &ChangeStreamOptions,
+        cluster: Arc<ClusterNodes>,
+        machine: DcpStateMachine,
+        options: &DcpStreamOptions,
         vbuckets: u16,
-    ) -> ChangeStream {
+    ) -> DcpStream {
         let (sender, received) = unbounded_channel();
         let (manifest_sender, manifest_receiver) = unbounded_channel();
         // Without randomness two streams of one name would end each other's connections.
@@ -204,13 +202,13 @@ impl ChangeStream {
             noop_interval: options.noop_interval.max(Duration::from_secs(1)),
         };
         let vbids = (0..vbuckets).map(Vbid);
-        ChangeStream {
+        DcpStream {
             cluster,
             machine,
             options,
             nodes: HashMap::new(),
             next_feed: 0,
-            idle: vbids.clone().map(|vbid| Idle { vbid, due: None }).collect(),
+            idle: vbids.clone().map(|vbid| IdleVbucket { vbid, due: None }).collect(),
             backoffs: vbids.map(|_| Backoff::new(PAUSE, PAUSE_MAX)).collect(),
             received,
             sender,
@@ -232,43 +230,43 @@ impl ChangeStream {
     /// # Errors
     /// When the stream cannot go on: the user may not read it, or the server has no change streams.
     /// Every later call gives the same error.
-    pub async fn next(&mut self) -> Result<Option<ChangeEvent>, ClientError> {
+    pub async fn next(&mut self) -> Result<Option<DcpEvent>, ClientError> {
         Ok(self.give().await?.map(|given| match (given, &self.frames) {
-            (Given::Event(event), _) => event,
-            (Given::Change(change), Some((_, frames))) => {
-                ChangeEvent::Change(self.machine.share(change, &frames.block))
+            (NextEvent::Event(event), _) => event,
+            (NextEvent::Change(change), Some((_, frames))) => {
+                DcpEvent::Change(self.machine.share(change, &frames.block))
             }
-            (Given::Change(_), None) => unreachable!("the block of a change is there"),
+            (NextEvent::Change(_), None) => unreachable!("the block of a change is there"),
         }))
     }
 
-    /// The next event as by [`ChangeStream::next`], with a change where it was received. This
+    /// The next event as by [`DcpStream::next`], with a change where it was received. This
     /// counts no references, and the memory is used again. The name of the change's collection is
     /// not looked up.
     ///
     /// # Errors
-    /// As [`ChangeStream::next`].
-    pub async fn next_lent(&mut self) -> Result<Option<LentEvent<'_>>, ClientError> {
+    /// As [`DcpStream::next`].
+    pub async fn next_borrowed(&mut self) -> Result<Option<BorrowedEvent<'_>>, ClientError> {
         Ok(self.give().await?.map(|given| match (given, &self.frames) {
-            (Given::Event(event), _) => LentEvent::Other(event),
-            (Given::Change(change), Some((_, frames))) => {
-                LentEvent::Change(change.lend(&frames.block))
+            (NextEvent::Event(event), _) => BorrowedEvent::Other(event),
+            (NextEvent::Change(change), Some((_, frames))) => {
+                BorrowedEvent::Change(change.borrow(&frames.block))
             }
-            (Given::Change(_), None) => unreachable!("the block of a change is there"),
+            (NextEvent::Change(_), None) => unreachable!("the block of a change is there"),
         }))
     }
 
     /// The next event, whose block stays until the next call.
-    async fn give(&mut self) -> Result<Option<Given>, ClientError> {
+    async fn give(&mut self) -> Result<Option<NextEvent>, ClientError> {
         loop {
             if let Some(event) = self.machine.next_event() {
-                return Ok(Some(Given::Event(event)));
+                return Ok(Some(NextEvent::Event(event)));
             }
             if let Some(error) = &self.failed {
                 return Err(error.clone());
             }
             match self.take_frame() {
-                Step::Change(change) => return Ok(Some(Given::Change(change))),
+                Step::Change(change) => return Ok(Some(NextEvent::Change(change))),
                 Step::Frame => continue,
                 Step::Nothing => {}
             }
@@ -321,7 +319,7 @@ impl ChangeStream {
             feed.send(out);
         }
         match taken {
-            Ok(Taken { then, change }) => {
+            Ok(FrameResult { then, change }) => {
                 self.follow(id, then);
                 change.map_or(Step::Frame, Step::Change)
             }
@@ -333,41 +331,41 @@ impl ChangeStream {
     }
 
     /// Does what a frame asks for.
-    fn follow(&mut self, feed: FeedId, then: Then) {
+    fn follow(&mut self, feed: DcpConnectionId, then: FollowUp) {
         match then {
-            Then::GoOn => {}
-            Then::Streaming(vbid) => {
+            FollowUp::GoOn => {}
+            FollowUp::Streaming(vbid) => {
                 self.backoffs[usize::from(vbid.0)].reset();
                 if let Some((node, _)) = node_of(&mut self.nodes, feed) {
                     node.backoff.reset();
                 }
             }
-            Then::Later(vbid) => self.retry(vbid),
-            Then::Moved(vbid, map) => {
+            FollowUp::Later(vbid) => self.retry(vbid),
+            FollowUp::Moved(vbid, map) => {
                 if let Some((_, address)) = node_of(&mut self.nodes, feed) {
                     self.learn(&map, &address);
                 }
                 self.cluster.refresh_soon();
                 self.retry(vbid);
             }
-            Then::CheckFilter(vbid) => {
+            FollowUp::CheckFilter(vbid) => {
                 self.retry(vbid);
                 self.fetch_manifest();
             }
-            Then::Fail(refused) => self.failed = Some(refused.into()),
+            FollowUp::Fail(refused) => self.failed = Some(refused.into()),
         }
     }
 
     fn learn(&self, map: &[u8], source: &KvNode) {
         let is_tls = self.cluster.options().tls.is_some();
-        if let Ok(config) = ClusterConfig::parse_for(map, &source.host, is_tls) {
+        if let Ok(config) = ClusterMap::parse_for(map, &source.host, is_tls) {
             self.cluster.learn(config, source);
         }
     }
 
     fn retry(&mut self, vbid: Vbid) {
         let pause = self.backoffs[usize::from(vbid.0)].pause();
-        self.idle.push(Idle { vbid, due: Some(Instant::now() + pause) });
+        self.idle.push(IdleVbucket { vbid, due: Some(Instant::now() + pause) });
     }
 
     fn fetch_manifest(&mut self) {
@@ -393,7 +391,7 @@ impl ChangeStream {
     fn attend(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut next = None;
-        let mut requests: HashMap<FeedId, Vec<u8>> = HashMap::new();
+        let mut requests: HashMap<DcpConnectionId, Vec<u8>> = HashMap::new();
         for idle in std::mem::take(&mut self.idle) {
             if self.machine.has_finished(idle.vbid) {
                 continue;
@@ -403,7 +401,7 @@ impl ChangeStream {
                 None => self.begin(idle.vbid, now, &mut requests),
             };
             if let Some(due) = due {
-                self.idle.push(Idle { vbid: idle.vbid, due: Some(due) });
+                self.idle.push(IdleVbucket { vbid: idle.vbid, due: Some(due) });
                 next = Some(next.map_or(due, |next: Instant| next.min(due)));
             }
         }
@@ -425,14 +423,14 @@ impl ChangeStream {
         &mut self,
         vbid: Vbid,
         now: Instant,
-        requests: &mut HashMap<FeedId, Vec<u8>>,
+        requests: &mut HashMap<DcpConnectionId, Vec<u8>>,
     ) -> Option<Instant> {
         let topology = self.cluster.topology();
         let Some(address) = topology.active_node(vbid).map(|node| node.address().clone()) else {
             self.cluster.refresh_soon();
             return Some(now + self.backoffs[usize::from(vbid.0)].pause());
         };
-        let node = self.nodes.entry(address.clone()).or_insert_with(|| Node {
+        let node = self.nodes.entry(address.clone()).or_insert_with(|| ClusterNode {
             feed: None,
             backoff: Backoff::new(PAUSE, PAUSE_MAX),
             not_before: None,
@@ -445,7 +443,7 @@ impl ChangeStream {
             let connect = self.cluster.options().clone().node(&address);
             let connect = connect.map_announcements(false).unordered_execution(false);
             let (options, sender) = (self.options.clone(), self.sender.clone());
-            Feed::start(self.next_feed, connect, options, sender, self.cluster.runtime())
+            DcpConnection::start(self.next_feed, connect, options, sender, self.cluster.runtime())
         });
         match feed.has_collections {
             Some(has_collections) => {
@@ -458,33 +456,33 @@ impl ChangeStream {
         }
     }
 
-    fn receive(&mut self, id: FeedId, event: FeedEvent) {
+    fn receive(&mut self, id: DcpConnectionId, event: ConnectionEvent) {
         match event {
-            FeedEvent::Opened { has_collections } => {
+            ConnectionEvent::Opened { has_collections } => {
                 if let Some((_, feed)) = feed_of(&mut self.nodes, id) {
                     feed.has_collections = Some(has_collections);
                 }
                 self.idle.iter_mut().for_each(|idle| idle.due = None);
             }
-            FeedEvent::Frames(frames) => self.frames = Some((id, frames)),
-            FeedEvent::Closed(error) => self.close(id, &error),
+            ConnectionEvent::Frames(frames) => self.frames = Some((id, frames)),
+            ConnectionEvent::Closed(error) => self.close(id, &error),
         }
     }
 
     /// A server breaks the protocol.
-    fn give_up(&mut self, id: FeedId, malformed: Malformed) {
+    fn give_up(&mut self, id: DcpConnectionId, malformed: MalformedResponse) {
         let peer = node_of(&mut self.nodes, id).map(|(_, address)| address.to_string());
         let site = Site { peer: peer.unwrap_or_default().into(), operation: "changes" };
         self.close(id, &malformed.at(site));
     }
 
-    fn close(&mut self, id: FeedId, error: &ClientError) {
+    fn close(&mut self, id: DcpConnectionId, error: &ClientError) {
         let Some((node, address)) = node_of(&mut self.nodes, id) else { return };
         node.feed = None;
         node.not_before = Some(Instant::now() + node.backoff.pause());
         self.frames = None;
         for vbid in self.machine.lose(id) {
-            self.idle.push(Idle { vbid, due: None });
+            self.idle.push(IdleVbucket { vbid, due: None });
         }
         self.idle.iter_mut().for_each(|idle| idle.due = None);
         if error.is_final() || matches!(error, ClientError::NotOffered(_)) {
@@ -493,17 +491,23 @@ impl ChangeStream {
         }
         self.cluster.refresh_soon();
         let (peer, reason) = (address.to_string().into(), error.to_string().into());
-        self.machine.tell(ChangeEvent::Disconnected(Disconnected { peer, reason }));
+        self.machine.tell(DcpEvent::Disconnected(Disconnected { peer, reason }));
     }
 }
 
-fn node_of(nodes: &mut HashMap<KvNode, Node>, id: FeedId) -> Option<(&mut Node, KvNode)> {
+fn node_of(
+    nodes: &mut HashMap<KvNode, ClusterNode>,
+    id: DcpConnectionId,
+) -> Option<(&mut ClusterNode, KvNode)> {
     let found =
         nodes.iter_mut().find(|(_, node)| node.feed.as_ref().is_some_and(|feed| feed.id == id));
     found.map(|(address, node)| (node, address.clone()))
 }
 
-fn feed_of(nodes: &mut HashMap<KvNode, Node>, id: FeedId) -> Option<(&KvNode, &mut Feed)> {
+fn feed_of(
+    nodes: &mut HashMap<KvNode, ClusterNode>,
+    id: DcpConnectionId,
+) -> Option<(&KvNode, &mut DcpConnection)> {
     nodes.iter_mut().find_map(|(address, node)| {
         let feed = node.feed.as_mut().filter(|feed| feed.id == id)?;
         Some((address, feed))

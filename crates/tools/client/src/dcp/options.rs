@@ -14,14 +14,14 @@ const NOOP_INTERVAL: Duration = Duration::from_secs(10);
 /// Which changes a stream shows, from where on, and with what.
 ///
 /// ```
-/// use oribi_client::ChangeStreamOptions;
+/// use oribi_client::DcpStreamOptions;
 ///
-/// let options = ChangeStreamOptions::new().collection("shop.orders").from_now().values(true);
+/// let options = DcpStreamOptions::new().collection("shop.orders").from_now().values(true);
 /// assert_eq!(options.collections, ["shop.orders"]);
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ChangeStreamOptions {
+pub struct DcpStreamOptions {
     /// Paths of the collections to show; empty for all.
     pub collections: Vec<String>,
     /// Name of a scope to show, with collections that are created later. Not beside `collections`.
@@ -46,10 +46,10 @@ pub struct ChangeStreamOptions {
     pub name: String,
 }
 
-impl ChangeStreamOptions {
+impl DcpStreamOptions {
     /// All changes of all collections from the beginning on, with values and without attributes.
-    pub fn new() -> ChangeStreamOptions {
-        ChangeStreamOptions {
+    pub fn new() -> DcpStreamOptions {
+        DcpStreamOptions {
             collections: Vec::new(),
             scope: None,
             vbuckets: Vec::new(),
@@ -64,81 +64,81 @@ impl ChangeStreamOptions {
     }
 
     /// Adds a collection, as `scope.collection`, or `collection` for one in the default scope.
-    pub fn collection(mut self, path: impl Into<String>) -> ChangeStreamOptions {
+    pub fn collection(mut self, path: impl Into<String>) -> DcpStreamOptions {
         self.collections.push(path.into());
         self
     }
 
     /// Shows the collections of a scope.
-    pub fn scope(mut self, name: impl Into<String>) -> ChangeStreamOptions {
+    pub fn scope(mut self, name: impl Into<String>) -> DcpStreamOptions {
         self.scope = Some(name.into());
         self
     }
 
     /// Shows only these vbuckets, so that several streams share the work. The token of such a
     /// stream has the other vbuckets where its own first token had them.
-    pub fn vbuckets(mut self, vbuckets: impl IntoIterator<Item = Vbid>) -> ChangeStreamOptions {
+    pub fn vbuckets(mut self, vbuckets: impl IntoIterator<Item = Vbid>) -> DcpStreamOptions {
         self.vbuckets = vbuckets.into_iter().collect();
         self
     }
 
     /// Begins with the oldest document: the present state first, then changes.
-    pub fn from_beginning(mut self) -> ChangeStreamOptions {
+    pub fn from_beginning(mut self) -> DcpStreamOptions {
         self.from = ChangeToken::new(Rest::Beginning);
         self
     }
 
     /// Begins with the next change.
-    pub fn from_now(mut self) -> ChangeStreamOptions {
+    pub fn from_now(mut self) -> DcpStreamOptions {
         self.from = ChangeToken::new(Rest::Now);
         self
     }
 
-    /// Goes on where [`crate::ChangeStream::token`] was taken.
-    pub fn resume(mut self, token: ChangeToken) -> ChangeStreamOptions {
+    /// Goes on where [`crate::DcpStream::token`] was taken.
+    pub fn resume(mut self, token: ChangeToken) -> DcpStreamOptions {
         self.from = token;
         self
     }
 
     /// Ends behind the present last changes, or does not.
-    pub fn until_now(mut self, is_wanted: bool) -> ChangeStreamOptions {
+    pub fn until_now(mut self, is_wanted: bool) -> DcpStreamOptions {
         self.until_now = is_wanted;
         self
     }
 
     /// Brings values, or only that documents changed.
-    pub fn values(mut self, are_wanted: bool) -> ChangeStreamOptions {
+    pub fn values(mut self, are_wanted: bool) -> DcpStreamOptions {
         self.values = are_wanted;
         self
     }
 
     /// Brings extended attributes, or does not.
-    pub fn attributes(mut self, are_wanted: bool) -> ChangeStreamOptions {
+    pub fn attributes(mut self, are_wanted: bool) -> DcpStreamOptions {
         self.attributes = are_wanted;
         self
     }
 
     /// Sets how much each node may send ahead.
-    pub fn window_bytes(mut self, bytes: u32) -> ChangeStreamOptions {
+    pub fn window_bytes(mut self, bytes: u32) -> DcpStreamOptions {
         self.window_bytes = bytes;
         self
     }
 
     /// Sets how often a node shows that it lives; whole seconds, at least one.
-    pub fn noop_interval(mut self, interval: Duration) -> ChangeStreamOptions {
+    pub fn noop_interval(mut self, interval: Duration) -> DcpStreamOptions {
         self.noop_interval = interval;
         self
     }
 
     /// Sets what the server's statistics call the stream.
-    pub fn name(mut self, name: impl Into<String>) -> ChangeStreamOptions {
+    pub fn name(mut self, name: impl Into<String>) -> DcpStreamOptions {
         self.name = name.into();
         self
     }
 }
 
-impl Default for ChangeStreamOptions {
-    fn default() -> ChangeStreamOptions {
-        ChangeStreamOptions::new()
+impl Default for DcpStreamOptions {
+    fn default() -> DcpStreamOptions {
+        DcpStreamOptions::new()
     }
 }

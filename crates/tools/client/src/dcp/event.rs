@@ -9,16 +9,16 @@ use oribi_types::{Cas, CollectionId, Datatype, ManifestUid, RevSeqno, ScopeId, S
 
 use super::attributes::{self, Attribute};
 use crate::compression::decompress;
-use crate::error::{ClientError, Malformed, Site};
+use crate::error::{ClientError, MalformedResponse, Site};
 
 /// One thing that a change stream yields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum ChangeEvent {
+pub enum DcpEvent {
     /// A document changed.
-    Change(Change),
+    Change(DcpChange),
     /// A collection or scope came or went. Each vbucket tells it once.
-    System(SystemEvent),
+    System(DcpSystemEvent),
     /// A vbucket's snapshot is complete: what was derived from the vbucket is consistent here.
     SnapshotEnd(Position),
     /// A vbucket lost the end of its history, and goes on from an earlier place.
@@ -42,7 +42,7 @@ pub enum ChangeKind {
 /// A scope's and a collection's name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub struct CollectionPath {
+pub struct CollectionNames {
     /// Name of the scope.
     pub scope: Arc<str>,
     /// Name of the collection.
@@ -55,7 +55,7 @@ pub struct CollectionPath {
 /// you keep few of them for long.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Change {
+pub struct DcpChange {
     /// What happened.
     pub kind: ChangeKind,
     /// Vbucket and seqno of the change, as the place to go on behind it.
@@ -63,7 +63,7 @@ pub struct Change {
     /// The document's collection.
     pub collection: CollectionId,
     /// Its name; `None` when the collection was dropped before the stream could learn it.
-    pub path: Option<Arc<CollectionPath>>,
+    pub path: Option<Arc<CollectionNames>>,
     /// The document's key.
     pub key: Bytes,
     /// CAS of this version.
@@ -82,7 +82,7 @@ pub struct Change {
     pub raw_value: Bytes,
 }
 
-impl Change {
+impl DcpChange {
     /// Its vbucket.
     pub fn vbid(&self) -> Vbid {
         self.position.vbid
@@ -123,28 +123,28 @@ impl Change {
         decompress(&self.raw_value).map_err(|malformed| self.damaged(malformed))
     }
 
-    fn damaged(&self, malformed: Malformed) -> ClientError {
+    fn damaged(&self, malformed: MalformedResponse) -> ClientError {
         let Position { vbid, seqno, .. } = self.position;
         let peer = format!("{vbid}, seqno {}", seqno.0).into();
         malformed.at(Site { peer, operation: "value of a change" })
     }
 }
 
-/// What [`crate::ChangeStream::next_lent`] yields.
+/// What [`crate::DcpStream::next_borrowed`] yields.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum LentEvent<'a> {
+pub enum BorrowedEvent<'a> {
     /// A document changed.
-    Change(LentChange<'a>),
-    /// Anything else; never [`ChangeEvent::Change`].
-    Other(ChangeEvent),
+    Change(BorrowedChange<'a>),
+    /// Anything else; never [`DcpEvent::Change`].
+    Other(DcpEvent),
 }
 
 /// A change of a document, in the memory that it was received into; its fields are those of a
-/// [`Change`].
+/// [`DcpChange`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct LentChange<'a> {
+pub struct BorrowedChange<'a> {
     /// What happened.
     pub kind: ChangeKind,
     /// Vbucket and seqno of the change, as the place to go on behind it.
@@ -187,24 +187,24 @@ pub(super) struct PlacedChange {
 
 impl PlacedChange {
     /// The change, with parts of its block.
-    pub fn lend(self, block: &[u8]) -> LentChange<'_> {
+    pub fn borrow(self, block: &[u8]) -> BorrowedChange<'_> {
         let PlacedChange { kind, position, collection, cas, rev, flags, expiry, .. } = self;
         let (deleted_at, datatype) = (self.deleted_at, self.datatype);
         let (key, raw_value) = (&block[self.key], &block[self.raw_value]);
         #[rustfmt::skip]
-        let lent = LentChange {
+        let lent = BorrowedChange {
             kind, position, collection, key, cas, rev, flags, expiry, deleted_at, datatype, raw_value,
         };
         lent
     }
 
     /// The change, with shares of its block's memory.
-    pub fn share(self, block: &Bytes, path: Option<Arc<CollectionPath>>) -> Change {
+    pub fn share(self, block: &Bytes, path: Option<Arc<CollectionNames>>) -> DcpChange {
         let PlacedChange { kind, position, collection, cas, rev, flags, expiry, .. } = self;
         let (deleted_at, datatype) = (self.deleted_at, self.datatype);
         let (key, raw_value) = (block.slice(self.key), block.slice(self.raw_value));
         #[rustfmt::skip]
-        let shared = Change {
+        let shared = DcpChange {
             kind, position, collection, path, key, cas, rev, flags, expiry, deleted_at, datatype,
             raw_value,
         };
@@ -215,7 +215,7 @@ impl PlacedChange {
 /// What happened to a collection or scope.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub enum SystemEventKind {
+pub enum DcpSystemEventKind {
     /// A collection was created.
     CollectionCreated,
     /// A collection was dropped, with all its documents; they are not listed.
@@ -229,9 +229,9 @@ pub enum SystemEventKind {
 /// A collection or scope that came or went.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct SystemEvent {
+pub struct DcpSystemEvent {
     /// What happened.
-    pub kind: SystemEventKind,
+    pub kind: DcpSystemEventKind,
     /// Vbucket and seqno of the event, as the place to go on behind it.
     pub position: Position,
     /// Version of the manifest with this change and all before it.
