@@ -5,6 +5,7 @@
 //! cargo itself; `dist` names the two programs that it calls for packages of distributions.
 
 mod dist;
+mod mutants;
 mod scaling;
 mod soak;
 mod tidy;
@@ -35,21 +36,19 @@ fn run() -> Result<ExitCode> {
         },
         Some("dist") => dist::run(&workspace_root()?, arguments),
         Some("scaling") => scaling::run(&workspace_root()?, arguments),
+        Some("mutants") => mutants::run(&workspace_root()?, arguments),
         Some("soak") => soak::run(&workspace_root()?, arguments),
         Some("help" | "--help" | "-h") => {
-            println!("{USAGE}\n{}\n{}\n{}", soak::USAGE, dist::USAGE, scaling::USAGE);
+            println!("{}", usage());
             Ok(ExitCode::SUCCESS)
         }
-        Some(other) => bail!(
-            "unknown task {other:?}\n\n{USAGE}\n{}\n{}\n{}",
-            soak::USAGE,
-            dist::USAGE,
-            scaling::USAGE
-        ),
-        None => {
-            bail!("no task given\n\n{USAGE}\n{}\n{}\n{}", soak::USAGE, dist::USAGE, scaling::USAGE)
-        }
+        Some(other) => bail!("unknown task {other:?}\n\n{}", usage()),
+        None => bail!("no task given\n\n{}", usage()),
     }
+}
+
+fn usage() -> String {
+    [USAGE, mutants::USAGE, soak::USAGE, dist::USAGE, scaling::USAGE].join("\n")
 }
 
 /// The directory above this crate, so that the task works from any directory of the checkout.

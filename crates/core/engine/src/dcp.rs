@@ -35,7 +35,6 @@ use crate::bucket::Bucket;
 pub use crate::checkpoint::StreamSink;
 use crate::checkpoint::StreamWaker;
 use crate::config::Storage;
-use crate::planted::{self, Bug};
 use crate::system_event::SystemEvent;
 use crate::vbucket::{StreamCursor, VBucket};
 
@@ -170,8 +169,8 @@ impl VbucketDcpStream {
         StreamStep::Idle
     }
 
-    /// The change that [`VbucketDcpStream::next`] gave last, until its next call; `None` when it gave
-    /// something else.
+    /// The change of the last [`VbucketDcpStream::next`], until its next call; `None` when it
+    /// returned something else.
     pub fn last_change(&self) -> Option<Change<'_>> {
         let document = match &self.source {
             Source::Backfill(reading) => reading.current(),
@@ -293,8 +292,7 @@ impl VbucketDcpStream {
             self.ending = Some(EndReason::StateChanged);
             return;
         }
-        let has_left = registered.needs_backfill && !planted::has(Bug::ForgetsTheBackfill);
-        if has_left || self.is_inside_what_the_store_has() {
+        if registered.needs_backfill || self.is_inside_what_the_store_has() {
             self.ask();
         } else {
             self.set_source(Source::Memory(None));

@@ -26,7 +26,6 @@ use crate::flusher_signal::FlusherSignal;
 use crate::limits::{
     CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX,
 };
-use crate::planted::{self, Bug};
 use crate::prefetch::load_line;
 use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
@@ -167,8 +166,7 @@ impl<'a> Step<'a> {
         }
         let readings = self.read_dirty_vbuckets(pass);
         if readings.is_empty() {
-            let needs_a_probe = core.needs_a_probe(self.group);
-            if needs_a_probe && !planted::has(Bug::WaitsForWorkAfterAFailure) {
+            if core.needs_a_probe(self.group) {
                 self.probe()?;
             }
             return Ok(FlushReport { more: self.signal().is_set(), ..Default::default() });
@@ -181,14 +179,7 @@ impl<'a> Step<'a> {
             newest.push(reading.add_batches(&manifest, &mut batches));
         }
         let items = batches.iter().map(|batch| batch.records.len()).sum();
-        if planted::has(Bug::AcknowledgesBeforeTheCommit) {
-            for Reading { vbucket, batch, .. } in &readings {
-                vbucket.waiters().persisted(batch.end);
-            }
-        }
-        if let Err(error) = core.store().commit(&batches)
-            && !planted::has(Bug::IgnoresAFailedCommit)
-        {
+        if let Err(error) = core.store().commit(&batches) {
             drop(batches);
             self.step_failed(StoreOperation::Commit, &readings, &error);
             return Err(error);
@@ -297,9 +288,6 @@ impl<'a> Step<'a> {
             }
             readings.push(Reading { vbucket, batch, state, incarnation });
         }
-        if bytes >= bytes_max && planted::has(Bug::SkipsAVbucketOfAPass) {
-            pass.visit();
-        }
         // Only now, so that a vbucket is in a commit once.
         with_more.into_iter().for_each(|position| pass.visit_again(position));
         readings
@@ -357,17 +345,11 @@ impl<'a> Reading<'a> {
                     }
                     _ => last = Some((collection, note(&mut newest, collection, record.seqno))),
                 }
-                let is_lost = record.deleted && planted::has(Bug::LosesTombstones);
-                if manifest.keeps(collection) && !is_lost {
+                if manifest.keeps(collection) {
                     records.push(record);
                 }
             }
-            if planted::has(Bug::DropsTheLastRecord) {
-                records.pop();
-            }
-            let end = run.end();
-            let end = if planted::has(Bug::WrongSeqnoInState) { Seqno(end.0 + 1) } else { end };
-            let state = VbucketState { high_seqno: end, ..self.state.clone() };
+            let state = VbucketState { high_seqno: run.end(), ..self.state.clone() };
             batches.push(VbBatch { vbid: self.vbucket.id(), records, state });
         }
         newest

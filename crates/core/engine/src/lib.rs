@@ -53,7 +53,6 @@ mod newest_documents;
 mod outcome;
 mod own_lines;
 mod persistence;
-mod planted;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]
 mod prefetch;
 mod reader_memory;

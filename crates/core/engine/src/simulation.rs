@@ -8,12 +8,12 @@
 //! repeats a run exactly: `ORIBI_SIMULATION_SEED=0x.. cargo test -p oribi-engine simulation` runs
 //! that one, `ORIBI_SIMULATION_SEEDS=N` as many as wanted.
 
-mod canaries;
 mod flushes;
 mod interrupts;
 mod model;
 mod operation;
 mod steps;
+mod store_mutants;
 mod streams;
 mod world;
 
@@ -66,6 +66,7 @@ fn number(variable: &str) -> Option<u64> {
 // manifest says.
 // Invariant: A snapshot is one moment of the vbucket: at its end the reader has the exact state of
 // its collections.
+// Invariant: While a vbucket loads, entries are replaced, never removed.
 #[test]
 fn random_lives_lose_nothing_that_was_promised() {
     if let Some(seed) = number("ORIBI_SIMULATION_SEED") {

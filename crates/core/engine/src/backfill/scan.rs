@@ -22,7 +22,6 @@ use crate::checkpoint::Owner;
 use crate::config::Storage;
 use crate::core::Core;
 use crate::flusher::Flushers;
-use crate::planted::{self, Bug};
 use crate::reader_memory::MemoryGrant;
 use crate::vbucket::VBucket;
 
@@ -98,9 +97,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// False when a commit came in between, so that nothing was shown.
     fn show_store(self, start: Seqno, begun: &mut dyn FnMut()) -> Result<bool, StoreError> {
-        let before = self.vbucket.persisted_seqno();
-        let skipped = if planted::has(Bug::SkipsTheFirstOfABackfill) { 2 } else { 1 };
-        let (from, to) = (Seqno(start.0 + skipped), Seqno(u64::MAX));
+        let (from, to) = (Seqno(start.0 + 1), Seqno(u64::MAX));
         let mut scan = self.core.store().begin_scan(self.vbucket.id(), from, to)?;
         let moment = scan.moment();
         let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };
@@ -112,7 +109,7 @@ impl Scan<'_> {
             self.vbucket.raise_purge_seqno(moment.purge_seqno);
         }
         begun();
-        let end = if planted::has(Bug::TakesTheEndTooEarly) { before } else { moment.high_seqno };
+        let end = moment.high_seqno;
         self.begin(Snapshot { end, default_end, purge_seqno: moment.purge_seqno });
         let shown = RefCell::new(self);
         scan.resume_asking(&mut |bytes| shown.borrow_mut().reserve(bytes), &mut |record| {

@@ -23,7 +23,6 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 use parking_lot::Mutex;
 
 use crate::memory::MemoryStats;
-use crate::planted::{self, Bug};
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
@@ -149,9 +148,7 @@ impl State {
         self.waiting += 1;
         if let Some(entry) = self.entries.get_mut(&wanted) {
             self.joined += 1;
-            if entry.is_queued || !planted::has(Bug::ForgetsWhoJoinsARead) {
-                entry.waiters.push(waiter);
-            }
+            entry.waiters.push(waiter);
             return;
         }
         self.entries.insert(wanted.clone(), Entry { waiters: vec![waiter], is_queued: true });

@@ -14,7 +14,6 @@ use oribi_storage::StoreError;
 use super::Bucket;
 use crate::collections::{Announced, Manifest};
 use crate::config::Storage;
-use crate::planted::{self, Bug};
 use crate::system_event::{FIRST_KEY, SystemEvent};
 use crate::vbucket::VBucket;
 
@@ -31,7 +30,7 @@ impl Bucket {
     /// Called when a history begins or goes on here. Reads the store.
     pub(super) fn reconcile<'v>(&self, vbuckets: impl Iterator<Item = &'v VBucket>) {
         self.core.collections().between_changes(|manifest| {
-            if manifest.is_untouched() || planted::has(Bug::ForgetsToReconcile) {
+            if manifest.is_untouched() {
                 return;
             }
             for vbucket in vbuckets {

@@ -21,7 +21,6 @@ use crate::expiry_pager::ExpiryPager;
 use crate::flusher::Flushers;
 use crate::hash_table::HashSeed;
 use crate::item_pager::ItemPager;
-use crate::planted::{self, Bug};
 use crate::tasks::Task;
 use crate::tombstone_purge::TombstonePurge;
 use crate::vbucket::{VBucket, push_history};
@@ -112,15 +111,14 @@ fn prepare_states(
     for (id, found) in (0..config.vbuckets).zip(states) {
         let known = found.is_some();
         let mut state = found.unwrap_or_else(VbucketState::empty);
-        let is_same = after_clean_shutdown || planted::has(Bug::KeepsTheHistoryOverACrash);
-        if !known || !is_same {
+        if !known || !after_clean_shutdown {
             let entry = FailoverEntry { uuid: vb_uuid(entropy), seqno: state.high_seqno };
             push_history(&mut state.failover_table, entry);
             changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
         }
         prepared.push(state);
     }
-    if !changed.is_empty() && !planted::has(Bug::LosesVbucketStates) {
+    if !changed.is_empty() {
         store.commit(&changed)?;
     }
     Ok(prepared)

@@ -10,7 +10,6 @@ use super::CheckpointManager;
 use super::cursor::{Cursor, TakenStreams};
 use super::expelled::{Expelled, Settlement};
 use super::open::OpenCheckpoint;
-use crate::planted::{self, Bug};
 
 impl CheckpointManager {
     /// Removes the checkpoints that every cursor has passed; without a cursor, all of them.
@@ -19,10 +18,7 @@ impl CheckpointManager {
         if self.cursors.is_empty() {
             self.close_open();
         }
-        let mut gone = self.closed.partition_point(|closed| closed.end <= lowest);
-        if planted::has(Bug::ExpelsOneTooMany) {
-            gone = (gone + 1).min(self.closed.len());
-        }
+        let gone = self.closed.partition_point(|closed| closed.end <= lowest);
         // The smaller part is moved.
         if gone <= self.closed.len() / 2 {
             return Expelled(self.closed.drain(..gone).collect());

@@ -15,7 +15,6 @@ use oribi_types::Seqno;
 use super::batch::{CursorBatch, ITEMS_AHEAD};
 use super::closed::ClosedCheckpoint;
 use crate::item::ItemRef;
-use crate::planted::{self, Bug};
 use crate::prefetch::load_line;
 
 /// Checkpoints that are written together.
@@ -77,10 +76,7 @@ impl<'b> CheckpointRun<'b> {
 
 fn keep_the_newest(items: &mut Vec<&ItemRef>) {
     let mut newer = HashSet::with_capacity(items.len());
-    let is_backwards = planted::has(Bug::CoalescesToTheOldest);
-    if !is_backwards {
-        items.reverse();
-    }
+    items.reverse();
     // As `retain` does it, which does not show the items ahead.
     let mut kept = 0;
     for index in 0..items.len() {
@@ -94,7 +90,5 @@ fn keep_the_newest(items: &mut Vec<&ItemRef>) {
         }
     }
     items.truncate(kept);
-    if !is_backwards {
-        items.reverse();
-    }
+    items.reverse();
 }

@@ -11,7 +11,6 @@ use super::filter::Shown;
 use super::source::{Reading, Source, Turn};
 use crate::backfill::{FAILURES_MAX, Snapshot, Taken};
 use crate::dcp::step::{EndReason, SnapshotMarker, SnapshotSource};
-use crate::planted::{self, Bug};
 
 impl VbucketDcpStream {
     /// Asks for a backfill from where the stream stands.
@@ -77,7 +76,6 @@ impl VbucketDcpStream {
             && reading.from < snapshot.purge_seqno
             && snapshot.purge_seqno > self.opening.purge_seqno
             && !self.opening.ignores_purged
-            && !planted::has(Bug::ForgetsPurgedTombstones)
     }
 
     /// Finds the next record of the chunk that is shown. Chunk and manifest are shared with other
@@ -136,9 +134,6 @@ impl VbucketDcpStream {
         }
         self.progress.last_sent = self.read_to;
         self.progress.backfill_sent += 1;
-        if self.is_at_its_end() && planted::has(Bug::EndsInsideASnapshot) {
-            self.ending = Some(EndReason::Ok);
-        }
         Turn::Change
     }
 
@@ -147,16 +142,11 @@ impl VbucketDcpStream {
         let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
         let Some(snapshot) = reading.snapshot else { return Turn::Again };
         let announced = reading.announced;
-        let skipped = u64::from(planted::has(Bug::SkipsBehindABackfill));
-        self.pass_whole(Seqno(snapshot.end.0 + skipped));
+        self.pass_whole(snapshot.end);
         self.progress.failures = 0;
         self.set_source(Source::Memory(None));
         match announced {
-            Some(end)
-                if end > self.progress.last_sent
-                    && !self.filter.is_legacy()
-                    && !planted::has(Bug::ForgetsTheEndOfASnapshot) =>
-            {
+            Some(end) if end > self.progress.last_sent && !self.filter.is_legacy() => {
                 Turn::Advanced(end)
             }
             _ => Turn::Again,

@@ -11,7 +11,6 @@ use oribi_types::{CollectionId, ManifestUid, ScopeId};
 use super::request::StreamFilter;
 use crate::backfill::Wanted;
 use crate::collections::Manifest;
-use crate::planted::{self, Bug};
 use crate::system_event::{SystemEvent, SystemEventKind};
 
 /// Whether a change is shown.
@@ -113,18 +112,12 @@ impl Filter {
 
     /// True when it shows this version of a document, or tombstone.
     pub(super) fn shows(&self, record: &Record<'_>) -> bool {
-        let is_left_out = record.deleted && planted::has(Bug::StreamsNoTombstones);
-        !is_left_out && self.shows_of(record.key.collection)
+        self.shows_all_of(record.key.collection)
     }
 
     /// True when it shows every version of every document of the collection, and every tombstone.
     pub(super) fn shows_all_of(&self, collection: CollectionId) -> bool {
-        !planted::has(Bug::StreamsNoTombstones) && self.shows_of(collection)
-    }
-
-    fn shows_of(&self, collection: CollectionId) -> bool {
         match self {
-            _ if planted::has(Bug::LeaksThroughTheFilter) => true,
             Filter::Default => collection == CollectionId::DEFAULT,
             Filter::All { gone } => !gone.contains(&collection),
             Filter::Scope(ScopeFilter { collections, gone, .. }) => {

@@ -14,7 +14,6 @@ use super::source::{Batch, Source, Turn};
 use super::step::{EndReason, SnapshotMarker, SnapshotSource};
 use crate::checkpoint::StreamBatch;
 use crate::item::ItemRef;
-use crate::planted::{self, Bug};
 use crate::record;
 use crate::vbucket::StreamRead;
 
@@ -28,9 +27,6 @@ impl VbucketDcpStream {
         let Batch { marker, read, at, last, is_event, current, .. } = batch;
         let Some(held) = read.hold() else {
             // Memory recovery took the cursor, and the rest of the snapshot has left with it.
-            if planted::has(Bug::ForgetsTheRestOfASnapshot) {
-                self.read_to = read.end();
-            }
             self.set_source(Source::Memory(None));
             return Turn::Again;
         };
@@ -51,8 +47,8 @@ impl VbucketDcpStream {
         Turn::Change
     }
 
-    /// Notes that all of the snapshot was sent, if so. What [`VbucketDcpStream::next`] gave last stays
-    /// until its next call.
+    /// Notes that all of the snapshot was sent, if so. The last step of
+    /// [`VbucketDcpStream::next`] stays until its next call.
     pub(super) fn finish_batch(&mut self) {
         let Source::Memory(Some(batch)) = &self.source else { return };
         if !batch.is_sent() {
@@ -88,9 +84,6 @@ impl VbucketDcpStream {
             StreamRead::Dropped => {
                 self.progress.cursors_dropped += u64::from(self.cursor.is_some());
                 self.cursor = None;
-                if planted::has(Bug::ForgetsWhatADroppedCursorHeld) {
-                    self.read_to = self.vbucket().high_seqno();
-                }
                 self.register();
             }
             StreamRead::Ended => return self.end(EndReason::StateChanged),
@@ -104,10 +97,7 @@ impl VbucketDcpStream {
         self.filter.adopt(&self.bucket.core().collections().in_force().load());
         // Its checkpoint may have left already; the next read finds that the cursor has, too.
         let Some(held) = read.hold() else { return };
-        let at = match planted::has(Bug::RepeatsWhatABackfillSent) {
-            true => read.from(),
-            false => read.from().max(self.read_to),
-        };
+        let at = read.from().max(self.read_to);
         let first = held.items_after(at).next().map(record::of);
         let event = first.filter(|record| !is_document(record));
         let (is_event, mut is_last) = (event.is_some(), false);
@@ -128,12 +118,11 @@ impl VbucketDcpStream {
         };
         // The filter has taken note of an event, so it must not be lost.
         let kept = held.items_after(at).next().filter(|_| is_event).cloned();
-        let ahead = u64::from(planted::has(Bug::AnnouncesTooMuch));
         let marker = SnapshotMarker {
             // A reader that goes back to it gets what the snapshot leaves out, and the rest of one
             // that was cut short.
             start: self.whole_to,
-            end: Seqno(last.0 + ahead),
+            end: last,
             source: SnapshotSource::Memory,
             is_checkpoint: self.progress.markers == 0 || read.begins_checkpoint(),
             purge_seqno: self.vbucket().purge_seqno(),

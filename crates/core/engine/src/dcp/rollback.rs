@@ -10,7 +10,6 @@ use oribi_storage::FailoverEntry;
 use oribi_types::Seqno;
 
 use super::request::StreamRequest;
-use crate::planted::{self, Bug};
 
 /// What the vbucket knows.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +36,8 @@ pub(super) fn rollback(request: &StreamRequest, known: Known<'_>) -> Option<Seqn
     let Some(entry) = entry else { return Some(Seqno(0)) };
     // The history of the request ended where the next newer one began.
     let upper = match entry.checked_sub(1) {
-        Some(newer) if !planted::has(Bug::ForgetsTheEndOfAHistory) => {
-            known.failover_table[newer].seqno
-        }
-        _ => known.high_seqno,
+        Some(newer) => known.failover_table[newer].seqno,
+        None => known.high_seqno,
     };
     let (mut snapshot_start, mut snapshot_end) = request.snapshot;
     if start == snapshot_start {
@@ -54,7 +51,7 @@ pub(super) fn rollback(request: &StreamRequest, known: Known<'_>) -> Option<Seqn
         // It has all of it.
         snapshot_start = start;
     }
-    Some(if planted::has(Bug::RollsBackTooDeep) { Seqno(0) } else { upper.min(snapshot_start) })
+    Some(upper.min(snapshot_start))
 }
 
 /// True when a tombstone behind the start may be gone that this reader needs.
@@ -69,7 +66,6 @@ pub(super) fn misses_tombstones(request: &StreamRequest, known: Known<'_>) -> bo
         && start < purged
         && request.client_purge_seqno.unwrap_or_default() != purged
         && !is_settled
-        && !planted::has(Bug::ForgetsPurgedTombstones)
 }
 
 #[cfg(test)]

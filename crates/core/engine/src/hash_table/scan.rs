@@ -19,7 +19,6 @@ use std::ops::Range;
 
 use super::{Groups, HashTable};
 use crate::item::ItemRef;
-use crate::planted::{self, Bug};
 use crate::prefetch::load_line;
 
 /// Groups ahead of the one that is visited whose items are loaded: some ten items, as many as a
@@ -91,10 +90,7 @@ impl HashTable {
 
     /// The cursor in terms of the groups that the table has now.
     fn caught_up(&self, cursor: ScanCursor) -> ScanCursor {
-        let growths = match planted::has(Bug::ScansPastAGrowth) {
-            true => 0,
-            false => self.resizes.wrapping_sub(cursor.growths),
-        };
+        let growths = self.resizes.wrapping_sub(cursor.growths);
         let (part, group) = match (growths, cursor.part) {
             (0, part) => (part, cursor.group),
             // The current groups are old now (3), and those behind the cursor were visited.
@@ -104,7 +100,6 @@ impl HashTable {
         let (part, group) = match (part, &self.old) {
             // Items that have moved are not visited here.
             (Part::Old, Some(old)) => (Part::Old, group.max(old.next)),
-            (Part::Old, None) if planted::has(Bug::ScansPastAMigration) => (Part::Current, group),
             // All of it has moved to the current groups (2).
             (Part::Old, None) => (Part::Current, 0),
             (Part::Current, _) => (Part::Current, group),

@@ -25,7 +25,6 @@ use crate::collections::ManifestChange;
 use crate::config::{BucketConfig, EvictionPolicy, Upkeep};
 use crate::error::OpenError;
 use crate::persistence::{PersistOutcome, PersistenceSink};
-use crate::planted::{self, Bug};
 use crate::system_event::SystemEvent;
 
 /// Few of everything, so that operations meet each other.
@@ -49,7 +48,6 @@ pub(super) struct Setup {
     pub(super) logs: usize,
     /// No trouble but what the test plans, and no crashes.
     pub(super) is_calm: bool,
-    pub(super) bug: Bug,
     pub(super) store_bug: StoreBug,
 }
 
@@ -64,7 +62,6 @@ impl Setup {
             flush_bytes_max: [Upkeep::default().flush_bytes_max, 1][(seed / 3 % 2) as usize],
             logs: [1, 2][(seed / 6 % 2) as usize],
             is_calm: false,
-            bug: Bug::None,
             store_bug: StoreBug::None,
         }
     }
@@ -230,7 +227,6 @@ pub(super) struct World {
 impl World {
     /// An empty bucket with two collections.
     pub(super) fn new(setup: Setup) -> Rc<World> {
-        planted::plant(setup.bug);
         let world = Rc::new(World {
             setup,
             files: SimDirectory::new(setup.seed ^ 0xd15c),
@@ -517,6 +513,5 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         interrupts::set_hook(None);
-        planted::plant(Bug::None);
     }
 }

@@ -16,7 +16,6 @@ use super::context::Context;
 use super::table::Table;
 use crate::hash_table::{GroupMemory, KeyHash};
 use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::planted::{self, Bug};
 
 /// What became of a record that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,18 +84,14 @@ impl VBucket {
                     let current = table.index.at(place).filter(|current| current.is_evicted());
                     let Some(current) = current else { return Installed::Done };
                     let is_same = current.seqno() == item.seqno() && current.cas() == item.cas();
-                    if !is_same && !planted::has(Bug::InstallsStaleFetches) || item.is_deleted() {
+                    if !is_same || item.is_deleted() {
                         let is_newer = current.seqno() > begun;
                         return if is_newer { Installed::Overtaken } else { Installed::Differs };
                     }
                     (Some(table.substitute(hash, place, item)), Vec::new())
                 }
                 None if !self.may_be_in_store_only(&table) => return Installed::Done,
-                None if table.max_removed_seqno() > begun
-                    && !planted::has(Bug::InstallsStaleFetches) =>
-                {
-                    return Installed::Overtaken;
-                }
+                None if table.max_removed_seqno() > begun => return Installed::Overtaken,
                 // All documents are in the table, so this one has been deleted since.
                 None if !item.is_deleted() && !self.is_absence_uncertain() => {
                     return Installed::Overtaken;

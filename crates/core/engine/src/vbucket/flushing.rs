@@ -13,7 +13,6 @@ use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 use super::VBucket;
 use crate::checkpoint::{CursorBatch, Expelled, ReadLimits, StreamWaker};
 use crate::flusher_signal::FlusherSignals;
-use crate::planted::{self, Bug};
 
 /// What a vbucket brings into a commit.
 pub(crate) struct FlushRead {
@@ -64,7 +63,7 @@ impl VBucket {
         VbucketState {
             phase: VbucketPhase::Active,
             high_seqno: end,
-            max_cas: if planted::has(Bug::ForgetsTheHighestCas) { Cas(0) } else { max_cas },
+            max_cas,
             max_deleted_rev_seqno: self.table.lock().max_deleted_rev(),
             purge_seqno: self.purge_seqno(),
             failover_table: self.failover_table(),
@@ -134,9 +133,7 @@ impl VBucket {
     /// The batch that was read may not be durable: it will be read again, unless ownership has
     /// ended.
     pub(crate) fn flush_failed(&self, incarnation: u64) {
-        if let Some(cursor) = self.persistence_cursor
-            && !planted::has(Bug::ForgetsTheRewind)
-        {
+        if let Some(cursor) = self.persistence_cursor {
             let mut queue = self.queue.lock();
             if self.incarnation() != incarnation {
                 return;
@@ -186,7 +183,7 @@ impl VBucket {
         for item in expelled.tombstones() {
             let hash = self.table.seed().hash(item.key());
             let mut table = self.table.lock();
-            if self.is_loading() && !planted::has(Bug::RemovesTombstonesWhileLoading) {
+            if self.is_loading() {
                 break;
             }
             if self.persistence_cursor.is_none() {

@@ -19,7 +19,6 @@ use crate::config::EvictionPolicy;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
 use crate::newest_documents::NewestDocuments;
-use crate::planted::{self, Bug};
 
 /// How one slice chooses its victims.
 pub(crate) struct Sweep<'a> {
@@ -134,9 +133,8 @@ impl VBucket {
 
     /// Asked under the table's lock.
     fn is_clean(&self, item: &ItemRef) -> bool {
-        planted::has(Bug::EvictsDirtyItems)
-            || item.references() == 1
-                && (self.is_in_memory_only() || item.seqno() <= self.persisted_seqno())
+        item.references() == 1
+            && (self.is_in_memory_only() || item.seqno() <= self.persisted_seqno())
     }
 
     fn is_in_memory_only(&self) -> bool {
@@ -162,8 +160,7 @@ impl VBucket {
         let hash = self.table.seed().hash(victim.key());
         let is_unused = |current: &ItemRef| {
             // The table's reference and ours.
-            let is_alone = current.references() == 2 || planted::has(Bug::EvictsDirtyItems);
-            current.same_block(&victim) && is_alone
+            current.same_block(&victim) && current.references() == 2
         };
         let copy = match successor {
             Successor::Copy(copy) => Some(copy),

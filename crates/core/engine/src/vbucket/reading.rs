@@ -17,7 +17,6 @@ use crate::grace_period::ReadSection;
 use crate::hash_table::{KeyHash, Seen};
 use crate::item::{ItemRef, SharedItem};
 use crate::outcome::{GetOutcome, MetaOutcome, Refused, SharedOutcome, Sought, VersionOutcome};
-use crate::planted::{self, Bug};
 
 impl VBucket {
     pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
@@ -64,12 +63,7 @@ impl VBucket {
         match found {
             Seen::Found(item) => self.share(context, item),
             // A document that was evicted meanwhile has left the table after this was shown.
-            Seen::Nothing
-                if (was_active && !self.is_absence_uncertain())
-                    || planted::has(Bug::SharesUncertainMisses) =>
-            {
-                SharedOutcome::Miss
-            }
+            Seen::Nothing if was_active && !self.is_absence_uncertain() => SharedOutcome::Miss,
             Seen::Nothing | Seen::Unsettled => SharedOutcome::Undecided,
         }
     }
@@ -79,11 +73,8 @@ impl VBucket {
         if item.is_deleted() {
             return SharedOutcome::Miss;
         }
-        let is_expired =
-            item.is_expired(context.now.unix_s()) && !planted::has(Bug::SharesExpiredDocuments);
-        let is_locked =
-            self.table.may_have_locks(context.now) && !planted::has(Bug::SharesLockedVersions);
-        if is_expired || is_locked || item.is_evicted() {
+        let is_expired = item.is_expired(context.now.unix_s());
+        if is_expired || self.table.may_have_locks(context.now) || item.is_evicted() {
             return SharedOutcome::Undecided;
         }
         item.note_use();

@@ -13,7 +13,6 @@ use super::collection_figures::{CollectionFigures, CollectionStats, Share};
 use super::locks::Locks;
 use crate::hash_table::{HashTable, KeyHash, Place, ScanCursor};
 use crate::item::ItemRef;
-use crate::planted::{self, Bug};
 
 /// How many datatypes there are: combinations of JSON, Snappy and extended attributes.
 pub(crate) const DATATYPES: usize = 8;
@@ -220,7 +219,7 @@ impl Table {
         let (new, seqno) = (Share::of(&item), item.seqno());
         let collection = item.key().collection;
         let place = self.index.locate(hash, item.key());
-        if place.is_some() && !planted::has(Bug::LoadsOverNewer) {
+        if place.is_some() {
             self.collections.of(collection).stored(seqno);
             return Some(item);
         }
