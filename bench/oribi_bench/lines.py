@@ -30,8 +30,7 @@ class Line:
     met: bool | None = None
 
     def cells(self):
-        verdict = " **missed**" if self.met is False else ""
-        return [self.figure, self.goal, self.result + verdict, self.peer, self.bound, f"`bench/run --only {self.measure}`"]
+        return [self.figure, self.peer, self.result, f"`bench/run --only {self.measure}`"]
 
 
 def column(runs, name):

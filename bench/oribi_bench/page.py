@@ -1,7 +1,7 @@
-"""The generated parts of docs/benchmarks.md: the table of one run, and the long runs that are kept.
+"""The generated table of docs/benchmarks.md: a selection of one run, and of the long runs that are kept.
 
 `bench/run --table` measures everything in `lines.LINES` and writes the table. `bench/run --page RESULT...` writes it
-from results that are there already. What takes too long for each table is kept in bench/long_runs.json.
+from existing results. With `--page-to` the page has every row. Figures of long runs are kept in bench/long_runs.json.
 """
 
 import json
@@ -13,9 +13,13 @@ from .report import ROOT
 
 PAGE = ROOT / "docs/benchmarks.md"
 LONG_RUNS = ROOT / "bench/long_runs.json"
-PLOTS = ("hot-path-cpu", "t4-expel", "kudu-loadgen-cpu")
+PLOTS = ("hot-path-cpu",)
 TOOLS = ("memcached", "redis-server", "redis-benchmark", "valgrind")
-HEAD = ["figure", "goal", "result (smallest to largest)", "peer in the same rounds", "what bounds it", "command"]
+HEAD = ["what", "peer", "ratio or result", "command"]
+ROWS_MAX = 25
+# Measures of the page, and how many rows of each it shows, from the first one on.
+SELECTION = {"cpu": 3, "redis": 1, "sizes": 4, "unpipelined": 4, "text": 2, "cache": 2, "streams": 2, "backup": 1, "start": 1,
+         "idle": 1, "warmup": 1, "subdoc": 1, "kudu-loadgen": 1}
 
 
 def missing_tools():
@@ -65,8 +69,16 @@ def read(paths):
 
 
 def long_runs_rows():
-    return [[one["figure"], one["goal"], one["result"], one["peer"], one["bound"], f"`{one['command']}`", one["commit"]]
-            for one in json.loads(LONG_RUNS.read_text())]
+    return [[one["figure"], one["peer"], one["result"], f"`{one['command']}`"] for one in json.loads(LONG_RUNS.read_text())]
+
+
+def rows_of(lines, is_selection):
+    """Rows of the table: the selection of the page, filled up with long runs that have a peer, or all of them."""
+    if not is_selection:
+        return [line.cells() for line in lines] + long_runs_rows()
+    rows = [line.cells() for measure, count in SELECTION.items()
+            for line in [line for line in lines if line.measure == measure][:count]]
+    return (rows + [row for row in long_runs_rows() if row[1]])[:ROWS_MAX]
 
 
 def write(paths, page=None):
@@ -75,14 +87,13 @@ def write(paths, page=None):
     figures, results = read(paths)
     if any(about.get("quick") for about, _ in results) and page == PAGE:
         raise SystemExit("a run with --quick says that it works, not how fast; name another page by --page-to")
-    rows = [line.cells() for line in lines_of(figures)]
+    rows = rows_of(list(lines_of(figures)), is_selection=page == PAGE)
     missing = [measure for measure in LINES if measure not in figures]
-    body = f"{environments_text(results)}\n\n{table_of(HEAD, rows)}"
+    body = f"{table_of(HEAD, rows)}\n\n{environments_text(results)}"
     if missing:
         body += f"\n\nNot measured: {', '.join(missing)}."
     text = (page if page.exists() else PAGE).read_text()
     text = between(text, "table", body)
-    text = between(text, "long runs", table_of([*HEAD, "commit"], long_runs_rows()))
     page.write_text(text)
     keep_plots(paths, page.parent / "plots")
     return missing

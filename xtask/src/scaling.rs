@@ -3,7 +3,7 @@
 //! Owns the run: it counts the shared cache lines of an operation ([`trace`]), measures what moving
 //! a line and taking a lock cost on this machine ([`machine`]), predicts throughput for 1 to 128
 //! cores ([`model`]), compares the prediction for two cores with a measurement, and writes the
-//! figures and the plot of docs/scaling.md. What is assumed stands in that page.
+//! figures and the plot of docs/benchmarks.md. What is assumed stands in that page.
 
 mod machine;
 mod model;
@@ -21,7 +21,7 @@ use model::{Prediction, Workload};
 /// The options of the task.
 pub const USAGE: &str = "  scaling [--rounds N] [--dry-run] [--program FILE]
          count shared cache lines per operation, predict throughput for 1 to 128 cores, and write
-         docs/scaling.md and its plot; needs valgrind and two cores, takes some minutes;
+         docs/benchmarks.md and its plot; needs valgrind and two cores, takes some minutes;
          --program is the bench `instructions` if it is built already";
 
 const BEGIN: &str = "<!-- figures: begin -->\n";
@@ -112,11 +112,12 @@ pub fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<E
     let locks =
         [of_machine(|machine| machine.lock_ns), of_machine(|machine| machine.contended_lock_ns)];
     let predicted: Vec<_> = cases.iter().map(|case| case.predictions(transfer.median)).collect();
-    let text = figures(&transfer, &locks, &cases, &predicted);
-    println!("{text}");
+    println!("{}", figures(&transfer, &locks, &cases, &predicted));
+    let text = prediction_table(&cases, &predicted);
+    println!("Throughput over that of one core, predicted:\n\n{text}");
     if !is_dry {
-        let page = root.join("docs/scaling.md");
-        let before = std::fs::read_to_string(&page).context("docs/scaling.md")?;
+        let page = root.join("docs/benchmarks.md");
+        let before = std::fs::read_to_string(&page).context("docs/benchmarks.md")?;
         std::fs::write(&page, replaced(&before, &text)?)?;
         let series: Vec<(String, &[Prediction])> = std::iter::zip(&cases, &predicted)
             .filter(|(case, _)| case.set_pct != 5)
@@ -191,7 +192,7 @@ fn printed(command: &mut Command, head: &str) -> Result<f64> {
     Ok(number.with_context(|| format!("no {head} in {text:?}"))?.parse()?)
 }
 
-/// The generated part of the page.
+/// What the prediction follows from: costs of this machine and shared lines of each load.
 fn figures(
     transfer: &Spread,
     [lock, contended]: &[Spread; 2],
@@ -230,22 +231,29 @@ fn figures(
             case.together.max,
         );
     }
-    text += "\nThroughput over that of one core, predicted:\n\n| operations |";
+    text
+}
+
+/// The generated part of the page.
+fn prediction_table(cases: &[Case], predicted: &[Vec<Prediction>]) -> String {
+    let mut text = "| operations |".to_owned();
     text += &CORES.map(|cores| format!(" {cores} |")).concat();
     text += "\n|---|";
     text += &CORES.map(|_| "---|").concat();
-    for (case, predictions) in std::iter::zip(cases, predicted) {
+    for (case, predictions) in
+        std::iter::zip(cases, predicted).filter(|(case, _)| case.set_pct != 5)
+    {
         let alone = predictions.first().map_or(f64::NAN, |one| one.per_second);
         text += &format!("\n| {}, {} % sets |", case.name, case.set_pct);
         for one in predictions {
             text += &format!(" {:.1} |", one.per_second / alone);
         }
     }
-    text + "\n\n![throughput over that of one core, predicted](plots/scaling.svg)"
+    text
 }
 
 fn replaced(page: &str, figures: &str) -> Result<String> {
-    let (head, rest) = page.split_once(BEGIN).context("docs/scaling.md has lost its markers")?;
-    let (_, tail) = rest.split_once(END).context("docs/scaling.md has lost its markers")?;
+    let (head, rest) = page.split_once(BEGIN).context("docs/benchmarks.md has lost its markers")?;
+    let (_, tail) = rest.split_once(END).context("docs/benchmarks.md has lost its markers")?;
     Ok(format!("{head}{BEGIN}\n{figures}\n\n{END}{tail}"))
 }

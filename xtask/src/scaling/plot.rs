@@ -1,4 +1,4 @@
-//! The plot of docs/scaling.md.
+//! The plot of docs/benchmarks.md.
 
 use std::path::Path;
 

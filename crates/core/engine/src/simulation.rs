@@ -58,6 +58,7 @@ fn number(variable: &str) -> Option<u64> {
     }
 }
 
+// Compat (Change streams): Filters
 // Invariant: Flush, warmup and purge are steps without a clock.
 // Invariant: A read without the lock gives the answer of a read with the lock, or leaves the answer
 // to that one.

@@ -151,6 +151,7 @@ mod tests {
         Component::Key(name.as_bytes().into())
     }
 
+    // Compat (Sub-document operations): Paths read as in Couchbase
     #[test]
     fn paths_that_mean_something() {
         use Component::{Index, Last};

@@ -55,6 +55,7 @@ fn a_legacy_client_is_refused_once_there_are_users() {
     fixture.finish(&[]);
 }
 
+// Compat (Differences): Memcached clients
 #[test]
 fn a_legacy_client_gets_the_default_bucket_in_development_mode() {
     let fixture = Fixture::start();

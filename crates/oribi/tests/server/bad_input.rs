@@ -115,6 +115,7 @@ fn wrong_extras_and_missing_parts_are_answered_and_the_connection_goes_on() {
     bystander.finish("");
 }
 
+// Compat (Key-value):
 #[test]
 fn an_unknown_opcode_is_answered_and_the_connection_goes_on() {
     let mut bystander = Bystander::new();
@@ -204,6 +205,7 @@ fn garbage_before_authentication_ends_the_connection() {
     bystander.finish("magic");
 }
 
+// Compat (Differences): Frame limits
 #[test]
 fn a_large_frame_before_authentication_ends_the_connection() {
     let bystander = Bystander::new();

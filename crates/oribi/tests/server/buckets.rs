@@ -105,6 +105,7 @@ fn impossible_buckets_are_refused() {
     fixture.finish(&[]);
 }
 
+// Compat (Admin HTTP): `POST /pools/default/buckets/B/controller/doFlush`
 #[test]
 fn flush_needs_to_be_allowed() {
     let fixture = Fixture::start();

@@ -80,6 +80,7 @@ fn a_cache_has_what_was_just_stored_at_any_size() {
     }
 }
 
+// Compat (Differences): Memory
 #[test]
 fn a_bulk_load_waits_for_the_disk_instead_of_being_refused() {
     let fixture = start(|options| options);

@@ -6,6 +6,7 @@ use oribi_types::DurabilityLevel;
 
 use crate::fixture::{Fixture, call_when_warm, expect};
 
+// Compat (Differences): Durability on one node
 #[test]
 fn a_persisted_write_survives_a_kill_that_follows_its_answer() {
     let mut fixture = Fixture::start();

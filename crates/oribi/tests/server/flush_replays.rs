@@ -97,6 +97,7 @@ fn reopen(client: &mut Client, polled: &Histories, streams: &Streams) -> Streams
     stream_all(client, &value, &BTreeMap::new())
 }
 
+// Compat (Change streams): Flush
 #[test]
 fn kafka_follows_through_flushes() {
     let fixture = Fixture::start_with(|options| options.argument("--flush-enabled"));

@@ -22,6 +22,8 @@ fn say(stream: &mut TcpStream, command: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
+// Compat (memcached's text protocol): Documents
+// Compat (Differences): Memcached clients
 #[test]
 fn clients_without_a_choice_use_the_place_of_the_settings() {
     let fixture = Fixture::start_with(|options| {

@@ -50,6 +50,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
+// Compat (memcached's text protocol): PROXY protocol
 #[test]
 fn the_client_is_the_one_that_the_balancer_names() {
     let fixture = behind("192.0.2.0/24,127.0.0.1");

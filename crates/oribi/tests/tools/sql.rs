@@ -188,6 +188,7 @@ fn a_dead_port_is_reported_soon() {
     }
 }
 
+// Compat (Range scans): Buckets in memory can be scanned
 #[test]
 fn buckets_in_memory_have_rows() {
     let fixture = Fixture::start();

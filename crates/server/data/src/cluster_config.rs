@@ -289,6 +289,7 @@ mod tests {
         }
     }
 
+    // Compat (Bootstrap and session): GET_CLUSTER_CONFIG
     #[test]
     fn bucket_document_has_what_every_client_requires() {
         let config = ClusterConfig::new(11210, 8091, 100);

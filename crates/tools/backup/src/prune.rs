@@ -106,6 +106,8 @@ mod tests {
     use crate::testing::{archive_of, begin};
     use crate::writer::BackupWriter;
 
+    // Compat (Backup and restore): Incremental backups are not merged; a kept one keeps what it
+    // builds on
     #[test]
     fn what_a_kept_backup_builds_on_is_kept() {
         let store = MemoryStore::default();

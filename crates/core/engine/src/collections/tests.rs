@@ -100,6 +100,7 @@ fn ids_are_never_reused_even_across_a_restart() {
     assert_eq!(manifest.uid(), ManifestUid(7));
 }
 
+// Compat (Differences): Default collection
 #[test]
 fn changes_are_refused_with_a_reason() {
     let manifest = applied(&[create_scope("s"), create_collection("s", "c")]);

@@ -49,6 +49,7 @@ fn check(bucket: &Bucket, name: &str, plain: &[u8], datatype: u8) {
     assert_eq!(item.body().len() < plain.len(), datatype & SNAPPY != 0);
 }
 
+// Compat (Differences): Compression
 #[test]
 fn each_mode_stores_in_its_form() {
     let bucket = open(Arc::new(MemoryStore::new()));
@@ -98,6 +99,7 @@ fn values_received_into_their_block_are_no_different() {
     assert!(matches!(refused, MutationOutcome::Corrupt | MutationOutcome::TooLarge));
 }
 
+// Compat (Differences): Compression
 #[test]
 fn what_is_no_stream_or_too_long_is_refused() {
     let bucket = open(Arc::new(MemoryStore::new()));
@@ -115,6 +117,7 @@ fn what_is_no_stream_or_too_long_is_refused() {
     check(&bucket, "k", &exact, SNAPPY);
 }
 
+// Compat (Key-value): APPEND, PREPEND
 #[test]
 fn operations_see_the_inflated_value() {
     let bucket = open(Arc::new(MemoryStore::new()));

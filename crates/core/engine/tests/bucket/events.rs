@@ -60,6 +60,7 @@ fn high(bucket: &Bucket, vbid: Vbid) -> Seqno {
 
 use SystemEventKind::{CollectionBegin, CollectionChanged, CollectionEnd, ScopeBegin, ScopeEnd};
 
+// Compat (Change streams): Seqnos
 #[test]
 fn a_change_takes_a_seqno_in_every_vbucket() {
     let bucket = open(Arc::new(MemoryStore::new()));
@@ -138,6 +139,7 @@ fn events_that_a_crash_lost_are_added_at_the_next_start() {
     }
 }
 
+// Compat (Change streams): Data of earlier builds
 #[test]
 fn a_data_directory_without_events_gets_them() {
     let store = Arc::new(MemoryStore::new());
@@ -151,6 +153,7 @@ fn a_data_directory_without_events_gets_them() {
     assert_eq!(stored(&bucket, VB), events);
 }
 
+// Compat (Change streams): Flush
 #[test]
 fn an_emptied_bucket_begins_with_the_events() {
     let bucket = open(Arc::new(MemoryStore::new()));

@@ -460,6 +460,7 @@ fn finish(client: &mut Client) {
     assert!(stats.memory.used_bytes <= 24 << 10, "{:?}", stats.memory);
 }
 
+// Compat (Differences): Full eviction
 // Invariant: Only durable versions leave memory, and only while the table holds the only reference.
 #[test]
 fn whatever_is_evicted_every_answer_is_the_models() {

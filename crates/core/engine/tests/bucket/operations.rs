@@ -63,6 +63,7 @@ fn conditions_of_set_add_replace_and_delete() {
     );
 }
 
+// Compat (memcached's text protocol): Numbers with more behind them
 #[test]
 fn append_prepend_and_counters() {
     let bucket = open(Arc::new(MemoryStore::new()));
@@ -233,6 +234,7 @@ fn fail_and_heal(fault: Fault) {
     assert_eq!(open(Arc::new(MemoryStore::on(disk))).stats().items, 2);
 }
 
+// Compat (Buckets over HTTP): `maxTTL`
 #[test]
 fn a_collections_longest_life_precedes_the_buckets() {
     let bucket = open(Arc::new(MemoryStore::new()));
@@ -312,6 +314,7 @@ fn flush_all_empties_memory_and_store_and_keeps_cas_going() {
     assert!(is_miss(&reopened.get(VB, key("flushed"), NOW)));
 }
 
+// Compat (Differences): Memory
 // Invariant: Writes do not pass the quota between two reviews, nor the queue its part while a
 // commit hangs.
 #[test]

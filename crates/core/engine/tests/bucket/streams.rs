@@ -106,6 +106,7 @@ fn write(bucket: &Bucket, names: std::ops::Range<u32>, value: &str) {
     }
 }
 
+// Compat (Change streams): Snapshot markers
 // Invariant: A stream passes from a backfill to memory without a gap, and streams of one vbucket
 // share one scan.
 #[test]
@@ -233,6 +234,7 @@ fn a_stream_ends_when_the_bucket_is_emptied_and_at_its_end() {
     }
 }
 
+// Compat (Change streams): Buckets in memory
 #[test]
 fn a_reader_in_memory_that_misses_deletions_begins_anew() {
     let bucket = in_memory();

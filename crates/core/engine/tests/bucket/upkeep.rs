@@ -38,6 +38,7 @@ fn expire(bucket: &Bucket, now: Timestamp) -> usize {
     }
 }
 
+// Compat (Differences): Expired documents
 #[test]
 fn what_nobody_reads_expires() {
     let store = Arc::new(MemoryStore::new());

@@ -58,6 +58,8 @@ fn attributes_and_body_have_a_limit_each() {
     assert_eq!(send(&block(100), &[&body[..], b"b"].concat()), MutationOutcome::TooLarge);
 }
 
+// Compat (Writes with metadata): Compressed values, attributes and body in one stream, are inflated
+// and stored by the bucket's mode
 #[test]
 fn a_bucket_that_compresses_does_so_with_these_too() {
     // Regression: what came with metadata stayed as it was.
@@ -73,6 +75,7 @@ fn a_bucket_that_compresses_does_so_with_these_too() {
     assert_eq!((item.cas(), item.rev_seqno()), (Cas(1000), RevSeqno(10)));
 }
 
+// Compat (Writes with metadata): `maxTTL` of bucket or collection cuts the expiry of documents
 #[test]
 fn nothing_lives_longer_than_its_collection_allows() {
     // Regression: an expiry that came with metadata was taken as it was.

@@ -22,6 +22,7 @@ fn refusal(line: &str) -> (&'static str, usize) {
     }
 }
 
+// Compat (memcached's text protocol): Opaque over 32 bytes
 #[test]
 fn wrong_lines_get_memcacheds_words() {
     let long = "k".repeat(251);
@@ -136,6 +137,7 @@ fn stores_have_a_data_block() {
     assert_eq!(letters, b"bcFTCIq");
 }
 
+// Compat (memcached's text protocol): Long `get` lines
 #[test]
 fn long_lines_are_lists_of_keys_or_end_the_connection() {
     let keys = "key ".repeat(100_000);

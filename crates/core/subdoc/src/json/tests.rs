@@ -136,6 +136,7 @@ fn strings_are_utf8() {
     }
 }
 
+// Compat (Sub-document operations): JSON nested beyond 1024 levels is opaque
 #[test]
 fn depth_is_limited() {
     let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();

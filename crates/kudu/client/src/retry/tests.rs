@@ -225,6 +225,7 @@ fn locations(addresses: &[HostPort], place: Place) -> master_pb::GetTableLocatio
     }
 }
 
+// Compat (Apache Kudu): a silent replica
 #[test]
 fn an_attempt_has_time_for_its_bytes_and_more_after_each_silence() {
     let seconds = |body_bytes, silences| attempt_timeout(body_bytes, silences).as_secs();
@@ -306,6 +307,7 @@ async fn a_lost_connection_sends_the_same_request_to_another_replica() {
     assert_eq!(clients[0], clients[1]);
 }
 
+// Compat (Apache Kudu): reads for the leader when it is away
 /// Regression: a read for the leader went to a follower when the leader was gone, and a stale
 /// version counted as the newest.
 #[tokio::test]
@@ -357,6 +359,7 @@ async fn a_missing_tablet_is_asked_for_at_the_master() {
     assert_eq!((fixture.writes(), fixture.questions()), ([1, 0, 1], 2));
 }
 
+// Compat (Apache Kudu): rows whose tablet disappears in flight
 #[tokio::test]
 async fn a_tablet_that_was_replaced_is_gone() {
     let fixture = Fixture::start().await;

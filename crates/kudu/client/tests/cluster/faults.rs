@@ -171,6 +171,7 @@ async fn authorization_tokens_are_renewed_while_rows_are_written() {
     assert_eq!(scan(&cluster, "guarded"), (0..acknowledged).collect());
 }
 
+// Compat (Apache Kudu): authentication: SASL PLAIN, tokens
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn authentication_tokens_are_renewed_for_new_connections() {
     let options = KuduOptions::new(1, 1)

@@ -193,6 +193,8 @@ async fn ranges_splits_and_hash_levels_make_the_partitions_that_the_tool_shows()
     assert_eq!(tablets.iter().find(|table| table.name == "ranges").unwrap().num_tablets, Some(18));
 }
 
+// Compat (Apache Kudu): tables: create, open, alter (all steps),
+// delete, recall, list, statistics
 #[tokio::test]
 async fn a_range_can_be_hashed_in_its_own_way() {
     let Some((cluster, client)) = connect().await else { return };
@@ -233,6 +235,8 @@ async fn a_range_can_be_hashed_in_its_own_way() {
     assert_eq!(tablets, Some(2 + 5 + 3));
 }
 
+// Compat (Apache Kudu): tables: create, open, alter (all steps),
+// delete, recall, list, statistics
 #[tokio::test]
 async fn every_kind_of_alter_step_arrives() {
     let Some((cluster, client)) = connect().await else { return };

@@ -88,6 +88,7 @@ fn a_compressed_body_becomes_text_again_and_its_attributes_stay() {
     }
 }
 
+// Compat (Buckets on Kudu): compressed values
 /// The memory of a checkpoint's documents, compressed, bounds its size. When a batch did not fit
 /// one Write inflated, all of its documents stayed compressed, where SQL does not see them.
 #[test]

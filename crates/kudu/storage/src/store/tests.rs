@@ -95,6 +95,7 @@ fn failure(result: Result<(), StoreError>) -> String {
     }
 }
 
+// Compat (Buckets on Kudu): collections while Kudu is away
 /// Creating a collection blocked its caller, and held the writer, while Kudu was unreachable.
 #[test]
 fn a_local_document_is_not_waited_for_without_end_and_versions_keep_their_order() {

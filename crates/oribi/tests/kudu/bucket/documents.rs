@@ -108,6 +108,8 @@ fn check_all(connection: &mut RawConnection, expiry: u32) {
     expect(connection, &Request::touch(Opcode::Touch, "json", expiry));
 }
 
+// Compat (Buckets on Kudu): protocol, durability levels, collections,
+// expiry
 #[test]
 fn documents_of_all_kinds_survive_a_crash_and_are_readable_in_the_table() {
     let Some(cluster) = CLUSTER.get() else { return };

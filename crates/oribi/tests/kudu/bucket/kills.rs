@@ -53,6 +53,7 @@ fn run(database: &str, configure: impl FnOnce(KillOptions) -> KillOptions, quota
     assert!(streams.changes > 0 && streams.compared > 0, "no stream was checked: {report:?}");
 }
 
+// Compat (Buckets on Kudu): history after an orderly stop
 #[test]
 fn no_acknowledged_write_is_lost() {
     run("kills", |kills| kills, None);

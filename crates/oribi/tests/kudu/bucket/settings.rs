@@ -36,6 +36,7 @@ fn the_table_belongs_to_the_user_who_runs_the_server() {
     assert_eq!(owner.map(str::trim), Some(user.trim()), "{described}");
 }
 
+// Compat (Buckets on Kudu): `POST /pools/default/buckets`
 #[test]
 fn a_bucket_can_be_made_deleted_and_is_not_read_offline() {
     let Some(cluster) = CLUSTER.get() else { return };

@@ -83,6 +83,7 @@ fn assert_streams_show(server: &ServerProcess, table: &Table) -> StreamCopy {
     copy
 }
 
+// Compat (Change streams): Buckets on Kudu
 #[test]
 fn streams_go_on_over_a_kill_from_the_table_and_forget_what_it_does_not_have() {
     let Some(cluster) = CLUSTER.get() else { return };

@@ -18,6 +18,7 @@ fn listener(server: &ServerProcess, features: &[Feature]) -> RawConnection {
     connection
 }
 
+// Compat (Bootstrap and session): CLUSTERMAP_CHANGE_NOTIFICATION
 #[test]
 fn a_new_collection_is_announced_in_full_or_in_brief_to_those_who_asked() {
     let directory = tempfile::tempdir().unwrap();

@@ -76,6 +76,7 @@ async fn a_bucket_that_is_deleted_and_made_again_is_empty() {
     nodes::assert_quiet(&[&one, &two]);
 }
 
+// Compat (Differences): Several nodes
 #[tokio::test]
 async fn buckets_and_collections_are_made_and_dropped_on_every_node() {
     let Some(cluster) = Cluster::start("buckets") else { return };

@@ -63,6 +63,7 @@ fn follow(copy: &mut StreamCopy, node: &ServerProcess, vbuckets: &[Vbid]) -> Str
     connection
 }
 
+// Compat (Change streams): Buckets on Kudu
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_of_a_node_that_was_replaced_forgets_what_was_lost_and_nothing_else() {
     let Some(cluster) = Cluster::start("streams") else { return };

@@ -18,6 +18,7 @@ fn both(cluster: &KuduCluster, arguments: &[&str]) -> (Vec<String>, Vec<String>)
     both
 }
 
+// Compat (Apache Kudu): `kudu perf loadgen`
 #[test]
 fn sequential_rows_are_the_other_tools() {
     let Some(cluster) = CLUSTER.get() else { return };

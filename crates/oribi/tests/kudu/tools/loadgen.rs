@@ -30,6 +30,7 @@ fn a_load_reports_counts_cleans_up_and_drops_its_table() {
     assert!(!exists(cluster, &table));
 }
 
+// Compat (Apache Kudu): `kudu perf loadgen`
 #[test]
 fn every_way_to_send_writes_every_row() {
     let Some(cluster) = CLUSTER.get() else { return };

@@ -31,6 +31,7 @@ fn tablets_of(report: &str) -> BTreeSet<String> {
     report.lines().filter_map(id).collect()
 }
 
+// Compat (Apache Kudu): `kudu perf table_scan`
 #[test]
 fn both_tools_count_the_same_rows() {
     let Some(cluster) = CLUSTER.get() else { return };

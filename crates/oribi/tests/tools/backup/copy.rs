@@ -94,6 +94,8 @@ async fn wait_for(client: &Client, path: &str, key: &str) {
     }
 }
 
+// Compat (Backup and restore): `oribi copy` drops collections at the target only with
+// `--drop-collections`, and conflicts are resolved as the target's bucket does
 #[tokio::test]
 async fn a_copy_that_follows_is_in_step_after_kills() {
     let (source, target) = (Fixture::start(), Fixture::start());
@@ -147,6 +149,8 @@ async fn a_copy_that_is_interrupted_says_what_it_copied() {
     assert_eq!(running.0.wait().expect("it ends").code(), Some(130));
 }
 
+// Compat (Backup and restore): `oribi copy` drops collections at the target only with
+// `--drop-collections`, and conflicts are resolved as the target's bucket does
 #[tokio::test]
 async fn collections_that_the_source_drops_are_dropped_if_asked_for() {
     let (source, target) = (Fixture::start(), Fixture::start());

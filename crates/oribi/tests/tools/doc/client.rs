@@ -15,6 +15,7 @@ fn options(fixture: &Fixture) -> ConnectOptions {
     options.port(fixture.server.port())
 }
 
+// Compat (Bootstrap and session): SASL list, auth, step
 #[tokio::test]
 async fn every_mechanism_is_accepted() {
     let fixture = Fixture::start();

@@ -95,6 +95,7 @@ impl Rates {
 mod tests {
     use super::*;
 
+    // Compat (Figures for monitors): rates (`opsPerSec`, `interestingStats`, samples)
     #[test]
     fn a_rate_is_the_difference_of_two_readings() {
         let started = Instant::now();

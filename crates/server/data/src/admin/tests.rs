@@ -152,6 +152,10 @@ fn add_user(data_dir: &std::path::Path, name: &str, roles: &[&str]) {
     assert!(UserFile::edit(data_dir, |file| file.put(user)).unwrap());
 }
 
+// Compat (Admin HTTP): `GET /`, `/whoami`, `/pools`, `/pools/default`,
+// `/pools/default/nodeServices`
+// Compat (Admin HTTP): `GET /pools/nodes`
+// Compat (Admin HTTP): `GET /pools/default/buckets/B/ddocs`
 #[test]
 fn what_pings_and_bootstraps_ask_for() {
     let fixture = Fixture::development();
@@ -178,6 +182,7 @@ fn what_pings_and_bootstraps_ask_for() {
     assert_eq!(fixture.get("/%zz").status, 404);
 }
 
+// Compat (Admin HTTP): `GET /metrics`, `/healthz`, `/readyz`
 #[test]
 fn health_follows_the_buckets() {
     let fixture = Fixture::development();
@@ -196,6 +201,9 @@ fn health_follows_the_buckets() {
     }
 }
 
+// Compat (Admin HTTP): `POST /pools/default/buckets/B` (change)
+// Compat (Admin HTTP): `POST /pools/default/buckets/B/controller/compactBucket`
+// Compat (Buckets over HTTP): `flushIntervalMs`
 #[test]
 fn a_bucket_is_changed_while_it_is_open() {
     let mut fixture = Fixture::development();
@@ -248,6 +256,9 @@ fn a_bucket_is_changed_while_it_is_open() {
     assert!(again["controllers"]["flush"].is_string());
 }
 
+// Compat (Buckets over HTTP): `bucketType`
+// Compat (Buckets over HTTP): `evictionPolicy`, `compressionMode`, `conflictResolutionType`
+// (`seqno`, `lww`)
 #[test]
 fn eviction_fits_the_type_of_bucket() {
     let fixture = Fixture::development();
@@ -298,6 +309,9 @@ fn a_bucket_has_what_client_libraries_read() {
     assert_eq!(fixture.get("/pools/default/buckets").json().as_array().unwrap().len(), 1);
 }
 
+// Compat (Differences): vbuckets
+// Compat (Admin HTTP): `GET /pools/default/buckets`, `POST` to create, `GET` and `DELETE` of one
+// Compat (Buckets over HTTP): `name`, `ramQuota`, `ramQuotaMB`, `flushEnabled`, `numVBuckets`
 #[test]
 fn buckets_are_created_and_deleted() {
     let fixture = Fixture::development();
@@ -359,6 +373,7 @@ fn buckets_are_created_and_deleted() {
     }
 }
 
+// Compat (Admin HTTP): `/pools/default/buckets/B/scopes` and below
 #[test]
 fn scopes_and_collections_are_managed_in_the_words_clients_search_for() {
     let fixture = Fixture::development();
@@ -415,6 +430,8 @@ fn scopes_and_collections_are_managed_in_the_words_clients_search_for() {
     assert_eq!(fixture.ask("DELETE", default, ADMIN, "").status, 400);
 }
 
+// Compat (Admin HTTP): `GET /pools/default/b/B`, `/pools/default/bs/B`,
+// `/pools/default/bucketsStreaming/B`
 #[test]
 fn a_stream_sends_each_new_configuration() {
     let fixture = Fixture::development();
@@ -434,6 +451,7 @@ fn a_stream_sends_each_new_configuration() {
     read_until("\n\n\n\n", 2);
 }
 
+// Compat (Admin HTTP): `GET /pools` with a wrong password
 #[test]
 fn roles_decide_who_sees_and_changes_what() {
     let prepare = |data_dir: &std::path::Path| {
@@ -489,6 +507,7 @@ fn a_page_of_another_site_changes_nothing() {
     assert_eq!(post_from("http://localhost:8091"), 200);
 }
 
+// Compat (Admin HTTP): `GET /metrics`, `/healthz`, `/readyz`
 #[test]
 fn metrics_are_open_metrics_text() {
     let fixture = Fixture::development();

@@ -113,6 +113,7 @@ fn documents_survive_a_restart_in_the_log_and_not_in_memory() {
     assert_eq!(documents_after_a_restart(BucketStorage::Memory), 0);
 }
 
+// Compat (Differences): Storage
 /// A bucket with the sorted tables of early builds is refused with the reason, and left unchanged.
 #[test]
 fn a_bucket_of_a_storage_that_is_gone_is_refused() {

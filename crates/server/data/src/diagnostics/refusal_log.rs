@@ -68,6 +68,7 @@ impl RefusalLog {
 mod tests {
     use super::*;
 
+    // Compat (Differences): Error contexts
     #[test]
     fn references_are_unique_and_bounded_in_each_second() {
         let (mut one, mut two) = (RefusalLog::new(7, 0), RefusalLog::new(7, 1));

@@ -155,6 +155,7 @@ mod tests {
         "system-constraint",
     ];
 
+    // Compat (Bootstrap and session): GET_ERROR_MAP
     #[test]
     fn every_status_is_there_and_says_whether_to_try_again() {
         for version in [1_u16, 2] {

@@ -349,6 +349,7 @@ mod tests {
 
     use super::{PrivilegeSet, Silence, Who, rule};
 
+    // Compat (Differences): Framing extras
     // Invariant: A handler returns an outcome and writes nothing; `dispatch::answer` alone decides
     // what is sent.
     #[test]

@@ -78,6 +78,7 @@ fn a_snapshot_that_was_sent_when_memory_recovery_took_it_is_whole() {
     assert_eq!(heard.snapshots[1..], [(Seqno(705), Seqno(707))]);
 }
 
+// Compat (Change streams): Slow readers
 // Invariant: The memory of unsent changes is counted, and the queue frees it when memory is short.
 /// The rest of a snapshot left the queue. What the reader has of it is no state that it could go
 /// back to, so the next snapshot begins where the lost one did.

@@ -111,6 +111,7 @@ fn the_servers_bytes_may_come_one_by_one() {
     assert!(negotiation.is_done());
 }
 
+// Compat (Apache Kudu): encryption
 #[test]
 fn a_server_without_tls_is_refused_only_when_tls_is_required() {
     let mut negotiation = Negotiation::new(offer(TlsOffer::Required));

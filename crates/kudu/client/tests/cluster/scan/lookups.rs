@@ -8,6 +8,7 @@ use std::ops::Bound;
 
 use super::{Owned, all_rows, connect, every_type_table, loadgen, numbers_table};
 
+// Compat (Apache Kudu): point look-ups
 #[tokio::test]
 async fn every_row_is_found_by_its_key_and_no_other() {
     let Some((cluster, client)) = connect().await else { return };

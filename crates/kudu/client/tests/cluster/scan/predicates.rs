@@ -46,6 +46,8 @@ async fn check(
     expected.len()
 }
 
+// Compat (Apache Kudu): scans: predicates, bounds, read modes,
+// tokens, columnar layout
 #[tokio::test]
 async fn comparisons_of_every_type_let_the_right_rows_through() {
     let Some((cluster, client)) = connect().await else { return };

@@ -4,6 +4,8 @@ use oribi_kudu::{Error, Layout, Predicate, ReadMode, ScanError, ScanToken, Token
 
 use super::{all_rows, connect, loadgen, numbers_table, sorted};
 
+// Compat (Apache Kudu): scans: predicates, bounds, read modes,
+// tokens, columnar layout
 #[tokio::test]
 async fn the_tokens_of_a_scan_have_its_rows_once() {
     let Some((cluster, client)) = connect().await else { return };

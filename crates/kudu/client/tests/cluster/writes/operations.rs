@@ -42,6 +42,8 @@ async fn run(session: &mut Session, operation: RowOperation) -> Vec<(i64, Status
     failed
 }
 
+// Compat (Apache Kudu): writes: eight operations, three flush
+// modes
 #[tokio::test]
 async fn every_operation_does_what_it_says() {
     let Some((cluster, client)) = connect().await else { return };

@@ -35,6 +35,7 @@ fn every_type() -> Schema {
         .unwrap()
 }
 
+// Compat (Apache Kudu): column types
 #[tokio::test]
 async fn every_type_is_what_the_tool_reads() {
     let Some((cluster, client)) = connect().await else { return };

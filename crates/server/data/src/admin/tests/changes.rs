@@ -162,6 +162,7 @@ fn it_ends_behind_what_there_is_now() {
     assert!(first.iter().all(|event| event.data["vbucket"].as_u64().unwrap() < 2));
 }
 
+// Compat (Change streams): Changes over HTTP
 // Invariant: An event over HTTP is a line of `oribi watch`, and its id covers exactly the events
 // before it.
 /// Cut off at any byte, a client that reconnects with the id it has gets each change once.

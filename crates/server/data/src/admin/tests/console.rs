@@ -54,6 +54,7 @@ fn the_page_is_served_without_credentials_and_confined() {
     assert_eq!(fixture.ask("PUT", "/console/", "", "").status, 401);
 }
 
+// Compat (Admin HTTP): `GET /` of a browser, `/console/`
 #[test]
 fn a_browser_is_led_to_the_console_and_other_clients_are_not() {
     let fixture = Fixture::development();
@@ -75,6 +76,8 @@ fn a_browser_asks_for_credentials_unless_the_page_does() {
     assert!(asked.status == 401 && !asked.head.contains("www-authenticate"));
 }
 
+// Compat (Admin HTTP): `GET /node/figures`, `/node/slowOperations`,
+// `/pools/default/buckets/B/vbuckets`
 #[test]
 fn figures_are_of_buckets_that_the_user_may_watch() {
     let fixture = Fixture::start(

@@ -41,6 +41,8 @@ fn keys(page: &Value) -> Vec<&str> {
     page["documents"].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect()
 }
 
+// Compat (Admin HTTP): `/pools/default/buckets/B/docs` and `/KEY` below it, also below a
+// collection: `GET`, `PUT`, `DELETE`
 #[test]
 fn a_document_is_written_read_changed_and_deleted_by_its_version() {
     let fixture = Fixture::development();
@@ -172,6 +174,8 @@ fn pages_are_in_key_order_and_lead_to_the_next() {
     assert_eq!(fixture.get(&format!("{DOCS}?limit=0")).status, 400);
 }
 
+// Compat (Admin HTTP): `/pools/default/buckets/B/docs` and `/KEY` below it, also below a
+// collection: `GET`, `PUT`, `DELETE`
 #[test]
 fn rights_are_those_of_the_data_port() {
     let fixture = Fixture::start(

@@ -120,6 +120,11 @@ const MONITORS: [(&str, &[Step]); 5] = [
     ("datadog", &[POOL, BUCKETS, SAMPLES, TASKS]),
 ];
 
+// Compat (Admin HTTP): figures in `/pools/default`, `/nodes/self`,
+// `/pools/default/buckets/B/stats`, `/nodes/NODE/stats` below it
+// Compat (Admin HTTP): `GET /pools/default/tasks`
+// Compat (Figures for monitors): `quotaTotal`, `memoryQuota`
+// Compat (Figures for monitors): `dataUsed`, `couch_docs_actual_disk_size`
 #[test]
 fn monitors_of_couchbase_find_what_they_read() {
     let fixture = Fixture::development();
@@ -140,6 +145,8 @@ fn monitors_of_couchbase_find_what_they_read() {
     assert_eq!(other_node.status, 404);
 }
 
+// Compat (Figures for monitors): `stats` of a bucket
+// Compat (Figures for monitors): changes (DCP)
 /// Monitors take the last sample of each figure by the length of one of them.
 #[test]
 fn samples_are_arrays_of_one_length() {
@@ -198,6 +205,7 @@ fn rates_follow_operations() {
     assert_eq!((sample("get_hits"), sample("hit_ratio")), (0.0, 0.0));
 }
 
+// Compat (Figures for monitors): figures of the node and sums over buckets
 #[test]
 fn figures_of_the_node_need_a_right_everywhere() {
     let prepare = |data_dir: &std::path::Path| {
@@ -244,6 +252,7 @@ fn a_client_that_routes_follows_the_links() {
     assert_eq!(fixture.get(bucket["stats"]["uri"].as_str().unwrap()).status, 200);
 }
 
+// Compat (Admin HTTP): `?uuid=` and `?bucket_uuid=` in links
 #[test]
 fn a_link_to_another_cluster_or_bucket_is_404() {
     let fixture = Fixture::development();

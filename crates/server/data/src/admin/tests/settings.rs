@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Fixture;
 
+// Compat (Admin HTTP): `POST /pools/default`
 #[test]
 fn a_cluster_is_named_and_stays_named() {
     let mut fixture = Fixture::development();
@@ -48,6 +49,7 @@ fn nodes_say_how_they_are_configured() {
     }
 }
 
+// Compat (Buckets over HTTP): `durabilityMinLevel`
 #[test]
 fn the_least_durability_is_read_back_as_set() {
     let mut fixture = Fixture::development();
@@ -65,6 +67,7 @@ fn the_least_durability_is_read_back_as_set() {
     assert_eq!(shown(&fixture), "none");
 }
 
+// Compat (Buckets over HTTP): `maxTTL`
 #[test]
 fn a_longest_life_is_read_back_and_kept() {
     let mut fixture = Fixture::development();
@@ -85,6 +88,7 @@ fn a_longest_life_is_read_back_and_kept() {
     assert_eq!(shown(&fixture), 0);
 }
 
+// Compat (Buckets over HTTP): `authType`, `saslPassword`
 #[test]
 fn settings_of_old_servers_are_ignored() {
     let fixture = Fixture::development();
@@ -109,6 +113,8 @@ fn a_small_quota_may_stay_but_not_be_chosen() {
     }
 }
 
+// Compat (Buckets over HTTP): replicas, storage backend, `threadsNumber`, `rank`
+// Compat (Buckets over HTTP): settings that Oribi does not know
 #[test]
 fn settings_that_are_not_known_are_refused_by_name() {
     let fixture = Fixture::development();

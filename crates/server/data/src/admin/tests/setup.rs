@@ -29,6 +29,9 @@ fn with_root() -> Fixture {
     Fixture::start(|data_dir| add_user(data_dir, "root", &["admin"]), false)
 }
 
+// Compat (Admin HTTP): `POST /settings/web`
+// Compat (Admin HTTP): `POST /node/controller/rename`, `PUT` and `DELETE
+// /node/controller/setupAlternateAddresses/external`
 /// What the modules for Java and Node send to a new server, and what that for Go sends beside it.
 #[test]
 fn a_module_of_testcontainers_sets_up_a_new_server() {
@@ -88,6 +91,7 @@ fn a_script_sets_up_a_new_server() {
     assert_eq!(fixture.ask("GET", "/pools/default/b/shop", "shop:secret-too", "").status, 200);
 }
 
+// Compat (Admin HTTP): set-up requests without credentials
 // Invariant: Without credentials, a set-up request to a server with users succeeds only if it
 // changes nothing.
 #[test]
@@ -142,6 +146,8 @@ fn an_ordinary_user_proves_nothing_to_the_set_up() {
     }
 }
 
+// Compat (Admin HTTP): `POST /node/controller/setupServices`
+// Compat (Admin HTTP): `POST /settings/indexes`
 #[test]
 fn what_there_is_not_is_refused_by_name() {
     let fixture = with_root();

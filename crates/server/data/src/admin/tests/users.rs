@@ -35,6 +35,8 @@ impl Fixture {
     }
 }
 
+// Compat (Admin HTTP): `/settings/rbac/users`, `/settings/rbac/users/local` and `/NAME` below it:
+// `GET`, `PUT`, `PATCH`, `DELETE`
 #[test]
 fn a_user_is_created_listed_changed_and_dropped() {
     let mut fixture = with_root();
@@ -88,6 +90,8 @@ fn a_user_is_created_listed_changed_and_dropped() {
     }
 }
 
+// Compat (Admin HTTP): `GET /settings/rbac/roles`
+// Compat (Admin HTTP): groups and external users
 #[test]
 fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     let fixture = with_root();
@@ -136,6 +140,8 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     assert!(roles.as_array().unwrap().iter().any(|role| role["role"] == "data_dcp_reader"));
 }
 
+// Compat (Admin HTTP): `/settings/rbac/users`, `/settings/rbac/users/local` and `/NAME` below it:
+// `GET`, `PUT`, `PATCH`, `DELETE`
 // Invariant: A change of users over HTTP leaves an administrator.
 #[test]
 fn an_administrator_always_remains() {
@@ -198,6 +204,8 @@ fn a_password_has_the_date_of_its_last_change() {
     assert!(fixture.user("root")["password_change_date"].is_string());
 }
 
+// Compat (Admin HTTP): `/settings/rbac/users`, `/settings/rbac/users/local` and `/NAME` below it:
+// `GET`, `PUT`, `PATCH`, `DELETE`
 /// Suites drop all local users before each test.
 #[test]
 fn the_administrator_of_the_setup_is_not_local() {
@@ -303,6 +311,7 @@ fn a_change_under_way_keeps_no_development_login() {
     assert_eq!(developer.ask("GET", "/whoami", ""), 401);
 }
 
+// Compat (Admin HTTP): `POST /controller/changePassword`
 #[test]
 fn users_are_for_administrators_and_a_password_for_its_user() {
     let fixture = with_root();
@@ -377,6 +386,7 @@ fn connections_of_a_dropped_user_end() {
     assert!(started.elapsed() < Duration::from_secs(20));
 }
 
+// Compat (Admin HTTP): `/settings/rbac/backup`: `GET`, `PUT`
 #[test]
 fn a_copy_of_the_users_is_for_administrators_and_restores_them() {
     const BACKUP: &str = "/settings/rbac/backup";

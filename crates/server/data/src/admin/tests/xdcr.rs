@@ -65,6 +65,7 @@ impl Fixture {
     }
 }
 
+// Compat (Admin HTTP): XDCR into Oribi
 #[test]
 fn a_cluster_finds_what_it_replicates_into() {
     let fixture = fixture();
@@ -101,6 +102,7 @@ fn a_cluster_finds_what_it_replicates_into() {
     assert_eq!(manifest["uid"], bucket["collectionsManifestUid"]);
 }
 
+// Compat (Admin HTTP): `Authorization: SCRAM-SHA-512`, `-256`, `-1` (RFC 7804)
 #[test]
 fn scram_proves_both_sides_or_nothing() {
     let fixture = fixture();

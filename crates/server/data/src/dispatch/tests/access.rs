@@ -316,6 +316,7 @@ fn put_user(directory: &Path, roles: &[&str]) {
     UserFile::edit(directory, |file| file.put(user.clone()) | true).unwrap();
 }
 
+// Compat (Differences): Users
 #[test]
 fn changed_roles_hold_for_open_connections_and_a_removed_user_is_sent_away() {
     let directory = tempfile::tempdir().unwrap();

@@ -103,6 +103,7 @@ fn frames_of_a_server_are_refused() {
     }
 }
 
+// Compat (Differences): Frame limits
 #[test]
 fn frame_over_the_limit_ends_the_connection_before_its_body() {
     let mut client = Client::modern();
@@ -152,6 +153,7 @@ fn large_frame_before_authentication_ends_the_connection() {
     assert_eq!(memcached.set(b"k", &[b'v'; 100_000]).status, Status::Success);
 }
 
+// Compat (Differences): Error contexts
 /// A failed attempt gives its reason to clients that read it; an outcome that the document's state
 /// explains does not.
 #[test]

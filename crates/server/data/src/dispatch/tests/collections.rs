@@ -43,6 +43,7 @@ fn collections_need_no_xerror_for_their_statuses() {
     assert_eq!(look_up(&mut client, "_default.none").status, Status::UnknownCollection);
 }
 
+// Compat (Key-value): GET_COLLECTIONS_MANIFEST, GET_COLLECTION_ID, GET_SCOPE_ID
 #[test]
 fn manifest_names_everything() {
     let mut client = client();
@@ -53,6 +54,7 @@ fn manifest_names_everything() {
     assert!(text.contains("\"hotels\"") && text.contains("\"_default\""), "{text}");
 }
 
+// Compat (Key-value): GET_COLLECTIONS_MANIFEST, GET_COLLECTION_ID, GET_SCOPE_ID
 #[test]
 fn ids_by_name() {
     let mut client = client();
@@ -85,6 +87,7 @@ fn ids_by_name() {
     assert_eq!(look_up(&mut client, "inv entory.x").status, Status::Einval);
 }
 
+// Compat (Key-value): GET_COLLECTIONS_MANIFEST, GET_COLLECTION_ID, GET_SCOPE_ID
 #[test]
 fn scope_ids() {
     let mut client = client();

@@ -10,6 +10,7 @@ use super::{Client, SET_EXTRAS, about, counter_extras, outside, set_extras};
 use crate::auth::UserStore;
 use crate::harness::{ConnectionHarness, HARNESS_START_S};
 
+// Compat (Key-value): GET, GETQ, GETK, GETKQ
 #[test]
 fn get_answers_flags_cas_and_value() {
     let mut client = Client::legacy();
@@ -46,6 +47,7 @@ fn json_is_detected_and_shown_only_to_who_negotiated_it() {
     assert_eq!(legacy.get(b"j").datatype, 0);
 }
 
+// Compat (Key-value): SET, ADD, REPLACE
 #[test]
 fn add_and_replace_look_at_what_is_there() {
     let mut client = Client::modern();
@@ -80,6 +82,7 @@ fn mutation_token_is_answered_when_negotiated() {
     assert!(Client::legacy().set(b"k", b"1").extras.is_empty());
 }
 
+// Compat (Key-value): DELETE, DELETEQ
 #[test]
 fn delete_and_its_misses() {
     let mut client = Client::modern();
@@ -92,6 +95,7 @@ fn delete_and_its_misses() {
     assert_eq!(client.ask(&about(Opcode::Delete, b"k")).status, Status::KeyEnoent);
 }
 
+// Compat (Key-value): APPEND, PREPEND
 #[test]
 fn concat_extends_and_needs_a_document() {
     let mut client = Client::legacy();
@@ -105,6 +109,7 @@ fn concat_extends_and_needs_a_document() {
     assert_eq!((reply.value.as_slice(), reply.extras.as_slice()), (&b"abc"[..], &[0, 0, 0, 7][..]));
 }
 
+// Compat (Key-value): INCREMENT, DECREMENT
 #[test]
 fn counters_create_count_and_stop_at_zero() {
     let mut client = Client::modern();
@@ -125,6 +130,7 @@ fn counters_create_count_and_stop_at_zero() {
     assert_eq!(client.ask(&request).status, Status::DeltaBadval);
 }
 
+// Compat (Key-value): TOUCH, GAT, GATQ
 #[test]
 fn expiry_relative_absolute_and_touch() {
     let mut client = Client::modern();
@@ -152,6 +158,7 @@ fn expiry_relative_absolute_and_touch() {
     assert_eq!(client.ask(&touch).status, Status::KeyEnoent);
 }
 
+// Compat (Key-value): TOUCH, GAT, GATQ
 #[test]
 fn get_and_touch_reads_and_prolongs() {
     let mut client = Client::modern();
@@ -166,6 +173,7 @@ fn get_and_touch_reads_and_prolongs() {
     assert_eq!(client.ask(&miss).status, Status::KeyEnoent);
 }
 
+// Compat (Key-value): GET_META, GETQ_META
 #[test]
 fn get_meta_shows_tombstones() {
     let mut client = Client::modern();
@@ -251,6 +259,7 @@ fn observe_seqno_and_all_seqnos() {
     assert!(client.ask(&replicas).value.is_empty());
 }
 
+// Compat (Key-value): OBSERVE_SEQNO
 #[test]
 fn observe_seqno_tells_where_an_earlier_history_ended() {
     let store = std::sync::Arc::new(MemoryStore::new());
@@ -275,6 +284,7 @@ fn observe_seqno_tells_where_an_earlier_history_ended() {
     assert_eq!(value[35..43], old.high_seqno.0.to_be_bytes());
 }
 
+// Compat (Bootstrap and session): VERBOSITY
 #[test]
 fn verbosity_is_for_administrators() {
     let request = RequestParts { extras: &[0; 4], ..RequestParts::new(Opcode::Verbosity) };
@@ -284,6 +294,7 @@ fn verbosity_is_for_administrators() {
     assert_eq!(reader.ask(&request).status, Status::Eaccess);
 }
 
+// Compat (Key-value): FLUSH, FLUSHQ
 #[test]
 fn flush_empties_the_bucket() {
     let mut client = Client::legacy();

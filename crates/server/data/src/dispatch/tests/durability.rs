@@ -26,6 +26,7 @@ fn set<'a>(framing: &'a [u8], key: &'a [u8]) -> RequestParts<'a> {
 /// Every feature except unordered execution.
 const ORDERED: [u16; 8] = [4, 7, 8, 0x0b, 0x0c, 0x10, 0x11, 0x14];
 
+// Compat (Differences): Durability on one node
 #[test]
 fn every_durable_form_is_answered_once_the_store_has_it() {
     let mut client = Client::modern();
@@ -51,6 +52,7 @@ fn every_durable_form_is_answered_once_the_store_has_it() {
     assert_eq!(client.ask(&delete).extras.len(), 16);
 }
 
+// Compat (Differences): Durability on one node
 #[test]
 fn majority_of_one_node_is_memory() {
     let mut client = Client::modern();
@@ -59,6 +61,7 @@ fn majority_of_one_node_is_memory() {
     assert_eq!(client.ask(&set(&framing, b"k")).status, Status::Success);
 }
 
+// Compat (Differences): UnorderedExecution
 #[test]
 fn unordered_connection_goes_on_while_a_write_waits() {
     let mut client = Client::modern();
@@ -156,6 +159,7 @@ fn framing_extras_need_no_feature() {
     assert_eq!(without_hello.ask(&set(&[0x11, 0x01], b"k")).status, Status::Success);
 }
 
+// Compat (Differences): Framing extras
 /// SDKs of the C++ core append the durability frame again at each retry, for example behind a lock.
 #[test]
 fn of_repeated_frames_the_first_counts() {

@@ -132,6 +132,7 @@ fn what_follows_a_request_of_another_kind_is_not_fetched_ahead() {
     assert_eq!(fetched(&mut client).len(), 3);
 }
 
+// Compat (Differences): UnorderedExecution
 #[test]
 fn unordered_requests_overtake() {
     let mut client = client(&MODERN);
@@ -222,6 +223,7 @@ fn parked_read_and_parked_write_are_both_behind_a_barrier() {
     assert_eq!(opaques(&replies(&client.harness.feed(&[]))), [1, 3]);
 }
 
+// Compat (Differences): Unreadable documents
 #[test]
 fn a_store_that_cannot_be_read_is_a_temporary_failure() {
     let plan = FaultPlan::none();

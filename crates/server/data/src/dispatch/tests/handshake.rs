@@ -22,6 +22,7 @@ fn plain<'a>(payload: &'a [u8]) -> RequestParts<'a> {
 
 const GOOD: &[u8] = b"\0Administrator\0password";
 
+// Compat (Bootstrap and session): HELLO
 #[test]
 fn hello_grants_sorted_and_starts_over() {
     let mut client = Client::legacy();
@@ -160,6 +161,8 @@ fn hello_ends_the_life_of_a_memcached_client() {
     assert_eq!(client.get(b"k").status, Status::Eaccess);
 }
 
+// Compat (Bootstrap and session): SELECT_BUCKET
+// Compat (Bootstrap and session): LIST_BUCKETS
 #[test]
 fn select_bucket_and_back() {
     let mut client = Client::modern();
@@ -177,6 +180,7 @@ fn select_bucket_and_back() {
     assert_eq!(client.ask(&select(b"default")).status, Status::Success);
 }
 
+// Compat (Bootstrap and session): GET_CLUSTER_CONFIG
 #[test]
 fn known_configuration_is_not_sent_again() {
     let mut client = Client::modern();
@@ -199,6 +203,8 @@ fn known_configuration_is_not_sent_again() {
     assert_eq!((reply.status, reply.value.is_empty()), (Status::Success, true));
 }
 
+// Compat (Key-value): RETURN_META, GET_EX, MUTATE_WITH_META
+// Compat (Key-value): cluster manager, admin, replication
 #[test]
 fn unknown_and_unimplemented_opcodes_leave_the_connection_usable() {
     let mut client = Client::modern();
@@ -239,6 +245,7 @@ fn configured_users_close_the_door_to_memcached_clients() {
     assert_eq!(client.ask(&gat).status, Status::Eaccess);
 }
 
+// Compat (Bootstrap and session): NOOP, VERSION, QUIT, QUITQ
 /// Regression 3: libmemcached's `memcstat` took the version 0.1.0 for garbage and gave up.
 #[test]
 fn version_begins_with_a_number_that_is_not_zero() {

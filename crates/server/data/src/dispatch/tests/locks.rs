@@ -69,6 +69,7 @@ fn every_write_to_a_locked_document_is_refused() {
     }
 }
 
+// Compat (Key-value): GET_LOCKED, UNLOCK
 #[test]
 fn the_locks_cas_opens_it_for_every_write_that_can_name_one() {
     let counter = counter_extras(1, 1, 0);
@@ -118,6 +119,7 @@ fn readers_see_a_locked_document_without_its_cas() {
     }
 }
 
+// Compat (Key-value): GET_LOCKED, UNLOCK
 #[test]
 fn a_lock_lasts_as_long_as_was_asked_and_allowed() {
     // Requested and actual seconds: more than 30 s means 15 s.

@@ -89,6 +89,7 @@ fn places(harness: &ConnectionHarness, key: &[u8]) -> Vec<String> {
     names.filter(|name| held(name)).collect()
 }
 
+// Compat (Differences): Memcached clients
 #[test]
 fn login_selects_the_bucket() {
     let all = ["a", "b"];
@@ -188,6 +189,7 @@ fn another_login_selects_anew() {
     assert_eq!(client.ask(&plain(Opcode::Get, b"k")).status, Status::KeyEnoent);
 }
 
+// Compat (Differences): Their errors
 #[test]
 fn a_missing_right_is_an_authentication_failure_that_names_it() {
     let server = server(&["read-only:default"], None, &[]);
@@ -198,6 +200,7 @@ fn a_missing_right_is_an_authentication_failure_that_names_it() {
     assert_eq!(text(&reply), "needs the privilege Upsert");
 }
 
+// Compat (Differences): Their errors
 /// The texts of memcached 1.6.18; the conformance suite `memcached-sasl` sends the same requests to
 /// one.
 #[test]

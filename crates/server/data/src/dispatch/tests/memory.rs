@@ -54,6 +54,7 @@ fn large_requests_and_answers_wait_for_memory_and_give_it_back() {
     }
 }
 
+// Compat (Differences): Memory of connections
 #[test]
 fn what_waits_for_too_long_is_refused_and_the_connection_goes_on() {
     let value = vec![b'v'; LARGE];
@@ -77,6 +78,7 @@ fn what_waits_for_too_long_is_refused_and_the_connection_goes_on() {
     assert_eq!(memory.stats().refused, 2);
 }
 
+// Compat (Differences): Memory of connections
 #[test]
 fn a_slow_holder_is_closed_only_while_others_wait() {
     let mut client = Client::modern();

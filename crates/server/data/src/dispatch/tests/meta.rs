@@ -14,6 +14,9 @@ fn cas_in(answer: &str) -> u64 {
     flag.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
 }
 
+// Compat (memcached's text protocol): Commands
+// Compat (memcached's text protocol): Keys in base64
+// Compat (memcached's text protocol): `me`
 #[test]
 fn documents_are_stored_read_counted_and_removed() {
     let mut client = ConnectionHarness::new();
@@ -47,6 +50,7 @@ fn documents_are_stored_read_counted_and_removed() {
     assert!(say(&mut client, "me foo\r\n").starts_with("ME foo exp=-1 la=0 cas="));
 }
 
+// Compat (memcached's text protocol): `E`
 #[test]
 fn a_cas_is_compared_and_may_be_chosen() {
     let mut client = ConnectionHarness::new();
@@ -71,6 +75,7 @@ fn a_cas_is_compared_and_may_be_chosen() {
     );
 }
 
+// Compat (memcached's text protocol): `mg` with C
 #[test]
 fn a_read_with_the_current_cas_has_no_value() {
     let mut client = ConnectionHarness::new();
@@ -86,6 +91,7 @@ fn a_read_with_the_current_cas_has_no_value() {
     expect(&mut client, &get, "VA 2 s2\r\nyy\r\n");
 }
 
+// Compat (memcached's text protocol): `ms` with s
 #[test]
 fn a_value_that_is_joined_answers_the_new_size() {
     let mut client = ConnectionHarness::new();
@@ -96,6 +102,7 @@ fn a_value_that_is_joined_answers_the_new_size() {
     );
 }
 
+// Compat (memcached's text protocol): Expiry
 #[test]
 fn times_above_31_bits_have_passed() {
     let mut client = ConnectionHarness::new();
@@ -116,6 +123,7 @@ fn times_above_31_bits_have_passed() {
     }
 }
 
+// Compat (memcached's text protocol): CAS
 #[test]
 fn one_client_wins_a_missing_document() {
     let mut client = ConnectionHarness::new();
@@ -147,6 +155,7 @@ fn one_client_wins_a_missing_document() {
     expect(&mut client, &format!("ms a 1 C{cas}\r\nz\r\nmg a v\r\n"), "HD\r\nVA 1\r\nz\r\n");
 }
 
+// Compat (memcached's text protocol): Marks X, Z (stale, won)
 #[test]
 fn a_stale_document_is_served_until_it_is_stored_anew() {
     let mut client = ConnectionHarness::new();
@@ -168,6 +177,7 @@ fn a_stale_document_is_served_until_it_is_stored_anew() {
     expect(&mut client, "md a x\r\nmg a v s\r\n", "HD\r\nVA 0 s0\r\n\r\n");
 }
 
+// Compat (memcached's text protocol): Marks X, Z (stale, won)
 #[test]
 fn touches_and_counts_keep_the_marks() {
     let mut client = ConnectionHarness::new();
@@ -209,6 +219,8 @@ fn marks_are_gone_when_any_client_stores_the_document() {
     expect(&mut text, "mg k v\r\n", "VA 1\r\nw\r\n");
 }
 
+// Compat (memcached's text protocol): `h`, `fetch` of `me`
+// Compat (memcached's text protocol): `l`
 #[test]
 fn reads_tell_of_reads_before() {
     let mut client = ConnectionHarness::new();

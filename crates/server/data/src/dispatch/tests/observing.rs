@@ -36,6 +36,7 @@ fn observe(client: &mut Client, keys: &[&[u8]]) -> Vec<(u8, u64)> {
     states
 }
 
+// Compat (Key-value): OBSERVE
 #[test]
 fn observe_tells_what_is_where() {
     for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
@@ -110,6 +111,7 @@ fn a_vbucket_on_its_way_out_answers_nothing() {
     assert_eq!(client.ask(&random).status, Status::KeyEnoent);
 }
 
+// Compat (Key-value): EVICT_KEY
 #[test]
 fn evict_key_needs_a_durable_document() {
     let mut client = Client::modern();
@@ -159,6 +161,7 @@ fn a_vbucket_that_was_given_up_is_not_observed() {
     }
 }
 
+// Compat (Key-value): FAILOVER_LOG
 #[test]
 fn the_failover_log_begins_anew_when_the_bucket_is_emptied() {
     let mut client = Client::modern();
@@ -177,6 +180,7 @@ fn the_failover_log_begins_anew_when_the_bucket_is_emptied() {
     assert_eq!(client.ask(&elsewhere).status, Status::NotMyVbucket);
 }
 
+// Compat (Key-value): OBSERVE_SEQNO
 #[test]
 fn an_emptied_history_is_temporary_then_unknown() {
     let mut client = Client::modern();
@@ -237,6 +241,7 @@ fn keys_in(mut value: &[u8]) -> Vec<Vec<u8>> {
     keys
 }
 
+// Compat (Key-value): GET_KEYS
 #[test]
 fn keys_are_listed_in_order_from_one_on() {
     let (mut client, collection) = with_collection();
@@ -270,6 +275,7 @@ fn keys_are_listed_in_order_from_one_on() {
     assert_eq!(client.ask(&unknown).status, Status::UnknownCollection);
 }
 
+// Compat (Key-value): GET_RANDOM_KEY
 #[test]
 fn random_keys_are_of_the_collection_and_reach_every_document() {
     let (mut client, collection) = with_collection();
@@ -297,6 +303,7 @@ fn random_keys_are_of_the_collection_and_reach_every_document() {
     assert_eq!(client.ask(&unknown).status, Status::UnknownCollection);
 }
 
+// Compat (Key-value): GET_ALL_VB_SEQNOS
 #[test]
 fn seqnos_of_a_collection_are_its_own() {
     let (mut client, collection) = with_collection();

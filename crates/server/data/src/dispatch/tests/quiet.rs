@@ -6,6 +6,7 @@ use oribi_protocol::status::Status;
 
 use super::{Client, SET_EXTRAS, about, counter_extras};
 
+// Compat (Key-value): GET, GETQ, GETK, GETKQ
 #[test]
 fn quiet_reads_are_silent_on_a_miss_only() {
     let mut client = Client::legacy();
@@ -44,6 +45,7 @@ fn gatk_without_hello_answers_the_key() {
     assert_eq!(Client::modern().ask(&gatk).status, Status::NotSupported);
 }
 
+// Compat (Key-value): SET, ADD, REPLACE
 // Invariant: A handler returns an outcome and writes nothing; `dispatch::answer` alone decides what
 // is sent.
 #[test]
@@ -73,6 +75,7 @@ fn quiet_writes_are_silent_on_success_only() {
     assert!(client.send(&RequestParts::new(Opcode::Flushq)).is_empty());
 }
 
+// Compat (Bootstrap and session): NOOP, VERSION, QUIT, QUITQ
 #[test]
 fn quitq_is_silent_and_quit_is_not() {
     let mut client = Client::legacy();

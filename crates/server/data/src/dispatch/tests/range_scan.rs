@@ -176,6 +176,7 @@ fn limits_end_a_request_and_not_the_scan() {
     assert_eq!((keys_of(&rest), rest[0].status), (keys[12..].to_vec(), Status::RangeScanComplete));
 }
 
+// Compat (Range scans): A connection waits for each page before its next request
 #[test]
 fn a_long_answer_comes_in_several_pieces() {
     let keys = keys(12);
@@ -263,6 +264,7 @@ fn a_scan_whose_client_goes_away_between_pages_is_cancelled() {
     assert_eq!(proceed(&mut other, &id, [0, 0, 0])[0].status, Status::KeyEnoent);
 }
 
+// Compat (Key-value): range scan
 #[test]
 fn all_pages_show_one_moment() {
     let keys = keys(9);
@@ -280,6 +282,8 @@ fn all_pages_show_one_moment() {
     assert_eq!(keys_of(&proceed(&mut client, &id, [0, 0, 0])).len(), 8);
 }
 
+// Compat (Range scans): `"unordered": true` in a request lets the documents of a range come in any
+// order, which costs the server less
 /// Documents of a scan without order are those of one with it, in range and at one moment.
 #[test]
 fn without_order_the_same_documents_come() {
@@ -385,6 +389,8 @@ fn values_of(replies: &[Reply]) -> Vec<(u8, Vec<u8>)> {
     values
 }
 
+// Compat (Range scans): Attributes (`include_xattrs`) need HELLO 0x06 and SystemXattrRead; bodies
+// that come with them are inflated
 #[test]
 fn attributes_come_along_for_who_asks_for_them_and_may_read_them() {
     let keys = keys(3);
@@ -475,6 +481,8 @@ fn a_scan_can_wait_for_what_it_has_to_see() {
     assert_eq!(create(&mut client, &required(uuid, 1, true)).status, Status::NotStored);
 }
 
+// Compat (Range scans): At most 32 scans at a time in a bucket, 180 s each; one more is a temporary
+// failure
 #[test]
 fn scans_are_cancelled_and_limited() {
     let keys = keys(5);

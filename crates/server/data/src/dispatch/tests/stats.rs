@@ -74,6 +74,8 @@ fn with_collections() -> Client {
     Client::with_features(&[4, 7, 8, 0x0b, 0x12])
 }
 
+// Compat (Statistics): default, `uuid`, `config`, `memory`, `warmup`, `kvstore`, `diskinfo`,
+// `tasks`
 #[test]
 fn general_group_counts() {
     let mut client = Client::legacy();
@@ -106,6 +108,7 @@ fn general_group_counts() {
     assert_eq!(group(&mut client, "")["cmd_set"], "0");
 }
 
+// Compat (Bootstrap and session): STAT
 #[test]
 fn every_small_group_answers() {
     let mut client = Client::modern();
@@ -126,6 +129,8 @@ fn every_small_group_answers() {
     assert_eq!(group(&mut client, "kvstore")["rw_0:io_num_write"], "1");
 }
 
+// Compat (Statistics): default, `uuid`, `config`, `memory`, `warmup`, `kvstore`, `diskinfo`,
+// `tasks`
 #[test]
 fn tasks_are_json() {
     let mut client = Client::modern();
@@ -174,6 +179,7 @@ fn connections_are_json_by_number() {
     assert_eq!(own["bucket"], "");
 }
 
+// Compat (Statistics): `connections [n]`
 #[test]
 fn connections_of_others_are_for_administrators() {
     let mut client = Client::modern();
@@ -207,6 +213,7 @@ fn as_user(role: Role) -> Client {
     client
 }
 
+// Compat (Statistics): `reset`
 #[test]
 fn reset_needs_the_privilege_for_it() {
     let mut reader = as_user(Role::read_only("default"));
@@ -218,6 +225,8 @@ fn reset_needs_the_privilege_for_it() {
     assert_eq!(group(&mut operator, "reset").len(), 0);
 }
 
+// Compat (Statistics): `responses`, `threads`, `info`, `manifest`, `workload`, `dispatcher`,
+// `eviction`, debug dumps and others
 #[test]
 fn bad_groups_and_arguments() {
     let mut client = Client::modern();

@@ -28,6 +28,10 @@ pub(super) fn expect(client: &mut ConnectionHarness, commands: &str, answers: &s
     assert_eq!(say(client, commands), answers, "{commands}");
 }
 
+// Compat (memcached's text protocol): Commands
+// Compat (memcached's text protocol): `flush_all`
+// Compat (memcached's text protocol): `verbosity`
+// Compat (memcached's text protocol): `decr`
 #[test]
 fn documents_are_stored_read_and_removed() {
     let mut client = client();
@@ -100,6 +104,8 @@ fn pieces_of_a_pipeline_are_answered_like_the_whole() {
     assert_eq!(say(&mut without, pipeline), whole, "looking ahead changes no answer");
 }
 
+// Compat (memcached's text protocol): Documents
+// Compat (memcached's text protocol): Width of a CAS
 #[test]
 fn documents_are_those_of_binary_clients() {
     let mut sdk = Client::modern();
@@ -119,6 +125,7 @@ fn documents_are_those_of_binary_clients() {
     assert_eq!((&reply.value[..], &reply.extras[..]), (&b"hi"[..], &9_u32.to_be_bytes()[..]));
 }
 
+// Compat (memcached's text protocol): Large values
 #[test]
 fn large_values_go_in_and_out_however_they_arrive() {
     let mut client = client();
@@ -173,6 +180,8 @@ fn secured(roles: &[&str]) -> (ConnectionHarness, tempfile::TempDir) {
     (ConnectionHarness::over(users, Arc::new(MemoryStore::new())), directory)
 }
 
+// Compat (memcached's text protocol): Login
+// Compat (memcached's text protocol): Missing rights
 #[test]
 fn a_login_comes_first_where_there_are_users() {
     let (mut client, _users) = secured(&["read-only:default"]);
@@ -198,6 +207,7 @@ fn little_is_received_before_a_login() {
     }
 }
 
+// Compat (memcached's text protocol): Other protocols
 #[test]
 fn another_protocols_opening_ends_the_connection() {
     use ForeignProtocol::{Http, Redis, Ssh};
@@ -222,6 +232,7 @@ fn another_protocols_opening_ends_the_connection() {
     }
 }
 
+// Compat (memcached's text protocol): `stats`
 #[test]
 fn statistics_are_lines() {
     let mut client = client();
@@ -238,6 +249,7 @@ fn statistics_are_lines() {
     expect(&mut client, "stats reset\r\n", "RESET\r\n");
 }
 
+// Compat (memcached's text protocol): `stats`
 #[test]
 fn statistics_have_memcacheds_names() {
     let mut client = client();
@@ -258,6 +270,7 @@ fn statistics_have_memcacheds_names() {
     }
 }
 
+// Compat (memcached's text protocol): `stats cachedump`, `lru_crawler metadump`
 #[test]
 fn dumps_list_the_documents_in_memory() {
     let mut sdk = Client::modern();
@@ -292,6 +305,7 @@ fn dumps_list_the_documents_in_memory() {
     }
 }
 
+// Compat (memcached's text protocol): `stats cachedump`, `lru_crawler metadump`
 #[test]
 fn dumps_are_bounded_and_need_a_right() {
     let mut client = client();

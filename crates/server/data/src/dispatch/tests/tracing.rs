@@ -26,6 +26,7 @@ fn answer(
     (frame.header.magic, frame.header.vbucket_or_status, duration, frame.value.to_vec())
 }
 
+// Compat (Differences): Server durations
 #[test]
 fn answers_say_how_long_they_took_where_that_was_negotiated() {
     let mut client = Client::with_features(&[4, 7, 8, 0x0b, 0x0e, 0x10, 0x11, TRACING]);

@@ -76,6 +76,7 @@ fn a_version_keeps_its_metadata_and_the_next_one_goes_on_from_it() {
     assert_eq!(set(&mut client, META), Status::KeyEexists, "an older revision");
 }
 
+// Compat (Writes with metadata): Extended metadata behind the value is left out
 #[test]
 fn extras_have_four_lengths_and_metadata_behind_the_value_is_left_out() {
     for (at, (options, metadata_bytes)) in
@@ -129,6 +130,7 @@ fn options_have_to_go_together_with_each_other_the_mode_and_the_bucket() {
     assert_eq!(send(&mut client, Opcode::DelWithMeta, b"", &expiration).status, ok);
 }
 
+// Compat (Key-value): SET, ADD, DELETE with meta, quiet forms
 #[test]
 fn the_newer_version_wins() {
     // The request after META, and whether it wins by revision and by time.
@@ -202,6 +204,7 @@ fn add_and_a_named_cas_look_at_what_is_there() {
     assert_eq!(holder.status, Status::Success);
 }
 
+// Compat (Writes with metadata): A CAS ahead of the clock is kept
 #[test]
 fn a_cas_may_be_regenerated_or_from_the_future_but_not_impossible() {
     let mut client = Client::modern();
@@ -274,6 +277,7 @@ fn send_typed(client: &mut Client, datatype: u8, value: &[u8]) -> Status {
 const SNAPPY: u8 = 2;
 const XATTR: u8 = 4;
 
+// Compat (Writes with metadata): Attributes must be JSON under keys of at most 16 bytes
 #[test]
 fn attributes_are_what_a_document_may_have() {
     // Regression: the server checked only the lengths.
@@ -315,6 +319,7 @@ fn what_is_refused_says_why() {
     }
 }
 
+// Compat (Writes with metadata): Attributes must be JSON under keys of at most 16 bytes
 #[test]
 fn attributes_and_body_have_a_limit_each() {
     // Regression: attributes and body shared one limit. Attributes could have 20 MiB, and a body of

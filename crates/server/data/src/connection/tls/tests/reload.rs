@@ -43,6 +43,7 @@ impl Fixture {
     }
 }
 
+// Compat (Admin HTTP): `POST /node/controller/reloadCertificate`
 #[test]
 fn new_files_count_for_new_connections_and_bad_ones_never() {
     let fixture = Fixture::start(|_| {});
@@ -118,6 +119,8 @@ fn files_are_watched_while_clients_come_and_go() {
     traffic.join().unwrap();
 }
 
+// Compat (Admin HTTP): `GET /pools/default/certificate`
+// Compat (Admin HTTP): `GET /nodes/self/xdcrSSLPorts`
 /// Suites and other clusters fetch what they have to trust.
 #[test]
 fn the_certificate_of_the_issuer_is_served() {

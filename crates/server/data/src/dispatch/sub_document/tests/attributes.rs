@@ -64,6 +64,7 @@ fn attributes_are_beside_the_body() {
     assert_eq!(client.ask(&RequestParts { extras: &[2], ..about(GetMeta, b"k") }).extras[20], 1);
 }
 
+// Compat (Differences): Extended attributes
 #[test]
 fn changes_of_the_body_leave_them() {
     let mut client = client_with_attributes();
@@ -126,6 +127,7 @@ fn those_of_evicted_documents_are_fetched_first() {
     assert_eq!(look_up(&mut client, &[4], &specs), wanted);
 }
 
+// Compat (Differences): Extended attributes
 #[test]
 fn a_deletion_leaves_the_systems() {
     let mut client = client_with_attributes();
@@ -263,6 +265,7 @@ fn rules() {
     assert_eq!(wrong.status, Status::SubdocValueCantinsert);
 }
 
+// Compat (Sub-document operations): Several attribute keys may be in one request
 #[test]
 fn several_keys_in_one_request() {
     let mut client = client_with_attributes();
@@ -342,6 +345,8 @@ fn macros_of_the_document_are_about_the_version_before() {
     assert_eq!(attribute(&mut client, "_t.flags").as_deref(), Ok("0"));
 }
 
+// Compat (Sub-document operations): A replica read answers "not my vbucket", because there are no
+// replicas
 #[test]
 fn a_replica_is_not_here() {
     let mut client = client_with_attributes();

@@ -47,6 +47,7 @@ fn single_look_ups() {
     assert_eq!(get(&mut client, "a"), Err(Status::KeyEnoent));
 }
 
+// Compat (Sub-document operations): `CREATE` may accompany operations that create nothing (remove
 #[test]
 fn operations_that_create_nothing_may_come_with_the_flag_that_creates() {
     const CREATE: &[u8] = &[0x01];
@@ -67,6 +68,7 @@ fn operations_that_create_nothing_may_come_with_the_flag_that_creates() {
     }
 }
 
+// Compat (Key-value): sub-document
 #[test]
 fn single_mutations_splice_the_stored_text() {
     let mut client = client_with(DOCUMENT);
@@ -128,6 +130,8 @@ fn lists_of_look_ups_answer_each_path() {
     assert_eq!(status, Status::SubdocInvalidCombo);
 }
 
+// Compat (Sub-document operations): A list of look-ups with an answer over 30 MiB, and an attribute
+// operand over 1 MiB, is "too big" (0x03)
 #[test]
 fn a_list_of_look_ups_is_answered_in_one_frame_or_not_at_all() {
     // Regression: 16 paths to the same 20 MiB gave an answer of 320.

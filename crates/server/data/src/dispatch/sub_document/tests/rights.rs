@@ -19,6 +19,7 @@ fn owner() -> Client {
     client
 }
 
+// Compat (Sub-document operations): `$XTOC` names system attributes only to users who may read them
 #[test]
 fn names_of_the_systems_attributes_are_for_those_who_may_read_them() {
     // Regression: `$XTOC` listed them to every user who could read the document.

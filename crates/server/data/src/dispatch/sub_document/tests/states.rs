@@ -243,6 +243,7 @@ fn check(client: &mut Client, place: Place, (key, flags, state): &(String, u8, S
     }
 }
 
+// Compat (Key-value): sub-document
 #[test]
 fn document_flags_and_states() {
     for place in [Place::Memory, Place::Stored, Place::Evicted, Place::EvictedWhole] {
@@ -285,6 +286,7 @@ fn a_cas_is_of_what_the_flags_let_see() {
     assert_eq!(absent.status, Status::KeyEnoent);
 }
 
+// Compat (Sub-document operations): Extras may carry user flags behind the expiry
 #[test]
 fn user_flags_are_those_of_the_document() {
     let mut client = client_in(Place::Memory);

@@ -46,6 +46,7 @@ fn check_snapshots(all: &[Told]) {
     }
 }
 
+// Compat (Key-value): change streams (DCP)
 #[test]
 fn writes_come_in_order_before_and_after_the_request() {
     let mut writer = Client::modern();
@@ -77,6 +78,7 @@ fn writes_come_in_order_before_and_after_the_request() {
     assert_eq!(changes, expected);
 }
 
+// Compat (Change streams): Changed collections
 #[test]
 fn a_changed_max_ttl_is_another_creation() {
     let writer = Client::modern();

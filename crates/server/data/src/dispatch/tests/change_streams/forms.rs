@@ -148,6 +148,7 @@ fn values_are_compressed_if_the_consumer_wants_that_and_it_pays() {
     assert_eq!(consumer.control("force_value_compression", "true"), Status::Einval);
 }
 
+// Compat (Change streams): CONTROL
 #[test]
 fn large_values_are_not_compressed_for_a_stream() {
     let mut writer = Client::modern();

@@ -26,6 +26,7 @@ fn a_name_is_needed_and_may_have_251_bytes() {
     assert_eq!(consumer().open_as(b"with \0 and blank", 1).status, Status::Success);
 }
 
+// Compat (Change streams): DCP_OPEN
 #[test]
 fn flags_that_nobody_knows_are_refused() {
     for (flags, status) in [
@@ -67,6 +68,7 @@ fn settings_with_open_are_refused() {
     }
 }
 
+// Compat (Change streams): DCP_OPEN
 #[test]
 fn a_connection_is_opened_once_and_keeps_its_user_bucket_and_features() {
     let mut client = consumer();
@@ -129,6 +131,7 @@ fn only_users_with_the_right_may_open() {
     }
 }
 
+// Compat (Change streams): messages of a producer
 #[test]
 fn requests_of_consumers_need_an_open_connection() {
     let mut client = consumer();
@@ -170,6 +173,7 @@ fn requests_of_consumers_need_an_open_connection() {
     }
 }
 
+// Compat (Change streams): CONTROL
 #[test]
 fn options_are_taken_or_refused_and_never_end_the_connection() {
     let mut client = consumer();
@@ -312,6 +316,7 @@ fn an_answer_to_nothing_ends_the_connection() {
     assert!(matches!(other.harness.close_reason(), Some(CloseReason::NotARequest(0x81))));
 }
 
+// Compat (Change streams): Loading
 /// A consumer that connects while a restarted server loads. Its client would give up on a failure.
 #[test]
 fn a_request_waits_while_its_vbucket_loads_and_not_for_ever() {

@@ -82,6 +82,7 @@ fn a_hidden_scope_is_answered_like_a_missing_one() {
 
 const LOST: Told = Told::End(EndReason::LostPrivileges);
 
+// Compat (Change streams): Rights
 /// The streams are idle: nothing is written, and still each of them ends.
 #[test]
 fn the_user_who_loses_the_right_is_told_and_loses_the_connection() {

@@ -37,6 +37,7 @@ impl Client {
     }
 }
 
+// Compat (Change streams): STREAM_REQ
 #[test]
 fn checks_come_in_the_order_that_consumers_can_tell_apart() {
     let client = writer(3);
@@ -104,6 +105,7 @@ fn consumers_without_collections_and_attributes_need_no_noop() {
     }
 }
 
+// Compat (Change streams): CLOSE_STREAM, GET_FAILOVER_LOG, BUFFER_ACK
 #[test]
 fn the_answer_is_the_failover_log_newest_first() {
     let client = writer(1);
@@ -129,6 +131,7 @@ fn an_empty_range_ends_at_once_and_without_a_marker() {
     assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
 }
 
+// Compat (Change streams): CLOSE_STREAM, GET_FAILOVER_LOG, BUFFER_ACK
 #[test]
 fn a_closed_stream_ends_with_a_message_if_the_consumer_wants_one() {
     let client = writer(0);
@@ -172,6 +175,7 @@ fn stream_ids_allow_several_streams_of_a_vbucket() {
     assert_eq!((*stream_id, told, *frame_bytes), (Some(2), &Told::End(EndReason::Closed), 31));
 }
 
+// Compat (Change streams): CLOSE_STREAM, GET_FAILOVER_LOG, BUFFER_ACK
 #[test]
 fn acknowledgements_have_no_answer_unless_they_are_malformed() {
     let client = writer(0);
@@ -197,6 +201,7 @@ fn a_deleted_bucket_ends_the_connection_without_an_end_of_its_streams() {
     assert_eq!(consumer.harness.close_reason(), Some(CloseReason::BucketDeleted));
 }
 
+// Compat (Change streams): Rights
 #[test]
 fn rights_hold_for_scopes_and_collections() {
     let client = writer(0);
@@ -224,6 +229,7 @@ pub(super) fn figures(
     client.send(&stat).into_iter().map(|one| (text(one.key), text(one.value))).collect()
 }
 
+// Compat (Statistics): `dcp`, `dcpagg [separator]`, `dcp-vbtakeover vb [name]`
 #[test]
 fn statistics_show_connections_and_streams() {
     let mut client = writer(3);

@@ -20,6 +20,8 @@ fn write(client: &mut Client, opcode: Opcode, id: u32, key: &[u8], vbid: u16, va
     assert_eq!(client.ask(&request).status, Status::Success);
 }
 
+// Compat (Statistics): `collections [scope.coll]`, `collections-byid`, `scopes [name]`,
+// `scopes-byid`
 #[test]
 fn collections_have_ten_entries_each_and_one_for_the_manifest() {
     let mut client = with_collections();

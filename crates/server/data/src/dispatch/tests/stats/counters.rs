@@ -101,6 +101,7 @@ fn refusals_are_counted_by_their_kind() {
     assert_eq!(group(&mut client, "collections-byid 0")["0x0:0x0:ops_store"], "1");
 }
 
+// Compat (Statistics): `timings`
 /// The harness's clock takes a microsecond for each timed command.
 #[test]
 fn timings_are_sampled_histograms() {
@@ -130,6 +131,7 @@ fn timings_are_sampled_histograms() {
     assert_eq!(after["total"], 0);
 }
 
+// Compat (Statistics): `timings`
 #[test]
 fn tools_get_one_entry_per_range() {
     let mut client = Client::modern();

@@ -15,6 +15,7 @@ fn vbucket_is_its_state() {
     assert!(states.values().all(|state| state == "active"));
 }
 
+// Compat (Statistics): `vbucket`, `vbucket-details [vb]`, `vbucket-seqno [vb]`, `failovers [vb]`
 #[test]
 fn vbucket_seqno_has_ten_entries() {
     let mut client = Client::modern();
@@ -42,6 +43,7 @@ fn vbucket_seqno_has_ten_entries() {
     assert_eq!(group(&mut client, "vbucket-seqno").len(), 40);
 }
 
+// Compat (Statistics): `vbucket`, `vbucket-details [vb]`, `vbucket-seqno [vb]`, `failovers [vb]`
 #[test]
 fn vbucket_details_count() {
     let mut client = Client::modern();
@@ -80,6 +82,7 @@ fn failovers_list_histories_newest_first() {
     assert_eq!(one["vb_0:0:id"], group(&mut client, "vbucket-seqno 0")["vb_0:uuid"]);
 }
 
+// Compat (Statistics): `hash [detail]`
 #[test]
 fn hash_tells_table_and_sample() {
     let mut client = Client::modern();
@@ -101,6 +104,7 @@ fn hash_tells_table_and_sample() {
     assert_eq!(group(&mut client, "hash detail").len(), all.len());
 }
 
+// Compat (Statistics): `checkpoint [vb]`
 #[test]
 fn checkpoint_tells_queue_cursors_and_checkpoints() {
     let mut client = Client::modern();
@@ -127,6 +131,7 @@ fn checkpoint_tells_queue_cursors_and_checkpoints() {
     assert_eq!(flushed[&format!("{prefix}persistence:num_items_for_cursor")], "0");
 }
 
+// Compat (Statistics): `collections-details [vb]`, `scopes-details [vb]`
 #[test]
 fn collections_details_have_four_entries_and_nine_per_collection() {
     let mut client = with_collections();

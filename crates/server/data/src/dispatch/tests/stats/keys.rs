@@ -18,6 +18,7 @@ const NAMES: [&str; 9] = [
     "key_rev_seqno",
 ];
 
+// Compat (Statistics): `key`, `key-byid`, `vkey`, `vkey-byid`
 #[test]
 fn key_is_described_before_and_after_it_is_on_disk() {
     let mut client = Client::modern();
