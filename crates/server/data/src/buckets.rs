@@ -16,6 +16,7 @@
 mod change;
 pub(crate) mod compression;
 pub(crate) mod conflict;
+pub(crate) mod dcp_registry;
 mod durability;
 mod error;
 pub(crate) mod eviction;

@@ -25,7 +25,6 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster_identity::ClusterIdentity;
-use crate::connection::mailbox::{Mailbox, Message};
 use address::{NodeAddress, before_port};
 use document::{AlternateAddresses, BucketMap, NodeExt, Services};
 
@@ -52,8 +51,10 @@ pub struct TlsPorts {
     pub mgmt: u16,
 }
 
+/// Announces a change of the documents.
+pub(crate) type OnChange = Box<dyn Fn() + Send + Sync>;
+
 /// See the module text.
-#[derive(Debug)]
 pub struct ClusterConfig {
     kv_port: u16,
     mgmt_port: u16,
@@ -64,8 +65,8 @@ pub struct ClusterConfig {
     address: ArcSwap<NodeAddress>,
     /// Rendered documents by bucket name; the empty name is the document without bucket.
     rendered: Mutex<HashMap<String, Arc<Document>>>,
-    /// Workers, which notify their connections of a change.
-    listeners: Mutex<Vec<Arc<Mailbox>>>,
+    /// Called after each change.
+    on_change: Mutex<Option<OnChange>>,
 }
 
 impl ClusterConfig {
@@ -80,7 +81,7 @@ impl ClusterConfig {
             topology: ArcSwapOption::empty(),
             address: ArcSwap::from_pointee(NodeAddress::default()),
             rendered: Mutex::new(HashMap::new()),
-            listeners: Mutex::default(),
+            on_change: Mutex::default(),
         }
     }
 
@@ -131,9 +132,9 @@ impl ClusterConfig {
         document::nodes_of(&topology).into_iter().find(|node| node.this_node)?.hostname
     }
 
-    /// Registers the workers to notify of changes.
-    pub(crate) fn listen(&self, workers: Vec<Arc<Mailbox>>) {
-        *self.listeners.lock() = workers;
+    /// Registers the callback that announces each change to connections.
+    pub(crate) fn on_change(&self, callback: OnChange) {
+        *self.on_change.lock() = Some(callback);
     }
 
     /// Call after a bucket or a manifest has changed: later documents carry a higher revision.
@@ -158,8 +159,8 @@ impl ClusterConfig {
 
     fn changed(&self) {
         self.rendered.lock().clear();
-        for worker in self.listeners.lock().iter() {
-            worker.post(Message::ClusterMapChanged);
+        if let Some(announce) = &*self.on_change.lock() {
+            announce();
         }
     }
 
@@ -274,10 +275,10 @@ fn placed_map(topology: &Topology, facts: &BucketFacts<'_>) -> BucketMap {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::address::{ExternalAddress, ExternalPorts, NodeAddress};
     use super::{BucketFacts, ClusterConfig, Placement, TlsPorts, Topology, TopologyNode};
-    use crate::connection::mailbox::Mailbox;
 
     fn facts() -> BucketFacts<'static> {
         BucketFacts {
@@ -408,15 +409,16 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_told_once_of_each_change() {
+    fn each_change_is_announced_once() {
         let config = ClusterConfig::new(1, 2, 7);
-        let mailbox = Mailbox::new(None);
-        config.listen(vec![Arc::clone(&mailbox)]);
+        let announced = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&announced);
+        config.on_change(Box::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
         config.advance();
         config.set_topology(topology(7));
         config.set_topology(topology(7));
-        let mut messages = Vec::new();
-        mailbox.take(&mut messages);
-        assert_eq!(messages.len(), 2);
+        assert_eq!(announced.load(Ordering::Relaxed), 2);
     }
 }

@@ -1,18 +1,19 @@
 //! The parts of one client connection that know no request: features, rights, memory, output.
 //!
 //! Owns: the values that a connection negotiates, the registry of connections, their memory budget,
-//! the mailbox of a worker, and TLS. Invariant: nothing here calls a handler or a worker. The
+//! the waker of a worker, and TLS. Invariant: nothing here calls a handler or a worker. The
 //! dispatcher changes these values, DCP reads them, and a worker drives the connection.
 
 pub(crate) mod close_reason;
 pub(crate) mod features;
 pub(crate) mod fetches;
 pub mod file_limit;
-pub(crate) mod mailbox;
+pub(crate) mod latency_clock;
 pub(crate) mod memory;
 pub(crate) mod parked;
 pub(crate) mod registry;
 pub(crate) mod request_id;
 pub(crate) mod rights;
 pub mod tls;
+pub(crate) mod waker;
 pub(crate) mod write_buffer;

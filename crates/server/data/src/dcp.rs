@@ -5,7 +5,8 @@
 //! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its
 //! part of the worker's time, [`lending`] gets memory for large documents, [`streams`] is the table
 //! of streams and their order, [`frames`] writes messages, [`image`] shares those of backfills,
-//! [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to statistics.
+//! and [`inbox`] takes wake-ups of other threads. The bucket lists its producers
+//! ([`crate::buckets::dcp_registry`]).
 //!
 //! Invariants:
 //! - nothing is taken from a stream while the window is full or enough output is pending, so a slow
@@ -24,7 +25,6 @@ pub(crate) mod lending;
 pub(crate) mod noop;
 pub(crate) mod options;
 pub(crate) mod pace;
-pub(crate) mod registry;
 pub(crate) mod share;
 pub(crate) mod stream_value;
 pub(crate) mod streams;
@@ -42,6 +42,8 @@ use oribi_types::{CollectionId, Seqno, Timestamp};
 
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
+use crate::buckets::dcp_registry::Options;
+use crate::buckets::dcp_registry::{ProducerRecord, Published, StreamFigures};
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::rights::Rights;
@@ -52,9 +54,8 @@ use image::Image;
 use inbox::Inbox;
 use lending::{Lender, Lent};
 use noop::Noop;
-use options::{Choices, Options};
+use options::Choices;
 use pace::Pace;
-use registry::{ProducerRecord, Published, StreamFigures};
 use share::Share;
 use streams::{OpenStream, StreamKey, Streams};
 use window::Window;

@@ -28,6 +28,7 @@ mod handshake;
 pub(crate) mod job;
 mod key_listing;
 mod late;
+mod late_outcome;
 mod locks;
 mod observing;
 mod outcome;
@@ -57,8 +58,8 @@ use oribi_protocol::status::Status;
 use oribi_types::Datatype;
 
 use crate::connection::fetches::Tries;
-use crate::connection::mailbox::ConnectionId;
 use crate::connection::request_id::RequestId;
+use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::dispatch::connection_state::{ConnectionState, Wait};

@@ -32,15 +32,17 @@ use crate::cluster_config::ClusterConfig;
 use crate::config::Settings;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::file_limit::FileLimits;
-use crate::connection::mailbox::{ConnectionId, Mailbox, Message};
+use crate::connection::latency_clock::LatencyClock;
 use crate::connection::parked::ParkToken;
+use crate::connection::waker::ConnectionId;
 use crate::dcp::pace::Moment;
 use crate::diagnostics::counters::ServerCounters;
 use crate::diagnostics::slow_operation_log::SlowThresholds;
-use crate::dispatch::environment::{Environment, LatencyClock};
+use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 use crate::limits::{CHANGES_PAUSE_NS_MAX, READ_ROOM_BYTES_MIN};
 use crate::runtime::driver::{Connection, Progress};
+use crate::runtime::mailbox::{Mailbox, Message};
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 
 pub use check::check;
@@ -81,6 +83,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 pub struct ConnectionHarness {
     connection: Connection,
     environment: Environment,
+    mailbox: Arc<Mailbox>,
     bucket: Arc<BucketHandle>,
     /// The flusher runs whenever a write waits for it.
     flushes: bool,
@@ -196,7 +199,8 @@ impl ConnectionHarness {
         bucket: Arc<BucketHandle>,
         worker: usize,
     ) -> ConnectionHarness {
-        let mut environment = Environment::new(server, worker, Mailbox::new(None), harness_clock());
+        let mailbox = Mailbox::new(None);
+        let mut environment = Environment::new(server, worker, &mailbox, harness_clock());
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
         let record = environment.server.registry.add(worker, None, environment.now);
@@ -205,6 +209,7 @@ impl ConnectionHarness {
         ConnectionHarness {
             connection,
             environment,
+            mailbox,
             bucket,
             flushes: true,
             fetches: true,
@@ -428,7 +433,7 @@ impl ConnectionHarness {
         let session = self.environment.session();
         let jobs = &mut self.environment.jobs;
         for (_, job) in if self.holds_jobs { Vec::new() } else { std::mem::take(jobs) } {
-            let result = if self.refuses_jobs { JobResult::Refused } else { job.run() };
+            let result = if self.refuses_jobs { JobResult::Rejected } else { job.run() };
             if let Some(lease) = self.environment.lease.as_ref().filter(|_| self.loses_lease) {
                 lease.end();
                 lease.begin(lease.now_ns(), LEASE);
@@ -444,7 +449,7 @@ impl ConnectionHarness {
             self.bucket.bucket().fetch_step();
         }
         let mut messages = Vec::new();
-        self.environment.mailbox.take(&mut messages);
+        self.mailbox.take(&mut messages);
         for message in messages {
             match message {
                 Message::Persisted { token, outcome } => {
@@ -460,7 +465,7 @@ impl ConnectionHarness {
                 Message::MemoryGranted { grant, .. } => {
                     self.connection.memory_granted(&mut self.environment, grant);
                 }
-                Message::ChangesReady { .. } => self.announce_changes(),
+                Message::DcpReady { .. } => self.announce_changes(),
                 _ => continue,
             }
             told = true;

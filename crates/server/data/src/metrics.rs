@@ -24,7 +24,7 @@ use prometheus_client::registry::Registry;
 
 use crate::admin::Admission;
 use crate::buckets::BucketHandle;
-use crate::dcp::registry::ProducerFigures;
+use crate::buckets::dcp_registry::ProducerFigures;
 use crate::dispatch::fetched;
 use crate::server_context::ServerContext;
 use encoding::{encode_counter, encode_gauge};

@@ -6,5 +6,6 @@
 pub(crate) mod blocking_thread;
 pub(crate) mod driver;
 pub(crate) mod listener;
+pub(crate) mod mailbox;
 pub(crate) mod progress;
 pub(crate) mod worker;

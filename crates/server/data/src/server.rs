@@ -31,13 +31,13 @@ use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
 use crate::cluster_identity::ClusterIdentity;
 use crate::config::{self, Settings, SettingsError};
 use crate::connection::file_limit::FileLimits;
-use crate::connection::mailbox::Message;
 use crate::connection::tls::{FileWatch, Tls};
 use crate::diagnostics::counters::ServerCounters;
 use crate::diagnostics::slow_operation_log::SlowThresholds;
 use crate::init::{Administrator, Init, InitError};
 use crate::runtime::blocking_thread::BlockingThreads;
 use crate::runtime::listener::Listener;
+use crate::runtime::mailbox::Message;
 use crate::runtime::progress::Progress;
 use crate::runtime::worker::Worker;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
@@ -184,7 +184,10 @@ impl Server {
             workers.push(Worker::start(index, Arc::clone(&context), queue.clone())?);
         }
         let mailboxes: Vec<_> = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
-        context.cluster.listen(mailboxes.clone());
+        let announced = mailboxes.clone();
+        context.cluster.on_change(Box::new(move || {
+            announced.iter().for_each(|mailbox| mailbox.post(Message::ClusterMapChanged));
+        }));
         let (kv_tls_socket, admin_tls_socket) = sockets.tls.unzip();
         let admin = admin::start(sockets.admin, admin_tls_socket, Arc::clone(&context))?;
         let listener = Listener::start(sockets.kv, kv_tls_socket, Arc::clone(&context), mailboxes)?;

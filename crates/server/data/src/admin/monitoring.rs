@@ -23,7 +23,7 @@ use super::rates::{Counts, Rates};
 use super::state::AdminState;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::dcp::registry::ProducerFigures;
+use crate::buckets::dcp_registry::ProducerFigures;
 
 /// The set of counters of the machine. No bucket has this uuid.
 const MACHINE: &str = "";

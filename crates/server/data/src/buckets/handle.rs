@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 
 use super::durability::DurabilityMinCell;
 use super::{BucketStorage, DurabilityMin};
+use crate::buckets::dcp_registry::Producers;
 use crate::buckets::range_scans::RangeScans;
-use crate::dcp::registry::Producers;
 use crate::diagnostics::counters::bucket::BucketOperations;
 
 /// The marker of a clean shutdown by the last server.

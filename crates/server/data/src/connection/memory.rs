@@ -22,7 +22,7 @@
 //!   request fits in it;
 //! - when a reservation is granted to a connection that is already gone, its worker returns it.
 //!
-//! This module knows no connection and no clock; it notifies a waiter through its worker's mailbox.
+//! This module knows no connection and no clock; it notifies a waiter through its worker's waker.
 
 pub(crate) mod budget;
 pub(crate) mod lag;
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::connection::mailbox::{ConnectionId, Mailbox, Message};
+use crate::connection::waker::{self, ConnectionId, ConnectionWaker};
 use crate::limits::{
     AHEAD_OF_QUEUE_BYTES_MAX, CONNECTION_BYTES_BASE, CONNECTION_QUOTA_PART, SMALL_CONNECTION_BYTES,
     TIGHT_CONNECTION_BYTES,
@@ -49,25 +49,25 @@ use ticket_state::TicketState;
 #[derive(Debug)]
 enum Waiter {
     /// A connection of a worker, which gets a message.
-    Connection { mailbox: Arc<Mailbox>, connection: ConnectionId },
+    Connection { waker: Arc<dyn ConnectionWaker>, connection: ConnectionId },
     /// Anyone else, who polls a ticket.
     Ticket(Arc<TicketState>),
 }
 
 impl Waiter {
-    fn of(mailbox: &Arc<Mailbox>, connection: ConnectionId) -> Waiter {
-        Waiter::Connection { mailbox: Arc::clone(mailbox), connection }
+    fn of(waker: &Arc<dyn ConnectionWaker>, connection: ConnectionId) -> Waiter {
+        Waiter::Connection { waker: Arc::clone(waker), connection }
     }
 
-    fn is(&self, mailbox: &Arc<Mailbox>, connection: ConnectionId) -> bool {
-        matches!(self, Waiter::Connection { mailbox: own, connection: id }
-            if *id == connection && Arc::ptr_eq(own, mailbox))
+    fn is(&self, waker: &Arc<dyn ConnectionWaker>, connection: ConnectionId) -> bool {
+        matches!(self, Waiter::Connection { waker: own, connection: id }
+            if *id == connection && waker::is_same(own, waker))
     }
 
     fn granted(self, grant: Grant) {
         match self {
-            Waiter::Connection { mailbox, connection } => {
-                mailbox.post(Message::MemoryGranted { connection, grant });
+            Waiter::Connection { waker, connection } => {
+                waker.memory_granted(connection, grant);
             }
             Waiter::Ticket(state) => state.granted(grant),
         }
@@ -186,11 +186,12 @@ impl ConnectionMemory {
         Some(Reservation { memory: Arc::clone(self), grant })
     }
 
-    /// Reserves memory, or queues for it: then [`Message::MemoryGranted`] notifies the connection.
+    /// Reserves memory, or queues for it. A queued connection is notified through
+    /// [`ConnectionWaker::memory_granted`].
     pub fn reserve(
         &self,
         demand: Demand,
-        mailbox: &Arc<Mailbox>,
+        waker: &Arc<dyn ConnectionWaker>,
         connection: ConnectionId,
     ) -> Option<Grant> {
         let demand = self.counted_demand(demand);
@@ -198,8 +199,8 @@ impl ConnectionMemory {
             let granted = budget.reserve(demand, self.limit_bytes());
             if granted.is_none() {
                 #[cfg(debug_assertions)]
-                assert!(!budget.has(|waiter| waiter.is(mailbox, connection)), "it waits already");
-                budget.wait(Waiter::of(mailbox, connection), demand);
+                assert!(!budget.has(|waiter| waiter.is(waker, connection)), "it waits already");
+                budget.wait(Waiter::of(waker, connection), demand);
                 self.waits.fetch_add(1, Ordering::Relaxed);
             }
             granted
@@ -212,7 +213,7 @@ impl ConnectionMemory {
         &self,
         before: &mut Reserved,
         demand: Demand,
-        mailbox: &Arc<Mailbox>,
+        waker: &Arc<dyn ConnectionWaker>,
         connection: ConnectionId,
     ) -> Option<Grant> {
         let demand = self.counted_demand(demand);
@@ -220,7 +221,7 @@ impl ConnectionMemory {
             before.take_all().for_each(|grant| budget.release(grant));
             let granted = budget.reserve_first(demand, self.limit_bytes());
             if granted.is_none() {
-                budget.wait_first(Waiter::of(mailbox, connection), demand);
+                budget.wait_first(Waiter::of(waker, connection), demand);
             }
             granted
         })
@@ -268,8 +269,8 @@ impl ConnectionMemory {
 
     /// Removes a connection from the queue. If it was just granted memory, the message is on its
     /// way to its worker.
-    pub fn leave(&self, mailbox: &Arc<Mailbox>, connection: ConnectionId) {
-        self.change(|budget| budget.leave(|waiter| waiter.is(mailbox, connection)));
+    pub fn leave(&self, waker: &Arc<dyn ConnectionWaker>, connection: ConnectionId) {
+        self.change(|budget| budget.leave(|waiter| waiter.is(waker, connection)));
     }
 
     /// Changes the budget, then grants what fits.

@@ -13,8 +13,8 @@ use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Seqno, VbUuid};
 use slab::Slab;
 
+use crate::connection::latency_clock::LatencyClock;
 use crate::connection::request_id::RequestId;
-use crate::dispatch::environment::LatencyClock;
 use crate::limits::PARKED_MAX;
 
 /// The part of an answer that depends on the write's result.

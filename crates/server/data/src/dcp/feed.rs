@@ -30,8 +30,8 @@ use oribi_protocol::change_token::ChangeToken;
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
+use crate::buckets::dcp_registry::StreamFigures;
 use crate::connection::memory::budget::Demand;
-use crate::dcp::registry::StreamFigures;
 use crate::limits::CHANGES_PER_TURN;
 pub(crate) use large_line::LargeLine;
 use line::Extent;

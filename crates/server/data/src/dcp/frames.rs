@@ -25,7 +25,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_types::{CollectionId, Datatype, Seqno};
 
-use super::options::Options;
+use crate::buckets::dcp_registry::Options;
 use crate::connection::features::Features;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
 use crate::limits::RESERVED_ANSWER_BYTES_MIN;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use oribi_engine::dcp::StreamSink;
 use parking_lot::Mutex;
 
-use crate::connection::mailbox::{ConnectionId, Mailbox, Message};
+use crate::connection::waker::{ConnectionId, ConnectionWaker};
 
 /// See the module text.
 pub(crate) struct Inbox {
-    mailbox: Arc<Mailbox>,
+    waker: Arc<dyn ConnectionWaker>,
     connection: ConnectionId,
     waiting: Mutex<Waiting>,
 }
@@ -27,8 +27,8 @@ struct Waiting {
 
 impl Inbox {
     /// The inbox of the producer on this connection.
-    pub fn new(mailbox: Arc<Mailbox>, connection: ConnectionId) -> Arc<Inbox> {
-        Arc::new(Inbox { mailbox, connection, waiting: Mutex::default() })
+    pub fn new(waker: Arc<dyn ConnectionWaker>, connection: ConnectionId) -> Arc<Inbox> {
+        Arc::new(Inbox { waker, connection, waiting: Mutex::default() })
     }
 
     /// Moves the tokens of streams that woke to `into`, which must be empty.
@@ -48,7 +48,7 @@ impl Inbox {
         waiting.tokens.extend(token);
         if !std::mem::replace(&mut waiting.is_announced, true) {
             drop(waiting);
-            self.mailbox.post(Message::ChangesReady { connection: self.connection });
+            self.waker.dcp_ready(self.connection);
         }
     }
 }
@@ -63,25 +63,23 @@ impl StreamSink for Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::waker::WakerLog;
 
     #[test]
     fn one_message_for_many_streams() {
-        let mailbox = Mailbox::new(None);
-        let inbox = Inbox::new(Arc::clone(&mailbox), ConnectionId { slot: 1, generation: 2 });
-        let mut messages = Vec::new();
+        let log = Arc::new(WakerLog::default());
+        let waker = Arc::clone(&log) as Arc<dyn ConnectionWaker>;
+        let inbox = Inbox::new(waker, ConnectionId { slot: 1, generation: 2 });
         for token in 0..64 {
             inbox.ready(token);
         }
-        mailbox.take(&mut messages);
-        assert_eq!(messages.len(), 1);
+        assert_eq!(log.dcp.lock().len(), 1);
         let mut tokens = Vec::new();
         inbox.take(&mut tokens);
         assert_eq!(tokens, (0..64).collect::<Vec<u32>>());
-        // Whatever comes after the look is announced again.
-        messages.clear();
+        // A wake-up after the take is announced again.
         inbox.ready(3);
         inbox.ready(u64::MAX);
-        mailbox.take(&mut messages);
-        assert_eq!(messages.len(), 1);
+        assert_eq!(log.dcp.lock().len(), 2);
     }
 }

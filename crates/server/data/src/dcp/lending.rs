@@ -9,10 +9,10 @@
 use oribi_engine::dcp::ChangedDocument;
 use oribi_protocol::dcp::open::OpenFlags;
 
-use crate::connection::mailbox::ConnectionId;
 use crate::connection::memory::Reserved;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ledger::MemoryLedger;
+use crate::connection::waker::ConnectionId;
 
 /// The answer to [`Lender::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use oribi_protocol::status::Status;
 
 use super::noop::Noop;
 use super::window::Window;
+use crate::buckets::dcp_registry::Options;
 use crate::connection::features::Features;
 
 /// Shortest interval of questions.
@@ -17,21 +18,6 @@ const NOOP_INTERVAL_MIN_S: f64 = 0.1;
 
 /// Longest interval that is told apart from never: some 30 years.
 const NOOP_INTERVAL_MAX_S: f64 = 1e9;
-
-/// The choices that concern messages.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Options {
-    /// Values are compressed if that pays.
-    pub compresses: bool,
-    /// A stream that the consumer closes has an end message.
-    pub ends_closed_streams: bool,
-    /// Expirations have their own opcode.
-    pub expirations: bool,
-    /// Streams have ids.
-    pub stream_ids: bool,
-    /// Markers of backfills carry the purge seqno.
-    pub purge_seqnos: bool,
-}
 
 type Refusal = (Status, &'static str);
 

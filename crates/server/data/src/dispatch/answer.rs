@@ -19,7 +19,8 @@ use oribi_protocol::response::{ResponseParts, ServerDuration, write_response};
 use oribi_protocol::status::Status;
 
 use super::encoding;
-use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Refusal, Reply};
+use super::late_outcome::{LateOutcome, LateReply};
+use super::outcome::{NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
 use super::rules::{Rule, Silence};
 use super::{access, durable, room, timing};

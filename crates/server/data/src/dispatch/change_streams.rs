@@ -21,9 +21,9 @@ use oribi_protocol::status::Status;
 use super::outcome::{NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
 use super::room;
+use crate::buckets::dcp_registry::ProducerRecord;
 use crate::connection::close_reason::CloseReason;
 use crate::dcp::inbox::Inbox;
-use crate::dcp::registry::ProducerRecord;
 use crate::dcp::stream_value::WantedStream;
 use crate::dcp::streams::{OpenStream, StreamKey};
 use crate::dcp::{MayNot, Producer, may_stream};
@@ -57,7 +57,7 @@ pub(super) fn open<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     if !flags.has(OpenFlags::PRODUCER) {
         return refuse(Status::NotSupported, "this server is no consumer");
     }
-    let inbox = Inbox::new(Arc::clone(&x.env.mailbox), x.connection);
+    let inbox = Inbox::new(Arc::clone(&x.env.waker), x.connection);
     let user = x.state.identity.as_ref().map_or("", |user| &user.name).to_owned();
     let number = x.state.record.number;
     let record = ProducerRecord::new(name, number, user, x.env.now, Arc::clone(&inbox) as _);

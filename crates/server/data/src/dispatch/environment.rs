@@ -5,17 +5,16 @@
 //! [`LatencyClock`] reads a clock, around commands that are timed. A worker creates it, and so does
 //! the in-memory harness.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
 
 use oribi_engine::{FetchSink, PersistenceSink};
 use oribi_types::Timestamp;
 
 use crate::audit::AuditGate;
 use crate::cluster::lease::NodeLease;
-use crate::connection::mailbox::{ConnectionId, Mailbox};
+use crate::connection::latency_clock::LatencyClock;
 use crate::connection::memory::ledger::MemoryLedger;
+use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::diagnostics::counters::WorkerCounters;
 use crate::diagnostics::refusal_log::RefusalLog;
 use crate::diagnostics::slow_operation_log::{SlowOperationLog, Stretch};
@@ -26,32 +25,6 @@ use crate::limits::{
 };
 use crate::server_context::ServerContext;
 
-/// Measures the duration of a command.
-pub(crate) enum LatencyClock {
-    /// The monotonic clock.
-    System(Instant),
-    /// Advances by a step with each reading, for tests.
-    Stepping {
-        /// The last reading.
-        now_ns: Cell<u64>,
-        /// The step.
-        step_ns: u64,
-    },
-}
-
-impl LatencyClock {
-    /// Nanoseconds since an arbitrary start.
-    pub fn now_ns(&self) -> u64 {
-        match self {
-            Self::System(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            Self::Stepping { now_ns, step_ns } => {
-                now_ns.set(now_ns.get().wrapping_add(*step_ns));
-                now_ns.get()
-            }
-        }
-    }
-}
-
 /// See the module text.
 pub(crate) struct Environment {
     /// State that all workers share.
@@ -60,14 +33,14 @@ pub(crate) struct Environment {
     pub worker: usize,
     /// Counters of this worker.
     pub counters: Arc<WorkerCounters>,
-    /// Mailbox for completions of this worker.
-    pub mailbox: Arc<Mailbox>,
+    /// The worker's mailbox, as the waker of its connections.
+    pub waker: Arc<dyn ConnectionWaker>,
     /// The same mailbox, as the engine's persistence sink.
     pub sink: Arc<dyn PersistenceSink>,
     /// The same mailbox, as the engine's fetch sink.
     pub fetch_sink: Arc<dyn FetchSink>,
     /// Jobs that connections requested and the driver has not submitted yet.
-    pub jobs: Vec<(ConnectionId, Job)>,
+    pub jobs: Vec<(ConnectionId, Job<Environment>)>,
     /// Connections whose write waits for room in its bucket.
     pub room_waits: Vec<ConnectionId>,
     /// Wall clock of this batch.
@@ -97,24 +70,28 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// The environment of worker number `worker`, at time zero.
-    pub fn new(
+    pub fn new<M>(
         server: Arc<ServerContext>,
         worker: usize,
-        mailbox: Arc<Mailbox>,
+        mailbox: &Arc<M>,
         latency_clock: LatencyClock,
-    ) -> Environment {
-        let sink: Arc<dyn PersistenceSink> = Arc::clone(&mailbox) as Arc<dyn PersistenceSink>;
-        let fetch_sink: Arc<dyn FetchSink> = Arc::clone(&mailbox) as Arc<dyn FetchSink>;
+    ) -> Environment
+    where
+        M: ConnectionWaker + PersistenceSink + FetchSink + 'static,
+    {
+        let waker = Arc::clone(mailbox) as Arc<dyn ConnectionWaker>;
+        let sink = Arc::clone(mailbox) as Arc<dyn PersistenceSink>;
+        let fetch_sink = Arc::clone(mailbox) as Arc<dyn FetchSink>;
         let counters = server.counters.worker(worker);
         let slow = SlowOperationLog::new(server.limits.slow).remembering(&server.recent_slow);
         let refusals = RefusalLog::new(server.reference_seed, worker);
-        let memory = MemoryLedger::new(Arc::clone(&server.connection_memory), Arc::clone(&mailbox));
+        let memory = MemoryLedger::new(Arc::clone(&server.connection_memory), Arc::clone(&waker));
         let lease = server.node.as_ref().map(|node| Arc::clone(node.lease()));
         Environment {
             server,
             worker,
             counters,
-            mailbox,
+            waker,
             sink,
             fetch_sink,
             jobs: Vec::new(),

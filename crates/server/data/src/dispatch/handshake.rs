@@ -10,17 +10,19 @@ use oribi_protocol::feature::Feature;
 use oribi_protocol::request::ConfigVersion;
 use oribi_protocol::status::Status;
 
-use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Refusal, Reply};
+use super::late_outcome::{LateOutcome, LateReply};
+use super::outcome::{NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
 use crate::audit::{Actor, Event};
 use crate::auth::{SaslServer, SaslStep, mechanisms};
 use crate::buckets::BucketHandle;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
+use crate::connection::request_id::RequestId;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::error_map::error_map;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::{Job, Lane};
 use crate::limits::AGENT_BYTES_MAX;
 
 /// Prefix of the agent names of Oribi's own tools, which read a histogram as one JSON document.
@@ -113,9 +115,17 @@ pub(super) fn sasl_step<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 
 fn advance_sasl(x: &mut Request<'_>, step: SaslStep) -> Outcome<'static> {
     if let SaslStep::Slow(work) = step {
-        return Ok(Reply::Job(Job::Sasl(work)));
+        return Ok(Reply::Job(sasl_job(work)));
     }
     Ok(Reply::AsLate(finish_sasl(x.state, x.env, step)))
+}
+
+/// The slow part of a SASL exchange.
+pub(super) fn sasl_job(work: impl FnOnce() -> SaslStep + Send + 'static) -> Job<Environment> {
+    let finish = |state: &mut ConnectionState, env: &mut Environment, _: RequestId, step| {
+        Some(finish_sasl(state, env, step))
+    };
+    Job::new(Lane::Logins, move || work().run(), finish)
 }
 
 /// Takes the result of a computed step.

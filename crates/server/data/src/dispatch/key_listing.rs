@@ -18,7 +18,7 @@ use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::{Job, Lane};
 use crate::limits::LISTING_TIME_MAX;
 
 /// Keys in a list when the request names no number.
@@ -65,7 +65,7 @@ pub(super) fn get_keys<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         keys_max: keys_max as usize,
     };
     let (bucket, now) = (x.handle().clone(), x.env.now);
-    Ok(Reply::Job(Job::Listing(Box::new(move || list(&bucket, &listing, now, None)))))
+    Ok(Reply::Job(Job::answer(Lane::Listings, move || list(&bucket, &listing, now, None))))
 }
 
 /// Makes the list. `ends` is the deadline; without it the time counts from the first record on.

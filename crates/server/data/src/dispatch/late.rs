@@ -1,19 +1,17 @@
 //! Answers requests that waited for another thread.
 //!
-//! Owns: the effect of each job's result on the connection and on its request. The connection that
-//! waited calls this.
+//! Owns: the answer to a request whose job is over. The driver of the connection that waited calls
+//! this.
 
 use oribi_protocol::status::Status;
 
 use super::answer::answer_late;
-use super::outcome::{LateOutcome, LateReply};
-use super::{handshake, range_scan, writes};
+use super::late_outcome::LateOutcome;
 use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
-use crate::dispatch::stat_cursor::PreparedStat;
 
 /// Takes the result of the job that the connection waited for with this request.
 pub(crate) fn finish(
@@ -21,7 +19,7 @@ pub(crate) fn finish(
     out: &mut WriteBuffer,
     env: &mut Environment,
     request: RequestId,
-    result: JobResult,
+    result: JobResult<Environment>,
 ) {
     if let Some(outcome) = outcome_of(state, env, request, result) {
         answer_late(state, out, request, outcome);
@@ -33,39 +31,17 @@ pub(super) fn outcome_of(
     state: &mut ConnectionState,
     env: &mut Environment,
     request: RequestId,
-    result: JobResult,
+    result: JobResult<Environment>,
 ) -> Option<LateOutcome> {
     match result {
-        JobResult::Sasl(step) => Some(handshake::finish_sasl(state, env, step)),
-        JobResult::FlushAll(result) => writes::finish_flush(request, &result),
-        JobResult::Answer(Status::Success, value) => Some(Ok(LateReply::value(value))),
-        JobResult::Answer(status, _) => Some(Err(status)),
-        JobResult::Stat(prepared) => begin_stat(state, prepared),
-        JobResult::RangeScan(answer) => Some(range_scan::finish(state, answer)),
-        JobResult::Refused => Some(Err(give_up(state, Status::Etmpfail))),
+        JobResult::Done { end, .. } => end.finish(state, env, request),
+        JobResult::Rejected => Some(Err(give_up(state, Status::Etmpfail))),
         JobResult::Panicked => Some(Err(give_up(state, Status::Einternal))),
     }
 }
 
-/// Begins the answer once the group's data are collected, or reports why the group cannot be
-/// answered.
-fn begin_stat(
-    state: &mut ConnectionState,
-    PreparedStat(prepared): PreparedStat,
-) -> Option<LateOutcome> {
-    match prepared {
-        Ok(producer) => {
-            if let Some(stat) = &mut state.stat {
-                stat.prepared(producer);
-            }
-            None
-        }
-        Err(status) => Some(Err(give_up(state, status))),
-    }
-}
-
 /// Gives up on an answer that was to be sent in pieces.
-fn give_up(state: &mut ConnectionState, status: Status) -> Status {
+pub(super) fn give_up(state: &mut ConnectionState, status: Status) -> Status {
     state.stat = None;
     state.range_scan = None;
     status

@@ -11,7 +11,7 @@ use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::{Job, Lane};
 
 /// Most keys of one request: as many disk reads as one client may cause at once.
 const KEYS_MAX: usize = 1024;
@@ -62,7 +62,7 @@ pub(super) fn observe<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         rest = behind;
     }
     let (bucket, now) = (x.handle().clone(), x.env.now);
-    Ok(Reply::Job(Job::Answer(Box::new(move || states(&bucket, &asked, now)))))
+    Ok(Reply::Job(Job::answer(Lane::Others, move || states(&bucket, &asked, now))))
 }
 
 fn next_asked<'a>(x: &Request<'_>, bytes: &'a [u8]) -> Option<(Asked, &'a [u8])> {

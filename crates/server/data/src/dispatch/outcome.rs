@@ -15,7 +15,9 @@ use smallvec::SmallVec;
 use crate::auth::PrivilegeSet;
 use crate::connection::parked::Answer;
 use crate::dispatch::connection_state::Wait;
+use crate::dispatch::environment::Environment;
 use crate::dispatch::job::Job;
+use crate::dispatch::late_outcome::LateOutcome;
 use crate::dispatch::status;
 
 /// The result of a request, as its handler sees it.
@@ -44,7 +46,7 @@ pub(super) enum Reply<'a> {
     /// The values at several paths of a document.
     Found(Found),
     /// Another thread makes the answer, and the connection waits for it.
-    Job(Job),
+    Job(Job<Environment>),
     /// An outcome that is answered alike whether the worker or another thread made it.
     AsLate(LateOutcome),
     /// Nothing: the command has no answer.
@@ -95,23 +97,6 @@ impl Reply<'_> {
     /// Success and a short text.
     pub fn text(text: &'static str) -> Reply<'static> {
         Reply::value(text.as_bytes())
-    }
-}
-
-/// The answer to a request whose frame is no longer there: a reply, or the status of a failure.
-pub(super) type LateOutcome = Result<LateReply, Status>;
-
-/// See [`LateOutcome`].
-pub(super) struct LateReply {
-    pub status: Status,
-    pub extras: &'static [u8],
-    pub value: Vec<u8>,
-}
-
-impl LateReply {
-    /// Success and a value.
-    pub fn value(value: Vec<u8>) -> LateReply {
-        LateReply { status: Status::Success, extras: &[], value }
     }
 }
 

@@ -17,7 +17,8 @@ use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Vbid};
 
 use super::answer::fail_request;
-use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Reply};
+use super::late_outcome::{LateOutcome, LateReply};
+use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::auth::PrivilegeSet;
@@ -26,10 +27,10 @@ use crate::buckets::range_scans::{
     Content, Held, Reply as ScanReply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown,
     Subject,
 };
-use crate::connection::mailbox::ConnectionId;
 use crate::connection::memory::ConnectionMemory;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;
+use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::{ConnectionState, Wait};
 use crate::dispatch::continued_scan::ContinuedScan;
@@ -74,9 +75,9 @@ pub(super) fn create<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         return Err(Status::VbUuidNotEqual.into());
     }
     let reserve = reserve_in(&x.env.server.connection_memory);
-    Ok(Reply::Job(Job::RangeScan(Box::new(move |reply| {
+    Ok(Reply::Job(scan_job(move |reply| {
         handle.range_scans().create(Arc::clone(handle.bucket()), request, reserve, reply);
-    }))))
+    })))
 }
 
 /// A scan reserves large documents as connections do large answers.
@@ -112,9 +113,9 @@ pub(super) fn proceed<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         is_due: false,
         is_over: false,
     }));
-    Ok(Reply::Job(Job::RangeScan(Box::new(move |reply| {
+    Ok(Reply::Job(scan_job(move |reply| {
         handle.range_scans().proceed(vbid, id, limits, shown, reply);
-    }))))
+    })))
 }
 
 /// RangeScanCancel.
@@ -173,8 +174,13 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     }
 }
 
+/// A command to a scan, which the thread of the scan answers.
+fn scan_job(start: impl FnOnce(ScanReply) + Send + 'static) -> Job<Environment> {
+    Job::elsewhere(start, |state, _, _, answer| Some(finish(state, answer)))
+}
+
 /// Takes a page or the end from a scan.
-pub(super) fn finish(state: &mut ConnectionState, answer: ScanAnswer) -> LateOutcome {
+fn finish(state: &mut ConnectionState, answer: ScanAnswer) -> LateOutcome {
     match answer {
         ScanAnswer::Created(id) => Ok(LateReply::value(id.to_vec())),
         ScanAnswer::Page { status, only_keys, bytes, held: _held } => {
@@ -218,5 +224,5 @@ pub(crate) fn resume_range_scan(
     state.wait = Wait::Job(scan.request);
     let (bucket, name) = (Arc::clone(&scan.bucket), scan.id);
     let resume = move |reply: ScanReply| bucket.range_scans().resume(name, reply);
-    env.jobs.push((id, Job::RangeScan(Box::new(resume))));
+    env.jobs.push((id, scan_job(resume)));
 }

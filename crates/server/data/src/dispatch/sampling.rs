@@ -14,7 +14,7 @@ use super::outcome::{NotDone, Outcome, Reply, Sampled};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::{Job, Lane};
 
 const MISFIT: NotDone =
     NotDone::Because(Status::Einval, "collections were not negotiated, or a flag is not 0 or 1");
@@ -117,7 +117,7 @@ fn look_on_disk(x: &Request<'_>, vbid: Vbid, key: DocKey<'_>) -> Reply<'static> 
     let (bucket, now) = (x.handle().clone(), x.env.now);
     let (collection, key) = (key.collection, Box::<[u8]>::from(key.key));
     let work = move || evicted_state(&bucket, vbid, DocKey { collection, key: &key }, now);
-    Reply::Job(Job::Answer(Box::new(work)))
+    Reply::Job(Job::answer(Lane::Others, work))
 }
 
 fn evicted_state(

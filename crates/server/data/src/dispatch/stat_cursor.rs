@@ -13,7 +13,6 @@
 
 mod writer;
 
-use std::fmt;
 use std::sync::Arc;
 
 use oribi_protocol::status::Status;
@@ -43,13 +42,7 @@ impl<F: FnMut(&mut StatWriter<'_>) + Send> StatProducer for Whole<F> {
 
 /// The data that a job of the blocking thread collected for a group, or why the group cannot be
 /// answered.
-pub(crate) struct PreparedStat(pub Result<Box<dyn StatProducer>, Status>);
-
-impl fmt::Debug for PreparedStat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PreparedStat").field(&self.0.as_ref().err()).finish()
-    }
-}
+pub(crate) type PreparedStat = Result<Box<dyn StatProducer>, Status>;
 
 /// Collects a group's data on the blocking thread.
 pub(crate) type StatPreparation = Box<dyn FnOnce() -> PreparedStat + Send>;

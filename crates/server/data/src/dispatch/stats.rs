@@ -38,15 +38,18 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, ScopeId, Timestamp, Vbid};
 
 use super::answer::answer_late;
-use super::outcome::{LateReply, NotDone, Outcome, Refusal, Reply};
+use super::late::give_up;
+use super::late_outcome::{LateOutcome, LateReply};
+use super::outcome::{NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
+use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::{Job, Lane};
 use crate::dispatch::stat_cursor::{
     PreparedStat, StatCursor, StatPreparation, StatProducer, StatWriter, Whole,
 };
@@ -201,11 +204,32 @@ fn begin(
 ) -> Reply<'static> {
     let (producer, reply) = match plan {
         Plan::Now(producer) => (Some(producer), Reply::Streamed),
-        Plan::Later(preparation) => (None, Reply::Job(Job::Stat(preparation))),
+        Plan::Later(preparation) => {
+            (None, Reply::Job(Job::new(Lane::Others, preparation, begin_prepared)))
+        }
     };
     x.state.stat =
         Some(Box::new(StatCursor::new(x.id(), bucket, begun_ns, producer, x.state.is_text)));
     reply
+}
+
+/// Begins the answer once the group's data are collected, or reports why the group cannot be
+/// answered.
+fn begin_prepared(
+    state: &mut ConnectionState,
+    _: &mut Environment,
+    _: RequestId,
+    prepared: PreparedStat,
+) -> Option<LateOutcome> {
+    match prepared {
+        Ok(producer) => {
+            if let Some(stat) = &mut state.stat {
+                stat.prepared(producer);
+            }
+            None
+        }
+        Err(status) => Some(Err(give_up(state, status))),
+    }
 }
 
 /// Appends the next slice of the STAT that the connection is answering, and after the last slice
@@ -296,9 +320,7 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
         }),
         "timings" => {
             let as_ranges = !asker.reads_histograms;
-            Plan::Later(Box::new(move || {
-                PreparedStat(Ok(Box::new(Histograms::collect(&handle, as_ranges))))
-            }))
+            Plan::Later(Box::new(move || Ok(Box::new(Histograms::collect(&handle, as_ranges)))))
         }
         "memory" => {
             let server = Arc::clone(asker.server);
@@ -357,9 +379,9 @@ fn after<T: Send + 'static>(
 ) -> Plan {
     Plan::Later(Box::new(move || {
         let figures = collect(&handle);
-        PreparedStat(Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+        Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
             write(writer, &handle, &figures);
-        }))))
+        })))
     }))
 }
 
@@ -425,7 +447,7 @@ fn plan_sums(
     };
     let (handle, manifest) = (Arc::clone(bucket), Arc::clone(manifest));
     Ok(Plan::Later(Box::new(move || {
-        PreparedStat(Ok(Box::new(CollectionSums::collect(&handle, manifest, selection))))
+        Ok(Box::new(CollectionSums::collect(&handle, manifest, selection)))
     })))
 }
 
@@ -539,7 +561,7 @@ pub(super) fn produce_in_slices(
     let asker = Asker { server, now: Timestamp::default(), reads_histograms: true, manifest };
     let mut producer = match plan(&asker, bucket, group, "") {
         Ok(Plan::Now(producer)) => producer,
-        Ok(Plan::Later(preparation)) => preparation().0.expect("the group can be answered"),
+        Ok(Plan::Later(preparation)) => preparation().ok().expect("the group can be answered"),
         Err(_) => panic!("no such group"),
     };
     use crate::connection::request_id::RequestId;

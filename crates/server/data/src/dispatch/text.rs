@@ -23,7 +23,7 @@ use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::text::{Command, Store};
 
 use crate::connection::close_reason::CloseReason;
-use crate::connection::mailbox::ConnectionId;
+use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;

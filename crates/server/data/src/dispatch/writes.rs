@@ -15,12 +15,13 @@ use oribi_protocol::request::{ExpiryExtras, SetExtras};
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype};
 
-use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Reply};
+use super::late_outcome::{LateOutcome, LateReply};
+use super::outcome::{NotDone, Outcome, Reply};
 use super::request::Request;
 use super::rules::{self, Silence};
 use crate::connection::parked::Answer;
 use crate::connection::request_id::RequestId;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::{Job, Lane};
 
 /// Set.
 #[inline(always)]
@@ -163,14 +164,14 @@ pub(super) fn flush<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     x.counters().cmd_flush.add(1);
     let (server, bucket) = (Arc::clone(&x.env.server), Arc::clone(x.handle()));
     let now = x.env.now;
-    Ok(Reply::Job(Job::FlushAll(Box::new(move || server.flush_all(&bucket, now)))))
+    let work = move || server.flush_all(&bucket, now);
+    // A half-emptied bucket is unreliable, so a panic ends the process.
+    let job = Job::new(Lane::Others, work, |_, _, request, result| finish_flush(request, &result));
+    Ok(Reply::Job(job.ending_thread()))
 }
 
 /// The answer to a finished flush; `None` when a quiet flush succeeded.
-pub(super) fn finish_flush(
-    request: RequestId,
-    result: &Result<(), FlushAllError>,
-) -> Option<LateOutcome> {
+fn finish_flush(request: RequestId, result: &Result<(), FlushAllError>) -> Option<LateOutcome> {
     let rule = Opcode::from_u8(request.opcode).and_then(rules::rule);
     Some(match result {
         Ok(()) if rule.is_some_and(|rule| rule.silence == Silence::OnSuccess) => return None,

@@ -16,13 +16,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::connection::mailbox::{ConnectionId, Mailbox, Message};
-use crate::dispatch::job::Lane;
-pub use crate::dispatch::job::{Job, JobResult};
+use crate::connection::waker::ConnectionId;
+use crate::dispatch::environment::Environment;
+use crate::dispatch::job::{Job, JobResult, Lane, Work};
 use crate::limits::{BLOCKING_QUEUE_MAX, LISTING_QUEUE_MAX, LOGIN_QUEUE_MAX};
+use crate::runtime::mailbox::{Mailbox, Message};
 
 struct Submission {
-    job: Job,
+    job: Job<Environment>,
     connection: ConnectionId,
     session: u64,
     reply_to: Arc<Mailbox>,
@@ -40,26 +41,25 @@ impl BlockingQueue {
     /// Queues `job` in the node's `session`; its result, or a refusal, goes to `reply_to`.
     pub fn submit(
         &self,
-        job: Job,
+        job: Job<Environment>,
         (connection, session): (ConnectionId, u64),
         reply_to: &Arc<Mailbox>,
     ) {
-        if let Job::RangeScan(tell) = job {
+        if let Work::Elsewhere(start) = job.work {
             let mailbox = Arc::clone(reply_to);
-            let post = move |answer| {
-                let result = JobResult::RangeScan(answer);
+            return start(Box::new(move |end| {
+                let result = JobResult::done(job.lane, end);
                 mailbox.post(Message::JobDone { connection, session, result });
-            };
-            return tell(Box::new(post));
+            }));
         }
-        let lane = match job.lane() {
+        let lane = match job.lane {
             Lane::Logins => &self.logins,
             Lane::Listings => &self.listings,
             Lane::Others => &self.others,
         };
         let submission = Submission { job, connection, session, reply_to: Arc::clone(reply_to) };
         if lane.try_send(submission).is_err() {
-            reply_to.post(Message::JobDone { connection, session, result: JobResult::Refused });
+            reply_to.post(Message::JobDone { connection, session, result: JobResult::Rejected });
         }
     }
 }
@@ -106,15 +106,14 @@ mod tests {
     use oribi_protocol::status::Status;
 
     use super::*;
-    use crate::auth::SaslStep;
 
     const CONNECTION: (ConnectionId, u64) = (ConnectionId { slot: 1, generation: 1 }, 0);
 
     /// Returns the answers up to the first finished job, that one included.
-    fn answered(mailbox: &Mailbox) -> Vec<JobResult> {
+    fn answered(mailbox: &Mailbox) -> Vec<JobResult<Environment>> {
         let (mut results, mut messages) = (Vec::new(), Vec::new());
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !results.iter().any(|result| !matches!(result, JobResult::Refused)) {
+        while !results.iter().any(|result| !matches!(result, JobResult::Rejected)) {
             assert!(Instant::now() < deadline, "{results:?}");
             mailbox.take(&mut messages);
             for message in messages.drain(..) {
@@ -137,24 +136,25 @@ mod tests {
         let gate = Arc::new(parking_lot::Mutex::new(()));
         let closed = gate.lock();
         let (login, listing) = (Arc::clone(&gate), Arc::clone(&gate));
-        let login = Job::Sasl(Box::new(move || {
+        let login = Job::answer(Lane::Logins, move || {
             let _opened = login.lock();
-            SaslStep::Failed
-        }));
-        let listing = Job::Listing(Box::new(move || {
+            (Status::AuthError, Vec::new())
+        });
+        let listing = Job::answer(Lane::Listings, move || {
             let _opened = listing.lock();
             (Status::KeyEnoent, Vec::new())
-        }));
+        });
         queue.submit(login, CONNECTION, &mailbox);
         queue.submit(listing, CONNECTION, &mailbox);
         // More logins than fit, with one in progress; none is started.
         for _ in 0..=LOGIN_QUEUE_MAX + 1 {
-            queue.submit(Job::Sasl(Box::new(|| SaslStep::Failed)), CONNECTION, &mailbox);
+            let login = Job::answer(Lane::Logins, || (Status::AuthError, Vec::new()));
+            queue.submit(login, CONNECTION, &mailbox);
         }
-        let answer = || Job::Answer(Box::new(|| (Status::Success, Vec::new())));
-        queue.submit(answer(), CONNECTION, &mailbox);
+        let other = Job::answer(Lane::Others, || (Status::Success, Vec::new()));
+        queue.submit(other, CONNECTION, &mailbox);
         let results = answered(&mailbox);
-        assert!(matches!(results.last(), Some(JobResult::Answer(Status::Success, _))));
+        assert!(matches!(results.last(), Some(JobResult::Done { .. })));
         assert!(results.len() > 1, "the queue of logins has an end");
         drop(closed);
         drop(queue);

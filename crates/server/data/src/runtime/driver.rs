@@ -42,9 +42,9 @@ use crate::audit::Event;
 use crate::auth::{Identity, UserStore};
 use crate::buckets::MemcachedPlace;
 use crate::connection::close_reason::CloseReason;
-use crate::connection::mailbox::ConnectionId;
 use crate::connection::parked::{ParkToken, Parked};
 use crate::connection::registry::ConnectionRecord;
+use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::{ConnectionState, Wait};
 use crate::dispatch::environment::Environment;
@@ -430,8 +430,13 @@ impl Connection {
 
     /// Takes the blocking thread's result for the request that this connection waits with. A result
     /// from another `session` of the node may no longer be true.
-    pub fn job_done(&mut self, env: &mut Environment, session: u64, result: JobResult) {
-        if !result.has_no_documents() && !env.still_holds(session) {
+    pub fn job_done(
+        &mut self,
+        env: &mut Environment,
+        session: u64,
+        result: JobResult<Environment>,
+    ) {
+        if result.has_documents() && !env.still_holds(session) {
             return self.close(CloseReason::LeaseLost);
         }
         let Wait::Job(request) = std::mem::take(&mut self.state.wait) else { return };

@@ -16,7 +16,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::connection::mailbox::{Accepted, Mailbox, Message};
+use crate::runtime::mailbox::{Accepted, Mailbox, Message};
 use crate::server_context::ServerContext;
 
 const STOP: Token = Token(usize::MAX);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use crate::connection::mailbox::{Mailbox, Message};
+use crate::runtime::mailbox::{Mailbox, Message};
 
 /// Asks the workers of one server. Copies ask the same workers.
 #[derive(Clone)]

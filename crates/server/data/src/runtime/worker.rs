@@ -33,13 +33,14 @@ use oribi_engine::block_arena;
 use oribi_system::clock::wall_clock;
 
 use crate::connection::close_reason::CloseReason;
-use crate::connection::mailbox::{Mailbox, Message};
+use crate::connection::latency_clock::LatencyClock;
 use crate::connection::parked::ParkToken;
 use crate::dcp::pace::Moment;
-use crate::dispatch::environment::{Environment, LatencyClock};
+use crate::dispatch::environment::Environment;
 use crate::limits::{CHANGES_LOOK_BYTES, DEADLINE_SCAN_MS, ROOM_RETRY_MS, TRANSFER_SLICE_BYTES};
 use crate::runtime::blocking_thread::BlockingQueue;
 use crate::runtime::driver::Connection;
+use crate::runtime::mailbox::{Mailbox, Message};
 use crate::server_context::ServerContext;
 use connections::Connections;
 
@@ -69,10 +70,11 @@ impl Worker {
         let waker = Waker::new(poll.registry(), WAKER)?;
         let mailbox = Mailbox::new(Some(waker));
         let latency_clock = LatencyClock::System(Instant::now());
-        let environment = Environment::new(server, index, Arc::clone(&mailbox), latency_clock);
+        let environment = Environment::new(server, index, &mailbox, latency_clock);
+        let inbox = Arc::clone(&mailbox);
         let thread = oribi_supervisor::spawn(format!("oribi-worker-{index}"), move || {
             oribi_supervisor::take_short_slices();
-            WorkerLoop::new(poll, environment, blocking).run();
+            WorkerLoop::new(poll, environment, inbox, blocking).run();
         })?;
         Ok(Worker { mailbox, thread })
     }
@@ -98,6 +100,7 @@ fn monotonic_ms(now_ns: u64) -> u64 {
 struct WorkerLoop {
     poll: Poll,
     environment: Environment,
+    mailbox: Arc<Mailbox>,
     blocking: BlockingQueue,
     connections: Connections,
     messages: Vec<Message>,
@@ -112,10 +115,16 @@ struct WorkerLoop {
 }
 
 impl WorkerLoop {
-    fn new(poll: Poll, environment: Environment, blocking: BlockingQueue) -> WorkerLoop {
+    fn new(
+        poll: Poll,
+        environment: Environment,
+        mailbox: Arc<Mailbox>,
+        blocking: BlockingQueue,
+    ) -> WorkerLoop {
         WorkerLoop {
             poll,
             environment,
+            mailbox,
             blocking,
             connections: Connections::default(),
             messages: Vec::new(),
@@ -196,7 +205,7 @@ impl WorkerLoop {
         let now = self.moment();
         self.taken_at_bytes = now.received;
         let mut messages = std::mem::take(&mut self.messages);
-        self.environment.mailbox.take(&mut messages);
+        self.mailbox.take(&mut messages);
         for message in messages.drain(..) {
             self.receive(message);
         }
@@ -231,7 +240,7 @@ impl WorkerLoop {
             Message::MemoryGranted { connection, grant } => {
                 self.connections.grant_memory(connection, grant, &mut self.environment);
             }
-            Message::ChangesReady { connection } => {
+            Message::DcpReady { connection } => {
                 self.connections.announce_changes(connection, self.moment());
             }
             Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
@@ -278,7 +287,7 @@ impl WorkerLoop {
     fn after_turn(&mut self) {
         let session = self.environment.session();
         for (connection, job) in self.environment.jobs.drain(..) {
-            self.blocking.submit(job, (connection, session), &self.environment.mailbox);
+            self.blocking.submit(job, (connection, session), &self.mailbox);
         }
         // A round of many writers is long: changes are announced, and sent, within it.
         let received = self.environment.counters.bytes_read.get();

@@ -23,13 +23,13 @@ use super::piece::{Outgoing, Piece};
 use super::wakeups::Wakeups;
 use crate::admin::state::AdminState;
 use crate::buckets::BucketHandle;
+use crate::buckets::dcp_registry::{ProducerRecord, Published};
 use crate::connection::memory::Reservation;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;
 use crate::connection::rights::Rights;
 use crate::dcp::feed::{ChangeFeed, End, Fed, LargeLine, Offer};
 use crate::dcp::may_stream;
-use crate::dcp::registry::{ProducerRecord, Published};
 use crate::limits::{
     ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_LINE_PIECE_BYTES, ADMIN_CHANGES_PIECE_BYTES,
     DCP_IDLE_TIMEOUT_MS,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::budget::{Demand, Grant};
 use super::{ConnectionMemory, Reserved};
-use crate::connection::mailbox::{ConnectionId, Mailbox};
+use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::limits::{RESERVED_ANSWER_BYTES_MIN, RESERVED_ANSWER_BYTES_MIN_TIGHT};
 
 /// Difference from which on a worker reports.
@@ -19,7 +19,7 @@ pub(super) const REPORT_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct MemoryLedger {
     memory: Arc<ConnectionMemory>,
-    mailbox: Arc<Mailbox>,
+    waker: Arc<dyn ConnectionWaker>,
     held_bytes: usize,
     reported_bytes: usize,
     /// True if all workers' connections held too much at this worker's last report.
@@ -30,10 +30,10 @@ pub(crate) struct MemoryLedger {
 
 impl MemoryLedger {
     /// The ledger of a worker whose connections hold nothing.
-    pub fn new(memory: Arc<ConnectionMemory>, mailbox: Arc<Mailbox>) -> MemoryLedger {
+    pub fn new(memory: Arc<ConnectionMemory>, waker: Arc<dyn ConnectionWaker>) -> MemoryLedger {
         MemoryLedger {
             memory,
-            mailbox,
+            waker,
             held_bytes: 0,
             reported_bytes: 0,
             is_over: false,
@@ -90,7 +90,7 @@ impl MemoryLedger {
 
     /// Reserves memory for a connection; `None` when the connection is queued.
     pub fn reserve(&self, demand: Demand, connection: ConnectionId) -> Option<Grant> {
-        self.memory.reserve(demand, &self.mailbox, connection)
+        self.memory.reserve(demand, &self.waker, connection)
     }
 
     /// As [`MemoryLedger::reserve`], in exchange for what the connection was granted.
@@ -100,11 +100,11 @@ impl MemoryLedger {
         demand: Demand,
         connection: ConnectionId,
     ) -> Option<Grant> {
-        self.memory.exchange(before, demand, &self.mailbox, connection)
+        self.memory.exchange(before, demand, &self.waker, connection)
     }
 
     /// Removes a connection from the queue.
     pub fn leave(&self, connection: ConnectionId) {
-        self.memory.leave(&self.mailbox, connection);
+        self.memory.leave(&self.waker, connection);
     }
 }

@@ -21,9 +21,9 @@ use super::large_line::LargeLine;
 use super::line::{Extent, bytes_needed, write_document, write_event};
 use super::names::Names;
 use super::wanted::{End, Offer, Wanted};
+use crate::buckets::dcp_registry::StreamFigures;
 use crate::connection::memory::budget::Demand;
 use crate::dcp::frames::Damaged;
-use crate::dcp::registry::StreamFigures;
 use crate::limits::{ADMIN_CHANGES_PIECE_BYTES, RESERVED_ANSWER_BYTES_MIN};
 
 /// Pause before a stream that was refused is asked for again.

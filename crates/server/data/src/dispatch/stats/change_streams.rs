@@ -11,7 +11,7 @@ use oribi_engine::dcp::{StreamFilter, StreamPhase};
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
-use crate::dcp::registry::{ProducerRecord, Published, StreamFigures};
+use crate::buckets::dcp_registry::{ProducerRecord, Published, StreamFigures};
 use crate::dispatch::stat_cursor::{StatProducer, StatWriter};
 
 /// What the names of connections begin with.

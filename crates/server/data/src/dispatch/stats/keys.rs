@@ -45,15 +45,15 @@ pub(super) fn verify(handle: &Arc<BucketHandle>, key: &OwnedKey, stats: KeyStats
             Ok(on_disk) => verdict(on_disk.as_ref()),
             Err(error) => {
                 tracing::error!(bucket = handle.name(), %error, "a stored document cannot be read");
-                return PreparedStat(Err(Status::Etmpfail));
+                return Err(Status::Etmpfail);
             }
         }
     };
     let phase = phase_of(handle, key.vbid);
-    PreparedStat(Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+    Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
         write(writer, &stats, phase);
         writer.text("key_valid", valid);
-    }))))
+    })))
 }
 
 /// Describes a document of which memory has nothing. Blocks for the disk.
@@ -62,10 +62,10 @@ pub(super) fn from_store(handle: &BucketHandle, key: &OwnedKey, verifies: bool) 
         Ok(found) => found.filter(|found| !found.is_deleted),
         Err(error) => {
             tracing::error!(bucket = handle.name(), %error, "a stored document cannot be read");
-            return PreparedStat(Err(Status::Etmpfail));
+            return Err(Status::Etmpfail);
         }
     };
-    let Some(found) = found else { return PreparedStat(Err(Status::KeyEnoent)) };
+    let Some(found) = found else { return Err(Status::KeyEnoent) };
     let stats = KeyStats {
         is_dirty: false,
         is_deleted: false,
@@ -78,13 +78,13 @@ pub(super) fn from_store(handle: &BucketHandle, key: &OwnedKey, verifies: bool) 
         is_resident: false,
     };
     let phase = phase_of(handle, key.vbid);
-    PreparedStat(Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+    Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
         write(writer, &stats, phase);
         if verifies {
             // Memory has no version that could differ.
             writer.text("key_valid", "valid");
         }
-    }))))
+    })))
 }
 
 /// State of the key's vbucket.

@@ -9,9 +9,9 @@ use oribi_protocol::status::Status;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::connection::close_reason::CloseReason;
-use crate::connection::mailbox::{ConnectionId, Mailbox};
 use crate::connection::memory::ConnectionMemory;
 use crate::connection::memory::budget::Demand;
+use crate::connection::waker::{ConnectionId, ConnectionWaker, WakerLog};
 use crate::harness::ConnectionHarness;
 use crate::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, ROOM_WAIT_MS};
 
@@ -88,7 +88,8 @@ fn a_slow_holder_is_closed_only_while_others_wait() {
     client.harness.advance_ms(HOLDER_LAG_MAX_MS + 1);
     assert_eq!(client.harness.close_reason(), None, "nobody waits");
     let id = ConnectionId { slot: 7, generation: 7 };
-    assert_eq!(memory.reserve(Demand::of_bytes(usize::MAX), &Mailbox::new(None), id), None);
+    let waker = Arc::new(WakerLog::default()) as Arc<dyn ConnectionWaker>;
+    assert_eq!(memory.reserve(Demand::of_bytes(usize::MAX), &waker, id), None);
     client.harness.advance_ms(1);
     assert_eq!(client.harness.close_reason(), Some(CloseReason::HoldsMemory));
 }

@@ -7,16 +7,18 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_protocol::text::answer::write_line;
 
+use super::super::handshake::{finish_sasl, sasl_job};
 use super::super::late::outcome_of;
+use super::super::late_outcome::LateOutcome;
 use super::super::stats;
 use super::answer::{self, Verb, write_failure};
 use crate::auth::{SaslServer, SaslStep};
-use crate::connection::mailbox::ConnectionId;
 use crate::connection::request_id::RequestId;
+use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::{ConnectionState, Wait};
 use crate::dispatch::environment::Environment;
-use crate::dispatch::job::{Job, JobResult};
+use crate::dispatch::job::JobResult;
 
 /// A login, as a request that is answered late.
 const LOGIN: RequestId = RequestId { opcode: Opcode::SaslAuth as u8, opaque: 0 };
@@ -46,9 +48,9 @@ pub(crate) fn begin_login(
     match step {
         SaslStep::Slow(work) => {
             state.wait = Wait::Job(LOGIN);
-            env.jobs.push((id, Job::Sasl(work)));
+            env.jobs.push((id, sasl_job(work)));
         }
-        step => finish(state, out, env, LOGIN, JobResult::Sasl(step)),
+        step => write_outcome(out, LOGIN, finish_sasl(state, env, step)),
     }
 }
 
@@ -63,9 +65,14 @@ pub(crate) fn finish(
     out: &mut WriteBuffer,
     env: &mut Environment,
     request: RequestId,
-    result: JobResult,
+    result: JobResult<Environment>,
 ) {
-    let Some(outcome) = outcome_of(state, env, request, result) else { return };
+    if let Some(outcome) = outcome_of(state, env, request, result) {
+        write_outcome(out, request, outcome);
+    }
+}
+
+fn write_outcome(out: &mut WriteBuffer, request: RequestId, outcome: LateOutcome) {
     let quiet = request.opaque != 0;
     let opcode = Opcode::from_u8(request.opcode);
     match (opcode, outcome.map(|reply| reply.status)) {

@@ -20,7 +20,7 @@ use super::super::rules::{self, INSERT, READ, REMOVE, UPSERT, Who};
 use super::meant::{Meant, key_of};
 use super::serving::{Ended, Language, Offer, offered_again, serve};
 use crate::auth::PrivilegeSet;
-use crate::connection::mailbox::ConnectionId;
+use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;

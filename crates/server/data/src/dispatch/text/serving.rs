@@ -13,7 +13,7 @@ use super::answer::{self, Form};
 use super::handling::handle;
 use super::meant::Meant;
 use crate::connection::fetches::Tries;
-use crate::connection::mailbox::ConnectionId;
+use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::diagnostics::counters::{Counter, WorkerCounters};

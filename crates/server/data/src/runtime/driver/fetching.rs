@@ -5,7 +5,7 @@
 //! fetch is over are served before the next frame, and only while the client takes output. A client
 //! that reads nothing therefore costs no further memory for them.
 
-use oribi_engine::{EvictionPolicy, FetchOutcome, FetchSink, ReadSection};
+use oribi_engine::{EvictionPolicy, FetchOutcome, ReadSection};
 use oribi_protocol::frame::{self, Decoded, Frame};
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Vbid};
@@ -13,8 +13,8 @@ use oribi_types::{DocKey, Vbid};
 use super::lookahead::document_of;
 use super::{Connection, Progress};
 use crate::connection::fetches::{BEHIND_HEAD, Completed, HEAD, ParkedRequest, Tries};
-use crate::connection::mailbox::ConnectionId;
 use crate::connection::parked::ParkToken;
+use crate::connection::waker::ConnectionId;
 use crate::dispatch::connection_state::{ConnectionState, Wait};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{Served, serve_frame};
@@ -200,7 +200,7 @@ fn fetch(state: &ConnectionState, env: &Environment, frame: &Frame<'_>, token: P
         (&state.bucket, state.document(&frame.header, frame.key))
     else {
         // The engine demands a fetch only of requests about a document of the selected bucket.
-        return env.mailbox.fetched(token.encode(), FetchOutcome::Failed);
+        return env.fetch_sink.fetched(token.encode(), FetchOutcome::Failed);
     };
     bucket.bucket().fetch(vbid, key, &env.fetch_sink, token.encode());
 }

@@ -17,7 +17,7 @@ use super::lookahead::Lookahead;
 use super::{Connection, Progress, fetching};
 use crate::connection::close_reason::CloseReason;
 use crate::connection::fetches::Tries;
-use crate::connection::mailbox::ConnectionId;
+use crate::connection::waker::ConnectionId;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::text::{self, Ended, Offer};

@@ -17,12 +17,13 @@ use super::slot::{Slot, Turn};
 use super::transport::{TlsTransport, Transport};
 use super::turn::Pools;
 use crate::connection::close_reason::CloseReason;
-use crate::connection::mailbox::{Accepted, ConnectionId};
 use crate::connection::memory::budget::Grant;
+use crate::connection::waker::ConnectionId;
 use crate::dcp::pace::Moment;
 use crate::dispatch::environment::Environment;
 use crate::limits::WORKER_CONNECTIONS_MAX;
 use crate::runtime::driver::Connection;
+use crate::runtime::mailbox::Accepted;
 
 /// See the module text.
 #[derive(Default)]

@@ -4,7 +4,7 @@
 //! while its producer pauses, and leaves it when the pause is over; an entry of a connection that
 //! is gone is ignored. The worker calls this once per round.
 
-use crate::connection::mailbox::ConnectionId;
+use crate::connection::waker::ConnectionId;
 use crate::dcp::pace::Moment;
 
 /// See the module text.

@@ -20,11 +20,11 @@ use oribi_types::DurabilityLevel;
 use super::Worker;
 use crate::auth::UserStore;
 use crate::connection::file_limit::FileLimits;
-use crate::connection::mailbox::Message;
 use crate::diagnostics::slow_operation_log::SlowThresholds;
 use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::runtime::blocking_thread::BlockingThreads;
 use crate::runtime::listener::Listener;
+use crate::runtime::mailbox::Message;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 
 const PATIENCE: Duration = Duration::from_secs(20);

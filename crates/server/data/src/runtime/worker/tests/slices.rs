@@ -21,14 +21,15 @@ use super::pauses::{EVERYTHING, login};
 use super::{LIMITS, PATIENCE, get, read_frames, request, set};
 use crate::auth::UserStore;
 use crate::buckets::BucketHandle;
-use crate::connection::mailbox::{Accepted, Mailbox};
-use crate::dispatch::environment::{Environment, LatencyClock};
+use crate::connection::latency_clock::LatencyClock;
+use crate::dispatch::environment::Environment;
 use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::limits::{
     CHANGES_PER_TURN, LONE_TRANSFER_SLICE_BYTES, RECEIVE_IN_PLACE_BYTES_MIN,
     SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_SLICE_BYTES,
 };
 use crate::runtime::blocking_thread::BlockingThreads;
+use crate::runtime::mailbox::{Accepted, Mailbox};
 
 const LARGE_BYTES: usize = 3 << 20;
 
@@ -46,12 +47,13 @@ impl Turns {
         let users = UserStore::development().into();
         let (server, bucket) = in_memory_server(users, store, LIMITS, true, false);
         let clock = LatencyClock::System(Instant::now());
-        let mut env = Environment::new(server, 0, Mailbox::new(None), clock);
+        let mailbox = Mailbox::new(None);
+        let mut env = Environment::new(server, 0, &mailbox, clock);
         env.now = Timestamp::from_unix_s(1_700_000_000);
         env.now_ms = 10_000;
         let (_, queue) = BlockingThreads::start().unwrap();
         Turns {
-            worker: WorkerLoop::new(Poll::new().unwrap(), env, queue),
+            worker: WorkerLoop::new(Poll::new().unwrap(), env, mailbox, queue),
             bucket,
             events: Events::with_capacity(16),
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),

@@ -17,7 +17,6 @@ use oribi_system::clock::wall_clock;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use super::options::Options;
 use crate::diagnostics::counters::Counter;
 
 /// Token of no stream: gives the producer a turn.
@@ -43,6 +42,21 @@ pub(crate) struct ProducerRecord {
     is_replaced: AtomicBool,
     inbox: Arc<dyn StreamSink>,
     published: Mutex<Published>,
+}
+
+/// The choices that concern messages.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Values are compressed if that pays.
+    pub compresses: bool,
+    /// A stream that the consumer closes has an end message.
+    pub ends_closed_streams: bool,
+    /// Expirations have their own opcode.
+    pub expirations: bool,
+    /// Streams have ids.
+    pub stream_ids: bool,
+    /// Markers of backfills carry the purge seqno.
+    pub purge_seqnos: bool,
 }
 
 /// Figures that a producer publishes now and then.

@@ -13,16 +13,9 @@ use oribi_engine::{FetchOutcome, FetchSink, PersistOutcome, PersistenceSink};
 use parking_lot::Mutex;
 
 use crate::connection::memory::budget::Grant;
+use crate::connection::waker::{ConnectionId, ConnectionWaker};
+use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
-
-/// Identifies a connection of one worker. A slot is reused, a generation is not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectionId {
-    /// Position in the worker's slab.
-    pub slot: u32,
-    /// Distinguishes successive connections in this slot.
-    pub generation: u32,
-}
 
 /// An accepted socket.
 #[derive(Debug)]
@@ -59,7 +52,7 @@ pub enum Message {
         /// The node's session at the submission.
         session: u64,
         /// Its result.
-        result: JobResult,
+        result: JobResult<Environment>,
     },
     /// Memory that a connection waited for is reserved for it.
     MemoryGranted {
@@ -69,8 +62,8 @@ pub enum Message {
         /// The reservation.
         grant: Grant,
     },
-    /// Change streams of a connection have something to send, or it has to end.
-    ChangesReady {
+    /// DCP streams of a connection have something to send, or the connection has to end.
+    DcpReady {
         /// The connection.
         connection: ConnectionId,
     },
@@ -116,6 +109,16 @@ impl Mailbox {
     pub fn take(&self, into: &mut Vec<Message>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut *self.messages.lock(), into);
+    }
+}
+
+impl ConnectionWaker for Mailbox {
+    fn memory_granted(&self, connection: ConnectionId, grant: Grant) {
+        self.post(Message::MemoryGranted { connection, grant });
+    }
+
+    fn dcp_ready(&self, connection: ConnectionId) {
+        self.post(Message::DcpReady { connection });
     }
 }
 
