@@ -3,12 +3,12 @@
 //! Owns: the thread, its runtime, and the deadlines of connections. The parts:
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic, and with `scram` SCRAM;
-//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
+//! - `router` leads a request to its handler: login, rights, body; `routes` is the table of paths: `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
 //!   `node`, `config_stream`, `changes`, `documents`, `figures` with its `figure_history`,
 //!   `monitoring` and `query`,
 //!   and to the files of the `console`;
 //! - `monitoring` has its figures from `rates` and `machine`;
-//! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
+//! - `audit` records, `request`, `user_context` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses, `operator_memory` is what figures of the server are sent from.
 //!
 //! Invariants: no worker thread runs any of this; calls that wait for the disk or derive keys run
@@ -18,7 +18,6 @@
 //! There is no HTTP/2.
 
 mod admission;
-mod asker;
 mod audit;
 mod blocking;
 mod body;
@@ -46,6 +45,8 @@ mod query;
 #[cfg(feature = "sql")]
 mod query_service;
 mod rates;
+mod request;
+mod router;
 mod routes;
 mod scram;
 mod senders;
@@ -53,6 +54,7 @@ mod setup;
 mod state;
 #[cfg(test)]
 mod tests;
+mod user_context;
 mod users;
 
 use std::convert::Infallible;
@@ -289,7 +291,7 @@ async fn serve_connection(
     let service = service_fn(|request| {
         let (state, client) = (Arc::clone(&state), Arc::clone(&client));
         async move {
-            let answer = routes::answer(state, request, client);
+            let answer = router::answer(state, request, client);
             let answered = oribi_supervisor::job_future("http", answer).await;
             Ok::<_, Infallible>(answered.unwrap_or_else(|_| message::panicked()))
         }

@@ -14,12 +14,14 @@ use hyper::{HeaderMap, StatusCode};
 use oribi_engine::compression::CompressionMode;
 use serde_json::{Value, json};
 
-use super::asker::Asker;
 use super::blocking::{blocking, failed};
-use super::message::{Form, Refusal, Reply, bucket_not_found, empty, field_error, json_reply};
+use super::message::{
+    Form, Refusal, Reply, bucket_not_found, empty, field_error, json_reply, whole,
+};
 use super::monitoring::{BucketFigures, NodeFigures, observe, observe_bucket, sees_node};
 use super::pools::node_entry;
 use super::state::AdminState;
+use super::user_context::UserContext;
 use crate::buckets::{
     BucketError, BucketHandle, BucketOptions, BucketStorage, COMPRESSION_NAMES,
     CONFLICT_RESOLUTION_NAMES, DURABILITY_MIN_NAMES, DurabilityMin, compression, conflict,
@@ -75,17 +77,17 @@ const KNOWN_SETTINGS: [&str; 24] = [
 const IGNORED_SETTINGS: [&str; 2] = ["authType", "saslPassword"];
 
 /// All buckets that the user may use. Owners of vbuckets are left out with `skipMap=true`.
-pub(crate) async fn list(state: &Arc<AdminState>, query: &str, asker: &Asker) -> Reply {
+pub(crate) async fn list(state: &Arc<AdminState>, query: &str, user: &UserContext) -> Reply {
     let observation = match observe(state).await {
         Ok(observation) => observation,
         Err(reply) => return *reply,
     };
-    let node = Some(&observation.node).filter(|_| sees_node(asker));
+    let node = Some(&observation.node).filter(|_| sees_node(user));
     let described = observation
         .buckets
         .iter()
-        .filter(|(handle, _)| asker.identity.access.reaches(handle.name()))
-        .map(|(handle, figures)| bucket_json(state, handle, (figures, node), (query, asker)));
+        .filter(|(handle, _)| user.identity.access.reaches(handle.name()))
+        .map(|(handle, figures)| bucket_json(state, handle, (figures, node), (query, user)));
     json_reply(&described.collect())
 }
 
@@ -94,13 +96,13 @@ pub(crate) async fn get(
     state: &Arc<AdminState>,
     name: &str,
     (query, headers): (&str, &HeaderMap),
-    asker: &Asker,
+    user: &UserContext,
 ) -> Reply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
     state.senders.note(headers, &handle);
-    match describe(state, &handle, query, asker).await {
+    match describe(state, &handle, query, user).await {
         Ok(bucket) => json_reply(&bucket),
         Err(reply) => *reply,
     }
@@ -132,6 +134,16 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
         Ok(Err(failure)) => failed("create a bucket", &failure),
         Err(reply) => *reply,
     }
+}
+
+/// 400 in the words by which client libraries recognise a server without views. With a 404 they
+/// would report that there is no bucket.
+pub(crate) fn no_views(state: &AdminState, bucket: &str) -> Reply {
+    if state.server.buckets.get(bucket).is_none() {
+        return bucket_not_found();
+    }
+    let text = json!({ "error": "no_ddocs_service" }).to_string();
+    whole(StatusCode::BAD_REQUEST, "application/json", text)
 }
 
 /// Deletes a bucket with all its documents.
@@ -341,17 +353,17 @@ async fn describe(
     state: &Arc<AdminState>,
     handle: &Arc<BucketHandle>,
     query: &str,
-    asker: &Asker,
+    user: &UserContext,
 ) -> Result<Value, Refusal> {
-    let (figures, node) = observe_bucket(state, handle, asker).await?;
-    Ok(bucket_json(state, handle, (&figures, node.as_ref()), (query, asker)))
+    let (figures, node) = observe_bucket(state, handle, user).await?;
+    Ok(bucket_json(state, handle, (&figures, node.as_ref()), (query, user)))
 }
 
 fn bucket_json(
     state: &AdminState,
     handle: &BucketHandle,
     (figures, node): (&BucketFigures, Option<&NodeFigures>),
-    (query, asker): (&str, &Asker),
+    (query, user): (&str, &UserContext),
 ) -> Value {
     let config = handle.bucket().config();
     let name = &config.name;
@@ -389,11 +401,11 @@ fn bucket_json(
         "collectionsManifestUid": handle.bucket().manifest().uid().to_string(),
         "bucketCapabilitiesVer": "",
         "bucketCapabilities": crate::cluster_config::BUCKET_CAPABILITIES,
-        "nodes": [node_entry(state, asker, status, node)],
+        "nodes": [node_entry(state, user, status, node)],
         "basicStats": figures.basic_stats(),
     });
     if Form::parse(query).is_none_or(|query| query.get("skipMap") != Some("true")) {
-        bucket["vBucketServerMap"] = state.server.vbucket_server_map(handle, &asker.host);
+        bucket["vBucketServerMap"] = state.server.vbucket_server_map(handle, &user.host);
     }
     bucket
 }

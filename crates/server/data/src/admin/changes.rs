@@ -28,10 +28,10 @@ use oribi_protocol::change_token::ChangeToken;
 use oribi_system::clock::wall_clock;
 use tokio::sync::mpsc;
 
-use super::asker::Asker;
 use super::body::ReplyBody;
 use super::message::{Refusal, Reply, bucket_not_found, busy, error, field_error, forbidden};
 use super::state::AdminState;
+use super::user_context::UserContext;
 use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::ProducerRecord;
 use crate::connection::rights::Rights;
@@ -56,9 +56,9 @@ pub(crate) fn stream(
     state: &Arc<AdminState>,
     bucket: &str,
     (query, headers): (&str, &HeaderMap),
-    asker: &Asker,
+    user: &UserContext,
 ) -> Reply {
-    match begin(state, bucket, (query, headers), asker) {
+    match begin(state, bucket, (query, headers), user) {
         Ok(reply) => reply,
         Err(refusal) => *refusal,
     }
@@ -68,7 +68,7 @@ fn begin(
     state: &Arc<AdminState>,
     bucket: &str,
     (query, headers): (&str, &HeaderMap),
-    asker: &Asker,
+    user: &UserContext,
 ) -> Result<Reply, Refusal> {
     let handle = state.server.buckets.get(bucket).ok_or_else(bucket_not_found)?;
     let mut parameters = Parameters::parse(query)?;
@@ -76,18 +76,18 @@ fn begin(
         parameters.from = token_of(id)?;
     }
     let users_generation = state.server.users.generation();
-    let mut rights = Rights::of(&asker.identity, bucket);
+    let mut rights = Rights::of(&user.identity, bucket);
     let filter = filter_of(&handle, &mut rights, &parameters.shown)?;
     check_rights(&handle, &mut rights, &filter)?;
     let sparse_ids = parameters.sparse_ids;
     let wanted = wanted(&handle, parameters, filter.clone())?;
-    let Some(place) = asker.begin_stream() else {
+    let Some(place) = user.begin_stream() else {
         return Err(busy("this user has too many streams").into());
     };
     let wakeups = Wakeups::new();
     let feed = ChangeFeed::open(Arc::clone(&handle), wanted, wakeups.clone(), Instant::now())
         .map_err(not_opened)?;
-    let viewer = Viewer { user: asker.identity.name.clone(), filter, users_generation };
+    let viewer = Viewer { user: user.identity.name.clone(), filter, users_generation };
     let record = entered(state, &handle, &viewer.user, &wakeups);
     let (sender, pieces) = mpsc::channel(1);
     let bucket = handle;

@@ -13,10 +13,10 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::asker::Asker;
 use super::body::ReplyBody;
 use super::message::{Reply, bucket_not_found, busy, json_text};
 use super::state::AdminState;
+use super::user_context::UserContext;
 use crate::cluster_config::ConfigVersion;
 
 /// Interval between checks for a new revision; configurations change when an administrator acts.
@@ -37,11 +37,11 @@ pub(crate) fn terse(state: &AdminState, bucket: &str) -> Reply {
 }
 
 /// The configuration of a bucket now and after each change.
-pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str, asker: &Asker) -> Reply {
+pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str, user: &UserContext) -> Reply {
     let Some((version, text)) = document(state, bucket) else {
         return bucket_not_found();
     };
-    let Some(place) = asker.begin_stream() else {
+    let Some(place) = user.begin_stream() else {
         return busy("this user has too many streams");
     };
     let (sender, receiver) = mpsc::channel(2);

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use super::body::ReplyBody;
 use super::message::{Reply, empty, json_reply, path_not_found};
+use super::request::AdminRequest;
 use super::state::AdminState;
 
 /// A file of the console.
@@ -67,11 +68,11 @@ pub(crate) fn welcome(headers: &HeaderMap) -> Option<Reply> {
 }
 
 /// `GET /console/NAME`.
-pub(crate) fn serve(state: &AdminState, name: &[&str], headers: &HeaderMap) -> Reply {
-    match name {
-        [] => file(INDEX, headers),
-        ["about.json"] => about(state),
-        [name] => file(name, headers),
+pub(crate) fn serve(request: &AdminRequest) -> Reply {
+    match request.segments()[1..] {
+        [] => file(INDEX, request.headers()),
+        ["about.json"] => about(&request.state),
+        [name] => file(name, request.headers()),
         _ => path_not_found(),
     }
 }

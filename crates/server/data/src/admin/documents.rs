@@ -26,14 +26,16 @@ mod transfer;
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX};
 use oribi_types::CollectionId;
 
-use super::asker::Asker;
-use super::message::{Refusal, Reply, bucket_not_found, error, forbidden, no_memory};
+use super::message::{
+    Refusal, Reply, bucket_not_found, error, forbidden, no_memory, path_not_found,
+};
+use super::request::AdminRequest;
 use super::state::AdminState;
+use super::user_context::UserContext;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 use crate::connection::memory::budget::Demand;
@@ -44,7 +46,7 @@ use parameters::{KeyName, PageParameters, ReadParameters, WriteParameters};
 
 /// The path of a collection's documents, or of one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Address<'a> {
+struct Address<'a> {
     bucket: &'a str,
     scope: &'a str,
     collection: &'a str,
@@ -52,7 +54,7 @@ pub(crate) struct Address<'a> {
 }
 
 /// The address that a path names; `None` for other paths.
-pub(crate) fn address<'a>(parts: &[&'a str]) -> Option<Address<'a>> {
+fn address<'a>(parts: &[&'a str]) -> Option<Address<'a>> {
     let ["pools", "default", "buckets", bucket, rest @ ..] = parts else { return None };
     let (scope, collection, rest) = match rest {
         ["scopes", scope, "collections", collection, rest @ ..] => (*scope, *collection, rest),
@@ -83,11 +85,11 @@ impl Found {
     }
 }
 
-fn find(state: &AdminState, address: &Address<'_>, asker: &Asker) -> Result<Found, Refusal> {
+fn find(state: &AdminState, address: &Address<'_>, user: &UserContext) -> Result<Found, Refusal> {
     let handle = state.server.buckets.get(address.bucket).ok_or_else(bucket_not_found)?;
     let manifest = handle.bucket().manifest();
     let id = manifest.collection_id(address.scope, address.collection).ok();
-    let mut rights = Rights::of(&asker.identity, address.bucket);
+    let mut rights = Rights::of(&user.identity, address.bucket);
     let found = id.map(|id| (id, rights.within(id, manifest)));
     let found = found.filter(|(_, held)| !held.is_empty());
     let (collection, held) = found.ok_or_else(|| {
@@ -98,14 +100,12 @@ fn find(state: &AdminState, address: &Address<'_>, asker: &Asker) -> Result<Foun
 }
 
 /// Answers a request that reads.
-pub(crate) async fn read(
-    state: &Arc<AdminState>,
-    address: Address<'_>,
-    query: &str,
-    asker: &Asker,
-) -> Reply {
+pub(crate) async fn read(request: &AdminRequest) -> Reply {
+    let (state, query) = (&request.state, request.query());
     let answered = async {
-        let found = find(state, &address, asker)?;
+        let path = request.segments();
+        let address = address(&path).ok_or_else(path_not_found)?;
+        let found = find(state, &address, request.user())?;
         let _place = state.documents.enter()?;
         match address.key {
             None => page(state, &found, query).await,
@@ -148,29 +148,28 @@ async fn page(state: &Arc<AdminState>, found: &Found, query: &str) -> Result<Rep
 }
 
 /// Answers a request that changes a document.
-pub(crate) async fn change(
-    state: &Arc<AdminState>,
-    method: &Method,
-    (address, request): (Address<'_>, Request<Incoming>),
-    asker: &Asker,
-) -> Reply {
+pub(crate) async fn change(request: &mut AdminRequest) -> Reply {
+    let (body, value_bytes_max) = request.take_body();
+    let (state, user) = (&request.state, request.user());
     let answered = async {
-        if !asker.identity.access.reaches(address.bucket) {
+        let path = request.segments();
+        let address = address(&path).ok_or_else(path_not_found)?;
+        if !user.identity.access.reaches(address.bucket) {
             let needed = format!("cluster.bucket[{}].data.docs!upsert", address.bucket);
             return Err(forbidden(&needed).into());
         }
-        let found = find(state, &address, asker)?;
+        let found = find(state, &address, user)?;
         let Some(key) = address.key else {
             return Err(error(StatusCode::METHOD_NOT_ALLOWED, "The path names no document").into());
         };
         let _place = state.documents.enter()?;
-        let parameters = WriteParameters::parse(request.uri().query().unwrap_or_default())?;
+        let parameters = WriteParameters::parse(request.query())?;
         let target = target(state, &found, key, &parameters.key)?;
-        match *method {
+        match *request.method() {
             Method::PUT => {
                 found.demand(parameters.needed())?;
                 let memory = &state.server.connection_memory;
-                let value = transfer::receive(request.into_body(), memory).await?;
+                let value = transfer::receive(body, value_bytes_max, memory).await?;
                 operations::put(&target, &parameters, &value).await
             }
             Method::DELETE => {

@@ -18,11 +18,12 @@ use oribi_system::clock::wall_clock;
 use oribi_types::Vbid;
 use serde_json::{Map, Value, json};
 
-use super::asker::Asker;
 use super::blocking::blocking;
 use super::figure_history::SAMPLE_INTERVAL;
 use super::message::{Refusal, Reply, bucket_not_found, forbidden, json_reply};
+use super::operator_memory::for_operators;
 use super::state::AdminState;
+use super::user_context::UserContext;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::diagnostics::counters::timings::CommandKind;
@@ -33,8 +34,8 @@ const CLASSES: u32 = 26;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// `GET /node/figures`; with `history=1` also the samples of the last minutes.
-pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, asker: &Asker) -> Reply {
-    let access = &asker.identity.access;
+pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, user: &UserContext) -> Reply {
+    let access = &user.identity.access;
     let sees = |bucket: &str| access.everywhere(bucket).holds(Privilege::SimpleStats.into());
     let buckets: Vec<_> = state.server.buckets.list();
     let buckets = buckets.into_iter().filter(|handle| sees(handle.name())).collect();
@@ -55,7 +56,10 @@ pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, asker: &Asker)
     if query.split('&').any(|field| field == "history=1") {
         figures["history"] = state.figure_history.list(sees).into();
     }
-    json_reply(&figures)
+    match sees("*") {
+        true => for_operators(json_reply(&figures)),
+        false => json_reply(&figures),
+    }
 }
 
 fn node(state: &AdminState) -> Value {
@@ -158,8 +162,8 @@ fn classes(histogram: &Histogram<u64>) -> Vec<u64> {
 }
 
 /// `GET /node/slowOperations`.
-pub(crate) fn slow_operations(state: &AdminState, asker: &Asker) -> Reply {
-    if !asker.identity.access.is_admin() {
+pub(crate) fn slow_operations(state: &AdminState, user: &UserContext) -> Reply {
+    if !user.identity.access.is_admin() {
         return forbidden("cluster.admin.logs!read");
     }
     let thresholds = state.server.limits.slow;
@@ -175,8 +179,8 @@ pub(crate) fn slow_operations(state: &AdminState, asker: &Asker) -> Reply {
 }
 
 /// `GET /pools/default/buckets/B/vbuckets`: an array per vbucket of this node's view of it.
-pub(crate) async fn vbuckets(state: &Arc<AdminState>, bucket: &str, asker: &Asker) -> Reply {
-    let sees = asker.identity.access.everywhere(bucket).holds(Privilege::SimpleStats.into());
+pub(crate) async fn vbuckets(state: &Arc<AdminState>, bucket: &str, user: &UserContext) -> Reply {
+    let sees = user.identity.access.everywhere(bucket).holds(Privilege::SimpleStats.into());
     if !sees {
         return forbidden(&format!("cluster.bucket[{bucket}].stats!read"));
     }

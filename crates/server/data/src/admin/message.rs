@@ -41,6 +41,7 @@ pub(crate) type Reply = Response<ReplyBody>;
 pub(crate) type Refusal = Box<Reply>;
 
 /// Fields of a form. The last one of a name wins.
+#[derive(Default)]
 pub(crate) struct Form {
     fields: HashMap<String, String>,
 }

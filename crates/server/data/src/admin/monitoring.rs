@@ -15,12 +15,12 @@ use oribi_system::clock::wall_clock;
 use oribi_system::memory::memory_of_process;
 use serde_json::{Map, Value, json};
 
-use super::asker::Asker;
 use super::blocking::blocking;
 use super::machine::{self, Disk, MachineMemory};
 use super::message::{Refusal, Reply, bucket_not_found, forbidden, json_reply, path_not_found};
 use super::rates::{Counts, Rates};
 use super::state::AdminState;
+use super::user_context::UserContext;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::ProducerFigures;
@@ -59,8 +59,8 @@ pub(super) struct Observation {
 }
 
 /// True for a user who may read the sums over all buckets.
-pub(super) fn sees_node(asker: &Asker) -> bool {
-    asker.identity.access.everywhere("*").holds(Privilege::SimpleStats.into())
+pub(super) fn sees_node(user: &UserContext) -> bool {
+    user.identity.access.everywhere("*").holds(Privilege::SimpleStats.into())
 }
 
 /// Reads the figures of the node and of its buckets.
@@ -83,10 +83,10 @@ pub(super) async fn observe(state: &Arc<AdminState>) -> Result<Observation, Refu
 pub(super) async fn observe_bucket(
     state: &Arc<AdminState>,
     handle: &Arc<BucketHandle>,
-    asker: &Asker,
+    user: &UserContext,
 ) -> Result<(BucketFigures, Option<NodeFigures>), Refusal> {
     let mut node = None;
-    if sees_node(asker) {
+    if sees_node(user) {
         let observation = observe(state).await?;
         let mut buckets = observation.buckets.into_iter();
         node = Some(observation.node);
@@ -315,18 +315,18 @@ pub(super) async fn bucket_samples(
     state: &Arc<AdminState>,
     bucket: &str,
     node: Option<&str>,
-    asker: &Asker,
+    user: &UserContext,
 ) -> Reply {
-    if !asker.identity.access.everywhere(bucket).holds(Privilege::SimpleStats.into()) {
+    if !user.identity.access.everywhere(bucket).holds(Privilege::SimpleStats.into()) {
         return forbidden(&format!("cluster.bucket[{bucket}].stats!read"));
     }
     let Some(handle) = state.server.buckets.get(bucket) else {
         return bucket_not_found();
     };
-    if node.is_some_and(|node| node != asker.node_name(&state.server.cluster)) {
+    if node.is_some_and(|node| node != user.node_name(&state.server.cluster)) {
         return path_not_found();
     }
-    let (figures, machine) = match observe_bucket(state, &handle, asker).await {
+    let (figures, machine) = match observe_bucket(state, &handle, user).await {
         Ok(observed) => observed,
         Err(reply) => return *reply,
     };
@@ -359,11 +359,11 @@ fn samples_json(figures: &BucketFigures, node: Option<&NodeFigures>) -> Value {
 }
 
 /// `GET /pools/default/buckets/B/nodes`.
-pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, asker: &Asker) -> Reply {
+pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, user: &UserContext) -> Reply {
     if state.server.buckets.get(bucket).is_none() {
         return bucket_not_found();
     }
-    let node = asker.node_name(&state.server.cluster);
+    let node = user.node_name(&state.server.cluster);
     let uri = format!("/pools/default/buckets/{bucket}/nodes/{}", node.replace(':', "%3A"));
     let stats = json!({ "uri": format!("{uri}/stats") });
     json_reply(&json!({ "servers": [{ "hostname": node, "uri": uri, "stats": stats }] }))

@@ -7,12 +7,13 @@
 //!   count as this server's origin and could read everything. So development mode accepts only host
 //!   names that no third party can own.
 //!
-//! Caller: `routes`.
+//! Caller: `router`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use hyper::header::{HOST, ORIGIN};
-use hyper::{HeaderMap, Request, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, StatusCode};
 
 use super::message::{Reply, error};
 use super::state::AdminState;
@@ -27,8 +28,8 @@ pub(crate) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
 }
 
 /// False in development mode for a request whose host name is not a loopback one.
-pub(crate) fn is_welcome<B>(state: &AdminState, request: &Request<B>) -> bool {
-    !state.server.users.is_development() || names_loopback(request)
+pub(crate) fn is_welcome(state: &AdminState, head: &Parts) -> bool {
+    !state.server.users.is_development() || names_loopback(head)
 }
 
 /// The answer to a misdirected request.
@@ -43,9 +44,9 @@ pub(crate) fn misdirected() -> Reply {
 }
 
 /// True when every host name in the request is a loopback one. A browser always sends one.
-fn names_loopback<B>(request: &Request<B>) -> bool {
-    let in_target = request.uri().authority().map(|authority| authority.as_str());
-    let in_headers = request.headers().get_all(HOST).iter();
+fn names_loopback(head: &Parts) -> bool {
+    let in_target = head.uri.authority().map(|authority| authority.as_str());
+    let in_headers = head.headers.get_all(HOST).iter();
     in_target.is_none_or(is_loopback_name)
         && in_headers.map(|host| host.to_str()).all(|host| host.is_ok_and(is_loopback_name))
 }

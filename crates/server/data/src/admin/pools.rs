@@ -7,11 +7,12 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::asker::Asker;
 use super::blocking::{blocking, failed};
 use super::message::{Form, Reply, empty, field_error, json_reply, json_text, whole};
 use super::monitoring::{NodeFigures, observe, sees_node};
+use super::operator_memory::for_operators;
 use super::state::AdminState;
+use super::user_context::UserContext;
 use super::users::role_json;
 use crate::auth::{Identity, Role};
 use crate::cluster_config::{SERVER_GROUP, TlsPorts};
@@ -30,10 +31,10 @@ pub(crate) fn root() -> Reply {
 }
 
 /// `/pools`.
-pub(crate) fn pools(state: &AdminState, identity: Option<&Identity>) -> Reply {
+pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> Reply {
     json_reply(&json!({
         "pools": [{ "name": "default", "uri": "/pools/default" }],
-        "isAdminCreds": identity.is_some_and(|identity| identity.access.is_admin()),
+        "isAdminCreds": user.is_some_and(|user| user.identity.access.is_admin()),
         "isEnterprise": false,
         "uuid": state.server.cluster.identity().uuid,
         "implementationVersion": format!("{VERSION}-oribi"),
@@ -58,14 +59,14 @@ pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
     let state = Arc::clone(state);
     // The store's figures need a look at the disk.
     match blocking(move || state.metrics.scrape()).await {
-        Ok(text) => whole(StatusCode::OK, crate::metrics::CONTENT_TYPE, text),
+        Ok(text) => for_operators(whole(StatusCode::OK, crate::metrics::CONTENT_TYPE, text)),
         Err(reply) => *reply,
     }
 }
 
 /// `/pools/default`.
-pub(crate) async fn node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
-    let observation = match sees_node(asker) {
+pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> Reply {
+    let observation = match sees_node(user) {
         true => match observe(state).await {
             Ok(observation) => Some(observation),
             Err(reply) => return *reply,
@@ -76,7 +77,7 @@ pub(crate) async fn node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
     let handles = state.server.buckets.list();
     let buckets: Vec<Value> = handles
         .iter()
-        .filter(|handle| asker.identity.access.reaches(handle.name()))
+        .filter(|handle| user.identity.access.reaches(handle.name()))
         .map(|handle| json!({ "bucketName": handle.name(), "uuid": handle.bucket().config().uuid }))
         .collect();
     let identity = state.server.cluster.identity();
@@ -84,7 +85,7 @@ pub(crate) async fn node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
     let mut pool = json!({
         "name": "default",
         "clusterName": identity.name,
-        "nodes": [node_entry(state, asker, "healthy", figures)],
+        "nodes": [node_entry(state, user, "healthy", figures)],
         "bucketNames": buckets,
         "buckets": {
             "uri": format!("/pools/default/buckets?{of_cluster}"),
@@ -103,8 +104,8 @@ pub(crate) async fn node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
 }
 
 /// `GET /nodes/self`.
-pub(crate) async fn own_node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
-    let observation = match sees_node(asker) {
+pub(crate) async fn own_node(state: &Arc<AdminState>, user: &UserContext) -> Reply {
+    let observation = match sees_node(user) {
         true => match observe(state).await {
             Ok(observation) => Some(observation),
             Err(reply) => return *reply,
@@ -112,7 +113,7 @@ pub(crate) async fn own_node(state: &Arc<AdminState>, asker: &Asker) -> Reply {
         false => None,
     };
     let figures = observation.as_ref().map(|observation| &observation.node);
-    let mut entry = node_entry(state, asker, "healthy", figures);
+    let mut entry = node_entry(state, user, "healthy", figures);
     if let Some(figures) = figures {
         entry["storageTotals"] = figures.storage_totals();
         entry["memoryQuota"] = json!(figures.memory_quota_mib());
@@ -182,17 +183,17 @@ fn configured_host(state: &AdminState) -> String {
 /// The node's entry in lists of nodes. `uptime` is text, because a Go client insists on it.
 pub(crate) fn node_entry(
     state: &AdminState,
-    asker: &Asker,
+    user: &UserContext,
     status: &str,
     figures: Option<&NodeFigures>,
 ) -> Value {
     let uptime_s = state.server.uptime_s();
     let (kv_port, mgmt_port) = state.server.cluster.ports();
     let mut entry = json!({
-        "hostname": asker.node_name(&state.server.cluster),
+        "hostname": user.node_name(&state.server.cluster),
         "configuredHostname": format!("{}:{mgmt_port}", configured_host(state)),
         "serverGroup": SERVER_GROUP,
-        "otpNode": format!("oribi@{}", asker.host),
+        "otpNode": format!("oribi@{}", user.host),
         "thisNode": true,
         "status": status,
         "clusterMembership": "active",

@@ -28,19 +28,17 @@ mod request;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::body::Incoming;
+use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Response};
 use oribi_sql::database::{Database, Room};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::asker::Asker;
 use super::body::ReplyBody;
 use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
 use super::message::{Refusal, Reply, busy, error, field_error, panicked};
-use super::state::AdminState;
+use super::request::AdminRequest;
 use crate::limits::READING_NICENESS;
 use crate::sql::catalog::BucketTables;
 use crate::sql::control::{Control, Ending};
@@ -50,27 +48,15 @@ use places::{HeapShare, Occupied};
 use request::Query;
 
 /// Runs a statement.
-pub(crate) async fn run(
-    state: &Arc<AdminState>,
-    headers: &HeaderMap,
-    body: Incoming,
-    asker: &Asker,
-) -> Reply {
-    match begin(state, headers, body, asker).await {
-        Ok(reply) => reply,
-        Err(refusal) => *refusal,
-    }
+pub(crate) async fn run(request: &mut AdminRequest) -> Reply {
+    begin(request).await.unwrap_or_else(|refusal| *refusal)
 }
 
-async fn begin(
-    state: &Arc<AdminState>,
-    headers: &HeaderMap,
-    body: Incoming,
-    asker: &Asker,
-) -> Result<Reply, Refusal> {
-    let query = Query::read(headers, body).await?;
+async fn begin(request: &mut AdminRequest) -> Result<Reply, Refusal> {
+    let query = Query::read(request).await?;
+    let (state, user) = (&request.state, request.user());
     let known = |name: &String| {
-        asker.identity.access.reaches(name) && state.server.buckets.get(name).is_some()
+        user.identity.access.reaches(name) && state.server.buckets.get(name).is_some()
     };
     if query.bucket.as_ref().is_some_and(|name| !known(name)) {
         return Err(field_error("bucket", "There is no such bucket").into());
@@ -78,7 +64,7 @@ async fn begin(
     let Some(running) = state.statements.begin() else {
         return Err(busy("other statements are running; try again").into());
     };
-    let Some(stream) = asker.begin_stream() else {
+    let Some(stream) = user.begin_stream() else {
         return Err(busy("this user has too many streams").into());
     };
     let Some(heap) = state.statements.share_heap() else {
@@ -95,7 +81,7 @@ async fn begin(
         sender,
         state.stopping.clone(),
         Arc::clone(&state.server.users),
-        Arc::clone(&asker.identity),
+        Arc::clone(&user.identity),
         StatementMemory::new(memory, state.statements.turn(), move || pace_of_client(&rows)),
     );
     let (begun, beginning) = oneshot::channel();

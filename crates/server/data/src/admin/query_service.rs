@@ -19,9 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Response, StatusCode};
 use oribi_query::{
     MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, Service, SinkClosed,
 };
@@ -29,7 +28,6 @@ use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::asker::Asker;
 use super::body::ReplyBody;
 use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
@@ -37,16 +35,13 @@ use super::message::{Form, Reply, busy, error, panicked, whole};
 use super::query::answer::{Answer, Begun};
 use super::query::pace_of_client;
 use super::query::places::{HeapShare, Occupied};
-use super::state::AdminState;
+use super::request::AdminRequest;
 use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
 use crate::query_store::BucketStore;
 use crate::sql::control::Control;
 use crate::sql::memory::StatementMemory;
 
-/// Bytes of a body: a statement with its arguments.
-const BODY_BYTES_MAX: usize = 4 << 20;
-
-/// Time for it to arrive.
+/// Time for a body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Time of a statement whose client names none.
@@ -59,20 +54,17 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const UNTRIMMED_BYTES: u64 = 1 << 20;
 
 /// Runs a statement.
-pub(super) async fn run(
-    state: &Arc<AdminState>,
-    request: Request<Incoming>,
-    asker: &Asker,
-) -> Reply {
+pub(super) async fn run(request: &mut AdminRequest) -> Reply {
     let parsed = match read(request).await {
         Ok(Ok(parsed)) => parsed,
         Ok(Err(wrong)) => return refusal(&wrong),
         Err(reply) => return *reply,
     };
+    let (state, user) = (&request.state, request.user());
     let Some(running) = state.queries.running.begin() else {
         return busy("other statements are running; try again");
     };
-    let Some(stream) = asker.begin_stream() else {
+    let Some(stream) = user.begin_stream() else {
         return busy("this user has too many streams");
     };
     let Some(heap) = state.queries.running.share_heap() else {
@@ -89,7 +81,7 @@ pub(super) async fn run(
         sender,
         state.stopping.clone(),
         Arc::clone(&state.server.users),
-        Arc::clone(&asker.identity),
+        Arc::clone(&user.identity),
         StatementMemory::new(memory, state.queries.running.turn(), move || pace_of_client(&rows)),
     );
     let (begun, beginning) = oneshot::channel();
@@ -156,22 +148,22 @@ fn watch(control: &Arc<Control>, cancelled: &Arc<AtomicBool>) {
 type Parsed = Result<oribi_query::QueryRequest, Box<QueryError>>;
 
 /// Reads a request: JSON or a form, or the query of a GET, which only reads.
-async fn read(request: Request<Incoming>) -> Result<Parsed, Box<Reply>> {
-    let (head, body) = request.into_parts();
-    if head.method == Method::GET {
-        let parsed = of_form(head.uri.query().unwrap_or_default())?;
+async fn read(request: &mut AdminRequest) -> Result<Parsed, Box<Reply>> {
+    if *request.method() == Method::GET {
+        let parsed = of_form(request.query())?;
         return Ok(parsed.map(|mut parsed| {
             parsed.readonly = true;
             parsed
         }));
     }
-    let limited = Limited::new(body, BODY_BYTES_MAX).collect();
+    let (body, bytes_max) = request.take_body();
+    let limited = Limited::new(body, bytes_max).collect();
     let bytes = match tokio::time::timeout(BODY_DEADLINE, limited).await {
         Ok(Ok(collected)) => collected.to_bytes(),
         Ok(Err(_)) => return Err(Box::new(error(StatusCode::PAYLOAD_TOO_LARGE, "body too large"))),
         Err(_) => return Err(Box::new(error(StatusCode::REQUEST_TIMEOUT, "body too slow"))),
     };
-    if is_json(&head.headers) {
+    if is_json(request.headers()) {
         return Ok(oribi_query::QueryRequest::from_json(&bytes));
     }
     match std::str::from_utf8(&bytes) {

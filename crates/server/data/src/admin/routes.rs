@@ -1,423 +1,618 @@
-//! The route table: the handler of each path, and the rights it needs.
+//! The route table: the rights, the body and the handler of each method and path.
 //!
-//! Owns: the routes and their rights. Invariants:
-//! - without credentials only `/`, `/healthz`, `/readyz`, `/pools`, the TLS port, the console's
-//!   files and what `setup` says are answered;
-//! - a change needs the role `admin`, except that of one's own password; that of a document needs
-//!   rights in its collection; a browser cannot make one on behalf of another site;
-//! - a statement of SQL reads what its user may read (`query`), one of SQL++ also changes what its
-//!   user may change (`query_service`);
-//! - reading about users needs the role `admin`;
-//! - reading about a bucket needs some right in it, and shows only scopes and collections in which
-//!   the user has one;
-//! - figures of all buckets need a right in all of them;
-//! - what an answer holds in memory is counted.
+//! Owns: the routes and their rights. Invariants, which tests hold over the whole table:
+//! - without credentials only `/`, `/healthz`, `/readyz`, `/pools`, the TLS ports, the console's
+//!   files and the requests of a set-up are answered (`Access`);
+//! - two routes that match the same request have the same rights, so their order gives nobody more;
+//! - a change needs the role `admin`, except that of one's own password and of documents; a browser
+//!   cannot make one on behalf of another site (`same_site`).
 //!
-//! The tables are `match`es: one arm, one call. Caller: `admin`.
+//! To add a route, add a row. Caller: `router`.
 
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
 
-use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderName};
-use hyper::{HeaderMap, Method, Request, StatusCode};
-use serde_json::json;
+use hyper::Method;
+use oribi_protocol::limits::VALUE_BYTES_MAX;
 
-use super::asker::Asker;
-use super::audit::Client;
-use super::login::{Login, TooManyLogins};
-use super::message::{
-    BODY_BYTES_MAX, Form, Reply, bucket_not_found, busy, challenged, counted, forbidden, host_of,
-    no_memory, path_not_found, segments, unauthorized, whole,
-};
-use super::operator_memory::for_operators;
-use super::state::AdminState;
+use super::message::{BODY_BYTES_MAX, Refusal, Reply, path_not_found};
+use super::request::AdminRequest;
 use super::{
-    buckets, changes, collections, config_stream, documents, figures, monitoring, node, origin,
-    pools, setup, users,
+    buckets, changes, collections, config_stream, documents, figures, monitoring, node, pools,
+    setup, users,
 };
-use crate::auth::{Identity, Privilege};
 
-/// All users with their verifiers.
-const USERS_BACKUP: &[&str] = &["settings", "rbac", "backup"];
-
-/// The header by which a server proves itself to a client of SCRAM.
-const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");
-
-/// Answers any request.
-pub(crate) async fn answer(
-    state: Arc<AdminState>,
-    request: Request<Incoming>,
-    client: Arc<Client>,
-) -> Reply {
-    let method = request.method().clone();
-    let path = segments(request.uri().path());
-    let parts: Vec<&str> = path.iter().flatten().map(String::as_str).collect();
-    client.place.note_request();
-    let reply = match path {
-        None => path_not_found(),
-        Some(_) if !origin::is_welcome(&state, &request) => origin::misdirected(),
-        Some(_) => route(&state, &method, &parts, request, &client).await,
-    };
-    let reply = counted(reply, &state.server.connection_memory, &state.operator_memory);
-    tracing::debug!(%method, path = ?parts, status = reply.status().as_u16(), "admin request");
-    reply
+/// The rights that a route needs before its handler runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Any client; credentials are not looked at. For supervisors, balancers and the console.
+    Anyone,
+    /// Any client; wrong credentials are ignored.
+    Guest,
+    /// Clients without credentials and users; in development mode any client. Scripts that set up a
+    /// server begin with this, and with the password that the server will have.
+    GuestOrUser,
+    /// Any user. The handler limits the answer to what the user may see.
+    User,
+    /// Users with some right in the bucket that the path names. The handler limits the answer.
+    Bucket,
+    /// As [`Access::Bucket`]; the handler needs rights in the collection that the path names.
+    Collection,
+    /// Users who see the statistics of all buckets.
+    Statistics,
+    /// Administrators, for reading about users.
+    Security,
+    /// Administrators; without credentials [`setup`] decides.
+    Setup,
+    /// Administrators.
+    Admin,
 }
 
-async fn route(
-    state: &Arc<AdminState>,
-    method: &Method,
-    parts: &[&str],
-    request: Request<Incoming>,
-    client: &Client,
-) -> Reply {
-    // Supervisors and balancers ask every few seconds, without credentials.
-    match (method, parts) {
-        (&Method::GET, ["healthz"]) => return state.health.answer(&state.server.buckets).await,
-        (&Method::GET, ["readyz"]) => return state.health.readiness(&state.server.buckets).await,
-        _ => {}
+/// What a request has besides its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestBody {
+    /// Nothing that is read.
+    Empty,
+    /// A form of at most so many bytes, read before the handler runs.
+    Form(usize),
+    /// At most so many bytes, which the handler reads.
+    Stream(usize),
+}
+
+/// Which requests of a user are audit events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AuditRule {
+    /// None.
+    Nothing,
+    /// Those refused for lack of rights.
+    Refusals,
+    /// All.
+    Requests,
+}
+
+/// The future of an answer.
+pub(crate) type ReplyFuture<'r> = Pin<Box<dyn Future<Output = Reply> + Send + 'r>>;
+
+/// Answers a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Handler {
+    Sync(fn(&AdminRequest) -> Reply),
+    Async(for<'r> fn(&'r mut AdminRequest) -> ReplyFuture<'r>),
+}
+
+/// One row of the table.
+pub(crate) struct Route {
+    /// `None` for any method.
+    pub(crate) method: Option<Method>,
+    /// Segments: text, a name in braces for any one segment, or a last `*` for any number of them.
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+    pub(crate) body: RequestBody,
+    pub(crate) audit: AuditRule,
+    /// Requests that a browser sends for another site's page are refused.
+    pub(crate) same_site: bool,
+    pub(crate) handler: Handler,
+}
+
+impl Route {
+    /// The segments of the path's pattern.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('/').filter(|segment| !segment.is_empty())
     }
-    let headers = request.headers();
+
+    /// True when this route serves such requests.
+    pub(crate) fn matches(&self, method: &Method, path: &[String]) -> bool {
+        self.method.as_ref().is_none_or(|own| own == method) && self.matches_path(path)
+    }
+
+    fn matches_path(&self, path: &[String]) -> bool {
+        let mut rest = path.iter();
+        for pattern in self.segments() {
+            match rest.next() {
+                _ if pattern == "*" => return true,
+                Some(segment) if pattern.starts_with('{') || pattern == segment => {}
+                _ => return false,
+            }
+        }
+        rest.next().is_none()
+    }
+
+    const fn with_body(mut self, body: RequestBody) -> Route {
+        self.body = body;
+        self
+    }
+
+    const fn audited(mut self, audit: AuditRule) -> Route {
+        self.audit = audit;
+        self
+    }
+
+    const fn same_site(mut self) -> Route {
+        self.same_site = true;
+        self
+    }
+}
+
+/// A route that reads.
+const fn get(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route {
+        method: Some(Method::GET),
+        path,
+        access,
+        body: RequestBody::Empty,
+        audit: AuditRule::Refusals,
+        same_site: false,
+        handler,
+    }
+}
+
+/// A route that changes something by a form.
+const fn change(method: Method, path: &'static str, access: Access, handler: Handler) -> Route {
+    Route {
+        method: Some(method),
+        path,
+        access,
+        body: RequestBody::Form(BODY_BYTES_MAX),
+        audit: AuditRule::Requests,
+        same_site: true,
+        handler,
+    }
+}
+
+const fn post(path: &'static str, access: Access, handler: Handler) -> Route {
+    change(Method::POST, path, access, handler)
+}
+
+const fn put(path: &'static str, access: Access, handler: Handler) -> Route {
+    change(Method::PUT, path, access, handler)
+}
+
+const fn patch(path: &'static str, access: Access, handler: Handler) -> Route {
+    change(Method::PATCH, path, access, handler)
+}
+
+const fn delete(path: &'static str, access: Access, handler: Handler) -> Route {
+    change(Method::DELETE, path, access, handler)
+}
+
+/// Routes that change one document; any method, because all but two are refused by the handler,
+/// which knows the collection.
+const fn change_document(path: &'static str) -> Route {
+    Route {
+        method: None,
+        path,
+        access: Access::Collection,
+        body: RequestBody::Stream(VALUE_BYTES_MAX),
+        audit: AuditRule::Refusals,
+        same_site: true,
+        handler: Handler::Async(|r| Box::pin(documents::change(r))),
+    }
+}
+
+const fn read_documents(path: &'static str) -> Route {
+    get(path, Access::Collection, Handler::Async(|r| Box::pin(documents::read(r))))
+}
+
+/// Statements of SQL, which only read, but cost enough that other sites may not send them.
+#[cfg(feature = "sql")]
+const SQL: Handler = Handler::Async(|r| Box::pin(super::query::run(r)));
+#[cfg(not(feature = "sql"))]
+const SQL: Handler = NOT_FOUND;
+
+/// Statements of SQL++.
+#[cfg(feature = "sql")]
+const QUERY_SERVICE: Handler = Handler::Async(|r| Box::pin(super::query_service::run(r)));
+#[cfg(not(feature = "sql"))]
+const QUERY_SERVICE: Handler = NOT_FOUND;
+
+/// Bytes of a request with a statement of SQL: four times that of the longest statement, for
+/// escapes of JSON and for parameters.
+const SQL_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of a request with a statement of SQL++ and its arguments.
+const QUERY_SERVICE_BYTES_MAX: usize = 4 << 20;
+
+#[cfg(feature = "sql")]
+const _: () = assert!(SQL_BYTES_MAX == 4 * oribi_sql::database::STATEMENT_BYTES_MAX);
+
+const NOT_FOUND: Handler = Handler::Sync(|_| path_not_found());
+
+const NO_GROUPS: Handler = Handler::Sync(|_| users::no_groups());
+const UNKNOWN_GROUP: Handler = Handler::Sync(|_| users::unknown_group());
+const NO_EXTERNAL_USERS: Handler = Handler::Sync(|_| users::no_external_users());
+const UNKNOWN_USER: Handler = Handler::Sync(|_| users::unknown());
+const EMPTY_LIST: Handler = Handler::Sync(|_| users::empty_list());
+
+const STREAM_CONFIG: Handler = Handler::Sync(|r| {
+    let [bucket] = r.captures();
+    config_stream::streaming(&r.state, bucket, r.user())
+});
+
+/// All routes. The first one that matches serves a request.
+pub(crate) static ROUTES: &[Route] = &[
+    // The server.
+    get("/", Access::Guest, Handler::Sync(|_| pools::root())),
+    get(
+        "/healthz",
+        Access::Anyone,
+        Handler::Async(|r| Box::pin(r.state.health.answer(&r.state.server.buckets))),
+    ),
+    get(
+        "/readyz",
+        Access::Anyone,
+        Handler::Async(|r| Box::pin(r.state.health.readiness(&r.state.server.buckets))),
+    ),
     #[cfg(feature = "console")]
-    if *method == Method::GET {
-        match parts {
-            ["console", name @ ..] => return super::console::serve(state, name, headers),
-            [] => {
-                if let Some(reply) = super::console::welcome(headers) {
-                    return reply;
-                }
-            }
-            _ => {}
-        }
-    }
-    let recorder = (&*state.server, &state.audit);
-    let (identity, proof) = match headers.contains_key(AUTHORIZATION) {
-        true => match state.logins.identify(headers, recorder, client).await {
-            Ok(Login::User(identity, proof)) => (Some(identity), proof),
-            Ok(Login::Wrong) => (None, None),
-            Ok(Login::Challenge(challenge)) => return challenged(challenge),
-            Err(TooManyLogins) => return busy("too many passwords are being checked"),
-        },
-        false => (client.certified.clone(), None),
-    };
-    let mut reply = serve(state, (method, parts), request, identity, client).await;
-    reply.headers_mut().extend(proof.map(|proof| (AUTHENTICATION_INFO, proof)));
-    reply
+    get("/console/*", Access::Anyone, Handler::Sync(super::console::serve)),
+    get("/whoami", Access::User, Handler::Sync(|r| pools::whoami(&r.user().identity))),
+    get("/metrics", Access::Statistics, Handler::Async(|r| Box::pin(pools::metrics(&r.state)))),
+    get(
+        "/node/figures",
+        Access::User,
+        Handler::Async(|r| {
+            Box::pin(figures::figures(&r.state, r.head.uri.query().unwrap_or_default(), r.user()))
+        }),
+    ),
+    get(
+        "/node/slowOperations",
+        Access::User,
+        Handler::Sync(|r| figures::slow_operations(&r.state, r.user())),
+    ),
+    get(
+        "/nodes/self",
+        Access::User,
+        Handler::Async(|r| Box::pin(pools::own_node(&r.state, r.user()))),
+    ),
+    get("/nodes/self/xdcrSSLPorts", Access::Guest, Handler::Sync(|r| node::tls_ports(&r.state))),
+    get("/pools", Access::GuestOrUser, Handler::Sync(|r| pools::pools(&r.state, r.known_user()))),
+    get(
+        "/pools/nodes",
+        Access::User,
+        Handler::Async(|r| Box::pin(pools::node(&r.state, r.user()))),
+    ),
+    get(
+        "/pools/default",
+        Access::User,
+        Handler::Async(|r| Box::pin(pools::node(&r.state, r.user()))),
+    ),
+    get(
+        "/pools/default/nodeServices",
+        Access::User,
+        Handler::Sync(|r| pools::node_services(&r.state)),
+    ),
+    get("/pools/default/tasks", Access::User, Handler::Sync(|_| monitoring::tasks())),
+    get("/pools/default/certificate", Access::User, Handler::Sync(|r| node::certificate(&r.state))),
+    post(
+        "/node/controller/reloadCertificate",
+        Access::Admin,
+        Handler::Async(|r| Box::pin(node::reload_certificate(&r.state))),
+    ),
+    // The set-up of a server.
+    post(
+        "/pools/default",
+        Access::Setup,
+        Handler::Async(|r| Box::pin(pools::change(&r.state, &r.form))),
+    ),
+    post(
+        "/settings/web",
+        Access::Setup,
+        Handler::Async(|r| Box::pin(settled(setup::set_administrator(r)))),
+    ),
+    post(
+        "/node/controller/rename",
+        Access::Setup,
+        Handler::Async(|r| Box::pin(settled(setup::rename(&r.state, &r.form)))),
+    ),
+    post(
+        "/node/controller/setupServices",
+        Access::Setup,
+        Handler::Sync(|r| setup::set_services(&r.form).unwrap_or_else(|refusal| *refusal)),
+    ),
+    post(
+        "/settings/indexes",
+        Access::Admin,
+        Handler::Sync(|r| setup::set_indexes(&r.form).unwrap_or_else(|refusal| *refusal)),
+    ),
+    put(
+        "/node/controller/setupAlternateAddresses/external",
+        Access::Admin,
+        Handler::Async(|r| Box::pin(settled(setup::set_external(&r.state, &r.form)))),
+    ),
+    delete(
+        "/node/controller/setupAlternateAddresses/external",
+        Access::Admin,
+        Handler::Async(|r| Box::pin(settled(setup::drop_external(&r.state)))),
+    ),
+    // Statements.
+    get("/query/service", Access::User, QUERY_SERVICE)
+        .with_body(RequestBody::Stream(QUERY_SERVICE_BYTES_MAX))
+        .audited(AuditRule::Nothing)
+        .same_site(),
+    post("/query/service", Access::User, QUERY_SERVICE)
+        .with_body(RequestBody::Stream(QUERY_SERVICE_BYTES_MAX))
+        .audited(AuditRule::Nothing),
+    post("/query/sql", Access::User, SQL)
+        .with_body(RequestBody::Stream(SQL_BYTES_MAX))
+        .audited(AuditRule::Refusals),
+    // Users.
+    post(
+        "/controller/changePassword",
+        Access::User,
+        Handler::Async(|r| Box::pin(users::change_password(r))),
+    ),
+    get("/settings/rbac/roles", Access::Security, Handler::Sync(|_| users::roles())),
+    get(
+        "/settings/rbac/backup",
+        Access::Security,
+        Handler::Async(|r| Box::pin(users::backup(&r.state))),
+    )
+    .audited(AuditRule::Requests),
+    put(
+        "/settings/rbac/backup",
+        Access::Admin,
+        Handler::Async(|r| Box::pin(users::restore(&r.state, &r.form))),
+    )
+    .with_body(RequestBody::Form(users::BACKUP_BYTES_MAX)),
+    get(
+        "/settings/rbac/users",
+        Access::Security,
+        Handler::Async(|r| Box::pin(users::list(&r.state, true))),
+    ),
+    get(
+        "/settings/rbac/users/local",
+        Access::Security,
+        Handler::Async(|r| Box::pin(users::list(&r.state, false))),
+    ),
+    get(
+        "/settings/rbac/users/local/{user}",
+        Access::Security,
+        Handler::Async(|r| {
+            let [user] = r.captures();
+            Box::pin(users::get(&r.state, user))
+        }),
+    ),
+    put(
+        "/settings/rbac/users/local/{user}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [user] = r.captures();
+            Box::pin(users::put(&r.state, user, &r.form, true))
+        }),
+    ),
+    patch(
+        "/settings/rbac/users/local/{user}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [user] = r.captures();
+            Box::pin(users::put(&r.state, user, &r.form, false))
+        }),
+    ),
+    delete(
+        "/settings/rbac/users/local/{user}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [user] = r.captures();
+            Box::pin(users::remove(&r.state, user))
+        }),
+    ),
+    get("/settings/rbac/users/external", Access::Security, EMPTY_LIST),
+    get("/settings/rbac/users/external/{user}", Access::Security, UNKNOWN_USER),
+    put("/settings/rbac/users/external/{user}", Access::Admin, NO_EXTERNAL_USERS),
+    patch("/settings/rbac/users/external/{user}", Access::Admin, NO_EXTERNAL_USERS),
+    delete("/settings/rbac/users/external/{user}", Access::Admin, UNKNOWN_USER),
+    get("/settings/rbac/groups", Access::Security, EMPTY_LIST),
+    get("/settings/rbac/groups/{group}", Access::Security, UNKNOWN_GROUP),
+    put("/settings/rbac/groups/{group}", Access::Admin, NO_GROUPS),
+    delete("/settings/rbac/groups/{group}", Access::Admin, UNKNOWN_GROUP),
+    // Buckets.
+    get(
+        "/pools/default/buckets",
+        Access::User,
+        Handler::Async(|r| {
+            Box::pin(buckets::list(&r.state, r.head.uri.query().unwrap_or_default(), r.user()))
+        }),
+    ),
+    post(
+        "/pools/default/buckets",
+        Access::Admin,
+        Handler::Async(|r| Box::pin(buckets::create(&r.state, &r.form))),
+    ),
+    get(
+        "/pools/default/buckets/{bucket}",
+        Access::Bucket,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(buckets::get(&r.state, bucket, (r.query(), r.headers()), r.user()))
+        }),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(buckets::change::update(&r.state, bucket, &r.form))
+        }),
+    ),
+    delete(
+        "/pools/default/buckets/{bucket}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(buckets::delete(&r.state, bucket))
+        }),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/controller/doFlush",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(buckets::change::flush(&r.state, bucket))
+        }),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/controller/compactBucket",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(buckets::change::compact(&r.state, bucket))
+        }),
+    ),
+    get(
+        "/pools/default/buckets/{bucket}/stats",
+        Access::Bucket,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(monitoring::bucket_samples(&r.state, bucket, None, r.user()))
+        }),
+    ),
+    get(
+        "/pools/default/buckets/{bucket}/nodes",
+        Access::Bucket,
+        Handler::Sync(|r| {
+            let [bucket] = r.captures();
+            monitoring::bucket_nodes(&r.state, bucket, r.user())
+        }),
+    ),
+    get(
+        "/pools/default/buckets/{bucket}/nodes/{node}/stats",
+        Access::Bucket,
+        Handler::Async(|r| {
+            let [bucket, node] = r.captures();
+            Box::pin(monitoring::bucket_samples(&r.state, bucket, Some(node), r.user()))
+        }),
+    ),
+    get(
+        "/pools/default/buckets/{bucket}/changes",
+        Access::Bucket,
+        Handler::Sync(|r| {
+            let [bucket] = r.captures();
+            changes::stream(&r.state, bucket, (r.query(), r.headers()), r.user())
+        }),
+    ),
+    get(
+        "/pools/default/buckets/{bucket}/ddocs",
+        Access::Bucket,
+        Handler::Sync(|r| {
+            let [bucket] = r.captures();
+            buckets::no_views(&r.state, bucket)
+        }),
+    ),
+    get(
+        "/pools/default/buckets/{bucket}/vbuckets",
+        Access::Bucket,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(figures::vbuckets(&r.state, bucket, r.user()))
+        }),
+    ),
+    get(
+        "/pools/default/b/{bucket}",
+        Access::Bucket,
+        Handler::Sync(|r| {
+            let [bucket] = r.captures();
+            config_stream::terse(&r.state, bucket)
+        }),
+    ),
+    get("/pools/default/bs/{bucket}", Access::Bucket, STREAM_CONFIG),
+    get("/pools/default/bucketsStreaming/{bucket}", Access::Bucket, STREAM_CONFIG),
+    // Scopes and collections.
+    get(
+        "/pools/default/buckets/{bucket}/scopes",
+        Access::Bucket,
+        Handler::Sync(|r| {
+            let [bucket] = r.captures();
+            collections::manifest(&r.state, bucket, &r.user().identity)
+        }),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/scopes",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket] = r.captures();
+            Box::pin(collections::create_scope(&r.state, bucket, &r.form))
+        }),
+    ),
+    delete(
+        "/pools/default/buckets/{bucket}/scopes/{scope}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket, scope] = r.captures();
+            Box::pin(collections::drop_scope(&r.state, bucket, scope))
+        }),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}",
+        Access::Admin,
+        Handler::Sync(|r| {
+            let [bucket, uid] = r.captures();
+            collections::ensure_manifest(&r.state, bucket, uid)
+        }),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/scopes/{scope}/collections",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket, scope] = r.captures();
+            Box::pin(collections::create_collection(&r.state, bucket, scope, &r.form))
+        }),
+    ),
+    patch(
+        "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket, scope, collection] = r.captures();
+            Box::pin(collections::change_collection(&r.state, bucket, scope, collection, &r.form))
+        }),
+    ),
+    delete(
+        "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
+        Access::Admin,
+        Handler::Async(|r| {
+            let [bucket, scope, collection] = r.captures();
+            Box::pin(collections::drop_collection(&r.state, bucket, scope, collection))
+        }),
+    ),
+    // Documents.
+    read_documents("/pools/default/buckets/{bucket}/docs"),
+    read_documents("/pools/default/buckets/{bucket}/docs/{key}"),
+    read_documents("/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs"),
+    read_documents(
+        "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs/{key}",
+    ),
+    change_document("/pools/default/buckets/{bucket}/docs"),
+    change_document("/pools/default/buckets/{bucket}/docs/{key}"),
+    change_document("/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs"),
+    change_document(
+        "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs/{key}",
+    ),
+];
+
+/// What paths without a route need before they are not found, so that a user without rights does
+/// not learn which exist. The first one that matches counts.
+static NO_ROUTES: &[Route] = &[
+    get("/settings/rbac/*", Access::Security, NOT_FOUND),
+    get("/pools/default/{form}/{bucket}/*", Access::Bucket, NOT_FOUND),
+    get("/*", Access::User, NOT_FOUND),
+];
+
+/// The same for methods other than GET.
+static NO_CHANGE: Route = Route {
+    method: None,
+    path: "/*",
+    access: Access::Admin,
+    body: RequestBody::Form(BODY_BYTES_MAX),
+    audit: AuditRule::Requests,
+    same_site: true,
+    handler: NOT_FOUND,
+};
+
+/// The route of a request.
+pub(crate) fn find(method: &Method, path: &[String]) -> &'static Route {
+    let routes = ROUTES.iter().chain(NO_ROUTES);
+    routes.into_iter().find(|route| route.matches(method, path)).unwrap_or(&NO_CHANGE)
 }
 
-/// Serves a request whose client is known, or known to be unknown.
-async fn serve(
-    state: &Arc<AdminState>,
-    (method, parts): (&Method, &[&str]),
-    request: Request<Incoming>,
-    identity: Option<Arc<Identity>>,
-    client: &Client,
-) -> Reply {
-    let headers = request.headers();
-    let has_credentials = headers.contains_key(AUTHORIZATION);
-    let log = &state.server.audit;
-    if let Some(identity) = &identity {
-        state.audit.authenticated(log, client, identity);
-    }
-    let working = match &identity {
-        None => None,
-        Some(identity) => match client.place.begin_request(identity) {
-            Some(working) => Some(working),
-            None => return busy("this user has too many connections"),
-        },
-    };
-    match (method, parts, identity) {
-        (&Method::GET, [], _) => pools::root(),
-        (&Method::GET, ["nodes", "self", "xdcrSSLPorts"], _) => node::tls_ports(state),
-        // Scripts that set up a server begin with this, and with the password that it will have.
-        (&Method::GET, ["pools"], identity)
-            if identity.is_some() || !has_credentials || state.server.users.is_development() =>
-        {
-            pools::pools(state, identity.as_deref())
-        }
-        (_, _, None) if !has_credentials && setup::may_lack_credentials(method, parts) => {
-            setup::without_credentials(state, parts, request, client).await
-        }
-        (_, _, None) => {
-            if !has_credentials {
-                state.audit.refused(log, client, None, (method, parts));
-            }
-            unauthorized(headers)
-        }
-        (&Method::GET | &Method::POST, ["query", "service"], Some(identity)) => {
-            let asker = Asker::new(identity, host_of(headers), working);
-            query_service(state, request, &asker).await
-        }
-        (&Method::GET, _, Some(identity)) => {
-            let asker = Asker::new(identity, host_of(headers), working);
-            let details = (request.uri().query().unwrap_or_default(), headers);
-            let reply = read(state, parts, details, &asker).await;
-            if reply.status() == StatusCode::FORBIDDEN {
-                state.audit.refused(log, client, Some(&asker.identity), (method, parts));
-            } else if parts == USERS_BACKUP {
-                // Passwords can be guessed at with what it tells.
-                state.audit.requested(log, client, &asker.identity, (method, parts), &reply);
-            }
-            reply
-        }
-        (&Method::POST, ["query", "sql"], Some(identity)) => {
-            let asker = Asker::new(identity, host_of(headers), working);
-            let reply = statement(state, request, &asker).await;
-            if reply.status() == StatusCode::FORBIDDEN {
-                state.audit.refused(log, client, Some(&asker.identity), (method, parts));
-            }
-            reply
-        }
-        (_, _, Some(identity)) if documents::address(parts).is_some() => {
-            if origin::is_from_elsewhere(headers) {
-                return forbidden("same origin");
-            }
-            let asker = Asker::new(identity, host_of(headers), working);
-            let reply = change_document(state, method, (parts, request), &asker).await;
-            if reply.status() == StatusCode::FORBIDDEN {
-                state.audit.refused(log, client, Some(&asker.identity), (method, parts));
-            }
-            reply
-        }
-        (_, _, Some(identity)) if !identity.access.is_admin() && !is_own(method, parts) => {
-            state.audit.refused(log, client, Some(&identity), (method, parts));
-            forbidden("cluster.admin!write")
-        }
-        (_, _, Some(identity)) => {
-            let reply = match origin::is_from_elsewhere(headers) {
-                true => forbidden("same origin"),
-                false => change(state, method, parts, request, &identity).await,
-            };
-            if users::ended_development(&reply) {
-                client.keep_developer(&identity);
-            }
-            state.audit.requested(log, client, &identity, (method, parts), &reply);
-            reply
-        }
-    }
-}
-
-/// Routes that change a document, which need rights in its collection only.
-async fn change_document(
-    state: &Arc<AdminState>,
-    method: &Method,
-    (parts, request): (&[&str], Request<Incoming>),
-    asker: &Asker,
-) -> Reply {
-    match documents::address(parts) {
-        Some(address) => documents::change(state, method, (address, request), asker).await,
-        None => path_not_found(),
-    }
-}
-
-/// Statements of SQL, which only read, but cost enough that other sites may not ask for them.
-async fn statement(state: &Arc<AdminState>, request: Request<Incoming>, asker: &Asker) -> Reply {
-    if origin::is_from_elsewhere(request.headers()) {
-        return forbidden("same origin");
-    }
-    #[cfg(feature = "sql")]
-    {
-        let (head, body) = request.into_parts();
-        super::query::run(state, &head.headers, body, asker).await
-    }
-    #[cfg(not(feature = "sql"))]
-    {
-        let _ = (state, asker);
-        path_not_found()
-    }
-}
-
-/// A statement of SQL++.
-async fn query_service(
-    state: &Arc<AdminState>,
-    request: Request<Incoming>,
-    asker: &Asker,
-) -> Reply {
-    if origin::is_from_elsewhere(request.headers()) {
-        return forbidden("same origin");
-    }
-    #[cfg(feature = "sql")]
-    {
-        super::query_service::run(state, request, asker).await
-    }
-    #[cfg(not(feature = "sql"))]
-    {
-        let _ = (state, asker);
-        path_not_found()
-    }
-}
-
-/// Routes that change nothing.
-async fn read(
-    state: &Arc<AdminState>,
-    parts: &[&str],
-    details: (&str, &HeaderMap),
-    asker: &Asker,
-) -> Reply {
-    // Figures of all buckets need a right in all of them.
-    let scrapes = asker.identity.access.everywhere("*").holds(Privilege::SimpleStats.into());
-    match parts {
-        ["whoami"] => pools::whoami(&asker.identity),
-        ["settings", "rbac", ..] if !asker.identity.access.is_admin() => {
-            forbidden("cluster.admin.security!read")
-        }
-        ["settings", "rbac", rest @ ..] => users::read(state, rest).await,
-        ["metrics"] if !scrapes => forbidden("cluster.stats!read"),
-        ["metrics"] => for_operators(pools::metrics(state).await),
-        ["node", "figures"] if scrapes => {
-            for_operators(figures::figures(state, details.0, asker).await)
-        }
-        ["node", "figures"] => figures::figures(state, details.0, asker).await,
-        ["node", "slowOperations"] => figures::slow_operations(state, asker),
-        ["nodes", "self"] => pools::own_node(state, asker).await,
-        ["pools", ..] if is_of_other_cluster(state, details.0) => not_this("Cluster"),
-        ["pools", "default" | "nodes"] => pools::node(state, asker).await,
-        ["pools", "default", "nodeServices"] => pools::node_services(state),
-        ["pools", "default", "tasks"] => monitoring::tasks(),
-        ["pools", "default", "certificate"] => node::certificate(state),
-        ["pools", "default", "buckets"] => buckets::list(state, details.0, asker).await,
-        ["pools", "default", form, bucket, rest @ ..] => {
-            read_bucket(state, (form, bucket, rest), details, asker).await
-        }
-        _ => path_not_found(),
-    }
-}
-
-/// Information about one bucket, in each of the forms that paths name. All of it needs some right
-/// in the bucket.
-async fn read_bucket(
-    state: &Arc<AdminState>,
-    (form, bucket, rest): (&str, &str, &[&str]),
-    details: (&str, &HeaderMap),
-    asker: &Asker,
-) -> Reply {
-    if !asker.identity.access.reaches(bucket) {
-        return forbidden(&format!("cluster.bucket[{bucket}].settings!read"));
-    }
-    if let Some(address) = documents::address(&[&["pools", "default", form, bucket], rest].concat())
-    {
-        return documents::read(state, address, details.0, asker).await;
-    }
-    if is_of_other_bucket(state, bucket, details.0) {
-        return not_this("Bucket");
-    }
-    match (form, rest) {
-        ("buckets", []) => buckets::get(state, bucket, details, asker).await,
-        ("buckets", ["stats"]) => monitoring::bucket_samples(state, bucket, None, asker).await,
-        ("buckets", ["nodes"]) => monitoring::bucket_nodes(state, bucket, asker),
-        ("buckets", ["nodes", node, "stats"]) => {
-            monitoring::bucket_samples(state, bucket, Some(node), asker).await
-        }
-        ("buckets", ["changes"]) => changes::stream(state, bucket, details, asker),
-        ("buckets", ["ddocs"]) => no_views(state, bucket),
-        ("buckets", ["scopes"]) => collections::manifest(state, bucket, &asker.identity),
-        ("buckets", ["vbuckets"]) => figures::vbuckets(state, bucket, asker).await,
-        ("b", []) => config_stream::terse(state, bucket),
-        ("bs" | "bucketsStreaming", []) => config_stream::streaming(state, bucket, asker),
-        _ => path_not_found(),
-    }
-}
-
-/// True when a query names another cluster, or one that was here before.
-fn is_of_other_cluster(state: &AdminState, query: &str) -> bool {
-    let named = Form::parse(query).and_then(|form| form.get("uuid").map(str::to_owned));
-    named.is_some_and(|uuid| uuid != state.server.cluster.identity().uuid)
-}
-
-/// True when a query names another bucket, or one that had this name before.
-fn is_of_other_bucket(state: &AdminState, bucket: &str, query: &str) -> bool {
-    let named = Form::parse(query).and_then(|form| form.get("bucket_uuid").map(str::to_owned));
-    let Some(handle) = state.server.buckets.get(bucket) else { return false };
-    named.is_some_and(|uuid| uuid != handle.bucket().config().uuid)
-}
-
-/// 400 in the words by which client libraries recognise a server without views. With a 404 they
-/// would report that there is no bucket.
-fn no_views(state: &AdminState, bucket: &str) -> Reply {
-    if state.server.buckets.get(bucket).is_none() {
-        return bucket_not_found();
-    }
-    let text = json!({ "error": "no_ddocs_service" }).to_string();
-    whole(StatusCode::BAD_REQUEST, "application/json", text)
-}
-
-/// 404 for something that is not what a client knew by its uuid.
-fn not_this(what: &str) -> Reply {
-    let text = format!("{what} uuid does not match the requested.\r\n");
-    whole(StatusCode::NOT_FOUND, "text/plain", text)
-}
-
-/// True for a change that a user without the role `admin` may make.
-fn is_own(method: &Method, parts: &[&str]) -> bool {
-    (method, parts) == (&Method::POST, ["controller", "changePassword"].as_slice())
-}
-
-/// Routes that change something. The client has the admin role, unless the change is its own.
-async fn change(
-    state: &Arc<AdminState>,
-    method: &Method,
-    parts: &[&str],
-    request: Request<Incoming>,
-    identity: &Identity,
-) -> Reply {
-    let host = host_of(request.headers());
-    let (bytes_max, held) = match parts {
-        USERS_BACKUP => {
-            let memory = users::memory_of_backup(request.body());
-            (users::BACKUP_BYTES_MAX, state.server.connection_memory.hold(memory).map(Some))
-        }
-        _ => (BODY_BYTES_MAX, Some(None)),
-    };
-    let Some(_held) = held else { return no_memory(&state.server.connection_memory) };
-    let form = match Form::read(request.into_body(), bytes_max).await {
-        Ok(form) => form,
-        Err(reply) => return *reply,
-    };
-    if let Some(reply) = setup::change(state, method, parts, &form, &host).await {
-        return reply;
-    }
-    if (method, parts) == (&Method::POST, ["node", "controller", "reloadCertificate"].as_slice()) {
-        return node::reload_certificate(state).await;
-    }
-    if (method, parts) == (&Method::POST, ["pools", "default"].as_slice()) {
-        return pools::change(state, &form).await;
-    }
-    if is_own(method, parts) {
-        return users::change_password(state, identity, &form).await;
-    }
-    if let ["settings", "rbac", rest @ ..] = parts {
-        return users::change(state, method, rest, &form).await;
-    }
-    let ["pools", "default", "buckets", rest @ ..] = parts else {
-        return path_not_found();
-    };
-    match (method, rest) {
-        (&Method::POST, []) => buckets::create(state, &form).await,
-        (&Method::POST, [bucket]) => buckets::change::update(state, bucket, &form).await,
-        (&Method::DELETE, [bucket]) => buckets::delete(state, bucket).await,
-        (&Method::POST, [bucket, "controller", "doFlush"]) => {
-            buckets::change::flush(state, bucket).await
-        }
-        (&Method::POST, [bucket, "controller", "compactBucket"]) => {
-            buckets::change::compact(state, bucket).await
-        }
-        (&Method::POST, [bucket, "scopes"]) => {
-            collections::create_scope(state, bucket, &form).await
-        }
-        (&Method::DELETE, [bucket, "scopes", scope]) => {
-            collections::drop_scope(state, bucket, scope).await
-        }
-        (&Method::POST, [bucket, "scopes", "@ensureManifest", uid]) => {
-            collections::ensure_manifest(state, bucket, uid)
-        }
-        (&Method::POST, [bucket, "scopes", scope, "collections"]) => {
-            collections::create_collection(state, bucket, scope, &form).await
-        }
-        (&Method::PATCH, [bucket, "scopes", scope, "collections", collection]) => {
-            collections::change_collection(state, bucket, scope, collection, &form).await
-        }
-        (&Method::DELETE, [bucket, "scopes", scope, "collections", collection]) => {
-            collections::drop_collection(state, bucket, scope, collection).await
-        }
-        _ => path_not_found(),
-    }
+/// The answer of a handler that may refuse.
+async fn settled(outcome: impl Future<Output = Result<Reply, Refusal>>) -> Reply {
+    outcome.await.unwrap_or_else(|refusal| *refusal)
 }

@@ -7,33 +7,30 @@
 //!   any other server answers 200 when the request changes nothing, else 401 with the reason;
 //! - `/settings/web` without credentials proves its password as a login does.
 //!
-//! Caller: `routes`, which has checked host names, and rights where there are credentials.
+//! Caller: `router`, which has checked host names, and rights where there are credentials.
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use hyper::StatusCode;
 use hyper::header::WWW_AUTHENTICATE;
-use hyper::{Method, Request, StatusCode};
 use serde_json::json;
 
 use super::audit::Client;
 use super::blocking::{blocking, failed};
 use super::login::TooManyLogins;
 use super::message::{
-    BODY_BYTES_MAX, Form, Refusal, Reply, busy, empty, error, field_error, forbidden, host_of,
-    json_reply, unauthorized,
+    Form, Refusal, Reply, busy, empty, error, field_error, forbidden, json_reply, unauthorized,
 };
+use super::request::AdminRequest;
 use super::state::AdminState;
-use super::{origin, pools, users};
+use super::{origin, router, users};
 use crate::auth::{DEVELOPMENT_NAME, Role, UserChange};
 use crate::cluster_config::address::{ExternalAddress, ExternalPorts, is_host};
 
-const RENAME: [&str; 3] = ["node", "controller", "rename"];
-const SERVICES: [&str; 3] = ["node", "controller", "setupServices"];
-const POOL: [&str; 2] = ["pools", "default"];
-const WEB: [&str; 2] = ["settings", "web"];
-const INDEXES: [&str; 2] = ["settings", "indexes"];
-const EXTERNAL: [&str; 4] = ["node", "controller", "setupAlternateAddresses", "external"];
+/// Paths of the requests that may come without credentials, except that of the host name.
+const SERVICES: &str = "/node/controller/setupServices";
+const POOL: &str = "/pools/default";
+const WEB: &str = "/settings/web";
 
 /// Names of ports in an external address that belong to services or protocols that are not here.
 /// They are accepted, because clients send all ports that they have mapped.
@@ -55,75 +52,43 @@ const OTHER_PORTS: [&str; 15] = [
     "backupAPIHTTPS",
 ];
 
-/// True for a request that sets up a server and may come without credentials.
-pub(crate) fn may_lack_credentials(method: &Method, parts: &[&str]) -> bool {
-    *method == Method::POST && [&RENAME[..], &SERVICES, &POOL, &WEB].contains(&parts)
-}
-
-/// Serves such a request.
-pub(crate) async fn without_credentials(
-    state: &Arc<AdminState>,
-    parts: &[&str],
-    request: Request<Incoming>,
-    client: &Client,
-) -> Reply {
+/// Serves a request of a set-up ([`Access::Setup`]) without credentials.
+///
+/// [`Access::Setup`]: super::routes::Access::Setup
+pub(crate) async fn without_credentials(mut request: AdminRequest, client: &Client) -> Reply {
     if origin::is_from_elsewhere(request.headers()) {
         return forbidden("same origin");
     }
-    let host = host_of(request.headers());
-    let refused = unauthorized(request.headers());
-    let form = match Form::read(request.into_body(), BODY_BYTES_MAX).await {
-        Ok(form) => form,
-        Err(reply) => return *reply,
-    };
+    if let Err(reply) = request.read_form().await {
+        return *reply;
+    }
+    let state = Arc::clone(&request.state);
+    let log = &state.server.audit;
     if state.server.users.is_development() {
         let developer = state.server.users.current(DEVELOPMENT_NAME);
-        let reply = match change(state, &Method::POST, parts, &form, &host).await {
-            Some(reply) => reply,
-            None => pools::change(state, &form).await,
-        };
+        let reply = router::run(&mut request).await;
         if let Some(developer) = developer {
-            let request = (&Method::POST, parts);
-            state.audit.requested(&state.server.audit, client, &developer, request, &reply);
+            let described = (request.method(), &*request.segments());
+            state.audit.requested(log, client, &developer, described, &reply);
         }
         return reply;
     }
-    let as_is = match parts {
-        _ if *parts == WEB => knows_administrator(state, &form, client).await,
-        _ if *parts == SERVICES => Ok(true),
-        _ if *parts == POOL => Ok(form.text("clusterName").is_none()),
-        _ => Ok(form.get("hostname").is_some_and(|host| is_own_host(state, host))),
+    let changes_nothing = match request.route.path {
+        WEB => knows_administrator(&state, &request.form, client).await,
+        SERVICES => Ok(true),
+        POOL => Ok(request.form.text("clusterName").is_none()),
+        _ => Ok(request.form.get("hostname").is_some_and(|host| is_own_host(&state, host))),
     };
-    match as_is {
+    match changes_nothing {
         Err(TooManyLogins) => busy("too many passwords are being checked"),
-        Ok(true) if *parts == POOL => pools::change(state, &form).await,
-        Ok(true) if *parts == WEB => web_reply(state, &host),
-        Ok(true) => change(state, &Method::POST, parts, &form, &host).await.unwrap_or(refused),
+        Ok(true) if request.route.path == WEB => web_reply(&state, &request.host()),
+        Ok(true) => router::run(&mut request).await,
         Ok(false) => {
-            state.audit.refused(&state.server.audit, client, None, (&Method::POST, parts));
-            already_set_up(refused)
+            let described = (request.method(), &*request.segments());
+            state.audit.refused(log, client, None, described);
+            already_set_up(unauthorized(request.headers()))
         }
     }
-}
-
-/// Requests that set up a server, from an administrator; `None` for any other path.
-pub(crate) async fn change(
-    state: &Arc<AdminState>,
-    method: &Method,
-    parts: &[&str],
-    form: &Form,
-    host: &str,
-) -> Option<Reply> {
-    let reply = match *method {
-        Method::POST if *parts == WEB => set_administrator(state, form, host).await,
-        Method::POST if *parts == SERVICES => set_services(form),
-        Method::POST if *parts == RENAME => rename(state, form).await,
-        Method::POST if *parts == INDEXES => set_indexes(form),
-        Method::PUT if *parts == EXTERNAL => set_external(state, form).await,
-        Method::DELETE if *parts == EXTERNAL => drop_external(state).await,
-        _ => return None,
-    };
-    Some(reply.unwrap_or_else(|refusal| *refusal))
 }
 
 /// 401 with the reason, and the challenge that any 401 has.
@@ -154,11 +119,8 @@ async fn knows_administrator(
 }
 
 /// `POST /settings/web`: an administrator with a password.
-async fn set_administrator(
-    state: &Arc<AdminState>,
-    form: &Form,
-    host: &str,
-) -> Result<Reply, Refusal> {
+pub(crate) async fn set_administrator(request: &AdminRequest) -> Result<Reply, Refusal> {
+    let (state, form) = (&request.state, &request.form);
     form.only(&["username", "password", "port", "roles"])?;
     match form.get("port") {
         None | Some("SAME") => {}
@@ -172,7 +134,7 @@ async fn set_administrator(
     if !state.server.users.is_development()
         && present.is_some_and(|identity| identity.access.is_admin())
     {
-        return Ok(web_reply(state, host));
+        return Ok(web_reply(state, &request.host()));
     }
     let change = UserChange {
         name: name.to_owned(),
@@ -184,9 +146,9 @@ async fn set_administrator(
     let reply = users::apply(state, change, true).await;
     match reply.status() {
         StatusCode::OK if users::ended_development(&reply) => {
-            Ok(users::as_ending(web_reply(state, host)))
+            Ok(users::as_ending(web_reply(state, &request.host())))
         }
-        StatusCode::OK => Ok(web_reply(state, host)),
+        StatusCode::OK => Ok(web_reply(state, &request.host())),
         _ => Err(reply.into()),
     }
 }
@@ -197,7 +159,7 @@ fn web_reply(state: &AdminState, host: &str) -> Reply {
 }
 
 /// `POST /node/controller/setupServices`: there is one service.
-fn set_services(form: &Form) -> Result<Reply, Refusal> {
+pub(crate) fn set_services(form: &Form) -> Result<Reply, Refusal> {
     form.only(&["services", "setDefaultMemQuotas"])?;
     let services = form.get("services").unwrap_or_default();
     let names = services.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -217,7 +179,7 @@ fn set_services(form: &Form) -> Result<Reply, Refusal> {
 }
 
 /// `POST /settings/indexes`: there are no indexes, so their settings have no effect.
-fn set_indexes(form: &Form) -> Result<Reply, Refusal> {
+pub(crate) fn set_indexes(form: &Form) -> Result<Reply, Refusal> {
     match form.get("storageMode") {
         None | Some("plasma" | "memory_optimized" | "forestdb") => {
             Ok(json_reply(&json!({ "storageMode": form.get("storageMode").unwrap_or_default() })))
@@ -227,7 +189,7 @@ fn set_indexes(form: &Form) -> Result<Reply, Refusal> {
 }
 
 /// `POST /node/controller/rename`: the node's name in its own network.
-async fn rename(state: &Arc<AdminState>, form: &Form) -> Result<Reply, Refusal> {
+pub(crate) async fn rename(state: &Arc<AdminState>, form: &Form) -> Result<Reply, Refusal> {
     form.only(&["hostname"])?;
     let host = checked_host(form)?;
     if is_own_host(state, &host) {
@@ -246,7 +208,7 @@ fn is_own_host(state: &AdminState, host: &str) -> bool {
 }
 
 /// `PUT /node/controller/setupAlternateAddresses/external`: where clients outside find the node.
-async fn set_external(state: &Arc<AdminState>, form: &Form) -> Result<Reply, Refusal> {
+pub(crate) async fn set_external(state: &Arc<AdminState>, form: &Form) -> Result<Reply, Refusal> {
     let known = ["hostname", "kv", "mgmt", "kvSSL", "mgmtSSL"];
     form.only(&[&known[..], &OTHER_PORTS].concat())?;
     let hostname = checked_host(form)?;
@@ -271,7 +233,7 @@ async fn set_external(state: &Arc<AdminState>, form: &Form) -> Result<Reply, Ref
     .await
 }
 
-async fn drop_external(state: &Arc<AdminState>) -> Result<Reply, Refusal> {
+pub(crate) async fn drop_external(state: &Arc<AdminState>) -> Result<Reply, Refusal> {
     change_address(state, |server| server.change_address(|address| address.external = None)).await
 }
 

@@ -9,19 +9,17 @@
 
 use std::sync::Arc;
 
-use hyper::body::{Body as _, Incoming};
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use oribi_system::clock::iso_8601;
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
-use super::message::{
-    Form, Refusal, Reply, empty, error, field_error, json_reply, path_not_found, whole,
-};
+use super::message::{Form, Refusal, Reply, empty, error, field_error, json_reply, whole};
+use super::request::AdminRequest;
 use super::state::AdminState;
 use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
 use crate::auth::{
-    DEVELOPMENT_NAME, Identity, Place, Restored, Role, StoredUser, UserChange, UserChangeError,
+    DEVELOPMENT_NAME, Place, Restored, Role, StoredUser, UserChange, UserChangeError,
 };
 
 /// Roles may be in buckets, scopes and collections that are created later.
@@ -41,55 +39,34 @@ const KNOWN_FIELDS: [&str; 7] = [
 /// Bytes of a form with all users: about 10,000 of them.
 pub(crate) const BACKUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that such a form takes in memory: itself, its fields, and the users in them.
-pub(crate) fn memory_of_backup(body: &Incoming) -> usize {
-    let announced = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
-    3 * announced.map_or(BACKUP_BYTES_MAX, |bytes| bytes.min(BACKUP_BYTES_MAX))
+/// `GET /settings/rbac/roles`.
+pub(crate) fn roles() -> Reply {
+    json_reply(&roles_json())
 }
 
-/// The routes below `/settings/rbac` that read.
-pub(crate) async fn read(state: &Arc<AdminState>, rest: &[&str]) -> Reply {
-    match rest {
-        ["roles"] => json_reply(&roles_json()),
-        ["backup"] => backup(state).await,
-        ["groups"] | ["users", "external"] => json_reply(&json!([])),
-        ["groups", _] => not_found("Unknown group."),
-        ["users"] => list(state, true).await,
-        ["users", "local"] => list(state, false).await,
-        ["users", "local", name] => get(state, name).await,
-        ["users", "external", _] => unknown(),
-        _ => path_not_found(),
-    }
+/// The list of groups, or of external users: there are none.
+pub(crate) fn empty_list() -> Reply {
+    json_reply(&json!([]))
 }
 
-/// The routes below `/settings/rbac` that change something.
-pub(crate) async fn change(
-    state: &Arc<AdminState>,
-    method: &Method,
-    rest: &[&str],
-    form: &Form,
-) -> Reply {
-    match (method, rest) {
-        (&Method::PUT, ["users", "local", name]) => put(state, name, form, true).await,
-        (&Method::PATCH, ["users", "local", name]) => put(state, name, form, false).await,
-        (&Method::DELETE, ["users", "local", name]) => remove(state, name).await,
-        (&Method::PUT, ["backup"]) => restore(state, form).await,
-        (&Method::DELETE, ["users", "external", _]) => unknown(),
-        (&Method::PUT | &Method::PATCH, ["users", "external", _]) => {
-            error(StatusCode::BAD_REQUEST, "There are no external users, only local ones")
-        }
-        (&Method::PUT, ["groups", _]) => error(StatusCode::BAD_REQUEST, NO_GROUPS),
-        (&Method::DELETE, ["groups", _]) => not_found("Unknown group."),
-        _ => path_not_found(),
-    }
+/// 404 for any group.
+pub(crate) fn unknown_group() -> Reply {
+    not_found("Unknown group.")
+}
+
+/// 400 for a request to add a group.
+pub(crate) fn no_groups() -> Reply {
+    error(StatusCode::BAD_REQUEST, NO_GROUPS)
+}
+
+/// 400 for a request to add a user of another domain.
+pub(crate) fn no_external_users() -> Reply {
+    error(StatusCode::BAD_REQUEST, "There are no external users, only local ones")
 }
 
 /// `POST /controller/changePassword`: a user's own password.
-pub(crate) async fn change_password(
-    state: &Arc<AdminState>,
-    identity: &Identity,
-    form: &Form,
-) -> Reply {
+pub(crate) async fn change_password(request: &AdminRequest) -> Reply {
+    let (state, form) = (&request.state, &request.form);
     if let Err(reply) = form.only(&["password"]) {
         return *reply;
     }
@@ -99,7 +76,11 @@ pub(crate) async fn change_password(
     let password = Some(password.as_bytes().to_vec());
     apply(
         state,
-        UserChange { name: identity.name.clone(), password, ..UserChange::default() },
+        UserChange {
+            name: request.user().identity.name.clone(),
+            password,
+            ..UserChange::default()
+        },
         false,
     )
     .await
@@ -179,7 +160,7 @@ async fn stored(state: &Arc<AdminState>) -> Result<Vec<StoredUser>, Refusal> {
 }
 
 /// The users. The administrator of the set-up is none of the local ones: scripts drop all of those.
-async fn list(state: &Arc<AdminState>, with_initial: bool) -> Reply {
+pub(crate) async fn list(state: &Arc<AdminState>, with_initial: bool) -> Reply {
     match stored(state).await {
         Ok(users) => {
             let listed = users.iter().filter(|user| with_initial || !user.is_initial);
@@ -189,7 +170,7 @@ async fn list(state: &Arc<AdminState>, with_initial: bool) -> Reply {
     }
 }
 
-async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
+pub(crate) async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
     match stored(state).await {
         Ok(users) => match users.iter().find(|user| user.name == name) {
             Some(user) => json_reply(&user_json(user)),
@@ -201,7 +182,7 @@ async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
 
 /// Adds or changes a user. A PUT states the whole user but the password; a PATCH some properties of
 /// one that exists.
-async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put: bool) -> Reply {
+pub(crate) async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put: bool) -> Reply {
     let change = match checked_change(state, name, form, is_put).await {
         Ok(change) => change,
         Err(reply) => return *reply,
@@ -335,7 +316,7 @@ pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: 
     }
 }
 
-async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
+pub(crate) async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
     let (users, removed) = (Arc::clone(&state.server.users), name.to_owned());
     match blocking(move || users.remove(&removed)).await {
         Ok(outcome) => reply_of(outcome, name, "removed a user"),
@@ -344,7 +325,7 @@ async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
 }
 
 /// All users as the users file has them, with verifiers.
-async fn backup(state: &Arc<AdminState>) -> Reply {
+pub(crate) async fn backup(state: &Arc<AdminState>) -> Reply {
     let users = Arc::clone(&state.server.users);
     match blocking(move || users.backup()).await {
         Ok(Ok(users)) => json_reply(&users),
@@ -354,7 +335,7 @@ async fn backup(state: &Arc<AdminState>) -> Reply {
 }
 
 /// Adds the users of a backup; those that are there stay unless `canOverwrite` says otherwise.
-async fn restore(state: &Arc<AdminState>, form: &Form) -> Reply {
+pub(crate) async fn restore(state: &Arc<AdminState>, form: &Form) -> Reply {
     if let Err(reply) = form.only(&["backup", "canOverwrite"]) {
         return *reply;
     }
@@ -401,7 +382,7 @@ fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> Rep
 }
 
 /// 404 for a user, whichever the method: some client libraries know no other words.
-fn unknown() -> Reply {
+pub(crate) fn unknown() -> Reply {
     not_found("Unknown user.")
 }
 

@@ -19,7 +19,6 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 use oribi_engine::ItemRef;
-use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_types::Datatype;
 
 use super::super::body::{READING_DEADLINE, ReplyBody};
@@ -61,13 +60,14 @@ impl Deref for Received {
 /// Receives a document.
 pub(super) async fn receive(
     body: Incoming,
+    value_bytes_max: usize,
     memory: &Arc<ConnectionMemory>,
 ) -> Result<Received, Refusal> {
     let length = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let bytes_max = length.unwrap_or(UNANNOUNCED_BYTES_MAX);
-    if bytes_max > VALUE_BYTES_MAX {
+    if bytes_max > value_bytes_max {
         tokio::spawn(discard(body));
-        return Err(too_long(VALUE_BYTES_MAX));
+        return Err(too_long(value_bytes_max));
     }
     let held = match bytes_max > SHORT_BYTES_MAX {
         true => Ticket::wait(memory, Demand::of_bytes(bytes_max)).await.map(Some),

@@ -7,21 +7,18 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
-use hyper::{HeaderMap, StatusCode};
 use oribi_sql::Value as SqlValue;
 use oribi_sql::database::{Parameters, STATEMENT_BYTES_MAX};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin::message::{Refusal, error, field_error};
+use crate::admin::request::AdminRequest;
 use crate::limits::{SQL_TIMEOUT, SQL_TIMEOUT_MAX};
 
-/// Bytes of a body: a statement in JSON, and parameters of about the same size.
-const BODY_BYTES_MAX: usize = 4 * STATEMENT_BYTES_MAX;
-
-/// Time for it to arrive.
+/// Time for a body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A request, decoded.
@@ -44,14 +41,16 @@ struct Written {
 
 impl Query {
     /// Reads the body.
-    pub async fn read(headers: &HeaderMap, body: Incoming) -> Result<Query, Refusal> {
-        let limited = Limited::new(body, BODY_BYTES_MAX).collect();
+    pub async fn read(request: &mut AdminRequest) -> Result<Query, Refusal> {
+        let (body, bytes_max) = request.take_body();
+        let limited = Limited::new(body, bytes_max).collect();
         let bytes = match tokio::time::timeout(BODY_DEADLINE, limited).await {
             Ok(Ok(collected)) => collected.to_bytes(),
             Ok(Err(_)) => return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "body too large").into()),
             Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
         };
-        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+        let kind =
+            request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         match kind.starts_with("application/json") {
             true => Query::parse(&bytes),
             false => Query::of_text(&bytes),

@@ -1,4 +1,4 @@
-//! The client of a request: its identity, the host name it used, and its place among the
+//! The user of a request: identity, the host name that the client used, and its place among the
 //! connections.
 
 use std::sync::Arc;
@@ -9,9 +9,7 @@ use super::admission::{Busy, StreamPlace};
 use crate::auth::Identity;
 use crate::cluster_config::ClusterConfig;
 
-/// The context of a request besides its path.
-pub(crate) struct Asker {
-    /// The user.
+pub(crate) struct UserContext {
     pub(crate) identity: Arc<Identity>,
     /// Host name under which the client knows this server.
     pub(crate) host: String,
@@ -19,9 +17,9 @@ pub(crate) struct Asker {
     busy: Mutex<Option<Busy>>,
 }
 
-impl Asker {
-    pub(crate) fn new(identity: Arc<Identity>, host: String, busy: Option<Busy>) -> Asker {
-        Asker { identity, host, busy: Mutex::new(busy) }
+impl UserContext {
+    pub(crate) fn new(identity: Arc<Identity>, host: String, busy: Busy) -> UserContext {
+        UserContext { identity, host, busy: Mutex::new(Some(busy)) }
     }
 
     /// The name of this node in lists of nodes, as the client can reach it.
