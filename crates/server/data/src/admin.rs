@@ -35,6 +35,7 @@ mod health;
 mod login;
 mod machine;
 mod message;
+mod metrics;
 mod monitoring;
 mod node;
 mod operator_memory;
@@ -44,6 +45,8 @@ mod pools;
 mod query;
 #[cfg(feature = "sql")]
 mod query_service;
+#[cfg(feature = "sql")]
+mod query_store;
 mod rates;
 mod request;
 mod router;
@@ -51,6 +54,8 @@ mod routes;
 mod scram;
 mod senders;
 mod setup;
+#[cfg(feature = "sql")]
+mod sql;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -74,11 +79,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::connection::tls::Certified;
 use crate::limits::{ADMIN_FIRST_REQUEST_DEADLINE, ADMIN_HEADER_DEADLINE};
-use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
 pub(crate) use admission::Admission;
 use admission::Place;
 use audit::Client;
+use metrics::MetricsRegistry;
 use state::AdminState;
 
 /// Bytes of a request's header.

@@ -27,7 +27,6 @@ pub mod cluster_identity;
 pub mod config;
 #[doc(hidden)]
 pub mod harness;
-pub mod metrics;
 pub mod server;
 pub mod server_context;
 
@@ -38,11 +37,7 @@ mod diagnostics;
 mod dispatch;
 mod init;
 mod limits;
-#[cfg(feature = "sql")]
-mod query_store;
 mod runtime;
-#[cfg(feature = "sql")]
-mod sql;
 
 pub use init::{Administrator, InitError};
 pub use runtime::progress::Progress;

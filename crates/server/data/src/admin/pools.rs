@@ -59,7 +59,7 @@ pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
     let state = Arc::clone(state);
     // The store's figures need a look at the disk.
     match blocking(move || state.metrics.scrape()).await {
-        Ok(text) => for_operators(whole(StatusCode::OK, crate::metrics::CONTENT_TYPE, text)),
+        Ok(text) => for_operators(whole(StatusCode::OK, crate::admin::metrics::CONTENT_TYPE, text)),
         Err(reply) => *reply,
     }
 }

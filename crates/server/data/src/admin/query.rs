@@ -1,7 +1,7 @@
 //! Statements of SQL: `POST /query/sql`.
 //!
 //! Owns: the request, the thread of a statement, and how many run at once. The parts: [`request`]
-//! decodes the body, [`places`] counts, [`answer`] makes pieces of rows. [`crate::sql`] reads
+//! decodes the body, [`places`] counts, [`answer`] makes pieces of rows. [`crate::admin::sql`] reads
 //! documents.
 //!
 //! An answer is lines of JSON. A statement begins with an object, `{"columns":[{"name":..,
@@ -39,10 +39,10 @@ use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
 use super::message::{Refusal, Reply, busy, error, field_error, panicked};
 use super::request::AdminRequest;
+use crate::admin::sql::catalog::BucketTables;
+use crate::admin::sql::control::{Control, Ending};
+use crate::admin::sql::memory::{ClientPace, StatementMemory};
 use crate::limits::READING_NICENESS;
-use crate::sql::catalog::BucketTables;
-use crate::sql::control::{Control, Ending};
-use crate::sql::memory::{ClientPace, StatementMemory};
 use answer::{Answer, Begun, Summary};
 use places::{HeapShare, Occupied};
 use request::Query;

@@ -36,10 +36,10 @@ use super::query::answer::{Answer, Begun};
 use super::query::pace_of_client;
 use super::query::places::{HeapShare, Occupied};
 use super::request::AdminRequest;
+use crate::admin::query_store::BucketStore;
+use crate::admin::sql::control::Control;
+use crate::admin::sql::memory::StatementMemory;
 use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
-use crate::query_store::BucketStore;
-use crate::sql::control::Control;
-use crate::sql::memory::StatementMemory;
 
 /// Time for a body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);

@@ -14,7 +14,7 @@ use super::login::LoginGate;
 use super::operator_memory::OperatorMemory;
 use super::rates::RateMeter;
 use super::senders::Senders;
-use crate::metrics::MetricsRegistry;
+use crate::admin::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
 
 /// The state that every request handler can reach.

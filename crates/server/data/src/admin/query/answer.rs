@@ -22,8 +22,8 @@ use tokio::sync::{oneshot, watch};
 use crate::admin::body::READING_DEADLINE;
 use crate::admin::changes::piece::{Outgoing, Piece};
 use crate::admin::query::places::Occupied;
+use crate::admin::sql::control::Control;
 use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
-use crate::sql::control::Control;
 
 /// Rows are sent at the latest this long after the ones before, when another comes.
 const SEND_INTERVAL: Duration = Duration::from_millis(100);

@@ -7,8 +7,8 @@ use oribi_engine::block_arena::{OutsideReservation, reserve_outside};
 use parking_lot::Mutex;
 
 use crate::admin::admission::{Connection, StreamPlace};
+use crate::admin::sql::memory::Turn;
 use crate::limits::{SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN, SQL_STATEMENTS_MAX};
-use crate::sql::memory::Turn;
 
 /// The statements that run.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use oribi_query::Service;
 
 use crate::admin::query::places::Statements;
-use crate::query_store::indexes::IndexDefinitions;
+use crate::admin::query_store::indexes::IndexDefinitions;
 
 /// What all statements share.
 #[derive(Default)]

@@ -26,10 +26,10 @@ use oribi_query::{
 };
 use oribi_types::CollectionId;
 
+use crate::admin::sql::control::Control;
 use crate::buckets::BucketHandle;
 use crate::connection::rights::Rights;
 use crate::server_context::ServerContext;
-use crate::sql::control::Control;
 use indexes::IndexDefinitions;
 use keyspace::CollectionKeyspace;
 use place::KeyspacePlace;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use oribi_query::{KeyspaceName, QueryError, Result};
 use oribi_types::CollectionId;
 
+use crate::admin::sql::control::{Control, Ending};
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 use crate::connection::rights::Rights;
 use crate::server_context::ServerContext;
-use crate::sql::control::{Control, Ending};
 
 /// See the module text.
 pub(super) struct KeyspacePlace {

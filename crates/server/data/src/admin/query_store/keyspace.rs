@@ -17,8 +17,8 @@ use oribi_types::Datatype;
 
 use super::change;
 use super::place::KeyspacePlace;
+use crate::admin::sql::documents::BucketDocuments;
 use crate::auth::Privilege;
-use crate::sql::documents::BucketDocuments;
 
 /// See the module text.
 pub(super) struct CollectionKeyspace {
