@@ -31,6 +31,7 @@ mod document_gate;
 mod documents;
 mod figure_history;
 mod figures;
+mod guest_setup;
 mod health;
 mod login;
 mod machine;
@@ -80,9 +81,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::connection::tls::Certified;
 use crate::limits::{ADMIN_FIRST_REQUEST_DEADLINE, ADMIN_HEADER_DEADLINE};
 use crate::server_context::ServerContext;
-pub(crate) use admission::Admission;
-use admission::Place;
-use audit::Client;
+use admission::{AdmissionControl, ConnectionSlot};
+use audit::AdminClient;
 use metrics::MetricsRegistry;
 use state::AdminState;
 
@@ -121,7 +121,7 @@ pub fn start(
         let _entered = runtime.enter();
         (adopt(listener)?, tls_listener.map(adopt).transpose()?)
     };
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(AdmissionControl::default());
     let state = Arc::new(AdminState {
         metrics: MetricsRegistry::new(Arc::clone(&server), Arc::clone(&admission)),
         admission,
@@ -234,12 +234,12 @@ fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState
     tokio::spawn(async move {
         let served = async {
             match with_tls {
-                false => serve_connection(stream, state, Client::new(peer, &place)).await,
+                false => serve_connection(stream, state, AdminClient::new(peer, &place)).await,
                 true => serve_tls_connection(stream, peer, &place, state).await,
             }
         };
         tokio::select! {
-            // First, so that an answer that is cut short does not get its regular end meanwhile.
+            // First, so that an answer that is cut short does not get its regular end.
             biased;
             () = place.ended() => {}
             () = served => {}
@@ -249,7 +249,7 @@ fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState
 }
 
 /// Returns when the first request is overdue.
-async fn is_silent(place: &Place) {
+async fn is_silent(place: &ConnectionSlot) {
     tokio::time::sleep(ADMIN_FIRST_REQUEST_DEADLINE).await;
     if place.has_asked() {
         std::future::pending::<()>().await;
@@ -259,7 +259,7 @@ async fn is_silent(place: &Place) {
 async fn serve_tls_connection(
     stream: tokio::net::TcpStream,
     peer: SocketAddr,
-    place: &Arc<Place>,
+    place: &Arc<ConnectionSlot>,
     state: Arc<AdminState>,
 ) {
     let Some(tls) = state.server.tls().cloned() else { return };
@@ -276,9 +276,9 @@ async fn serve_tls_connection(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().map(AsRef::as_ref);
     match tls.certified(certificate, &state.server.users) {
-        Certified::Nobody => serve_connection(stream, state, Client::new(peer, place)).await,
+        Certified::Nobody => serve_connection(stream, state, AdminClient::new(peer, place)).await,
         Certified::User(identity) => {
-            serve_connection(stream, state, Client::certified(peer, place, identity)).await;
+            serve_connection(stream, state, AdminClient::certified(peer, place, identity)).await;
         }
         Certified::Refused => {
             tracing::info!(%peer, "closed an admin connection: its certificate names no user");
@@ -290,7 +290,7 @@ async fn serve_tls_connection(
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     state: Arc<AdminState>,
-    client: Client,
+    client: AdminClient,
 ) {
     let client = Arc::new(client);
     let service = service_fn(|request| {

@@ -1,4 +1,4 @@
-//! Admission control of the admin HTTP: which connections it keeps when there are too many.
+//! AdmissionControl control of the admin HTTP: which connections it keeps when there are too many.
 //!
 //! Owns: one place for each connection, and the choice of the connection to evict. Invariants:
 //! - a new connection is refused only when no place is idle, and a limit on another user never
@@ -112,36 +112,36 @@ struct Table {
 
 /// See the module text.
 #[derive(Default)]
-pub(crate) struct Admission {
+pub(crate) struct AdmissionControl {
     table: Mutex<Table>,
 }
 
 /// The place of one connection, released when the connection ends.
-pub(crate) struct Place {
-    admission: Arc<Admission>,
+pub(crate) struct ConnectionSlot {
+    admission: Arc<AdmissionControl>,
     id: u64,
     end: Arc<Notify>,
     has_asked: AtomicBool,
 }
 
 /// A busy place, until this is dropped.
-pub(crate) struct Busy {
-    place: Arc<Place>,
+pub(crate) struct ActiveRequest {
+    place: Arc<ConnectionSlot>,
 }
 
 /// One of the streams of a user, until this is dropped.
 pub(crate) struct StreamPlace {
-    busy: Busy,
+    busy: ActiveRequest,
     user: String,
 }
 
 /// A connection to be closed.
-pub(crate) struct Connection(Arc<Notify>);
+pub(crate) struct AdminConnection(Arc<Notify>);
 
-impl Admission {
+impl AdmissionControl {
     /// A place for a new connection, evicting another one if necessary; `None` when none can be
     /// evicted.
-    pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Place>> {
+    pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<ConnectionSlot>> {
         let network = Network::of(peer);
         let mut table = self.table.lock();
         if !table.make_room(network) {
@@ -154,7 +154,7 @@ impl Admission {
             Entry { network, user: None, work: Work::Idle, used: id, end: Arc::clone(&end) };
         table.places.insert(id, entry);
         let has_asked = AtomicBool::new(false);
-        Some(Arc::new(Place { admission: Arc::clone(self), id, end, has_asked }))
+        Some(Arc::new(ConnectionSlot { admission: Arc::clone(self), id, end, has_asked }))
     }
 
     /// Connections now.
@@ -178,7 +178,7 @@ impl Admission {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Returns when the connection is evicted.
     pub(crate) async fn ended(&self) {
         self.end.notified().await;
@@ -195,7 +195,7 @@ impl Place {
     }
 
     /// Starts to verify a password; `None` when too many verifications are in progress.
-    pub(crate) fn begin_login(self: &Arc<Self>) -> Option<Busy> {
+    pub(crate) fn begin_login(self: &Arc<Self>) -> Option<ActiveRequest> {
         let mut table = self.admission.table.lock();
         let network = table.places.get(&self.id)?.network;
         let logins = |entry: &&Entry| entry.work == Work::Login;
@@ -210,7 +210,7 @@ impl Place {
 
     /// Starts a request of a user; `None` when the user, or all users together, have too many
     /// connections with requests in progress.
-    pub(crate) fn begin_request(self: &Arc<Self>, identity: &Identity) -> Option<Busy> {
+    pub(crate) fn begin_request(self: &Arc<Self>, identity: &Identity) -> Option<ActiveRequest> {
         let (name, is_admin) = (&identity.name, identity.access.is_admin());
         let mut table = self.admission.table.lock();
         let known = table.places.get(&self.id)?.user.clone();
@@ -227,15 +227,15 @@ impl Place {
         self.begin(&mut table, Work::Request)
     }
 
-    fn begin(self: &Arc<Self>, table: &mut Table, work: Work) -> Option<Busy> {
+    fn begin(self: &Arc<Self>, table: &mut Table, work: Work) -> Option<ActiveRequest> {
         let now = table.tick();
         let entry = table.places.get_mut(&self.id)?;
         (entry.work, entry.used) = (work, now);
-        Some(Busy { place: Arc::clone(self) })
+        Some(ActiveRequest { place: Arc::clone(self) })
     }
 }
 
-impl Busy {
+impl ActiveRequest {
     /// Turns the request into a stream of its user; `None` when the user has too many.
     pub(crate) fn into_stream(self, identity: &Identity) -> Option<StreamPlace> {
         let user = identity.name.clone();
@@ -254,25 +254,25 @@ impl Busy {
 
 impl StreamPlace {
     /// The connection, which outlasts the stream.
-    pub(crate) fn connection(&self) -> Connection {
-        Connection(Arc::clone(&self.busy.place.end))
+    pub(crate) fn connection(&self) -> AdminConnection {
+        AdminConnection(Arc::clone(&self.busy.place.end))
     }
 }
 
-impl Connection {
+impl AdminConnection {
     /// Closes it.
     pub(crate) fn close(&self) {
         self.0.notify_one();
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.admission.table.lock().places.remove(&self.id);
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let mut table = self.place.admission.table.lock();
         let now = table.tick();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 
-use super::admission::Place;
-use super::message::Reply;
+use super::admission::ConnectionSlot;
+use super::message::HttpReply;
 use crate::audit::{Actor, AuditGate, AuditLog, Event};
 use crate::auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, Identity, NAME_BYTES_MAX};
 
@@ -26,11 +26,11 @@ const PATH_BYTES_MAX: usize = 256;
 const DEVELOPER_STAYS: Duration = Duration::from_secs(60);
 
 /// The client of a connection.
-pub(crate) struct Client {
+pub(crate) struct AdminClient {
     peer: SocketAddr,
     /// Its place among all connections.
-    pub(crate) place: Arc<Place>,
-    /// The user of requests without credentials of their own.
+    pub(crate) place: Arc<ConnectionSlot>,
+    /// The user of requests without credentials.
     pub(crate) certified: Option<Arc<Identity>>,
     /// The last user recorded.
     recorded: Mutex<Option<Arc<Identity>>>,
@@ -39,10 +39,10 @@ pub(crate) struct Client {
     developer: Mutex<Option<(Arc<Identity>, Instant)>>,
 }
 
-impl Client {
+impl AdminClient {
     /// A client that has not identified itself.
-    pub(crate) fn new(peer: SocketAddr, place: &Arc<Place>) -> Client {
-        Client {
+    pub(crate) fn new(peer: SocketAddr, place: &Arc<ConnectionSlot>) -> AdminClient {
+        AdminClient {
             peer,
             place: Arc::clone(place),
             certified: None,
@@ -54,10 +54,10 @@ impl Client {
     /// A client whose certificate names a user.
     pub(crate) fn certified(
         peer: SocketAddr,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionSlot>,
         identity: Arc<Identity>,
-    ) -> Client {
-        Client { certified: Some(identity), ..Client::new(peer, place) }
+    ) -> AdminClient {
+        AdminClient { certified: Some(identity), ..AdminClient::new(peer, place) }
     }
 
     /// The client's address.
@@ -110,14 +110,19 @@ impl Default for AdminAudit {
 
 impl AdminAudit {
     /// Records that a request was authenticated.
-    pub(crate) fn authenticated(&self, log: &AuditLog, client: &Client, identity: &Arc<Identity>) {
+    pub(crate) fn authenticated(
+        &self,
+        log: &AuditLog,
+        client: &AdminClient,
+        identity: &Arc<Identity>,
+    ) {
         if log.is_on() && client.is_news(identity) {
             log.record(client.actor(&identity.name), Event::Authenticated);
         }
     }
 
     /// Records wrong credentials.
-    pub(crate) fn failed(&self, log: &AuditLog, client: &Client, user: &str) {
+    pub(crate) fn failed(&self, log: &AuditLog, client: &AdminClient, user: &str) {
         if self.admits(log) {
             log.record(client.actor(user), Event::AuthenticationFailed);
         }
@@ -127,7 +132,7 @@ impl AdminAudit {
     pub(crate) fn refused(
         &self,
         log: &AuditLog,
-        client: &Client,
+        client: &AdminClient,
         identity: Option<&Identity>,
         request: (&Method, &[&str]),
     ) {
@@ -146,10 +151,10 @@ impl AdminAudit {
     pub(crate) fn requested(
         &self,
         log: &AuditLog,
-        client: &Client,
+        client: &AdminClient,
         identity: &Identity,
         request: (&Method, &[&str]),
-        reply: &Reply,
+        reply: &HttpReply,
     ) {
         if log.is_on() {
             let (request, status) = (described(request), StatusCode::as_u16(&reply.status()));

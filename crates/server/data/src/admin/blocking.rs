@@ -3,12 +3,12 @@
 use hyper::StatusCode;
 use tokio::sync::oneshot;
 
-use super::message::{Refusal, Reply, error};
+use super::message::{HttpRejection, HttpReply, error};
 
 /// Runs a call that waits for the disk. A panic in it is the answer 500.
 pub(crate) async fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, HttpRejection> {
     let (sender, outcome) = oneshot::channel();
     // Without a receiver the client is gone. A call that panics drops the sender.
     start(Box::new(move || drop(sender.send(call()))));
@@ -23,7 +23,7 @@ fn start(call: Box<dyn FnOnce() + Send>) {
 }
 
 /// 500 for a failure that needs an operator.
-pub(crate) fn failed(action: &str, failure: &dyn std::fmt::Display) -> Reply {
+pub(crate) fn failed(action: &str, failure: &dyn std::fmt::Display) -> HttpReply {
     tracing::error!(error = %failure, "cannot {action}");
     error(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot {action}: {failure}"))
 }
@@ -33,7 +33,7 @@ mod tests {
     use super::blocking;
 
     #[tokio::test]
-    async fn a_call_that_panics_is_refused_and_the_next_one_runs() {
+    async fn a_panicking_call_fails_alone() {
         assert!(blocking::<()>(|| panic!("a call of this test")).await.is_err());
         assert_eq!(blocking(|| 1).await.ok(), Some(1));
     }

@@ -45,13 +45,13 @@ pub(crate) enum ReplyBody {
     /// A file in the program; `None` once it was sent.
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "the console has them"))]
     File(Option<&'static [u8]>),
-    /// Pieces until the sender is dropped.
-    Stream(Pieces),
+    /// BodyPieces until the sender is dropped.
+    Stream(BodyPieces),
 }
 
 /// A body that comes in pieces.
 #[derive(Debug)]
-pub(crate) struct Pieces {
+pub(crate) struct BodyPieces {
     pieces: mpsc::Receiver<Bytes>,
     /// The rest of the last one.
     current: Bytes,
@@ -61,7 +61,7 @@ pub(crate) struct Pieces {
     _open: Option<watch::Receiver<()>>,
 }
 
-impl Pieces {
+impl BodyPieces {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.current.is_empty() {
             let Some(next) = ready!(self.pieces.poll_recv(context)) else {
@@ -76,7 +76,7 @@ impl Pieces {
 }
 
 impl ReplyBody {
-    /// Pieces until the sender is dropped.
+    /// BodyPieces until the sender is dropped.
     pub(crate) fn pieces(pieces: mpsc::Receiver<Bytes>) -> ReplyBody {
         ReplyBody::counted_pieces(pieces, Arc::default(), None)
     }
@@ -87,7 +87,7 @@ impl ReplyBody {
         taken_bytes: Arc<AtomicUsize>,
         open: Option<watch::Receiver<()>>,
     ) -> ReplyBody {
-        ReplyBody::Stream(Pieces { pieces, current: Bytes::new(), taken_bytes, _open: open })
+        ReplyBody::Stream(BodyPieces { pieces, current: Bytes::new(), taken_bytes, _open: open })
     }
 
     /// A body of any length, sent in pieces. What is held for it ends with it, or after `deadline`,

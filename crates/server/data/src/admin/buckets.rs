@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
 use super::message::{
-    Form, Refusal, Reply, bucket_not_found, empty, field_error, json_reply, whole,
+    FormFields, HttpRejection, HttpReply, bucket_not_found, empty, field_error, json_reply, whole,
 };
-use super::monitoring::{BucketFigures, NodeFigures, observe, observe_bucket, sees_node};
+use super::monitoring::{BucketUsage, NodeFigures, observe, observe_bucket, sees_node};
 use super::pools::node_entry;
 use super::state::AdminState;
 use super::user_context::UserContext;
@@ -77,7 +77,7 @@ const KNOWN_SETTINGS: [&str; 24] = [
 const IGNORED_SETTINGS: [&str; 2] = ["authType", "saslPassword"];
 
 /// All buckets that the user may use. Owners of vbuckets are left out with `skipMap=true`.
-pub(crate) async fn list(state: &Arc<AdminState>, query: &str, user: &UserContext) -> Reply {
+pub(crate) async fn list(state: &Arc<AdminState>, query: &str, user: &UserContext) -> HttpReply {
     let observation = match observe(state).await {
         Ok(observation) => observation,
         Err(reply) => return *reply,
@@ -97,7 +97,7 @@ pub(crate) async fn get(
     name: &str,
     (query, headers): (&str, &HeaderMap),
     user: &UserContext,
-) -> Reply {
+) -> HttpReply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
@@ -109,7 +109,7 @@ pub(crate) async fn get(
 }
 
 /// Creates a bucket; answers 202, and the bucket already serves.
-pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
+pub(crate) async fn create(state: &Arc<AdminState>, form: &FormFields) -> HttpReply {
     let (name, options) = match new_bucket(state, form) {
         Ok(parsed) => parsed,
         Err(reply) => return *reply,
@@ -138,7 +138,7 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
 
 /// 400 in the words by which client libraries recognise a server without views. With a 404 they
 /// would report that there is no bucket.
-pub(crate) fn no_views(state: &AdminState, bucket: &str) -> Reply {
+pub(crate) fn no_views(state: &AdminState, bucket: &str) -> HttpReply {
     if state.server.buckets.get(bucket).is_none() {
         return bucket_not_found();
     }
@@ -147,14 +147,14 @@ pub(crate) fn no_views(state: &AdminState, bucket: &str) -> Reply {
 }
 
 /// Deletes a bucket with all its documents.
-pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
+pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> HttpReply {
     let (server, bucket) = (Arc::clone(&state.server), name.to_owned());
     let deleted = blocking(move || {
         let handle = server.buckets.get(&bucket);
         let handle = handle.ok_or_else(|| BucketError::Unknown(bucket.clone()))?;
         let node = server.node_of(&handle);
         if let Some(node) = node {
-            // This comes first, so that no other node takes the bucket over meanwhile.
+            // This comes first, so that no other node takes the bucket over.
             node.remove_bucket(&handle)
                 .map_err(|error| BucketError::Cluster { name: bucket.clone(), error })?;
         }
@@ -182,7 +182,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
 }
 
 /// The minimum durability in a form.
-fn durability_min(form: &Form) -> Result<Option<DurabilityMin>, Refusal> {
+fn durability_min(form: &FormFields) -> Result<Option<DurabilityMin>, HttpRejection> {
     let Some(name) = form.get("durabilityMinLevel") else { return Ok(None) };
     match DurabilityMin::named(name) {
         Some(level) => Ok(Some(level)),
@@ -195,7 +195,7 @@ fn durability_min(form: &Form) -> Result<Option<DurabilityMin>, Refusal> {
 }
 
 /// The flush interval in a form.
-fn flush_interval_ms(form: &Form) -> Result<Option<u64>, Refusal> {
+fn flush_interval_ms(form: &FormFields) -> Result<Option<u64>, HttpRejection> {
     let Some(interval) = form.number(FLUSH_INTERVAL)? else { return Ok(None) };
     match u64::try_from(interval).ok().filter(|_| FLUSH_INTERVAL_MS.contains(&interval)) {
         Some(interval) => Ok(Some(interval)),
@@ -208,7 +208,7 @@ fn flush_interval_ms(form: &Form) -> Result<Option<u64>, Refusal> {
 }
 
 /// The compression mode in a form.
-fn compression_mode(form: &Form) -> Result<Option<CompressionMode>, Refusal> {
+fn compression_mode(form: &FormFields) -> Result<Option<CompressionMode>, HttpRejection> {
     let Some(name) = form.get("compressionMode") else { return Ok(None) };
     match compression::mode_named(name) {
         Some(mode) => Ok(Some(mode)),
@@ -220,7 +220,7 @@ fn compression_mode(form: &Form) -> Result<Option<CompressionMode>, Refusal> {
 }
 
 /// The memory quota in a form. One that is smaller than allowed may stay.
-fn quota_mib(form: &Form, current_mib: Option<u64>) -> Result<Option<u64>, Refusal> {
+fn quota_mib(form: &FormFields, current_mib: Option<u64>) -> Result<Option<u64>, HttpRejection> {
     let quota = match form.number("ramQuotaMB")? {
         Some(quota) => Some(quota),
         None => form.number("ramQuota")?,
@@ -238,7 +238,7 @@ fn quota_mib(form: &Form, current_mib: Option<u64>) -> Result<Option<u64>, Refus
 }
 
 /// The longest life of documents in a form, in seconds.
-fn max_ttl_s(form: &Form) -> Result<Option<u32>, Refusal> {
+fn max_ttl_s(form: &FormFields) -> Result<Option<u32>, HttpRejection> {
     let Some(seconds) = form.number("maxTTL")? else { return Ok(None) };
     match u32::try_from(seconds).ok().filter(|seconds| *seconds <= i32::MAX as u32) {
         Some(seconds) => Ok(Some(seconds)),
@@ -249,7 +249,10 @@ fn max_ttl_s(form: &Form) -> Result<Option<u32>, Refusal> {
     }
 }
 
-fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions), Refusal> {
+fn new_bucket(
+    state: &AdminState,
+    form: &FormFields,
+) -> Result<(String, BucketOptions), HttpRejection> {
     let name = form.get("name").unwrap_or_default();
     if !is_bucket_name(name) {
         let message = "Bucket name needs 1 to 100 letters, digits and ._%- and no leading dot";
@@ -309,7 +312,7 @@ fn unassigned_mib(state: &AdminState, share_mib: u64) -> u64 {
     share_mib.saturating_sub(assigned >> 20).clamp(min_mib, share_mib)
 }
 
-fn choose_eviction(options: &mut BucketOptions, form: &Form) -> Result<(), Refusal> {
+fn choose_eviction(options: &mut BucketOptions, form: &FormFields) -> Result<(), HttpRejection> {
     if let Some(name) = form.get("evictionPolicy") {
         options.eviction = eviction::from_http(name);
         if options.eviction.is_none() || !options.are_possible() {
@@ -324,7 +327,7 @@ fn choose_eviction(options: &mut BucketOptions, form: &Form) -> Result<(), Refus
 }
 
 /// Refuses unknown settings, and those whose lack of effect the client would notice too late.
-fn check_honoured(form: &Form) -> Result<(), Refusal> {
+fn check_honoured(form: &FormFields) -> Result<(), HttpRejection> {
     form.only(&KNOWN_SETTINGS)?;
     let accepted = [
         ("bucketType", &["couchbase", "membase", "ephemeral"][..]),
@@ -354,7 +357,7 @@ async fn describe(
     handle: &Arc<BucketHandle>,
     query: &str,
     user: &UserContext,
-) -> Result<Value, Refusal> {
+) -> Result<Value, HttpRejection> {
     let (figures, node) = observe_bucket(state, handle, user).await?;
     Ok(bucket_json(state, handle, (&figures, node.as_ref()), (query, user)))
 }
@@ -362,7 +365,7 @@ async fn describe(
 fn bucket_json(
     state: &AdminState,
     handle: &BucketHandle,
-    (figures, node): (&BucketFigures, Option<&NodeFigures>),
+    (figures, node): (&BucketUsage, Option<&NodeFigures>),
     (query, user): (&str, &UserContext),
 ) -> Value {
     let config = handle.bucket().config();
@@ -404,7 +407,7 @@ fn bucket_json(
         "nodes": [node_entry(state, user, status, node)],
         "basicStats": figures.basic_stats(),
     });
-    if Form::parse(query).is_none_or(|query| query.get("skipMap") != Some("true")) {
+    if FormFields::parse(query).is_none_or(|query| query.get("skipMap") != Some("true")) {
         bucket["vBucketServerMap"] = state.server.vbucket_server_map(handle, &user.host);
     }
     bucket

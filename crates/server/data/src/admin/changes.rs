@@ -1,4 +1,4 @@
-//! Changes of a bucket as Server-Sent Events: `GET /pools/default/buckets/BUCKET/changes`.
+//! Changes of a bucket as Server-SentPiece Events: `GET /pools/default/buckets/BUCKET/changes`.
 //!
 //! Owns: who may have such a stream, and its response. The parts: [`parameters`] reads the query,
 //! [`follower`] is the task that sends, [`wakeups`] connects it to the engine's threads, and
@@ -29,7 +29,9 @@ use oribi_system::clock::wall_clock;
 use tokio::sync::mpsc;
 
 use super::body::ReplyBody;
-use super::message::{Refusal, Reply, bucket_not_found, busy, error, field_error, forbidden};
+use super::message::{
+    HttpRejection, HttpReply, bucket_not_found, busy, error, field_error, forbidden,
+};
 use super::state::AdminState;
 use super::user_context::UserContext;
 use crate::buckets::BucketHandle;
@@ -38,8 +40,8 @@ use crate::connection::rights::Rights;
 use crate::dcp::feed::{ChangeFeed, End, Wanted};
 use crate::dcp::{MayNot, may_stream};
 use crate::limits::ADMIN_CHANGES_VBUCKETS_MAX;
-use follower::{Ended, Follower, Parts, Viewer};
-use parameters::{Parameters, Shown};
+use follower::{Follower, FollowerEnd, FollowerParts, StreamUser};
+use parameters::{ChangesParameters, CollectionSelection};
 use wakeups::Wakeups;
 
 /// What the names of these streams begin with in statistics.
@@ -57,7 +59,7 @@ pub(crate) fn stream(
     bucket: &str,
     (query, headers): (&str, &HeaderMap),
     user: &UserContext,
-) -> Reply {
+) -> HttpReply {
     match begin(state, bucket, (query, headers), user) {
         Ok(reply) => reply,
         Err(refusal) => *refusal,
@@ -69,9 +71,9 @@ fn begin(
     bucket: &str,
     (query, headers): (&str, &HeaderMap),
     user: &UserContext,
-) -> Result<Reply, Refusal> {
+) -> Result<HttpReply, HttpRejection> {
     let handle = state.server.buckets.get(bucket).ok_or_else(bucket_not_found)?;
-    let mut parameters = Parameters::parse(query)?;
+    let mut parameters = ChangesParameters::parse(query)?;
     if let Some(id) = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
         parameters.from = token_of(id)?;
     }
@@ -87,17 +89,17 @@ fn begin(
     let wakeups = Wakeups::new();
     let feed = ChangeFeed::open(Arc::clone(&handle), wanted, wakeups.clone(), Instant::now())
         .map_err(not_opened)?;
-    let viewer = Viewer { user: user.identity.name.clone(), filter, users_generation };
+    let viewer = StreamUser { user: user.identity.name.clone(), filter, users_generation };
     let record = entered(state, &handle, &viewer.user, &wakeups);
     let (sender, pieces) = mpsc::channel(1);
     let bucket = handle;
     let state = Arc::clone(state);
     let open = state.open_stream();
-    let parts = Parts { state, bucket, feed, viewer, record, wakeups, sparse_ids };
+    let parts = FollowerParts { state, bucket, feed, viewer, record, wakeups, sparse_ids };
     let follower = Follower::new(parts);
     let taken_bytes = follower.taken_bytes();
     tokio::spawn(async move {
-        if follower.run(sender).await == Ended::Stalled {
+        if follower.run(sender).await == FollowerEnd::Stalled {
             tracing::info!("closed a stream of changes over HTTP: the client does not read");
             place.connection().close();
         }
@@ -110,7 +112,7 @@ fn begin(
     Ok(reply)
 }
 
-fn token_of(id: &HeaderValue) -> Result<ChangeToken, Refusal> {
+fn token_of(id: &HeaderValue) -> Result<ChangeToken, HttpRejection> {
     let token = id.to_str().ok().and_then(|text| text.parse().ok());
     token.ok_or_else(|| field_error("Last-Event-ID", "This is no change token").into())
 }
@@ -119,15 +121,15 @@ fn token_of(id: &HeaderValue) -> Result<ChangeToken, Refusal> {
 fn filter_of(
     handle: &BucketHandle,
     rights: &mut Rights,
-    shown: &Shown,
-) -> Result<StreamFilter, Refusal> {
+    shown: &CollectionSelection,
+) -> Result<StreamFilter, HttpRejection> {
     let manifest = rights.visible(handle.bucket().manifest());
     match shown {
-        Shown::All => Ok(StreamFilter::All),
-        Shown::Scope(name) => {
+        CollectionSelection::All => Ok(StreamFilter::All),
+        CollectionSelection::Scope(name) => {
             manifest.scope_id(name).map(StreamFilter::Scope).map_err(|_| unknown("Scope", name))
         }
-        Shown::Collections(paths) => {
+        CollectionSelection::Collections(paths) => {
             let mut ids = Vec::new();
             for path in paths {
                 let (scope, name) = path.split_once('.').unwrap_or(("_default", path));
@@ -142,7 +144,7 @@ fn filter_of(
     }
 }
 
-fn unknown(kind: &str, name: &str) -> Refusal {
+fn unknown(kind: &str, name: &str) -> HttpRejection {
     error(StatusCode::NOT_FOUND, &format!("{kind} with name {name:?} is not found")).into()
 }
 
@@ -150,7 +152,7 @@ fn check_rights(
     handle: &BucketHandle,
     rights: &mut Rights,
     filter: &StreamFilter,
-) -> Result<(), Refusal> {
+) -> Result<(), HttpRejection> {
     may_stream(rights, handle, filter).map_err(|may_not| {
         let refused = match may_not {
             MayNot::SeeIt => error(StatusCode::NOT_FOUND, "Collection is not found"),
@@ -164,9 +166,9 @@ fn check_rights(
 
 fn wanted(
     handle: &BucketHandle,
-    parameters: Parameters,
+    parameters: ChangesParameters,
     filter: StreamFilter,
-) -> Result<Wanted, Refusal> {
+) -> Result<Wanted, HttpRejection> {
     let refuse = |field, message: &str| Err(field_error(field, message).into());
     let vbuckets = parameters.vbuckets.unwrap_or(0..handle.vbuckets());
     if vbuckets.end > handle.vbuckets() {
@@ -192,7 +194,7 @@ fn wanted(
     })
 }
 
-fn not_opened(end: End) -> Refusal {
+fn not_opened(end: End) -> HttpRejection {
     match end {
         End::NotMyVbucket => {
             busy("this node does not serve all of these vbuckets; `oribi watch` finds their nodes")

@@ -12,13 +12,15 @@ use oribi_engine::collections::{Collection, Manifest, ManifestChange, ManifestEr
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
-use super::message::{Form, Refusal, Reply, bucket_not_found, error, field_error, json_reply};
+use super::message::{
+    FormFields, HttpRejection, HttpReply, bucket_not_found, error, field_error, json_reply,
+};
 use super::state::AdminState;
 use crate::auth::Identity;
 use crate::connection::rights::Rights;
 
 /// The manifest, limited to what the user may see.
-pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity>) -> Reply {
+pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity>) -> HttpReply {
     match state.server.buckets.get(bucket) {
         Some(handle) => {
             let mut rights = Rights::of(identity, bucket);
@@ -58,13 +60,17 @@ fn manifest_json(manifest: &Manifest) -> Value {
 }
 
 /// Adds a scope.
-pub(crate) async fn create_scope(state: &Arc<AdminState>, bucket: &str, form: &Form) -> Reply {
+pub(crate) async fn create_scope(
+    state: &Arc<AdminState>,
+    bucket: &str,
+    form: &FormFields,
+) -> HttpReply {
     let name = form.get("name").unwrap_or_default().to_owned();
     apply(state, bucket, ManifestChange::CreateScope { name }).await
 }
 
 /// Removes a scope with its collections and their documents.
-pub(crate) async fn drop_scope(state: &Arc<AdminState>, bucket: &str, scope: &str) -> Reply {
+pub(crate) async fn drop_scope(state: &Arc<AdminState>, bucket: &str, scope: &str) -> HttpReply {
     apply(state, bucket, ManifestChange::DropScope { name: scope.to_owned() }).await
 }
 
@@ -73,8 +79,8 @@ pub(crate) async fn create_collection(
     state: &Arc<AdminState>,
     bucket: &str,
     scope: &str,
-    form: &Form,
-) -> Reply {
+    form: &FormFields,
+) -> HttpReply {
     let name = form.get("name").unwrap_or_default().to_owned();
     let change = check_history(form).and_then(|()| max_ttl_s(form)).map(|max_ttl_s| {
         ManifestChange::CreateCollection { scope: scope.to_owned(), name, max_ttl_s }
@@ -91,8 +97,8 @@ pub(crate) async fn change_collection(
     bucket: &str,
     scope: &str,
     collection: &str,
-    form: &Form,
-) -> Reply {
+    form: &FormFields,
+) -> HttpReply {
     let (scope, name) = (scope.to_owned(), collection.to_owned());
     let change = check_history(form)
         .and_then(|()| match form.get("maxTTL") {
@@ -112,13 +118,13 @@ pub(crate) async fn drop_collection(
     bucket: &str,
     scope: &str,
     collection: &str,
-) -> Reply {
+) -> HttpReply {
     let (scope, name) = (scope.to_owned(), collection.to_owned());
     apply(state, bucket, ManifestChange::DropCollection { scope, name }).await
 }
 
 /// Tells whether a manifest version is in force. On one node that is so as soon as it exists.
-pub(crate) fn ensure_manifest(state: &AdminState, bucket: &str, uid: &str) -> Reply {
+pub(crate) fn ensure_manifest(state: &AdminState, bucket: &str, uid: &str) -> HttpReply {
     let Some(handle) = state.server.buckets.get(bucket) else {
         return bucket_not_found();
     };
@@ -129,7 +135,7 @@ pub(crate) fn ensure_manifest(state: &AdminState, bucket: &str, uid: &str) -> Re
     }
 }
 
-async fn apply(state: &Arc<AdminState>, bucket: &str, change: ManifestChange) -> Reply {
+async fn apply(state: &Arc<AdminState>, bucket: &str, change: ManifestChange) -> HttpReply {
     let Some(handle) = state.server.buckets.get(bucket) else {
         return bucket_not_found();
     };
@@ -149,7 +155,7 @@ async fn apply(state: &Arc<AdminState>, bucket: &str, change: ManifestChange) ->
     }
 }
 
-fn refused(change: &ManifestChange, refusal: &ManifestError) -> Reply {
+fn refused(change: &ManifestChange, refusal: &ManifestError) -> HttpReply {
     let (scope, collection) = match change {
         ManifestChange::CreateScope { name } | ManifestChange::DropScope { name } => {
             (name.as_str(), "")
@@ -192,7 +198,7 @@ fn current_max_ttl_s(
 }
 
 /// `maxTTL` in seconds: nothing or 0 for "not set", -1 for "no limit, whatever the bucket says".
-fn max_ttl_s(form: &Form) -> Result<Option<u32>, Refusal> {
+fn max_ttl_s(form: &FormFields) -> Result<Option<u32>, HttpRejection> {
     match form.number("maxTTL")? {
         None | Some(0) => Ok(None),
         Some(-1) => Ok(Some(0)),
@@ -207,7 +213,7 @@ fn max_ttl_s(form: &Form) -> Result<Option<u32>, Refusal> {
 }
 
 /// The server keeps no history of changes per collection.
-fn check_history(form: &Form) -> Result<(), Refusal> {
+fn check_history(form: &FormFields) -> Result<(), HttpRejection> {
     match form.flag("history")? {
         Some(true) => Err(field_error("history", "Not allowed on this type of bucket").into()),
         Some(false) | None => Ok(()),

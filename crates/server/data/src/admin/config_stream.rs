@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::body::ReplyBody;
-use super::message::{Reply, bucket_not_found, busy, json_text};
+use super::message::{HttpReply, bucket_not_found, busy, json_text};
 use super::state::AdminState;
 use super::user_context::UserContext;
 use crate::cluster_config::ConfigVersion;
@@ -29,7 +29,7 @@ const STREAM_DURATION: Duration = Duration::from_secs(600);
 const SEPARATOR: &str = "\n\n\n\n";
 
 /// The configuration of a bucket.
-pub(crate) fn terse(state: &AdminState, bucket: &str) -> Reply {
+pub(crate) fn terse(state: &AdminState, bucket: &str) -> HttpReply {
     match document(state, bucket) {
         Some((_, text)) => json_text(&text),
         None => bucket_not_found(),
@@ -37,7 +37,7 @@ pub(crate) fn terse(state: &AdminState, bucket: &str) -> Reply {
 }
 
 /// The configuration of a bucket now and after each change.
-pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str, user: &UserContext) -> Reply {
+pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str, user: &UserContext) -> HttpReply {
     let Some((version, text)) = document(state, bucket) else {
         return bucket_not_found();
     };

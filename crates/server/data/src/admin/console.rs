@@ -19,7 +19,7 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use super::body::ReplyBody;
-use super::message::{Reply, empty, json_reply, path_not_found};
+use super::message::{HttpReply, empty, json_reply, path_not_found};
 use super::request::AdminRequest;
 use super::state::AdminState;
 
@@ -56,7 +56,7 @@ const CONFINED: [(HeaderName, &str); 6] = [
 ];
 
 /// The answer to `GET /` for a browser: where the console is. `None` for other clients.
-pub(crate) fn welcome(headers: &HeaderMap) -> Option<Reply> {
+pub(crate) fn welcome(headers: &HeaderMap) -> Option<HttpReply> {
     let accept = headers.get(ACCEPT)?.to_str().ok()?;
     if !accept.contains("text/html") {
         return None;
@@ -68,7 +68,7 @@ pub(crate) fn welcome(headers: &HeaderMap) -> Option<Reply> {
 }
 
 /// `GET /console/NAME`.
-pub(crate) fn serve(request: &AdminRequest) -> Reply {
+pub(crate) fn serve(request: &AdminRequest) -> HttpReply {
     match request.segments()[1..] {
         [] => file(INDEX, request.headers()),
         ["about.json"] => about(&request.state),
@@ -78,7 +78,7 @@ pub(crate) fn serve(request: &AdminRequest) -> Reply {
 }
 
 /// What the page shows before login.
-fn about(state: &AdminState) -> Reply {
+fn about(state: &AdminState) -> HttpReply {
     let mut reply = json_reply(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "development": state.server.users.is_development(),
@@ -87,7 +87,7 @@ fn about(state: &AdminState) -> Reply {
     reply
 }
 
-fn file(name: &str, request: &HeaderMap) -> Reply {
+fn file(name: &str, request: &HeaderMap) -> HttpReply {
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
         return path_not_found();
     };
@@ -144,7 +144,7 @@ mod tests {
     const COMPRESSED_BYTES_MAX: usize = 300 * 1000;
 
     #[test]
-    fn the_files_are_small_and_the_page_names_files_that_exist() {
+    fn the_page_names_files_that_exist() {
         let sum: usize = ASSETS.iter().map(|asset| asset.gzip.len()).sum();
         assert!(sum <= COMPRESSED_BYTES_MAX, "{sum} bytes");
         let index = ASSETS.iter().find(|asset| asset.name == INDEX).unwrap();

@@ -6,9 +6,9 @@
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::message::{Refusal, busy};
+use super::message::{HttpRejection, busy};
 
-/// Requests at a time; others are told to come again.
+/// Requests at a time; excess requests get "busy" and retry.
 const REQUESTS_MAX: usize = 16;
 
 /// Pages at a time; each may keep a thread busy for seconds.
@@ -27,11 +27,11 @@ impl Default for DocumentGate {
 }
 
 impl DocumentGate {
-    pub(crate) fn enter(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+    pub(crate) fn enter(&self) -> Result<SemaphorePermit<'_>, HttpRejection> {
         self.requests.try_acquire().map_err(|_| busy("too many requests for documents").into())
     }
 
-    pub(crate) fn enter_page(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+    pub(crate) fn enter_page(&self) -> Result<SemaphorePermit<'_>, HttpRejection> {
         self.pages.try_acquire().map_err(|_| busy("too many lists of documents").into())
     }
 }

@@ -31,7 +31,7 @@ use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX};
 use oribi_types::CollectionId;
 
 use super::message::{
-    Refusal, Reply, bucket_not_found, error, forbidden, no_memory, path_not_found,
+    HttpRejection, HttpReply, bucket_not_found, error, forbidden, no_memory, path_not_found,
 };
 use super::request::AdminRequest;
 use super::state::AdminState;
@@ -41,7 +41,7 @@ use crate::buckets::BucketHandle;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;
 use crate::connection::rights::Rights;
-use operations::Target;
+use operations::DocumentTarget;
 use parameters::{KeyName, PageParameters, ReadParameters, WriteParameters};
 
 /// The path of a collection's documents, or of one of them.
@@ -69,14 +69,14 @@ fn address<'a>(parts: &[&'a str]) -> Option<Address<'a>> {
 }
 
 /// The collection that an address names, and the user's rights in it.
-struct Found {
+struct ResolvedCollection {
     handle: Arc<BucketHandle>,
     collection: CollectionId,
     held: PrivilegeSet,
 }
 
-impl Found {
-    fn demand(&self, needed: impl Into<PrivilegeSet>) -> Result<(), Refusal> {
+impl ResolvedCollection {
+    fn demand(&self, needed: impl Into<PrivilegeSet>) -> Result<(), HttpRejection> {
         let missing = needed.into().without(self.held);
         match missing.is_empty() {
             true => Ok(()),
@@ -85,7 +85,11 @@ impl Found {
     }
 }
 
-fn find(state: &AdminState, address: &Address<'_>, user: &UserContext) -> Result<Found, Refusal> {
+fn find(
+    state: &AdminState,
+    address: &Address<'_>,
+    user: &UserContext,
+) -> Result<ResolvedCollection, HttpRejection> {
     let handle = state.server.buckets.get(address.bucket).ok_or_else(bucket_not_found)?;
     let manifest = handle.bucket().manifest();
     let id = manifest.collection_id(address.scope, address.collection).ok();
@@ -96,11 +100,11 @@ fn find(state: &AdminState, address: &Address<'_>, user: &UserContext) -> Result
         let path = format!("{}.{}", address.scope, address.collection);
         error(StatusCode::NOT_FOUND, &format!("Collection with name {path:?} is not found"))
     })?;
-    Ok(Found { handle, collection, held })
+    Ok(ResolvedCollection { handle, collection, held })
 }
 
 /// Answers a request that reads.
-pub(crate) async fn read(request: &AdminRequest) -> Reply {
+pub(crate) async fn read(request: &AdminRequest) -> HttpReply {
     let (state, query) = (&request.state, request.query());
     let answered = async {
         let path = request.segments();
@@ -128,27 +132,31 @@ pub(crate) async fn read(request: &AdminRequest) -> Reply {
                     let held = held.filter(|_| is_enough).ok_or_else(|| no_memory(memory))?;
                     return transfer::send(item, held, memory);
                 }
-                let scope = shown::Scope::of(found.held, parameters.bytes_max);
+                let scope = shown::ViewScope::of(found.held, parameters.bytes_max);
                 Ok(shown::document(&target, &item, scope))
             }
         }
     };
-    answered.await.unwrap_or_else(|refusal: Refusal| *refusal)
+    answered.await.unwrap_or_else(|refusal: HttpRejection| *refusal)
 }
 
-async fn page(state: &Arc<AdminState>, found: &Found, query: &str) -> Result<Reply, Refusal> {
+async fn page(
+    state: &Arc<AdminState>,
+    found: &ResolvedCollection,
+    query: &str,
+) -> Result<HttpReply, HttpRejection> {
     found.demand(Privilege::RangeScan)?;
     let parameters = PageParameters::parse(query)?;
     let _place = state.documents.enter_page()?;
     let rows_max = parameters.rows_max;
     let bucket = Arc::clone(found.handle.bucket());
     let page = operations::page(bucket, found.collection, parameters).await?;
-    let scope = shown::Scope::of(found.held, shown::PREVIEW_BYTES);
+    let scope = shown::ViewScope::of(found.held, shown::PREVIEW_BYTES);
     Ok(shown::page(page, rows_max, scope))
 }
 
 /// Answers a request that changes a document.
-pub(crate) async fn change(request: &mut AdminRequest) -> Reply {
+pub(crate) async fn change(request: &mut AdminRequest) -> HttpReply {
     let (body, value_bytes_max) = request.take_body();
     let (state, user) = (&request.state, request.user());
     let answered = async {
@@ -179,19 +187,24 @@ pub(crate) async fn change(request: &mut AdminRequest) -> Reply {
             _ => Err(error(StatusCode::METHOD_NOT_ALLOWED, "Use GET, PUT or DELETE").into()),
         }
     };
-    answered.await.unwrap_or_else(|refusal: Refusal| *refusal)
+    answered.await.unwrap_or_else(|refusal: HttpRejection| *refusal)
 }
 
 fn target(
     state: &Arc<AdminState>,
-    found: &Found,
+    found: &ResolvedCollection,
     key: &str,
     name: &KeyName,
-) -> Result<Target, Refusal> {
+) -> Result<DocumentTarget, HttpRejection> {
     let bytes_max = match found.collection {
         CollectionId::DEFAULT => KEY_BYTES_MAX,
         _ => COLLECTION_KEY_BYTES_MAX,
     };
     let key = name.decode(key, bytes_max)?;
-    Ok(Target::new(Arc::clone(&state.server), Arc::clone(&found.handle), found.collection, key))
+    Ok(DocumentTarget::new(
+        Arc::clone(&state.server),
+        Arc::clone(&found.handle),
+        found.collection,
+        key,
+    ))
 }

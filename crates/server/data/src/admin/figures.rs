@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::blocking::blocking;
 use super::figure_history::SAMPLE_INTERVAL;
-use super::message::{Refusal, Reply, bucket_not_found, forbidden, json_reply};
+use super::message::{HttpRejection, HttpReply, bucket_not_found, forbidden, json_reply};
 use super::operator_memory::for_operators;
 use super::state::AdminState;
 use super::user_context::UserContext;
@@ -34,7 +34,7 @@ const CLASSES: u32 = 26;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// `GET /node/figures`; with `history=1` also the samples of the last minutes.
-pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, user: &UserContext) -> Reply {
+pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, user: &UserContext) -> HttpReply {
     let access = &user.identity.access;
     let sees = |bucket: &str| access.everywhere(bucket).holds(Privilege::SimpleStats.into());
     let buckets: Vec<_> = state.server.buckets.list();
@@ -151,7 +151,7 @@ fn memory(stats: &BucketStats) -> Value {
     })
 }
 
-/// Counts of times below 2, 4, 8, ... microseconds; the last class has all others.
+/// OperationCounts of times below 2, 4, 8, ... microseconds; the last class has all others.
 fn classes(histogram: &Histogram<u64>) -> Vec<u64> {
     let mut classes = vec![0; CLASSES as usize];
     for step in histogram.iter_recorded() {
@@ -162,7 +162,7 @@ fn classes(histogram: &Histogram<u64>) -> Vec<u64> {
 }
 
 /// `GET /node/slowOperations`.
-pub(crate) fn slow_operations(state: &AdminState, user: &UserContext) -> Reply {
+pub(crate) fn slow_operations(state: &AdminState, user: &UserContext) -> HttpReply {
     if !user.identity.access.is_admin() {
         return forbidden("cluster.admin.logs!read");
     }
@@ -179,7 +179,11 @@ pub(crate) fn slow_operations(state: &AdminState, user: &UserContext) -> Reply {
 }
 
 /// `GET /pools/default/buckets/B/vbuckets`: an array per vbucket of this node's view of it.
-pub(crate) async fn vbuckets(state: &Arc<AdminState>, bucket: &str, user: &UserContext) -> Reply {
+pub(crate) async fn vbuckets(
+    state: &Arc<AdminState>,
+    bucket: &str,
+    user: &UserContext,
+) -> HttpReply {
     let sees = user.identity.access.everywhere(bucket).holds(Privilege::SimpleStats.into());
     if !sees {
         return forbidden(&format!("cluster.bucket[{bucket}].stats!read"));
@@ -187,7 +191,7 @@ pub(crate) async fn vbuckets(state: &Arc<AdminState>, bucket: &str, user: &UserC
     let Some(handle) = state.server.buckets.get(bucket) else {
         return bucket_not_found();
     };
-    let rows: Result<Vec<Value>, Refusal> =
+    let rows: Result<Vec<Value>, HttpRejection> =
         blocking(move || (0..handle.vbuckets()).map(|vbid| vbucket(&handle, Vbid(vbid))).collect())
             .await;
     match rows {

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::blocking::blocking;
-use super::message::{Refusal, Reply, whole};
+use super::message::{HttpRejection, HttpReply, whole};
 use crate::buckets::Buckets;
 
 /// Lifetime of a cached answer. An unhealthy answer expires sooner, because a supervisor may be
@@ -30,7 +30,7 @@ const WARM_PERCENT: u64 = 90;
 
 /// What is wrong, if anything is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum HealthStatus {
     Healthy,
     StorageFailed,
     WarmingUp,
@@ -39,14 +39,15 @@ enum Verdict {
 
 /// Both answers, of one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Looked {
-    health: Verdict,
-    readiness: Verdict,
+struct HealthReport {
+    health: HealthStatus,
+    readiness: HealthStatus,
 }
 
-impl Looked {
+impl HealthReport {
     fn holds_for(self) -> Duration {
-        let is_well = self.health == Verdict::Healthy && self.readiness == Verdict::Healthy;
+        let is_well =
+            self.health == HealthStatus::Healthy && self.readiness == HealthStatus::Healthy;
         if is_well { HEALTHY_FOR } else { UNHEALTHY_FOR }
     }
 }
@@ -54,22 +55,22 @@ impl Looked {
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct Health {
-    last: Mutex<Option<(Instant, Looked)>>,
+    last: Mutex<Option<(Instant, HealthReport)>>,
 }
 
 impl Health {
     /// The answer of `/healthz`, not older than its lifetime.
-    pub(crate) async fn answer(&self, buckets: &Arc<Buckets>) -> Reply {
+    pub(crate) async fn answer(&self, buckets: &Arc<Buckets>) -> HttpReply {
         self.looked(buckets).await.map_or_else(|reply| *reply, |looked| reply_of(looked.health))
     }
 
     /// The answer of `/readyz`, not older than its lifetime.
-    pub(crate) async fn readiness(&self, buckets: &Arc<Buckets>) -> Reply {
+    pub(crate) async fn readiness(&self, buckets: &Arc<Buckets>) -> HttpReply {
         let looked = self.looked(buckets).await;
         looked.map_or_else(|reply| *reply, |looked| reply_of(looked.readiness))
     }
 
-    async fn looked(&self, buckets: &Arc<Buckets>) -> Result<Looked, Refusal> {
+    async fn looked(&self, buckets: &Arc<Buckets>) -> Result<HealthReport, HttpRejection> {
         // Concurrent requests wait here and get the same answer.
         let mut last = self.last.lock().await;
         if let Some((at, looked)) = *last
@@ -84,21 +85,21 @@ impl Health {
     }
 }
 
-fn look(buckets: &Buckets) -> Looked {
+fn look(buckets: &Buckets) -> HealthReport {
     let handles = buckets.list();
     let stats: Vec<BucketStats> = handles.iter().map(|handle| handle.bucket().stats()).collect();
     let lacks_memory = handles.iter().any(|handle| handle.bucket().lacks_memory());
     let has_failed = stats.iter().any(|stats| stats.failed.refuse_writes());
     let verdict = |is_warm: fn(&WarmupStats) -> bool| match has_failed {
-        true => Verdict::StorageFailed,
-        false if stats.iter().all(|stats| is_warm(&stats.warmup)) => Verdict::Healthy,
-        false => Verdict::WarmingUp,
+        true => HealthStatus::StorageFailed,
+        false if stats.iter().all(|stats| is_warm(&stats.warmup)) => HealthStatus::Healthy,
+        false => HealthStatus::WarmingUp,
     };
     let readiness = match verdict(is_warm_enough) {
-        Verdict::Healthy if lacks_memory => Verdict::OutOfMemory,
+        HealthStatus::Healthy if lacks_memory => HealthStatus::OutOfMemory,
         other => other,
     };
-    Looked { health: verdict(|warmup| warmup.done), readiness }
+    HealthReport { health: verdict(|warmup| warmup.done), readiness }
 }
 
 /// True when few requests would still wait for the disk.
@@ -109,12 +110,12 @@ fn is_warm_enough(warmup: &WarmupStats) -> bool {
     warmup.done || is_estimated && seen >= needed
 }
 
-fn reply_of(verdict: Verdict) -> Reply {
+fn reply_of(verdict: HealthStatus) -> HttpReply {
     let (code, status) = match verdict {
-        Verdict::Healthy => (StatusCode::OK, "ok"),
-        Verdict::StorageFailed => (StatusCode::SERVICE_UNAVAILABLE, "storage failed"),
-        Verdict::WarmingUp => (StatusCode::SERVICE_UNAVAILABLE, "warming up"),
-        Verdict::OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out of memory"),
+        HealthStatus::Healthy => (StatusCode::OK, "ok"),
+        HealthStatus::StorageFailed => (StatusCode::SERVICE_UNAVAILABLE, "storage failed"),
+        HealthStatus::WarmingUp => (StatusCode::SERVICE_UNAVAILABLE, "warming up"),
+        HealthStatus::OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out of memory"),
     };
     whole(code, "application/json", json!({ "status": status }).to_string())
 }

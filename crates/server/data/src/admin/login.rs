@@ -14,7 +14,7 @@ use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use tokio::sync::Semaphore;
 
-use super::audit::{AdminAudit, Client};
+use super::audit::{AdminAudit, AdminClient};
 use super::scram::{ScramExchanges, ScramMessage, ScramStep, authentication_info};
 use crate::auth::{Identity, SaslStep, UserStore};
 use crate::server_context::ServerContext;
@@ -33,7 +33,7 @@ pub(crate) struct LoginGate {
 }
 
 /// What the credentials of a request prove.
-pub(crate) enum Login {
+pub(crate) enum LoginOutcome {
     /// A user, and a header with which the server proves itself to the client.
     User(Arc<Identity>, Option<HeaderValue>),
     /// Nothing: they are wrong.
@@ -55,21 +55,21 @@ impl LoginGate {
         &self,
         headers: &HeaderMap,
         (server, audit): (&ServerContext, &AdminAudit),
-        client: &Client,
-    ) -> Result<Login, TooManyLogins> {
+        client: &AdminClient,
+    ) -> Result<LoginOutcome, TooManyLogins> {
         let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         if let Some(message) = header.and_then(ScramMessage::parse) {
             return self.prove(message, (server, audit), client).await;
         }
         let Some((name, password)) = header.and_then(basic) else {
             audit.failed(&server.audit, client, "");
-            return Ok(Login::Wrong);
+            return Ok(LoginOutcome::Wrong);
         };
         if let Some(developer) = client.developer(&name, &password) {
-            return Ok(Login::User(developer, None));
+            return Ok(LoginOutcome::User(developer, None));
         }
         let identity = self.verify(name, password, (server, audit), client).await?;
-        Ok(identity.map_or(Login::Wrong, |identity| Login::User(identity, None)))
+        Ok(identity.map_or(LoginOutcome::Wrong, |identity| LoginOutcome::User(identity, None)))
     }
 
     /// What a message of SCRAM proves.
@@ -77,11 +77,11 @@ impl LoginGate {
         &self,
         message: ScramMessage,
         (server, audit): (&ServerContext, &AdminAudit),
-        client: &Client,
-    ) -> Result<Login, TooManyLogins> {
+        client: &AdminClient,
+    ) -> Result<LoginOutcome, TooManyLogins> {
         let at = (client.peer().ip(), Instant::now());
         let (sid, name, step) = match self.exchanges.step(message, &server.users, at) {
-            ScramStep::Challenge(header) => return Ok(Login::Challenge(header)),
+            ScramStep::Challenge(header) => return Ok(LoginOutcome::Challenge(header)),
             ScramStep::Outcome { sid, name, step } => (sid, name, step),
         };
         let step = match step {
@@ -94,10 +94,10 @@ impl LoginGate {
             step => step,
         };
         if let SaslStep::Success { identity, payload } = step {
-            return Ok(Login::User(identity, Some(authentication_info(&sid, &payload))));
+            return Ok(LoginOutcome::User(identity, Some(authentication_info(&sid, &payload))));
         }
         audit.failed(&server.audit, client, &name);
-        Ok(Login::Wrong)
+        Ok(LoginOutcome::Wrong)
     }
 
     /// The identity that a name and password prove.
@@ -109,7 +109,7 @@ impl LoginGate {
         name: String,
         password: Vec<u8>,
         (server, audit): (&ServerContext, &AdminAudit),
-        client: &Client,
+        client: &AdminClient,
     ) -> Result<Option<Arc<Identity>>, TooManyLogins> {
         if let Some(identity) = server.users.verify_basic_cached(&name, &password) {
             return Ok(Some(identity));

@@ -35,20 +35,23 @@ const RETRY_AFTER_S: u64 = 1;
 const REQUESTED_WITH: &str = "x-requested-with";
 
 /// An answer.
-pub(crate) type Reply = Response<ReplyBody>;
+pub(crate) type HttpReply = Response<ReplyBody>;
 
 /// The answer to a request that fails, in a form for `?`; boxed, because it is large and rare.
-pub(crate) type Refusal = Box<Reply>;
+pub(crate) type HttpRejection = Box<HttpReply>;
 
 /// Fields of a form. The last one of a name wins.
 #[derive(Default)]
-pub(crate) struct Form {
+pub(crate) struct FormFields {
     fields: HashMap<String, String>,
 }
 
-impl Form {
+impl FormFields {
     /// Reads an `application/x-www-form-urlencoded` body of at most `bytes_max`.
-    pub(crate) async fn read(body: Incoming, bytes_max: usize) -> Result<Form, Refusal> {
+    pub(crate) async fn read(
+        body: Incoming,
+        bytes_max: usize,
+    ) -> Result<FormFields, HttpRejection> {
         let collected =
             tokio::time::timeout(BODY_DEADLINE, Limited::new(body, bytes_max).collect()).await;
         let bytes = match collected {
@@ -59,13 +62,13 @@ impl Form {
         };
         let text = std::str::from_utf8(&bytes)
             .map_err(|_| error(StatusCode::BAD_REQUEST, "the form is not UTF-8"))?;
-        Form::parse(text)
+        FormFields::parse(text)
             .ok_or_else(|| error(StatusCode::BAD_REQUEST, "the form is not URL-encoded").into())
     }
 
     /// Parses the fields; also those of a query.
-    pub(crate) fn parse(text: &str) -> Option<Form> {
-        Some(Form { fields: Form::pairs(text)?.into_iter().collect() })
+    pub(crate) fn parse(text: &str) -> Option<FormFields> {
+        Some(FormFields { fields: FormFields::pairs(text)?.into_iter().collect() })
     }
 
     /// Names and values in their order.
@@ -87,7 +90,7 @@ impl Form {
 
     /// Refuses fields that are not among these, in the words of the service that clients know.
     /// Otherwise a misspelt field would be ignored silently.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), HttpRejection> {
         let unknown = self.fields.keys().filter(|name| !known.contains(&name.as_str()));
         let errors: serde_json::Map<String, Value> =
             unknown.map(|name| (name.clone(), json!("Unsupported key"))).collect();
@@ -99,7 +102,7 @@ impl Form {
     }
 
     /// A field that must be a number, if present.
-    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, HttpRejection> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(number) => Ok(Some(number)),
@@ -108,7 +111,7 @@ impl Form {
     }
 
     /// A field that must be a yes or no, if present.
-    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Refusal> {
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, HttpRejection> {
         match self.get(name) {
             None => Ok(None),
             Some("1" | "true") => Ok(Some(true)),
@@ -133,49 +136,49 @@ pub(crate) fn host_of(headers: &HeaderMap) -> String {
 }
 
 /// 200 with JSON.
-pub(crate) fn json_reply(value: &Value) -> Reply {
+pub(crate) fn json_reply(value: &Value) -> HttpReply {
     whole(StatusCode::OK, "application/json", value.to_string())
 }
 
 /// 200 with JSON text made elsewhere.
-pub(crate) fn json_text(text: &str) -> Reply {
+pub(crate) fn json_text(text: &str) -> HttpReply {
     whole(StatusCode::OK, "application/json", text.to_owned())
 }
 
 /// A status without body.
-pub(crate) fn empty(status: StatusCode) -> Reply {
+pub(crate) fn empty(status: StatusCode) -> HttpReply {
     whole(status, "text/plain", String::new())
 }
 
 /// An error without field, in the shape of the collection manager's paths.
-pub(crate) fn error(status: StatusCode, message: &str) -> Reply {
+pub(crate) fn error(status: StatusCode, message: &str) -> HttpReply {
     whole(status, "application/json", json!({ "errors": { "_": message } }).to_string())
 }
 
 /// 400 for one field of a form.
-pub(crate) fn field_error(field: &str, message: &str) -> Reply {
+pub(crate) fn field_error(field: &str, message: &str) -> HttpReply {
     let body = json!({ "errors": { field: message } });
     whole(StatusCode::BAD_REQUEST, "application/json", body.to_string())
 }
 
 /// 500 for a handler that panicked.
-pub(crate) fn panicked() -> Reply {
+pub(crate) fn panicked() -> HttpReply {
     error(StatusCode::INTERNAL_SERVER_ERROR, "internal error; the log has the reason")
 }
 
 /// 404 in the words by which client libraries recognise an unknown bucket.
-pub(crate) fn bucket_not_found() -> Reply {
+pub(crate) fn bucket_not_found() -> HttpReply {
     whole(StatusCode::NOT_FOUND, "text/plain", "Requested resource not found.\r\n".to_owned())
 }
 
 /// 404 in the words by which client libraries recognise a feature that a server does not have.
-pub(crate) fn path_not_found() -> Reply {
+pub(crate) fn path_not_found() -> HttpReply {
     whole(StatusCode::NOT_FOUND, "text/plain", "Not found.".to_owned())
 }
 
 /// 401, which makes a browser prompt for credentials, unless the console sent the request: it asks
 /// for them itself.
-pub(crate) fn unauthorized(request: &HeaderMap) -> Reply {
+pub(crate) fn unauthorized(request: &HeaderMap) -> HttpReply {
     let mut reply = error(
         StatusCode::UNAUTHORIZED,
         "this needs the name and password of a user, as in curl -u NAME:PASSWORD",
@@ -189,14 +192,14 @@ pub(crate) fn unauthorized(request: &HeaderMap) -> Reply {
 }
 
 /// 401 with the challenge that the client has to answer.
-pub(crate) fn challenged(challenge: HeaderValue) -> Reply {
+pub(crate) fn challenged(challenge: HeaderValue) -> HttpReply {
     let mut reply = empty(StatusCode::UNAUTHORIZED);
     reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     reply
 }
 
 /// 503: the client's share of this server is used up; it has to retry later.
-pub(crate) fn busy(why: &str) -> Reply {
+pub(crate) fn busy(why: &str) -> HttpReply {
     let mut reply = error(StatusCode::SERVICE_UNAVAILABLE, why);
     let headers = reply.headers_mut();
     headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
@@ -206,7 +209,7 @@ pub(crate) fn busy(why: &str) -> Reply {
 
 /// 503: other clients hold all memory for connections. Until this one comes back it counts as
 /// waiting, so that those who only hold memory lose it.
-pub(crate) fn no_memory(memory: &Arc<ConnectionMemory>) -> Reply {
+pub(crate) fn no_memory(memory: &Arc<ConnectionMemory>) -> HttpReply {
     let waiting = memory.wait_beside();
     tokio::spawn(async move {
         tokio::time::sleep(2 * Duration::from_secs(RETRY_AFTER_S)).await;
@@ -217,10 +220,10 @@ pub(crate) fn no_memory(memory: &Arc<ConnectionMemory>) -> Reply {
 
 /// The same answer, with no more in memory than is counted; 503 when there is no room for it.
 pub(crate) fn counted(
-    reply: Reply,
+    reply: HttpReply,
     memory: &Arc<ConnectionMemory>,
     of_operators: &OperatorMemory,
-) -> Reply {
+) -> HttpReply {
     let (mut head, body) = reply.into_parts();
     let body = match body {
         ReplyBody::Whole(Some(bytes)) if bytes.len() > WHOLE_BYTES_MAX => {
@@ -234,11 +237,11 @@ pub(crate) fn counted(
         }
         other => other,
     };
-    Reply::from_parts(head, body)
+    HttpReply::from_parts(head, body)
 }
 
 /// 403: the user is known but may not do this.
-pub(crate) fn forbidden(needed: &str) -> Reply {
+pub(crate) fn forbidden(needed: &str) -> HttpReply {
     let body = json!({
         "message": "Forbidden. User needs the following permissions",
         "permissions": [needed],
@@ -247,7 +250,7 @@ pub(crate) fn forbidden(needed: &str) -> Reply {
 }
 
 /// Any status, type and text.
-pub(crate) fn whole(status: StatusCode, content_type: &'static str, text: String) -> Reply {
+pub(crate) fn whole(status: StatusCode, content_type: &'static str, text: String) -> HttpReply {
     let bytes = (!text.is_empty()).then(|| Bytes::from(text));
     let mut reply = Response::new(ReplyBody::Whole(bytes));
     *reply.status_mut() = status;
@@ -286,17 +289,17 @@ mod tests {
         for path in ["/%", "/%4", "/%zz", "/%ff", "/%+1"] {
             assert!(segments(path).is_none(), "{path}");
         }
-        let form = Form::parse("name=a+b%26&maxTTL=-1&x&flag=0").unwrap();
+        let form = FormFields::parse("name=a+b%26&maxTTL=-1&x&flag=0").unwrap();
         assert_eq!(form.get("name"), Some("a b&"));
         assert_eq!(form.get("x"), None);
         assert_eq!(form.number("maxTTL").unwrap(), Some(-1));
         assert_eq!(form.flag("flag").unwrap(), Some(false));
         assert!(form.number("name").is_err() && form.flag("name").is_err());
-        assert!(Form::parse("a=%f").is_none());
+        assert!(FormFields::parse("a=%f").is_none());
     }
 
     #[tokio::test]
-    async fn answers_that_nobody_reads_are_counted_and_then_refused() {
+    async fn unread_answers_are_counted_then_refused() {
         const BYTES: usize = 1 << 20;
         let (memory, of_operators) = (Arc::new(ConnectionMemory::default()), OperatorMemory::new());
         let reserved = || memory.stats().reserved_bytes as usize;

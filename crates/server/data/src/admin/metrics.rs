@@ -22,7 +22,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::admin::Admission;
+use crate::admin::admission::AdmissionControl;
 use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::ProducerFigures;
 use crate::dispatch::fetched;
@@ -42,7 +42,7 @@ pub struct MetricsRegistry {
 
 struct ServerCollector {
     server: Arc<ServerContext>,
-    admission: Arc<Admission>,
+    admission: Arc<AdmissionControl>,
 }
 
 /// One metric per bucket.
@@ -213,7 +213,10 @@ const BUCKET_COUNTERS: &[BucketFigure] = &[
 
 impl MetricsRegistry {
     /// Metrics of one server.
-    pub(crate) fn new(server: Arc<ServerContext>, admission: Arc<Admission>) -> MetricsRegistry {
+    pub(crate) fn new(
+        server: Arc<ServerContext>,
+        admission: Arc<AdmissionControl>,
+    ) -> MetricsRegistry {
         let mut registry = Registry::with_prefix("oribi");
         let started = server.started;
         registry.register_collector(Box::new(ServerCollector { server, admission }));

@@ -2,7 +2,7 @@
 //! Prometheus, Datadog.
 //!
 //! Owns: the names of figures there, and which figure of Oribi each one is. Invariants: every value
-//! is measured; a figure that Oribi does not have is left out. Rates are averages since the
+//! is measured; a figure that Oribi does not have is left out. OperationRates are averages since the
 //! reading before (`rates`), so the answer to `stats` has one sample of each. The figures of the
 //! node are of all its buckets, so they need a right in all of them; `routes` and [`sees_node`]
 //! check that. Callers: `routes`, `pools` and `buckets`.
@@ -17,8 +17,10 @@ use serde_json::{Map, Value, json};
 
 use super::blocking::blocking;
 use super::machine::{self, Disk, MachineMemory};
-use super::message::{Refusal, Reply, bucket_not_found, forbidden, json_reply, path_not_found};
-use super::rates::{Counts, Rates};
+use super::message::{
+    HttpRejection, HttpReply, bucket_not_found, forbidden, json_reply, path_not_found,
+};
+use super::rates::{OperationCounts, OperationRates};
 use super::state::AdminState;
 use super::user_context::UserContext;
 use crate::auth::Privilege;
@@ -31,9 +33,9 @@ const MACHINE: &str = "";
 const NS_PER_MS: u64 = 1_000_000;
 
 /// Figures of a bucket at one moment.
-pub(super) struct BucketFigures {
+pub(super) struct BucketUsage {
     pub(super) stats: BucketStats,
-    pub(super) rates: Rates,
+    pub(super) rates: OperationRates,
     changes: ProducerFigures,
     is_persistent: bool,
 }
@@ -55,7 +57,7 @@ pub(super) struct NodeFigures {
 /// Figures of a node, and of each of its buckets.
 pub(super) struct Observation {
     pub(super) node: NodeFigures,
-    pub(super) buckets: Vec<(Arc<BucketHandle>, BucketFigures)>,
+    pub(super) buckets: Vec<(Arc<BucketHandle>, BucketUsage)>,
 }
 
 /// True for a user who may read the sums over all buckets.
@@ -64,7 +66,7 @@ pub(super) fn sees_node(user: &UserContext) -> bool {
 }
 
 /// Reads the figures of the node and of its buckets.
-pub(super) async fn observe(state: &Arc<AdminState>) -> Result<Observation, Refusal> {
+pub(super) async fn observe(state: &Arc<AdminState>) -> Result<Observation, HttpRejection> {
     let state = Arc::clone(state);
     blocking(move || {
         let handles = state.server.buckets.list();
@@ -72,7 +74,7 @@ pub(super) async fn observe(state: &Arc<AdminState>) -> Result<Observation, Refu
         let uuids: Vec<&str> = uuids.chain([MACHINE]).collect();
         state.rates.retain(&uuids);
         let read =
-            |handle: &Arc<BucketHandle>| (Arc::clone(handle), BucketFigures::read(&state, handle));
+            |handle: &Arc<BucketHandle>| (Arc::clone(handle), BucketUsage::read(&state, handle));
         let buckets: Vec<_> = handles.iter().map(read).collect();
         Observation { node: NodeFigures::read(&state, &buckets), buckets }
     })
@@ -84,7 +86,7 @@ pub(super) async fn observe_bucket(
     state: &Arc<AdminState>,
     handle: &Arc<BucketHandle>,
     user: &UserContext,
-) -> Result<(BucketFigures, Option<NodeFigures>), Refusal> {
+) -> Result<(BucketUsage, Option<NodeFigures>), HttpRejection> {
     let mut node = None;
     if sees_node(user) {
         let observation = observe(state).await?;
@@ -95,16 +97,16 @@ pub(super) async fn observe_bucket(
         }
     }
     let (state, handle) = (Arc::clone(state), Arc::clone(handle));
-    Ok((blocking(move || BucketFigures::read(&state, &handle)).await?, node))
+    Ok((blocking(move || BucketUsage::read(&state, &handle)).await?, node))
 }
 
-impl BucketFigures {
-    fn read(state: &AdminState, handle: &BucketHandle) -> BucketFigures {
+impl BucketUsage {
+    fn read(state: &AdminState, handle: &BucketHandle) -> BucketUsage {
         let stats = handle.bucket().stats();
         let changes = handle.producers().figures(handle.bucket());
         let counts = counts(handle, &stats, &changes);
         let rates = state.rates.read(&handle.bucket().config().uuid, Instant::now(), counts);
-        BucketFigures { stats, rates, changes, is_persistent: !handle.is_in_memory() }
+        BucketUsage { stats, rates, changes, is_persistent: !handle.is_in_memory() }
     }
 
     /// `basicStats` of a bucket.
@@ -160,7 +162,11 @@ impl BucketFigures {
 }
 
 /// The counters of a bucket under the names that their rates have as samples.
-fn counts(handle: &BucketHandle, stats: &BucketStats, changes: &ProducerFigures) -> Counts {
+fn counts(
+    handle: &BucketHandle,
+    stats: &BucketStats,
+    changes: &ProducerFigures,
+) -> OperationCounts {
     let totals = handle.operations().totals();
     let with_meta = totals.ep_num_ops_set_meta + totals.ep_num_ops_del_meta;
     let deletions = totals.delete_hits + totals.delete_misses;
@@ -186,8 +192,8 @@ fn counts(handle: &BucketHandle, stats: &BucketStats, changes: &ProducerFigures)
 }
 
 impl NodeFigures {
-    fn read(state: &AdminState, buckets: &[(Arc<BucketHandle>, BucketFigures)]) -> NodeFigures {
-        let sum = |of: fn(&BucketFigures) -> u64| -> u64 {
+    fn read(state: &AdminState, buckets: &[(Arc<BucketHandle>, BucketUsage)]) -> NodeFigures {
+        let sum = |of: fn(&BucketUsage) -> u64| -> u64 {
             buckets.iter().map(|(_, figures)| of(figures)).sum()
         };
         let rate = |name: &str| {
@@ -316,7 +322,7 @@ pub(super) async fn bucket_samples(
     bucket: &str,
     node: Option<&str>,
     user: &UserContext,
-) -> Reply {
+) -> HttpReply {
     if !user.identity.access.everywhere(bucket).holds(Privilege::SimpleStats.into()) {
         return forbidden(&format!("cluster.bucket[{bucket}].stats!read"));
     }
@@ -338,7 +344,7 @@ pub(super) async fn bucket_samples(
 }
 
 /// One sample of each figure. They are arrays of equal length, which telegraf insists on.
-fn samples_json(figures: &BucketFigures, node: Option<&NodeFigures>) -> Value {
+fn samples_json(figures: &BucketUsage, node: Option<&NodeFigures>) -> Value {
     let unix_ms = wall_clock().unix_ns / NS_PER_MS;
     let rates = figures.rates.all().iter().copied();
     let of_bucket = rates.chain(figures.gauges()).map(|(name, value)| (name, json!(value)));
@@ -359,7 +365,7 @@ fn samples_json(figures: &BucketFigures, node: Option<&NodeFigures>) -> Value {
 }
 
 /// `GET /pools/default/buckets/B/nodes`.
-pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, user: &UserContext) -> Reply {
+pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, user: &UserContext) -> HttpReply {
     if state.server.buckets.get(bucket).is_none() {
         return bucket_not_found();
     }
@@ -370,7 +376,7 @@ pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, user: &UserContext)
 }
 
 /// `GET /pools/default/tasks`: nothing runs that has a progress.
-pub(super) fn tasks() -> Reply {
+pub(super) fn tasks() -> HttpReply {
     json_reply(&json!([{
         "type": "rebalance",
         "status": "notRunning",

@@ -10,12 +10,12 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::blocking::blocking;
-use super::message::{Reply, error, json_reply, whole};
+use super::message::{HttpReply, error, json_reply, whole};
 use super::state::AdminState;
 
 /// `POST /node/controller/reloadCertificate`: makes new connections use the current content of the
 /// certificate files.
-pub(crate) async fn reload_certificate(state: &Arc<AdminState>) -> Reply {
+pub(crate) async fn reload_certificate(state: &Arc<AdminState>) -> HttpReply {
     let Some(tls) = state.server.tls().cloned() else {
         return error(StatusCode::BAD_REQUEST, "TLS is not set up");
     };
@@ -28,7 +28,7 @@ pub(crate) async fn reload_certificate(state: &Arc<AdminState>) -> Reply {
 
 /// `GET /pools/default/certificate`: the certificate that clients have to trust, in PEM. It is the
 /// last one of the server's chain, which is the issuer's where the file has that.
-pub(crate) fn certificate(state: &AdminState) -> Reply {
+pub(crate) fn certificate(state: &AdminState) -> HttpReply {
     let Some(tls) = state.server.tls() else {
         return error(StatusCode::NOT_FOUND, "TLS is not set up");
     };
@@ -53,7 +53,7 @@ fn pem(der: &[u8]) -> String {
 
 /// `GET /nodes/self/xdcrSSLPorts`: where a cluster that replicates into this one finds TLS. It asks
 /// without credentials.
-pub(crate) fn tls_ports(state: &AdminState) -> Reply {
+pub(crate) fn tls_ports(state: &AdminState) -> HttpReply {
     let mut ports = json!({});
     if let Some(tls) = state.server.cluster.tls_ports() {
         ports["httpsMgmt"] = json!(tls.mgmt);

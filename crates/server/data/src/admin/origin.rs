@@ -15,7 +15,7 @@ use hyper::header::{HOST, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, StatusCode};
 
-use super::message::{Reply, error};
+use super::message::{HttpReply, error};
 use super::state::AdminState;
 
 /// True for a request that a browser sends for a page of another site. Such a request carries the
@@ -33,7 +33,7 @@ pub(crate) fn is_welcome(state: &AdminState, head: &Parts) -> bool {
 }
 
 /// The answer to a misdirected request.
-pub(crate) fn misdirected() -> Reply {
+pub(crate) fn misdirected() -> HttpReply {
     error(
         StatusCode::MISDIRECTED_REQUEST,
         "In development mode requests have to come to localhost, 127.0.0.1 or [::1]. To use \

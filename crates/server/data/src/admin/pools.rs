@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
-use super::message::{Form, Reply, empty, field_error, json_reply, json_text, whole};
+use super::message::{FormFields, HttpReply, empty, field_error, json_reply, json_text, whole};
 use super::monitoring::{NodeFigures, observe, sees_node};
 use super::operator_memory::for_operators;
 use super::state::AdminState;
@@ -26,12 +26,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const CLUSTER_COMPATIBILITY: u32 = 7 * 0x1_0000 + 2;
 
 /// `/`, which pings ask for.
-pub(crate) fn root() -> Reply {
+pub(crate) fn root() -> HttpReply {
     json_reply(&json!({ "name": "oribi", "version": VERSION }))
 }
 
 /// `/pools`.
-pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> Reply {
+pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> HttpReply {
     json_reply(&json!({
         "pools": [{ "name": "default", "uri": "/pools/default" }],
         "isAdminCreds": user.is_some_and(|user| user.identity.access.is_admin()),
@@ -42,7 +42,7 @@ pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> Reply {
 }
 
 /// `/whoami`. What a role stands for is in `privileges`, in Oribi's words.
-pub(crate) fn whoami(identity: &Identity) -> Reply {
+pub(crate) fn whoami(identity: &Identity) -> HttpReply {
     let described = |role: &Role| {
         let mut value = role_json(role);
         if let Role::Of(privileges, _) = role {
@@ -55,7 +55,7 @@ pub(crate) fn whoami(identity: &Identity) -> Reply {
 }
 
 /// `/metrics`.
-pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
+pub(crate) async fn metrics(state: &Arc<AdminState>) -> HttpReply {
     let state = Arc::clone(state);
     // The store's figures need a look at the disk.
     match blocking(move || state.metrics.scrape()).await {
@@ -65,7 +65,7 @@ pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
 }
 
 /// `/pools/default`.
-pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> Reply {
+pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
     let observation = match sees_node(user) {
         true => match observe(state).await {
             Ok(observation) => Some(observation),
@@ -104,7 +104,7 @@ pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> Reply {
 }
 
 /// `GET /nodes/self`.
-pub(crate) async fn own_node(state: &Arc<AdminState>, user: &UserContext) -> Reply {
+pub(crate) async fn own_node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
     let observation = match sees_node(user) {
         true => match observe(state).await {
             Ok(observation) => Some(observation),
@@ -133,7 +133,7 @@ const QUOTAS: [&str; 6] = [
 ];
 
 /// `POST /pools/default`: names the cluster.
-pub(crate) async fn change(state: &Arc<AdminState>, form: &Form) -> Reply {
+pub(crate) async fn change(state: &Arc<AdminState>, form: &FormFields) -> HttpReply {
     if let Err(reply) = form.only(&[&["clusterName"][..], &QUOTAS].concat()) {
         return *reply;
     }
@@ -161,7 +161,7 @@ pub(crate) async fn change(state: &Arc<AdminState>, form: &Form) -> Reply {
 }
 
 /// `/pools/default/nodeServices`.
-pub(crate) fn node_services(state: &AdminState) -> Reply {
+pub(crate) fn node_services(state: &AdminState) -> HttpReply {
     json_text(&state.server.cluster.global_document().json)
 }
 

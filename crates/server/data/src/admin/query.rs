@@ -7,11 +7,11 @@
 //! An answer is lines of JSON. A statement begins with an object, `{"columns":[{"name":..,
 //! "type":..}]}`; each row is an array; the last line of all is an object again:
 //! `{"end":"complete", "rows":N,"elapsed_ms":N}`, or with `"end"` as `error`, `timeout`,
-//! `shutdown`, `lost_privileges` or `unavailable`, and `"error"` beside it. What fails before the
-//! first row has a status of its own.
+//! `shutdown`, `lost_privileges` or `unavailable`, with `"error"`. What fails before the
+//! first row sets the status.
 //!
 //! Invariants:
-//! - a statement runs on a thread of its own, of low priority, never on a worker's or this
+//! - a statement runs on a separate thread, of low priority, never on a worker's or this
 //!   runtime's;
 //! - at most [`places::Statements`] allows run, each counts against its user's streams, and each
 //!   ends with its time, its client or the server;
@@ -37,23 +37,23 @@ use tokio::sync::{mpsc, oneshot};
 use super::body::ReplyBody;
 use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
-use super::message::{Refusal, Reply, busy, error, field_error, panicked};
+use super::message::{HttpRejection, HttpReply, busy, error, field_error, panicked};
 use super::request::AdminRequest;
 use crate::admin::sql::catalog::BucketTables;
-use crate::admin::sql::control::{Control, Ending};
+use crate::admin::sql::control::{StatementControl, StatementEnd};
 use crate::admin::sql::memory::{ClientPace, StatementMemory};
 use crate::limits::READING_NICENESS;
-use answer::{Answer, Begun, Summary};
-use places::{HeapShare, Occupied};
-use request::Query;
+use answer::{StatementAnswer, StatementStart, StatementSummary};
+use places::{HeapShare, StatementResources};
+use request::StatementRequest;
 
 /// Runs a statement.
-pub(crate) async fn run(request: &mut AdminRequest) -> Reply {
+pub(crate) async fn run(request: &mut AdminRequest) -> HttpReply {
     begin(request).await.unwrap_or_else(|refusal| *refusal)
 }
 
-async fn begin(request: &mut AdminRequest) -> Result<Reply, Refusal> {
-    let query = Query::read(request).await?;
+async fn begin(request: &mut AdminRequest) -> Result<HttpReply, HttpRejection> {
+    let query = StatementRequest::read(request).await?;
     let (state, user) = (&request.state, request.user());
     let known = |name: &String| {
         user.identity.access.reaches(name) && state.server.buckets.get(name).is_some()
@@ -70,13 +70,13 @@ async fn begin(request: &mut AdminRequest) -> Result<Reply, Refusal> {
     let Some(heap) = state.statements.share_heap() else {
         return Err(busy("documents leave no memory for statements; try again").into());
     };
-    let occupied = Occupied::new(running, stream);
+    let occupied = StatementResources::new(running, stream);
     let (sender, pieces) = mpsc::channel(1);
     let memory = Arc::clone(&state.server.connection_memory);
     let outgoing = Outgoing::new(Arc::clone(&memory), Wakeups::new());
     let taken_bytes = outgoing.taken_bytes();
     let rows = Arc::clone(&outgoing);
-    let control = Control::new(
+    let control = StatementControl::new(
         Instant::now() + query.timeout,
         sender,
         state.stopping.clone(),
@@ -86,7 +86,8 @@ async fn begin(request: &mut AdminRequest) -> Result<Reply, Refusal> {
     );
     let (begun, beginning) = oneshot::channel();
     let occupied = (occupied, state.open_stream());
-    let answer = Answer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
+    let answer =
+        StatementAnswer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
     let buckets = Arc::clone(&state.server.buckets);
     let work = move || {
         // Without it the statement competes with workers as an equal.
@@ -99,7 +100,7 @@ async fn begin(request: &mut AdminRequest) -> Result<Reply, Refusal> {
         return Err(busy("the server has no thread for this statement").into());
     }
     match beginning.await {
-        Ok(Begun::Streams) => {
+        Ok(StatementStart::Streams) => {
             let open = Some(state.open_stream());
             let mut reply = Response::new(ReplyBody::counted_pieces(pieces, taken_bytes, open));
             let headers = reply.headers_mut();
@@ -107,7 +108,7 @@ async fn begin(request: &mut AdminRequest) -> Result<Reply, Refusal> {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             Ok(reply)
         }
-        Ok(Begun::Failed(status, why)) => Err(error(status, &why).into()),
+        Ok(StatementStart::Failed(status, why)) => Err(error(status, &why).into()),
         Err(_) => Err(panicked().into()),
     }
 }
@@ -122,10 +123,10 @@ pub(super) fn pace_of_client(rows: &Outgoing) -> ClientPace {
 
 /// The thread's work.
 fn execute(
-    query: &Query,
+    query: &StatementRequest,
     buckets: Arc<crate::buckets::Buckets>,
-    control: Arc<Control>,
-    mut answer: Answer,
+    control: Arc<StatementControl>,
+    mut answer: StatementAnswer,
     heap: HeapShare,
 ) {
     let tables = BucketTables::new(buckets, query.bucket.clone(), Arc::clone(&control));
@@ -139,13 +140,13 @@ fn execute(
     drop(heap);
     let ending = control.ending();
     let summary = match (&outcome, ending) {
-        (Ok(()), _) => Summary::Complete,
+        (Ok(()), _) => StatementSummary::Complete,
         // The source's own words say more.
-        (Err(failure), Some(Ending::Unavailable)) => {
-            Summary::Failed(Ending::Unavailable.name(), format!("{failure:#}"))
+        (Err(failure), Some(StatementEnd::Unavailable)) => {
+            StatementSummary::Failed(StatementEnd::Unavailable.name(), format!("{failure:#}"))
         }
-        (Err(_), Some(ending)) => Summary::Failed(ending.name(), ending.text().to_owned()),
-        (Err(failure), None) => Summary::Failed("error", format!("{failure:#}")),
+        (Err(_), Some(ending)) => StatementSummary::Failed(ending.name(), ending.text().to_owned()),
+        (Err(failure), None) => StatementSummary::Failed("error", format!("{failure:#}")),
     };
     answer.finish(summary);
 }

@@ -3,7 +3,7 @@
 //! Owns: the request's body, the thread of a statement, and the JSON of an answer. Parts of an
 //! answer come in the order `requestID`, `clientContextID`, `prepared`, `signature`, `results`,
 //! `errors`, `warnings`, `status`, `metrics`, because some SDKs depend on it. What fails before the
-//! first row has a status of its own; later errors follow the rows of a 200.
+//! first row sets the status; later errors follow the rows of a 200.
 //!
 //! Invariants: those of `query`, which has threads, places, memory and pieces of answers. What a
 //! statement keeps (groups, sorted rows) is reserved below the arena's upper bound for all
@@ -31,13 +31,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::body::ReplyBody;
 use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
-use super::message::{Form, Reply, busy, error, panicked, whole};
-use super::query::answer::{Answer, Begun};
+use super::message::{FormFields, HttpReply, busy, error, panicked, whole};
+use super::query::answer::{StatementAnswer, StatementStart};
 use super::query::pace_of_client;
-use super::query::places::{HeapShare, Occupied};
+use super::query::places::{HeapShare, StatementResources};
 use super::request::AdminRequest;
 use crate::admin::query_store::BucketStore;
-use crate::admin::sql::control::Control;
+use crate::admin::sql::control::StatementControl;
 use crate::admin::sql::memory::StatementMemory;
 use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
 
@@ -54,7 +54,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const UNTRIMMED_BYTES: u64 = 1 << 20;
 
 /// Runs a statement.
-pub(super) async fn run(request: &mut AdminRequest) -> Reply {
+pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
     let parsed = match read(request).await {
         Ok(Ok(parsed)) => parsed,
         Ok(Err(wrong)) => return refusal(&wrong),
@@ -75,7 +75,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> Reply {
     let outgoing = Outgoing::new(Arc::clone(&memory), Wakeups::new());
     let (taken_bytes, rows) = (outgoing.taken_bytes(), Arc::clone(&outgoing));
     let timeout = parsed.timeout.unwrap_or(TIMEOUT).min(SQL_TIMEOUT_MAX);
-    let control = Control::new(
+    let control = StatementControl::new(
         // The language ends the statement first, with its own code.
         Instant::now() + timeout + LOOK_INTERVAL,
         sender,
@@ -85,8 +85,9 @@ pub(super) async fn run(request: &mut AdminRequest) -> Reply {
         StatementMemory::new(memory, state.queries.running.turn(), move || pace_of_client(&rows)),
     );
     let (begun, beginning) = oneshot::channel();
-    let occupied = (Occupied::new(running, stream), state.open_stream());
-    let answer = Answer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
+    let occupied = (StatementResources::new(running, stream), state.open_stream());
+    let answer =
+        StatementAnswer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
     let statement = StatementRun {
         request: parsed,
         timeout,
@@ -117,19 +118,19 @@ pub(super) async fn run(request: &mut AdminRequest) -> Reply {
     }
     drop(control);
     match beginning.await {
-        Ok(Begun::Streams) => {
+        Ok(StatementStart::Streams) => {
             let open = Some(state.open_stream());
             let mut reply = Response::new(ReplyBody::counted_pieces(pieces, taken_bytes, open));
             reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             reply
         }
-        Ok(Begun::Failed(status, body)) => whole(status, "application/json", body),
+        Ok(StatementStart::Failed(status, body)) => whole(status, "application/json", body),
         Err(_) => panicked(),
     }
 }
 
 /// Sets `cancelled` once the statement has to end, for work that reads no documents.
-fn watch(control: &Arc<Control>, cancelled: &Arc<AtomicBool>) {
+fn watch(control: &Arc<StatementControl>, cancelled: &Arc<AtomicBool>) {
     let (control, cancelled) = (Arc::downgrade(control), Arc::downgrade(cancelled));
     tokio::spawn(async move {
         loop {
@@ -148,7 +149,7 @@ fn watch(control: &Arc<Control>, cancelled: &Arc<AtomicBool>) {
 type Parsed = Result<oribi_query::QueryRequest, Box<QueryError>>;
 
 /// Reads a request: JSON or a form, or the query of a GET, which only reads.
-async fn read(request: &mut AdminRequest) -> Result<Parsed, Box<Reply>> {
+async fn read(request: &mut AdminRequest) -> Result<Parsed, Box<HttpReply>> {
     if *request.method() == Method::GET {
         let parsed = of_form(request.query())?;
         return Ok(parsed.map(|mut parsed| {
@@ -177,8 +178,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("application/json")
 }
 
-fn of_form(text: &str) -> Result<Parsed, Box<Reply>> {
-    let Some(pairs) = Form::pairs(text) else {
+fn of_form(text: &str) -> Result<Parsed, Box<HttpReply>> {
+    let Some(pairs) = FormFields::pairs(text) else {
         return Err(Box::new(error(StatusCode::BAD_REQUEST, "the form is not URL-encoded")));
     };
     let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -186,7 +187,7 @@ fn of_form(text: &str) -> Result<Parsed, Box<Reply>> {
 }
 
 /// The answer to a request that cannot be read.
-fn refusal(wrong: &QueryError) -> Reply {
+fn refusal(wrong: &QueryError) -> HttpReply {
     let body = json!({
         "requestID": request_id(),
         "errors": [error_json(wrong)],
@@ -284,7 +285,7 @@ struct StatementRun {
 
 impl StatementRun {
     /// The thread's work.
-    fn execute(self, answer: Answer) {
+    fn execute(self, answer: StatementAnswer) {
         let StatementRun { request, timeout, service, store, budget, cancelled } = self;
         let mut sink = JsonAnswer { answer, request: &request, rows: 0 };
         let control =
@@ -302,7 +303,7 @@ impl StatementRun {
 
 /// Writes the JSON of an answer.
 struct JsonAnswer<'r> {
-    answer: Answer,
+    answer: StatementAnswer,
     request: &'r oribi_query::QueryRequest,
     rows: u64,
 }

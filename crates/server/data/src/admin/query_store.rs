@@ -26,7 +26,7 @@ use oribi_query::{
 };
 use oribi_types::CollectionId;
 
-use crate::admin::sql::control::Control;
+use crate::admin::sql::control::StatementControl;
 use crate::buckets::BucketHandle;
 use crate::connection::rights::Rights;
 use crate::server_context::ServerContext;
@@ -42,7 +42,7 @@ const NO_SCOPE: u32 = 12021;
 /// See the module text.
 pub(crate) struct BucketStore {
     server: Arc<ServerContext>,
-    control: Arc<Control>,
+    control: Arc<StatementControl>,
     indexes: Arc<IndexDefinitions>,
 }
 
@@ -50,7 +50,7 @@ impl BucketStore {
     /// The buckets as the user of `control` sees them.
     pub fn new(
         server: Arc<ServerContext>,
-        control: Arc<Control>,
+        control: Arc<StatementControl>,
         indexes: Arc<IndexDefinitions>,
     ) -> BucketStore {
         BucketStore { server, control, indexes }

@@ -1,4 +1,4 @@
-//! Rates per second, as monitors of Couchbase Server read them.
+//! OperationRates per second, as monitors of Couchbase Server read them.
 //!
 //! Owns: two readings of each set of counters. A rate is the difference of the two, so a monitor
 //! that asks every ten seconds gets the averages of these ten. Invariants: the readings are at
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// Counters by name. The names of a set never change.
-pub(super) type Counts = Vec<(&'static str, u64)>;
+pub(super) type OperationCounts = Vec<(&'static str, u64)>;
 
 /// The rates of a set of counters.
 #[derive(Default)]
-pub(super) struct Rates {
+pub(super) struct OperationRates {
     /// The time that they are averages of.
     pub(super) seconds: f64,
     by_name: Vec<(&'static str, f64)>,
@@ -38,7 +38,7 @@ struct Readings {
 
 struct Reading {
     at: Instant,
-    counts: Counts,
+    counts: OperationCounts,
 }
 
 impl RateMeter {
@@ -47,7 +47,7 @@ impl RateMeter {
     }
 
     /// Adds a reading of the set `name`, unless the last one is too young, and returns the rates.
-    pub(super) fn read(&self, name: &str, at: Instant, counts: Counts) -> Rates {
+    pub(super) fn read(&self, name: &str, at: Instant, counts: OperationCounts) -> OperationRates {
         let mut sets = self.sets.lock();
         let reading = Reading { at, counts };
         if !sets.contains_key(name) {
@@ -67,7 +67,7 @@ impl RateMeter {
 }
 
 impl Readings {
-    fn rates(&self, started: Instant) -> Rates {
+    fn rates(&self, started: Instant) -> OperationRates {
         let since = self.earlier.as_ref().map_or(started, |earlier| earlier.at);
         let seconds = self.latest.at.saturating_duration_since(since).as_secs_f64().max(0.001);
         let earlier = self.earlier.as_ref().map_or(&[][..], |earlier| &earlier.counts);
@@ -76,11 +76,14 @@ impl Readings {
             // Counters are summed over threads, one after the other.
             (*name, count.saturating_sub(before(index)) as f64 / seconds)
         };
-        Rates { seconds, by_name: self.latest.counts.iter().enumerate().map(rate).collect() }
+        OperationRates {
+            seconds,
+            by_name: self.latest.counts.iter().enumerate().map(rate).collect(),
+        }
     }
 }
 
-impl Rates {
+impl OperationRates {
     /// The rate of one counter; 0 for one that the set does not have.
     pub(super) fn of(&self, name: &str) -> f64 {
         self.by_name.iter().find(|(other, _)| *other == name).map_or(0.0, |(_, rate)| *rate)

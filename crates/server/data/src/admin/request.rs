@@ -12,21 +12,33 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::AUTHORIZATION;
 use hyper::http::request::Parts;
 
-use super::message::{BODY_BYTES_MAX, Form, Refusal, host_of, no_memory};
-use super::routes::{RequestBody, Route};
+use super::message::{BODY_BYTES_MAX, FormFields, HttpRejection, host_of, no_memory};
 use super::state::AdminState;
 use super::user_context::UserContext;
 use crate::connection::memory::Reservation;
 
+/// What a request has besides its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestBody {
+    /// Nothing that is read.
+    Empty,
+    /// A form of at most so many bytes, read before the handler runs.
+    Form(usize),
+    /// At most so many bytes, which the handler reads.
+    Stream(usize),
+}
+
 /// A request.
 pub(crate) struct AdminRequest {
     pub(crate) state: Arc<AdminState>,
-    pub(crate) route: &'static Route,
+    /// The path of the route, with names in braces.
+    pattern: &'static str,
+    body_kind: RequestBody,
     pub(crate) head: Parts,
     /// The decoded segments of the path.
     pub(crate) path: Vec<String>,
     /// Empty unless the route has a form.
-    pub(crate) form: Form,
+    pub(crate) form: FormFields,
     user: Option<UserContext>,
     body: Option<Incoming>,
     /// Memory for a form above [`BODY_BYTES_MAX`].
@@ -36,20 +48,17 @@ pub(crate) struct AdminRequest {
 impl AdminRequest {
     pub(crate) fn new(
         state: Arc<AdminState>,
-        route: &'static Route,
+        (pattern, body_kind): (&'static str, RequestBody),
         (head, body): (Parts, Incoming),
         path: Vec<String>,
     ) -> AdminRequest {
-        assert!(
-            route.matches(&head.method, &path),
-            "a request is served by a route of its method and path"
-        );
         AdminRequest {
             state,
-            route,
+            pattern,
+            body_kind,
             head,
             path,
-            form: Form::default(),
+            form: FormFields::default(),
             user: None,
             body: Some(body),
             _form_memory: None,
@@ -86,7 +95,7 @@ impl AdminRequest {
     /// The segments that stand where the route's path has names in braces.
     pub(crate) fn captures<const N: usize>(&self) -> [&str; N] {
         let mut captures = [""; N];
-        let segments = self.path.iter().zip(self.route.segments());
+        let segments = self.path.iter().zip(self.pattern.split('/').skip(1));
         let named = segments.filter(|(_, pattern)| pattern.starts_with('{'));
         let mut count = 0;
         for (segment, _) in named {
@@ -115,22 +124,22 @@ impl AdminRequest {
     /// The body, which the handler of a route with [`RequestBody::Stream`] reads, and its limit.
     pub(crate) fn take_body(&mut self) -> (Incoming, usize) {
         let body = self.body.take().expect("a body is read once");
-        match self.route.body {
+        match self.body_kind {
             RequestBody::Stream(bytes_max) | RequestBody::Form(bytes_max) => (body, bytes_max),
             RequestBody::Empty => (body, 0),
         }
     }
 
     /// Reads the form of a route that has one.
-    pub(crate) async fn read_form(&mut self) -> Result<(), Refusal> {
-        let RequestBody::Form(bytes_max) = self.route.body else { return Ok(()) };
+    pub(crate) async fn read_form(&mut self) -> Result<(), HttpRejection> {
+        let RequestBody::Form(bytes_max) = self.body_kind else { return Ok(()) };
         let (body, _) = self.take_body();
         if bytes_max > BODY_BYTES_MAX {
             let memory = &self.state.server.connection_memory;
             let held = memory.hold(memory_of_form(&body, bytes_max));
             self._form_memory = Some(held.ok_or_else(|| no_memory(memory))?);
         }
-        self.form = Form::read(body, bytes_max).await?;
+        self.form = FormFields::read(body, bytes_max).await?;
         Ok(())
     }
 }

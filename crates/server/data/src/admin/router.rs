@@ -1,7 +1,7 @@
 //! The way of a request to its handler: login, rights, body, audit.
 //!
 //! Owns: the order of these steps. Invariants: `routes` alone says which rights a route needs; a
-//! client without credentials learns nothing but the answers of open routes; what an answer holds
+//! client without credentials gets the answers of open routes only; what an answer holds
 //! in memory is counted. Caller: `admin`.
 
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::{Method, Request, StatusCode};
 
-use super::audit::Client;
-use super::login::{Login, TooManyLogins};
+use super::audit::AdminClient;
+use super::login::{LoginOutcome, TooManyLogins};
 use super::message::{
-    Form, Reply, busy, challenged, counted, forbidden, path_not_found, segments, unauthorized,
-    whole,
+    FormFields, HttpReply, busy, challenged, counted, forbidden, path_not_found, segments,
+    unauthorized, whole,
 };
 use super::request::AdminRequest;
-use super::routes::{self, Access, AuditRule, Handler};
+use super::routes::{self, AuditRule, Route, RouteAccess};
 use super::state::AdminState;
 use super::user_context::UserContext;
-use super::{origin, setup, users};
+use super::{guest_setup, origin, users};
 use crate::auth::{Identity, Privilege};
 
 /// The header by which a server proves itself to a client of SCRAM.
@@ -30,8 +30,8 @@ const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-
 pub(crate) async fn answer(
     state: Arc<AdminState>,
     request: Request<Incoming>,
-    client: Arc<Client>,
-) -> Reply {
+    client: Arc<AdminClient>,
+) -> HttpReply {
     client.place.note_request();
     let (head, body) = request.into_parts();
     let method = head.method.clone();
@@ -42,8 +42,9 @@ pub(crate) async fn answer(
         Some(_) if !origin::is_welcome(&state, &head) => origin::misdirected(),
         Some(path) => {
             let route = routes::find(&method, &path);
-            let request = AdminRequest::new(Arc::clone(&state), route, (head, body), path);
-            serve(request, &client).await
+            let pattern = (route.path, route.body);
+            let request = AdminRequest::new(Arc::clone(&state), pattern, (head, body), path);
+            serve(route, request, &client).await
         }
     };
     let reply = counted(reply, &state.server.connection_memory, &state.operator_memory);
@@ -52,9 +53,9 @@ pub(crate) async fn answer(
 }
 
 /// Logs the client in, unless the route is open.
-async fn serve(mut request: AdminRequest, client: &Client) -> Reply {
-    if request.route.access == Access::Anyone {
-        return run(&mut request).await;
+async fn serve(route: &Route, mut request: AdminRequest, client: &AdminClient) -> HttpReply {
+    if route.access == RouteAccess::Anyone {
+        return route.handler.run(&mut request).await;
     }
     #[cfg(feature = "console")]
     if request.path.is_empty()
@@ -68,32 +69,32 @@ async fn serve(mut request: AdminRequest, client: &Client) -> Reply {
         true => {
             let recorder = (&*state.server, &state.audit);
             match state.logins.identify(request.headers(), recorder, client).await {
-                Ok(Login::User(identity, proof)) => (Some(identity), proof),
-                Ok(Login::Wrong) => (None, None),
-                Ok(Login::Challenge(challenge)) => return challenged(challenge),
+                Ok(LoginOutcome::User(identity, proof)) => (Some(identity), proof),
+                Ok(LoginOutcome::Wrong) => (None, None),
+                Ok(LoginOutcome::Challenge(challenge)) => return challenged(challenge),
                 Err(TooManyLogins) => return busy("too many passwords are being checked"),
             }
         }
         false => (client.certified.clone(), None),
     };
     let mut reply = match identity {
-        Some(identity) => serve_user(request, identity, client).await,
-        None => serve_guest(request, client).await,
+        Some(identity) => serve_user(route, request, identity, client).await,
+        None => serve_guest(route, request, client).await,
     };
     reply.headers_mut().extend(proof.map(|proof| (AUTHENTICATION_INFO, proof)));
     reply
 }
 
 /// Serves a client that has not proved to be a user.
-async fn serve_guest(mut request: AdminRequest, client: &Client) -> Reply {
+async fn serve_guest(route: &Route, mut request: AdminRequest, client: &AdminClient) -> HttpReply {
     let has_credentials = request.has_credentials();
     let state = Arc::clone(&request.state);
-    match request.route.access {
-        Access::Guest => run(&mut request).await,
-        Access::GuestOrUser if !has_credentials || state.server.users.is_development() => {
-            run(&mut request).await
+    match route.access {
+        RouteAccess::Guest => route.handler.run(&mut request).await,
+        RouteAccess::GuestOrUser if !has_credentials || state.server.users.is_development() => {
+            route.handler.run(&mut request).await
         }
-        Access::Setup if !has_credentials => setup::without_credentials(request, client).await,
+        RouteAccess::Setup if !has_credentials => guest_setup::serve(route, request, client).await,
         _ => {
             if !has_credentials {
                 let described = (request.method(), &*request.segments());
@@ -105,15 +106,20 @@ async fn serve_guest(mut request: AdminRequest, client: &Client) -> Reply {
 }
 
 /// Serves a user who may have the rights that the route needs.
-async fn serve_user(mut request: AdminRequest, identity: Arc<Identity>, client: &Client) -> Reply {
-    let (state, route) = (Arc::clone(&request.state), request.route);
+async fn serve_user(
+    route: &Route,
+    mut request: AdminRequest,
+    identity: Arc<Identity>,
+    client: &AdminClient,
+) -> HttpReply {
+    let state = Arc::clone(&request.state);
     let log = &state.server.audit;
     state.audit.authenticated(log, client, &identity);
     let Some(busy_place) = client.place.begin_request(&identity) else {
         return busy("this user has too many connections");
     };
     request.set_user(UserContext::new(Arc::clone(&identity), request.host(), busy_place));
-    let checked = check(&request, &identity);
+    let checked = check(route, &request, &identity);
     let is_checked = checked.is_ok();
     let reply = match checked {
         Err(reply) => *reply,
@@ -121,7 +127,7 @@ async fn serve_user(mut request: AdminRequest, identity: Arc<Identity>, client: 
             forbidden("same origin")
         }
         Ok(()) => match request.read_form().await {
-            Ok(()) => run(&mut request).await,
+            Ok(()) => route.handler.run(&mut request).await,
             Err(reply) => *reply,
         },
     };
@@ -142,40 +148,37 @@ async fn serve_user(mut request: AdminRequest, identity: Arc<Identity>, client: 
     reply
 }
 
-/// Runs the route's handler.
-pub(super) async fn run(request: &mut AdminRequest) -> Reply {
-    match request.route.handler {
-        Handler::Sync(handler) => handler(request),
-        Handler::Async(handler) => handler(request).await,
-    }
-}
-
 /// Refuses a user who lacks the rights that the route needs, and requests about a cluster or bucket
 /// that is not the one that the client knew.
-fn check(request: &AdminRequest, identity: &Identity) -> Result<(), Box<Reply>> {
+fn check(route: &Route, request: &AdminRequest, identity: &Identity) -> Result<(), Box<HttpReply>> {
     let access = &identity.access;
     let is_read = *request.method() == Method::GET;
     let bucket = request.path.get(3).map(String::as_str).unwrap_or_default();
     if is_read && request.path.len() > 1 && request.path[0] == "pools" {
         check_cluster(request)?;
     }
-    match request.route.access {
-        Access::Anyone | Access::Guest | Access::GuestOrUser | Access::User => Ok(()),
-        Access::Bucket | Access::Collection if is_read && !access.reaches(bucket) => {
+    match route.access {
+        RouteAccess::Anyone | RouteAccess::Guest | RouteAccess::GuestOrUser | RouteAccess::User => {
+            Ok(())
+        }
+        RouteAccess::Bucket | RouteAccess::Collection if is_read && !access.reaches(bucket) => {
             Err(forbidden(&format!("cluster.bucket[{bucket}].settings!read")).into())
         }
-        Access::Bucket => check_bucket(request, bucket),
-        Access::Collection => Ok(()),
-        Access::Statistics if !sees_statistics(identity) => {
+        RouteAccess::Bucket => check_bucket(request, bucket),
+        RouteAccess::Collection => Ok(()),
+        RouteAccess::Statistics if !sees_statistics(identity) => {
             Err(forbidden("cluster.stats!read").into())
         }
-        Access::Security if !access.is_admin() => {
+        RouteAccess::Security if !access.is_admin() => {
             Err(forbidden("cluster.admin.security!read").into())
         }
-        Access::Setup | Access::Admin if !access.is_admin() => {
+        RouteAccess::Setup | RouteAccess::Admin if !access.is_admin() => {
             Err(forbidden("cluster.admin!write").into())
         }
-        Access::Statistics | Access::Security | Access::Setup | Access::Admin => Ok(()),
+        RouteAccess::Statistics
+        | RouteAccess::Security
+        | RouteAccess::Setup
+        | RouteAccess::Admin => Ok(()),
     }
 }
 
@@ -185,7 +188,7 @@ pub(super) fn sees_statistics(identity: &Identity) -> bool {
 }
 
 /// Refuses a query that names another cluster, or one that was here before.
-fn check_cluster(request: &AdminRequest) -> Result<(), Box<Reply>> {
+fn check_cluster(request: &AdminRequest) -> Result<(), Box<HttpReply>> {
     match queried(request, "uuid") {
         Some(uuid) if uuid != request.state.server.cluster.identity().uuid => {
             Err(uuid_mismatch("Cluster").into())
@@ -195,7 +198,7 @@ fn check_cluster(request: &AdminRequest) -> Result<(), Box<Reply>> {
 }
 
 /// Refuses a query that names another bucket, or one that had this name before.
-fn check_bucket(request: &AdminRequest, bucket: &str) -> Result<(), Box<Reply>> {
+fn check_bucket(request: &AdminRequest, bucket: &str) -> Result<(), Box<HttpReply>> {
     let handle = request.state.server.buckets.get(bucket);
     match (queried(request, "bucket_uuid"), handle) {
         (Some(uuid), Some(handle)) if uuid != handle.bucket().config().uuid => {
@@ -206,11 +209,11 @@ fn check_bucket(request: &AdminRequest, bucket: &str) -> Result<(), Box<Reply>> 
 }
 
 fn queried(request: &AdminRequest, name: &str) -> Option<String> {
-    Form::parse(request.query())?.get(name).map(str::to_owned)
+    FormFields::parse(request.query())?.get(name).map(str::to_owned)
 }
 
 /// 404 for something that is not what a client knew by its uuid.
-fn uuid_mismatch(what: &str) -> Reply {
+fn uuid_mismatch(what: &str) -> HttpReply {
     let text = format!("{what} uuid does not match the requested.\r\n");
     whole(StatusCode::NOT_FOUND, "text/plain", text)
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns: the routes and their rights. Invariants, which tests hold over the whole table:
 //! - without credentials only `/`, `/healthz`, `/readyz`, `/pools`, the TLS ports, the console's
-//!   files and the requests of a set-up are answered (`Access`);
-//! - two routes that match the same request have the same rights, so their order gives nobody more;
+//!   files and the requests of a set-up are answered (`RouteAccess`);
+//! - two routes that match the same request have the same rights, so their order changes no rights;
 //! - a change needs the role `admin`, except that of one's own password and of documents; a browser
 //!   cannot make one on behalf of another site (`same_site`).
 //!
@@ -15,8 +15,8 @@ use std::pin::Pin;
 use hyper::Method;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 
-use super::message::{BODY_BYTES_MAX, Refusal, Reply, path_not_found};
-use super::request::AdminRequest;
+use super::message::{BODY_BYTES_MAX, HttpRejection, HttpReply, path_not_found};
+use super::request::{AdminRequest, RequestBody};
 use super::{
     buckets, changes, collections, config_stream, documents, figures, monitoring, node, pools,
     setup, users,
@@ -24,7 +24,7 @@ use super::{
 
 /// The rights that a route needs before its handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum RouteAccess {
     /// Any client; credentials are not looked at. For supervisors, balancers and the console.
     Anyone,
     /// Any client; wrong credentials are ignored.
@@ -36,27 +36,16 @@ pub(crate) enum Access {
     User,
     /// Users with some right in the bucket that the path names. The handler limits the answer.
     Bucket,
-    /// As [`Access::Bucket`]; the handler needs rights in the collection that the path names.
+    /// As [`RouteAccess::Bucket`]; the handler needs rights in the collection that the path names.
     Collection,
     /// Users who see the statistics of all buckets.
     Statistics,
     /// Administrators, for reading about users.
     Security,
-    /// Administrators; without credentials [`setup`] decides.
+    /// Administrators; without credentials `guest_setup` decides.
     Setup,
     /// Administrators.
     Admin,
-}
-
-/// What a request has besides its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestBody {
-    /// Nothing that is read.
-    Empty,
-    /// A form of at most so many bytes, read before the handler runs.
-    Form(usize),
-    /// At most so many bytes, which the handler reads.
-    Stream(usize),
 }
 
 /// Which requests of a user are audit events.
@@ -71,13 +60,22 @@ pub(crate) enum AuditRule {
 }
 
 /// The future of an answer.
-pub(crate) type ReplyFuture<'r> = Pin<Box<dyn Future<Output = Reply> + Send + 'r>>;
+pub(crate) type ReplyFuture<'r> = Pin<Box<dyn Future<Output = HttpReply> + Send + 'r>>;
 
 /// Answers a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Handler {
-    Sync(fn(&AdminRequest) -> Reply),
+    Sync(fn(&AdminRequest) -> HttpReply),
     Async(for<'r> fn(&'r mut AdminRequest) -> ReplyFuture<'r>),
+}
+
+impl Handler {
+    pub(crate) async fn run(self, request: &mut AdminRequest) -> HttpReply {
+        match self {
+            Handler::Sync(handler) => handler(request),
+            Handler::Async(handler) => handler(request).await,
+        }
+    }
 }
 
 /// One row of the table.
@@ -86,7 +84,7 @@ pub(crate) struct Route {
     pub(crate) method: Option<Method>,
     /// Segments: text, a name in braces for any one segment, or a last `*` for any number of them.
     pub(crate) path: &'static str,
-    pub(crate) access: Access,
+    pub(crate) access: RouteAccess,
     pub(crate) body: RequestBody,
     pub(crate) audit: AuditRule,
     /// Requests that a browser sends for another site's page are refused.
@@ -134,7 +132,7 @@ impl Route {
 }
 
 /// A route that reads.
-const fn get(path: &'static str, access: Access, handler: Handler) -> Route {
+const fn get(path: &'static str, access: RouteAccess, handler: Handler) -> Route {
     Route {
         method: Some(Method::GET),
         path,
@@ -147,7 +145,12 @@ const fn get(path: &'static str, access: Access, handler: Handler) -> Route {
 }
 
 /// A route that changes something by a form.
-const fn change(method: Method, path: &'static str, access: Access, handler: Handler) -> Route {
+const fn change(
+    method: Method,
+    path: &'static str,
+    access: RouteAccess,
+    handler: Handler,
+) -> Route {
     Route {
         method: Some(method),
         path,
@@ -159,19 +162,19 @@ const fn change(method: Method, path: &'static str, access: Access, handler: Han
     }
 }
 
-const fn post(path: &'static str, access: Access, handler: Handler) -> Route {
+const fn post(path: &'static str, access: RouteAccess, handler: Handler) -> Route {
     change(Method::POST, path, access, handler)
 }
 
-const fn put(path: &'static str, access: Access, handler: Handler) -> Route {
+const fn put(path: &'static str, access: RouteAccess, handler: Handler) -> Route {
     change(Method::PUT, path, access, handler)
 }
 
-const fn patch(path: &'static str, access: Access, handler: Handler) -> Route {
+const fn patch(path: &'static str, access: RouteAccess, handler: Handler) -> Route {
     change(Method::PATCH, path, access, handler)
 }
 
-const fn delete(path: &'static str, access: Access, handler: Handler) -> Route {
+const fn delete(path: &'static str, access: RouteAccess, handler: Handler) -> Route {
     change(Method::DELETE, path, access, handler)
 }
 
@@ -181,7 +184,7 @@ const fn change_document(path: &'static str) -> Route {
     Route {
         method: None,
         path,
-        access: Access::Collection,
+        access: RouteAccess::Collection,
         body: RequestBody::Stream(VALUE_BYTES_MAX),
         audit: AuditRule::Refusals,
         same_site: true,
@@ -190,7 +193,7 @@ const fn change_document(path: &'static str) -> Route {
 }
 
 const fn read_documents(path: &'static str) -> Route {
-    get(path, Access::Collection, Handler::Async(|r| Box::pin(documents::read(r))))
+    get(path, RouteAccess::Collection, Handler::Async(|r| Box::pin(documents::read(r))))
 }
 
 /// Statements of SQL, which only read, but cost enough that other sites may not send them.
@@ -231,141 +234,157 @@ const STREAM_CONFIG: Handler = Handler::Sync(|r| {
 /// All routes. The first one that matches serves a request.
 pub(crate) static ROUTES: &[Route] = &[
     // The server.
-    get("/", Access::Guest, Handler::Sync(|_| pools::root())),
+    get("/", RouteAccess::Guest, Handler::Sync(|_| pools::root())),
     get(
         "/healthz",
-        Access::Anyone,
+        RouteAccess::Anyone,
         Handler::Async(|r| Box::pin(r.state.health.answer(&r.state.server.buckets))),
     ),
     get(
         "/readyz",
-        Access::Anyone,
+        RouteAccess::Anyone,
         Handler::Async(|r| Box::pin(r.state.health.readiness(&r.state.server.buckets))),
     ),
     #[cfg(feature = "console")]
-    get("/console/*", Access::Anyone, Handler::Sync(super::console::serve)),
-    get("/whoami", Access::User, Handler::Sync(|r| pools::whoami(&r.user().identity))),
-    get("/metrics", Access::Statistics, Handler::Async(|r| Box::pin(pools::metrics(&r.state)))),
+    get("/console/*", RouteAccess::Anyone, Handler::Sync(super::console::serve)),
+    get("/whoami", RouteAccess::User, Handler::Sync(|r| pools::whoami(&r.user().identity))),
+    get(
+        "/metrics",
+        RouteAccess::Statistics,
+        Handler::Async(|r| Box::pin(pools::metrics(&r.state))),
+    ),
     get(
         "/node/figures",
-        Access::User,
+        RouteAccess::User,
         Handler::Async(|r| {
             Box::pin(figures::figures(&r.state, r.head.uri.query().unwrap_or_default(), r.user()))
         }),
     ),
     get(
         "/node/slowOperations",
-        Access::User,
+        RouteAccess::User,
         Handler::Sync(|r| figures::slow_operations(&r.state, r.user())),
     ),
     get(
         "/nodes/self",
-        Access::User,
+        RouteAccess::User,
         Handler::Async(|r| Box::pin(pools::own_node(&r.state, r.user()))),
     ),
-    get("/nodes/self/xdcrSSLPorts", Access::Guest, Handler::Sync(|r| node::tls_ports(&r.state))),
-    get("/pools", Access::GuestOrUser, Handler::Sync(|r| pools::pools(&r.state, r.known_user()))),
+    get(
+        "/nodes/self/xdcrSSLPorts",
+        RouteAccess::Guest,
+        Handler::Sync(|r| node::tls_ports(&r.state)),
+    ),
+    get(
+        "/pools",
+        RouteAccess::GuestOrUser,
+        Handler::Sync(|r| pools::pools(&r.state, r.known_user())),
+    ),
     get(
         "/pools/nodes",
-        Access::User,
+        RouteAccess::User,
         Handler::Async(|r| Box::pin(pools::node(&r.state, r.user()))),
     ),
     get(
         "/pools/default",
-        Access::User,
+        RouteAccess::User,
         Handler::Async(|r| Box::pin(pools::node(&r.state, r.user()))),
     ),
     get(
         "/pools/default/nodeServices",
-        Access::User,
+        RouteAccess::User,
         Handler::Sync(|r| pools::node_services(&r.state)),
     ),
-    get("/pools/default/tasks", Access::User, Handler::Sync(|_| monitoring::tasks())),
-    get("/pools/default/certificate", Access::User, Handler::Sync(|r| node::certificate(&r.state))),
+    get("/pools/default/tasks", RouteAccess::User, Handler::Sync(|_| monitoring::tasks())),
+    get(
+        "/pools/default/certificate",
+        RouteAccess::User,
+        Handler::Sync(|r| node::certificate(&r.state)),
+    ),
     post(
         "/node/controller/reloadCertificate",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| Box::pin(node::reload_certificate(&r.state))),
     ),
     // The set-up of a server.
     post(
         "/pools/default",
-        Access::Setup,
+        RouteAccess::Setup,
         Handler::Async(|r| Box::pin(pools::change(&r.state, &r.form))),
     ),
     post(
         "/settings/web",
-        Access::Setup,
+        RouteAccess::Setup,
         Handler::Async(|r| Box::pin(settled(setup::set_administrator(r)))),
     ),
     post(
         "/node/controller/rename",
-        Access::Setup,
+        RouteAccess::Setup,
         Handler::Async(|r| Box::pin(settled(setup::rename(&r.state, &r.form)))),
     ),
     post(
         "/node/controller/setupServices",
-        Access::Setup,
+        RouteAccess::Setup,
         Handler::Sync(|r| setup::set_services(&r.form).unwrap_or_else(|refusal| *refusal)),
     ),
     post(
         "/settings/indexes",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Sync(|r| setup::set_indexes(&r.form).unwrap_or_else(|refusal| *refusal)),
     ),
     put(
         "/node/controller/setupAlternateAddresses/external",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| Box::pin(settled(setup::set_external(&r.state, &r.form)))),
     ),
     delete(
         "/node/controller/setupAlternateAddresses/external",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| Box::pin(settled(setup::drop_external(&r.state)))),
     ),
     // Statements.
-    get("/query/service", Access::User, QUERY_SERVICE)
+    get("/query/service", RouteAccess::User, QUERY_SERVICE)
         .with_body(RequestBody::Stream(QUERY_SERVICE_BYTES_MAX))
         .audited(AuditRule::Nothing)
         .same_site(),
-    post("/query/service", Access::User, QUERY_SERVICE)
+    post("/query/service", RouteAccess::User, QUERY_SERVICE)
         .with_body(RequestBody::Stream(QUERY_SERVICE_BYTES_MAX))
         .audited(AuditRule::Nothing),
-    post("/query/sql", Access::User, SQL)
+    post("/query/sql", RouteAccess::User, SQL)
         .with_body(RequestBody::Stream(SQL_BYTES_MAX))
         .audited(AuditRule::Refusals),
     // Users.
     post(
         "/controller/changePassword",
-        Access::User,
+        RouteAccess::User,
         Handler::Async(|r| Box::pin(users::change_password(r))),
     ),
-    get("/settings/rbac/roles", Access::Security, Handler::Sync(|_| users::roles())),
+    get("/settings/rbac/roles", RouteAccess::Security, Handler::Sync(|_| users::roles())),
     get(
         "/settings/rbac/backup",
-        Access::Security,
+        RouteAccess::Security,
         Handler::Async(|r| Box::pin(users::backup(&r.state))),
     )
     .audited(AuditRule::Requests),
     put(
         "/settings/rbac/backup",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| Box::pin(users::restore(&r.state, &r.form))),
     )
     .with_body(RequestBody::Form(users::BACKUP_BYTES_MAX)),
     get(
         "/settings/rbac/users",
-        Access::Security,
+        RouteAccess::Security,
         Handler::Async(|r| Box::pin(users::list(&r.state, true))),
     ),
     get(
         "/settings/rbac/users/local",
-        Access::Security,
+        RouteAccess::Security,
         Handler::Async(|r| Box::pin(users::list(&r.state, false))),
     ),
     get(
         "/settings/rbac/users/local/{user}",
-        Access::Security,
+        RouteAccess::Security,
         Handler::Async(|r| {
             let [user] = r.captures();
             Box::pin(users::get(&r.state, user))
@@ -373,7 +392,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     put(
         "/settings/rbac/users/local/{user}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [user] = r.captures();
             Box::pin(users::put(&r.state, user, &r.form, true))
@@ -381,7 +400,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     patch(
         "/settings/rbac/users/local/{user}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [user] = r.captures();
             Box::pin(users::put(&r.state, user, &r.form, false))
@@ -389,37 +408,37 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     delete(
         "/settings/rbac/users/local/{user}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [user] = r.captures();
             Box::pin(users::remove(&r.state, user))
         }),
     ),
-    get("/settings/rbac/users/external", Access::Security, EMPTY_LIST),
-    get("/settings/rbac/users/external/{user}", Access::Security, UNKNOWN_USER),
-    put("/settings/rbac/users/external/{user}", Access::Admin, NO_EXTERNAL_USERS),
-    patch("/settings/rbac/users/external/{user}", Access::Admin, NO_EXTERNAL_USERS),
-    delete("/settings/rbac/users/external/{user}", Access::Admin, UNKNOWN_USER),
-    get("/settings/rbac/groups", Access::Security, EMPTY_LIST),
-    get("/settings/rbac/groups/{group}", Access::Security, UNKNOWN_GROUP),
-    put("/settings/rbac/groups/{group}", Access::Admin, NO_GROUPS),
-    delete("/settings/rbac/groups/{group}", Access::Admin, UNKNOWN_GROUP),
+    get("/settings/rbac/users/external", RouteAccess::Security, EMPTY_LIST),
+    get("/settings/rbac/users/external/{user}", RouteAccess::Security, UNKNOWN_USER),
+    put("/settings/rbac/users/external/{user}", RouteAccess::Admin, NO_EXTERNAL_USERS),
+    patch("/settings/rbac/users/external/{user}", RouteAccess::Admin, NO_EXTERNAL_USERS),
+    delete("/settings/rbac/users/external/{user}", RouteAccess::Admin, UNKNOWN_USER),
+    get("/settings/rbac/groups", RouteAccess::Security, EMPTY_LIST),
+    get("/settings/rbac/groups/{group}", RouteAccess::Security, UNKNOWN_GROUP),
+    put("/settings/rbac/groups/{group}", RouteAccess::Admin, NO_GROUPS),
+    delete("/settings/rbac/groups/{group}", RouteAccess::Admin, UNKNOWN_GROUP),
     // Buckets.
     get(
         "/pools/default/buckets",
-        Access::User,
+        RouteAccess::User,
         Handler::Async(|r| {
             Box::pin(buckets::list(&r.state, r.head.uri.query().unwrap_or_default(), r.user()))
         }),
     ),
     post(
         "/pools/default/buckets",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| Box::pin(buckets::create(&r.state, &r.form))),
     ),
     get(
         "/pools/default/buckets/{bucket}",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(buckets::get(&r.state, bucket, (r.query(), r.headers()), r.user()))
@@ -427,7 +446,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     post(
         "/pools/default/buckets/{bucket}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(buckets::change::update(&r.state, bucket, &r.form))
@@ -435,7 +454,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     delete(
         "/pools/default/buckets/{bucket}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(buckets::delete(&r.state, bucket))
@@ -443,7 +462,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     post(
         "/pools/default/buckets/{bucket}/controller/doFlush",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(buckets::change::flush(&r.state, bucket))
@@ -451,7 +470,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     post(
         "/pools/default/buckets/{bucket}/controller/compactBucket",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(buckets::change::compact(&r.state, bucket))
@@ -459,7 +478,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     get(
         "/pools/default/buckets/{bucket}/stats",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(monitoring::bucket_samples(&r.state, bucket, None, r.user()))
@@ -467,7 +486,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     get(
         "/pools/default/buckets/{bucket}/nodes",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Sync(|r| {
             let [bucket] = r.captures();
             monitoring::bucket_nodes(&r.state, bucket, r.user())
@@ -475,7 +494,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     get(
         "/pools/default/buckets/{bucket}/nodes/{node}/stats",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Async(|r| {
             let [bucket, node] = r.captures();
             Box::pin(monitoring::bucket_samples(&r.state, bucket, Some(node), r.user()))
@@ -483,7 +502,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     get(
         "/pools/default/buckets/{bucket}/changes",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Sync(|r| {
             let [bucket] = r.captures();
             changes::stream(&r.state, bucket, (r.query(), r.headers()), r.user())
@@ -491,7 +510,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     get(
         "/pools/default/buckets/{bucket}/ddocs",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Sync(|r| {
             let [bucket] = r.captures();
             buckets::no_views(&r.state, bucket)
@@ -499,7 +518,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     get(
         "/pools/default/buckets/{bucket}/vbuckets",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(figures::vbuckets(&r.state, bucket, r.user()))
@@ -507,18 +526,18 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     get(
         "/pools/default/b/{bucket}",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Sync(|r| {
             let [bucket] = r.captures();
             config_stream::terse(&r.state, bucket)
         }),
     ),
-    get("/pools/default/bs/{bucket}", Access::Bucket, STREAM_CONFIG),
-    get("/pools/default/bucketsStreaming/{bucket}", Access::Bucket, STREAM_CONFIG),
+    get("/pools/default/bs/{bucket}", RouteAccess::Bucket, STREAM_CONFIG),
+    get("/pools/default/bucketsStreaming/{bucket}", RouteAccess::Bucket, STREAM_CONFIG),
     // Scopes and collections.
     get(
         "/pools/default/buckets/{bucket}/scopes",
-        Access::Bucket,
+        RouteAccess::Bucket,
         Handler::Sync(|r| {
             let [bucket] = r.captures();
             collections::manifest(&r.state, bucket, &r.user().identity)
@@ -526,7 +545,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     post(
         "/pools/default/buckets/{bucket}/scopes",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket] = r.captures();
             Box::pin(collections::create_scope(&r.state, bucket, &r.form))
@@ -534,7 +553,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     delete(
         "/pools/default/buckets/{bucket}/scopes/{scope}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket, scope] = r.captures();
             Box::pin(collections::drop_scope(&r.state, bucket, scope))
@@ -542,7 +561,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     post(
         "/pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Sync(|r| {
             let [bucket, uid] = r.captures();
             collections::ensure_manifest(&r.state, bucket, uid)
@@ -550,7 +569,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     post(
         "/pools/default/buckets/{bucket}/scopes/{scope}/collections",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket, scope] = r.captures();
             Box::pin(collections::create_collection(&r.state, bucket, scope, &r.form))
@@ -558,7 +577,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     patch(
         "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket, scope, collection] = r.captures();
             Box::pin(collections::change_collection(&r.state, bucket, scope, collection, &r.form))
@@ -566,7 +585,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     delete(
         "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
-        Access::Admin,
+        RouteAccess::Admin,
         Handler::Async(|r| {
             let [bucket, scope, collection] = r.captures();
             Box::pin(collections::drop_collection(&r.state, bucket, scope, collection))
@@ -590,16 +609,16 @@ pub(crate) static ROUTES: &[Route] = &[
 /// What paths without a route need before they are not found, so that a user without rights does
 /// not learn which exist. The first one that matches counts.
 static NO_ROUTES: &[Route] = &[
-    get("/settings/rbac/*", Access::Security, NOT_FOUND),
-    get("/pools/default/{form}/{bucket}/*", Access::Bucket, NOT_FOUND),
-    get("/*", Access::User, NOT_FOUND),
+    get("/settings/rbac/*", RouteAccess::Security, NOT_FOUND),
+    get("/pools/default/{form}/{bucket}/*", RouteAccess::Bucket, NOT_FOUND),
+    get("/*", RouteAccess::User, NOT_FOUND),
 ];
 
 /// The same for methods other than GET.
 static NO_CHANGE: Route = Route {
     method: None,
     path: "/*",
-    access: Access::Admin,
+    access: RouteAccess::Admin,
     body: RequestBody::Form(BODY_BYTES_MAX),
     audit: AuditRule::Requests,
     same_site: true,
@@ -613,6 +632,6 @@ pub(crate) fn find(method: &Method, path: &[String]) -> &'static Route {
 }
 
 /// The answer of a handler that may refuse.
-async fn settled(outcome: impl Future<Output = Result<Reply, Refusal>>) -> Reply {
+async fn settled(outcome: impl Future<Output = Result<HttpReply, HttpRejection>>) -> HttpReply {
     outcome.await.unwrap_or_else(|refusal| *refusal)
 }

@@ -1,7 +1,7 @@
 //! Couchbase clusters that replicate into this server (XDCR).
 //!
 //! Owns: the log line for a bucket that an old cluster cannot replicate into. The cluster reports
-//! an error of its own then, far from this server's operator. Invariant: at most one line in
+//! a separate error then, far from this server's operator. Invariant: at most one line in
 //! [`PAUSE`]. Caller: `buckets`.
 
 use std::time::{Duration, Instant};

@@ -1,36 +1,21 @@
 //! The requests by which scripts and Testcontainers' modules set up a Couchbase Server.
 //!
-//! Owns: their forms and answers, and what of them is answered without credentials. There is one
-//! service here, so much of this set-up changes nothing: it is checked, and a request for something
-//! that does not exist is refused by name. Invariants:
-//! - without credentials a server in development mode is set up, which listens on loopback only;
-//!   any other server answers 200 when the request changes nothing, else 401 with the reason;
-//! - `/settings/web` without credentials proves its password as a login does.
-//!
-//! Caller: `router`, which has checked host names, and rights where there are credentials.
+//! Owns: their forms and answers. Oribi has one service, so most of a set-up changes nothing: the
+//! handlers check it, and refuse by name a request for something that does not exist. Caller: the
+//! table of routes; `guest_setup` serves clients without credentials.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use hyper::header::WWW_AUTHENTICATE;
 use serde_json::json;
 
-use super::audit::Client;
 use super::blocking::{blocking, failed};
-use super::login::TooManyLogins;
-use super::message::{
-    Form, Refusal, Reply, busy, empty, error, field_error, forbidden, json_reply, unauthorized,
-};
+use super::message::{FormFields, HttpRejection, HttpReply, empty, error, field_error, json_reply};
 use super::request::AdminRequest;
 use super::state::AdminState;
-use super::{origin, router, users};
-use crate::auth::{DEVELOPMENT_NAME, Role, UserChange};
+use super::users;
+use crate::auth::{Role, UserChange};
 use crate::cluster_config::address::{ExternalAddress, ExternalPorts, is_host};
-
-/// Paths of the requests that may come without credentials, except that of the host name.
-const SERVICES: &str = "/node/controller/setupServices";
-const POOL: &str = "/pools/default";
-const WEB: &str = "/settings/web";
 
 /// Names of ports in an external address that belong to services or protocols that are not here.
 /// They are accepted, because clients send all ports that they have mapped.
@@ -52,74 +37,8 @@ const OTHER_PORTS: [&str; 15] = [
     "backupAPIHTTPS",
 ];
 
-/// Serves a request of a set-up ([`Access::Setup`]) without credentials.
-///
-/// [`Access::Setup`]: super::routes::Access::Setup
-pub(crate) async fn without_credentials(mut request: AdminRequest, client: &Client) -> Reply {
-    if origin::is_from_elsewhere(request.headers()) {
-        return forbidden("same origin");
-    }
-    if let Err(reply) = request.read_form().await {
-        return *reply;
-    }
-    let state = Arc::clone(&request.state);
-    let log = &state.server.audit;
-    if state.server.users.is_development() {
-        let developer = state.server.users.current(DEVELOPMENT_NAME);
-        let reply = router::run(&mut request).await;
-        if let Some(developer) = developer {
-            let described = (request.method(), &*request.segments());
-            state.audit.requested(log, client, &developer, described, &reply);
-        }
-        return reply;
-    }
-    let changes_nothing = match request.route.path {
-        WEB => knows_administrator(&state, &request.form, client).await,
-        SERVICES => Ok(true),
-        POOL => Ok(request.form.text("clusterName").is_none()),
-        _ => Ok(request.form.get("hostname").is_some_and(|host| is_own_host(&state, host))),
-    };
-    match changes_nothing {
-        Err(TooManyLogins) => busy("too many passwords are being checked"),
-        Ok(true) if request.route.path == WEB => web_reply(&state, &request.host()),
-        Ok(true) => router::run(&mut request).await,
-        Ok(false) => {
-            let described = (request.method(), &*request.segments());
-            state.audit.refused(log, client, None, described);
-            already_set_up(unauthorized(request.headers()))
-        }
-    }
-}
-
-/// 401 with the reason, and the challenge that any 401 has.
-fn already_set_up(mut unauthorized: Reply) -> Reply {
-    let mut reply = error(
-        StatusCode::UNAUTHORIZED,
-        "This server has users already: send the credentials of an administrator. Without them \
-         only a request that changes nothing succeeds",
-    );
-    let challenge = unauthorized.headers_mut().remove(WWW_AUTHENTICATE);
-    reply.headers_mut().extend(challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)));
-    reply
-}
-
-/// True when the form has the name and the password of an administrator.
-async fn knows_administrator(
-    state: &Arc<AdminState>,
-    form: &Form,
-    client: &Client,
-) -> Result<bool, TooManyLogins> {
-    let (Some(name), Some(password)) = (form.get("username"), form.get("password")) else {
-        return Ok(false);
-    };
-    let recorder = (&*state.server, &state.audit);
-    let password = password.as_bytes().to_vec();
-    let identity = state.logins.verify(name.to_owned(), password, recorder, client).await?;
-    Ok(identity.is_some_and(|identity| identity.access.is_admin()))
-}
-
 /// `POST /settings/web`: an administrator with a password.
-pub(crate) async fn set_administrator(request: &AdminRequest) -> Result<Reply, Refusal> {
+pub(crate) async fn set_administrator(request: &AdminRequest) -> Result<HttpReply, HttpRejection> {
     let (state, form) = (&request.state, &request.form);
     form.only(&["username", "password", "port", "roles"])?;
     match form.get("port") {
@@ -153,13 +72,13 @@ pub(crate) async fn set_administrator(request: &AdminRequest) -> Result<Reply, R
     }
 }
 
-fn web_reply(state: &AdminState, host: &str) -> Reply {
+pub(super) fn web_reply(state: &AdminState, host: &str) -> HttpReply {
     let (_, port) = state.server.cluster.ports();
     json_reply(&json!({ "newBaseUri": format!("http://{host}:{port}/") }))
 }
 
 /// `POST /node/controller/setupServices`: there is one service.
-pub(crate) fn set_services(form: &Form) -> Result<Reply, Refusal> {
+pub(crate) fn set_services(form: &FormFields) -> Result<HttpReply, HttpRejection> {
     form.only(&["services", "setDefaultMemQuotas"])?;
     let services = form.get("services").unwrap_or_default();
     let names = services.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -179,7 +98,7 @@ pub(crate) fn set_services(form: &Form) -> Result<Reply, Refusal> {
 }
 
 /// `POST /settings/indexes`: there are no indexes, so their settings have no effect.
-pub(crate) fn set_indexes(form: &Form) -> Result<Reply, Refusal> {
+pub(crate) fn set_indexes(form: &FormFields) -> Result<HttpReply, HttpRejection> {
     match form.get("storageMode") {
         None | Some("plasma" | "memory_optimized" | "forestdb") => {
             Ok(json_reply(&json!({ "storageMode": form.get("storageMode").unwrap_or_default() })))
@@ -189,7 +108,10 @@ pub(crate) fn set_indexes(form: &Form) -> Result<Reply, Refusal> {
 }
 
 /// `POST /node/controller/rename`: the node's name in its own network.
-pub(crate) async fn rename(state: &Arc<AdminState>, form: &Form) -> Result<Reply, Refusal> {
+pub(crate) async fn rename(
+    state: &Arc<AdminState>,
+    form: &FormFields,
+) -> Result<HttpReply, HttpRejection> {
     form.only(&["hostname"])?;
     let host = checked_host(form)?;
     if is_own_host(state, &host) {
@@ -200,7 +122,7 @@ pub(crate) async fn rename(state: &Arc<AdminState>, form: &Form) -> Result<Reply
 }
 
 /// True for the name that this node has in its network.
-fn is_own_host(state: &AdminState, host: &str) -> bool {
+pub(super) fn is_own_host(state: &AdminState, host: &str) -> bool {
     match &state.server.cluster.address().host {
         Some(named) => named == host,
         None => *host == state.server.own_ip.to_string(),
@@ -208,7 +130,10 @@ fn is_own_host(state: &AdminState, host: &str) -> bool {
 }
 
 /// `PUT /node/controller/setupAlternateAddresses/external`: where clients outside find the node.
-pub(crate) async fn set_external(state: &Arc<AdminState>, form: &Form) -> Result<Reply, Refusal> {
+pub(crate) async fn set_external(
+    state: &Arc<AdminState>,
+    form: &FormFields,
+) -> Result<HttpReply, HttpRejection> {
     let known = ["hostname", "kv", "mgmt", "kvSSL", "mgmtSSL"];
     form.only(&[&known[..], &OTHER_PORTS].concat())?;
     let hostname = checked_host(form)?;
@@ -233,7 +158,7 @@ pub(crate) async fn set_external(state: &Arc<AdminState>, form: &Form) -> Result
     .await
 }
 
-pub(crate) async fn drop_external(state: &Arc<AdminState>) -> Result<Reply, Refusal> {
+pub(crate) async fn drop_external(state: &Arc<AdminState>) -> Result<HttpReply, HttpRejection> {
     change_address(state, |server| server.change_address(|address| address.external = None)).await
 }
 
@@ -244,7 +169,7 @@ async fn change_address(
     ) -> Result<(), oribi_system::data_file::DataFileError>
     + Send
     + 'static,
-) -> Result<Reply, Refusal> {
+) -> Result<HttpReply, HttpRejection> {
     if state.server.node.is_some() {
         let message = "A node of a cluster is named by the settings advertise_host and \
                        advertise_port";
@@ -261,7 +186,7 @@ async fn change_address(
     }
 }
 
-fn checked_host(form: &Form) -> Result<String, Refusal> {
+fn checked_host(form: &FormFields) -> Result<String, HttpRejection> {
     match form.get("hostname") {
         Some(host) if is_host(host) => Ok(host.to_owned()),
         Some(_) => {
@@ -271,7 +196,7 @@ fn checked_host(form: &Form) -> Result<String, Refusal> {
     }
 }
 
-fn port_in(form: &Form, name: &str) -> Result<Option<u16>, Refusal> {
+fn port_in(form: &FormFields, name: &str) -> Result<Option<u16>, HttpRejection> {
     let Some(number) = form.number(name)? else { return Ok(None) };
     match u16::try_from(number) {
         Ok(port) if port != 0 => Ok(Some(port)),

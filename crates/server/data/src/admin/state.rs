@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-use super::admission::Admission;
+use super::admission::AdmissionControl;
 use super::audit::AdminAudit;
 use super::document_gate::DocumentGate;
 use super::figure_history::FigureHistory;
@@ -21,7 +21,7 @@ use crate::server_context::ServerContext;
 pub(crate) struct AdminState {
     pub(crate) server: Arc<ServerContext>,
     pub(crate) metrics: MetricsRegistry,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) admission: Arc<AdmissionControl>,
     pub(crate) logins: LoginGate,
     pub(crate) audit: AdminAudit,
     pub(crate) health: Health,

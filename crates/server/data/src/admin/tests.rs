@@ -375,7 +375,7 @@ fn buckets_are_created_and_deleted() {
 
 // Compat (Admin HTTP): `/pools/default/buckets/B/scopes` and below
 #[test]
-fn scopes_and_collections_are_managed_in_the_words_clients_search_for() {
+fn collection_errors_have_the_words_of_clients() {
     let fixture = Fixture::development();
     let scopes = "/pools/default/buckets/default/scopes";
     let shop = "/pools/default/buckets/default/scopes/shop";

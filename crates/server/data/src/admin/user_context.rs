@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::admission::{Busy, StreamPlace};
+use super::admission::{ActiveRequest, StreamPlace};
 use crate::auth::Identity;
 use crate::cluster_config::ClusterConfig;
 
@@ -14,11 +14,11 @@ pub(crate) struct UserContext {
     /// Host name under which the client knows this server.
     pub(crate) host: String,
     /// Keeps the connection while the request is served.
-    busy: Mutex<Option<Busy>>,
+    busy: Mutex<Option<ActiveRequest>>,
 }
 
 impl UserContext {
-    pub(crate) fn new(identity: Arc<Identity>, host: String, busy: Busy) -> UserContext {
+    pub(crate) fn new(identity: Arc<Identity>, host: String, busy: ActiveRequest) -> UserContext {
         UserContext { identity, host, busy: Mutex::new(Some(busy)) }
     }
 

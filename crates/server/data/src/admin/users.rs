@@ -14,7 +14,9 @@ use oribi_system::clock::iso_8601;
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
-use super::message::{Form, Refusal, Reply, empty, error, field_error, json_reply, whole};
+use super::message::{
+    FormFields, HttpRejection, HttpReply, empty, error, field_error, json_reply, whole,
+};
 use super::request::AdminRequest;
 use super::state::AdminState;
 use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
@@ -40,32 +42,32 @@ const KNOWN_FIELDS: [&str; 7] = [
 pub(crate) const BACKUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// `GET /settings/rbac/roles`.
-pub(crate) fn roles() -> Reply {
+pub(crate) fn roles() -> HttpReply {
     json_reply(&roles_json())
 }
 
 /// The list of groups, or of external users: there are none.
-pub(crate) fn empty_list() -> Reply {
+pub(crate) fn empty_list() -> HttpReply {
     json_reply(&json!([]))
 }
 
 /// 404 for any group.
-pub(crate) fn unknown_group() -> Reply {
+pub(crate) fn unknown_group() -> HttpReply {
     not_found("Unknown group.")
 }
 
 /// 400 for a request to add a group.
-pub(crate) fn no_groups() -> Reply {
+pub(crate) fn no_groups() -> HttpReply {
     error(StatusCode::BAD_REQUEST, NO_GROUPS)
 }
 
 /// 400 for a request to add a user of another domain.
-pub(crate) fn no_external_users() -> Reply {
+pub(crate) fn no_external_users() -> HttpReply {
     error(StatusCode::BAD_REQUEST, "There are no external users, only local ones")
 }
 
 /// `POST /controller/changePassword`: a user's own password.
-pub(crate) async fn change_password(request: &AdminRequest) -> Reply {
+pub(crate) async fn change_password(request: &AdminRequest) -> HttpReply {
     let (state, form) = (&request.state, &request.form);
     if let Err(reply) = form.only(&["password"]) {
         return *reply;
@@ -151,7 +153,7 @@ fn roles_json() -> Value {
     roles.collect()
 }
 
-async fn stored(state: &Arc<AdminState>) -> Result<Vec<StoredUser>, Refusal> {
+async fn stored(state: &Arc<AdminState>) -> Result<Vec<StoredUser>, HttpRejection> {
     let users = Arc::clone(&state.server.users);
     match blocking(move || users.stored()).await? {
         Ok(users) => Ok(users),
@@ -160,7 +162,7 @@ async fn stored(state: &Arc<AdminState>) -> Result<Vec<StoredUser>, Refusal> {
 }
 
 /// The users. The administrator of the set-up is none of the local ones: scripts drop all of those.
-pub(crate) async fn list(state: &Arc<AdminState>, with_initial: bool) -> Reply {
+pub(crate) async fn list(state: &Arc<AdminState>, with_initial: bool) -> HttpReply {
     match stored(state).await {
         Ok(users) => {
             let listed = users.iter().filter(|user| with_initial || !user.is_initial);
@@ -170,7 +172,7 @@ pub(crate) async fn list(state: &Arc<AdminState>, with_initial: bool) -> Reply {
     }
 }
 
-pub(crate) async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
+pub(crate) async fn get(state: &Arc<AdminState>, name: &str) -> HttpReply {
     match stored(state).await {
         Ok(users) => match users.iter().find(|user| user.name == name) {
             Some(user) => json_reply(&user_json(user)),
@@ -182,7 +184,12 @@ pub(crate) async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
 
 /// Adds or changes a user. A PUT states the whole user but the password; a PATCH some properties of
 /// one that exists.
-pub(crate) async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put: bool) -> Reply {
+pub(crate) async fn put(
+    state: &Arc<AdminState>,
+    name: &str,
+    form: &FormFields,
+    is_put: bool,
+) -> HttpReply {
     let change = match checked_change(state, name, form, is_put).await {
         Ok(change) => change,
         Err(reply) => return *reply,
@@ -199,13 +206,13 @@ pub(crate) async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put
 struct DevelopmentEnding;
 
 /// Marks an answer as that to the request that ended the development mode.
-pub(crate) fn as_ending(mut reply: Reply) -> Reply {
+pub(crate) fn as_ending(mut reply: HttpReply) -> HttpReply {
     reply.extensions_mut().insert(DevelopmentEnding);
     reply
 }
 
 /// True for an answer with this mark.
-pub(crate) fn ended_development(reply: &Reply) -> bool {
+pub(crate) fn ended_development(reply: &HttpReply) -> bool {
     reply.extensions().get::<DevelopmentEnding>().is_some()
 }
 
@@ -224,9 +231,9 @@ fn ending_of_development(name: &str) -> String {
 async fn checked_change(
     state: &Arc<AdminState>,
     name: &str,
-    form: &Form,
+    form: &FormFields,
     is_put: bool,
-) -> Result<UserChange, Refusal> {
+) -> Result<UserChange, HttpRejection> {
     let change = change_of(name, form, is_put)?;
     if form.flag(ALLOW_MISSING)? == Some(true) {
         return Ok(change);
@@ -241,7 +248,7 @@ async fn checked_change(
 fn check_places<'a>(
     state: &AdminState,
     roles: impl Iterator<Item = &'a Role>,
-) -> Result<(), Refusal> {
+) -> Result<(), HttpRejection> {
     let exists = |place: &Place| {
         let Some(handle) = state.server.buckets.get(&place.bucket) else {
             return place.bucket == "*";
@@ -269,7 +276,7 @@ fn check_places<'a>(
     Err(field_error("roles", &message).into())
 }
 
-fn change_of(name: &str, form: &Form, is_put: bool) -> Result<UserChange, Refusal> {
+fn change_of(name: &str, form: &FormFields, is_put: bool) -> Result<UserChange, HttpRejection> {
     form.only(&KNOWN_FIELDS)?;
     if form.get("groups").is_some() {
         return Err(field_error("groups", NO_GROUPS).into());
@@ -290,7 +297,7 @@ fn change_of(name: &str, form: &Form, is_put: bool) -> Result<UserChange, Refusa
     })
 }
 
-fn unknown_roles(unknown: &[String]) -> Reply {
+fn unknown_roles(unknown: &[String]) -> HttpReply {
     let known: Vec<&str> = COUCHBASE_ROLES.iter().map(|role| role.name).collect();
     let message = format!(
         "Cannot assign roles to user because the following roles are unknown, malformed or role \
@@ -303,7 +310,7 @@ fn unknown_roles(unknown: &[String]) -> Reply {
 }
 
 /// Changes a user.
-pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> Reply {
+pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> HttpReply {
     let (users, name) = (Arc::clone(&state.server.users), change.name.clone());
     let was_development = users.is_development();
     let reply = match blocking(move || users.change(change, may_add)).await {
@@ -316,7 +323,7 @@ pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: 
     }
 }
 
-pub(crate) async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
+pub(crate) async fn remove(state: &Arc<AdminState>, name: &str) -> HttpReply {
     let (users, removed) = (Arc::clone(&state.server.users), name.to_owned());
     match blocking(move || users.remove(&removed)).await {
         Ok(outcome) => reply_of(outcome, name, "removed a user"),
@@ -325,7 +332,7 @@ pub(crate) async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
 }
 
 /// All users as the users file has them, with verifiers.
-pub(crate) async fn backup(state: &Arc<AdminState>) -> Reply {
+pub(crate) async fn backup(state: &Arc<AdminState>) -> HttpReply {
     let users = Arc::clone(&state.server.users);
     match blocking(move || users.backup()).await {
         Ok(Ok(users)) => json_reply(&users),
@@ -335,7 +342,7 @@ pub(crate) async fn backup(state: &Arc<AdminState>) -> Reply {
 }
 
 /// Adds the users of a backup; those that are there stay unless `canOverwrite` says otherwise.
-pub(crate) async fn restore(state: &Arc<AdminState>, form: &Form) -> Reply {
+pub(crate) async fn restore(state: &Arc<AdminState>, form: &FormFields) -> HttpReply {
     if let Err(reply) = form.only(&["backup", "canOverwrite"]) {
         return *reply;
     }
@@ -369,7 +376,7 @@ pub(crate) async fn restore(state: &Arc<AdminState>, form: &Form) -> Reply {
     }
 }
 
-fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> Reply {
+fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> HttpReply {
     match outcome {
         Ok(()) => {
             tracing::info!(user = name, "{done}");
@@ -382,11 +389,11 @@ fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> Rep
 }
 
 /// 404 for a user, whichever the method: some client libraries know no other words.
-pub(crate) fn unknown() -> Reply {
+pub(crate) fn unknown() -> HttpReply {
     not_found("Unknown user.")
 }
 
 /// 404 in the words that client libraries look for: a JSON text, not an object.
-fn not_found(words: &str) -> Reply {
+fn not_found(words: &str) -> HttpReply {
     whole(StatusCode::NOT_FOUND, "application/json", json!(words).to_string())
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::{Admission, Busy, Network, Place};
+use super::{ActiveRequest, AdmissionControl, ConnectionSlot, Network};
 use crate::auth::{Access, Identity, Role};
 use crate::limits::{
     ADMIN_ANONYMOUS_PER_NETWORK_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_LOGINS_MAX,
@@ -24,12 +24,15 @@ fn admin() -> Identity {
     user("root", "admin")
 }
 
-fn is_ended(place: &Arc<Place>) -> bool {
+fn is_ended(place: &Arc<ConnectionSlot>) -> bool {
     !place.admission.table.lock().places.contains_key(&place.id)
 }
 
 /// The maximum of connections for the users of these names, each with a request in progress.
-fn busy_users(admission: &Arc<Admission>, count: usize) -> Vec<(Arc<Place>, Busy)> {
+fn busy_users(
+    admission: &Arc<AdmissionControl>,
+    count: usize,
+) -> Vec<(Arc<ConnectionSlot>, ActiveRequest)> {
     let mut held = Vec::new();
     for index in 0..count {
         let place = admission.enter(address(index)).unwrap();
@@ -42,7 +45,7 @@ fn busy_users(admission: &Arc<Admission>, count: usize) -> Vec<(Arc<Place>, Busy
 
 #[test]
 fn of_one_network_the_oldest_idle_connection_goes() {
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(AdmissionControl::default());
     let held: Vec<_> = (0..ADMIN_ANONYMOUS_PER_NETWORK_MAX)
         .map(|_| admission.enter(address(1)).unwrap())
         .collect();
@@ -56,8 +59,8 @@ fn of_one_network_the_oldest_idle_connection_goes() {
 }
 
 #[test]
-fn idle_connections_from_everywhere_leave_room_for_one_more() {
-    let admission = Arc::new(Admission::default());
+fn idle_connections_leave_capacity_for_one_more() {
+    let admission = Arc::new(AdmissionControl::default());
     let held: Vec<_> =
         (0..3 * ADMIN_CONNECTIONS_MAX).map(|n| admission.enter(address(n / 3)).unwrap()).collect();
     assert_eq!(admission.connections(), ADMIN_CONNECTIONS_MAX);
@@ -72,7 +75,7 @@ fn idle_connections_from_everywhere_leave_room_for_one_more() {
 
 #[test]
 fn an_idle_administrator_goes_last() {
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(AdmissionControl::default());
     let place = admission.enter(address(0)).unwrap();
     drop(place.begin_request(&admin()).unwrap());
     let reader = admission.enter(address(1)).unwrap();
@@ -86,7 +89,7 @@ fn an_idle_administrator_goes_last() {
 
 #[test]
 fn users_leave_half_of_the_places() {
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(AdmissionControl::default());
     let mut held = busy_users(&admission, ADMIN_CONNECTIONS_MAX);
     assert_eq!(held.len(), ADMIN_USERS_CONNECTIONS_MAX);
     let place = admission.enter(address(7)).unwrap();
@@ -101,7 +104,7 @@ fn users_leave_half_of_the_places() {
 
 #[test]
 fn one_user_has_a_limit() {
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(AdmissionControl::default());
     for identity in [admin(), user("reader", "read-only:*")] {
         let held: Vec<_> = (0..ADMIN_USER_CONNECTIONS_MAX)
             .map(|n| {
@@ -120,7 +123,7 @@ fn one_user_has_a_limit() {
 
 #[test]
 fn passwords_being_checked_are_few() {
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(AdmissionControl::default());
     let mut held = Vec::new();
     for number in 0..2 * ADMIN_LOGINS_MAX {
         let place = admission.enter(address(number / (2 * ADMIN_LOGINS_PER_NETWORK_MAX))).unwrap();
@@ -137,7 +140,7 @@ fn passwords_being_checked_are_few() {
 
 #[test]
 fn streams_of_a_user_are_limited_and_given_back() {
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(AdmissionControl::default());
     let reader = user("reader", "read-only:*");
     let stream = |n| {
         let place = admission.enter(address(n)).unwrap();

@@ -14,12 +14,14 @@ use super::{
     check_honoured, compression_mode, durability_min, flush_interval_ms, max_ttl_s, quota_mib,
 };
 use crate::admin::blocking::{blocking, failed};
-use crate::admin::message::{Form, Refusal, Reply, bucket_not_found, empty, field_error, whole};
+use crate::admin::message::{
+    FormFields, HttpRejection, HttpReply, bucket_not_found, empty, field_error, whole,
+};
 use crate::admin::state::AdminState;
 use crate::buckets::{BucketChange, BucketError, BucketHandle, conflict, eviction};
 
 /// Changes the settings that can change. A form with any other change is refused as a whole.
-pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> Reply {
+pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormFields) -> HttpReply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
@@ -39,7 +41,7 @@ pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> 
     }
 }
 
-fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> {
+fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, HttpRejection> {
     check_honoured(form)?;
     let config = handle.bucket().config();
     let storage = handle.storage().name();
@@ -73,7 +75,10 @@ fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> 
 }
 
 /// The eviction policy in a form, if the bucket's storage supports it.
-fn new_eviction(handle: &BucketHandle, form: &Form) -> Result<Option<EvictionPolicy>, Refusal> {
+fn new_eviction(
+    handle: &BucketHandle,
+    form: &FormFields,
+) -> Result<Option<EvictionPolicy>, HttpRejection> {
     let Some(name) = form.get("evictionPolicy") else { return Ok(None) };
     let storage = handle.storage().of_engine();
     match eviction::from_http(name).filter(|policy| policy.fits(storage)) {
@@ -86,7 +91,7 @@ fn new_eviction(handle: &BucketHandle, form: &Form) -> Result<Option<EvictionPol
 }
 
 /// Removes every document of a bucket whose settings allow it.
-pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
+pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> HttpReply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
@@ -114,7 +119,7 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
 }
 
 /// Begins to give back the space of superseded documents and old tombstones; answers at once.
-pub(crate) async fn compact(state: &Arc<AdminState>, name: &str) -> Reply {
+pub(crate) async fn compact(state: &Arc<AdminState>, name: &str) -> HttpReply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };

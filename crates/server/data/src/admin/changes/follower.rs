@@ -19,7 +19,7 @@ use oribi_protocol::change_line::write_end;
 use oribi_system::clock::wall_clock;
 use tokio::sync::mpsc;
 
-use super::piece::{Outgoing, Piece};
+use super::piece::{Outgoing, StreamPiece};
 use super::wakeups::Wakeups;
 use crate::admin::state::AdminState;
 use crate::buckets::BucketHandle;
@@ -51,7 +51,7 @@ const DATA: &[u8] = b"data: ";
 const RETRY_MS: u32 = 1000;
 
 /// Who follows what.
-pub(super) struct Viewer {
+pub(super) struct StreamUser {
     /// The user's name.
     pub user: String,
     /// What the user follows.
@@ -61,11 +61,11 @@ pub(super) struct Viewer {
 }
 
 /// What the stream consists of.
-pub(super) struct Parts {
+pub(super) struct FollowerParts {
     pub state: Arc<AdminState>,
     pub bucket: Arc<BucketHandle>,
     pub feed: ChangeFeed,
-    pub viewer: Viewer,
+    pub viewer: StreamUser,
     pub record: Arc<ProducerRecord>,
     pub wakeups: Arc<Wakeups>,
     pub sparse_ids: bool,
@@ -73,7 +73,7 @@ pub(super) struct Parts {
 
 /// See the module text.
 pub(super) struct Follower {
-    parts: Parts,
+    parts: FollowerParts,
     outgoing: Arc<Outgoing>,
     /// The id that the client got last.
     id: String,
@@ -96,7 +96,7 @@ pub(super) struct Follower {
 
 /// Whether the client is told how the stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum FollowerEnd {
     /// It was, or it is gone.
     Told,
     /// It does not read.
@@ -115,7 +115,7 @@ enum Turn {
 
 impl Follower {
     /// The task of a feed that was just opened.
-    pub fn new(parts: Parts) -> Follower {
+    pub fn new(parts: FollowerParts) -> Follower {
         let memory = Arc::clone(&parts.state.server.connection_memory);
         let outgoing = Outgoing::new(memory, Arc::clone(&parts.wakeups));
         let now = Instant::now();
@@ -142,7 +142,7 @@ impl Follower {
     }
 
     /// Sends until the stream ends.
-    pub async fn run(mut self, sender: mpsc::Sender<Bytes>) -> Ended {
+    pub async fn run(mut self, sender: mpsc::Sender<Bytes>) -> FollowerEnd {
         let mut stopping = self.parts.state.stopping.clone();
         let mut is_begun = false;
         loop {
@@ -154,7 +154,7 @@ impl Follower {
                 Turn::Send(bytes) => {
                     is_begun = true;
                     if sender.send(bytes).await.is_err() {
-                        return Ended::Told;
+                        return FollowerEnd::Told;
                     }
                     continue;
                 }
@@ -164,19 +164,19 @@ impl Follower {
                 }
                 Turn::Wait(due) => due,
                 Turn::End(reason) => return self.end(reason, sender).await,
-                Turn::Stalled => return Ended::Stalled,
+                Turn::Stalled => return FollowerEnd::Stalled,
             };
             tokio::select! {
                 () = self.parts.wakeups.wait() => {}
                 () = tokio::time::sleep_until(due.into()) => {}
-                () = sender.closed() => return Ended::Told,
+                () = sender.closed() => return FollowerEnd::Told,
                 _ = stopping.wait_for(|stop| *stop) => {}
             }
         }
     }
 
     /// Sends the last event and waits until the client has what is before it.
-    async fn end(mut self, reason: &'static str, sender: mpsc::Sender<Bytes>) -> Ended {
+    async fn end(mut self, reason: &'static str, sender: mpsc::Sender<Bytes>) -> FollowerEnd {
         (self.queued, self.block) = (None, None);
         let user = &self.parts.viewer.user;
         tracing::debug!(user, reason, "a stream of changes over HTTP ends");
@@ -184,24 +184,24 @@ impl Follower {
             match tokio::time::timeout(LOOK_INTERVAL, sender.reserve()).await {
                 Ok(Ok(place)) => break place,
                 // The client is gone.
-                Ok(Err(_)) => return Ended::Told,
-                Err(_) if self.is_stalled(Instant::now()) => return Ended::Stalled,
+                Ok(Err(_)) => return FollowerEnd::Told,
+                Err(_) if self.is_stalled(Instant::now()) => return FollowerEnd::Stalled,
                 Err(_) => {}
             }
         };
         place.send(end_event(reason));
-        // The body ends when nobody can send more.
+        // The body ends when the sender is dropped.
         drop(sender);
         while self.outgoing.held_bytes() > 0 {
             if self.is_stalled(Instant::now()) {
-                return Ended::Stalled;
+                return FollowerEnd::Stalled;
             }
             tokio::select! {
                 () = self.parts.wakeups.wait() => {}
                 () = tokio::time::sleep(LOOK_INTERVAL) => {}
             }
         }
-        Ended::Told
+        FollowerEnd::Told
     }
 
     /// The first piece: from here on the client knows where it began.
@@ -220,8 +220,8 @@ impl Follower {
     }
 
     /// A piece of so many bytes. Until there is memory for it, the stream has a place in the queue
-    /// if it `waits`. While it keeps memory of its own it does not wait: others may wait for that.
-    fn piece(&mut self, bytes: usize, waits: bool) -> Option<Piece> {
+    /// if it `waits`. While it keeps memory it does not wait: others may wait for that.
+    fn piece(&mut self, bytes: usize, waits: bool) -> Option<StreamPiece> {
         if self.block.is_some() || self.parts.feed.holds_granted() {
             self.queued = None;
             return Some(self.outgoing.piece_of(None));
@@ -311,7 +311,7 @@ impl Follower {
     /// What is done once a second: figures for others, and a look for changes of the users, which
     /// workers without connections do not make.
     fn publish(&mut self, now: Instant) {
-        let Parts { record, feed, state, .. } = &self.parts;
+        let FollowerParts { record, feed, state, .. } = &self.parts;
         record.note_turn(feed.has_more(), wall_clock());
         if now < self.published + LOOK_INTERVAL {
             return;
@@ -417,7 +417,12 @@ impl Follower {
     }
 
     /// Sends the next piece of an event, with its id after the last one.
-    fn write_line(&mut self, mut line: Box<LargeLine>, mut piece: Piece, now: Instant) -> Turn {
+    fn write_line(
+        &mut self,
+        mut line: Box<LargeLine>,
+        mut piece: StreamPiece,
+        now: Instant,
+    ) -> Turn {
         match line.write(&mut piece.bytes, ADMIN_CHANGES_LINE_PIECE_BYTES) {
             Err(_) => {
                 tracing::error!("a document in a change stream cannot be read");
@@ -447,7 +452,7 @@ impl Follower {
         self.send(piece, now)
     }
 
-    fn write_id(&mut self, piece: &mut Piece) {
+    fn write_id(&mut self, piece: &mut StreamPiece) {
         self.id.clear();
         let written =
             std::fmt::Write::write_fmt(&mut self.id, format_args!("{}", self.parts.feed.token()));
@@ -457,7 +462,7 @@ impl Follower {
         piece.bytes.push(b'\n');
     }
 
-    fn send(&mut self, piece: Piece, now: Instant) -> Turn {
+    fn send(&mut self, piece: StreamPiece, now: Instant) -> Turn {
         self.sent = now;
         self.on_its_way = piece.bytes.len() as u64;
         Turn::Send(piece.into_bytes())
@@ -481,7 +486,7 @@ fn name_of(end: End) -> &'static str {
     }
 }
 
-/// The last event. It has a type of its own, so that pages can close their stream, and no id.
+/// The last event. Its type is separate, so that pages can close their stream, and no id.
 fn end_event(reason: &str) -> Bytes {
     let mut event = b"event: end\ndata: ".to_vec();
     write_end(&mut event, reason);

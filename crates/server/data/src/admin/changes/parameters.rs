@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use oribi_protocol::change_token::{ChangeToken, Rest};
 
-use crate::admin::message::{Refusal, decode, field_error};
+use crate::admin::message::{HttpRejection, decode, field_error};
 
 /// Which documents are wanted, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum CollectionSelection {
     /// All.
     All,
     /// Those of a scope.
@@ -22,8 +22,8 @@ pub(super) enum Shown {
 
 /// See the module text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Parameters {
-    pub shown: Shown,
+pub(super) struct ChangesParameters {
+    pub shown: CollectionSelection,
     pub from: ChangeToken,
     /// Vbuckets to follow, if not all.
     pub vbuckets: Option<Range<u16>>,
@@ -35,14 +35,14 @@ pub(super) struct Parameters {
     pub sparse_ids: bool,
 }
 
-impl Parameters {
+impl ChangesParameters {
     /// Reads a query.
     ///
     /// # Errors
     /// 400 with the name of the parameter.
-    pub fn parse(query: &str) -> Result<Parameters, Refusal> {
-        let mut read = Parameters {
-            shown: Shown::All,
+    pub fn parse(query: &str) -> Result<ChangesParameters, HttpRejection> {
+        let mut read = ChangesParameters {
+            shown: CollectionSelection::All,
             from: ChangeToken::new(Rest::Now),
             vbuckets: None,
             until_now: false,
@@ -61,10 +61,12 @@ impl Parameters {
         Ok(read)
     }
 
-    fn take(&mut self, name: &str, value: String) -> Result<(), Refusal> {
+    fn take(&mut self, name: &str, value: String) -> Result<(), HttpRejection> {
         match name {
             "collection" => self.add_collection(value)?,
-            "scope" if self.shown == Shown::All => self.shown = Shown::Scope(value),
+            "scope" if self.shown == CollectionSelection::All => {
+                self.shown = CollectionSelection::Scope(value)
+            }
             "scope" => return Err(field_error(name, "There is one scope, or collections").into()),
             "from" => self.from = place(&value)?,
             "vbuckets" => self.vbuckets = Some(range(&value)?),
@@ -78,11 +80,11 @@ impl Parameters {
         Ok(())
     }
 
-    fn add_collection(&mut self, path: String) -> Result<(), Refusal> {
+    fn add_collection(&mut self, path: String) -> Result<(), HttpRejection> {
         match &mut self.shown {
-            Shown::All => self.shown = Shown::Collections(vec![path]),
-            Shown::Collections(paths) => paths.push(path),
-            Shown::Scope(_) => {
+            CollectionSelection::All => self.shown = CollectionSelection::Collections(vec![path]),
+            CollectionSelection::Collections(paths) => paths.push(path),
+            CollectionSelection::Scope(_) => {
                 let message = "There is one scope, or collections";
                 return Err(field_error("collection", message).into());
             }
@@ -91,7 +93,7 @@ impl Parameters {
     }
 }
 
-fn place(text: &str) -> Result<ChangeToken, Refusal> {
+fn place(text: &str) -> Result<ChangeToken, HttpRejection> {
     match text {
         "now" => Ok(ChangeToken::new(Rest::Now)),
         "beginning" => Ok(ChangeToken::new(Rest::Beginning)),
@@ -102,7 +104,7 @@ fn place(text: &str) -> Result<ChangeToken, Refusal> {
 }
 
 /// `FIRST-LAST` or `NUMBER`, both included.
-fn range(text: &str) -> Result<Range<u16>, Refusal> {
+fn range(text: &str) -> Result<Range<u16>, HttpRejection> {
     let number = |text: &str| {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse::<u16>().ok().filter(|_| is_plain)
@@ -115,7 +117,7 @@ fn range(text: &str) -> Result<Range<u16>, Refusal> {
 }
 
 /// A parameter without a value is on.
-fn flag(name: &str, value: &str) -> Result<bool, Refusal> {
+fn flag(name: &str, value: &str) -> Result<bool, HttpRejection> {
     match value {
         "" | "1" | "true" => Ok(true),
         "0" | "false" => Ok(false),
@@ -129,18 +131,27 @@ mod tests {
 
     #[test]
     fn a_query_says_what_the_options_of_watch_say() {
-        let read = Parameters::parse("").unwrap();
-        assert_eq!((&read.shown, read.values, read.until_now), (&Shown::All, false, false));
+        let read = ChangesParameters::parse("").unwrap();
+        assert_eq!(
+            (&read.shown, read.values, read.until_now),
+            (&CollectionSelection::All, false, false)
+        );
         assert_eq!(read.from, ChangeToken::new(Rest::Now));
         let query = "collection=shop.a&collection=b%20c&from=5:3fa2:1042&with-values&with-xattrs&until-now=1\
                      &snapshots=true&sparse-ids=false&vbuckets=0-3";
-        let read = Parameters::parse(query).unwrap();
-        assert_eq!(read.shown, Shown::Collections(vec!["shop.a".into(), "b c".into()]));
+        let read = ChangesParameters::parse(query).unwrap();
+        assert_eq!(
+            read.shown,
+            CollectionSelection::Collections(vec!["shop.a".into(), "b c".into()])
+        );
         assert_eq!(read.from.to_string(), "5:3fa2:1042");
         assert_eq!(read.vbuckets, Some(0..4));
         assert!(read.values && read.xattrs && read.until_now && read.snapshots && !read.sparse_ids);
-        let read = Parameters::parse("scope=shop&from=beginning&vbuckets=7").unwrap();
-        assert_eq!((read.shown, read.vbuckets), (Shown::Scope("shop".into()), Some(7..8)));
+        let read = ChangesParameters::parse("scope=shop&from=beginning&vbuckets=7").unwrap();
+        assert_eq!(
+            (read.shown, read.vbuckets),
+            (CollectionSelection::Scope("shop".into()), Some(7..8))
+        );
         assert_eq!(read.from, ChangeToken::new(Rest::Beginning));
     }
 
@@ -160,7 +171,7 @@ mod tests {
             "vbuckets=x",
             "from=%zz",
         ] {
-            let refused = Parameters::parse(query).expect_err(query);
+            let refused = ChangesParameters::parse(query).expect_err(query);
             assert_eq!(refused.status(), 400, "{query}");
         }
     }

@@ -32,7 +32,7 @@ struct Pace {
 }
 
 /// A piece that is being filled.
-pub(in crate::admin) struct Piece {
+pub(in crate::admin) struct StreamPiece {
     /// Events.
     pub bytes: Vec<u8>,
     reservation: Option<Reservation>,
@@ -90,18 +90,18 @@ impl Outgoing {
     }
 
     /// An empty piece that may grow to `bytes`; `None` while there is no memory.
-    pub fn piece(self: &Arc<Self>, bytes: usize) -> Option<Piece> {
+    pub fn piece(self: &Arc<Self>, bytes: usize) -> Option<StreamPiece> {
         Some(self.piece_of(Some(self.memory.hold(bytes)?)))
     }
 
     /// An empty piece with this reservation. One without it is for a stream that already has memory
     /// for which others may wait; it counts among the small ones.
-    pub fn piece_of(self: &Arc<Self>, reservation: Option<Reservation>) -> Piece {
-        Piece { bytes: Vec::new(), reservation, unreserved: 0, outgoing: Arc::clone(self) }
+    pub fn piece_of(self: &Arc<Self>, reservation: Option<Reservation>) -> StreamPiece {
+        StreamPiece { bytes: Vec::new(), reservation, unreserved: 0, outgoing: Arc::clone(self) }
     }
 }
 
-impl Piece {
+impl StreamPiece {
     /// Bytes that may be added.
     #[cfg(feature = "sql")]
     pub fn room(&self) -> usize {
@@ -122,11 +122,11 @@ impl Piece {
         if self.outgoing.held_bytes.fetch_add(self.bytes.len(), Ordering::AcqRel) == 0 {
             self.outgoing.pace.lock().lag = Lag::begin();
         }
-        Bytes::from_owner(Sent(self))
+        Bytes::from_owner(SentPiece(self))
     }
 }
 
-impl Drop for Piece {
+impl Drop for StreamPiece {
     fn drop(&mut self) {
         if self.unreserved > 0 {
             self.outgoing.memory.note_unreserved(self.unreserved, 0);
@@ -135,15 +135,15 @@ impl Drop for Piece {
 }
 
 /// A piece on its way.
-struct Sent(Piece);
+struct SentPiece(StreamPiece);
 
-impl AsRef<[u8]> for Sent {
+impl AsRef<[u8]> for SentPiece {
     fn as_ref(&self) -> &[u8] {
         &self.0.bytes
     }
 }
 
-impl Drop for Sent {
+impl Drop for SentPiece {
     fn drop(&mut self) {
         let outgoing = &self.0.outgoing;
         outgoing.held_bytes.fetch_sub(self.0.bytes.len(), Ordering::AcqRel);

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::super::blocking::{blocking, failed};
-use super::super::message::{Refusal, Reply, busy, error, json_reply};
+use super::super::message::{HttpRejection, HttpReply, busy, error, json_reply};
 use super::parameters::{PageParameters, WriteParameters};
 use crate::buckets::BucketHandle;
 use crate::server_context::ServerContext;
@@ -33,7 +33,7 @@ const PAGE_DEADLINE: Duration = Duration::from_secs(20);
 const FETCHES_MAX: usize = 8;
 
 /// One document.
-pub(super) struct Target {
+pub(super) struct DocumentTarget {
     server: Arc<ServerContext>,
     handle: Arc<BucketHandle>,
     collection: CollectionId,
@@ -42,15 +42,15 @@ pub(super) struct Target {
 }
 
 /// A document and the CAS that may be shown.
-pub(super) struct Seen {
+pub(super) struct DocumentView {
     pub item: ItemRef,
     pub cas: Cas,
 }
 
 /// Takes the end of one fetch.
-struct Waiting(Mutex<Option<oneshot::Sender<FetchOutcome>>>);
+struct FetchWaiter(Mutex<Option<oneshot::Sender<FetchOutcome>>>);
 
-impl FetchSink for Waiting {
+impl FetchSink for FetchWaiter {
     fn fetched(&self, _token: u64, outcome: FetchOutcome) {
         if let Some(sender) = self.0.lock().take() {
             // The request may be gone.
@@ -59,15 +59,15 @@ impl FetchSink for Waiting {
     }
 }
 
-impl Target {
+impl DocumentTarget {
     pub(super) fn new(
         server: Arc<ServerContext>,
         handle: Arc<BucketHandle>,
         collection: CollectionId,
         key: Vec<u8>,
-    ) -> Target {
+    ) -> DocumentTarget {
         let vbid = vbucket_of(&key, handle.vbuckets());
-        Target { server, handle, collection, key, vbid }
+        DocumentTarget { server, handle, collection, key, vbid }
     }
 
     fn bucket(&self) -> &Arc<Bucket> {
@@ -94,7 +94,7 @@ impl Target {
     async fn run<T>(
         &self,
         mut operation: impl FnMut(&Bucket) -> Result<T, Refused>,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, HttpRejection> {
         for _ in 0..FETCHES_MAX {
             let session = self.session();
             let outcome = operation(self.bucket());
@@ -111,9 +111,9 @@ impl Target {
         Err(busy("the document is evicted as often as it is read").into())
     }
 
-    async fn fetch(&self) -> Result<(), Refusal> {
+    async fn fetch(&self) -> Result<(), HttpRejection> {
         let (sender, told) = oneshot::channel();
-        let sink: Arc<dyn FetchSink> = Arc::new(Waiting(Mutex::new(Some(sender))));
+        let sink: Arc<dyn FetchSink> = Arc::new(FetchWaiter(Mutex::new(Some(sender))));
         self.bucket().fetch(self.vbid, self.doc_key(), &sink, 0);
         match told.await {
             Ok(FetchOutcome::Ready) => Ok(()),
@@ -122,7 +122,7 @@ impl Target {
     }
 }
 
-fn refused_reply(refused: Refused) -> Reply {
+fn refused_reply(refused: Refused) -> HttpReply {
     match refused {
         Refused::NotMyVbucket => {
             busy("this node does not serve the document's vbucket; another node does")
@@ -139,15 +139,15 @@ fn refused_reply(refused: Refused) -> Reply {
     }
 }
 
-fn not_found() -> Refusal {
+fn not_found() -> HttpRejection {
     error(StatusCode::NOT_FOUND, "Document is not found").into()
 }
 
 /// Reads a document.
-pub(super) async fn get(target: &Target) -> Result<Seen, Refusal> {
+pub(super) async fn get(target: &DocumentTarget) -> Result<DocumentView, HttpRejection> {
     let seen = target.run(|bucket| match bucket.get(target.vbid, target.doc_key(), wall_clock()) {
-        GetOutcome::Hit(item) => Ok(Some(Seen { cas: item.cas(), item })),
-        GetOutcome::HitLocked(item) => Ok(Some(Seen { cas: LOCKED_CAS, item })),
+        GetOutcome::Hit(item) => Ok(Some(DocumentView { cas: item.cas(), item })),
+        GetOutcome::HitLocked(item) => Ok(Some(DocumentView { cas: LOCKED_CAS, item })),
         GetOutcome::Miss => Ok(None),
         GetOutcome::Refused(refused) => Err(refused),
     });
@@ -156,10 +156,10 @@ pub(super) async fn get(target: &Target) -> Result<Seen, Refusal> {
 
 /// Writes a document.
 pub(super) async fn put(
-    target: &Target,
+    target: &DocumentTarget,
     parameters: &WriteParameters,
     value: &[u8],
-) -> Result<Reply, Refusal> {
+) -> Result<HttpReply, HttpRejection> {
     let request = StoreRequest {
         mode: parameters.mode,
         flags: parameters.flags,
@@ -178,7 +178,7 @@ pub(super) async fn put(
 }
 
 /// Deletes a document.
-pub(super) async fn delete(target: &Target, cas: Cas) -> Result<Reply, Refusal> {
+pub(super) async fn delete(target: &DocumentTarget, cas: Cas) -> Result<HttpReply, HttpRejection> {
     let outcome = target.run(|bucket| {
         match bucket.delete(target.vbid, target.doc_key(), cas, wall_clock()) {
             MutationOutcome::Refused(refused) => Err(refused),
@@ -188,7 +188,7 @@ pub(super) async fn delete(target: &Target, cas: Cas) -> Result<Reply, Refusal> 
     written(target, outcome.await?)
 }
 
-fn written(target: &Target, outcome: MutationOutcome) -> Result<Reply, Refusal> {
+fn written(target: &DocumentTarget, outcome: MutationOutcome) -> Result<HttpReply, HttpRejection> {
     match outcome {
         MutationOutcome::Done(Mutation { cas, seqno, vb_uuid }) => Ok(json_reply(&json!({
             "cas": cas.0.to_string(),
@@ -216,7 +216,7 @@ pub(super) async fn page(
     bucket: Arc<Bucket>,
     collection: CollectionId,
     parameters: PageParameters,
-) -> Result<ListedPage, Refusal> {
+) -> Result<ListedPage, HttpRejection> {
     let PageParameters { from, until, rows_max } = parameters;
     let request =
         ListRequest { collection, from, until, rows_max: rows_max + 1, now: wall_clock() };

@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use oribi_engine::StoreMode;
 use oribi_types::Cas;
 
-use super::super::message::{Form, Refusal, error, field_error};
+use super::super::message::{FormFields, HttpRejection, error, field_error};
 use crate::auth::Privilege;
 
 /// Rows of a page at most.
@@ -58,27 +58,31 @@ pub(super) struct PageParameters {
     pub rows_max: usize,
 }
 
-fn form(query: &str, known: &[&str]) -> Result<Form, Refusal> {
-    let form = Form::parse(query)
+fn form(query: &str, known: &[&str]) -> Result<FormFields, HttpRejection> {
+    let form = FormFields::parse(query)
         .ok_or_else(|| error(StatusCode::BAD_REQUEST, "the query is not URL-encoded"))?;
     form.only(known)?;
     Ok(form)
 }
 
-fn bounded(form: &Form, name: &str, (default, max): (i64, i64)) -> Result<usize, Refusal> {
+fn bounded(
+    form: &FormFields,
+    name: &str,
+    (default, max): (i64, i64),
+) -> Result<usize, HttpRejection> {
     let number = form.number(name)?.unwrap_or(default);
     let in_range = Some(number).filter(|number| (1..=max).contains(number));
     let in_range = in_range.and_then(|number| usize::try_from(number).ok());
     in_range.ok_or_else(|| field_error(name, &format!("The value must be 1 to {max}")).into())
 }
 
-fn decode(name: &str, text: &str) -> Result<Vec<u8>, Refusal> {
+fn decode(name: &str, text: &str) -> Result<Vec<u8>, HttpRejection> {
     let decoded = BASE64.decode(text).ok();
     decoded.ok_or_else(|| field_error(name, "This is not base64url without padding").into())
 }
 
 impl KeyName {
-    fn of(form: &Form) -> Result<KeyName, Refusal> {
+    fn of(form: &FormFields) -> Result<KeyName, HttpRejection> {
         match form.get("encoding") {
             None => Ok(KeyName { is_base64: false }),
             Some("base64url") => Ok(KeyName { is_base64: true }),
@@ -87,7 +91,7 @@ impl KeyName {
     }
 
     /// The key that the path names, of at most so many bytes.
-    pub(super) fn decode(&self, text: &str, bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+    pub(super) fn decode(&self, text: &str, bytes_max: usize) -> Result<Vec<u8>, HttpRejection> {
         let key = match self.is_base64 {
             true => decode("key", text)?,
             false => text.as_bytes().to_vec(),
@@ -103,7 +107,7 @@ impl KeyName {
 }
 
 impl ReadParameters {
-    pub(super) fn parse(query: &str) -> Result<ReadParameters, Refusal> {
+    pub(super) fn parse(query: &str) -> Result<ReadParameters, HttpRejection> {
         let form = form(query, &["encoding", "bytes", "raw"])?;
         let bytes_max = bounded(&form, "bytes", (BYTES_SHOWN_DEFAULT, BYTES_SHOWN_MAX))?;
         let is_raw = form.flag("raw")?.unwrap_or(false);
@@ -115,14 +119,14 @@ impl ReadParameters {
 }
 
 impl WriteParameters {
-    pub(super) fn parse(query: &str) -> Result<WriteParameters, Refusal> {
+    pub(super) fn parse(query: &str) -> Result<WriteParameters, HttpRejection> {
         let form = form(query, &["encoding", "cas", "flags", "expiry", "mode"])?;
         let number_u32 = |name: &str| match form.get(name).map(str::parse::<u32>) {
             None => Ok(None),
             Some(Ok(number)) => Ok(Some(number)),
             Some(Err(_)) => {
                 let message = "The value must be an integer of 32 bits";
-                Err(Refusal::from(field_error(name, message)))
+                Err(HttpRejection::from(field_error(name, message)))
             }
         };
         let cas = match form.get("cas").map(str::parse::<u64>) {
@@ -155,7 +159,7 @@ impl WriteParameters {
 }
 
 impl PageParameters {
-    pub(super) fn parse(query: &str) -> Result<PageParameters, Refusal> {
+    pub(super) fn parse(query: &str) -> Result<PageParameters, HttpRejection> {
         let form = form(query, &["limit", "prefix", "from", "after", "until"])?;
         let key = |name: &str| form.get(name).map(|text| decode(name, text)).transpose();
         let limit = (ROWS_DEFAULT, ROWS_MAX as i64);

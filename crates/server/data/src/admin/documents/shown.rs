@@ -14,8 +14,8 @@ use oribi_subdoc::xattr;
 use oribi_types::Datatype;
 use serde_json::{Map, Value, json};
 
-use super::super::message::{Reply, json_reply};
-use super::operations::{Seen, Target};
+use super::super::message::{HttpReply, json_reply};
+use super::operations::{DocumentTarget, DocumentView};
 use crate::auth::{Privilege, PrivilegeSet};
 
 /// Bytes of a value that a page shows of each document.
@@ -23,17 +23,17 @@ pub(super) const PREVIEW_BYTES: usize = 120;
 
 /// What of a document is shown.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scope {
+pub(super) struct ViewScope {
     has_values: bool,
     has_metadata: bool,
     has_system_attributes: bool,
     bytes_max: usize,
 }
 
-impl Scope {
+impl ViewScope {
     /// What a user with these rights sees, at most so many bytes of a value.
-    pub(super) fn of(held: PrivilegeSet, bytes_max: usize) -> Scope {
-        Scope {
+    pub(super) fn of(held: PrivilegeSet, bytes_max: usize) -> ViewScope {
+        ViewScope {
             has_values: held.holds(Privilege::Read.into()),
             has_metadata: held.holds(Privilege::MetaRead.into()),
             has_system_attributes: held.holds(Privilege::SystemXattrRead.into()),
@@ -43,8 +43,12 @@ impl Scope {
 }
 
 /// One document.
-pub(super) fn document(target: &Target, seen: &Seen, scope: Scope) -> Reply {
-    let Seen { item, cas } = seen;
+pub(super) fn document(
+    target: &DocumentTarget,
+    seen: &DocumentView,
+    scope: ViewScope,
+) -> HttpReply {
+    let DocumentView { item, cas } = seen;
     let mut scratch = Vec::new();
     let (body, is_damaged) = match item.plain_body(&mut scratch) {
         Ok(body) => (body, false),
@@ -71,7 +75,7 @@ pub(super) fn document(target: &Target, seen: &Seen, scope: Scope) -> Reply {
 }
 
 /// A page of at most `rows_max` rows. One more says where the next page begins.
-pub(super) fn page(mut page: ListedPage, rows_max: usize, scope: Scope) -> Reply {
+pub(super) fn page(mut page: ListedPage, rows_max: usize, scope: ViewScope) -> HttpReply {
     let has_more = page.len() > rows_max;
     while page.len() > rows_max {
         page.pop_last();
@@ -81,7 +85,7 @@ pub(super) fn page(mut page: ListedPage, rows_max: usize, scope: Scope) -> Reply
     json_reply(&json!({ "documents": rows, "next": next }))
 }
 
-fn listed(key: &[u8], row: &ListedDocument, scope: Scope) -> Value {
+fn listed(key: &[u8], row: &ListedDocument, scope: ViewScope) -> Value {
     let mut shown = json!({});
     put_key(&mut shown, key);
     if scope.has_metadata {
@@ -133,7 +137,7 @@ fn put_body(shown: &mut Value, bits: Datatype, body: &[u8], bytes_max: usize) {
 
 /// The attributes by name, each as its JSON text; `null` for one that would make the answer too
 /// long.
-fn attributes(bits: Datatype, value: &[u8], scope: Scope) -> Value {
+fn attributes(bits: Datatype, value: &[u8], scope: ViewScope) -> Value {
     let mut shown = Map::new();
     let block = match bits.contains(Datatype::XATTR) {
         true => xattr::split(value).ok(),

@@ -22,7 +22,7 @@ use oribi_engine::ItemRef;
 use oribi_types::Datatype;
 
 use super::super::body::{READING_DEADLINE, ReplyBody};
-use super::super::message::{Refusal, Reply, error, no_memory};
+use super::super::message::{HttpRejection, HttpReply, error, no_memory};
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::lag::Lag;
 use crate::connection::memory::ticket::Ticket;
@@ -44,12 +44,12 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const LONG_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A document that was received.
-pub(super) struct Received {
+pub(super) struct ValueBody {
     bytes: Vec<u8>,
     _memory: Option<Reservation>,
 }
 
-impl Deref for Received {
+impl Deref for ValueBody {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -62,7 +62,7 @@ pub(super) async fn receive(
     body: Incoming,
     value_bytes_max: usize,
     memory: &Arc<ConnectionMemory>,
-) -> Result<Received, Refusal> {
+) -> Result<ValueBody, HttpRejection> {
     let length = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let bytes_max = length.unwrap_or(UNANNOUNCED_BYTES_MAX);
     if bytes_max > value_bytes_max {
@@ -80,7 +80,7 @@ pub(super) async fn receive(
     let deadline = if bytes_max > UNANNOUNCED_BYTES_MAX { LONG_DEADLINE } else { SHORT_DEADLINE };
     let others_wait = || held.is_some() && memory.has_waiters();
     let bytes = collect(body, bytes_max, deadline, others_wait).await?;
-    Ok(Received { bytes, _memory: held })
+    Ok(ValueBody { bytes, _memory: held })
 }
 
 /// The whole body, in memory that is filled once when its length is known. It ends at the deadline,
@@ -90,7 +90,7 @@ async fn collect(
     bytes_max: usize,
     deadline: Duration,
     others_wait: impl Fn() -> bool,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<Vec<u8>, HttpRejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut bytes = Vec::with_capacity(announced.min(bytes_max));
     let deadline = Instant::now() + deadline;
@@ -124,7 +124,7 @@ async fn discard(mut body: Incoming) {
     let _ = tokio::time::timeout(SHORT_DEADLINE, receive).await;
 }
 
-fn too_long(bytes_max: usize) -> Refusal {
+fn too_long(bytes_max: usize) -> HttpRejection {
     let message = match bytes_max {
         UNANNOUNCED_BYTES_MAX => {
             format!("A body of more than {UNANNOUNCED_BYTES_MAX} bytes names its length")
@@ -136,7 +136,7 @@ fn too_long(bytes_max: usize) -> Refusal {
 
 /// Bytes that the answer with a document holds. The document may leave its bucket before it is
 /// sent, and a compressed one is inflated as a whole.
-pub(super) fn held_bytes(item: &ItemRef) -> Result<usize, Refusal> {
+pub(super) fn held_bytes(item: &ItemRef) -> Result<usize, HttpRejection> {
     let Ok(length) = item.plain_body_bytes() else { return Err(damaged()) };
     Ok(item.value_bytes() + if item.is_compressed() { length } else { 0 })
 }
@@ -146,7 +146,7 @@ pub(super) fn send(
     item: ItemRef,
     held: Reservation,
     memory: &Arc<ConnectionMemory>,
-) -> Result<Reply, Refusal> {
+) -> Result<HttpReply, HttpRejection> {
     let Ok(length) = item.plain_body_bytes() else { return Err(damaged()) };
     let is_compressed = item.is_compressed();
     let content_type = match item.datatype().contains(Datatype::JSON) {
@@ -159,7 +159,9 @@ pub(super) fn send(
         Ok(_) if is_compressed => {
             ReplyBody::paced(inflated, held, READING_DEADLINE, Some(Arc::clone(memory)))
         }
-        Ok(_) => ReplyBody::paced(Stored(item), held, READING_DEADLINE, Some(Arc::clone(memory))),
+        Ok(_) => {
+            ReplyBody::paced(StoredValue(item), held, READING_DEADLINE, Some(Arc::clone(memory)))
+        }
     };
     let mut reply = Response::new(body);
     let headers = reply.headers_mut();
@@ -172,14 +174,14 @@ pub(super) fn send(
 }
 
 /// A value as it is stored, plain.
-struct Stored(ItemRef);
+struct StoredValue(ItemRef);
 
-impl AsRef<[u8]> for Stored {
+impl AsRef<[u8]> for StoredValue {
     fn as_ref(&self) -> &[u8] {
         self.0.body()
     }
 }
 
-fn damaged() -> Refusal {
+fn damaged() -> HttpRejection {
     error(StatusCode::INTERNAL_SERVER_ERROR, "The stored value is damaged").into()
 }

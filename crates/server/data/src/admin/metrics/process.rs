@@ -1,7 +1,7 @@
 //! Figures of the process, under the names that every Prometheus client uses.
 //!
 //! Owns: the reading of `/proc/self`. A figure that cannot be read is left out. They are in a
-//! registry of their own, because their names have no prefix.
+//! separate registry, because their names have no prefix.
 
 use std::fmt;
 use std::fs;

@@ -20,9 +20,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::body::READING_DEADLINE;
-use crate::admin::changes::piece::{Outgoing, Piece};
-use crate::admin::query::places::Occupied;
-use crate::admin::sql::control::Control;
+use crate::admin::changes::piece::{Outgoing, StreamPiece};
+use crate::admin::query::places::StatementResources;
+use crate::admin::sql::control::StatementControl;
 use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
 
 /// Rows are sent at the latest this long after the ones before, when another comes.
@@ -35,7 +35,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How a statement began.
-pub(in crate::admin) enum Begun {
+pub(in crate::admin) enum StatementStart {
     /// Its rows come.
     Streams,
     /// It failed before the first one.
@@ -43,39 +43,39 @@ pub(in crate::admin) enum Begun {
 }
 
 /// How the statements ended.
-pub(super) enum Summary {
+pub(super) enum StatementSummary {
     Complete,
     /// The word for programs, and the text for users.
     Failed(&'static str, String),
 }
 
 /// See the module text.
-pub(in crate::admin) struct Answer {
+pub(in crate::admin) struct StatementAnswer {
     // The first field, so that a panic gives the place back before the client hears of it.
-    occupied: Occupied,
+    occupied: StatementResources,
     /// The server's end waits for it.
     open: watch::Receiver<()>,
-    control: Arc<Control>,
+    control: Arc<StatementControl>,
     runtime: Handle,
     outgoing: Arc<Outgoing>,
-    begun: Option<oneshot::Sender<Begun>>,
-    piece: Option<Piece>,
+    begun: Option<oneshot::Sender<StatementStart>>,
+    piece: Option<StreamPiece>,
     are_documents: Vec<bool>,
     started: Instant,
     sent: Instant,
     rows: u64,
 }
 
-impl Answer {
+impl StatementAnswer {
     pub fn new(
-        control: Arc<Control>,
+        control: Arc<StatementControl>,
         runtime: Handle,
         outgoing: Arc<Outgoing>,
-        begun: oneshot::Sender<Begun>,
-        (occupied, open): (Occupied, watch::Receiver<()>),
-    ) -> Answer {
+        begun: oneshot::Sender<StatementStart>,
+        (occupied, open): (StatementResources, watch::Receiver<()>),
+    ) -> StatementAnswer {
         let started = Instant::now();
-        Answer {
+        StatementAnswer {
             occupied,
             open,
             control,
@@ -91,16 +91,22 @@ impl Answer {
     }
 
     /// Sends what is left and the last line.
-    pub(super) fn finish(self, summary: Summary) {
+    pub(super) fn finish(self, summary: StatementSummary) {
         let (rows, elapsed_ms) = (self.rows, self.started.elapsed().as_millis());
         let elapsed_ms = u64::try_from(elapsed_ms).unwrap_or(u64::MAX);
         let line = match summary {
-            Summary::Complete => json!({"end": "complete", "rows": rows, "elapsed_ms": elapsed_ms}),
-            Summary::Failed(end, why) if self.has_begun() => {
+            StatementSummary::Complete => {
+                json!({"end": "complete", "rows": rows, "elapsed_ms": elapsed_ms})
+            }
+            StatementSummary::Failed(end, why) if self.has_begun() => {
                 json!({"end": end, "error": why, "rows": rows, "elapsed_ms": elapsed_ms})
             }
-            Summary::Failed("error", why) => return self.refuse(StatusCode::BAD_REQUEST, why),
-            Summary::Failed(_, why) => return self.refuse(StatusCode::SERVICE_UNAVAILABLE, why),
+            StatementSummary::Failed("error", why) => {
+                return self.refuse(StatusCode::BAD_REQUEST, why);
+            }
+            StatementSummary::Failed(_, why) => {
+                return self.refuse(StatusCode::SERVICE_UNAVAILABLE, why);
+            }
         };
         self.end(format!("{line}\n"));
     }
@@ -112,19 +118,19 @@ impl Answer {
 
     /// Answers with a status, of which nothing was sent yet.
     pub fn refuse(self, status: StatusCode, why: String) {
-        let Answer { begun, occupied, .. } = self;
+        let StatementAnswer { begun, occupied, .. } = self;
         drop(occupied);
         if let Some(begun) = begun {
             // Without a receiver the client is gone.
-            let _ = begun.send(Begun::Failed(status, why));
+            let _ = begun.send(StatementStart::Failed(status, why));
         }
     }
 
     /// Sends what is left and `last`, after the statement's thread has ended.
     pub fn end(mut self, last: String) {
-        let rest = self.piece.take().map(Piece::into_bytes);
+        let rest = self.piece.take().map(StreamPiece::into_bytes);
         self.announce();
-        let Answer { control, runtime, occupied, open, outgoing, .. } = self;
+        let StatementAnswer { control, runtime, occupied, open, outgoing, .. } = self;
         let last = [rest, Some(Bytes::from(last))];
         runtime.spawn(async move {
             let _kept = open;
@@ -159,7 +165,7 @@ impl Answer {
 
     /// A piece with room for so many bytes more.
     fn room(&mut self, bytes: usize) -> Result<&mut Vec<u8>> {
-        let has_room = |piece: &Piece| piece.room() >= bytes;
+        let has_room = |piece: &StreamPiece| piece.room() >= bytes;
         if !self.piece.as_ref().is_some_and(has_room) {
             self.send()?;
             let wanted = bytes.max(SQL_PIECE_BYTES);
@@ -219,7 +225,7 @@ impl Answer {
     /// Lets the answer begin.
     fn announce(&mut self) {
         if let Some(begun) = self.begun.take() {
-            let _ = begun.send(Begun::Streams);
+            let _ = begun.send(StatementStart::Streams);
         }
     }
 }
@@ -229,8 +235,8 @@ impl Answer {
 /// before the client knows the end.
 async fn conclude(
     last: [Option<Bytes>; 2],
-    control: Arc<Control>,
-    occupied: Occupied,
+    control: Arc<StatementControl>,
+    occupied: StatementResources,
     outgoing: Arc<Outgoing>,
 ) {
     let connection = occupied.connection();
@@ -261,7 +267,7 @@ async fn conclude(
         }
         place.send(bytes);
     }
-    // The body ends when nobody can send more.
+    // The body ends when the sender is dropped.
     drop(control);
     while outgoing.held_bytes() > 0 {
         if is_over(deadline + READING_DEADLINE) {
@@ -271,7 +277,7 @@ async fn conclude(
     }
 }
 
-impl RowSink for Answer {
+impl RowSink for StatementAnswer {
     fn begin(&mut self, columns: Vec<ResultColumn>) -> Result<()> {
         self.are_documents = columns.iter().map(ResultColumn::is_document).collect();
         let columns =

@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use oribi_engine::block_arena::{OutsideReservation, reserve_outside};
 use parking_lot::Mutex;
 
-use crate::admin::admission::{Connection, StreamPlace};
-use crate::admin::sql::memory::Turn;
+use crate::admin::admission::{AdminConnection, StreamPlace};
+use crate::admin::sql::memory::MemoryTurn;
 use crate::limits::{SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN, SQL_STATEMENTS_MAX};
 
 /// The statements that run.
 #[derive(Default)]
-pub(in crate::admin) struct Statements(Arc<AtomicUsize>, Arc<Turn>, Arc<Mutex<Heap>>);
+pub(in crate::admin) struct Statements(Arc<AtomicUsize>, Arc<MemoryTurn>, Arc<Mutex<Heap>>);
 
 impl Statements {
     /// A place for one more.
-    pub fn begin(&self) -> Option<Running> {
+    pub fn begin(&self) -> Option<StatementSlot> {
         let one_more = |running: usize| (running < SQL_STATEMENTS_MAX).then_some(running + 1);
         let begun = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
-        begun.ok().map(|_| Running(Arc::clone(&self.0)))
+        begun.ok().map(|_| StatementSlot(Arc::clone(&self.0)))
     }
 
     /// The turn of those with large documents.
-    pub fn turn(&self) -> Arc<Turn> {
+    pub fn turn(&self) -> Arc<MemoryTurn> {
         Arc::clone(&self.1)
     }
 
@@ -69,9 +69,9 @@ impl Drop for HeapShare {
 }
 
 /// The place of a statement.
-pub(in crate::admin) struct Running(Arc<AtomicUsize>);
+pub(in crate::admin) struct StatementSlot(Arc<AtomicUsize>);
 
-impl Drop for Running {
+impl Drop for StatementSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -79,18 +79,18 @@ impl Drop for Running {
 
 /// What a statement occupies until its client is told how it ended. A client that has its answer
 /// can therefore begin another one.
-pub(in crate::admin) struct Occupied {
-    _running: Running,
+pub(in crate::admin) struct StatementResources {
+    _running: StatementSlot,
     stream: StreamPlace,
 }
 
-impl Occupied {
-    pub fn new(running: Running, stream: StreamPlace) -> Occupied {
-        Occupied { _running: running, stream }
+impl StatementResources {
+    pub fn new(running: StatementSlot, stream: StreamPlace) -> StatementResources {
+        StatementResources { _running: running, stream }
     }
 
     /// The client's connection, which outlasts this.
-    pub fn connection(&self) -> Connection {
+    pub fn connection(&self) -> AdminConnection {
         self.stream.connection()
     }
 }

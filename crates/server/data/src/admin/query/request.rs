@@ -14,7 +14,7 @@ use oribi_sql::database::{Parameters, STATEMENT_BYTES_MAX};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::admin::message::{Refusal, error, field_error};
+use crate::admin::message::{HttpRejection, error, field_error};
 use crate::admin::request::AdminRequest;
 use crate::limits::{SQL_TIMEOUT, SQL_TIMEOUT_MAX};
 
@@ -23,7 +23,7 @@ const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A request, decoded.
 #[derive(Debug)]
-pub(super) struct Query {
+pub(super) struct StatementRequest {
     pub statement: String,
     pub bucket: Option<String>,
     pub parameters: Parameters,
@@ -32,16 +32,16 @@ pub(super) struct Query {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct StatementJson {
     statement: String,
     bucket: Option<String>,
     parameters: Option<Value>,
     timeout_ms: Option<u64>,
 }
 
-impl Query {
+impl StatementRequest {
     /// Reads the body.
-    pub async fn read(request: &mut AdminRequest) -> Result<Query, Refusal> {
+    pub async fn read(request: &mut AdminRequest) -> Result<StatementRequest, HttpRejection> {
         let (body, bytes_max) = request.take_body();
         let limited = Limited::new(body, bytes_max).collect();
         let bytes = match tokio::time::timeout(BODY_DEADLINE, limited).await {
@@ -52,15 +52,15 @@ impl Query {
         let kind =
             request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         match kind.starts_with("application/json") {
-            true => Query::parse(&bytes),
-            false => Query::of_text(&bytes),
+            true => StatementRequest::parse(&bytes),
+            false => StatementRequest::of_text(&bytes),
         }
     }
 
-    fn of_text(bytes: &[u8]) -> Result<Query, Refusal> {
+    fn of_text(bytes: &[u8]) -> Result<StatementRequest, HttpRejection> {
         let statement = std::str::from_utf8(bytes)
             .map_err(|_| error(StatusCode::BAD_REQUEST, "the statement is not UTF-8"))?;
-        Query::checked(Query {
+        StatementRequest::checked(StatementRequest {
             statement: statement.to_owned(),
             bucket: None,
             parameters: Parameters::None,
@@ -68,8 +68,8 @@ impl Query {
         })
     }
 
-    fn parse(bytes: &[u8]) -> Result<Query, Refusal> {
-        let written: Written = serde_json::from_slice(bytes)
+    fn parse(bytes: &[u8]) -> Result<StatementRequest, HttpRejection> {
+        let written: StatementJson = serde_json::from_slice(bytes)
             .map_err(|why| error(StatusCode::BAD_REQUEST, &format!("the body is wrong: {why}")))?;
         let parameters = match written.parameters {
             None | Some(Value::Null) => Parameters::None,
@@ -86,7 +86,7 @@ impl Query {
             }
         };
         let timeout = written.timeout_ms.map_or(SQL_TIMEOUT, Duration::from_millis);
-        Query::checked(Query {
+        StatementRequest::checked(StatementRequest {
             statement: written.statement,
             bucket: written.bucket.filter(|bucket| !bucket.is_empty()),
             parameters,
@@ -94,7 +94,7 @@ impl Query {
         })
     }
 
-    fn checked(self) -> Result<Query, Refusal> {
+    fn checked(self) -> Result<StatementRequest, HttpRejection> {
         let refuse = |field, message: &str| Err(field_error(field, message).into());
         if self.statement.trim().is_empty() {
             return refuse("statement", "A statement is needed");
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn bodies_are_decoded_strictly() {
-        let parse = |text: &str| Query::parse(text.as_bytes());
+        let parse = |text: &str| StatementRequest::parse(text.as_bytes());
         let query = parse(
             r#"{"statement":"select ?1","bucket":"b","parameters":[1,"x",null,true,0.5,[2]],
                 "timeout_ms":5}"#,
@@ -160,7 +160,9 @@ mod tests {
             let refused = parse(wrong).expect_err(wrong);
             assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{wrong}");
         }
-        assert!(Query::of_text(b"\xff").is_err() && Query::of_text(b" ").is_err());
-        assert!(Query::of_text(&vec![b'a'; STATEMENT_BYTES_MAX + 1]).is_err());
+        assert!(
+            StatementRequest::of_text(b"\xff").is_err() && StatementRequest::of_text(b" ").is_err()
+        );
+        assert!(StatementRequest::of_text(&vec![b'a'; STATEMENT_BYTES_MAX + 1]).is_err());
     }
 }

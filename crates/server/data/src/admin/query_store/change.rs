@@ -128,12 +128,12 @@ fn not_done(why: &str) -> Box<QueryError> {
 
 /// Takes the end of a fetch.
 #[derive(Default)]
-struct Waiting {
+struct FetchWaiter {
     outcome: Mutex<Option<FetchOutcome>>,
     ended: Condvar,
 }
 
-impl FetchSink for Waiting {
+impl FetchSink for FetchWaiter {
     fn fetched(&self, _token: u64, outcome: FetchOutcome) {
         *self.outcome.lock() = Some(outcome);
         self.ended.notify_all();
@@ -143,7 +143,7 @@ impl FetchSink for Waiting {
 /// Waits until the document is in memory.
 fn fetch(keyspace: &KeyspacePlace, vbid: Vbid, key: DocKey<'_>) -> Result<()> {
     let bucket: &Arc<Bucket> = keyspace.handle.bucket();
-    let waiting = Arc::new(Waiting::default());
+    let waiting = Arc::new(FetchWaiter::default());
     let sink: Arc<dyn FetchSink> = Arc::clone(&waiting) as _;
     bucket.fetch(vbid, key, &sink, 0);
     let mut outcome = waiting.outcome.lock();

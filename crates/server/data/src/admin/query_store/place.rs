@@ -7,7 +7,7 @@ use std::sync::Arc;
 use oribi_query::{KeyspaceName, QueryError, Result};
 use oribi_types::CollectionId;
 
-use crate::admin::sql::control::{Control, Ending};
+use crate::admin::sql::control::{StatementControl, StatementEnd};
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 use crate::connection::rights::Rights;
@@ -16,7 +16,7 @@ use crate::server_context::ServerContext;
 /// See the module text.
 pub(super) struct KeyspacePlace {
     pub server: Arc<ServerContext>,
-    pub control: Arc<Control>,
+    pub control: Arc<StatementControl>,
     pub handle: Arc<BucketHandle>,
     pub name: KeyspaceName,
     pub collection: CollectionId,
@@ -53,11 +53,11 @@ impl KeyspacePlace {
     /// The error of a read or scan that failed with `error`.
     pub(super) fn read_error(&self, error: &anyhow::Error) -> Box<QueryError> {
         let code = match self.control.ending() {
-            Some(Ending::Timeout) => 1080,
-            Some(Ending::ClientGone | Ending::Shutdown) => 1181,
-            Some(Ending::LostPrivileges) => 13014,
-            Some(Ending::InTheWay) => 5500,
-            Some(Ending::Unavailable) | None => 12008,
+            Some(StatementEnd::Timeout) => 1080,
+            Some(StatementEnd::ClientGone | StatementEnd::Shutdown) => 1181,
+            Some(StatementEnd::LostPrivileges) => 13014,
+            Some(StatementEnd::InTheWay) => 5500,
+            Some(StatementEnd::Unavailable) | None => 12008,
         };
         QueryError::datastore(code, format!("{error:#}"))
     }

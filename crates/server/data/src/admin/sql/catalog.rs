@@ -13,7 +13,7 @@ use oribi_sql::documents::DocumentTable;
 use oribi_sql::source::TableSource;
 use oribi_types::CollectionId;
 
-use super::control::Control;
+use super::control::StatementControl;
 use super::documents::{BucketDocuments, READ};
 use crate::buckets::{BucketHandle, Buckets};
 use crate::connection::rights::Rights;
@@ -23,11 +23,15 @@ pub(crate) struct BucketTables {
     buckets: Arc<Buckets>,
     /// The bucket whose name may be left out.
     near: Option<String>,
-    control: Arc<Control>,
+    control: Arc<StatementControl>,
 }
 
 impl BucketTables {
-    pub fn new(buckets: Arc<Buckets>, near: Option<String>, control: Arc<Control>) -> BucketTables {
+    pub fn new(
+        buckets: Arc<Buckets>,
+        near: Option<String>,
+        control: Arc<StatementControl>,
+    ) -> BucketTables {
         BucketTables { buckets, near, control }
     }
 

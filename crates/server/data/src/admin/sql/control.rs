@@ -2,7 +2,7 @@
 //!
 //! Owns: the deadline, the client, the server's end, and the user's rights as of the last look.
 //! A statement also ends when it is in the way of others who need memory. SQLite asks
-//! [`Control::has_to_end`] every few hundred microseconds, sources ask before each batch and while
+//! [`StatementControl::has_to_end`] every few hundred microseconds, sources ask before each batch and while
 //! they wait.
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use super::memory::{LargeHeld, NoMemory, StatementMemory};
+use super::memory::{LargeValueMemory, NoMemory, StatementMemory};
 use crate::auth::{Identity, UserStore};
 use crate::connection::memory::Reservation;
 
 /// Why a statement ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum StatementEnd {
     /// Its time is over.
     Timeout,
     /// Its client has gone.
@@ -35,36 +35,40 @@ pub(crate) enum Ending {
     Unavailable,
 }
 
-impl Ending {
+impl StatementEnd {
     /// What a user is told.
     pub fn text(self) -> &'static str {
         match self {
-            Ending::Timeout => "the statement took longer than it may; timeout_ms allows more",
-            Ending::ClientGone => "the client has gone",
-            Ending::Shutdown => "the server stops",
-            Ending::LostPrivileges => "the user's rights have changed; run the statement again",
-            Ending::InTheWay => {
+            StatementEnd::Timeout => {
+                "the statement took longer than it may; timeout_ms allows more"
+            }
+            StatementEnd::ClientGone => "the client has gone",
+            StatementEnd::Shutdown => "the server stops",
+            StatementEnd::LostPrivileges => {
+                "the user's rights have changed; run the statement again"
+            }
+            StatementEnd::InTheWay => {
                 "other clients wait for the memory that the statement's documents or rows hold; \
                  read the answer faster, or try again"
             }
-            Ending::Unavailable => "documents cannot be read at the moment",
+            StatementEnd::Unavailable => "documents cannot be read at the moment",
         }
     }
 
     /// The word for programs.
     pub fn name(self) -> &'static str {
         match self {
-            Ending::Timeout => "timeout",
-            Ending::ClientGone => "client_gone",
-            Ending::Shutdown => "shutdown",
-            Ending::LostPrivileges => "lost_privileges",
-            Ending::InTheWay | Ending::Unavailable => "unavailable",
+            StatementEnd::Timeout => "timeout",
+            StatementEnd::ClientGone => "client_gone",
+            StatementEnd::Shutdown => "shutdown",
+            StatementEnd::LostPrivileges => "lost_privileges",
+            StatementEnd::InTheWay | StatementEnd::Unavailable => "unavailable",
         }
     }
 }
 
 /// See the module text.
-pub(crate) struct Control {
+pub(crate) struct StatementControl {
     deadline: Instant,
     /// Takes pieces of the answer; closed when the client has gone.
     pieces: mpsc::Sender<Bytes>,
@@ -73,10 +77,10 @@ pub(crate) struct Control {
     identity: Arc<Identity>,
     users_generation: AtomicU64,
     memory: Arc<StatementMemory>,
-    ending: Mutex<Option<Ending>>,
+    ending: Mutex<Option<StatementEnd>>,
 }
 
-impl Control {
+impl StatementControl {
     pub fn new(
         deadline: Instant,
         pieces: mpsc::Sender<Bytes>,
@@ -84,10 +88,10 @@ impl Control {
         users: Arc<UserStore>,
         identity: Arc<Identity>,
         memory: StatementMemory,
-    ) -> Arc<Control> {
+    ) -> Arc<StatementControl> {
         let users_generation = AtomicU64::new(users.generation());
         let ending = Mutex::default();
-        Arc::new(Control {
+        Arc::new(StatementControl {
             deadline,
             pieces,
             stopping,
@@ -120,16 +124,16 @@ impl Control {
     }
 
     /// Why the statement ends early, if it does.
-    pub fn ending(&self) -> Option<Ending> {
+    pub fn ending(&self) -> Option<StatementEnd> {
         *self.ending.lock()
     }
 
     /// Ends the statement. The first reason stays.
-    pub fn end(&self, why: Ending) {
+    pub fn end(&self, why: StatementEnd) {
         self.ending.lock().get_or_insert(why);
     }
 
-    /// True when the statement must not go on.
+    /// True when the statement must end.
     pub fn has_to_end(&self) -> bool {
         if let Some(why) = self.reason() {
             self.end(why);
@@ -137,20 +141,20 @@ impl Control {
         self.ending().is_some()
     }
 
-    /// An error when the statement must not go on.
+    /// An error when the statement must end.
     ///
     /// # Errors
     /// Why.
     pub fn check(&self) -> Result<()> {
         match self.has_to_end() {
             false => Ok(()),
-            true => bail!(self.ending().map_or("interrupted", Ending::text)),
+            true => bail!(self.ending().map_or("interrupted", StatementEnd::text)),
         }
     }
 
     /// The error of a source that cannot be read now.
     pub fn unavailable(&self, why: impl Into<String>) -> anyhow::Error {
-        self.end(Ending::Unavailable);
+        self.end(StatementEnd::Unavailable);
         anyhow::anyhow!(why.into())
     }
 
@@ -178,7 +182,7 @@ impl Control {
     ///
     /// # Errors
     /// When there is no such memory in time, or never.
-    pub fn hold_large(&self, bytes: usize) -> Result<LargeHeld> {
+    pub fn hold_large(&self, bytes: usize) -> Result<LargeValueMemory> {
         let held = self.memory.hold_large(bytes, &|| self.has_to_end());
         held.map_err(|why| self.no_memory(bytes, &why))
     }
@@ -199,20 +203,20 @@ impl Control {
         }
     }
 
-    fn reason(&self) -> Option<Ending> {
+    fn reason(&self) -> Option<StatementEnd> {
         if self.pieces.is_closed() {
-            return Some(Ending::ClientGone);
+            return Some(StatementEnd::ClientGone);
         }
         if *self.stopping.borrow() {
-            return Some(Ending::Shutdown);
+            return Some(StatementEnd::Shutdown);
         }
         if Instant::now() >= self.deadline {
-            return Some(Ending::Timeout);
+            return Some(StatementEnd::Timeout);
         }
         if self.memory.is_in_the_way() {
-            return Some(Ending::InTheWay);
+            return Some(StatementEnd::InTheWay);
         }
-        (!self.has_same_rights()).then_some(Ending::LostPrivileges)
+        (!self.has_same_rights()).then_some(StatementEnd::LostPrivileges)
     }
 
     fn has_same_rights(&self) -> bool {

@@ -9,10 +9,10 @@ use oribi_sql::document_cells::Attributes;
 use oribi_sql::documents::{DocumentScan, DocumentSource, DocumentStream};
 use oribi_types::CollectionId;
 
-use super::control::Control;
-use super::look_up::LookUp;
-use super::moments::Moments;
-use super::reader::Reader;
+use super::control::StatementControl;
+use super::look_up::DocumentLookup;
+use super::moments::SnapshotScans;
+use super::reader::DocumentReader;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 
@@ -30,7 +30,7 @@ const LOOK_UPS_MAX: usize = 1024;
 
 /// See the module text.
 pub(crate) struct BucketDocuments {
-    reader: Arc<Reader>,
+    reader: Arc<DocumentReader>,
 }
 
 impl BucketDocuments {
@@ -39,9 +39,11 @@ impl BucketDocuments {
         handle: Arc<BucketHandle>,
         name: String,
         collections: Vec<CollectionId>,
-        control: Arc<Control>,
+        control: Arc<StatementControl>,
     ) -> BucketDocuments {
-        BucketDocuments { reader: Arc::new(Reader::new(handle, name, collections, control)) }
+        BucketDocuments {
+            reader: Arc::new(DocumentReader::new(handle, name, collections, control)),
+        }
     }
 }
 
@@ -64,7 +66,7 @@ impl DocumentSource for BucketDocuments {
         match scan.keys.points() {
             Some(keys) if keys.len() <= LOOK_UPS_MAX => {
                 let keys = keys.into_iter().map(<[u8]>::to_vec).collect();
-                Ok(Box::new(LookUp::new(reader, keys, collections, scan.vbuckets)))
+                Ok(Box::new(DocumentLookup::new(reader, keys, collections, scan.vbuckets)))
             }
             _ => {
                 if let Some(id) = reader.lacking(RANGE_SCAN) {
@@ -75,7 +77,7 @@ impl DocumentSource for BucketDocuments {
                         id.0
                     );
                 }
-                Ok(Box::new(Moments::begin(reader, scan, collections)?))
+                Ok(Box::new(SnapshotScans::begin(reader, scan, collections)?))
             }
         }
     }

@@ -16,14 +16,14 @@ use oribi_storage::{LARGE_RECORD_BYTES, Record};
 use oribi_system::clock::wall_clock;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
-use super::memory::LargeHeld;
+use super::memory::LargeValueMemory;
 use super::moments::stored;
-use super::reader::Reader;
+use super::reader::DocumentReader;
 use crate::limits::SQL_BATCH_BYTES;
 
 /// See the module text.
-pub(super) struct LookUp {
-    reader: Arc<Reader>,
+pub(super) struct DocumentLookup {
+    reader: Arc<DocumentReader>,
     keys: Vec<(Vbid, Vec<u8>)>,
     collections: Vec<CollectionId>,
     /// Each key in each collection: the number of the next one.
@@ -31,25 +31,25 @@ pub(super) struct LookUp {
     /// The current document; the batch has at most one.
     found: DocumentBatch,
     /// For it, if it is large.
-    large: Option<LargeHeld>,
+    large: Option<LargeValueMemory>,
     /// For what is made of it.
-    beside: Option<LargeHeld>,
+    beside: Option<LargeValueMemory>,
 }
 
-impl LookUp {
+impl DocumentLookup {
     pub fn new(
-        reader: Arc<Reader>,
+        reader: Arc<DocumentReader>,
         keys: Vec<Vec<u8>>,
         collections: Vec<CollectionId>,
         vbuckets: Option<BTreeSet<Vbid>>,
-    ) -> LookUp {
+    ) -> DocumentLookup {
         let count = reader.handle.vbuckets();
         let places = keys.into_iter().map(|key| (vbucket_of(&key, count), key));
         let keys = places
             .filter(|(vbid, _)| vbuckets.as_ref().is_none_or(|wanted| wanted.contains(vbid)))
             .collect();
         let found = DocumentBatch::default();
-        LookUp { reader, keys, collections, next: 0, found, large: None, beside: None }
+        DocumentLookup { reader, keys, collections, next: 0, found, large: None, beside: None }
     }
 
     /// Reads one into the batch, if it is there.
@@ -133,7 +133,7 @@ fn record_of(item: &ItemRef) -> Record<'_> {
     }
 }
 
-impl DocumentStream for LookUp {
+impl DocumentStream for DocumentLookup {
     fn advance(&mut self) -> Result<bool> {
         self.found.clear(SQL_BATCH_BYTES);
         (self.large, self.beside) = (None, None);

@@ -1,11 +1,11 @@
-//! What a statement holds of documents and rows beside SQLite's own memory.
+//! Memory that a statement holds for documents and rows, in addition to SQLite's own.
 //!
 //! Owns: its reservations in the connections' memory, and the turn of statements with large
 //! documents. Invariants:
 //! - a large document, or what is made of one, is reserved before it is in memory;
 //! - one statement at a time holds large documents, so that none waits for memory that another one
 //!   holds while it waits, too;
-//! - a statement waits [`MEMORY_WAIT_MS`] at most, and then ends with an error; meanwhile every
+//! - a statement waits [`MEMORY_WAIT_MS`] at most, and then ends with an error; until then every
 //!   holder of connections' memory sees that it waits;
 //! - while others wait for memory, one whose client lags with its rows ends, and so does one that
 //!   holds large documents and for [`HOLDER_LAG_MAX_MS`] has finished none and sent nothing. This
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The turn of statements with large documents.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct MemoryTurn {
     is_taken: AtomicBool,
     waiting: AtomicUsize,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Turn {
 /// See the module text.
 pub(crate) struct StatementMemory {
     memory: Arc<ConnectionMemory>,
-    turn: Arc<Turn>,
+    turn: Arc<MemoryTurn>,
     has_turn: AtomicBool,
     /// Reservations for large documents.
     holding: AtomicUsize,
@@ -69,7 +69,7 @@ impl StatementMemory {
     /// Of a statement that holds nothing, and whose client takes its rows as `client` says.
     pub fn new(
         memory: Arc<ConnectionMemory>,
-        turn: Arc<Turn>,
+        turn: Arc<MemoryTurn>,
         client: impl Fn() -> ClientPace + Send + Sync + 'static,
     ) -> StatementMemory {
         StatementMemory {
@@ -115,7 +115,7 @@ impl StatementMemory {
         self.memory.waiters() > usize::from(waits) || is_turn_awaited()
     }
 
-    /// Asks for memory until there is some. `has_to_end` is asked meanwhile.
+    /// Asks for memory until there is some. Polls `has_to_end` until then.
     pub fn wait_for<T>(
         &self,
         ask: &dyn Fn() -> Option<T>,
@@ -154,7 +154,7 @@ impl StatementMemory {
         self: &Arc<Self>,
         bytes: usize,
         has_to_end: &dyn Fn() -> bool,
-    ) -> Result<LargeHeld, NoMemory> {
+    ) -> Result<LargeValueMemory, NoMemory> {
         if bytes > self.memory.reservable_bytes() {
             return Err(NoMemory::Never(self.memory.reservable_bytes()));
         }
@@ -178,7 +178,7 @@ impl StatementMemory {
         let held = self.hold_usual(bytes, has_to_end);
         // Without a reservation its drop gives the turn back.
         let holding = Holding::new(Arc::clone(self));
-        Ok(LargeHeld { reservation: held?, _holding: holding })
+        Ok(LargeValueMemory { reservation: held?, _holding: holding })
     }
 
     fn take_turn(&self) -> bool {
@@ -193,12 +193,12 @@ impl StatementMemory {
 }
 
 /// Memory of a large document, until this is dropped.
-pub(crate) struct LargeHeld {
+pub(crate) struct LargeValueMemory {
     reservation: Reservation,
     _holding: Holding,
 }
 
-impl LargeHeld {
+impl LargeValueMemory {
     /// Gives back all but so many bytes.
     pub fn keep(&mut self, bytes: usize) {
         self.reservation.keep(bytes);

@@ -20,8 +20,8 @@ use oribi_system::clock::wall_clock;
 use oribi_types::{CollectionId, ManifestUid, Vbid};
 use parking_lot::{Condvar, Mutex};
 
-use super::memory::LargeHeld;
-use super::reader::Reader;
+use super::memory::LargeValueMemory;
+use super::reader::DocumentReader;
 use crate::connection::memory::Reservation;
 use crate::limits::{SQL_BATCH_BYTES, SQL_SCAN_BYTES};
 
@@ -32,8 +32,8 @@ const BATCH_DOCUMENTS: usize = 1024;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// See the module text.
-pub(super) struct Moments {
-    reader: Arc<Reader>,
+pub(super) struct SnapshotScans {
+    reader: Arc<DocumentReader>,
     scan: DocumentScan,
     collections: Vec<CollectionId>,
     /// The manifest that the collections were compared with.
@@ -44,23 +44,23 @@ pub(super) struct Moments {
     /// For the batch, and what a scan reads ahead.
     _usual: Reservation,
     /// For a large document of the batch.
-    large: Option<LargeHeld>,
+    large: Option<LargeValueMemory>,
     /// For what is made of the current document.
-    beside: Option<LargeHeld>,
+    beside: Option<LargeValueMemory>,
     /// UNIX seconds when the scan began: what had expired by then is not shown.
     now: u32,
 }
 
-impl Moments {
+impl SnapshotScans {
     /// Begins.
     ///
     /// # Errors
     /// When not all of the vbuckets are served here, or writes are not persisted in time.
     pub fn begin(
-        reader: Arc<Reader>,
+        reader: Arc<DocumentReader>,
         scan: DocumentScan,
         collections: Vec<CollectionId>,
-    ) -> Result<Moments> {
+    ) -> Result<SnapshotScans> {
         let is_wanted =
             |vbid: &Vbid| scan.vbuckets.as_ref().is_none_or(|wanted| wanted.contains(vbid));
         let usual = reader.control.hold_usual(SQL_SCAN_BYTES)?;
@@ -73,7 +73,7 @@ impl Moments {
         reader.wait_until_persisted(&left)?;
         let now = u32::try_from(wall_clock().unix_ns / 1_000_000_000).unwrap_or(u32::MAX);
         let (current, batch) = (None, DocumentBatch::default());
-        Ok(Moments {
+        Ok(SnapshotScans {
             reader,
             scan,
             collections,
@@ -198,7 +198,7 @@ impl Moments {
     }
 }
 
-impl DocumentStream for Moments {
+impl DocumentStream for SnapshotScans {
     fn advance(&mut self) -> Result<bool> {
         self.beside = None;
         Ok(self.batch.advance() || (self.fill()? && self.batch.advance()))
@@ -216,14 +216,14 @@ impl DocumentStream for Moments {
     }
 }
 
-impl Reader {
+impl DocumentReader {
     /// Waits until what was acknowledged is persisted.
     fn wait_until_persisted(&self, vbuckets: &VecDeque<Vbid>) -> Result<()> {
         if self.handle.is_in_memory() {
             return Ok(());
         }
         let bucket: &Arc<Bucket> = self.handle.bucket();
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(PersistenceWaiter::default());
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&waiting) as _;
         let mut open = 0;
         for vbid in vbuckets {
@@ -251,18 +251,18 @@ impl Reader {
 }
 
 #[derive(Default)]
-struct Waiting {
-    ended: Mutex<Ended>,
+struct PersistenceWaiter {
+    ended: Mutex<PersistenceCount>,
     news: Condvar,
 }
 
 #[derive(Default)]
-struct Ended {
+struct PersistenceCount {
     count: usize,
     has_failed: bool,
 }
 
-impl PersistenceSink for Waiting {
+impl PersistenceSink for PersistenceWaiter {
     fn persisted(&self, _: u64, outcome: PersistOutcome) {
         let mut ended = self.ended.lock();
         ended.count += 1;

@@ -9,31 +9,31 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use oribi_types::CollectionId;
 
-use super::control::Control;
+use super::control::StatementControl;
 use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
 use crate::connection::rights::Rights;
 
 /// See the module text.
-pub(super) struct Reader {
+pub(super) struct DocumentReader {
     pub handle: Arc<BucketHandle>,
     /// The table's name.
     name: String,
     /// Ascending.
     collections: Vec<CollectionId>,
-    pub control: Arc<Control>,
+    pub control: Arc<StatementControl>,
 }
 
-impl Reader {
+impl DocumentReader {
     /// What reads these collections of a bucket.
     pub fn new(
         handle: Arc<BucketHandle>,
         name: String,
         mut collections: Vec<CollectionId>,
-        control: Arc<Control>,
-    ) -> Reader {
+        control: Arc<StatementControl>,
+    ) -> DocumentReader {
         collections.sort_unstable();
-        Reader { handle, name, collections, control }
+        DocumentReader { handle, name, collections, control }
     }
 
     /// The table's name.

@@ -75,7 +75,7 @@ fn a_flood_of_refusals_is_a_few_lines() {
 }
 
 #[test]
-fn both_protocols_say_who_came_in_and_what_was_refused() {
+fn both_protocols_audit_logins_and_refusals() {
     let fixture = audited();
     let select = |name| RequestParts { key: name, ..RequestParts::new(Opcode::SelectBucket) };
     send(&fixture, &[plain(b"\0reader\0secret1"), select(b"default"), select(b"missing")]);

@@ -167,7 +167,7 @@ fn it_ends_behind_what_there_is_now() {
 // before it.
 /// Cut off at any byte, a client that reconnects with the id it has gets each change once.
 #[test]
-fn a_client_that_reconnects_misses_and_repeats_nothing() {
+fn a_reconnect_misses_and_repeats_nothing() {
     let fixture = Fixture::development();
     const DOCUMENTS: usize = 400;
     std::thread::scope(|threads| {
@@ -362,7 +362,7 @@ fn a_slow_client_holds_one_piece_and_misses_nothing() {
 
 /// A client that reads nothing loses its connection once others wait for the memory.
 #[test]
-fn a_client_that_stalls_is_disconnected_while_others_wait_for_memory() {
+fn a_stalled_client_is_closed_when_memory_is_short() {
     let fixture = Fixture::development();
     let mut source = EventSource::begin(&fixture, "with-values");
     source.wait_for_id();
@@ -425,7 +425,7 @@ fn the_last_piece_of_a_stream_makes_room_for_others() {
 // Invariant: A stalled client of changes over HTTP holds one piece of events or one large document,
 // both counted.
 #[test]
-fn a_large_document_is_one_event_and_its_memory_is_counted() {
+fn a_large_document_is_one_event_in_counted_memory() {
     let fixture = Fixture::development();
     let mut source = EventSource::begin(&fixture, "with-values");
     source.wait_for_id();
@@ -440,7 +440,7 @@ fn a_large_document_is_one_event_and_its_memory_is_counted() {
 }
 
 #[test]
-fn a_history_that_is_lost_is_told_and_the_stream_goes_on() {
+fn a_stream_reports_lost_history_and_continues() {
     let fixture = Fixture::start(|_| {}, true);
     for number in 0..20 {
         fixture.put(&format!("key{number}"), b"1");
@@ -489,7 +489,7 @@ fn it_ends_with_its_bucket_and_with_the_server() {
     let server = crate::server::Server::start(&fixture.settings).unwrap();
     fixture.admin = server.addresses().admin;
     fixture.server = Some(server);
-    // The server loads the bucket meanwhile.
+    // The server loads the bucket concurrently.
     let mut source = EventSource::open(&fixture, "", ADMIN, &id);
     assert_eq!(source.status, 200);
     assert_eq!(source.next().unwrap().data["key"], "before", "the history is the same");

@@ -25,7 +25,7 @@ fn ask(fixture: &Fixture, path: &str, headers: &str) -> Answer {
 
 // Invariant: The console's files need no credentials, come from the binary, and name no other site.
 #[test]
-fn the_page_is_served_without_credentials_and_confined() {
+fn the_page_is_open_and_confined() {
     let fixture = Fixture::development();
     let page = ask(&fixture, "/console/", "");
     assert_eq!(page.status, 200);
@@ -56,7 +56,7 @@ fn the_page_is_served_without_credentials_and_confined() {
 
 // Compat (Admin HTTP): `GET /` of a browser, `/console/`
 #[test]
-fn a_browser_is_led_to_the_console_and_other_clients_are_not() {
+fn only_browsers_are_redirected_to_the_console() {
     let fixture = Fixture::development();
     let browser = ask(&fixture, "/", "Accept: text/html,application/xhtml+xml\r\n");
     assert!(browser.status == 303 && browser.head.contains("location: /console/"));
@@ -69,7 +69,7 @@ fn a_browser_is_led_to_the_console_and_other_clients_are_not() {
 }
 
 #[test]
-fn a_browser_asks_for_credentials_unless_the_page_does() {
+fn only_browsers_get_a_login_prompt() {
     let fixture = Fixture::development();
     assert!(ask(&fixture, "/whoami", "").head.contains("www-authenticate"));
     let asked = ask(&fixture, "/whoami", "X-Requested-With: oribi-console\r\n");

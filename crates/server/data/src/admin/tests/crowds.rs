@@ -138,7 +138,7 @@ fn a_connection_that_asks_nothing_is_closed() {
 }
 
 #[test]
-fn in_development_mode_only_loopback_names_are_welcome() {
+fn development_mode_accepts_loopback_names_only() {
     let status = |fixture: &Fixture, target: &str, host: &str| {
         let mut stream = TcpStream::connect(fixture.admin).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -44,7 +44,7 @@ fn keys(page: &Value) -> Vec<&str> {
 // Compat (Admin HTTP): `/pools/default/buckets/B/docs` and `/KEY` below it, also below a
 // collection: `GET`, `PUT`, `DELETE`
 #[test]
-fn a_document_is_written_read_changed_and_deleted_by_its_version() {
+fn documents_are_changed_by_cas() {
     let fixture = Fixture::development();
     assert_eq!(fixture.get(&format!("{DOCS}/a")).status, 404);
     let made = put(&fixture, "a?mode=add&flags=7", r#"{"n":12345678901234567890}"#);
@@ -105,7 +105,7 @@ fn a_value_of_any_size_goes_in_and_comes_out_whole() {
 // Invariant: While others wait for connection memory, a stalled HTTP client keeps none.
 /// They keep others out for a moment only, though they stay.
 #[test]
-fn clients_that_do_not_read_or_send_long_values_make_room_for_others() {
+fn stalled_transfers_yield_memory_to_others() {
     const BYTES: usize = 20 << 20;
     let fixture = Fixture::development();
     assert_eq!(put(&fixture, "large", &"x".repeat(BYTES)).status, 200);
@@ -140,7 +140,7 @@ fn clients_that_do_not_read_or_send_long_values_make_room_for_others() {
 }
 
 #[test]
-fn bytes_that_are_no_text_and_long_values_are_shown_as_far_as_asked() {
+fn binary_and_long_values_are_cut() {
     let fixture = Fixture::development();
     let id = BASE64.encode(b"\xff/\0");
     assert_eq!(

@@ -223,10 +223,10 @@ fn dashboard_and_rules_name_metrics_that_there_are() {
     assert!(names_in("rate(oribi_nothing_total[5m])").contains("oribi_nothing_total"));
 }
 
-/// Whatever connections, scans and statements hold, an operator sees it: also when nobody reads
+/// Whatever connections, scans and statements hold, an operator sees it: also when no client reads
 /// such answers.
 #[test]
-fn figures_of_the_server_are_there_while_all_memory_of_connections_is_taken() {
+fn metrics_are_served_without_connection_memory() {
     let fixture = Fixture::development();
     let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
     let all = memory.hold(memory.reservable_bytes()).expect("nothing is held");

@@ -226,7 +226,7 @@ fn users_see_what_they_may_read() {
 }
 
 #[test]
-fn a_statement_ends_with_its_client_its_time_or_the_server() {
+fn a_statement_ends_with_client_time_or_server() {
     let mut fixture = Fixture::development();
     let streams: Vec<_> = (0..SQL_STATEMENTS_MAX).map(|_| fixture.begin(ENDLESS)).collect();
     wait_until(
@@ -276,7 +276,7 @@ fn a_client_with_its_answer_may_ask_again() {
 #[test]
 fn a_million_rows_to_a_slow_reader_hold_little_memory() {
     let fixture = Fixture::development();
-    // Its time goes on while the client reads nothing, and a busy machine needs more of it.
+    // Its time continues while the client reads nothing, and a busy machine needs more of it.
     let mut stream = fixture.begin_json(&json!({"statement": MILLION, "timeout_ms": 600_000}));
     let mut head = [0; 1024];
     let read = stream.read(&mut head).unwrap();

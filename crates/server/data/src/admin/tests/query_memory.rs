@@ -34,7 +34,7 @@ impl Fixture {
 
 /// Whether it is stored as it is, or expands, and whichever way it is found.
 #[test]
-fn large_documents_are_reserved_before_they_are_in_memory() {
+fn large_documents_are_reserved_before_loading() {
     const BYTES: usize = 3 << 20;
     let fixture = Fixture::development();
     let document = json!({"t": "a".repeat(BYTES)}).to_string();

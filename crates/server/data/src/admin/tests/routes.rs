@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use hyper::Method;
 
-use super::super::routes::{Access, AuditRule, ROUTES, Route};
+use super::super::routes::{AuditRule, ROUTES, Route, RouteAccess};
 use super::{Answer, Fixture, add_user};
 
 const SNAPSHOT: &str = include_str!("routes.txt");
@@ -154,11 +154,13 @@ fn example(route: &Route) -> (String, String) {
 /// `None` where the handler decides.
 fn expected(route: &Route) -> (Option<u16>, Option<u16>) {
     match route.access {
-        Access::Anyone | Access::Guest | Access::GuestOrUser => (None, None),
-        Access::Setup => (None, Some(403)),
-        Access::User => (Some(401), None),
-        Access::Bucket | Access::Collection => (Some(401), Some(403)),
-        Access::Statistics | Access::Security | Access::Admin => (Some(401), Some(403)),
+        RouteAccess::Anyone | RouteAccess::Guest | RouteAccess::GuestOrUser => (None, None),
+        RouteAccess::Setup => (None, Some(403)),
+        RouteAccess::User => (Some(401), None),
+        RouteAccess::Bucket | RouteAccess::Collection => (Some(401), Some(403)),
+        RouteAccess::Statistics | RouteAccess::Security | RouteAccess::Admin => {
+            (Some(401), Some(403))
+        }
     }
 }
 

@@ -32,7 +32,7 @@ fn with_root() -> Fixture {
 // Compat (Admin HTTP): `POST /settings/web`
 // Compat (Admin HTTP): `POST /node/controller/rename`, `PUT` and `DELETE
 // /node/controller/setupAlternateAddresses/external`
-/// What the modules for Java and Node send to a new server, and what that for Go sends beside it.
+/// What the modules for Java and Node send to a new server, and what that for Go sends in addition.
 #[test]
 fn a_module_of_testcontainers_sets_up_a_new_server() {
     let mut fixture = Fixture::development();
@@ -95,7 +95,7 @@ fn a_script_sets_up_a_new_server() {
 // Invariant: Without credentials, a set-up request to a server with users succeeds only if it
 // changes nothing.
 #[test]
-fn without_credentials_a_server_with_users_is_not_changed() {
+fn no_credentials_change_no_server_with_users() {
     let fixture = with_root();
     let same = [
         (WEB, "username=root&password=secret1&port=8091"),

@@ -93,7 +93,7 @@ fn a_user_is_created_listed_changed_and_dropped() {
 // Compat (Admin HTTP): `GET /settings/rbac/roles`
 // Compat (Admin HTTP): groups and external users
 #[test]
-fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
+fn invalid_user_changes_are_refused_by_name() {
     let fixture = with_root();
     let bob = format!("{USERS}/bob");
     let refused = [
@@ -313,7 +313,7 @@ fn a_change_under_way_keeps_no_development_login() {
 
 // Compat (Admin HTTP): `POST /controller/changePassword`
 #[test]
-fn users_are_for_administrators_and_a_password_for_its_user() {
+fn only_administrators_change_other_users() {
     let fixture = with_root();
     let (alice, own) = (format!("{USERS}/alice"), "/controller/changePassword");
     assert_eq!(
@@ -342,7 +342,7 @@ fn users_are_for_administrators_and_a_password_for_its_user() {
 }
 
 #[test]
-fn memcached_clients_get_a_bucket_that_their_user_may_use() {
+fn memcached_clients_use_their_users_bucket() {
     let fixture = with_root();
     let php = format!("{USERS}/php");
     let form = "password=secret2&roles=read-write[default]&memcachedBucket=default\
@@ -388,7 +388,7 @@ fn connections_of_a_dropped_user_end() {
 
 // Compat (Admin HTTP): `/settings/rbac/backup`: `GET`, `PUT`
 #[test]
-fn a_copy_of_the_users_is_for_administrators_and_restores_them() {
+fn only_administrators_back_up_and_restore_users() {
     const BACKUP: &str = "/settings/rbac/backup";
     let fixture = with_root();
     let alice = format!("{USERS}/alice");

@@ -14,7 +14,7 @@ use super::{ADMIN, Fixture, PATH, PATIENCE};
 
 /// An event as a browser dispatches it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Event {
+pub(super) struct StreamEvent {
     pub(super) kind: String,
     /// The last id that came, with this event or before it.
     pub(super) id: String,
@@ -50,7 +50,7 @@ impl EventSource {
         let login = BASE64.encode(credentials);
         let last = match last_id {
             "" => String::new(),
-            id => format!("Last-Event-ID: {id}\r\n"),
+            id => format!("Last-StreamEvent-ID: {id}\r\n"),
         };
         write!(
             stream,
@@ -116,7 +116,7 @@ impl EventSource {
     }
 
     /// The next whole block of what was read.
-    pub(super) fn take_block(&mut self) -> Option<Option<Event>> {
+    pub(super) fn take_block(&mut self) -> Option<Option<StreamEvent>> {
         // What was looked through before holds no end, but perhaps its first half.
         let from = self.looked_through.saturating_sub(1);
         let end = self.pending[from..].windows(2).position(|pair| pair == b"\n\n");
@@ -138,11 +138,11 @@ impl EventSource {
             return Some(None);
         }
         let data = serde_json::from_str(&data).expect("a line of JSON");
-        Some(Some(Event { kind, id: self.id.clone(), data }))
+        Some(Some(StreamEvent { kind, id: self.id.clone(), data }))
     }
 
     /// The next event; `None` when the stream is over.
-    pub(super) fn next(&mut self) -> Option<Event> {
+    pub(super) fn next(&mut self) -> Option<StreamEvent> {
         // Heartbeats come for ever.
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -166,7 +166,7 @@ impl EventSource {
     }
 
     /// The next event that is wanted.
-    pub(super) fn find(&mut self, mut is_wanted: impl FnMut(&Value) -> bool) -> Event {
+    pub(super) fn find(&mut self, mut is_wanted: impl FnMut(&Value) -> bool) -> StreamEvent {
         loop {
             let event = self.next().expect("the stream goes on");
             if is_wanted(&event.data) {
@@ -175,12 +175,12 @@ impl EventSource {
         }
     }
 
-    pub(super) fn find_key(&mut self, key: &str) -> Event {
+    pub(super) fn find_key(&mut self, key: &str) -> StreamEvent {
         self.find(|line| line["key"] == key)
     }
 
     /// All events up to the end, and its reason.
-    pub(super) fn rest(&mut self) -> (Vec<Event>, String) {
+    pub(super) fn rest(&mut self) -> (Vec<StreamEvent>, String) {
         let mut events = Vec::new();
         while let Some(event) = self.next() {
             if event.kind == "end" {
