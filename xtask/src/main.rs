@@ -1,12 +1,11 @@
 //! Repository tasks, run as `cargo xtask NAME`.
 //!
 //! Owns the command line only; each task is a module. Tasks read the work tree and write below
-//! `target`; `scaling` writes its page and plot as well. They need no toolchain components beyond
-//! cargo itself; `dist` names the two programs that it calls for packages of distributions.
+//! `target`. They need no toolchain components beyond cargo itself; `dist` names the two programs
+//! that it calls for packages of distributions.
 
 mod dist;
 mod mutants;
-mod scaling;
 mod soak;
 mod tidy;
 
@@ -35,7 +34,6 @@ fn run() -> Result<ExitCode> {
             None => tidy::run(&workspace_root()?),
         },
         Some("dist") => dist::run(&workspace_root()?, arguments),
-        Some("scaling") => scaling::run(&workspace_root()?, arguments),
         Some("mutants") => mutants::run(&workspace_root()?, arguments),
         Some("soak") => soak::run(&workspace_root()?, arguments),
         Some("help" | "--help" | "-h") => {
@@ -48,7 +46,7 @@ fn run() -> Result<ExitCode> {
 }
 
 fn usage() -> String {
-    [USAGE, mutants::USAGE, soak::USAGE, dist::USAGE, scaling::USAGE].join("\n")
+    [USAGE, mutants::USAGE, soak::USAGE, dist::USAGE].join("\n")
 }
 
 /// The directory above this crate, so that the task works from any directory of the checkout.

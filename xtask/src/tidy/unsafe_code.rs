@@ -11,7 +11,6 @@ use super::source_tree::SourceFile;
 
 /// Files and directories (with a closing slash) in which the keyword may stand, and what for.
 const ALLOWED: &[(&str, &str)] = &[
-    ("crates/core/engine/benches/block_cost/", "blocks of the arena and of the system, timed"),
     ("crates/core/engine/src/block_arena.rs", "memory of items and tables"),
     ("crates/core/engine/src/block_arena/", "memory of items and tables"),
     ("crates/core/engine/src/item.rs", "the reference-counted item block"),
@@ -36,7 +35,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/tools/client/tests/allocations.rs", "a counting allocator, in tests only"),
     ("crates/core/protocol/tests/allocations.rs", "a counting allocator, in tests only"),
     ("crates/server/data/tests/allocations.rs", "a counting allocator, in tests only"),
-    ("crates/kudu/client/benches/batch_drop/heap_rows.rs", "the prefetch instruction, in a bench"),
     ("crates/testkit/src/kudu_cluster/launcher.rs", "prctl(2) between fork and exec"),
     ("crates/testkit/src/signal.rs", "kill(2)"),
 ];

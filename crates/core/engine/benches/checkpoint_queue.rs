@@ -1,12 +1,17 @@
-//! What the checkpoint queue costs under its lock, and in memory.
+//! What the checkpoint queue costs under its lock.
 //!
 //! `cargo bench -p oribi-engine --bench checkpoint_queue -- [--items A,B,..] [--queued A,B,..]
 //! [--rounds N]`; see `checkpoint_cost`.
 
 mod arguments;
 mod checkpoint_cost;
-mod program;
 
 fn main() -> std::process::ExitCode {
-    program::run(checkpoint_cost::run)
+    match checkpoint_cost::run(std::env::args().skip(1), &mut std::io::stdout()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            std::process::ExitCode::FAILURE
+        }
+    }
 }

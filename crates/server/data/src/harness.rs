@@ -51,9 +51,6 @@ pub use consumer::{ConsumerTally, check_consumer};
 /// Vbuckets of the harness's buckets; few, so a fuzzer soon names a vbucket outside the map.
 pub const HARNESS_VBUCKETS: u16 = 4;
 
-/// Workers that may serve connections of one harness.
-pub const HARNESS_WORKERS: usize = 2;
-
 /// Seconds since the epoch at which the harness's clock starts.
 pub const HARNESS_START_S: u32 = 1_800_000_000;
 
@@ -136,14 +133,6 @@ impl ConnectionHarness {
         ConnectionHarness::open(users.into(), store, LIMITS, false)
     }
 
-    /// As `new`, with as many vbuckets as a server has.
-    pub fn with_vbuckets(vbuckets: u16) -> ConnectionHarness {
-        let config = BucketConfig { vbuckets, ..harness_config() };
-        let (users, store) = (UserStore::development().into(), Arc::new(MemoryStore::new()));
-        let (server, bucket) = server_over(users, (config, store), LIMITS, true, false);
-        ConnectionHarness::connect(server, bucket)
-    }
-
     /// As `over`, in development mode, with a bucket of this eviction policy.
     pub fn evicting(
         store: Arc<dyn KvStore>,
@@ -181,29 +170,12 @@ impl ConnectionHarness {
         ConnectionHarness::connect(Arc::clone(self.server()), Arc::clone(&self.bucket))
     }
 
-    /// Creates connections of other workers to the same server, on whatever thread calls it; there
-    /// are [`HARNESS_WORKERS`].
-    pub fn of_worker(&self) -> impl Fn(usize) -> ConnectionHarness + Send + Sync + 'static {
-        let (server, bucket) = (Arc::clone(self.server()), Arc::clone(&self.bucket));
-        move |worker| {
-            ConnectionHarness::connect_to(Arc::clone(&server), Arc::clone(&bucket), worker)
-        }
-    }
-
     fn connect(server: Arc<ServerContext>, bucket: Arc<BucketHandle>) -> ConnectionHarness {
-        ConnectionHarness::connect_to(server, bucket, 0)
-    }
-
-    fn connect_to(
-        server: Arc<ServerContext>,
-        bucket: Arc<BucketHandle>,
-        worker: usize,
-    ) -> ConnectionHarness {
         let mailbox = Mailbox::new(None);
-        let mut environment = Environment::new(server, worker, &mailbox, harness_clock());
+        let mut environment = Environment::new(server, 0, &mailbox, harness_clock());
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
-        let record = environment.server.registry.add(worker, None, environment.now);
+        let record = environment.server.registry.add(0, None, environment.now);
         let connection =
             Connection::new(id, record, environment.now_ms, &environment.server.limits);
         ConnectionHarness {
@@ -548,7 +520,7 @@ fn server_that_loads(
         Arc::new(buckets),
         users,
         Arc::new(ClusterConfig::new(11210, 8091, HARNESS_START_S)),
-        Arc::new(ServerCounters::new(HARNESS_WORKERS)),
+        Arc::new(ServerCounters::new(1)),
         limits,
         BucketOptions::from_settings(&Settings::default()),
         Timestamp::from_unix_s(HARNESS_START_S),

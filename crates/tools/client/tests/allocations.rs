@@ -1,5 +1,5 @@
 //! What a pipeline costs besides system calls: no memory of its own for an operation that has no
-//! value to return, one block for one that has. And the bench of it, tiny, so that it cannot rot.
+//! value to return, one block for one that has.
 //!
 //! Invariants of the allocator, cited below:
 //! 1. Every call goes to the system allocator with the arguments it came with, so the system
@@ -7,18 +7,18 @@
 //! 2. Counting touches a thread-local `Cell` only, which neither allocates nor panics: it is
 //!    initialised by a constant and skipped while its thread is being torn down.
 
-#[path = "../benches/measure.rs"]
-mod measure;
-#[path = "../benches/pipeline/mod.rs"]
-mod pipeline;
+mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::process::ExitCode;
 
 use bytes::Bytes;
-use oribi_client::{Client, Completion, Operation, Pipeline, PipelineOptions, WriteOptions};
-use serde_json::Value;
+use oribi_client::{
+    Client, Completion, ConnectOptions, Operation, Pipeline, PipelineOptions, WriteOptions,
+};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use support::{Then, answer, handshake, opcode, serve};
 
 struct Counting;
 
@@ -46,6 +46,19 @@ static ALLOCATOR: Counting = Counting;
 
 const OPERATIONS: usize = 10_000;
 
+/// A server that answers every GET with a value of this size and every SET with a mutation token.
+fn serve_values(size_bytes: usize) -> ConnectOptions {
+    let value = vec![b'v'; size_bytes];
+    serve(move |frame, out| {
+        match opcode(frame) {
+            Opcode::Get => answer(out, frame, Status::Success, b"\0\0\0\0", &value),
+            Opcode::Set => answer(out, frame, Status::Success, &[1; 16], b""),
+            _ => assert!(handshake(out, frame)),
+        }
+        Then::GoOn
+    })
+}
+
 /// Runs `OPERATIONS` with a thousand in flight and returns the allocations of this thread, on which
 /// the whole client runs.
 async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option<&Bytes>) -> usize {
@@ -70,7 +83,7 @@ async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option
 /// Buffers grow to what is in flight and stay; the few allocations are what the runtime does.
 #[tokio::test(flavor = "current_thread")]
 async fn a_pipeline_allocates_for_values_that_it_returns_only() {
-    let client = Client::connect(pipeline::serve_values(512)).await.expect("the server answers");
+    let client = Client::connect(serve_values(512)).await.expect("the server answers");
     let options = PipelineOptions::new().operations_max(1000).bytes_max(usize::MAX);
     let mut pipeline = client.pipeline(options);
     let small = Bytes::from(vec![b'v'; 100]);
@@ -81,20 +94,5 @@ async fn a_pipeline_allocates_for_values_that_it_returns_only() {
         let values = if value.is_none() { OPERATIONS } else { 0 };
         let besides = steady.checked_sub(values).expect("a value takes a block");
         assert!(besides < OPERATIONS / 100, "{besides} allocations besides, {warm} when cold");
-    }
-}
-
-#[test]
-fn the_bench_runs() {
-    let mut lines = Vec::new();
-    let arguments = "--rounds 1 --sizes 100,10000 --sample-bytes 200000".split(' ');
-    let code = measure::run(pipeline::run, arguments.map(str::to_owned), &mut lines);
-    assert_eq!(code, ExitCode::SUCCESS);
-    let lines = std::str::from_utf8(&lines).expect("lines are text");
-    let samples: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
-    assert_eq!(samples.len(), 8);
-    for sample in samples {
-        assert!(sample["cpu_ns"].as_u64().is_some_and(|ns| ns > 0), "{sample}");
     }
 }

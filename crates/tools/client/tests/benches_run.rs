@@ -1,7 +1,5 @@
 //! The benches, tiny, so that they cannot rot. What they measure here is looked at for shape only.
 
-#[path = "../benches/drain/mod.rs"]
-mod drain;
 #[path = "../benches/measure.rs"]
 mod measure;
 #[path = "../benches/send/mod.rs"]
@@ -31,28 +29,6 @@ fn count(samples: &[Value], field: &str, value: &str) -> usize {
 }
 
 #[test]
-fn draining_runs() {
-    let samples = samples(drain::run);
-    for drainer in ["oribi", "naive", "naive_capped"] {
-        assert_eq!(count(&samples, "drainer", drainer), 4, "{drainer}");
-    }
-    for sample in &samples {
-        let number = |field: &str| sample[field].as_u64().expect("a number");
-        assert!(number("cpu_ns") > 0 && number("stats") > 0, "{sample}");
-        assert!(number("received_bytes") >= number("size_bytes"), "{sample}");
-        if sample["drainer"] == "oribi" {
-            assert!(number("moved_bytes") <= number("received_bytes"), "{sample}");
-        }
-    }
-    // With 70 kB in flight and a thousand frames, moving all behind each frame is what hurts.
-    let naive = samples
-        .iter()
-        .find(|sample| sample["drainer"] == "naive" && sample["size_bytes"] == 70_000);
-    let naive = naive.expect("is among the samples");
-    assert!(naive["moved_bytes"].as_u64() > naive["received_bytes"].as_u64().map(|n| n * 100));
-}
-
-#[test]
 fn sending_runs() {
     let samples = samples(send::run);
     for way in ["copy", "gather", "adaptive"] {
@@ -68,7 +44,7 @@ fn sending_runs() {
 #[test]
 fn wrong_options_measure_nothing() {
     for arguments in ["--round 2", "--sizes 3000,x", "--rounds", "--sample-bytes -1"] {
-        let (code, lines) = run(drain::run, arguments);
+        let (code, lines) = run(send::run, arguments);
         assert_eq!(code, ExitCode::FAILURE, "{arguments}");
         assert!(lines.is_empty(), "{arguments}");
     }

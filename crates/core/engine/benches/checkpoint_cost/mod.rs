@@ -8,20 +8,12 @@
 //! - `enqueue`: nanoseconds to queue a new version of one of 64 hot keys, whose version before it
 //!   is taken out, by the number of other items in the same checkpoint. Blocks are made before and
 //!   freed after.
-//! - `streams`: so many streams beside the flusher have passed [`STREAMED_ITEMS`] items in
-//!   checkpoints of [`STREAM_READ_ITEMS_MAX`] each. `hold_ns` as above; `read_ns` is the longest
-//!   hold in which a stream read, the copying of references included. `drop_ns` is the time under
-//!   the lock to take away the cursors of so many streams that have read nothing.
-//! - `memory`: bytes that the queue takes for an item beyond the item's own block.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Instant;
 
-use oribi_engine::checkpoint::{
-    CheckpointLimits, CheckpointManager, CursorId, ReadLimits, StreamSink, StreamWaker,
-};
-use oribi_engine::limits::{READ_CHECKPOINTS_MAX, STREAM_READ_ITEMS_MAX};
+use oribi_engine::checkpoint::{CheckpointLimits, CheckpointManager, CursorId, ReadLimits};
+use oribi_engine::limits::READ_CHECKPOINTS_MAX;
 use oribi_engine::{ItemFields, ItemRef, NewItem};
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp};
 use parking_lot::Mutex;
@@ -29,8 +21,6 @@ use parking_lot::Mutex;
 use crate::arguments::{each, number};
 
 const HOT_KEYS: usize = 64;
-/// Items that the streams of a measure have passed.
-const STREAMED_ITEMS: usize = 64 * STREAM_READ_ITEMS_MAX;
 /// Enqueues between two looks at the clock.
 const BATCH: usize = 256;
 const UNLIMITED: CheckpointLimits =
@@ -45,7 +35,6 @@ const READ_ALL: ReadLimits = ReadLimits {
 struct Options {
     items: Vec<usize>,
     queued: Vec<usize>,
-    streams: Vec<usize>,
     rounds: usize,
 }
 
@@ -54,7 +43,6 @@ impl Options {
         let mut options = Options {
             items: vec![1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000],
             queued: vec![1000, 10_000, 100_000, 1_000_000],
-            streams: vec![1, 10, 100],
             rounds: 9,
         };
         each(arguments, |name, value| {
@@ -62,7 +50,6 @@ impl Options {
             match name {
                 "--items" => options.items = numbers()?,
                 "--queued" => options.queued = numbers()?,
-                "--streams" => options.streams = numbers()?,
                 "--rounds" => options.rounds = number(value)?.max(1),
                 _ => return Ok(false),
             }
@@ -82,22 +69,11 @@ pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Resu
     for round in 0..options.rounds {
         for &items in &options.items {
             for (kind, limits) in [("closed", CheckpointLimits::default()), ("open", UNLIMITED)] {
-                let (expel, memory) = expel(items, limits);
-                let Expel { read_ns, hold_ns, free_ns } = expel;
+                let Expel { read_ns, hold_ns, free_ns } = expel(items, limits);
                 line(format!(
                     r#"{{"measure":"expel","kind":"{kind}","items":{items},"round":{round},"hold_ns":{hold_ns},"read_ns":{read_ns},"free_ns":{free_ns}}}"#
                 ))?;
-                line(format!(
-                    r#"{{"measure":"memory","kind":"{kind}","items":{items},"round":{round},"bytes_per_item":{memory:.2}}}"#
-                ))?;
             }
-        }
-        for &streams in &options.streams {
-            let (hold_ns, read_ns) = expel_beside(streams);
-            let drop_ns = drop_slow(streams);
-            line(format!(
-                r#"{{"measure":"streams","items":{streams},"round":{round},"hold_ns":{hold_ns},"read_ns":{read_ns},"drop_ns":{drop_ns}}}"#
-            ))?;
         }
         for &queued in &options.queued {
             let ns = enqueue(queued);
@@ -131,11 +107,10 @@ struct Expel {
     free_ns: u128,
 }
 
-/// Times of one expel, and bytes of the queue per item before it.
-fn expel(items: usize, limits: CheckpointLimits) -> (Expel, f64) {
+/// Times of one expel.
+fn expel(items: usize, limits: CheckpointLimits) -> Expel {
     let (mut manager, cursor) = queue(limits);
     (0..items).for_each(|number| drop(push(&mut manager, number)));
-    let bytes_per_item = manager.own_bytes() as f64 / items as f64;
     let queue = Mutex::new(manager);
     let (mut read_ns, mut item_count, mut more) = (0, 0, true);
     while more {
@@ -158,78 +133,7 @@ fn expel(items: usize, limits: CheckpointLimits) -> (Expel, f64) {
     queue.lock().settle(freed);
     let hold_ns = (first_hold + start.elapsed()).as_nanos();
     assert_eq!(queue.lock().lowest_needed(), Seqno(items as u64 + 1));
-    (Expel { read_ns, hold_ns, free_ns }, bytes_per_item)
-}
-
-/// The owner of streams that poll.
-struct Unheard;
-
-impl StreamSink for Unheard {
-    fn ready(&self, _: u64) {}
-}
-
-fn register(streams: usize, queue: &Mutex<CheckpointManager>) -> Vec<CursorId> {
-    let sink: Arc<dyn StreamSink> = Arc::new(Unheard);
-    let register = |number: usize| {
-        let waker = StreamWaker::new(Arc::clone(&sink), number as u64);
-        queue.lock().register_stream("stream", Seqno(0), waker).id
-    };
-    (0..streams).map(register).collect()
-}
-
-/// Time under the queue lock to take away the cursors that hold everything up.
-fn drop_slow(streams: usize) -> u128 {
-    let (manager, cursor) = queue(CheckpointLimits::default());
-    let queue = Mutex::new(manager);
-    register(streams, &queue);
-    (0..STREAMED_ITEMS).for_each(|number| drop(push(&mut queue.lock(), number)));
-    while queue.lock().read(cursor, READ_ALL).is_some_and(|batch| batch.more) {}
-    queue.lock().advance(cursor);
-    let start = Instant::now();
-    let dropped = queue.lock().drop_slow_cursors();
-    let drop_ns = start.elapsed().as_nanos();
-    assert_eq!(dropped.len(), streams);
-    drop(queue.lock().expel().free());
-    assert_eq!(queue.lock().lowest_needed(), Seqno(STREAMED_ITEMS as u64 + 1));
-    drop_ns
-}
-
-/// Times under the queue lock of one expel and of the longest read of a stream.
-fn expel_beside(streams: usize) -> (u128, u128) {
-    let (manager, cursor) = queue(CheckpointLimits::default());
-    let queue = Mutex::new(manager);
-    let streams = register(streams, &queue);
-    let mut read_ns = 0;
-    for number in 0..STREAMED_ITEMS {
-        push(&mut queue.lock(), number);
-        if number % STREAM_READ_ITEMS_MAX != STREAM_READ_ITEMS_MAX - 1 {
-            continue;
-        }
-        for stream in &streams {
-            let start = Instant::now();
-            let batch = queue.lock().read_stream(*stream, usize::MAX);
-            read_ns = read_ns.max(start.elapsed().as_nanos());
-            assert!(batch.is_some_and(|batch| !batch.is_empty()));
-        }
-        queue.lock().close_open();
-    }
-    for stream in &streams {
-        // The queue ends here, so the last batch is accepted.
-        assert!(
-            queue.lock().read_stream(*stream, usize::MAX).is_some_and(|batch| batch.is_empty())
-        );
-    }
-    while queue.lock().read(cursor, READ_ALL).is_some_and(|batch| batch.more) {}
-    queue.lock().advance(cursor);
-    let start = Instant::now();
-    let expelled = queue.lock().expel();
-    let first_hold = start.elapsed();
-    let freed = expelled.free();
-    let start = Instant::now();
-    queue.lock().settle(freed);
-    let hold_ns = (first_hold + start.elapsed()).as_nanos();
-    assert_eq!(queue.lock().lowest_needed(), Seqno(STREAMED_ITEMS as u64 + 1));
-    (hold_ns, read_ns)
+    Expel { read_ns, hold_ns, free_ns }
 }
 
 /// Nanoseconds of one enqueue that replaces a version of a hot key.

@@ -7,12 +7,7 @@
 //! input and output, which is some twenty instructions for half a kilobyte. A NOOP is run as well,
 //! to tell what any request costs.
 //!
-//! With `--pair`, two workers serve the same documents instead; see [`pair`].
-//!
-//! Owns the requests and the check of the answers. Alone, one connection measures nothing by
-//! itself.
-
-mod pair;
+//! Owns the requests and the check of the answers. It measures nothing by itself.
 
 use oribi_protocol::frame::Header;
 use oribi_protocol::hash::vbucket_of;
@@ -22,11 +17,8 @@ use oribi_protocol::request::{RequestParts, SetExtras, encode_request};
 use oribi_protocol::status::Status;
 use oribi_server::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 
-use pair::Pattern;
-
 const USAGE: &str = "options: [--operation noop|get|get_miss|set] [--value-bytes BYTES] \
-                     [--batch OPERATIONS] [--batches COUNT] \
-                     [--pair hot-key|ten-keys|one-vbucket|all [--set-pct PERCENT] [--turns | --apart]]";
+                     [--batch OPERATIONS] [--batches COUNT]";
 
 /// Documents: few enough to stay in the cache, because instructions are counted and not time.
 const DOCUMENTS: usize = 10_000;
@@ -51,38 +43,17 @@ struct Options {
     value_bytes: usize,
     batch: usize,
     batches: usize,
-    /// Two workers about these documents, instead of one connection.
-    pair: Option<Pattern>,
-    /// Share of writes of a pair's operations.
-    set_pct: usize,
-    is_in_turns: bool,
-    /// Each of a pair has a server of its own.
-    is_apart: bool,
 }
 
 impl Options {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         // Small, so that a test can run it as it is.
-        let mut options = Options {
-            operation: Operation::Get,
-            value_bytes: 32,
-            batch: 10,
-            batches: 10,
-            pair: None,
-            set_pct: 0,
-            is_in_turns: false,
-            is_apart: false,
-        };
+        let mut options =
+            Options { operation: Operation::Get, value_bytes: 32, batch: 10, batches: 10 };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                // Cargo adds it to whatever it runs as a bench.
-                "--bench" => continue,
-                "--turns" => options.is_in_turns = true,
-                "--apart" => options.is_apart = true,
-                _ => {}
-            }
-            if matches!(argument.as_str(), "--turns" | "--apart") {
+            // Cargo adds it to whatever it runs as a bench.
+            if argument == "--bench" {
                 continue;
             }
             let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
@@ -90,8 +61,6 @@ impl Options {
                 "--operation" => options.operation = operation_named(&value)?,
                 "--value-bytes" => options.value_bytes = number(&value, VALUE_BYTES_MAX)?,
                 "--batch" => options.batch = number(&value, BATCH_MAX)?,
-                "--pair" => options.pair = Some(pattern_named(&value)?),
-                "--set-pct" => options.set_pct = percent(&value)?,
                 "--batches" => options.batches = number(&value, usize::MAX)?,
                 _ => return Err(format!("unknown option {argument}; {USAGE}")),
             }
@@ -110,15 +79,6 @@ fn operation_named(name: &str) -> Result<Operation, String> {
     }
 }
 
-fn pattern_named(name: &str) -> Result<Pattern, String> {
-    Pattern::named(name).ok_or_else(|| format!("unknown pattern {name}; {USAGE}"))
-}
-
-fn percent(text: &str) -> Result<usize, String> {
-    let percent = text.parse().ok().filter(|percent| *percent <= 100);
-    percent.ok_or_else(|| format!("{text} is not a percentage; {USAGE}"))
-}
-
 fn number(text: &str, max: usize) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=max).contains(number));
     number.ok_or_else(|| format!("{text} is not a number from 1 to {max}; {USAGE}"))
@@ -127,9 +87,6 @@ fn number(text: &str, max: usize) -> Result<usize, String> {
 /// Runs as the arguments say; what goes wrong is said in words.
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let options = Options::parse(arguments)?;
-    if let Some(pattern) = options.pair {
-        return pair::run(&options, pattern);
-    }
     let mut harness = ConnectionHarness::new();
     let mut answers = Vec::new();
     if options.operation != Operation::GetMiss {
