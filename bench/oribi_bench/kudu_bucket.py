@@ -1,95 +1,101 @@
-"""A bucket on Kudu beside Kudu alone: point reads with the working set in memory, sustained zipfian updates, and what
-persisting a document costs on Oribi's side.
+"""The same zipfian updates over and over: of Kudu alone, and of a bucket in front of Kudu.
 
-One cluster serves both for reading. Kudu alone is read by this project's native client with 64 look-ups in flight,
-because the C++ client has no look-up, after `kudu perf loadgen` has written a table of as many rows of that size; how
-fast that was is what Kudu takes when every row is another one. The bucket is loaded by `oribi perf kv`. Updates are
-zipf_updates.py: the same ones of Kudu alone and of a bucket, by flush interval. How many of them Kudu received is what
-the bucket has committed; the rows of vbucket states, one for each vbucket and Write, come on top.
+Kudu alone is written by this project's native client (`oribi perf loadgen --zipf-keys`): batched upserts of keys that
+are chosen as `oribi perf kv --distribution zipf` chooses documents, with rows of the same size. Its texts compress well
+in Kudu's log, the bucket's random bodies do not, which is kind to Kudu. Each run has a cluster of its own, because the
+memory of one run would still be there in the next. The rate of the bucket counts until the last update is persisted.
 """
 
+import json
 import tempfile
+import time
+from pathlib import Path
 
-from .kudu_client import CPP, drop, loadgen
-from .kudu_lookups import lookups
+from .kudu_client import ORIBI, loadgen, run_measured
 from .kudu_server import KuduCluster
 from .kv_load import Load, populate, run_tool
 from .report import Outcome, Row
-from .samples import ratios, spread, text_of
-from .zipf_updates import bucket, drain, of_bucket, of_kudu_alone, rows_of
+from .server import Server
+from .wire import Connection
 
-VALUE_BYTES = 512
-IN_FLIGHT = 64
-# Of the bucket that serves the reads.
-FLUSH_INTERVAL_S = 1
-# Threads that persist: the flusher, which encodes rows, and those that write them to sockets.
-PERSISTING = ("flusher", "kudu")
-
-def persisting_cpu_s(server):
-    """What persisting took so far."""
-    return sum(seconds for name, seconds in server.cpu_s_by_thread().items() if name.startswith(PERSISTING))
+VALUE_BYTES, DOCUMENTS = 512, 1_000_000
+# Besides the interval after which the queue is written.
+PERSIST_SECONDS_MAX = 600
 
 
-def kudu_alone(cluster, options, items, count, rounds):
-    written = [loadgen(CPP, cluster, options.binary, {"num_threads": 2, "num_rows_per_thread": items // 2,
-                                                      "string_len": VALUE_BYTES, "use_upsert": "true"})
-               for _ in range(rounds)]
-    looked_up = [lookups(cluster, written[0]["table"], items, count, IN_FLIGHT) for _ in range(rounds)]
-    for one in written:
-        drop(cluster, one["table"])
-    return {"upserts": written, "lookups": looked_up}
+def drain(server, further_s=0):
+    """Waits until everything is persisted; the number of documents committed so far."""
+    server.wait_persisted(PERSIST_SECONDS_MAX + further_s)
+    connection = Connection(server.port).login()
+    try:
+        return int(connection.stats()["ep_total_persisted"])
+    finally:
+        connection.close()
 
 
-def in_front(cluster, options, load, rounds):
-    """Reading and filling the bucket."""
-    with tempfile.TemporaryDirectory() as directory, bucket(options, directory, cluster, FLUSH_INTERVAL_S) as server:
-        cpu_s = persisting_cpu_s(server)
-        populate(options.binary, server, load)
-        persisted = drain(server)
-        cpu_us = (persisting_cpu_s(server) - cpu_s) * 1e6 / max(persisted, 1)
-        reads = [run_tool(options.binary, server, load.run_arguments(seed))["load"] for seed in range(rounds)]
-    return {"persist_cpu_us": cpu_us, "persisted": persisted, "reads": reads}
+def bucket(options, directory, cluster, flush_interval_s):
+    """A server whose bucket is on the cluster."""
+    return Server(options.binary, Path(directory) / "data", "--storage", f"kudu://{cluster.masters}/bench?replicas=1",
+                  "--memory-quota-mib", 4096, "--flush-interval-ms", round(flush_interval_s * 1000))
 
 
-def measure_reads(options, items):
-    """Figures and rows of everything but the updates."""
-    count = 500 if options.quick else 50_000
-    rounds = options.rounds or (1 if options.quick else 3)
-    load = Load(items=items, value_bytes=VALUE_BYTES, set_pct=0, duration_s=0.5 if options.quick else 5)
+def acknowledged(timeline):
+    """Operations that were acknowledged by the end of the last sample."""
+    done, before = 0, 0
+    for sample in timeline:
+        done += sample["operations_per_second"] * (sample["seconds"] - before)
+        before = sample["seconds"]
+    return done
+
+
+def of_kudu_alone(options, items, updates):
+    """Fills a table with all keys and updates them, for no longer than `--alone-seconds`; what the client reports."""
     with KuduCluster() as cluster:
-        alone = kudu_alone(cluster, options, items, count, rounds)
+        filled = loadgen(ORIBI, cluster, options.binary, {"num_threads": 1, "num_rows_per_thread": items,
+                                                          "string_len": VALUE_BYTES, "use_upsert": "true"})
         if not options.quick:
             cluster.wait_quiet()
-        front = in_front(cluster, options, load, rounds)
-    reads = spread([run["operations_per_second"] for run in front["reads"]])
-    found = spread([run["lookups"] / run["seconds"] for run in alone["lookups"]])
-    upserts = spread([run["rows"] / run["seconds"] for run in alone["upserts"]])
-    read_ratio = ratios(reads["samples"], found["samples"])
-    cpu_us = front["persist_cpu_us"]
-    rows = [
-        Row(f"point reads per second of {items:,} documents of {VALUE_BYTES} B in memory, Oribi in front of Kudu over "
-            f"Kudu alone ({IN_FLIGHT} look-ups in flight)",
-            f"{text_of(reads, 0)} /s, {text_of(found, 0)} /s: {text_of(read_ratio)}", ">= 50",
-            read_ratio["median"] >= 50),
-        Row(f"CPU of Oribi per persisted document of {VALUE_BYTES} B (flusher and Kudu's threads)", f"{cpu_us:.2f} µs",
-            "<= 3 µs", cpu_us <= 3),
-        Row(f"batched upserts of {items:,} distinct rows by the C++ tool", f"{text_of(upserts, 0)} /s"),
-    ]
-    return {"alone": alone, "bucket": front}, rows
+        threads = 2
+        output, _ = run_measured([
+            options.binary, "perf", "loadgen", cluster.masters, "--json", "--use-upsert",
+            f"--table-name={filled['table']}", f"--zipf-keys={items}", f"--string-len={VALUE_BYTES}",
+            f"--num-threads={threads}", f"--num-rows-per-thread={updates // threads}"],
+            interrupt_after_s=options.alone_seconds)
+    written = json.loads(output)["write"]
+    # Updates in flight at the interruption do not count.
+    done = round(min(acknowledged(written["timeline"]), written["rows"]))
+    return {"asked": updates, "updates": done, "seconds": written["seconds"], "timeline": written["timeline"]}
+
+
+def of_bucket(options, items, updates, flush_interval_s):
+    """Fills a bucket with all documents and updates them until all is persisted."""
+    batch, connections = 100, 4
+    load = Load(items=items, value_bytes=VALUE_BYTES, set_pct=100, batch=batch, connections=connections,
+                cycles=max(updates // (batch * connections), 1))
+    with tempfile.TemporaryDirectory() as directory, KuduCluster() as cluster, \
+            bucket(options, directory, cluster, flush_interval_s) as server:
+        populate(options.binary, server, load)
+        before = drain(server, flush_interval_s)
+        if not options.quick:
+            cluster.wait_quiet()
+        begin = time.monotonic()
+        wrote = run_tool(options.binary, server, [*load.run_arguments(1), "--distribution", "zipf"])["load"]
+        received = drain(server, flush_interval_s) - before
+        seconds = time.monotonic() - begin
+    return {"flush_interval_s": flush_interval_s, "updates": wrote["operations"], "received": received,
+            "seconds": seconds}
 
 
 def measure(options):
-    items = 5_000 if options.quick else 1_000_000
-    updates = options.updates or (20_000 if options.quick else 5_000_000)
-    figures, rows = {"items": items}, []
-    if not options.updates_only:
-        reads, rows = measure_reads(options, items)
-        figures["reads"] = reads
-    alone = of_kudu_alone(options, items, VALUE_BYTES, updates)
-    runs = [of_bucket(options, items, VALUE_BYTES, updates, seconds) for seconds in options.flush_interval_s]
-    figures["updates"] = {"alone": alone, "bucket": runs}
-    said = [f"--updates {options.updates}"] * bool(options.updates)
-    said += [f"--alone-seconds {options.alone_seconds:g}"]
-    said += ["--updates-only"] * options.updates_only
-    said += ["--flush-interval-s " + " ".join(f"{one:g}" for one in options.flush_interval_s)]
-    return Outcome(figures, rows + rows_of(alone, runs), options=" ".join(said))
+    """One million documents, updated so often that Kudu alone slows down by its compactions."""
+    items = 20_000 if options.quick else DOCUMENTS
+    updates = options.updates or (50_000 if options.quick else 5_000_000)
+    alone = of_kudu_alone(options, items, updates)
+    bucket_run = of_bucket(options, items, updates, options.flush_interval_s)
+    rate_alone, rate = (run["updates"] / run["seconds"] for run in (alone, bucket_run))
+    return Outcome({"alone": alone, "bucket": bucket_run}, [
+        Row(f"{updates:,} zipfian updates of {items:,} documents on Kudu until all are persisted, flushed every "
+            f"{options.flush_interval_s:g} s",
+            f"{rate / rate_alone:.1f}; {rate / 1000:.0f} k/s; Kudu received {bucket_run['received'] / updates:.3f} of them",
+            f"Kudu alone, {rate_alone / 1000:.0f} k/s"),
+    ])

@@ -26,11 +26,6 @@ FLUSHED_MIB_MAX = 1
 PR_SET_PDEATHSIG = 1
 
 
-def is_there():
-    """Whether a Kudu was fetched or is named; fetching takes 140 MB."""
-    return "ORIBI_KUDU_HOME" in os.environ or (ROOT / ".conformance/kudu").is_dir()
-
-
 def home():
     """The directory of an unpacked Kudu."""
     named = os.environ.get("ORIBI_KUDU_HOME")
@@ -128,15 +123,6 @@ class KuduCluster:
             fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
             total += int(fields[11]) + int(fields[12])
         return total / os.sysconf("SC_CLK_TCK")
-
-    def resident_mib(self):
-        """Memory of all servers."""
-        total = 0
-        for process in self.processes:
-            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-                if line.startswith("VmRSS:"):
-                    total += int(line.split()[1]) / 1024
-        return total
 
     def row_set_mib(self):
         """Rows that tablet servers have in memory only, their log left out."""

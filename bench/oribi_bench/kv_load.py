@@ -29,10 +29,8 @@ class Load:
     rate: int | None = None
     key_prefix: str = ""
     key_digits: int = 20
-    # Protocol of the run: text or meta; None for the binary protocol. Documents are written in the binary one.
+    # Protocol of the run: text; None for the binary protocol. Documents are written in the binary one.
     protocol: str | None = None
-    # Of the text protocol.
-    keys_per_get: int = 1
 
     def document_arguments(self):
         """Which documents there are, as the tool has it."""
@@ -45,7 +43,7 @@ class Load:
         """What is done with them."""
         extent = ["--duration", self.duration_s] if self.cycles is None else ["--num-cycles", self.cycles]
         pace = [] if self.rate is None else ["--rate-limit", self.rate, "--open-loop"]
-        protocol = [] if self.protocol is None else ["--protocol", self.protocol, "--keys-per-get", self.keys_per_get]
+        protocol = [] if self.protocol is None else ["--protocol", self.protocol]
         return [*self.document_arguments(), "--no-population", "--set-pct", self.set_pct,
                 "--random-seed", seed, *extent, *pace, *protocol]
 
@@ -58,8 +56,8 @@ class Load:
 class Tool:
     """A running `oribi perf kv` against a server."""
 
-    def __init__(self, binary, server, arguments, cpus=None, yields=False):
-        """`cpus` are the processors it may use. `yields` lets it run only where nobody else wants to."""
+    def __init__(self, binary, server, arguments, cpus=None):
+        """`cpus` are the processors it may use."""
         self.command = [str(binary), "perf", "kv", "--port", str(server.port), "--server-pid", str(server.pid),
                         "--json", *map(str, arguments)]
         if isinstance(server, Memcached) and "--protocol" not in self.command:
@@ -68,8 +66,6 @@ class Tool:
         def before_start():
             if cpus:
                 os.sched_setaffinity(0, cpus)
-            if yields:
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, preexec_fn=before_start)

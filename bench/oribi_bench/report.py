@@ -1,11 +1,11 @@
-"""What a measurement hands back, and how it is kept and shown."""
+"""What a measurement returns, and how it is shown and kept."""
 
 import json
 import os
 import platform
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -13,29 +13,20 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @dataclass
 class Row:
-    """One figure for people."""
+    """One row of the table in docs/benchmarks.md."""
 
     what: str
-    measured: str
-    goal: str = ""
-    # Whether it was reached, where that can be said.
-    met: bool | None = None
-
-    def goal_text(self):
-        verdict = {None: "", True: ": met", False: ": missed"}[self.met]
-        return f"{self.goal}{verdict}"
+    result: str
+    # Who was measured in the same rounds, and its figure.
+    peer: str = ""
 
 
 @dataclass
 class Outcome:
-    """Everything that one measurement found."""
+    """The samples of one measurement, and its rows."""
 
     figures: dict
     rows: list
-    # SVG text by file name without suffix.
-    plots: dict = field(default_factory=dict)
-    # What the command needs besides --only NAME.
-    options: str = ""
 
 
 def output_of(*command):
@@ -60,24 +51,22 @@ def environment(binary):
     }
 
 
-def table(outcomes):
+def text(outcomes):
     rows = [row for outcome in outcomes.values() for row in outcome.rows]
     width = max(len(row.what) for row in rows)
-    goals = [f"  [goal {row.goal_text()}]" if row.goal else "" for row in rows]
-    return "\n".join(f"{row.what:<{width}}  {row.measured}{goal}" for row, goal in zip(rows, goals))
+    return "\n".join(f"{row.what:<{width}}  {row.result}" + f"  [{row.peer}]" * bool(row.peer) for row in rows)
 
 
-def markdown(outcomes):
+def table(outcomes):
     """The rows as docs/benchmarks.md has them."""
-    lines = ["| What | Goal | Measured | Command |", "|---|---|---|---|"]
+    lines = ["| what | peer | result (smallest to largest) | command |", "|---|---|---|---|"]
     for name, outcome in outcomes.items():
-        command = f"bench/run --only {name} {outcome.options}".strip()
-        lines += [f"| {row.what} | {row.goal_text()} | {row.measured} | `{command}` |" for row in outcome.rows]
+        lines += [f"| {row.what} | {row.peer} | {row.result} | `bench/run --only {name}` |" for row in outcome.rows]
     return "\n".join(lines)
 
 
 def write(about, outcomes, file_name, directory=None):
-    """Keeps samples, table, markdown rows and plots; returns the directory."""
+    """Writes samples, environment and table; returns the directory."""
     directory = directory or ROOT / "bench/runs" / f"{about['date'][:10]}-{about['commit']}"
     directory.mkdir(parents=True, exist_ok=True)
     figures = {name: outcome.figures for name, outcome in outcomes.items()}
@@ -86,9 +75,5 @@ def write(about, outcomes, file_name, directory=None):
     commit = about["commit"] + (" with uncommitted changes" if about["uncommitted_changes"] else "")
     head = f"{about['date']}, commit {commit}, {about['cores']} cores {about['cpu']}, {about['rustc']}, " \
            f"TCP {about['congestion_control']}"
-    text = f"{head}\n\n{table(outcomes)}\n\n{markdown(outcomes)}\n"
-    (directory / f"{file_name}.txt").write_text(text)
-    for outcome in outcomes.values():
-        for name, svg in outcome.plots.items():
-            (directory / f"{name}.svg").write_text(svg)
+    (directory / f"{file_name}.md").write_text(f"{head}\n\n{table(outcomes)}\n")
     return directory

@@ -1,6 +1,5 @@
 """Samples and what is said of them: median and spread, ratios of pairs from the same round."""
 
-import math
 import statistics
 
 
@@ -14,11 +13,6 @@ def spread(samples):
 def ratios(numerators, denominators):
     """Spread of the ratio of samples that were taken one after the other, round by round."""
     return spread([above / below for above, below in zip(numerators, denominators, strict=True)])
-
-
-def quantile(ordered, share):
-    """The smallest sample that at least `share` of all samples do not exceed."""
-    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 
 def text_of(figure, digits=2):

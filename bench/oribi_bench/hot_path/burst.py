@@ -127,10 +127,6 @@ class Burst:
         """Oribi adds vbucket id and seqno when asked for mutation tokens, as its clients do."""
         return 16 if self.contender.is_oribi else 0
 
-    def run(self):
-        """One burst: seconds until the last answer, and the server's processor time meanwhile."""
-        return run_at_once([self])
-
     def close(self):
         for connection in self.connections:
             connection.connection.close()

@@ -143,7 +143,7 @@ def row_of(name, profile, last):
         measured += f", {verdict} against {before:.0f} at {last['commit']}"
     parts = list(profile["by_function"].items())[:FUNCTIONS_SHOWN]
     measured += "; " + ", ".join(f"{short_name(function)} {instructions:.0f}" for function, instructions in parts)
-    return Row(f"instructions per operation: {name}", measured, "recorded per commit")
+    return Row(f"instructions per operation: {name}", measured)
 
 
 def short_name(function):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..samples import ratios, spread, text_of
 from . import trial
-from .contender import KINDS, PEER
+from .contender import PEER
 from .placement import place
 
 
@@ -45,21 +45,21 @@ class Comparison:
         """Of a figure to that of another contender in the same round."""
         return ratios(self.samples(name, figure), self.samples(base, figure))
 
-    def kind_samples(self, name, kind):
-        return [run["server_ns_by_kind"][kind] for run in self.runs[name]]
+    def ratio_text(self, name):
+        """CPU of this contender over that of the peer."""
+        return text_of(self.ratio(name, "server_ns")) if PEER.name in self.runs else "no peer"
 
-    def kind_medians(self, name):
-        """Median time per operation of each kind of thread that took any."""
-        medians = {kind: spread(self.kind_samples(name, kind))["median"] for kind in KINDS}
-        return {kind: ns for kind, ns in medians.items() if ns >= 0.5}
+    def cpu_text(self, name, unit_ns=1, unit="ns"):
+        """The same, and its CPU per operation."""
+        digits = 0 if unit_ns == 1 else 1
+        return f"{self.ratio_text(name)}; {self.spread(name, 'server_ns')['median'] / unit_ns:.{digits}f} {unit}"
 
-    def has_peer(self):
-        return PEER.name in self.runs
-
-    def cpu_text(self, name):
-        """Server time per operation with its parts."""
-        parts = ", ".join(f"{kind} {ns:.0f}" for kind, ns in self.kind_medians(name).items())
-        return f"{text_of(self.spread(name, 'server_ns'), 0)} ns: {parts}"
+    def peer_text(self, unit_ns=1, unit="ns"):
+        """CPU of the peer per operation."""
+        if PEER.name not in self.runs:
+            return ""
+        digits = 0 if unit_ns == 1 else 1
+        return f"{PEER.label}, {self.spread(PEER.name, 'server_ns')['median'] / unit_ns:.{digits}f} {unit}"
 
     def figures(self):
         """For the record."""

@@ -120,7 +120,3 @@ def chosen(options):
         raise SystemExit("memcached is not installed; --contenders names what to measure without it")
     return contenders
 
-
-def chosen_oribi(options):
-    """Those that are Oribi, the one without a disk first."""
-    return [contender for contender in chosen(options) if contender.is_oribi]

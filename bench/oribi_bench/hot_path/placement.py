@@ -30,17 +30,6 @@ def other_cpus():
     return set(usable()[2:]) or client_cpus()
 
 
-def server_cpus():
-    """Of a whole server whose clients are as if on another machine: all but the client's."""
-    return set(usable()) - client_cpus() or client_cpus()
-
-
-def set_apart(server):
-    """Leaves the client's processor to the client: all threads of the server, and those to come, run elsewhere."""
-    for task in Path(f"/proc/{server.pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), server_cpus())
-
-
 def place(server):
     """Puts the threads of a server with one worker where they belong."""
     for task in Path(f"/proc/{server.pid}/task").iterdir():

@@ -131,6 +131,5 @@ def measure(options):
 def rows_of(load, version, runs):
     found = {side: spread([run["server_ns"] for run in runs[side]]) for side in runs}
     ratio = ratios(found["oribi"]["samples"], found["redis"]["samples"])
-    return [Row(f"server CPU per operation, {load}: Oribi (memory) over {version}",
-                f"{text_of(ratio)}: {text_of(found['oribi'], 0)} and {text_of(found['redis'], 0)} ns",
-                "reported")]
+    return [Row(f"server CPU per operation, {load.value_bytes} B, batch {load.batch}, {load.set_pct} % sets",
+                f"{text_of(ratio)}; {found['oribi']['median']:.0f} ns", f"{version}, {found['redis']['median']:.0f} ns")]

@@ -32,22 +32,19 @@ def disbelieve(contender, wrong):
     raise SystemExit(f"{contender.label}: {', '.join(wrong)}; nothing of this run is believed")
 
 
-def believe(contender, phases, before, after):
-    """Compares what clients counted in their phases with each other and with the server's counters."""
-    def sum_of(name):
-        return sum(phase[name] for phase in phases)
-
+def believe(contender, phase, before, after):
+    """Compares what the client counted with the server's counters."""
     def grown(name):
         return after[name] - before[name]
 
-    gets, sets, retries = sum_of("gets"), sum_of("sets"), sum_of("retries")
+    gets, sets, retries = phase["gets"], phase["sets"], phase["retries"]
     figures = (
-        ("reads that were hits", sum_of("hits"), gets),
-        ("reads that were misses", sum_of("misses"), 0),
-        ("writes that were stored", sum_of("stored"), sets),
-        ("wrong values", sum(sum(phase["corrupt"].values()) for phase in phases), 0),
-        ("operations given up", sum_of("given_up"), 0),
-        ("operations without an answer", sum_of("unanswered"), 0),
+        ("reads that were hits", phase["hits"], gets),
+        ("reads that were misses", phase["misses"], 0),
+        ("writes that were stored", phase["stored"], sets),
+        ("wrong values", sum(phase["corrupt"].values()), 0),
+        ("operations given up", phase["given_up"], 0),
+        ("operations without an answer", phase["unanswered"], 0),
         ("reads by the server's count", grown("cmd_get"), gets),
         ("hits by the server's count", grown("get_hits"), gets),
         ("misses by the server's count", grown("get_misses"), 0),
@@ -63,14 +60,14 @@ def believe(contender, phases, before, after):
         raise SystemExit(f"{contender.label}: no operation was executed")
 
 
-def run(binary, contender, server, load, seed, cpus=None):
-    """Runs a load on a filled server; figures of it. The client may use `cpus`, by default the one of clients."""
+def run(binary, contender, server, load, seed):
+    """Runs a load on a filled server; figures of it."""
     before = contender.counters(server)
     background_before = by_kind(server.cpu_s_by_thread())
-    phase = start_tool(binary, server, load, seed, cpus=cpus or client_cpus()).summary()["load"]
+    phase = Tool(binary, server, load.run_arguments(seed), client_cpus()).summary()["load"]
     contender.settle(server)
     background_after = by_kind(server.cpu_s_by_thread())
-    believe(contender, [phase], before, contender.counters(server))
+    believe(contender, phase, before, contender.counters(server))
     operations = phase["operations"]
     ns = by_kind(phase["server_thread_cpu_ns_per_operation"])
     # Work that flusher and store finish after the load belongs to its writes, too.
@@ -91,7 +88,3 @@ def figures_of(phase):
         **{f"{name}_us": latency[name] for name in ("p50", "p90", "p99", "p99_9", "p99_99", "max")},
     }
 
-
-def start_tool(binary, server, load, seed, **placement):
-    """Starts a load without waiting for it; see `Tool`."""
-    return Tool(binary, server, load.run_arguments(seed), **placement)
