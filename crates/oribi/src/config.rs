@@ -3,7 +3,7 @@
 //! It owns only the choice of the form; the server crate resolves and prints.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use oribi_server::config::{Resolved, arguments, misspelt_variables, resolve, to_json, to_toml};
+use oribi_config::{Resolved, arguments, misspelt_variables, resolve, to_json, to_toml};
 
 use crate::print;
 

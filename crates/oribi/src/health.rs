@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Arg, ArgMatches, Command, value_parser};
-use oribi_server::config::{Settings, arguments_named};
+use oribi_config::{Settings, arguments_named};
 
 use crate::config::resolve_here;
 use crate::print;

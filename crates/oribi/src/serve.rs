@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{ArgMatches, Command};
+use oribi_config::{Resolved, Settings, arguments};
 use oribi_server::bucket_settings;
-use oribi_server::config::{Resolved, Settings, arguments};
 use oribi_server::{Addresses, Administrator, Server};
 use oribi_system::data_file::write_atomically;
 use rustix::process::{Resource, getrlimit, setrlimit};

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_storage::{StoreError, VbBatch};
+use oribi_types::policy::EvictionPolicy;
 use oribi_types::{Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
@@ -30,7 +31,7 @@ use crate::backfill::Backfiller;
 use crate::background_fetch::Fetcher;
 use crate::collections::{Announced, Manifest};
 use crate::compression::CompressionMode;
-use crate::config::{BucketConfig, EvictionPolicy};
+use crate::config::BucketConfig;
 use crate::core::Core;
 use crate::error::FlushAllError;
 use crate::expiry_pager::ExpiryPager;

@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use oribi_types::Timestamp;
+use oribi_types::policy::Storage;
 use parking_lot::Mutex;
 
 use crate::block_arena::{self, Goal, Pressure, Round};
 use crate::bucket::Bucket;
-use crate::config::Storage;
 use crate::hash_table::ScanCursor;
 use crate::kept_memory;
 use crate::tasks::{StepClock, Task};

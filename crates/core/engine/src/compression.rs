@@ -20,13 +20,14 @@ mod inflating;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use oribi_types::Datatype;
 use parking_lot::{Mutex, MutexGuard};
 use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
 
 use crate::item::Item;
-use oribi_types::Datatype;
 
 pub use inflating::Inflating;
+pub use oribi_types::policy::CompressionMode;
 
 /// Values below this size are not worth the attempt: the block of an item has classes of 16 bytes
 /// and more, and Snappy saves next to nothing on texts this short.
@@ -49,19 +50,6 @@ const SCRATCH_KEPT_BYTES_MAX: usize = 256 << 10;
 
 /// Scratch above this size is for one thread at a time: some milliseconds of work.
 const SHARED_SCRATCH_BYTES_MIN: usize = 2 << 20;
-
-/// What a bucket does about compression.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub enum CompressionMode {
-    /// Compressed values are inflated when they are stored.
-    Off,
-    /// Values are stored as they came.
-    #[default]
-    Passive,
-    /// Values that came uncompressed are compressed when that saves enough.
-    Active,
-}
 
 /// A mode that may change while the bucket is used.
 #[derive(Debug)]

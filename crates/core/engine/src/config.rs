@@ -9,6 +9,8 @@ use crate::limits::{
     FLUSH_BYTES_MAX, HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT, VALUE_BYTES_MAX, VBUCKETS_MAX,
 };
 
+use oribi_types::policy::{EvictionPolicy, Storage};
+
 /// Settings of a bucket, fixed while it is open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BucketConfig {
@@ -87,56 +89,6 @@ impl Default for BucketConfig {
             high_watermark_percent: HIGH_WATERMARK_PERCENT,
             low_watermark_percent: LOW_WATERMARK_PERCENT,
             upkeep: Upkeep::default(),
-        }
-    }
-}
-
-/// Where a bucket keeps its documents.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Storage {
-    /// In memory and in the store: what was flushed is there after a restart.
-    #[default]
-    Persistent,
-    /// In memory only, like memcached: a restart begins empty. The store holds the collections.
-    Memory,
-}
-
-/// What the item pager takes out of memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum EvictionPolicy {
-    /// Values of persisted documents. Keys and metadata stay, so a miss never asks the store.
-    #[default]
-    Value,
-    /// Persisted documents whole. Memory need not hold every key, and a miss may ask the store.
-    Full,
-    /// Nothing: writes are refused at the quota.
-    None,
-    /// Documents of a bucket in memory only are deleted, those not recently used first.
-    Nru,
-}
-
-impl EvictionPolicy {
-    /// The policy of a bucket whose configuration names none.
-    pub fn for_storage(storage: Storage) -> EvictionPolicy {
-        match storage {
-            Storage::Persistent => EvictionPolicy::Value,
-            Storage::Memory => EvictionPolicy::None,
-        }
-    }
-
-    const ALL: [EvictionPolicy; 4] =
-        [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None, EvictionPolicy::Nru];
-
-    /// The policy of this number, as `policy as u8` gives it.
-    pub(crate) fn numbered(number: u8) -> EvictionPolicy {
-        EvictionPolicy::ALL[usize::from(number)]
-    }
-
-    /// True when a bucket of this storage can be run like this.
-    pub fn fits(self, storage: Storage) -> bool {
-        match storage {
-            Storage::Persistent => self != EvictionPolicy::Nru,
-            Storage::Memory => matches!(self, EvictionPolicy::None | EvictionPolicy::Nru),
         }
     }
 }

@@ -29,12 +29,12 @@ mod step;
 use std::sync::Arc;
 
 use oribi_storage::{FailoverEntry, Record};
+use oribi_types::policy::Storage;
 use oribi_types::{CollectionId, Seqno, Timestamp, Vbid};
 
 use crate::bucket::Bucket;
 pub use crate::checkpoint::StreamSink;
 use crate::checkpoint::StreamWaker;
-use crate::config::Storage;
 use crate::system_event::SystemEvent;
 use crate::vbucket::{StreamCursor, VBucket};
 

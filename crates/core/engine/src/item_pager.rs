@@ -14,10 +14,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use oribi_types::policy::EvictionPolicy;
 use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
-use crate::config::EvictionPolicy;
 use crate::core::Core;
 use crate::hash_table::ScanCursor;
 use crate::memory::MemoryStats;

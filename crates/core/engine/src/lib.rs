@@ -77,7 +77,7 @@ pub use bucket::{
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use checkpoint_recovery::RecoveryReport;
-pub use config::{BucketConfig, EvictionPolicy, Storage, Upkeep};
+pub use config::{BucketConfig, Upkeep};
 pub use error::{FlushAllError, ManifestUpdateError, OpenError};
 pub use expiry_pager::ExpiryReport;
 pub use failure::{FailedOperations, StoreOperation};
@@ -87,11 +87,12 @@ pub use hash_table::{HashTableStats, PROBE_LENGTHS};
 pub use item::{FillingItem, HEADER_BYTES, Item, ItemFields, ItemRef, NewItem, SharedItem};
 pub use item_pager::PagerReport;
 pub use memory::{CheckpointPressure, MemoryStats};
+pub use oribi_types::policy::{ConflictResolution, EvictionPolicy, Storage};
 pub use outcome::{
-    ConcatMode, ConcatRequest, ConflictResolution, CounterOutcome, CounterRequest, GIVEN_CAS_END,
-    GetOutcome, LOCKED_CAS, LockOutcome, MetaOutcome, Mutation, MutationOutcome, Refused,
-    RewriteOutcome, SharedOutcome, Sought, StoreMode, StoreRequest, UnlockOutcome, VersionOutcome,
-    WithMetaMode, WithMetaRequest,
+    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GIVEN_CAS_END, GetOutcome,
+    LOCKED_CAS, LockOutcome, MetaOutcome, Mutation, MutationOutcome, Refused, RewriteOutcome,
+    SharedOutcome, Sought, StoreMode, StoreRequest, UnlockOutcome, VersionOutcome, WithMetaMode,
+    WithMetaRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::KeyAhead;

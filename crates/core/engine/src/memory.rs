@@ -21,10 +21,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use oribi_storage::KvStore;
+use oribi_types::policy::EvictionPolicy;
 use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
-use crate::config::{BucketConfig, EvictionPolicy};
+use crate::config::BucketConfig;
 use crate::outcome::Refused;
 
 use refusals::{RefusalChange, Refusals};
@@ -126,7 +127,7 @@ impl Memory {
     /// What leaves memory when it runs short.
     #[inline]
     pub(crate) fn policy(&self) -> EvictionPolicy {
-        EvictionPolicy::numbered(self.policy.load(Ordering::Relaxed))
+        EvictionPolicy::ALL[usize::from(self.policy.load(Ordering::Relaxed))]
     }
 
     /// Changes the policy. Documents that an earlier policy evicted stay where they are, and are

@@ -3,6 +3,7 @@
 //! A miss or a CAS mismatch is an outcome, not an error. Nothing here allocates or holds text; the
 //! server maps each variant to exactly one wire status.
 
+use oribi_types::policy::ConflictResolution;
 use oribi_types::{Cas, Datatype, RevSeqno, Seqno, VbUuid};
 
 use crate::item::{ItemRef, SharedItem};
@@ -240,16 +241,6 @@ impl<'a> StoreRequest<'a> {
             preserve_expiry: false,
         }
     }
-}
-
-/// Which of two versions of a document wins when they were written in different places.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ConflictResolution {
-    /// The one that was changed more often.
-    #[default]
-    Seqno,
-    /// The one that was written last, by the clocks in CAS values.
-    LastWriteWins,
 }
 
 /// What a write with metadata does.

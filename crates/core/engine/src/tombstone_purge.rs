@@ -12,10 +12,10 @@
 //! its own, because a step reads a vbucket's keys from disk; and by tests.
 
 use oribi_storage::StoreError;
+use oribi_types::policy::Storage;
 use oribi_types::{Seqno, Timestamp};
 use parking_lot::Mutex;
 
-use crate::config::Storage;
 use crate::core::Core;
 use crate::failure::StoreOperation;
 use crate::tasks::{StepClock, Task};

@@ -16,11 +16,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
+use oribi_types::policy::Storage;
 use oribi_types::{DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::checkpoint::{CheckpointManager, CursorId, StreamWaker};
-use crate::config::Storage;
 use crate::grace_period::ReadSection;
 use crate::hash_table::{HashSeed, HashTable, KeyHash};
 use crate::limits::FAILOVER_ENTRIES_MAX;

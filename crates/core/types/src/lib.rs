@@ -3,6 +3,8 @@
 //! Owns: the vocabulary. Invariant: no logic beyond conversion and display; nothing here allocates
 //! on a hot path, does I/O or knows a wire layout.
 
+pub mod policy;
+
 use std::fmt;
 
 /// Number of a vbucket: a partition of a bucket's key space. At most 1024 per bucket.

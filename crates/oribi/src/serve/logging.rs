@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{IsTerminal, stderr};
 
 use anyhow::Context;
-use oribi_server::config::{LogFormat, Settings};
+use oribi_config::{LogFormat, Settings};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;

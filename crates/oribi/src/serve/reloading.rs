@@ -4,9 +4,9 @@
 //! value that a bucket cannot have, changes nothing.
 
 use clap::ArgMatches;
+use oribi_config::Resolved;
 use oribi_server::Server;
 use oribi_server::bucket_settings::{self, Reloaded};
-use oribi_server::config::Resolved;
 
 use super::logging::{self, FilterHandle};
 use crate::config::resolve_here;

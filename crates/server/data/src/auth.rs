@@ -28,7 +28,7 @@ mod verifier;
 
 pub use couchbase_role::{parse_list as parse_roles, parse_role};
 pub use privilege::{Privilege, PrivilegeSet};
-pub use role::{Access, CollectionPath, Identity, Place, Role, RoleError};
+pub use role::{Access, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};
 pub(crate) use user_change::{UserChange, UserChangeError};
 pub(crate) use user_file::{NAME_BYTES_MAX, Restored, check_password};

@@ -8,12 +8,11 @@
 
 use std::fmt;
 
+use oribi_config::{Changed, Resolved, Settings};
+use oribi_config::{compression, conflict, eviction};
 use oribi_system::memory::memory_of_process;
 
-use crate::buckets::{
-    BucketChange, BucketError, BucketHandle, Buckets, compression, conflict, eviction,
-};
-use crate::config::{Changed, Resolved, Settings};
+use crate::buckets::{BucketChange, BucketError, BucketHandle, Buckets};
 
 const MIB: u64 = 1 << 20;
 

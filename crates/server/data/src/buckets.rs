@@ -14,12 +14,9 @@
 //! HTTP (create, delete, list).
 
 mod change;
-pub(crate) mod compression;
-pub(crate) mod conflict;
 pub(crate) mod dcp_registry;
 mod durability;
 mod error;
-pub(crate) mod eviction;
 mod file;
 mod handle;
 #[cfg(feature = "kudu")]
@@ -40,6 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use oribi_config::{BucketStorage, Settings, is_bucket_name};
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, ReaderMemory, VBucket};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
@@ -47,7 +45,6 @@ use oribi_system::data_file::DataFileError;
 use oribi_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 
-use crate::config::{Settings, is_bucket_name};
 use crate::diagnostics::counters::OperationTotals;
 use crate::diagnostics::counters::bucket::BucketOperations;
 
@@ -56,17 +53,15 @@ use file::{BUCKET_FILE, BucketFile, MIB};
 pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 
 pub use change::BucketChange;
-pub use compression::COMPRESSION_NAMES;
-pub use conflict::CONFLICT_RESOLUTION_NAMES;
 pub use durability::{DURABILITY_MIN_NAMES, DurabilityMin};
 pub use error::BucketError;
 use error::io_error;
-pub use eviction::EVICTION_NAMES;
 pub(crate) use file::storage_in;
 pub use handle::BucketHandle;
 pub use memcached::MemcachedPlace;
 pub use options::{BucketOptions, Watermarks};
-pub use storage::BucketStorage;
+use storage::open_store;
+pub(crate) use storage::remove_shared;
 pub use store_place::StorePlace;
 
 pub(crate) const BUCKETS_DIR: &str = "buckets";
@@ -425,9 +420,7 @@ impl Buckets {
                 .then_some(memory_quota_bytes),
             waits: options.waits_for_store,
         };
-        let store = file
-            .storage
-            .open(&place)
+        let store = open_store(&file.storage, &place)
             .map_err(|error| BucketError::Store { name: file.name.clone(), error })?;
         let is_whole = store.ended_in_order();
         // What an accepted damage has taken was said already.

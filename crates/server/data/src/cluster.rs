@@ -54,7 +54,6 @@ use renewal::{Renewal, Renewed};
 use signals::{Signals, Stage};
 
 pub use etcd::EtcdError;
-pub use etcd::EtcdSettings;
 pub use settings::ClusterSettings;
 
 /// Longest time that a change waits for etcd.

@@ -16,6 +16,8 @@ use std::io::{IoSlice, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_config::Settings;
+use oribi_config::SlowThresholds;
 #[cfg(test)]
 use oribi_engine::FetchOutcome;
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
@@ -29,7 +31,6 @@ use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 #[cfg(test)]
 use crate::cluster::lease::NodeLease;
 use crate::cluster_config::ClusterConfig;
-use crate::config::Settings;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::file_limit::FileLimits;
 use crate::connection::latency_clock::LatencyClock;
@@ -37,7 +38,6 @@ use crate::connection::parked::ParkToken;
 use crate::connection::waker::ConnectionId;
 use crate::dcp::pace::Moment;
 use crate::diagnostics::counters::ServerCounters;
-use crate::diagnostics::slow_operation_log::SlowThresholds;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 use crate::limits::{CHANGES_PAUSE_NS_MAX, READ_ROOM_BYTES_MIN};

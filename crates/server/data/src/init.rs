@@ -22,9 +22,10 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use oribi_config::Settings;
+
 use crate::auth::{Role, UserChange, UserChangeError, UserStore};
 use crate::buckets::{BucketError, BucketOptions, Buckets};
-use crate::config::Settings;
 use error::invalid;
 use file::InitFile;
 

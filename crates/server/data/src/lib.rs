@@ -24,7 +24,6 @@ pub mod buckets;
 pub mod cluster;
 pub mod cluster_config;
 pub mod cluster_identity;
-pub mod config;
 #[doc(hidden)]
 pub mod harness;
 pub mod server;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use oribi_config::limits::SEND_QUEUE_BYTES_MIN;
 use oribi_protocol::limits::{FRAME_BYTES_MAX, READ_BLOCK_BYTES, VALUE_BYTES_MAX};
 
 /// Minimum room offered to a read; below it a partial frame moves to the front of its block.
@@ -15,11 +16,6 @@ pub const POOLED_BLOCKS_MAX: usize = 32;
 /// Output is sent when this much is pending, even while more requests are waiting.
 pub const OUTPUT_FLUSH_BYTES: usize = 128 * 1024;
 
-/// Smallest setting of the send queue. While that much output is pending and the socket takes no
-/// more, the connection's requests wait. So a client that never reads costs at most that, plus one
-/// response.
-pub const SEND_QUEUE_BYTES_MIN: usize = 256 * 1024;
-
 /// Frames of one connection that are served before the next connection gets its turn: about 100 µs
 /// of work, so that a client with deep pipelines delays its neighbours by no more than that.
 pub const FRAMES_PER_TURN: usize = 256;
@@ -28,10 +24,6 @@ pub const FRAMES_PER_TURN: usize = 256;
 /// work, as for frames. With [`OUTPUT_FLUSH_BYTES`], at which a STAT waits, and one entry's
 /// overshoot it stays below the size up to which an output block is reused (256 KiB).
 pub const STAT_SLICE_BYTES: usize = 64 * 1024;
-
-/// Most keys that a connection announces ahead. More would evict each other from the L1 cache, and
-/// twice the number of loads that any processor has in flight is enough.
-pub const PREFETCH_KEYS_MAX: usize = 32;
 
 /// Most bytes of a value that are loaded ahead. A longer value is read in order, which the
 /// processor's own prefetcher follows.

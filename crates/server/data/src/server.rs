@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_config::SlowThresholds;
+use oribi_config::eviction;
+use oribi_config::{Settings, SettingsError};
 use oribi_system::clock::wall_clock;
 use oribi_system::data_dir::{DataDir, DataDirError};
 use oribi_system::data_file::DataFileError;
@@ -24,16 +27,14 @@ use parking_lot::Mutex;
 use crate::admin::{self, AdminHandle};
 use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
-use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace, eviction};
+use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace};
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::address::{NodeAddress, own_ip};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
 use crate::cluster_identity::ClusterIdentity;
-use crate::config::{self, Settings, SettingsError};
 use crate::connection::file_limit::FileLimits;
 use crate::connection::tls::{FileWatch, Tls};
 use crate::diagnostics::counters::ServerCounters;
-use crate::diagnostics::slow_operation_log::SlowThresholds;
 use crate::init::{Administrator, Init, InitError};
 use crate::runtime::blocking_thread::BlockingThreads;
 use crate::runtime::listener::Listener;
@@ -322,7 +323,8 @@ fn open_audit(
     };
     let started = AuditLog::start(options);
     let (log, thread) = started.map_err(|source| StartError::Audit { path, source })?;
-    let listed = config::listed(settings).map(|(name, value)| (name.to_owned(), value.into()));
+    let listed =
+        oribi_config::listed(settings).map(|(name, value)| (name.to_owned(), value.into()));
     log.record(Actor::default(), Event::Started(listed.collect()));
     context.audit = log;
     Ok(Some(thread))

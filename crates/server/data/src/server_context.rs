@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use oribi_config::SlowThresholds;
+use oribi_config::Subnet;
 use oribi_engine::collections::{Manifest, ManifestChange};
 use oribi_engine::{FlushAllError, ManifestUpdateError};
 use oribi_system::clock::wall_clock;
@@ -24,14 +26,13 @@ use crate::cluster::{Cluster, EtcdError};
 use crate::cluster_config::address::NodeAddress;
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::cluster_identity::ClusterIdentity;
-use crate::config::Subnet;
 use crate::connection::file_limit::FileLimits;
 use crate::connection::memory::ConnectionMemory;
 use crate::connection::memory::ticket::BackfillMemory;
 use crate::connection::registry::ConnectionRegistry;
 use crate::connection::tls::Tls;
 use crate::diagnostics::counters::ServerCounters;
-use crate::diagnostics::slow_operation_log::{RecentSlowOperations, SlowThresholds};
+use crate::diagnostics::slow_operation_log::RecentSlowOperations;
 
 /// Limits of connections, from the settings.
 #[derive(Debug, Clone, Copy)]

@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering;
 
 use oribi_storage::{LARGE_RECORD_BYTES, Record, StoreError};
 use oribi_types::Seqno;
+use oribi_types::policy::Storage;
 
 use super::chunk::{Chunk, Records};
 use super::inbox::{Inbox, Snapshot};
 use super::{BackfillPace, BackfillPause, Backfiller, Bounds, Job};
 use crate::checkpoint::Owner;
-use crate::config::Storage;
 use crate::core::Core;
 use crate::flusher::Flushers;
 use crate::reader_memory::MemoryGrant;

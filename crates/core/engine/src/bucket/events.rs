@@ -10,10 +10,10 @@
 use std::ops::ControlFlow;
 
 use oribi_storage::StoreError;
+use oribi_types::policy::Storage;
 
 use super::Bucket;
 use crate::collections::{Announced, Manifest};
-use crate::config::Storage;
 use crate::system_event::{FIRST_KEY, SystemEvent};
 use crate::vbucket::VBucket;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use oribi_storage::{FailoverEntry, KvStore, VbBatch, VbucketPhase, VbucketState};
+use oribi_types::policy::Storage;
 use oribi_types::{Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
@@ -14,7 +15,7 @@ use super::Bucket;
 use super::manifest::stored_manifest;
 use crate::backfill::Backfiller;
 use crate::background_fetch::Fetcher;
-use crate::config::{BucketConfig, Storage};
+use crate::config::BucketConfig;
 use crate::core::Core;
 use crate::error::OpenError;
 use crate::expiry_pager::ExpiryPager;

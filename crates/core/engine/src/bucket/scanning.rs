@@ -9,10 +9,10 @@ use std::ops::ControlFlow;
 use oribi_storage::{
     Record, RecordVisitor, RoomVisitor, ScanProgress, SeqnoScan, StoreError, ask_for,
 };
+use oribi_types::policy::Storage;
 use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
-use crate::config::Storage;
 use crate::item::ItemRef;
 use crate::record;
 

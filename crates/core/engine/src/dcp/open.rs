@@ -5,11 +5,11 @@
 
 use oribi_storage::FailoverEntry;
 use oribi_types::Seqno;
+use oribi_types::policy::Storage;
 
 use super::request::{StreamFilter, StreamRefused, StreamRequest};
 use super::rollback::{Known, rollback};
 use crate::collections::Manifest;
-use crate::config::Storage;
 use crate::core::Core;
 use crate::vbucket::VBucket;
 

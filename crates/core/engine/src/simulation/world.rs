@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use oribi_storage::testing::{Bug as StoreBug, SimDirectory};
 use oribi_storage::{KvStore, LogOptions, LogStore, Packing, SeededRandom, StoreError};
+use oribi_types::policy::EvictionPolicy;
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
@@ -22,7 +23,7 @@ use super::streams::Readers;
 use crate::background_fetch::{FetchOutcome, FetchSink};
 use crate::bucket::Bucket;
 use crate::collections::ManifestChange;
-use crate::config::{BucketConfig, EvictionPolicy, Upkeep};
+use crate::config::{BucketConfig, Upkeep};
 use crate::error::OpenError;
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::system_event::SystemEvent;

@@ -9,13 +9,13 @@
 //! of the lock checks this again. Readers without the lock may still read the version; it is freed
 //! behind them.
 
+use oribi_types::policy::EvictionPolicy;
 use oribi_types::{Cas, DocKey, Seqno};
 
 use super::VBucket;
 use super::context::Context;
 use super::locks::Claim;
 use crate::attributes::tombstone;
-use crate::config::EvictionPolicy;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
 use crate::newest_documents::NewestDocuments;

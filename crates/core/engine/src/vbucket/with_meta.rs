@@ -14,6 +14,7 @@ use std::cmp::Ordering;
 
 use oribi_subdoc::limits::XATTR_BYTES_MAX;
 use oribi_subdoc::xattr;
+use oribi_types::policy::ConflictResolution;
 use oribi_types::{Datatype, DocKey};
 
 use super::VBucket;
@@ -25,7 +26,7 @@ use super::writing::{Basis, Found, Terms};
 use crate::attributes::datatype_with;
 use crate::datatype;
 use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::outcome::{ConflictResolution, MutationOutcome, Sought, WithMetaMode, WithMetaRequest};
+use crate::outcome::{MutationOutcome, Sought, WithMetaMode, WithMetaRequest};
 
 impl VBucket {
     pub(crate) fn store_with_meta(

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_storage::Record;
+use oribi_types::policy::EvictionPolicy;
 use oribi_types::{CollectionId, Vbid};
 
 use crate::collections::Manifest;
-use crate::config::EvictionPolicy;
 use crate::core::Core;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;

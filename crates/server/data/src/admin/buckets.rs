@@ -11,6 +11,11 @@ pub(crate) mod change;
 use std::sync::Arc;
 
 use hyper::{HeaderMap, StatusCode};
+use oribi_config::is_bucket_name;
+use oribi_config::{
+    BucketStorage, compression, compression::COMPRESSION_NAMES, conflict,
+    conflict::CONFLICT_RESOLUTION_NAMES, eviction,
+};
 use oribi_engine::compression::CompressionMode;
 use serde_json::{Value, json};
 
@@ -23,11 +28,8 @@ use super::pools::node_entry;
 use super::state::AdminState;
 use super::user_context::UserContext;
 use crate::buckets::{
-    BucketError, BucketHandle, BucketOptions, BucketStorage, COMPRESSION_NAMES,
-    CONFLICT_RESOLUTION_NAMES, DURABILITY_MIN_NAMES, DurabilityMin, compression, conflict,
-    eviction,
+    BucketError, BucketHandle, BucketOptions, DURABILITY_MIN_NAMES, DurabilityMin,
 };
-use crate::config::is_bucket_name;
 
 /// Smallest memory quota of a bucket over HTTP, in MiB: Couchbase's. The setting takes less.
 const QUOTA_MIB_MIN: u64 = 100;

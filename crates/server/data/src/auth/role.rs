@@ -13,8 +13,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use oribi_config::{CollectionPath, is_bucket_name, is_collection_name};
+
 use super::privilege::PrivilegeSet;
-use crate::config::is_bucket_name;
 
 /// One right of one user.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,7 +101,9 @@ impl FromStr for Place {
             return Err(RoleError::BadBucket(bucket.to_owned()));
         }
         let (scope, collection) = (names.next(), names.next());
-        if let Some(bad) = scope.into_iter().chain(collection).find(|name| !is_name(name)) {
+        if let Some(bad) =
+            scope.into_iter().chain(collection).find(|name| !is_collection_name(name))
+        {
             return Err(RoleError::BadName(bad.to_owned()));
         }
         if names.next().is_some() {
@@ -109,12 +112,6 @@ impl FromStr for Place {
         let (scope, collection) = (scope.map(str::to_owned), collection.map(str::to_owned));
         Ok(Place { bucket: bucket.to_owned(), scope, collection })
     }
-}
-
-/// True for a possible name of a scope or collection, `_default` included.
-fn is_name(name: &str) -> bool {
-    (1..=251).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-%".contains(&byte))
 }
 
 impl fmt::Display for Place {
@@ -232,34 +229,6 @@ pub struct Identity {
     pub bucket: Option<String>,
     /// Their collection in their bucket, if an administrator has set it.
     pub collection: Option<CollectionPath>,
-}
-
-/// A collection by its name: `SCOPE.COLLECTION`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CollectionPath {
-    /// Name of the scope.
-    pub scope: String,
-    /// Name of the collection in it.
-    pub collection: String,
-}
-
-impl FromStr for CollectionPath {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<CollectionPath, String> {
-        match text.split_once('.').filter(|(scope, name)| is_name(scope) && is_name(name)) {
-            Some((scope, name)) => {
-                Ok(CollectionPath { scope: scope.to_owned(), collection: name.to_owned() })
-            }
-            None => Err(format!("{text:?} is not the name of a collection: SCOPE.COLLECTION")),
-        }
-    }
-}
-
-impl fmt::Display for CollectionPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.scope, self.collection)
-    }
 }
 
 #[cfg(test)]

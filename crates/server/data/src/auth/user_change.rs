@@ -6,9 +6,10 @@
 //! that a request cannot lock everybody out. Callers: the admin HTTP and `--init`. Derivation takes
 //! a tenth of a second, so no event loop may call this.
 
+use oribi_config::CollectionPath;
 use serde_json::Value;
 
-use super::role::{Access, CollectionPath, Role};
+use super::role::{Access, Role};
 use super::user_file::{
     Restored, StoredUser, UserFile, UserFileError, check_display_name, check_name,
 };

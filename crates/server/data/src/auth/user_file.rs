@@ -14,15 +14,16 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_config::CollectionPath;
+use oribi_config::is_bucket_name;
 use oribi_system::clock::wall_clock;
 use oribi_system::data_file::DataFileError;
 use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
 use super::random_bytes;
-use super::role::{Access, CollectionPath, Role};
+use super::role::{Access, Role};
 use super::verifier::{ScramHash, StoredVerifier, Verifier};
-use crate::config::is_bucket_name;
 
 const FILE_NAME: &str = "users.json";
 const LOCK_NAME: &str = "users.lock";

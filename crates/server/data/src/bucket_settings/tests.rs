@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use clap::Command;
+use oribi_config::{Resolved, arguments, resolve};
 
 use super::{Ignored, over_memory, reload, review};
 use crate::buckets::{BucketChange, Buckets};
-use crate::config::{Resolved, arguments, resolve};
 
 const MIB: u64 = 1 << 20;
 
@@ -73,7 +73,7 @@ fn a_reload_applies_what_can_change_and_names_the_rest() {
         "--log=debug",
     ]);
     let done = reload(&mut in_force, &next, &buckets).unwrap();
-    let names = |changed: &[crate::config::Changed]| {
+    let names = |changed: &[oribi_config::Changed]| {
         changed.iter().map(|changed| changed.name).collect::<Vec<_>>()
     };
     assert_eq!(

@@ -6,12 +6,13 @@
 
 use std::sync::atomic::Ordering;
 
+use oribi_config::{compression, eviction};
 use oribi_engine::EvictionPolicy;
 use oribi_engine::compression::CompressionMode;
 
 use super::error::io_error;
 use super::file::{BucketFile, MIB};
-use super::{BucketError, BucketHandle, Buckets, DurabilityMin, compression, eviction};
+use super::{BucketError, BucketHandle, Buckets, DurabilityMin};
 
 /// Changes to an open bucket; a field that is `None` stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

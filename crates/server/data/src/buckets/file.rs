@@ -6,13 +6,14 @@
 
 use std::path::{Path, PathBuf};
 
+use oribi_config::{BucketStorage, compression, conflict, eviction};
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy};
 use oribi_system::data_file::DataFileError;
 use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
-use super::{BucketHandle, BucketStorage, DurabilityMin, compression, conflict, eviction};
+use super::{BucketHandle, DurabilityMin};
 
 /// Its name in the bucket's directory.
 pub(super) const BUCKET_FILE: &str = "bucket.json";

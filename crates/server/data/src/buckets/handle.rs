@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use oribi_config::BucketStorage;
 use oribi_engine::{Bucket, BucketThreads, ConflictResolution, FetchOutcome, FlushAllError};
 use oribi_storage::StoreError;
 use oribi_system::data_file::write_atomically;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
+use super::DurabilityMin;
 use super::durability::DurabilityMinCell;
-use super::{BucketStorage, DurabilityMin};
 use crate::buckets::dcp_registry::Producers;
 use crate::buckets::range_scans::RangeScans;
 use crate::diagnostics::counters::bucket::BucketOperations;

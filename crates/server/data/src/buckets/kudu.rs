@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oribi_storage::{KvStore, StoreError};
-use oribi_storage_kudu::KuduStore;
-pub use oribi_storage_kudu::KuduUrl;
+use oribi_storage_kudu::{KuduStore, KuduUrl};
 
 use super::store_place::StorePlace;
 

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use oribi_config::CollectionPath;
+
 use super::{BucketHandle, Buckets};
-use crate::auth::{CollectionPath, Identity};
+use crate::auth::Identity;
 
 /// The fallback bucket.
 const DEFAULT_BUCKET: &str = "default";

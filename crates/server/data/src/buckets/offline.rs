@@ -11,6 +11,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use oribi_config::BucketStorage;
+use oribi_config::is_bucket_name;
 use oribi_engine::collections::{LookupError, Manifest, ManifestError};
 use oribi_engine::compression::inflate_into;
 use oribi_engine::limits::VALUE_BYTES_MAX;
@@ -20,9 +22,8 @@ use oribi_system::data_dir::{DataDir, DataDirError};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
 
 use crate::buckets::{
-    BUCKETS_DIR, BucketError, BucketStorage, STORE_DIR, StorePlace, names_in, storage_in,
+    BUCKETS_DIR, BucketError, STORE_DIR, StorePlace, names_in, open_store, storage_in,
 };
-use crate::config::is_bucket_name;
 
 pub use oribi_storage::Record as StoredRecord;
 
@@ -170,7 +171,7 @@ impl OfflineBucket {
             many_keys_memory_bytes: None,
             waits: false,
         };
-        let store = storage_in(&bucket_dir).open(&place)?;
+        let store = open_store(&storage_in(&bucket_dir), &place)?;
         let manifest = match store.get_local(MANIFEST)? {
             None => Manifest::initial(),
             Some(bytes) => Manifest::from_stored_json(&String::from_utf8_lossy(&bytes))

@@ -3,11 +3,12 @@
 //! Owns: the options, and the rule for valid combinations. Callers: the registry of buckets, the
 //! admin HTTP and the cluster.
 
+use oribi_config::BucketStorage;
+use oribi_config::Settings;
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy, Upkeep};
 
-use super::{BucketStorage, DurabilityMin};
-use crate::config::Settings;
+use super::DurabilityMin;
 
 /// Start and end of eviction, in per cent of the quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +76,12 @@ impl BucketOptions {
                 high: settings.high_watermark_percent,
                 low: settings.low_watermark_percent,
             },
-            upkeep: settings.upkeep(),
+            upkeep: Upkeep {
+                expiry_pager_interval_s: settings.expiry_pager_interval_s,
+                tombstone_purge_age_s: settings.tombstone_purge_age_s,
+                checkpoint_quota_percent: settings.checkpoint_quota_percent,
+                ..Upkeep::default()
+            },
             accepts_damaged_log: settings.accept_damaged_log,
             waits_for_store: true,
         }
@@ -89,5 +95,21 @@ impl BucketOptions {
     /// True when the storage supports the eviction policy.
     pub fn are_possible(&self) -> bool {
         self.eviction().fits(self.storage.of_engine())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
+
+    use super::*;
+
+    #[test]
+    fn settings_and_engine_have_the_same_defaults() {
+        let options = BucketOptions::from_settings(&Settings::default());
+        assert_eq!(options.upkeep, Upkeep::default());
+        let watermarks = options.watermarks_percent;
+        assert_eq!(watermarks.high, HIGH_WATERMARK_PERCENT);
+        assert_eq!(watermarks.low, LOW_WATERMARK_PERCENT);
     }
 }

@@ -1,14 +1,14 @@
-//! The storage of a bucket, as the settings name it.
+//! Which store each storage opens.
 //!
-//! Owns: the names, and which store each of them opens. The engine knows only whether a bucket is
-//! persistent. Callers: settings, `bucket.json`, the admin HTTP, and the code that opens buckets.
+//! Owns: the options of a bucket's store, from its quota and the machine. [`BucketStorage`] has the
+//! names. Callers: the code that opens and deletes buckets.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use oribi_storage::{KvStore, LogLosses, LogOptions, LogStore, Packing, StoreError};
+use oribi_config::BucketStorage;
+use oribi_storage::{KvStore, LOGS_MAX, LogLosses, LogOptions, LogStore, Packing, StoreError};
 use oribi_types::Vbid;
-use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "kudu")]
 use super::kudu;
@@ -16,19 +16,7 @@ use super::kudu;
 use super::no_kudu as kudu;
 use super::store_place::StorePlace;
 
-/// The storage of a bucket. Files and settings hold its name, and for Kudu the URL.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum BucketStorage {
-    /// Memory and the log store, which writes each document once, in order of arrival, with an
-    /// index in memory.
-    #[default]
-    Log,
-    /// Memory only, like memcached: a restart begins empty. Collections stay.
-    Memory,
-    /// Memory and a table of Apache Kudu.
-    Kudu(kudu::KuduUrl),
-}
+const _: () = assert!(oribi_config::limits::LOGS_MAX == LOGS_MAX);
 
 /// Bytes of the log in which a document was written of late, for each byte of the bucket's memory:
 /// most documents in memory are among them.
@@ -66,86 +54,47 @@ fn logs_for(cores: usize, memory_quota_bytes: u64) -> usize {
     (cores / CORES_PER_LOG).min(by_memory).clamp(1, LOGS_UNASKED_MAX)
 }
 
-impl BucketStorage {
-    /// Name of the kind in stats.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            BucketStorage::Log => "log",
-            BucketStorage::Memory => "memory",
-            BucketStorage::Kudu(_) => "kudu",
-        }
-    }
-
-    /// Text in settings.
-    pub fn name(&self) -> String {
-        match self {
-            BucketStorage::Kudu(url) => url.to_string(),
-            other => other.kind().to_owned(),
-        }
-    }
-
-    /// The storage of this name or URL.
-    ///
-    /// # Errors
-    /// What is wrong with the text.
-    pub fn from_name(name: &str) -> Result<BucketStorage, String> {
-        if kudu::KuduUrl::is_meant_by(name) {
-            return name.parse().map(BucketStorage::Kudu).map_err(|error| error.to_string());
-        }
-        let found = [BucketStorage::Log, BucketStorage::Memory]
-            .into_iter()
-            .find(|storage| storage.kind() == name);
-        found.ok_or_else(|| {
-            format!("{name:?} is not one of log, memory, and no kudu://HOST:PORT/DATABASE")
-        })
-    }
-
-    /// The Kudu table, if documents are not in the data directory.
-    pub fn remote(&self) -> Option<&kudu::KuduUrl> {
-        match self {
-            BucketStorage::Kudu(url) => Some(url),
-            _ => None,
-        }
-    }
-
-    /// The engine's view of the storage.
-    pub fn of_engine(&self) -> oribi_engine::Storage {
-        match self {
-            BucketStorage::Log | BucketStorage::Kudu(_) => oribi_engine::Storage::Persistent,
-            BucketStorage::Memory => oribi_engine::Storage::Memory,
-        }
-    }
-
-    /// Opens or creates the store. A bucket in memory keeps its collections in a store, too.
-    ///
-    /// # Errors
-    /// An error of the store: its directory holds something else, or is damaged and damage is not
-    /// accepted.
-    pub fn open(&self, place: &StorePlace<'_>) -> Result<Arc<dyn KvStore>, StoreError> {
-        match self {
-            BucketStorage::Log | BucketStorage::Memory => {
-                let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                let logs = match self {
-                    BucketStorage::Log => {
-                        place.logs.unwrap_or_else(|| logs_for(cores, place.memory_quota_bytes))
-                    }
-                    _ => 1,
-                };
-                let options = LogOptions {
-                    logs,
-                    accepts_damage: place.accepts_damage,
-                    packing: place.many_keys_memory_bytes.map(packing_of),
-                    ..LogOptions::default()
-                };
-                let store = LogStore::open(place.path, options)?;
-                if let Some(losses) = store.losses() {
-                    log_losses(place.bucket, &losses);
+/// Opens or creates the store. A bucket in memory keeps its collections in a store, too.
+///
+/// # Errors
+/// An error of the store: its directory holds something else, or is damaged and damage is not
+/// accepted.
+pub(super) fn open_store(
+    storage: &BucketStorage,
+    place: &StorePlace<'_>,
+) -> Result<Arc<dyn KvStore>, StoreError> {
+    match storage {
+        BucketStorage::Log | BucketStorage::Memory => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let logs = match storage {
+                BucketStorage::Log => {
+                    place.logs.unwrap_or_else(|| logs_for(cores, place.memory_quota_bytes))
                 }
-                Ok(Arc::new(store))
+                _ => 1,
+            };
+            let options = LogOptions {
+                logs,
+                accepts_damage: place.accepts_damage,
+                packing: place.many_keys_memory_bytes.map(packing_of),
+                ..LogOptions::default()
+            };
+            let store = LogStore::open(place.path, options)?;
+            if let Some(losses) = store.losses() {
+                log_losses(place.bucket, &losses);
             }
-            BucketStorage::Kudu(url) => kudu::open(url, place),
+            Ok(Arc::new(store))
         }
+        BucketStorage::Kudu(url) => kudu::open(url, place),
     }
+}
+
+/// Removes the data of a deleted bucket outside its directory, by the id that its store
+/// assigned ([`KvStore::shared_id`]).
+///
+/// # Errors
+/// An error of the store.
+pub(crate) fn remove_shared(storage: &BucketStorage, id: &str) -> Result<(), StoreError> {
+    storage.remote().map_or(Ok(()), |url| kudu::remove(url, id))
 }
 
 /// Vbuckets in a line of the log.
@@ -180,31 +129,6 @@ fn lost_of(vbid: Vbid, ranges: &[RangeInclusive<u64>]) -> String {
     };
     let ranges: Vec<String> = ranges.iter().map(range).collect();
     format!("{vbid} {}", ranges.join(", "))
-}
-
-impl BucketStorage {
-    /// Removes the data of a deleted bucket outside its directory, by the id that its store
-    /// assigned ([`KvStore::shared_id`]).
-    ///
-    /// # Errors
-    /// An error of the store.
-    pub(crate) fn remove_shared(&self, id: &str) -> Result<(), StoreError> {
-        self.remote().map_or(Ok(()), |url| kudu::remove(url, id))
-    }
-}
-
-impl TryFrom<String> for BucketStorage {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<BucketStorage, String> {
-        BucketStorage::from_name(&name)
-    }
-}
-
-impl From<BucketStorage> for String {
-    fn from(storage: BucketStorage) -> String {
-        storage.name()
-    }
 }
 
 #[cfg(test)]

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use oribi_config::BucketStorage;
+use oribi_config::Settings;
 use oribi_engine::{GetOutcome, MutationOutcome, StoreMode, StoreRequest};
 use oribi_system::data_file::DataFileError;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 use super::file::BUCKET_FILE;
 use super::handle::CLEAN_SHUTDOWN_FILE;
-use super::{BucketError, BucketOptions, BucketStorage, Buckets, DELETED_PREFIX};
-use crate::config::Settings;
+use super::{BucketError, BucketOptions, Buckets, DELETED_PREFIX};
 
 fn open(data_dir: &Path) -> Result<Buckets, BucketError> {
     Buckets::open_all(data_dir, &Settings::default())

@@ -33,7 +33,8 @@ impl Agent {
 
 async fn remove(etcd: Arc<Etcd>, limit: Duration, remains: Remains, entry: KeyValue) {
     let Remains { bucket, storage, id } = remains;
-    let removed = tokio::task::spawn_blocking(move || storage.remove_shared(&id)).await;
+    let removed =
+        tokio::task::spawn_blocking(move || crate::buckets::remove_shared(&storage, &id)).await;
     match removed {
         Ok(Ok(())) => {
             if let Err(error) = note_gone(&etcd, limit, entry).await {

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use access::{Access, Post};
 
-pub use access::EtcdSettings;
 pub use error::EtcdError;
+use oribi_config::EtcdSettings;
 
 /// Longest answer that is read. A whole configuration is some hundred KiB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

@@ -17,10 +17,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use oribi_config::BucketStorage;
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
-use crate::buckets::BucketStorage;
 use crate::cluster_config::TopologyNode;
 
 /// Names of keys.

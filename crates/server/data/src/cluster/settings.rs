@@ -1,6 +1,7 @@
 //! The cluster settings of a node.
 
-use super::etcd::EtcdSettings;
+use oribi_config::EtcdSettings;
+
 use crate::cluster_config::TopologyNode;
 
 /// The settings that a node needs to join a cluster.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use oribi_config::{EtcdSettings, Settings};
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     BucketConfig, EvictionPolicy, GetOutcome, Mutation, MutationOutcome, Refused, Storage,
@@ -17,11 +18,10 @@ use oribi_tls::testing::{Authority, Owner};
 use oribi_types::{Cas, CollectionId, DocKey, Vbid};
 
 use super::etcd::{Change, Etcd, KeyValue};
-use super::{CHANGE_LIMIT, Cluster, ClusterSettings, EtcdSettings};
+use super::{CHANGE_LIMIT, Cluster, ClusterSettings};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::{ClusterConfig, TopologyNode};
 use crate::cluster_identity::ClusterIdentity;
-use crate::config::Settings;
 
 const VBUCKETS: u16 = 16;
 const LEASE_S: u64 = 2;

@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use oribi_config::NameRule;
 use oribi_system::clock::wall_clock;
 use oribi_tls::Session;
 use oribi_tls::certificate;
@@ -27,7 +28,6 @@ use oribi_tls::server::{ClientCertificates, ServerOptions, ServerTls};
 use parking_lot::Mutex;
 
 use crate::auth::{Identity, UserStore};
-pub use name_rule::{NameRule, NameRuleError};
 
 /// Interval of checks for changed files.
 const POLL: Duration = Duration::from_secs(2);

@@ -15,6 +15,7 @@ mod stretch;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use oribi_config::SlowThresholds;
 use oribi_protocol::opcode::Opcode;
 use serde_json::{Value, json};
 
@@ -37,43 +38,12 @@ pub(crate) enum OperationClass {
     Other,
 }
 
-/// Milliseconds from which an operation is slow, by class; 0 for never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlowThresholds {
-    /// Reads of documents.
-    pub read_ms: u64,
-    /// Writes of documents.
-    pub write_ms: u64,
-    /// Writes that wait for the store.
-    pub durable_ms: u64,
-    /// Everything else.
-    pub other_ms: u64,
-}
-
-impl SlowThresholds {
-    /// Nothing is slow.
-    pub const OFF: SlowThresholds =
-        SlowThresholds { read_ms: 0, write_ms: 0, durable_ms: 0, other_ms: 0 };
-
-    /// The least threshold in use.
-    fn least(&self) -> Option<u64> {
-        let all = [self.read_ms, self.write_ms, self.durable_ms, self.other_ms];
-        all.into_iter().filter(|ms| *ms != 0).min()
-    }
-
-    fn of(&self, class: OperationClass) -> u64 {
-        match class {
-            OperationClass::Read => self.read_ms,
-            OperationClass::Write => self.write_ms,
-            OperationClass::Durable => self.durable_ms,
-            OperationClass::Other => self.other_ms,
-        }
-    }
-}
-
-impl Default for SlowThresholds {
-    fn default() -> SlowThresholds {
-        SlowThresholds { read_ms: 500, write_ms: 500, durable_ms: 2_000, other_ms: 2_000 }
+fn threshold_of(thresholds: &SlowThresholds, class: OperationClass) -> u64 {
+    match class {
+        OperationClass::Read => thresholds.read_ms,
+        OperationClass::Write => thresholds.write_ms,
+        OperationClass::Durable => thresholds.durable_ms,
+        OperationClass::Other => thresholds.other_ms,
     }
 }
 
@@ -133,7 +103,7 @@ impl SlowOperationLog {
 
     /// Logs an operation if it was slow.
     pub fn note(&mut self, now_ms: u64, operation: &Operation<'_>) {
-        let threshold_ms = self.thresholds.of(operation.class);
+        let threshold_ms = threshold_of(&self.thresholds, operation.class);
         if threshold_ms == 0 || operation.total_ms() < threshold_ms {
             return;
         }
@@ -156,7 +126,7 @@ impl SlowOperationLog {
         (opcodes, classes): (&[u8], &[OperationClass]),
     ) {
         let is_slow = |class: &OperationClass| {
-            let threshold_ms = self.thresholds.of(*class);
+            let threshold_ms = threshold_of(&self.thresholds, *class);
             threshold_ms != 0 && first.total_ms() >= threshold_ms
         };
         if !classes.iter().any(is_slow) {

@@ -6,17 +6,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use oribi_config::CollectionPath;
+use oribi_config::{BucketStorage, compression, conflict, eviction};
+use oribi_config::{Settings, is_bucket_name};
 use oribi_engine::collections::ManifestChange;
 
 use super::error::InitError;
 use super::file::{FileBucket, FileCollection};
 use super::seeds::Seed;
-use crate::auth::CollectionPath;
-use crate::buckets::{
-    BucketChange, BucketHandle, BucketOptions, BucketStorage, Buckets, DurabilityMin, compression,
-    conflict, eviction,
-};
-use crate::config::{Settings, is_bucket_name};
+use crate::buckets::{BucketChange, BucketHandle, BucketOptions, Buckets, DurabilityMin};
 
 /// Memory quota of a bucket whose entry names none, in MiB: the smallest one that Couchbase takes.
 const QUOTA_MIB_DEFAULT: u64 = 100;

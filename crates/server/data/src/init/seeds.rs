@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_config::CollectionPath;
 use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, MutationOutcome, PersistOutcome, PersistenceSink, Refused,
     StoreMode, StoreRequest,
@@ -31,7 +32,6 @@ use serde_json::Value;
 
 use super::error::{InitError, invalid};
 use super::file::FileDocuments;
-use crate::auth::CollectionPath;
 use crate::buckets::BucketHandle;
 
 const FILE_NAME: &str = "init.json";

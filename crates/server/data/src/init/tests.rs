@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use oribi_config::Settings;
 use oribi_engine::{EvictionPolicy, GetOutcome, MutationOutcome};
 use oribi_protocol::hash::vbucket_of;
 use oribi_system::clock::wall_clock;
 use oribi_types::{Cas, CollectionId, DocKey};
 
 use super::Administrator;
-use crate::config::Settings;
 use crate::server::{Server, StartError};
 
 const FILE: &str = r#"

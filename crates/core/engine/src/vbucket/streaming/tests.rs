@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_storage::MemoryStore;
+use oribi_types::policy::{EvictionPolicy, Storage};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
 use super::{RegisteredStream, StreamRead};
 use crate::bucket::Bucket;
 use crate::checkpoint::{StreamSink, StreamWaker};
 use crate::collections::ManifestChange;
-use crate::config::{BucketConfig, EvictionPolicy, Storage};
+use crate::config::BucketConfig;
 use crate::limits::STREAM_READ_ITEMS_MAX;
 use crate::outcome::{MutationOutcome, StoreRequest};
 use crate::vbucket::VBucket;

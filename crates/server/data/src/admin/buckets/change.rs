@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use oribi_config::{conflict, eviction};
 use oribi_engine::{EvictionPolicy, FlushAllError};
 use oribi_system::clock::wall_clock;
 use serde_json::json;
@@ -18,7 +19,7 @@ use crate::admin::message::{
     FormFields, HttpRejection, HttpReply, bucket_not_found, empty, field_error, whole,
 };
 use crate::admin::state::AdminState;
-use crate::buckets::{BucketChange, BucketError, BucketHandle, conflict, eviction};
+use crate::buckets::{BucketChange, BucketError, BucketHandle};
 
 /// Changes the settings that can change. A form with any other change is refused as a whole.
 pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormFields) -> HttpReply {

@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use oribi_config::Settings;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_system::data_dir::DataDir;
 use serde_json::Value;
 
 use super::{Fixture, add_user};
-use crate::config::Settings;
 use crate::server::Server;
 
 /// A server with users and an audit log.

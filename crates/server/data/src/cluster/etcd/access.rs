@@ -5,15 +5,13 @@
 //! password goes to etcd only, and into no message; a token that etcd rejects is replaced once per
 //! request. Called by the client in `etcd`.
 
-use std::path::PathBuf;
-
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use oribi_config::EtcdSettings;
 use oribi_tls::ServerName;
-use oribi_tls::client::ClientOptions;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,18 +24,6 @@ use super::error::EtcdError;
 const REFUSAL_BYTES_MAX: usize = 1 << 10;
 /// Longest answer to a login.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
-
-/// The endpoints of etcd, and this node's credentials there.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EtcdSettings {
-    /// `http://HOST:PORT` or `https://HOST:PORT` of its members.
-    pub urls: Vec<String>,
-    /// For `https`: the authorities that sign the members' certificates, and this node's own
-    /// certificate.
-    pub tls: ClientOptions,
-    /// A user, and the password file.
-    pub login: Option<(String, PathBuf)>,
-}
 
 /// One request.
 #[derive(Clone, Copy)]
@@ -242,7 +228,9 @@ fn endpoint(url: &str) -> Option<Endpoint> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, EtcdSettings, endpoint};
+    use oribi_config::EtcdSettings;
+
+    use super::{Access, endpoint};
     use crate::cluster::etcd::EtcdError;
 
     #[test]

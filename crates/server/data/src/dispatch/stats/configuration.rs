@@ -1,9 +1,10 @@
 //! `config`: the configuration of a bucket.
 
+use oribi_config::{compression, eviction};
 use oribi_engine::Storage;
 use oribi_engine::compression::RATIO_MIN_PERCENT;
 
-use crate::buckets::{BucketHandle, compression, eviction};
+use crate::buckets::BucketHandle;
 use crate::dispatch::stat_cursor::StatWriter;
 
 /// `config`: parameters, under the reference server's names where it has them.

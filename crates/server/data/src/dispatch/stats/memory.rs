@@ -4,9 +4,9 @@
 //! and their sum counts against the quota. The memory of connections stands beside it, because it
 //! is the server's.
 
+use oribi_config::eviction;
 use oribi_engine::{Bucket, BucketStats, MemoryStats, block_arena};
 
-use crate::buckets::eviction;
 use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 

@@ -1,5 +1,6 @@
 //! Server durations, slow operations' bookkeeping, and the limits of connections.
 
+use oribi_config::SlowThresholds;
 use oribi_protocol::frame::{Decoded, decode};
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
@@ -9,7 +10,6 @@ use oribi_protocol::status::Status;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::connection::close_reason::CloseReason;
-use crate::diagnostics::slow_operation_log::SlowThresholds;
 use crate::harness::ConnectionHarness;
 
 const TRACING: u16 = 0x0f;

@@ -18,6 +18,7 @@
 //!
 //! The lookahead lives as long as one turn, so an idle connection holds none.
 
+use oribi_config::limits::PREFETCH_KEYS_MAX;
 use oribi_engine::{Bucket, HEADER_BYTES, KeyAhead, ReadSection};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
@@ -26,7 +27,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::dispatch;
 use crate::dispatch::connection_state::ConnectionState;
-use crate::limits::{PREFETCH_BYTES_MAX, PREFETCH_KEYS_MAX};
+use crate::limits::PREFETCH_BYTES_MAX;
 
 /// Bytes of an item before its key: its header and the client's flags, which most items have.
 const ITEM_HEAD_BYTES: usize = HEADER_BYTES + 4;

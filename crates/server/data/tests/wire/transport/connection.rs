@@ -6,13 +6,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_config::Settings;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::{Decoded, decode};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_protocol::status::Status;
-use oribi_server::config::Settings;
 use oribi_server::{Addresses, Server};
 use oribi_tls::testing::{Authority, Owner};
 use oribi_types::Vbid;

@@ -1,8 +1,8 @@
 //! The rows of the table of settings for memcached's clients and the balancers before them.
 
+use super::collection_path::CollectionPath;
 use super::form::{Form, Value};
 use super::setting::Setting;
-use crate::auth::CollectionPath;
 
 pub(super) const PROXY_PROTOCOL: Setting = Setting {
     name: "proxy_protocol",

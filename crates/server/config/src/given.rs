@@ -50,7 +50,7 @@ impl Resolved {
     }
 
     /// Takes one setting over from `next`: it is in force now.
-    pub(crate) fn adopt(&mut self, name: &str, next: &Resolved) {
+    pub fn adopt(&mut self, name: &str, next: &Resolved) {
         let Some(index) = SETTINGS.iter().position(|setting| setting.name == name) else { return };
         if let Some(value) = (SETTINGS[index].get)(&next.settings) {
             (SETTINGS[index].set)(&mut self.settings, value);

@@ -6,18 +6,32 @@
 //! table; its flag, variable and TOML key follow from it. Callers: the `oribi` binary resolves,
 //! `Server::start` checks and reads. This module opens only the configuration file.
 
+#![forbid(unsafe_code)]
+
+pub mod compression;
+pub mod conflict;
+pub mod eviction;
+pub mod limits;
+
 mod bucket_name;
+mod bucket_storage;
 mod cluster_setting;
+mod collection_path;
+mod etcd_settings;
 mod form;
 mod given;
 mod init_setting;
 mod log_setting;
 mod machine_memory;
 mod memcached_setting;
+mod name_rule;
+#[cfg(not(feature = "kudu"))]
+mod no_kudu;
 mod print;
 mod resolve;
 mod setting;
 mod settings;
+mod slow_thresholds;
 mod subnet;
 mod table;
 #[cfg(test)]
@@ -26,11 +40,18 @@ mod tls_setting;
 mod variable_names;
 
 pub use bucket_name::is_bucket_name;
+pub use bucket_storage::BucketStorage;
+pub use collection_path::{CollectionPath, is_collection_name};
+pub use etcd_settings::EtcdSettings;
 pub use given::{Changed, Given};
 pub use log_setting::LogFormat;
+pub use name_rule::{NameField, NameRule, NameRuleError};
+#[cfg(not(feature = "kudu"))]
+pub use no_kudu::KuduUrl;
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 pub use settings::{Settings, SettingsError};
+pub use slow_thresholds::SlowThresholds;
 pub use subnet::Subnet;
-pub(crate) use table::listed;
+pub use table::listed;
 pub use variable_names::misspelt_variables;

@@ -1,6 +1,6 @@
 //! The settings of a node in a cluster, and of the ports that clients are told.
 //!
-//! Rows of the table in `table`; [`crate::cluster`] describes their effect.
+//! Rows of the table in `table`; `oribi-cluster` describes their effect.
 
 use super::form::{Form, Value, path_value};
 use super::setting::Setting;

@@ -3,23 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use oribi_engine::ConflictResolution;
-use oribi_engine::compression::CompressionMode;
-use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
-use oribi_engine::{EvictionPolicy, Upkeep};
 use oribi_tls::MinimumVersion;
 use oribi_tls::client::ClientOptions;
 use oribi_tls::server::{ClientCertificates, ServerOptions};
+use oribi_types::policy::{CompressionMode, ConflictResolution, EvictionPolicy};
 
 use super::bucket_name::is_bucket_name;
+use super::bucket_storage::BucketStorage;
+use super::collection_path::CollectionPath;
+use super::etcd_settings::EtcdSettings;
+use super::eviction;
 use super::log_setting::LogFormat;
 use super::machine_memory;
+use super::name_rule::{NameRule, NameRuleError};
+use super::slow_thresholds::SlowThresholds;
 use super::subnet::Subnet;
-use crate::auth::CollectionPath;
-use crate::buckets::{BucketStorage, eviction};
-use crate::cluster::EtcdSettings;
-use crate::connection::tls::{NameRule, NameRuleError};
-use crate::diagnostics::slow_operation_log::SlowThresholds;
 
 /// All settings of a server. The table in `setting` describes the meaning of each.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,7 +91,7 @@ pub struct Settings {
     pub tls_client_certificates: ClientCertificates,
     /// PEM file with the certificate authorities of clients.
     pub tls_client_ca: Option<PathBuf>,
-    /// Where a client's certificate names its user. [`crate::connection::tls::NameRule`] reads it.
+    /// Where a client's certificate names its user. [`NameRule`] reads it.
     pub tls_client_names: Vec<String>,
     /// `http://HOST:PORT` or `https://HOST:PORT` of etcd's members; the node is alone when the list
     /// is empty.
@@ -174,7 +172,6 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        let upkeep = Upkeep::default();
         let slow = SlowThresholds::default();
         Settings {
             data_dir: PathBuf::from("./oribi-data"),
@@ -191,11 +188,11 @@ impl Default for Settings {
             conflict_resolution: ConflictResolution::default(),
             flush_enabled: false,
             accept_damaged_log: false,
-            high_watermark_percent: HIGH_WATERMARK_PERCENT,
-            low_watermark_percent: LOW_WATERMARK_PERCENT,
-            checkpoint_quota_percent: upkeep.checkpoint_quota_percent,
-            expiry_pager_interval_s: upkeep.expiry_pager_interval_s,
-            tombstone_purge_age_s: upkeep.tombstone_purge_age_s,
+            high_watermark_percent: 85,
+            low_watermark_percent: 75,
+            checkpoint_quota_percent: 20,
+            expiry_pager_interval_s: 600,
+            tombstone_purge_age_s: 3 * 24 * 60 * 60,
             listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 11210,
             admin_listen: None,
@@ -352,12 +349,12 @@ impl Settings {
     }
 
     /// The parts of a client's certificate that may name its user, in order of preference.
-    pub(crate) fn tls_name_rules(&self) -> Result<Vec<NameRule>, NameRuleError> {
+    pub fn tls_name_rules(&self) -> Result<Vec<NameRule>, NameRuleError> {
         self.tls_client_names.iter().map(|rule| rule.parse()).collect()
     }
 
     /// The balancers that pass on clients.
-    pub(crate) fn proxies(&self) -> Result<Vec<Subnet>, SettingsError> {
+    pub fn proxies(&self) -> Result<Vec<Subnet>, SettingsError> {
         let networks = self.proxy_protocol.iter().map(|text| text.parse::<Subnet>());
         networks.collect::<Result<_, _>>().map_err(SettingsError::ProxyProtocol)
     }
@@ -370,16 +367,6 @@ impl Settings {
     /// Memory quota of a new bucket in MiB.
     pub fn new_bucket_quota_mib(&self) -> u64 {
         self.memory_quota_mib.unwrap_or_else(|| machine_memory::quota_mib(self.buckets.len()))
-    }
-
-    /// Settings of a bucket's background work.
-    pub fn upkeep(&self) -> Upkeep {
-        Upkeep {
-            expiry_pager_interval_s: self.expiry_pager_interval_s,
-            tombstone_purge_age_s: self.tombstone_purge_age_s,
-            checkpoint_quota_percent: self.checkpoint_quota_percent,
-            ..Upkeep::default()
-        }
     }
 
     /// Checks the rules that a single value's form cannot express. Called when settings are

@@ -3,7 +3,7 @@
 //! Owns: the names, which settings, `bucket.json`, the HTTP interface and STAT share.
 //! [`CompressionMode`] defines their meaning.
 
-use oribi_engine::compression::CompressionMode;
+use oribi_types::policy::CompressionMode;
 
 /// The names.
 pub const COMPRESSION_NAMES: [&str; 3] = ["off", "passive", "active"];

@@ -1,6 +1,6 @@
 //! The settings of the initial state: an administrator, and a file with the rest.
 //!
-//! Rows of the table in `table`; [`crate::init`] describes their effect.
+//! Rows of the table in `table`; the `init` module of the server describes their effect.
 
 use super::form::{Form, Value, path_value};
 use super::setting::Setting;

@@ -3,7 +3,7 @@
 //! Owns: the names that settings and `bucket.json` use, those of Couchbase's HTTP interface, and
 //! those of its STAT. [`EvictionPolicy`] defines their meaning.
 
-use oribi_engine::EvictionPolicy;
+use oribi_types::policy::EvictionPolicy;
 
 /// Names in settings and in `bucket.json`.
 pub const EVICTION_NAMES: [&str; 4] = ["value", "full", "none", "nru"];
@@ -58,17 +58,17 @@ pub fn setting_name(policy: EvictionPolicy) -> &'static str {
 }
 
 /// The policy that `evictionPolicy` names.
-pub(crate) fn from_http(name: &str) -> Option<EvictionPolicy> {
+pub fn from_http(name: &str) -> Option<EvictionPolicy> {
     NAMES.iter().find(|names| names.http == name).map(|names| names.policy)
 }
 
 /// The policy's name as `evictionPolicy`.
-pub(crate) fn http_name(policy: EvictionPolicy) -> &'static str {
+pub fn http_name(policy: EvictionPolicy) -> &'static str {
     names(policy).http
 }
 
 /// The policy's name in STAT.
-pub(crate) fn stat_name(policy: EvictionPolicy) -> &'static str {
+pub fn stat_name(policy: EvictionPolicy) -> &'static str {
     names(policy).stat
 }
 

@@ -4,7 +4,7 @@
 //! [`ConflictResolution`] defines their meaning. A bucket's resolution is fixed at its creation,
 //! because versions kept by one rule cannot be compared by the other.
 
-use oribi_engine::ConflictResolution;
+use oribi_types::policy::ConflictResolution;
 
 /// The names.
 pub const CONFLICT_RESOLUTION_NAMES: [&str; 2] = ["seqno", "lww"];

@@ -3,18 +3,16 @@
 //! Owns: [`SETTINGS`], the only place where a setting is named. Invariant: every field of
 //! [`Settings`] has exactly one row (a test counts them). Callers: `resolve` and `print`.
 
-use oribi_storage::LOGS_MAX;
-
+use super::bucket_storage::BucketStorage;
+use super::compression::{self, COMPRESSION_NAMES};
+use super::conflict::{self, CONFLICT_RESOLUTION_NAMES};
+use super::eviction::{self, EVICTION_NAMES};
 use super::form::{Form, Value, path_value};
+use super::limits::{LOGS_MAX, PREFETCH_KEYS_MAX, SEND_QUEUE_BYTES_MIN};
 use super::log_setting::{self, LOG_FORMATS, LogFormat};
 use super::setting::{PORT, Setting};
 use super::settings::Settings;
 use super::{cluster_setting, init_setting, memcached_setting, tls_setting};
-use crate::buckets::{
-    BucketStorage, COMPRESSION_NAMES, CONFLICT_RESOLUTION_NAMES, EVICTION_NAMES, compression,
-    conflict, eviction,
-};
-use crate::limits::{PREFETCH_KEYS_MAX, SEND_QUEUE_BYTES_MIN};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// For locks: an hour is far more than a client should hold one.
@@ -468,6 +466,6 @@ pub(super) static SETTINGS: &[Setting] = &[
 ];
 
 /// Every setting that is set, with its value as help shows it. No setting is a secret.
-pub(crate) fn listed(settings: &Settings) -> impl Iterator<Item = (&'static str, String)> {
+pub fn listed(settings: &Settings) -> impl Iterator<Item = (&'static str, String)> {
     SETTINGS.iter().filter_map(|one| Some((one.name, (one.get)(settings)?.to_text())))
 }

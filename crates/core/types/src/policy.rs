@@ -1,0 +1,72 @@
+//! Policies of a bucket: eviction, compression, conflict resolution.
+//!
+//! Owns: the choices. The engine acts on them, `oribi-config` names them in settings.
+
+/// Where a bucket keeps its documents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Storage {
+    /// In memory and in the store: what was flushed is there after a restart.
+    #[default]
+    Persistent,
+    /// In memory only, like memcached: a restart begins empty. The store holds the collections.
+    Memory,
+}
+
+/// What the item pager takes out of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EvictionPolicy {
+    /// Values of persisted documents. Keys and metadata stay, so a miss never asks the store.
+    #[default]
+    Value,
+    /// Persisted documents whole. Memory need not hold every key, and a miss may ask the store.
+    Full,
+    /// Nothing: writes are refused at the quota.
+    None,
+    /// Documents of a bucket in memory only are deleted, those not recently used first.
+    Nru,
+}
+
+impl EvictionPolicy {
+    /// The policy of a bucket whose configuration names none.
+    pub fn for_storage(storage: Storage) -> EvictionPolicy {
+        match storage {
+            Storage::Persistent => EvictionPolicy::Value,
+            Storage::Memory => EvictionPolicy::None,
+        }
+    }
+
+    /// Every policy, by its number.
+    pub const ALL: [EvictionPolicy; 4] =
+        [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None, EvictionPolicy::Nru];
+
+    /// True when a bucket of this storage can be run like this.
+    pub fn fits(self, storage: Storage) -> bool {
+        match storage {
+            Storage::Persistent => self != EvictionPolicy::Nru,
+            Storage::Memory => matches!(self, EvictionPolicy::None | EvictionPolicy::Nru),
+        }
+    }
+}
+
+/// What a bucket does about compression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum CompressionMode {
+    /// Compressed values are inflated when they are stored.
+    Off,
+    /// Values are stored as they came.
+    #[default]
+    Passive,
+    /// Values that came uncompressed are compressed when that saves enough.
+    Active,
+}
+
+/// Which of two versions of a document wins when they were written in different places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ConflictResolution {
+    /// The one that was changed more often.
+    #[default]
+    Seqno,
+    /// The one that was written last, by the clocks in CAS values.
+    LastWriteWins,
+}
