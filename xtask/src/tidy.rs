@@ -5,6 +5,7 @@
 //! reads the tree once, runs every rule over it and prints the findings as `file:line: message`.
 //! Rules look at words and signs, not at types; what needs a compiler belongs in clippy.
 
+mod annotations;
 mod circles;
 mod code_mask;
 mod columns;
@@ -15,7 +16,7 @@ mod links;
 mod markers;
 mod named_tests;
 mod snippets;
-mod source_tree;
+pub(crate) mod source_tree;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -65,6 +66,7 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
         }
     }
     circles::check(tree, &mut findings);
+    annotations::check(tree, &mut findings);
     findings.sort();
     findings
 }
