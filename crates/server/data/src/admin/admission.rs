@@ -1,4 +1,4 @@
-//! AdmissionControl control of the admin HTTP: which connections it keeps when there are too many.
+//! Admission control of the admin HTTP: which connections it keeps when there are too many.
 //!
 //! Owns: one place for each connection, and the choice of the connection to evict. Invariants:
 //! - a new connection is refused only when no place is idle, and a limit on another user never
@@ -102,7 +102,6 @@ pub(crate) struct Turnover {
 #[derive(Default)]
 struct Table {
     clock: u64,
-    /// Places by age.
     places: BTreeMap<u64, Entry>,
     /// Streams of each user.
     streams: HashMap<String, usize>,
@@ -152,12 +151,16 @@ impl AdmissionControl {
         let end = Arc::new(Notify::new());
         let entry =
             Entry { network, user: None, work: Work::Idle, used: id, end: Arc::clone(&end) };
-        table.places.insert(id, entry);
+        let previous = table.places.insert(id, entry);
+        assert!(previous.is_none(), "each connection has its own id");
+        assert!(
+            table.places.len() <= ADMIN_CONNECTIONS_MAX,
+            "a connection enters only when there is capacity"
+        );
         let has_asked = AtomicBool::new(false);
         Some(Arc::new(ConnectionSlot { admission: Arc::clone(self), id, end, has_asked }))
     }
 
-    /// Connections now.
     pub(crate) fn connections(&self) -> usize {
         self.table.lock().places.len()
     }
@@ -228,6 +231,7 @@ impl ConnectionSlot {
     }
 
     fn begin(self: &Arc<Self>, table: &mut Table, work: Work) -> Option<ActiveRequest> {
+        assert_ne!(work, Work::Idle, "a request or a login makes a connection busy");
         let now = table.tick();
         let entry = table.places.get_mut(&self.id)?;
         (entry.work, entry.used) = (work, now);
@@ -247,6 +251,10 @@ impl ActiveRequest {
                 return None;
             }
             *streams += 1;
+            assert!(
+                *streams <= ADMIN_STREAMS_PER_USER_MAX,
+                "a user has a bounded number of streams"
+            );
         }
         Some(StreamPlace { busy: self, user })
     }
@@ -260,7 +268,6 @@ impl StreamPlace {
 }
 
 impl AdminConnection {
-    /// Closes it.
     pub(crate) fn close(&self) {
         self.0.notify_one();
     }
@@ -286,7 +293,8 @@ impl Drop for StreamPlace {
     fn drop(&mut self) {
         let mut table = self.busy.place.admission.table.lock();
         if let Some(streams) = table.streams.get_mut(&self.user) {
-            *streams = streams.saturating_sub(1);
+            assert!(*streams > 0, "a stream that ends was counted");
+            *streams -= 1;
             if *streams == 0 {
                 table.streams.remove(&self.user);
             }
@@ -351,6 +359,7 @@ impl Table {
         let Some((id, _)) = candidates.min_by_key(|(_, entry)| entry.used) else { return false };
         let id = *id;
         if let Some(entry) = self.places.remove(&id) {
+            assert!(entry.is_idle(), "a connection with a request is not evicted");
             entry.end.notify_one();
             self.turnover.evicted += 1;
         }

@@ -60,7 +60,6 @@ impl AdminClient {
         AdminClient { certified: Some(identity), ..AdminClient::new(peer, place) }
     }
 
-    /// The client's address.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
@@ -121,7 +120,6 @@ impl AdminAudit {
         }
     }
 
-    /// Records wrong credentials.
     pub(crate) fn failed(&self, log: &AuditLog, client: &AdminClient, user: &str) {
         if self.admits(log) {
             log.record(client.actor(user), Event::AuthenticationFailed);
@@ -168,7 +166,6 @@ impl AdminAudit {
     }
 }
 
-/// Method and path.
 fn described((method, parts): (&Method, &[&str])) -> String {
     let path = parts.join("/");
     format!("{method} /{}", cut(&path, PATH_BYTES_MAX))

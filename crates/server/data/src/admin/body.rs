@@ -37,7 +37,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time for a client to read a larger answer.
 pub(crate) const READING_DEADLINE: Duration = Duration::from_secs(120);
 
-/// A response body.
 #[derive(Debug)]
 pub(crate) enum ReplyBody {
     /// The whole body; `None` once it was sent.
@@ -45,7 +44,7 @@ pub(crate) enum ReplyBody {
     /// A file in the program; `None` once it was sent.
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "the console has them"))]
     File(Option<&'static [u8]>),
-    /// BodyPieces until the sender is dropped.
+    /// Pieces until the sender is dropped.
     Stream(BodyPieces),
 }
 
@@ -76,7 +75,7 @@ impl BodyPieces {
 }
 
 impl ReplyBody {
-    /// BodyPieces until the sender is dropped.
+    /// Pieces until the sender is dropped.
     pub(crate) fn pieces(pieces: mpsc::Receiver<Bytes>) -> ReplyBody {
         ReplyBody::counted_pieces(pieces, Arc::default(), None)
     }

@@ -93,7 +93,6 @@ pub(crate) async fn list(state: &Arc<AdminState>, query: &str, user: &UserContex
     json_reply(&described.collect())
 }
 
-/// One bucket.
 pub(crate) async fn get(
     state: &Arc<AdminState>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Changes of a bucket as Server-SentPiece Events: `GET /pools/default/buckets/BUCKET/changes`.
+//! Changes of a bucket as Server-Sent Events: `GET /pools/default/buckets/BUCKET/changes`.
 //!
 //! Owns: who may have such a stream, and its response. The parts: [`parameters`] reads the query,
 //! [`follower`] is the task that sends, [`wakeups`] connects it to the engine's threads, and
@@ -53,7 +53,6 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// Tells nginx and its like to pass events on at once.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Begins a stream.
 pub(crate) fn stream(
     state: &Arc<AdminState>,
     bucket: &str,

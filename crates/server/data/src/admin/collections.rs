@@ -59,7 +59,6 @@ fn manifest_json(manifest: &Manifest) -> Value {
     json!({ "uid": manifest.uid().to_string(), "scopes": scopes })
 }
 
-/// Adds a scope.
 pub(crate) async fn create_scope(
     state: &Arc<AdminState>,
     bucket: &str,
@@ -74,7 +73,6 @@ pub(crate) async fn drop_scope(state: &Arc<AdminState>, bucket: &str, scope: &st
     apply(state, bucket, ManifestChange::DropScope { name: scope.to_owned() }).await
 }
 
-/// Adds a collection.
 pub(crate) async fn create_collection(
     state: &Arc<AdminState>,
     bucket: &str,

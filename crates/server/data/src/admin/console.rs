@@ -38,7 +38,6 @@ struct Asset {
 // Written by `npm run build` in `console/`: `ASSETS`, the table of files.
 include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../console/dist/assets.in"));
 
-/// The page itself.
 const INDEX: &str = "index.html";
 
 /// Own files only: no inline scripts or styles, no other site, no frames.
@@ -67,7 +66,6 @@ pub(crate) fn welcome(headers: &HeaderMap) -> Option<HttpReply> {
     Some(reply)
 }
 
-/// `GET /console/NAME`.
 pub(crate) fn serve(request: &AdminRequest) -> HttpReply {
     match request.segments()[1..] {
         [] => file(INDEX, request.headers()),

@@ -5,7 +5,7 @@
 //! `/pools/default/buckets/B/scopes/S/collections/C`. docs/console.md describes the parameters.
 //!
 //! Owns: which paths these are, and the rights that they need. The parts: [`parameters`] reads
-//! queries, [`operations`] runs on the engine, [`shown`] makes the JSON, [`transfer`] moves whole
+//! queries, [`operations`] runs on the engine, [`view`] makes the JSON, [`transfer`] moves whole
 //! values.
 //!
 //! Invariants:
@@ -21,8 +21,8 @@
 
 mod operations;
 mod parameters;
-mod shown;
 mod transfer;
+mod view;
 
 use std::sync::Arc;
 
@@ -132,8 +132,8 @@ pub(crate) async fn read(request: &AdminRequest) -> HttpReply {
                     let held = held.filter(|_| is_enough).ok_or_else(|| no_memory(memory))?;
                     return transfer::send(item, held, memory);
                 }
-                let scope = shown::ViewScope::of(found.held, parameters.bytes_max);
-                Ok(shown::document(&target, &item, scope))
+                let scope = view::ViewScope::of(found.held, parameters.bytes_max);
+                Ok(view::document(&target, &item, scope))
             }
         }
     };
@@ -151,8 +151,8 @@ async fn page(
     let rows_max = parameters.rows_max;
     let bucket = Arc::clone(found.handle.bucket());
     let page = operations::page(bucket, found.collection, parameters).await?;
-    let scope = shown::ViewScope::of(found.held, shown::PREVIEW_BYTES);
-    Ok(shown::page(page, rows_max, scope))
+    let scope = view::ViewScope::of(found.held, view::PREVIEW_BYTES);
+    Ok(view::page(page, rows_max, scope))
 }
 
 /// Answers a request that changes a document.

@@ -151,7 +151,7 @@ fn memory(stats: &BucketStats) -> Value {
     })
 }
 
-/// OperationCounts of times below 2, 4, 8, ... microseconds; the last class has all others.
+/// Counts of times below 2, 4, 8, ... microseconds; the last class has all others.
 fn classes(histogram: &Histogram<u64>) -> Vec<u64> {
     let mut classes = vec![0; CLASSES as usize];
     for step in histogram.iter_recorded() {
@@ -161,7 +161,6 @@ fn classes(histogram: &Histogram<u64>) -> Vec<u64> {
     classes
 }
 
-/// `GET /node/slowOperations`.
 pub(crate) fn slow_operations(state: &AdminState, user: &UserContext) -> HttpReply {
     if !user.identity.access.is_admin() {
         return forbidden("cluster.admin.logs!read");

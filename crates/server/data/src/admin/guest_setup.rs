@@ -19,7 +19,7 @@ use super::login::TooManyLogins;
 use super::message::{FormFields, HttpReply, busy, error, forbidden, unauthorized};
 use super::origin;
 use super::request::AdminRequest;
-use super::routes::Route;
+use super::routes::{Route, RouteAccess};
 use super::setup::{is_own_host, web_reply};
 use super::state::AdminState;
 use crate::auth::DEVELOPMENT_NAME;
@@ -35,6 +35,7 @@ pub(super) async fn serve(
     mut request: AdminRequest,
     client: &AdminClient,
 ) -> HttpReply {
+    assert_eq!(route.access, RouteAccess::Setup, "only a set-up may lack credentials");
     if origin::is_from_elsewhere(request.headers()) {
         return forbidden("same origin");
     }

@@ -26,7 +26,6 @@ const DERIVATIONS_MAX: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyLogins;
 
-/// Checks credentials.
 pub(crate) struct LoginGate {
     places: Semaphore,
     exchanges: ScramExchanges,

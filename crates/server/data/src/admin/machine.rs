@@ -14,7 +14,6 @@ pub(super) struct MachineMemory {
     pub(super) total: u64,
     /// Of this, what programs could have: free memory, and caches that the kernel gives up.
     pub(super) available: u64,
-    /// Swap space.
     pub(super) swap_total: u64,
     /// Of this, what is in use.
     pub(super) swap_used: u64,
@@ -23,7 +22,6 @@ pub(super) struct MachineMemory {
 /// Bytes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Disk {
-    /// Its size.
     pub(super) total: u64,
     /// What this process may still write.
     pub(super) free: u64,
@@ -34,7 +32,6 @@ pub(super) struct Disk {
 /// Processor time of the machine since it booted, in ticks of all processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessorTime {
-    /// All of it.
     pub(super) total: u64,
     /// Of this, without work.
     pub(super) idle: u64,

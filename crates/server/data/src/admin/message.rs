@@ -34,7 +34,6 @@ const RETRY_AFTER_S: u64 = 1;
 /// The header by which scripts of a page say that they sent a request.
 const REQUESTED_WITH: &str = "x-requested-with";
 
-/// An answer.
 pub(crate) type HttpReply = Response<ReplyBody>;
 
 /// The answer to a request that fails, in a form for `?`; boxed, because it is large and rare.
@@ -135,7 +134,6 @@ pub(crate) fn host_of(headers: &HeaderMap) -> String {
     host[..end.unwrap_or(host.len())].to_owned()
 }
 
-/// 200 with JSON.
 pub(crate) fn json_reply(value: &Value) -> HttpReply {
     whole(StatusCode::OK, "application/json", value.to_string())
 }

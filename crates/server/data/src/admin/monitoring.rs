@@ -2,7 +2,7 @@
 //! Prometheus, Datadog.
 //!
 //! Owns: the names of figures there, and which figure of Oribi each one is. Invariants: every value
-//! is measured; a figure that Oribi does not have is left out. OperationRates are averages since the
+//! is measured; a figure that Oribi does not have is left out. Rates are averages since the
 //! reading before (`rates`), so the answer to `stats` has one sample of each. The figures of the
 //! node are of all its buckets, so they need a right in all of them; `routes` and [`sees_node`]
 //! check that. Callers: `routes`, `pools` and `buckets`.
@@ -364,7 +364,6 @@ fn samples_json(figures: &BucketUsage, node: Option<&NodeFigures>) -> Value {
     })
 }
 
-/// `GET /pools/default/buckets/B/nodes`.
 pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, user: &UserContext) -> HttpReply {
     if state.server.buckets.get(bucket).is_none() {
         return bucket_not_found();

@@ -30,7 +30,6 @@ pub(crate) fn root() -> HttpReply {
     json_reply(&json!({ "name": "oribi", "version": VERSION }))
 }
 
-/// `/pools`.
 pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> HttpReply {
     json_reply(&json!({
         "pools": [{ "name": "default", "uri": "/pools/default" }],
@@ -54,7 +53,6 @@ pub(crate) fn whoami(identity: &Identity) -> HttpReply {
     json_reply(&json!({ "id": identity.name, "domain": "local", "roles": roles }))
 }
 
-/// `/metrics`.
 pub(crate) async fn metrics(state: &Arc<AdminState>) -> HttpReply {
     let state = Arc::clone(state);
     // The store's figures need a look at the disk.
@@ -64,7 +62,6 @@ pub(crate) async fn metrics(state: &Arc<AdminState>) -> HttpReply {
     }
 }
 
-/// `/pools/default`.
 pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
     let observation = match sees_node(user) {
         true => match observe(state).await {
@@ -103,7 +100,6 @@ pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpRep
     json_reply(&pool)
 }
 
-/// `GET /nodes/self`.
 pub(crate) async fn own_node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
     let observation = match sees_node(user) {
         true => match observe(state).await {
@@ -160,7 +156,6 @@ pub(crate) async fn change(state: &Arc<AdminState>, form: &FormFields) -> HttpRe
     }
 }
 
-/// `/pools/default/nodeServices`.
 pub(crate) fn node_services(state: &AdminState) -> HttpReply {
     json_text(&state.server.cluster.global_document().json)
 }

@@ -47,7 +47,6 @@ use answer::{StatementAnswer, StatementStart, StatementSummary};
 use places::{HeapShare, StatementResources};
 use request::StatementRequest;
 
-/// Runs a statement.
 pub(crate) async fn run(request: &mut AdminRequest) -> HttpReply {
     begin(request).await.unwrap_or_else(|refusal| *refusal)
 }
@@ -121,7 +120,6 @@ pub(super) fn pace_of_client(rows: &Outgoing) -> ClientPace {
     }
 }
 
-/// The thread's work.
 fn execute(
     query: &StatementRequest,
     buckets: Arc<crate::buckets::Buckets>,

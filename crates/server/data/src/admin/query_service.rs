@@ -53,7 +53,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Most that a statement may have kept for its memory to stay with the allocator.
 const UNTRIMMED_BYTES: u64 = 1 << 20;
 
-/// Runs a statement.
 pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
     let parsed = match read(request).await {
         Ok(Ok(parsed)) => parsed,
@@ -284,7 +283,6 @@ struct StatementRun {
 }
 
 impl StatementRun {
-    /// The thread's work.
     fn execute(self, answer: StatementAnswer) {
         let StatementRun { request, timeout, service, store, budget, cancelled } = self;
         let mut sink = JsonAnswer { answer, request: &request, rows: 0 };

@@ -1,4 +1,4 @@
-//! OperationRates per second, as monitors of Couchbase Server read them.
+//! Rates per second, as monitors of Couchbase Server read them.
 //!
 //! Owns: two readings of each set of counters. A rate is the difference of the two, so a monitor
 //! that asks every ten seconds gets the averages of these ten. Invariants: the readings are at

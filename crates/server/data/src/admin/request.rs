@@ -28,7 +28,6 @@ pub(crate) enum RequestBody {
     Stream(usize),
 }
 
-/// A request.
 pub(crate) struct AdminRequest {
     pub(crate) state: Arc<AdminState>,
     /// The path of the route, with names in braces.
@@ -52,6 +51,7 @@ impl AdminRequest {
         (head, body): (Parts, Incoming),
         path: Vec<String>,
     ) -> AdminRequest {
+        assert!(pattern.starts_with('/'), "the path of a route is absolute");
         AdminRequest {
             state,
             pattern,

@@ -26,7 +26,6 @@ use crate::auth::{Identity, Privilege};
 /// The header by which a server proves itself to a client of SCRAM.
 const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");
 
-/// Answers any request.
 pub(crate) async fn answer(
     state: Arc<AdminState>,
     request: Request<Incoming>,
@@ -112,6 +111,7 @@ async fn serve_user(
     identity: Arc<Identity>,
     client: &AdminClient,
 ) -> HttpReply {
+    assert_ne!(route.access, RouteAccess::Anyone, "open routes are served before the login");
     let state = Arc::clone(&request.state);
     let log = &state.server.audit;
     state.audit.authenticated(log, client, &identity);

@@ -44,25 +44,21 @@ pub(crate) enum RouteAccess {
     Security,
     /// Administrators; without credentials `guest_setup` decides.
     Setup,
-    /// Administrators.
     Admin,
 }
 
 /// Which requests of a user are audit events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuditRule {
-    /// None.
     Nothing,
     /// Those refused for lack of rights.
     Refusals,
-    /// All.
     Requests,
 }
 
 /// The future of an answer.
 pub(crate) type ReplyFuture<'r> = Pin<Box<dyn Future<Output = HttpReply> + Send + 'r>>;
 
-/// Answers a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Handler {
     Sync(fn(&AdminRequest) -> HttpReply),
@@ -202,7 +198,6 @@ const SQL: Handler = Handler::Async(|r| Box::pin(super::query::run(r)));
 #[cfg(not(feature = "sql"))]
 const SQL: Handler = NOT_FOUND;
 
-/// Statements of SQL++.
 #[cfg(feature = "sql")]
 const QUERY_SERVICE: Handler = Handler::Async(|r| Box::pin(super::query_service::run(r)));
 #[cfg(not(feature = "sql"))]

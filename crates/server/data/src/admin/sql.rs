@@ -2,8 +2,8 @@
 //!
 //! Owns: the tables that a user may read, how their rows are read from the engine, and why a
 //! statement ends early. The parts: [`catalog`] knows tables, [`documents`] is the source of one
-//! table's rows, [`reader`] has what both ways to them share: [`moments`] scans vbuckets,
-//! [`look_up`] reads single documents; [`memory`] counts what documents hold; and [`control`] ends
+//! table's rows, [`reader`] has what both ways to them share: [`snapshot_scans`] scans vbuckets,
+//! [`lookup`] reads single documents; [`memory`] counts what documents hold; and [`control`] ends
 //! statements. SQLite itself is `oribi_sql`'s.
 //!
 //! Invariants:
@@ -19,7 +19,7 @@
 pub(crate) mod catalog;
 pub(crate) mod control;
 pub(crate) mod documents;
-mod look_up;
+mod lookup;
 pub(crate) mod memory;
-mod moments;
 mod reader;
+mod snapshot_scans;

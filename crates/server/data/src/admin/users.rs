@@ -41,7 +41,6 @@ const KNOWN_FIELDS: [&str; 7] = [
 /// Bytes of a form with all users: about 10,000 of them.
 pub(crate) const BACKUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// `GET /settings/rbac/roles`.
 pub(crate) fn roles() -> HttpReply {
     json_reply(&roles_json())
 }
@@ -309,7 +308,6 @@ fn unknown_roles(unknown: &[String]) -> HttpReply {
     field_error("roles", &message)
 }
 
-/// Changes a user.
 pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> HttpReply {
     let (users, name) = (Arc::clone(&state.server.users), change.name.clone());
     let was_development = users.is_development();

@@ -50,9 +50,7 @@ const DATA: &[u8] = b"data: ";
 /// What a browser waits before it reconnects.
 const RETRY_MS: u32 = 1000;
 
-/// Who follows what.
 pub(super) struct StreamUser {
-    /// The user's name.
     pub user: String,
     /// What the user follows.
     pub filter: StreamFilter,

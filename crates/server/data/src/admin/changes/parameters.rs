@@ -12,7 +12,6 @@ use crate::admin::message::{HttpRejection, decode, field_error};
 /// Which documents are wanted, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CollectionSelection {
-    /// All.
     All,
     /// Those of a scope.
     Scope(String),

@@ -33,7 +33,6 @@ struct Pace {
 
 /// A piece that is being filled.
 pub(in crate::admin) struct StreamPiece {
-    /// Events.
     pub bytes: Vec<u8>,
     reservation: Option<Reservation>,
     /// Bytes that are counted without a reservation.
@@ -42,7 +41,6 @@ pub(in crate::admin) struct StreamPiece {
 }
 
 impl Outgoing {
-    /// Nothing waits.
     pub fn new(memory: Arc<ConnectionMemory>, wakeups: Arc<Wakeups>) -> Arc<Outgoing> {
         let (held_bytes, taken_bytes) = (AtomicUsize::new(0), Arc::default());
         let pace = Mutex::new(Pace { lag: Lag::begin(), taken_bytes: 0 });
@@ -146,7 +144,8 @@ impl AsRef<[u8]> for SentPiece {
 impl Drop for SentPiece {
     fn drop(&mut self) {
         let outgoing = &self.0.outgoing;
-        outgoing.held_bytes.fetch_sub(self.0.bytes.len(), Ordering::AcqRel);
+        let before = outgoing.held_bytes.fetch_sub(self.0.bytes.len(), Ordering::AcqRel);
+        assert!(before >= self.0.bytes.len(), "a piece on its way is counted");
         outgoing.wakeups.wake();
     }
 }

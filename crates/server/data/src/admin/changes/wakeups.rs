@@ -16,7 +16,6 @@ pub(in crate::admin) struct Wakeups {
 }
 
 impl Wakeups {
-    /// None so far.
     pub fn new() -> Arc<Wakeups> {
         Arc::new(Wakeups { vbids: Mutex::default(), notify: Notify::new() })
     }
@@ -26,7 +25,6 @@ impl Wakeups {
         std::mem::swap(&mut *self.vbids.lock(), into);
     }
 
-    /// Wakes the task.
     pub fn wake(&self) {
         self.notify.notify_one();
     }

@@ -32,7 +32,6 @@ const PAGE_DEADLINE: Duration = Duration::from_secs(20);
 /// Fetches before an operation that others overtake again and again is given up.
 const FETCHES_MAX: usize = 8;
 
-/// One document.
 pub(super) struct DocumentTarget {
     server: Arc<ServerContext>,
     handle: Arc<BucketHandle>,
@@ -143,7 +142,6 @@ fn not_found() -> HttpRejection {
     error(StatusCode::NOT_FOUND, "Document is not found").into()
 }
 
-/// Reads a document.
 pub(super) async fn get(target: &DocumentTarget) -> Result<DocumentView, HttpRejection> {
     let seen = target.run(|bucket| match bucket.get(target.vbid, target.doc_key(), wall_clock()) {
         GetOutcome::Hit(item) => Ok(Some(DocumentView { cas: item.cas(), item })),
@@ -154,7 +152,6 @@ pub(super) async fn get(target: &DocumentTarget) -> Result<DocumentView, HttpRej
     seen.await?.ok_or_else(not_found)
 }
 
-/// Writes a document.
 pub(super) async fn put(
     target: &DocumentTarget,
     parameters: &WriteParameters,
@@ -177,7 +174,6 @@ pub(super) async fn put(
     written(target, outcome.await?)
 }
 
-/// Deletes a document.
 pub(super) async fn delete(target: &DocumentTarget, cas: Cas) -> Result<HttpReply, HttpRejection> {
     let outcome = target.run(|bucket| {
         match bucket.delete(target.vbid, target.doc_key(), cas, wall_clock()) {

@@ -31,7 +31,6 @@ pub(super) struct KeyName {
     is_base64: bool,
 }
 
-/// Of `GET .../docs/KEY`.
 pub(super) struct ReadParameters {
     pub key: KeyName,
     /// Bytes of the value to show.
@@ -50,7 +49,6 @@ pub(super) struct WriteParameters {
     pub mode: StoreMode,
 }
 
-/// Of `GET .../docs`.
 #[derive(Debug)]
 pub(super) struct PageParameters {
     pub from: Bound<Vec<u8>>,

@@ -57,7 +57,6 @@ impl Deref for ValueBody {
     }
 }
 
-/// Receives a document.
 pub(super) async fn receive(
     body: Incoming,
     value_bytes_max: usize,

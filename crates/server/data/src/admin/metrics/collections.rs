@@ -15,7 +15,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use crate::buckets::BucketHandle;
 use crate::diagnostics::counters::collections::CollectionOperations;
 
-/// One collection.
 struct Row {
     bucket: String,
     scope: String,

@@ -36,7 +36,6 @@ const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How a statement began.
 pub(in crate::admin) enum StatementStart {
-    /// Its rows come.
     Streams,
     /// It failed before the first one.
     Failed(StatusCode, String),

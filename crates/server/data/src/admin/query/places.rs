@@ -61,6 +61,7 @@ pub(in crate::admin) struct HeapShare {
 impl Drop for HeapShare {
     fn drop(&mut self) {
         let mut heap = self.heap.lock();
+        assert!(heap.shares > 0, "a share of the heap that ends was counted");
         heap.shares -= 1;
         if heap.shares == 0 {
             heap.reservation = None;
@@ -73,7 +74,8 @@ pub(in crate::admin) struct StatementSlot(Arc<AtomicUsize>);
 
 impl Drop for StatementSlot {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        let before = self.0.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a statement that ends was counted");
     }
 }
 

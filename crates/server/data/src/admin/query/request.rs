@@ -21,7 +21,6 @@ use crate::limits::{SQL_TIMEOUT, SQL_TIMEOUT_MAX};
 /// Time for a body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A request, decoded.
 #[derive(Debug)]
 pub(super) struct StatementRequest {
     pub statement: String,
@@ -40,7 +39,6 @@ struct StatementJson {
 }
 
 impl StatementRequest {
-    /// Reads the body.
     pub async fn read(request: &mut AdminRequest) -> Result<StatementRequest, HttpRejection> {
         let (body, bytes_max) = request.take_body();
         let limited = Limited::new(body, bytes_max).collect();

@@ -16,7 +16,6 @@ pub(crate) struct IndexDefinitions {
 }
 
 impl IndexDefinitions {
-    /// All definitions.
     pub(super) fn list(&self) -> Vec<IndexDefinition> {
         self.definitions.lock().clone()
     }

@@ -25,7 +25,6 @@ pub(crate) enum StatementEnd {
     Timeout,
     /// Its client has gone.
     ClientGone,
-    /// The server stops.
     Shutdown,
     /// The user's rights have changed.
     LostPrivileges,
@@ -103,7 +102,6 @@ impl StatementControl {
         })
     }
 
-    /// The user.
     pub fn identity(&self) -> &Arc<Identity> {
         &self.identity
     }

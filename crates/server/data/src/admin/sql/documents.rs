@@ -10,9 +10,9 @@ use oribi_sql::documents::{DocumentScan, DocumentSource, DocumentStream};
 use oribi_types::CollectionId;
 
 use super::control::StatementControl;
-use super::look_up::DocumentLookup;
-use super::moments::SnapshotScans;
+use super::lookup::DocumentLookup;
 use super::reader::DocumentReader;
+use super::snapshot_scans::SnapshotScans;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 

@@ -51,7 +51,6 @@ pub(crate) struct StatementMemory {
 pub(crate) enum ClientPace {
     /// It has them all.
     HasAll,
-    /// Fast enough.
     Reads,
     /// So slowly that others need not wait for it.
     Lags,
@@ -61,7 +60,6 @@ pub(crate) enum ClientPace {
 pub(super) enum NoMemory {
     /// As much may nothing have.
     Never(usize),
-    /// Others have it.
     Now,
 }
 
@@ -170,7 +168,8 @@ impl StatementMemory {
                     break false;
                 }
             };
-            self.turn.waiting.fetch_sub(1, Ordering::AcqRel);
+            let before = self.turn.waiting.fetch_sub(1, Ordering::AcqRel);
+            assert!(before > 0, "a statement that waits for its turn is counted");
             if !is_ours {
                 return Err(NoMemory::Now);
             }
@@ -219,10 +218,11 @@ impl Drop for Holding {
     fn drop(&mut self) {
         let memory = &self.0;
         *memory.in_the_way_since.lock() = None;
-        if memory.holding.fetch_sub(1, Ordering::AcqRel) == 1
-            && memory.has_turn.swap(false, Ordering::AcqRel)
-        {
-            memory.turn.is_taken.store(false, Ordering::Release);
+        let before = memory.holding.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a reservation for a large document is counted");
+        if before == 1 && memory.has_turn.swap(false, Ordering::AcqRel) {
+            let was_taken = memory.turn.is_taken.swap(false, Ordering::AcqRel);
+            assert!(was_taken, "only the statement whose turn it is ends the turn");
         }
     }
 }

@@ -17,9 +17,7 @@ use crate::connection::rights::Rights;
 /// See the module text.
 pub(super) struct DocumentReader {
     pub handle: Arc<BucketHandle>,
-    /// The table's name.
     name: String,
-    /// Ascending.
     collections: Vec<CollectionId>,
     pub control: Arc<StatementControl>,
 }
@@ -36,7 +34,6 @@ impl DocumentReader {
         DocumentReader { handle, name, collections, control }
     }
 
-    /// The table's name.
     pub fn name(&self) -> &str {
         &self.name
     }

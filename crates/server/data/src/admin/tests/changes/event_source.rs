@@ -50,7 +50,7 @@ impl EventSource {
         let login = BASE64.encode(credentials);
         let last = match last_id {
             "" => String::new(),
-            id => format!("Last-StreamEvent-ID: {id}\r\n"),
+            id => format!("Last-Event-ID: {id}\r\n"),
         };
         write!(
             stream,

@@ -17,8 +17,8 @@ use oribi_system::clock::wall_clock;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::memory::LargeValueMemory;
-use super::moments::stored;
 use super::reader::DocumentReader;
+use super::snapshot_scans::stored;
 use crate::limits::SQL_BATCH_BYTES;
 
 /// See the module text.

@@ -42,7 +42,6 @@ impl ViewScope {
     }
 }
 
-/// One document.
 pub(super) fn document(
     target: &DocumentTarget,
     seen: &DocumentView,
