@@ -24,6 +24,7 @@ mod durable;
 mod encoding;
 pub(crate) mod environment;
 pub(crate) mod error_map;
+mod handlers;
 mod handshake;
 pub(crate) mod job;
 mod key_listing;
@@ -73,7 +74,7 @@ pub(crate) use stats::{continue_stat, fetched};
 pub(crate) use timing::end_stretch;
 
 use answer::{End, conclude, conclude_other};
-use outcome::{NotDone, Outcome, Refusal, Reply};
+use outcome::{NotDone, Refusal};
 use request::Request;
 use rules::{Rule, Who};
 
@@ -328,7 +329,7 @@ fn call(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
         Opcode::Set | Opcode::Setq => set(x, out, rule),
         Opcode::Noop => answer::succeed(x, out),
         _ => {
-            let outcome = call_other(x);
+            let outcome = handlers::call(x);
             conclude_other(x, out, rule, outcome)
         }
     }
@@ -344,80 +345,6 @@ fn get(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
 fn set(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
     let outcome = writes::set(x);
     conclude(x, out, rule, outcome)
-}
-
-/// Lists all other handlers.
-#[inline(never)]
-fn call_other<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    match x.opcode {
-        Opcode::Getk | Opcode::Getkq => reads::get_with_key(x),
-        Opcode::Gat | Opcode::Gatq => reads::get_and_touch(x),
-        Opcode::GetLocked => locks::get_locked(x),
-        Opcode::UnlockKey => locks::unlock(x),
-        Opcode::GetMeta | Opcode::GetqMeta => reads::get_meta(x),
-        Opcode::ObserveSeqno => reads::observe_seqno(x),
-        Opcode::GetAllVbSeqnos => reads::get_all_vb_seqnos(x),
-        Opcode::GetFailoverLog => observing::failover_log(x),
-        Opcode::Observe => observing::observe(x),
-        Opcode::GetRandomKey => sampling::get_random_key(x),
-        Opcode::GetKeys => key_listing::get_keys(x),
-        Opcode::EvictKey => sampling::evict_key(x),
-        Opcode::SetWithMeta
-        | Opcode::SetqWithMeta
-        | Opcode::AddWithMeta
-        | Opcode::AddqWithMeta
-        | Opcode::DelWithMeta
-        | Opcode::DelqWithMeta => with_meta::store(x),
-        Opcode::Add | Opcode::Addq => writes::add(x),
-        Opcode::Replace | Opcode::Replaceq => writes::replace(x),
-        Opcode::Append | Opcode::Appendq => writes::append(x),
-        Opcode::Prepend | Opcode::Prependq => writes::prepend(x),
-        Opcode::Delete | Opcode::Deleteq => writes::delete(x),
-        Opcode::Touch => writes::touch(x),
-        Opcode::Flush | Opcode::Flushq => writes::flush(x),
-        Opcode::Increment | Opcode::Incrementq => counter::increment(x),
-        Opcode::Decrement | Opcode::Decrementq => counter::decrement(x),
-        Opcode::SubdocGet | Opcode::SubdocExists | Opcode::SubdocGetCount => {
-            sub_document::look_up_one(x)
-        }
-        Opcode::SubdocMultiLookup => sub_document::look_up_several(x),
-        Opcode::SubdocDictAdd
-        | Opcode::SubdocDictUpsert
-        | Opcode::SubdocDelete
-        | Opcode::SubdocReplace
-        | Opcode::SubdocArrayPushLast
-        | Opcode::SubdocArrayPushFirst
-        | Opcode::SubdocArrayInsert
-        | Opcode::SubdocArrayAddUnique
-        | Opcode::SubdocCounter
-        | Opcode::SubdocReplaceBodyWithXattr => sub_document::mutate_one(x),
-        Opcode::SubdocMultiMutation => sub_document::mutate_several(x),
-        Opcode::Hello => handshake::hello(x),
-        Opcode::GetErrorMap => handshake::get_error_map(x),
-        Opcode::SaslListMechs => handshake::sasl_list_mechs(x),
-        Opcode::SaslAuth => handshake::sasl_auth(x),
-        Opcode::SaslStep => handshake::sasl_step(x),
-        Opcode::SelectBucket => handshake::select_bucket(x),
-        Opcode::ListBuckets => handshake::list_buckets(x),
-        Opcode::GetClusterConfig => handshake::get_cluster_config(x),
-        Opcode::Verbosity => Ok(Reply::Success),
-        Opcode::Version => Ok(handshake::version()),
-        Opcode::Quit | Opcode::Quitq => handshake::quit(x),
-        Opcode::CollectionsGetManifest => collections::get_manifest(x),
-        Opcode::CollectionsGetId => collections::get_collection_id(x),
-        Opcode::CollectionsGetScopeId => collections::get_scope_id(x),
-        Opcode::Stat => stats::stat(x),
-        Opcode::RangeScanCreate => range_scan::create(x),
-        Opcode::RangeScanContinue => range_scan::proceed(x),
-        Opcode::RangeScanCancel => range_scan::cancel(x),
-        Opcode::DcpOpen => change_streams::open(x),
-        Opcode::DcpControl => change_streams::control(x),
-        Opcode::DcpStreamReq => change_streams::request_stream(x),
-        Opcode::DcpCloseStream => change_streams::close_stream(x),
-        Opcode::DcpGetFailoverLog => change_streams::failover_log(x),
-        Opcode::DcpBufferAcknowledgement => change_streams::acknowledge(x),
-        _ => Err(Status::NotSupported.into()),
-    }
 }
 
 #[cfg(test)]

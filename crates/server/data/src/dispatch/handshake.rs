@@ -87,7 +87,7 @@ pub(super) fn get_error_map<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// SaslListMechs.
-pub(super) fn sasl_list_mechs<'a>(x: &Request<'a>) -> Outcome<'a> {
+pub(super) fn sasl_list_mechs<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     refuse_on_producer(x)?;
     Ok(Reply::text(mechanisms()))
 }
@@ -234,8 +234,8 @@ pub(super) fn get_cluster_config<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// Version.
-pub(super) fn version() -> Reply<'static> {
-    Reply::text(VERSION)
+pub(super) fn version<'a>(_: &mut Request<'a>) -> Outcome<'a> {
+    Ok(Reply::text(VERSION))
 }
 
 /// Quit: everything before it is answered, then the connection ends.

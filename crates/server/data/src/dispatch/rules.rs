@@ -246,7 +246,8 @@ pub(crate) fn rule(opcode: Opcode) -> Option<&'static Rule> {
     RULES[usize::from(opcode as u8)].as_ref()
 }
 
-const fn find(opcode: Opcode) -> Option<Rule> {
+/// The rule of an opcode, for tables that the compiler computes.
+pub(super) const fn find(opcode: Opcode) -> Option<Rule> {
     use Opcode::*;
     use Silence::{OnMiss, OnSuccess};
     use Who::{Admin, Anybody, Authenticated, Somewhere};

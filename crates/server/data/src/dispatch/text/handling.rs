@@ -13,7 +13,7 @@ use oribi_types::Cas;
 
 use super::super::outcome::{NotDone, Outcome, Reply};
 use super::super::request::{Located, Request};
-use super::super::{call_other, reads, writes};
+use super::super::{handlers, reads, writes};
 use super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
 use crate::connection::parked::Answer;
 
@@ -26,14 +26,14 @@ pub(super) fn handle<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         Opcode::Touch => touch(x),
         Opcode::Gat => get_and_touch(x),
         Opcode::Increment | Opcode::Decrement => count(x),
-        _ => call_other(x),
+        _ => handlers::call(x),
     }
 }
 
 fn touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let located = x.locate()?;
     let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    let Some((_, mutation)) = touch_marked(x, located, expiry)? else { return call_other(x) };
+    let Some((_, mutation)) = touch_marked(x, located, expiry)? else { return handlers::call(x) };
     x.count(|counters| &counters.cmd_touch);
     x.counters().touch_hits.add(1);
     Ok(Reply::Written(Answer::Touched(mutation)))
@@ -43,7 +43,9 @@ fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let located = x.locate()?;
     let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
     x.make_room_for(located)?;
-    let Some((item, mutation)) = touch_marked(x, located, expiry)? else { return call_other(x) };
+    let Some((item, mutation)) = touch_marked(x, located, expiry)? else {
+        return handlers::call(x);
+    };
     x.count(|counters| &counters.cmd_touch);
     x.count(|counters| &counters.cmd_get);
     x.counters().get_hits.add(1);
@@ -80,7 +82,7 @@ fn count<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         // What is refused is refused there.
         let found = found.filter(|(item, _)| x.cas() == Cas(0) || x.cas() == item.cas());
         let counter = found.and_then(|(item, marks)| Some((counter_value(&item)?, item, marks)));
-        let Some((before, item, marks)) = counter else { return call_other(x) };
+        let Some((before, item, marks)) = counter else { return handlers::call(x) };
         let value = match is_decrement {
             true => before.saturating_sub(extras.delta),
             false => before.wrapping_add(extras.delta),
