@@ -42,8 +42,8 @@ use oribi_types::{CollectionId, Seqno, Timestamp};
 
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
-use crate::buckets::dcp_registry::Options;
-use crate::buckets::dcp_registry::{ProducerRecord, Published, StreamFigures};
+use crate::buckets::dcp_registry::DcpOptions;
+use crate::buckets::dcp_registry::{DcpProducerFigures, DcpProducerRecord, DcpStreamFigures};
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::rights::Rights;
@@ -54,14 +54,14 @@ use image::Image;
 use inbox::Inbox;
 use lending::{Lender, Lent};
 use noop::Noop;
-use options::Choices;
+use options::DcpControl;
 use pace::Pace;
 use share::Share;
-use streams::{OpenStream, StreamKey, Streams};
+use streams::{DcpProducerStream, DcpStreamKey, DcpStreams};
 use window::Window;
 
 /// See the module text.
-pub(crate) struct Producer {
+pub(crate) struct DcpProducer {
     /// The bucket whose changes it sends.
     pub bucket: Arc<BucketHandle>,
     /// What the consumer asked for when it opened the connection.
@@ -69,7 +69,7 @@ pub(crate) struct Producer {
     /// Features of the connection; HELLO is refused from then on.
     pub features: Features,
     /// What the consumer chose afterwards.
-    pub options: Options,
+    pub options: DcpOptions,
     /// Bytes that the consumer has not acknowledged.
     pub window: Window,
     /// Questions whether the consumer lives.
@@ -79,16 +79,16 @@ pub(crate) struct Producer {
     /// What it may send in this turn.
     pub share: Share,
     /// The streams.
-    pub streams: Streams,
+    pub streams: DcpStreams,
     /// Where the engine announces that a stream has more.
     pub inbox: Arc<Inbox>,
     /// What other threads see of it.
-    pub record: Arc<ProducerRecord>,
+    pub record: Arc<DcpProducerRecord>,
     /// The connection is in the queue for memory.
     pub waits_for_memory: bool,
     /// A request of the connection is.
     request_waits: bool,
-    /// Streams whose next document needs memory.
+    /// DcpStreams whose next document needs memory.
     blocked: Vec<usize>,
     /// What the consumer had acknowledged when others last waited for memory.
     acknowledged_before: u64,
@@ -97,15 +97,15 @@ pub(crate) struct Producer {
     taken: Vec<u32>,
 }
 
-impl Drop for Producer {
+impl Drop for DcpProducer {
     fn drop(&mut self) {
         self.clear();
         self.bucket.producers().leave(&self.record);
     }
 }
 
-fn figures_of(open: &OpenStream) -> StreamFigures {
-    StreamFigures {
+fn figures_of(open: &DcpProducerStream) -> DcpStreamFigures {
+    DcpStreamFigures {
         head: open.head,
         request: open.request,
         filter: open.filter.clone(),
@@ -127,26 +127,26 @@ enum Turn {
     Over,
 }
 
-impl Producer {
+impl DcpProducer {
     /// A producer without streams.
     pub fn new(
         bucket: Arc<BucketHandle>,
         flags: OpenFlags,
         features: Features,
         inbox: Arc<Inbox>,
-        record: Arc<ProducerRecord>,
+        record: Arc<DcpProducerRecord>,
         now_ms: u64,
-    ) -> Producer {
-        Producer {
+    ) -> DcpProducer {
+        DcpProducer {
             bucket,
             flags,
             features,
-            options: Options::default(),
+            options: DcpOptions::default(),
             window: Window::default(),
             noop: Noop::new(now_ms),
             pace: Pace::default(),
             share: Share::default(),
-            streams: Streams::default(),
+            streams: DcpStreams::default(),
             inbox,
             record,
             waits_for_memory: false,
@@ -172,7 +172,7 @@ impl Producer {
     }
 
     /// Ends a stream for the consumer, who does without the rest; false when there is none.
-    pub fn close_stream(&mut self, key: StreamKey) -> bool {
+    pub fn close_stream(&mut self, key: DcpStreamKey) -> bool {
         let Some(position) = self.streams.find(key) else { return false };
         let Some(open) = self.streams.get_mut(position) else { return false };
         if open.ending.is_some() {
@@ -198,8 +198,8 @@ impl Producer {
         value: &[u8],
         now_ms: u64,
     ) -> Result<(), (Status, &'static str)> {
-        let Producer { flags, features, options, noop, window, .. } = self;
-        let mut choices = Choices { flags: *flags, features: *features, options, noop, window };
+        let DcpProducer { flags, features, options, noop, window, .. } = self;
+        let mut choices = DcpControl { flags: *flags, features: *features, options, noop, window };
         choices.take(name, value, now_ms)
     }
 
@@ -211,7 +211,7 @@ impl Producer {
     /// Publishes figures, if something changed since the last time.
     pub fn publish(&self) {
         let window = &self.window;
-        self.record.publish(|| Published {
+        self.record.publish(|| DcpProducerFigures {
             options: self.options,
             noop: (self.noop.is_on(), self.noop.interval_ms(), self.noop.is_waiting()),
             window: (window.size(), window.unacknowledged(), window.acknowledged()),
@@ -220,7 +220,7 @@ impl Producer {
     }
 
     /// Keeps the figures of a stream that ends.
-    fn note_end(&self, open: &OpenStream) {
+    fn note_end(&self, open: &DcpProducerStream) {
         self.bucket.producers().note_end(&open.stream.stats());
     }
 
@@ -260,7 +260,7 @@ impl Producer {
         let before = std::mem::replace(&mut self.acknowledged_before, self.window.acknowledged());
         let is_idle = !self.window.is_open() && before == self.window.acknowledged();
         if is_stalled || is_idle {
-            self.streams.iter_mut().for_each(OpenStream::give_up);
+            self.streams.iter_mut().for_each(DcpProducerStream::give_up);
         }
     }
 
@@ -425,7 +425,7 @@ type Lends<'a> = &'a mut dyn FnMut(&ChangedDocument<'_>, bool) -> bool;
 /// when something else comes next.
 fn send_run(
     writer: &FrameWriter<'_>,
-    open: &mut OpenStream,
+    open: &mut DcpProducerStream,
     (changes_max, room): (usize, u64),
     lends: Lends<'_>,
     out: &mut WriteBuffer,
@@ -464,7 +464,7 @@ fn send_run(
 /// Sends the next message of a stream, if there is one.
 fn send_one(
     writer: &FrameWriter<'_>,
-    open: &mut OpenStream,
+    open: &mut DcpProducerStream,
     lends: Lends<'_>,
     out: &mut WriteBuffer,
 ) -> Result<Sent, Damaged> {
@@ -502,7 +502,7 @@ fn send_one(
 /// Sends the change that the stream found last, if there is memory for it.
 fn send_change(
     writer: &FrameWriter<'_>,
-    open: &mut OpenStream,
+    open: &mut DcpProducerStream,
     lends: Lends<'_>,
     out: &mut WriteBuffer,
 ) -> Result<Sent, Damaged> {
@@ -526,7 +526,7 @@ pub(crate) fn may_stream(
     rights: &mut Rights,
     bucket: &BucketHandle,
     filter: &StreamFilter,
-) -> Result<(), MayNot> {
+) -> Result<(), StreamRejection> {
     if rights.everywhere().holds(DCP_STREAM) {
         return Ok(());
     }
@@ -545,7 +545,7 @@ pub(crate) fn may_stream(
             for id in known {
                 let here = rights.within(*id, Arc::clone(&manifest));
                 if here.is_empty() {
-                    return Err(MayNot::SeeIt);
+                    return Err(StreamRejection::SeeIt);
                 }
                 held = held.without(PrivilegeSet::ALL.without(here));
             }
@@ -553,12 +553,12 @@ pub(crate) fn may_stream(
         }
     };
     let missing = DCP_STREAM.without(held);
-    if missing.is_empty() { Ok(()) } else { Err(MayNot::Read(missing)) }
+    if missing.is_empty() { Ok(()) } else { Err(StreamRejection::Read(missing)) }
 }
 
 /// Why a user may not have a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MayNot {
+pub(crate) enum StreamRejection {
     /// Not even know that the collection exists.
     SeeIt,
     /// For lack of these privileges.

@@ -4,5 +4,5 @@
 
 pub mod counters;
 pub(crate) mod cpu_times;
-pub(crate) mod refusal_log;
+pub(crate) mod rejection_log;
 pub(crate) mod slow_operation_log;

@@ -15,11 +15,11 @@
 
 mod access;
 mod answer;
-mod change_streams;
 mod collections;
 pub(crate) mod connection_state;
 pub(crate) mod continued_scan;
 mod counter;
+mod dcp;
 mod durable;
 mod encoding;
 pub(crate) mod environment;
@@ -67,14 +67,14 @@ use crate::dispatch::connection_state::{ConnectionState, Wait};
 use crate::dispatch::environment::Environment;
 
 pub(crate) use answer::{answer_parked, fail_request};
-pub(crate) use change_streams::take_answer;
+pub(crate) use dcp::take_answer;
 pub(crate) use late::finish;
 pub(crate) use range_scan::resume_range_scan;
 pub(crate) use stats::{continue_stat, fetched};
 pub(crate) use timing::end_stretch;
 
 use answer::{End, conclude, conclude_other};
-use outcome::{NotDone, Refusal};
+use outcome::{Rejection, RuleRejection};
 use request::Request;
 use rules::{Rule, Who};
 
@@ -193,11 +193,11 @@ fn serve(x: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
 
 /// Answers a request that is not served. It counts like any other.
 #[cold]
-fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, refusal: Refusal) -> Served {
+fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, refusal: RuleRejection) -> Served {
     if x.tries.is_first() {
         timing::begin(x);
     }
-    answer::refuse(x, out, NotDone::Refused(refusal));
+    answer::refuse(x, out, Rejection::Refused(refusal));
     Served::Done
 }
 
@@ -219,21 +219,24 @@ pub(crate) fn admits_large(
     let mut x = Request::new(id, frame, opcode, state, env);
     let refusal = match rules::rule(opcode) {
         None if x.state.identity.is_none() => {
-            Refusal::Status(Status::Eaccess, "authenticate first")
+            RuleRejection::Status(Status::Eaccess, "authenticate first")
         }
-        None => Refusal::Status(Status::NotSupported, "this server does not know how"),
+        None => RuleRejection::Status(Status::NotSupported, "this server does not know how"),
         Some(rule) => match access::check(&mut x, rule.who) {
             Err(refusal) => refusal,
             Ok(()) if !rule.takes_value() => {
-                Refusal::Status(Status::Einval, "no value may be given")
+                RuleRejection::Status(Status::Einval, "no value may be given")
             }
             Ok(()) if matches!(rule.who, Who::Anybody | Who::Authenticated) => {
-                Refusal::Status(Status::E2big, "the value is longer than any for this command")
+                RuleRejection::Status(
+                    Status::E2big,
+                    "the value is longer than any for this command",
+                )
             }
             Ok(()) => return true,
         },
     };
-    answer::refuse(&mut x, out, NotDone::Refused(refusal));
+    answer::refuse(&mut x, out, Rejection::Refused(refusal));
     false
 }
 
@@ -269,11 +272,11 @@ fn call_timed(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, kind: Com
 }
 
 /// Makes every check that does not require running the request.
-fn check(x: &mut Request<'_>, rule: &Rule) -> Result<(), Refusal> {
+fn check(x: &mut Request<'_>, rule: &Rule) -> Result<(), RuleRejection> {
     access::check(x, rule.who)?;
     let datatype = x.frame.header.datatype;
     if !rule.admits(x.frame) {
-        return Err(Refusal::Status(Status::Einval, rule.misfit(x.frame)));
+        return Err(RuleRejection::Status(Status::Einval, rule.misfit(x.frame)));
     }
     if datatype != 0 {
         check_datatype(x, rule, datatype)?;
@@ -284,12 +287,15 @@ fn check(x: &mut Request<'_>, rule: &Rule) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_datatype(x: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), Refusal> {
+fn check_datatype(x: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), RuleRejection> {
     if datatype & !rule.datatypes != 0 {
-        return Err(Refusal::Status(Status::Einval, "this command does not take this datatype"));
+        return Err(RuleRejection::Status(
+            Status::Einval,
+            "this command does not take this datatype",
+        ));
     }
     if !x.state.features.admits_datatype(datatype) {
-        return Err(Refusal::Status(Status::Einval, "this datatype was not negotiated"));
+        return Err(RuleRejection::Status(Status::Einval, "this datatype was not negotiated"));
     }
     Ok(())
 }
@@ -297,10 +303,10 @@ fn check_datatype(x: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), Refu
 /// Decodes framing extras and checks that the command takes them. No feature has to be negotiated
 /// for them: features only tell clients that the server knows them. Some clients rely on what
 /// another connection was told.
-fn decode_infos(x: &Request<'_>, rule: &Rule) -> Result<RequestFrames, Refusal> {
-    let refuse = |status, context| Err(Refusal::Status(status, context));
+fn decode_infos(x: &Request<'_>, rule: &Rule) -> Result<RequestFrames, RuleRejection> {
+    let refuse = |status, context| Err(RuleRejection::Status(status, context));
     let infos = frame_info::decode(x.frame.framing).map_err(|error| {
-        Refusal::Status(status::of_frame_info(error), "the framing extras are not understood")
+        RuleRejection::Status(status::of_frame_info(error), "the framing extras are not understood")
     })?;
     if infos.stream_id.is_some() && x.opcode != Opcode::DcpCloseStream {
         return refuse(Status::Einval, "this command takes no stream id");

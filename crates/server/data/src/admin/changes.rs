@@ -35,10 +35,10 @@ use super::message::{
 use super::state::AdminState;
 use super::user_context::UserContext;
 use crate::buckets::BucketHandle;
-use crate::buckets::dcp_registry::ProducerRecord;
+use crate::buckets::dcp_registry::DcpProducerRecord;
 use crate::connection::rights::Rights;
-use crate::dcp::feed::{ChangeFeed, End, Wanted};
-use crate::dcp::{MayNot, may_stream};
+use crate::dcp::feed::{DcpFeed, End, Wanted};
+use crate::dcp::{StreamRejection, may_stream};
 use crate::limits::ADMIN_CHANGES_VBUCKETS_MAX;
 use follower::{Follower, FollowerEnd, FollowerParts, StreamUser};
 use parameters::{ChangesParameters, CollectionSelection};
@@ -86,7 +86,7 @@ fn begin(
         return Err(busy("this user has too many streams").into());
     };
     let wakeups = Wakeups::new();
-    let feed = ChangeFeed::open(Arc::clone(&handle), wanted, wakeups.clone(), Instant::now())
+    let feed = DcpFeed::open(Arc::clone(&handle), wanted, wakeups.clone(), Instant::now())
         .map_err(not_opened)?;
     let viewer = StreamUser { user: user.identity.name.clone(), filter, users_generation };
     let record = entered(state, &handle, &viewer.user, &wakeups);
@@ -154,8 +154,8 @@ fn check_rights(
 ) -> Result<(), HttpRejection> {
     may_stream(rights, handle, filter).map_err(|may_not| {
         let refused = match may_not {
-            MayNot::SeeIt => error(StatusCode::NOT_FOUND, "Collection is not found"),
-            MayNot::Read(_) => {
+            StreamRejection::SeeIt => error(StatusCode::NOT_FOUND, "Collection is not found"),
+            StreamRejection::Read(_) => {
                 forbidden(&format!("cluster.bucket[{}].data.dcpstream!read", handle.name()))
             }
         };
@@ -209,11 +209,12 @@ fn entered(
     handle: &BucketHandle,
     user: &str,
     wakeups: &Arc<Wakeups>,
-) -> Arc<ProducerRecord> {
+) -> Arc<DcpProducerRecord> {
     let number = state.next_stream();
     let name = format!("{NAME}:{number}");
     let sink = Arc::clone(wakeups) as _;
-    let record = ProducerRecord::new(name.as_bytes(), number, user.to_owned(), wall_clock(), sink);
+    let record =
+        DcpProducerRecord::new(name.as_bytes(), number, user.to_owned(), wall_clock(), sink);
     let record = Arc::new(record);
     handle.producers().enter(&record);
     record

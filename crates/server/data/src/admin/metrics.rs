@@ -24,7 +24,7 @@ use prometheus_client::registry::Registry;
 
 use crate::admin::admission::AdmissionControl;
 use crate::buckets::BucketHandle;
-use crate::buckets::dcp_registry::ProducerFigures;
+use crate::buckets::dcp_registry::DcpTotals;
 use crate::dispatch::fetched;
 use crate::server_context::ServerContext;
 use encoding::{encode_counter, encode_gauge};
@@ -105,7 +105,7 @@ struct ChangesFigure {
     name: &'static str,
     help: &'static str,
     grows: bool,
-    value: fn(&ProducerFigures) -> u64,
+    value: fn(&DcpTotals) -> u64,
 }
 
 /// Metrics of change streams.
@@ -324,7 +324,7 @@ impl ServerCollector {
 
     fn encode_changes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let buckets = self.server.buckets.list();
-        let figures: Vec<(&str, ProducerFigures)> = buckets
+        let figures: Vec<(&str, DcpTotals)> = buckets
             .iter()
             .map(|handle| (handle.name(), handle.producers().figures(handle.bucket())))
             .collect();

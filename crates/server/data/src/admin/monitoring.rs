@@ -25,7 +25,7 @@ use super::state::AdminState;
 use super::user_context::UserContext;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
-use crate::buckets::dcp_registry::ProducerFigures;
+use crate::buckets::dcp_registry::DcpTotals;
 
 /// The set of counters of the machine. No bucket has this uuid.
 const MACHINE: &str = "";
@@ -36,7 +36,7 @@ const NS_PER_MS: u64 = 1_000_000;
 pub(super) struct BucketUsage {
     pub(super) stats: BucketStats,
     pub(super) rates: OperationRates,
-    changes: ProducerFigures,
+    changes: DcpTotals,
     is_persistent: bool,
 }
 
@@ -162,11 +162,7 @@ impl BucketUsage {
 }
 
 /// The counters of a bucket under the names that their rates have as samples.
-fn counts(
-    handle: &BucketHandle,
-    stats: &BucketStats,
-    changes: &ProducerFigures,
-) -> OperationCounts {
+fn counts(handle: &BucketHandle, stats: &BucketStats, changes: &DcpTotals) -> OperationCounts {
     let totals = handle.operations().totals();
     let with_meta = totals.ep_num_ops_set_meta + totals.ep_num_ops_del_meta;
     let deletions = totals.delete_hits + totals.delete_misses;

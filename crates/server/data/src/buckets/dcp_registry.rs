@@ -23,7 +23,7 @@ use crate::diagnostics::counters::Counter;
 const NO_STREAM: u64 = u64::MAX;
 
 /// One producer.
-pub(crate) struct ProducerRecord {
+pub(crate) struct DcpProducerRecord {
     /// The connection's name.
     pub name: Box<[u8]>,
     /// Number of the connection.
@@ -41,19 +41,19 @@ pub(crate) struct ProducerRecord {
     is_dirty: AtomicBool,
     is_replaced: AtomicBool,
     inbox: Arc<dyn StreamSink>,
-    published: Mutex<Published>,
+    published: Mutex<DcpProducerFigures>,
 }
 
 /// The choices that concern messages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct DcpOptions {
     /// Values are compressed if that pays.
     pub compresses: bool,
     /// A stream that the consumer closes has an end message.
     pub ends_closed_streams: bool,
     /// Expirations have their own opcode.
     pub expirations: bool,
-    /// Streams have ids.
+    /// DcpStreams have ids.
     pub stream_ids: bool,
     /// Markers of backfills carry the purge seqno.
     pub purge_seqnos: bool,
@@ -61,20 +61,20 @@ pub(crate) struct Options {
 
 /// Figures that a producer publishes now and then.
 #[derive(Default, Clone)]
-pub(crate) struct Published {
+pub(crate) struct DcpProducerFigures {
     /// Its options.
-    pub options: Options,
+    pub options: DcpOptions,
     /// Questions are on; their interval in milliseconds; one is open.
     pub noop: (bool, u64, bool),
     /// Size of the window, bytes in flight, bytes acknowledged.
     pub window: (u32, u64, u64),
     /// Its streams.
-    pub streams: Vec<StreamFigures>,
+    pub streams: Vec<DcpStreamFigures>,
 }
 
 /// Figures of one stream.
 #[derive(Clone)]
-pub(crate) struct StreamFigures {
+pub(crate) struct DcpStreamFigures {
     /// Opaque, vbucket and id.
     pub head: StreamHead,
     /// What the consumer asked for.
@@ -85,7 +85,7 @@ pub(crate) struct StreamFigures {
     pub stats: StreamStats,
 }
 
-impl StreamFigures {
+impl DcpStreamFigures {
     /// Changes of the vbucket after the last one that the stream has read.
     pub fn remaining(&self, bucket: &Bucket) -> u64 {
         let vbucket = bucket.vbucket(self.head.vbid);
@@ -94,7 +94,7 @@ impl StreamFigures {
     }
 }
 
-impl ProducerRecord {
+impl DcpProducerRecord {
     /// The record of a new producer.
     pub fn new(
         name: &[u8],
@@ -102,8 +102,8 @@ impl ProducerRecord {
         user: String,
         created: Timestamp,
         inbox: Arc<dyn StreamSink>,
-    ) -> ProducerRecord {
-        ProducerRecord {
+    ) -> DcpProducerRecord {
+        DcpProducerRecord {
             name: name.into(),
             connection,
             user,
@@ -124,7 +124,7 @@ impl ProducerRecord {
     }
 
     /// Figures as of a moment ago.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> DcpProducerFigures {
         self.published.lock().clone()
     }
 
@@ -145,14 +145,14 @@ impl ProducerRecord {
     }
 }
 
-impl ProducerRecord {
+impl DcpProducerRecord {
     /// Marks that there is something new to publish.
     pub fn changed(&self) {
         self.is_dirty.store(true, Ordering::Relaxed);
     }
 
     /// Publishes figures, if something changed since the last time.
-    pub fn publish(&self, collect: impl FnOnce() -> Published) {
+    pub fn publish(&self, collect: impl FnOnce() -> DcpProducerFigures) {
         if self.is_dirty.swap(false, Ordering::Relaxed) {
             *self.published.lock() = collect();
         }
@@ -161,8 +161,8 @@ impl ProducerRecord {
 
 /// The producers of one bucket.
 #[derive(Default)]
-pub(crate) struct Producers {
-    by_name: Mutex<BTreeMap<Box<[u8]>, Arc<ProducerRecord>>>,
+pub(crate) struct DcpProducers {
+    by_name: Mutex<BTreeMap<Box<[u8]>, Arc<DcpProducerRecord>>>,
     ended: Ended,
 }
 
@@ -177,10 +177,10 @@ struct Ended {
 
 /// Sums over the producers of a bucket.
 #[derive(Default, Clone, Copy)]
-pub(crate) struct ProducerFigures {
+pub(crate) struct DcpTotals {
     /// Connections.
     pub connections: u64,
-    /// Streams that are not over.
+    /// DcpStreams that are not over.
     pub streams: u64,
     /// Of those, the ones that read from disk.
     pub backfilling: u64,
@@ -204,9 +204,9 @@ pub(crate) struct ProducerFigures {
     pub scans: BackfillStats,
 }
 
-impl Producers {
+impl DcpProducers {
     /// Lists a producer under its name. The one that had it is told to end.
-    pub fn enter(&self, record: &Arc<ProducerRecord>) {
+    pub fn enter(&self, record: &Arc<DcpProducerRecord>) {
         let before = self.by_name.lock().insert(record.name.clone(), Arc::clone(record));
         if let Some(before) = before {
             before.is_replaced.store(true, Ordering::Release);
@@ -215,19 +215,19 @@ impl Producers {
     }
 
     /// All producers, by name.
-    pub fn list(&self) -> Vec<Arc<ProducerRecord>> {
+    pub fn list(&self) -> Vec<Arc<DcpProducerRecord>> {
         self.by_name.lock().values().cloned().collect()
     }
 
     /// Sums over the producers of `bucket`.
-    pub fn figures(&self, bucket: &Bucket) -> ProducerFigures {
-        let mut sums = ProducerFigures {
+    pub fn figures(&self, bucket: &Bucket) -> DcpTotals {
+        let mut sums = DcpTotals {
             items_sent: self.ended.items_sent.load(Ordering::Relaxed),
             bytes_sent: self.ended.bytes_sent.load(Ordering::Relaxed),
             backfills: self.ended.backfills.load(Ordering::Relaxed),
             cursors_dropped: self.ended.cursors_dropped.load(Ordering::Relaxed),
             scans: bucket.backfill_stats(),
-            ..ProducerFigures::default()
+            ..DcpTotals::default()
         };
         let now_ns = wall_clock().unix_ns;
         for record in self.list() {
@@ -267,7 +267,7 @@ impl Producers {
     }
 
     /// Forgets a producer that ends, and keeps its sums.
-    pub fn leave(&self, record: &Arc<ProducerRecord>) {
+    pub fn leave(&self, record: &Arc<DcpProducerRecord>) {
         let mut by_name = self.by_name.lock();
         if by_name.get(&record.name).is_some_and(|listed| Arc::ptr_eq(listed, record)) {
             by_name.remove(&record.name);

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::DurabilityMin;
 use super::durability::DurabilityMinCell;
-use crate::buckets::dcp_registry::Producers;
+use crate::buckets::dcp_registry::DcpProducers;
 use crate::buckets::range_scans::RangeScans;
 use crate::diagnostics::counters::bucket::BucketOperations;
 
@@ -44,7 +44,7 @@ pub struct BucketHandle {
     pub(super) fetches_fail: AtomicBool,
     pub(super) operations: BucketOperations,
     pub(super) range_scans: RangeScans,
-    pub(super) producers: Producers,
+    pub(super) producers: DcpProducers,
     /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
     pub(super) durability_min: DurabilityMinCell,
@@ -123,7 +123,7 @@ impl BucketHandle {
     }
 
     /// The connections that follow its changes.
-    pub(crate) fn producers(&self) -> &Producers {
+    pub(crate) fn producers(&self) -> &DcpProducers {
         &self.producers
     }
 

@@ -30,7 +30,7 @@ use oribi_protocol::change_token::ChangeToken;
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
-use crate::buckets::dcp_registry::StreamFigures;
+use crate::buckets::dcp_registry::DcpStreamFigures;
 use crate::connection::memory::budget::Demand;
 use crate::limits::CHANGES_PER_TURN;
 pub(crate) use large_line::LargeLine;
@@ -39,7 +39,7 @@ use names::Names;
 use vbucket::{FeedVbucket, News, Opened};
 pub(crate) use wanted::{End, Offer, Wanted};
 
-/// What a call of [`ChangeFeed::next`] did.
+/// What a call of [`DcpFeed::next`] did.
 pub(crate) enum Fed {
     /// It appended one line: of a change, or about the stream.
     Line { is_change: bool },
@@ -58,7 +58,7 @@ pub(crate) enum Fed {
 }
 
 /// See the module text.
-pub(crate) struct ChangeFeed {
+pub(crate) struct DcpFeed {
     bucket: Arc<BucketHandle>,
     wanted: Wanted,
     names: Names,
@@ -71,7 +71,7 @@ pub(crate) struct ChangeFeed {
     unfinished: usize,
 }
 
-impl ChangeFeed {
+impl DcpFeed {
     /// Opens the streams. `sink` is called with the number of a vbucket that has more.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl ChangeFeed {
         wanted: Wanted,
         sink: Arc<dyn StreamSink>,
         now: Instant,
-    ) -> Result<ChangeFeed, End> {
+    ) -> Result<DcpFeed, End> {
         let mut names = Names::new();
         names.learn(&bucket.bucket().manifest());
         let vbids = wanted.vbuckets.clone().map(Vbid);
@@ -91,8 +91,7 @@ impl ChangeFeed {
         token.manifest_uid = wanted.from.manifest_uid;
         let unfinished = vbuckets.len();
         let ready = VecDeque::new();
-        let mut feed =
-            ChangeFeed { bucket, wanted, names, vbuckets, ready, token, sink, unfinished };
+        let mut feed = DcpFeed { bucket, wanted, names, vbuckets, ready, token, sink, unfinished };
         for at in 0..feed.vbuckets.len() {
             if !feed.bucket.bucket().is_serving(feed.vbuckets[at].vbid()) {
                 return Err(End::NotMyVbucket);
@@ -121,7 +120,7 @@ impl ChangeFeed {
     }
 
     /// Figures of the streams.
-    pub fn figures(&self) -> Vec<StreamFigures> {
+    pub fn figures(&self) -> Vec<DcpStreamFigures> {
         let all = self.vbuckets.iter();
         all.filter_map(|vbucket| vbucket.figures(&self.wanted.filter)).collect()
     }
@@ -266,7 +265,7 @@ impl ChangeFeed {
     }
 }
 
-impl Drop for ChangeFeed {
+impl Drop for DcpFeed {
     fn drop(&mut self) {
         (0..self.vbuckets.len()).for_each(|at| self.note_end(at));
     }

@@ -25,7 +25,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_types::{CollectionId, Datatype, Seqno};
 
-use crate::buckets::dcp_registry::Options;
+use crate::buckets::dcp_registry::DcpOptions;
 use crate::connection::features::Features;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
 use crate::limits::RESERVED_ANSWER_BYTES_MIN;
@@ -44,8 +44,8 @@ pub(crate) struct FrameWriter<'a> {
     pub flags: OpenFlags,
     /// Features of the connection.
     pub features: Features,
-    /// Options of the connection.
-    pub options: &'a Options,
+    /// DcpOptions of the connection.
+    pub options: &'a DcpOptions,
 }
 
 impl FrameWriter<'_> {

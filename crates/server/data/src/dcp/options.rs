@@ -10,7 +10,7 @@ use oribi_protocol::status::Status;
 
 use super::noop::Noop;
 use super::window::Window;
-use crate::buckets::dcp_registry::Options;
+use crate::buckets::dcp_registry::DcpOptions;
 use crate::connection::features::Features;
 
 /// Shortest interval of questions.
@@ -24,20 +24,20 @@ type Refusal = (Status, &'static str);
 const BAD_VALUE: Refusal = (Status::Einval, "the option does not take this value");
 
 /// What choices act on.
-pub(crate) struct Choices<'a> {
+pub(crate) struct DcpControl<'a> {
     /// Flags of the open request.
     pub flags: OpenFlags,
     /// Features of the connection.
     pub features: Features,
-    /// Choices about messages.
-    pub options: &'a mut Options,
+    /// DcpControl about messages.
+    pub options: &'a mut DcpOptions,
     /// Questions whether the consumer lives.
     pub noop: &'a mut Noop,
     /// Flow control.
     pub window: &'a mut Window,
 }
 
-impl Choices<'_> {
+impl DcpControl<'_> {
     /// Takes one choice.
     ///
     /// # Errors

@@ -16,10 +16,10 @@ use oribi_types::Vbid;
 use slab::Slab;
 
 /// Key of a stream within its producer: the vbucket, and the id if streams have ids.
-pub(crate) type StreamKey = (Vbid, Option<u16>);
+pub(crate) type DcpStreamKey = (Vbid, Option<u16>);
 
 /// One stream.
-pub(crate) struct OpenStream {
+pub(crate) struct DcpProducerStream {
     /// The fields that its messages share.
     pub head: StreamHead,
     /// The engine's part.
@@ -37,7 +37,7 @@ pub(crate) struct OpenStream {
     is_queued: bool,
 }
 
-impl OpenStream {
+impl DcpProducerStream {
     /// A stream that was just opened.
     pub fn new(
         head: StreamHead,
@@ -45,8 +45,8 @@ impl OpenStream {
         request: StreamRequestExtras,
         filter: StreamFilter,
         rights_generation: u32,
-    ) -> OpenStream {
-        OpenStream {
+    ) -> DcpProducerStream {
+        DcpProducerStream {
             head,
             stream,
             request,
@@ -65,29 +65,29 @@ impl OpenStream {
         }
     }
 
-    fn key(&self) -> StreamKey {
+    fn key(&self) -> DcpStreamKey {
         (self.head.vbid, self.head.stream_id)
     }
 }
 
 /// See the module text.
 #[derive(Default)]
-pub(crate) struct Streams {
-    slots: Slab<OpenStream>,
-    by_key: BTreeMap<StreamKey, usize>,
+pub(crate) struct DcpStreams {
+    slots: Slab<DcpProducerStream>,
+    by_key: BTreeMap<DcpStreamKey, usize>,
     ready: VecDeque<usize>,
     /// Those that come again with the next look.
     put_off: Vec<usize>,
 }
 
-impl Streams {
+impl DcpStreams {
     /// The position of the next stream to be added.
     pub fn next_position(&self) -> usize {
         self.slots.vacant_key()
     }
 
-    /// Adds a stream at [`Streams::next_position`] and gives it a turn.
-    pub fn add(&mut self, stream: OpenStream) {
+    /// Adds a stream at [`DcpStreams::next_position`] and gives it a turn.
+    pub fn add(&mut self, stream: DcpProducerStream) {
         let key = stream.key();
         let position = self.slots.insert(stream);
         self.by_key.insert(key, position);
@@ -95,17 +95,17 @@ impl Streams {
     }
 
     /// Position of the stream with this key.
-    pub fn find(&self, key: StreamKey) -> Option<usize> {
+    pub fn find(&self, key: DcpStreamKey) -> Option<usize> {
         self.by_key.get(&key).copied()
     }
 
     /// The stream at a position.
-    pub fn get_mut(&mut self, position: usize) -> Option<&mut OpenStream> {
+    pub fn get_mut(&mut self, position: usize) -> Option<&mut DcpProducerStream> {
         self.slots.get_mut(position)
     }
 
     /// Takes out the stream at a position.
-    pub fn remove(&mut self, position: usize) -> Option<OpenStream> {
+    pub fn remove(&mut self, position: usize) -> Option<DcpProducerStream> {
         let stream = self.slots.try_remove(position)?;
         self.by_key.remove(&stream.key());
         Some(stream)
@@ -113,7 +113,7 @@ impl Streams {
 
     /// Removes all streams.
     pub fn clear(&mut self) {
-        *self = Streams::default();
+        *self = DcpStreams::default();
     }
 
     /// Puts a stream into the queue, if it is not there.
@@ -173,12 +173,12 @@ impl Streams {
     }
 
     /// All streams.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenStream> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut DcpProducerStream> {
         self.slots.iter_mut().map(|(_, stream)| stream)
     }
 
     /// All streams.
-    pub fn iter(&self) -> impl Iterator<Item = &OpenStream> {
+    pub fn iter(&self) -> impl Iterator<Item = &DcpProducerStream> {
         self.slots.iter().map(|(_, stream)| stream)
     }
 }

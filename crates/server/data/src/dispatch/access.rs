@@ -18,7 +18,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
 
-use super::outcome::Refusal;
+use super::outcome::RuleRejection;
 use super::request::Request;
 use super::rules::Who;
 use crate::audit::Event;
@@ -27,7 +27,7 @@ use crate::buckets::BucketHandle;
 
 /// Checks the requester. Inlined, because every request passes here and two places call it.
 #[inline(always)]
-pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), Refusal> {
+pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
     if who == Who::Anybody {
         return Ok(());
     }
@@ -41,7 +41,7 @@ pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), Refusal> {
     let (needed, everywhere) = match who {
         Who::Anybody | Who::Authenticated => return Ok(()),
         Who::Admin if rights.is_admin() => return Ok(()),
-        Who::Admin => return Err(Refusal::Status(Status::Eaccess, "needs the role admin")),
+        Who::Admin => return Err(RuleRejection::Status(Status::Eaccess, "needs the role admin")),
         Who::InCollection(needed) | Who::InBucket(needed) => (needed, rights.everywhere()),
         Who::Somewhere(needed) => (needed, rights.somewhere()),
     };
@@ -54,14 +54,14 @@ pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), Refusal> {
     }
     match who {
         Who::InCollection(_) => check_key(x, needed),
-        _ => Err(Refusal::Access(needed.without(everywhere))),
+        _ => Err(RuleRejection::Access(needed.without(everywhere))),
     }
 }
 
 /// Checks the requester when no bucket is selected. A client that cannot select a bucket gets one.
 #[cold]
 #[inline(never)]
-fn check_without_bucket(x: &mut Request<'_>, who: Who) -> Result<(), Refusal> {
+fn check_without_bucket(x: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
     match x.find_bucket() {
         Ok(()) => check(x, who),
         Err(refusal) => Err(refusal),
@@ -83,24 +83,24 @@ pub(super) fn memcached_opcode(x: &Request<'_>) -> Option<Opcode> {
 
 /// Why a request is refused when its opcode is not implemented or its sender not authenticated.
 #[cold]
-pub(super) fn refuse_unknown(x: &Request<'_>) -> Refusal {
+pub(super) fn refuse_unknown(x: &Request<'_>) -> RuleRejection {
     let is_memcached = x.opcode.is_of_memcached() && !x.state.features.is_negotiated();
     match x.state.identity {
-        Some(_) if super::change_streams::is_dcp(x.opcode) && x.state.producer.is_none() => {
-            Refusal::Status(Status::Einval, "open the connection for change streams first")
+        Some(_) if super::dcp::is_dcp(x.opcode) && x.state.producer.is_none() => {
+            RuleRejection::Status(Status::Einval, "open the connection for change streams first")
         }
-        Some(_) => Refusal::Status(Status::NotSupported, "this server does not know how"),
-        None if is_memcached => Refusal::Status(Status::AuthError, "Auth failure."),
-        None => Refusal::Status(Status::Eaccess, "authenticate first"),
+        Some(_) => RuleRejection::Status(Status::NotSupported, "this server does not know how"),
+        None if is_memcached => RuleRejection::Status(Status::AuthError, "Auth failure."),
+        None => RuleRejection::Status(Status::Eaccess, "authenticate first"),
     }
 }
 
 /// Checks the rights in the collection of the request's key.
 #[cold]
-fn check_key(x: &mut Request<'_>, needed: PrivilegeSet) -> Result<(), Refusal> {
+fn check_key(x: &mut Request<'_>, needed: PrivilegeSet) -> Result<(), RuleRejection> {
     match x.state.doc_key(x.frame.key) {
         Some(key) => check_within(x, key.collection, needed),
-        None => Err(Refusal::Status(Status::Einval, "the key is not valid")),
+        None => Err(RuleRejection::Status(Status::Einval, "the key is not valid")),
     }
 }
 
@@ -109,7 +109,7 @@ fn check_within(
     x: &mut Request<'_>,
     collection: CollectionId,
     needed: PrivilegeSet,
-) -> Result<(), Refusal> {
+) -> Result<(), RuleRejection> {
     if x.state.rights.everywhere().holds(needed) {
         return Ok(());
     }
@@ -117,15 +117,15 @@ fn check_within(
     let exists = manifest.contains(collection);
     let held = x.state.rights.within(collection, manifest);
     if held.is_empty() || !exists {
-        return Err(Refusal::UnknownCollection);
+        return Err(RuleRejection::UnknownCollection);
     }
-    if held.holds(needed) { Ok(()) } else { Err(Refusal::Access(needed.without(held))) }
+    if held.holds(needed) { Ok(()) } else { Err(RuleRejection::Access(needed.without(held))) }
 }
 
 impl Request<'_> {
     /// Ensures that an existing bucket is selected, for a client that cannot select one itself.
     #[cold]
-    pub(super) fn find_bucket(&mut self) -> Result<(), Refusal> {
+    pub(super) fn find_bucket(&mut self) -> Result<(), RuleRejection> {
         let is_gone = |bucket: &Arc<BucketHandle>| bucket.is_deleted();
         if self.state.bucket.as_ref().is_some_and(is_gone) {
             self.state.select(None);
@@ -143,7 +143,7 @@ impl Request<'_> {
             }
             (None, _) => "no bucket is selected",
         };
-        Err(Refusal::Status(Status::NoBucket, context))
+        Err(RuleRejection::Status(Status::NoBucket, context))
     }
 
     /// Refuses a request whose user does not hold `needed` in a collection that its body names.
@@ -151,7 +151,7 @@ impl Request<'_> {
         &mut self,
         collection: CollectionId,
         needed: PrivilegeSet,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RuleRejection> {
         check_within(self, collection, needed)
     }
 
@@ -161,28 +161,28 @@ impl Request<'_> {
     }
 
     /// Refuses a request whose user does not hold `needed` in the whole bucket.
-    pub fn demand_everywhere(&self, needed: PrivilegeSet) -> Result<(), Refusal> {
+    pub fn demand_everywhere(&self, needed: PrivilegeSet) -> Result<(), RuleRejection> {
         let missing = needed.without(self.state.rights.everywhere());
-        if missing.is_empty() { Ok(()) } else { Err(Refusal::Access(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(RuleRejection::Access(missing)) }
     }
 }
 
 /// Records a refusal for lack of rights. A request before login is no event: it identifies no user,
 /// and clients that try do so often.
-pub(super) fn audit(x: &mut Request<'_>, refusal: Refusal) {
+pub(super) fn audit(x: &mut Request<'_>, refusal: RuleRejection) {
     let is_about_rights = match refusal {
-        Refusal::Status(status, _) => status == Status::Eaccess,
-        Refusal::Access(_) => true,
-        Refusal::UnknownCollection => x.state.rights.everywhere().is_empty(),
+        RuleRejection::Status(status, _) => status == Status::Eaccess,
+        RuleRejection::Access(_) => true,
+        RuleRejection::UnknownCollection => x.state.rights.everywhere().is_empty(),
     };
     let is_known = x.state.identity.is_some();
     if !is_about_rights || !is_known || !x.env.audits_refusal() {
         return;
     }
     let context = match refusal {
-        Refusal::Status(_, context) => context.to_owned(),
-        Refusal::Access(missing) => format!("needs the privilege {missing}"),
-        Refusal::UnknownCollection => "unknown collection, or no right in it".to_owned(),
+        RuleRejection::Status(_, context) => context.to_owned(),
+        RuleRejection::Access(missing) => format!("needs the privilege {missing}"),
+        RuleRejection::UnknownCollection => "unknown collection, or no right in it".to_owned(),
     };
     let bucket = match x.opcode {
         Opcode::SelectBucket => x.frame.key.escape_ascii().to_string(),

@@ -20,14 +20,14 @@ use oribi_protocol::status::Status;
 
 use super::encoding;
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{NotDone, Outcome, Refusal, Reply};
+use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
 use super::request::Request;
 use super::rules::{Rule, Silence};
 use super::{access, durable, room, timing};
 use crate::connection::parked::{Answer, Parked};
 use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::WriteBuffer;
-use crate::diagnostics::refusal_log::Reference;
+use crate::diagnostics::rejection_log::Reference;
 use crate::dispatch::connection_state::{ConnectionState, Wait};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::status;
@@ -111,11 +111,11 @@ pub(super) fn conclude_other(
 ) -> End {
     match outcome {
         Ok(reply) => send(x, out, rule, reply),
-        Err(NotDone::Engine(Refused::NeedsFetch)) if !x.tries.is_over() => return End::Fetch,
-        Err(NotDone::Engine(Refused::TemporaryFailure)) if room::waits_for_bucket(x) => {
+        Err(Rejection::Engine(Refused::NeedsFetch)) if !x.tries.is_over() => return End::Fetch,
+        Err(Rejection::Engine(Refused::TemporaryFailure)) if room::waits_for_bucket(x) => {
             return End::Later;
         }
-        Err(NotDone::Later(wait)) => {
+        Err(Rejection::Later(wait)) => {
             x.state.wait = wait;
             return End::Later;
         }
@@ -183,26 +183,28 @@ fn send(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_
 
 /// Answers a request that was not done, and counts the engine's refusals.
 #[cold]
-pub(super) fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, not_done: NotDone) {
+pub(super) fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, not_done: Rejection) {
     match not_done {
-        NotDone::Status(status) => fail(x, out, status, None),
-        NotDone::Because(status, context) => fail(x, out, status, Some(context)),
-        NotDone::Engine(refused) => refuse_by_engine(x, out, refused),
-        NotDone::Unknown(status) => fail_unknown(x, out, status),
-        NotDone::Refused(refusal) => {
+        Rejection::Status(status) => fail(x, out, status, None),
+        Rejection::Because(status, context) => fail(x, out, status, Some(context)),
+        Rejection::Engine(refused) => refuse_by_engine(x, out, refused),
+        Rejection::Unknown(status) => fail_unknown(x, out, status),
+        Rejection::Refused(refusal) => {
             access::audit(x, refusal);
             match refusal {
-                Refusal::Status(status, context) => fail_logged(x, out, status, context),
-                Refusal::UnknownCollection => {
+                RuleRejection::Status(status, context) => fail_logged(x, out, status, context),
+                RuleRejection::UnknownCollection => {
                     fail_unknown(x, out, Status::UnknownCollection);
                 }
-                Refusal::Access(missing) => {
+                RuleRejection::Access(missing) => {
                     let context = format!("needs the privilege {missing}");
                     fail_logged(x, out, Status::Eaccess, &context);
                 }
             }
         }
-        NotDone::Later(_) => debug_assert!(false, "a request that is tried again is not answered"),
+        Rejection::Later(_) => {
+            debug_assert!(false, "a request that is tried again is not answered")
+        }
     }
 }
 
@@ -290,26 +292,26 @@ fn count_refused(x: &Request<'_>, refused: Refused) -> &'static str {
 #[cold]
 pub(super) fn describe(
     x: &mut Request<'_>,
-    not_done: NotDone,
+    not_done: Rejection,
 ) -> (Status, Option<Cow<'static, str>>) {
     const UNKNOWN: &str = "unknown collection, or no right in it";
     let (status, context) = match not_done {
-        NotDone::Status(status) => return (status, None),
-        NotDone::Because(status, context) => return (status, Some(context.into())),
-        NotDone::Engine(refused) => {
+        Rejection::Status(status) => return (status, None),
+        Rejection::Because(status, context) => return (status, Some(context.into())),
+        Rejection::Engine(refused) => {
             return (status::of_refused(refused), Some(count_refused(x, refused).into()));
         }
-        NotDone::Unknown(status) => return (status, Some(UNKNOWN.into())),
-        NotDone::Later(_) => {
+        Rejection::Unknown(status) => return (status, Some(UNKNOWN.into())),
+        Rejection::Later(_) => {
             debug_assert!(false, "a request that is tried again is not answered");
             return (Status::Einternal, None);
         }
-        NotDone::Refused(refusal) => {
+        Rejection::Refused(refusal) => {
             access::audit(x, refusal);
             match refusal {
-                Refusal::Status(status, context) => (status, Cow::Borrowed(context)),
-                Refusal::UnknownCollection => (Status::UnknownCollection, UNKNOWN.into()),
-                Refusal::Access(missing) => {
+                RuleRejection::Status(status, context) => (status, Cow::Borrowed(context)),
+                RuleRejection::UnknownCollection => (Status::UnknownCollection, UNKNOWN.into()),
+                RuleRejection::Access(missing) => {
                     (Status::Eaccess, format!("needs the privilege {missing}").into())
                 }
             }

@@ -8,7 +8,7 @@ use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, ManifestUid};
 use smallvec::SmallVec;
 
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 
 /// CollectionsGetManifest.
@@ -19,8 +19,8 @@ pub(super) fn get_manifest<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 /// CollectionsGetId: `scope.collection` in the value (or, by older clients, in the key). An empty
 /// part means the default one, but the dot is required.
 pub(super) fn get_collection_id<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    const NO_PATH: NotDone =
-        NotDone::Because(Status::Einval, "a path is a scope, a dot and a collection");
+    const NO_PATH: Rejection =
+        Rejection::Because(Status::Einval, "a path is a scope, a dot and a collection");
     let parts = path(x)?.split_once('.').filter(|(_, collection)| !collection.contains('.'));
     let (scope, collection) = parts.ok_or(NO_PATH)?;
     let manifest = visible(x);
@@ -56,11 +56,11 @@ fn or_default(name: &str) -> &str {
 }
 
 fn answer(manifest_uid: ManifestUid, found: Result<CollectionId, LookupError>) -> Outcome<'static> {
-    const NO_NAME: NotDone =
-        NotDone::Because(Status::Einval, "no scope or collection can have this name");
+    const NO_NAME: Rejection =
+        Rejection::Because(Status::Einval, "no scope or collection can have this name");
     let collection = found.map_err(|error| match error {
-        LookupError::UnknownScope => NotDone::Unknown(Status::UnknownScope),
-        LookupError::UnknownCollection => NotDone::Unknown(Status::UnknownCollection),
+        LookupError::UnknownScope => Rejection::Unknown(Status::UnknownScope),
+        LookupError::UnknownCollection => Rejection::Unknown(Status::UnknownCollection),
         LookupError::InvalidName => NO_NAME,
     })?;
     let extras = CollectionIdExtras { manifest_uid, collection }.encode();

@@ -33,7 +33,7 @@ use crate::connection::parked::ParkedWrites;
 use crate::connection::registry::ConnectionRecord;
 use crate::connection::request_id::RequestId;
 use crate::connection::rights::Rights;
-use crate::dcp::Producer;
+use crate::dcp::DcpProducer;
 use crate::diagnostics::counters::bucket::SelectedOperations;
 use crate::dispatch::continued_scan::ContinuedScan;
 use crate::dispatch::stat_cursor::StatCursor;
@@ -134,7 +134,7 @@ pub(crate) struct ConnectionState {
     /// Version last pushed to it.
     pub config_pushed: ConfigVersion,
     /// The change streams of a connection that was opened for them.
-    pub producer: Option<Box<Producer>>,
+    pub producer: Option<Box<DcpProducer>>,
 }
 
 impl ConnectionState {

@@ -5,7 +5,7 @@ use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
 
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use crate::connection::parked::Answer;
 use crate::dispatch::status;
@@ -42,7 +42,7 @@ fn count<'a>(x: &mut Request<'a>, decrement: bool) -> Outcome<'a> {
         CounterOutcome::Refused(refused) => Err(refused.into()),
         CounterOutcome::NotANumber => {
             let context = "the document is not a number from 0 to 2^64-1";
-            Err(NotDone::Because(status::of_counter(&outcome), context))
+            Err(Rejection::Because(status::of_counter(&outcome), context))
         }
         failed => Err(status::of_counter(&failed).into()),
     }

@@ -23,7 +23,7 @@ use super::outcome::{Found, Sampled};
 use crate::connection::features::Features;
 use crate::connection::parked::Answer;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
-use crate::diagnostics::refusal_log::Reference;
+use crate::diagnostics::rejection_log::Reference;
 use crate::dispatch::status;
 
 /// Appends a document: flags as extras, the key field of `parts`, and the value. Small values are

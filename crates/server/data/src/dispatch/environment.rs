@@ -16,7 +16,7 @@ use crate::connection::latency_clock::LatencyClock;
 use crate::connection::memory::ledger::MemoryLedger;
 use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::diagnostics::counters::WorkerCounters;
-use crate::diagnostics::refusal_log::RefusalLog;
+use crate::diagnostics::rejection_log::RejectionLog;
 use crate::diagnostics::slow_operation_log::{SlowOperationLog, Stretch};
 use crate::dispatch::job::Job;
 use crate::limits::{
@@ -52,7 +52,7 @@ pub(crate) struct Environment {
     /// For commands that are timed.
     pub latency_clock: LatencyClock,
     /// Decides which refused requests are logged.
-    pub refusals: RefusalLog,
+    pub refusals: RejectionLog,
     /// Decides which refusals and failed logins are audited.
     pub audit_gate: AuditGate,
     /// The lease for shared buckets, if this node is in a cluster.
@@ -84,7 +84,7 @@ impl Environment {
         let fetch_sink = Arc::clone(mailbox) as Arc<dyn FetchSink>;
         let counters = server.counters.worker(worker);
         let slow = SlowOperationLog::new(server.limits.slow).remembering(&server.recent_slow);
-        let refusals = RefusalLog::new(server.reference_seed, worker);
+        let refusals = RejectionLog::new(server.reference_seed, worker);
         let memory = MemoryLedger::new(Arc::clone(&server.connection_memory), Arc::clone(&waker));
         let lease = server.node.as_ref().map(|node| Arc::clone(node.lease()));
         Environment {

@@ -9,8 +9,8 @@ use oribi_protocol::status::Status;
 use super::outcome::{Outcome, Reply};
 use super::request::Request;
 use super::{
-    change_streams, collections, counter, handshake, key_listing, locks, observing, range_scan,
-    reads, rules, sampling, stats, sub_document, with_meta, writes,
+    collections, counter, dcp, handshake, key_listing, locks, observing, range_scan, reads, rules,
+    sampling, stats, sub_document, with_meta, writes,
 };
 
 /// Serves one request.
@@ -106,12 +106,12 @@ const fn handler(opcode: Opcode) -> Option<Handler> {
         RangeScanCreate => range_scan::create,
         RangeScanContinue => range_scan::proceed,
         RangeScanCancel => range_scan::cancel,
-        DcpOpen => change_streams::open,
-        DcpControl => change_streams::control,
-        DcpStreamReq => change_streams::request_stream,
-        DcpCloseStream => change_streams::close_stream,
-        DcpGetFailoverLog => change_streams::failover_log,
-        DcpBufferAcknowledgement => change_streams::acknowledge,
+        DcpOpen => dcp::open,
+        DcpControl => dcp::control,
+        DcpStreamReq => dcp::request_stream,
+        DcpCloseStream => dcp::close_stream,
+        DcpGetFailoverLog => dcp::failover_log,
+        DcpBufferAcknowledgement => dcp::acknowledge,
         _ => return None,
     };
     Some(handler)

@@ -11,7 +11,7 @@ use oribi_protocol::request::ConfigVersion;
 use oribi_protocol::status::Status;
 
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{NotDone, Outcome, Refusal, Reply};
+use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
 use super::request::Request;
 use crate::audit::{Actor, Event};
 use crate::auth::{SaslServer, SaslStep, mechanisms};
@@ -48,7 +48,7 @@ pub(super) fn hello<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     refuse_on_producer(x)?;
     let (codes, rest) = x.frame.value.as_chunks::<2>();
     if !rest.is_empty() {
-        return Err(NotDone::Because(Status::Einval, "features are two bytes each"));
+        return Err(Rejection::Because(Status::Einval, "features are two bytes each"));
     }
     let features = Features::granted(codes.iter().map(|code| u16::from_be_bytes(*code)));
     if features.wants_cluster_maps() && !features.has(Feature::Duplex) {
@@ -72,10 +72,10 @@ pub(super) fn hello<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// A connection with change streams keeps its user, bucket and features.
-fn refuse_on_producer(x: &Request<'_>) -> Result<(), NotDone> {
+fn refuse_on_producer(x: &Request<'_>) -> Result<(), Rejection> {
     let context = "the connection is open for change streams";
     match x.state.producer {
-        Some(_) => Err(NotDone::Because(Status::NotSupported, context)),
+        Some(_) => Err(Rejection::Because(Status::NotSupported, context)),
         None => Ok(()),
     }
 }
@@ -198,7 +198,7 @@ pub(super) fn select_bucket<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         }
         _ => {
             let context = "no such bucket, or no right in it";
-            Err(Refusal::Status(Status::Eaccess, context).into())
+            Err(RuleRejection::Status(Status::Eaccess, context).into())
         }
     }
 }

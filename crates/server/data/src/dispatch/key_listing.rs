@@ -14,7 +14,7 @@ use oribi_engine::Refused;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
@@ -54,7 +54,7 @@ pub(super) fn get_keys<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         return Err(Refused::UnknownCollection.into());
     }
     if x.handle().is_in_memory() {
-        return Err(NotDone::Because(Status::NotSupported, "the bucket is in memory only"));
+        return Err(Rejection::Because(Status::NotSupported, "the bucket is in memory only"));
     }
     let prefix_bytes = x.frame.key.len() - from.key.key.len();
     let listing = Listing {

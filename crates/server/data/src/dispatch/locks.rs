@@ -7,7 +7,7 @@ use oribi_engine::{LockOutcome, UnlockOutcome};
 use oribi_protocol::status::Status;
 use oribi_types::Cas;
 
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use crate::dispatch::status;
 
@@ -45,8 +45,8 @@ pub(super) fn get_locked<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 
 /// UnlockKey.
 pub(super) fn unlock<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    const NO_CAS: NotDone =
-        NotDone::Because(Status::Einval, "unlocking needs the CAS that locking answered");
+    const NO_CAS: Rejection =
+        Rejection::Because(Status::Einval, "unlocking needs the CAS that locking answered");
     let document = x.locate()?;
     if x.cas() == Cas(0) {
         return Err(NO_CAS);

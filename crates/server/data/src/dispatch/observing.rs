@@ -7,7 +7,7 @@ use oribi_engine::{MetaOutcome, Refused};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
@@ -45,8 +45,8 @@ pub(super) fn failover_log<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 /// Observe: the request holds vbucket u16, key length u16 and key, for each key. The answer adds a
 /// state u8 and a CAS u64 to each.
 pub(super) fn observe<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    const CUT_OFF: NotDone =
-        NotDone::Because(Status::Einval, "the list of keys is cut off, or a key is not valid");
+    const CUT_OFF: Rejection =
+        Rejection::Because(Status::Einval, "the list of keys is cut off, or a key is not valid");
     let mut asked = Vec::new();
     let mut rest = x.frame.value;
     while !rest.is_empty() {
@@ -56,7 +56,7 @@ pub(super) fn observe<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         }
         x.demand(one.collection, Privilege::MetaRead.into())?;
         if asked.len() == KEYS_MAX {
-            return Err(NotDone::Because(Status::Einval, "more than 1024 keys"));
+            return Err(Rejection::Because(Status::Einval, "more than 1024 keys"));
         }
         asked.push(one);
         rest = behind;

@@ -2,7 +2,7 @@
 //!
 //! A handler locates its document, asks the engine and maps the engine's result to one of these
 //! values. It writes nothing: [`super::answer`] encodes an outcome, and decides about silence,
-//! statuses and texts. A miss is a reply; [`NotDone`] holds what `?` carries.
+//! statuses and texts. A miss is a reply; [`Rejection`] holds what `?` carries.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::dispatch::late_outcome::LateOutcome;
 use crate::dispatch::status;
 
 /// The result of a request, as its handler sees it.
-pub(super) type Outcome<'a> = Result<Reply<'a>, NotDone>;
+pub(super) type Outcome<'a> = Result<Reply<'a>, Rejection>;
 
 /// The answer to a served request.
 pub(super) enum Reply<'a> {
@@ -102,7 +102,7 @@ impl Reply<'_> {
 
 /// Why a request was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotDone {
+pub(super) enum Rejection {
     /// A status that needs no explanation.
     Status(Status),
     /// A status, and a readable reason: plain ASCII without quotes.
@@ -113,14 +113,14 @@ pub(super) enum NotDone {
     /// A scope or collection is not in the manifest.
     Unknown(Status),
     /// The rules or the user's rights refuse it.
-    Refused(Refusal),
+    Refused(RuleRejection),
     /// It is tried again when this wait is over.
     Later(Wait),
 }
 
 /// Why a request is not served, though the engine was not asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RuleRejection {
     /// This status, and a readable reason.
     Status(Status, &'static str),
     /// The user lacks these privileges.
@@ -129,40 +129,40 @@ pub(super) enum Refusal {
     UnknownCollection,
 }
 
-impl From<Refused> for NotDone {
+impl From<Refused> for Rejection {
     #[inline]
-    fn from(refused: Refused) -> NotDone {
-        NotDone::Engine(refused)
+    fn from(refused: Refused) -> Rejection {
+        Rejection::Engine(refused)
     }
 }
 
-impl From<Status> for NotDone {
+impl From<Status> for Rejection {
     #[inline]
-    fn from(status: Status) -> NotDone {
-        NotDone::Status(status)
+    fn from(status: Status) -> Rejection {
+        Rejection::Status(status)
     }
 }
 
-impl From<Refusal> for NotDone {
-    fn from(refusal: Refusal) -> NotDone {
-        NotDone::Refused(refusal)
+impl From<RuleRejection> for Rejection {
+    fn from(refusal: RuleRejection) -> Rejection {
+        Rejection::Refused(refusal)
     }
 }
 
 /// A write that was not done. Outcomes that depend only on the document need no reason.
-impl From<MutationOutcome> for NotDone {
+impl From<MutationOutcome> for Rejection {
     #[inline(never)]
-    fn from(outcome: MutationOutcome) -> NotDone {
+    fn from(outcome: MutationOutcome) -> Rejection {
         let status = status::of_mutation(&outcome);
         match outcome {
-            MutationOutcome::Refused(refused) => NotDone::Engine(refused),
+            MutationOutcome::Refused(refused) => Rejection::Engine(refused),
             MutationOutcome::TooLarge => {
-                NotDone::Because(status, "the value is longer than a document may be")
+                Rejection::Because(status, "the value is longer than a document may be")
             }
             MutationOutcome::Corrupt => {
-                NotDone::Because(status, "the value is not what its datatype says")
+                Rejection::Because(status, "the value is not what its datatype says")
             }
-            _ => NotDone::Status(status),
+            _ => Rejection::Status(status),
         }
     }
 }

@@ -18,7 +18,7 @@ use oribi_types::{Datatype, Vbid};
 
 use super::answer::fail_request;
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::auth::PrivilegeSet;
@@ -56,17 +56,17 @@ pub(super) fn create<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let (vbid, handle) = served(x)?;
     if x.frame.header.datatype != Datatype::JSON.0 {
         let context = "the datatype of the request has to be JSON";
-        return Err(NotDone::Because(Status::Einval, context));
+        return Err(Rejection::Because(Status::Einval, context));
     }
     let request = ScanRequest::parse(vbid, x.frame.value)
-        .map_err(|status| NotDone::Because(status, "this does not say what is to be scanned"))?;
+        .map_err(|status| Rejection::Because(status, "this does not say what is to be scanned"))?;
     // A client that knows attributes may ask for them here. Their own feature only tells the client
     // that it may.
     if request.content == Content::WithAttributes && !x.state.features.has(Feature::Xattr) {
-        return Err(NotDone::Because(Status::NotSupported, "attributes were not negotiated"));
+        return Err(Rejection::Because(Status::NotSupported, "attributes were not negotiated"));
     }
     if !handle.bucket().manifest().contains(request.collection) {
-        return Err(NotDone::Unknown(Status::UnknownCollection));
+        return Err(Rejection::Unknown(Status::UnknownCollection));
     }
     x.demand(request.collection, needed_for(request.content))?;
     let vbucket = handle.bucket().vbucket(vbid);
@@ -130,7 +130,7 @@ pub(super) fn cancel<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// The vbucket of the request and its bucket, if it is served.
-fn served(x: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), NotDone> {
+fn served(x: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
     let (vbid, handle) = (x.named_vbucket(), Arc::clone(x.handle()));
     if !handle.bucket().is_serving(vbid) {
         return Err(Refused::NotMyVbucket.into());
@@ -140,10 +140,10 @@ fn served(x: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), NotDone> {
 
 /// What a scan reads, provided that the scan exists, the user may see its results, and the
 /// collection still exists.
-fn usable(x: &mut Request<'_>, handle: &BucketHandle, id: ScanId) -> Result<Subject, NotDone> {
+fn usable(x: &mut Request<'_>, handle: &BucketHandle, id: ScanId) -> Result<Subject, Rejection> {
     let subject = handle.range_scans().subject_of(id).ok_or(Status::KeyEnoent)?;
     if !handle.bucket().manifest().contains(subject.collection) {
-        return Err(NotDone::Unknown(Status::UnknownCollection));
+        return Err(Rejection::Unknown(Status::UnknownCollection));
     }
     x.demand(subject.collection, needed_for(subject.content))?;
     Ok(subject)

@@ -11,7 +11,7 @@ use oribi_storage::VbucketPhase;
 use oribi_types::{CollectionId, VbUuid};
 use smallvec::SmallVec;
 
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::connection::parked::Answer;
@@ -100,7 +100,7 @@ pub(super) fn get_meta<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let version = match x.frame.extras {
         [] => 1,
         [version @ (1 | 2)] => *version,
-        _ => return Err(NotDone::Because(Status::Einval, "there are versions 1 and 2")),
+        _ => return Err(Rejection::Because(Status::Einval, "there are versions 1 and 2")),
     };
     let (item, cas) = match x.bucket().get_meta(document.vbid(x), document.key, x.env.now) {
         MetaOutcome::Found(item, cas) => (item, cas),
@@ -122,14 +122,14 @@ pub(super) fn get_meta<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 /// ObserveSeqno: how far a vbucket is persisted. A client that names an earlier history of the
 /// vbucket also learns where that history ended, and so which of its writes may be lost.
 pub(super) fn observe_seqno<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    const NO_UUID: NotDone =
-        NotDone::Because(Status::Einval, "the value is the vbucket's UUID, eight bytes");
-    const NO_HISTORY: NotDone =
-        NotDone::Because(Status::KeyEnoent, "the vbucket has no history with this UUID");
+    const NO_UUID: Rejection =
+        Rejection::Because(Status::Einval, "the value is the vbucket's UUID, eight bytes");
+    const NO_HISTORY: Rejection =
+        Rejection::Because(Status::KeyEnoent, "the vbucket has no history with this UUID");
     // Couchbase's Java client ends its connection at any other status, in the middle of reopening
     // its streams.
-    const JUST_EMPTIED: NotDone =
-        NotDone::Because(Status::Etmpfail, "the bucket was emptied; ask for the failover log");
+    const JUST_EMPTIED: Rejection =
+        Rejection::Because(Status::Etmpfail, "the bucket was emptied; ask for the failover log");
     let uuid = <[u8; 8]>::try_from(x.frame.value).map_err(|_| NO_UUID)?;
     let vbid = x.named_vbucket();
     let vbucket = x.bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
@@ -171,10 +171,10 @@ pub(super) fn get_all_vb_seqnos<'a>(x: &mut Request<'a>) -> Outcome<'a> {
             let id = CollectionId(u32::from_be_bytes([e, f, g, h]));
             (u32::from_be_bytes([a, b, c, d]), Some(id))
         }
-        _ => return Err(NotDone::Because(Status::Einval, "collections were not negotiated")),
+        _ => return Err(Rejection::Because(Status::Einval, "collections were not negotiated")),
     };
     if phase > VbucketPhase::Dead as u32 {
-        return Err(NotDone::Because(Status::Einval, "states of vbuckets are 0 to 4"));
+        return Err(Rejection::Because(Status::Einval, "states of vbuckets are 0 to 4"));
     }
     match collection {
         None => x.demand_everywhere(Privilege::MetaRead.into())?,

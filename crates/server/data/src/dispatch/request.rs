@@ -22,7 +22,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, DocKey, DurabilityLevel, Vbid};
 
-use super::outcome::NotDone;
+use super::outcome::Rejection;
 use crate::buckets::BucketHandle;
 use crate::connection::fetches::Tries;
 use crate::connection::request_id::RequestId;
@@ -100,8 +100,8 @@ impl<'a> Request<'a> {
 
     /// The request's document.
     #[inline(always)]
-    pub fn locate(&self) -> Result<Located<'a>, NotDone> {
-        const INVALID: NotDone = NotDone::Because(Status::Einval, "the key is not valid");
+    pub fn locate(&self) -> Result<Located<'a>, Rejection> {
+        const INVALID: Rejection = Rejection::Because(Status::Einval, "the key is not valid");
         let key = self.state.doc_key(self.frame.key).ok_or(INVALID)?;
         Ok(Located { key, ahead: self.ahead })
     }
@@ -164,12 +164,12 @@ impl<'a> Request<'a> {
     /// Refuses a write that would wait for the store when too many writes of the connection already
     /// do. Handlers call this before the write.
     #[inline(always)]
-    pub fn admit_durable(&mut self) -> Result<(), NotDone> {
+    pub fn admit_durable(&mut self) -> Result<(), Rejection> {
         const TOO_MANY: &str = "too many writes of this connection wait for the store";
         if self.waits_for_store()
             && self.state.parked.get_or_insert_default().next_position().is_none()
         {
-            return Err(NotDone::Because(Status::Etmpfail, TOO_MANY));
+            return Err(Rejection::Because(Status::Etmpfail, TOO_MANY));
         }
         Ok(())
     }

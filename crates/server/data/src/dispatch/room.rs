@@ -14,14 +14,14 @@
 use oribi_engine::{GetOutcome, ItemRef};
 use oribi_protocol::status::Status;
 
-use super::outcome::NotDone;
+use super::outcome::Rejection;
 use super::request::{Located, Request};
 use crate::connection::memory::budget::Demand;
 use crate::dispatch::connection_state::Wait;
 use crate::limits::{LOADING_WAIT_MS, ROOM_WAIT_MS};
 
-const NO_MEMORY: NotDone =
-    NotDone::Because(Status::Etmpfail, "the memory for connections is in use");
+const NO_MEMORY: Rejection =
+    Rejection::Because(Status::Etmpfail, "the memory for connections is in use");
 
 /// True when a write that the bucket refuses for now is tried again instead of answered. The
 /// connection then waits at its head.
@@ -58,7 +58,7 @@ fn tries_again(x: &mut Request<'_>, wait_ms: u64) -> bool {
 impl Request<'_> {
     /// Makes room for an answer that holds `bytes` until it is sent.
     #[inline(always)]
-    pub fn make_room(&mut self, bytes: usize) -> Result<(), NotDone> {
+    pub fn make_room(&mut self, bytes: usize) -> Result<(), Rejection> {
         match bytes < self.env.memory.reserved_answer_bytes_min() {
             true => Ok(()),
             false => self.reserve(Demand::of_bytes(bytes)),
@@ -67,7 +67,7 @@ impl Request<'_> {
 
     /// Makes room for an answer that sends the value of this version from its place.
     #[inline(always)]
-    pub fn make_room_in_place(&mut self, item: &ItemRef) -> Result<(), NotDone> {
+    pub fn make_room_in_place(&mut self, item: &ItemRef) -> Result<(), Rejection> {
         match item.value_bytes() < self.env.memory.reserved_answer_bytes_min() {
             true => Ok(()),
             false => self.reserve(Demand::of_block(item)),
@@ -75,7 +75,7 @@ impl Request<'_> {
     }
 
     /// Makes room for the answer when a document is about to be changed.
-    pub fn make_room_for(&mut self, document: Located<'_>) -> Result<(), NotDone> {
+    pub fn make_room_for(&mut self, document: Located<'_>) -> Result<(), Rejection> {
         match document.get(self) {
             GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
                 self.make_room(item.value_bytes())
@@ -85,7 +85,7 @@ impl Request<'_> {
     }
 
     #[cold]
-    fn reserve(&mut self, demand: Demand) -> Result<(), NotDone> {
+    fn reserve(&mut self, demand: Demand) -> Result<(), Rejection> {
         let memory = &self.env.server.connection_memory;
         let may_wait = self.state.wait == Wait::Nothing && !self.state.serves_parked;
         if std::mem::take(&mut self.state.memory_refused) {
@@ -96,7 +96,7 @@ impl Request<'_> {
             return Ok(());
         }
         if may_wait && self.has_output {
-            return Err(NotDone::Later(Wait::Drain));
+            return Err(Rejection::Later(Wait::Drain));
         }
         // A request for a block has reserved nothing else, so this was for another version, or
         // another request.
@@ -117,7 +117,7 @@ impl Request<'_> {
                 return Err(NO_MEMORY);
             }
             self.state.memory_since_ms = self.env.now_ms;
-            return Err(NotDone::Later(Wait::Memory));
+            return Err(Rejection::Later(Wait::Memory));
         };
         self.state.reserved.add(grant);
         self.state.memory_since_ms = self.env.now_ms;

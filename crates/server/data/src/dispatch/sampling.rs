@@ -10,14 +10,14 @@ use oribi_protocol::status::Status;
 use oribi_subdoc::xattr::{self, Malformed, XattrDraft};
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::outcome::{NotDone, Outcome, Reply, Sampled};
+use super::outcome::{Outcome, Rejection, Reply, Sampled};
 use super::request::Request;
 use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::dispatch::job::{Job, Lane};
 
-const MISFIT: NotDone =
-    NotDone::Because(Status::Einval, "collections were not negotiated, or a flag is not 0 or 1");
+const MISFIT: Rejection =
+    Rejection::Because(Status::Einval, "collections were not negotiated, or a flag is not 0 or 1");
 
 /// GetRandomKey: flags, key and value of a document of a collection. Extras: collection u32, then a
 /// u8 that requests attributes; each may be missing.
@@ -32,7 +32,7 @@ pub(super) fn get_random_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         _ => return Err(MISFIT),
     };
     if with_attributes && !x.state.features.has(Feature::Xattr) {
-        return Err(NotDone::Because(Status::Einval, "attributes were not negotiated"));
+        return Err(Rejection::Because(Status::Einval, "attributes were not negotiated"));
     }
     x.demand(collection, Privilege::Read.into())?;
     let found = x.bucket().random_document(collection, x.env.now);
@@ -92,7 +92,7 @@ const ALREADY_EVICTED: &str = "Already evicted.";
 /// EvictKey: takes the value of a durable document out of memory; the answer says the result in
 /// words.
 pub(super) fn evict_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    const KEPT: NotDone = NotDone::Because(
+    const KEPT: Rejection = Rejection::Because(
         Status::KeyEexists,
         "the document is not durable yet, in use, or too small",
     );

@@ -11,12 +11,12 @@
 //! bucket) while the connection waits. A [`StatCursor`], driven by the connection, then produces
 //! the entries in slices. Locks are held for one vbucket at a time.
 
-mod change_streams;
 mod checkpoint;
 mod collection_details;
 mod collections;
 mod configuration;
 mod connections;
+mod dcp;
 mod dumps;
 mod general;
 mod keys;
@@ -40,7 +40,7 @@ use oribi_types::{CollectionId, ScopeId, Timestamp, Vbid};
 use super::answer::answer_late;
 use super::late::give_up;
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{NotDone, Outcome, Refusal, Reply};
+use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
 use super::request::Request;
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
@@ -74,7 +74,7 @@ enum Plan {
     Later(StatPreparation),
 }
 
-type Planned = Result<Plan, NotDone>;
+type Planned = Result<Plan, Rejection>;
 
 /// The inputs of a plan besides the bucket.
 struct Asker<'a> {
@@ -100,7 +100,7 @@ pub(super) fn stat<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     if group == "reset" {
         return match argument {
             "" => reset(x, &bucket),
-            _ => Err(NotDone::Because(Status::Einval, "reset takes no argument")),
+            _ => Err(Rejection::Because(Status::Einval, "reset takes no argument")),
         };
     }
     if x.state.is_text
@@ -125,7 +125,7 @@ fn plan_dump(
     bucket: &Arc<BucketHandle>,
     group: &str,
     argument: &str,
-) -> Result<Option<Plan>, NotDone> {
+) -> Result<Option<Plan>, Rejection> {
     let Some(key) = x.state.doc_key(b"any") else { return Ok(None) };
     let collection = key.collection;
     let Some(dump) = Dump::named(group, argument, (bucket, collection), x.env.now) else {
@@ -161,7 +161,7 @@ fn is_about_key(group: &str) -> bool {
 }
 
 /// The selected bucket, or the one that the server chooses for a client that cannot select.
-fn selected(x: &mut Request<'_>) -> Result<Arc<BucketHandle>, Refusal> {
+fn selected(x: &mut Request<'_>) -> Result<Arc<BucketHandle>, RuleRejection> {
     let bucket = x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
     if bucket.is_none() {
         x.find_bucket()?;
@@ -276,7 +276,7 @@ fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &s
         }
         _ => plan_small(asker, bucket, group).and_then(|plan| match argument {
             "" => Ok(plan),
-            _ => Err(NotDone::Status(Status::Einval)),
+            _ => Err(Rejection::Status(Status::Einval)),
         }),
     }
 }
@@ -284,18 +284,18 @@ fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &s
 /// Plans groups about connections that follow changes.
 fn plan_changes(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
     match (group, argument) {
-        ("dcp", "") => Ok(Plan::Now(Box::new(change_streams::Connections::new(bucket)))),
-        ("dcp", _) => Err(NotDone::Status(Status::Einval)),
+        ("dcp", "") => Ok(Plan::Now(Box::new(dcp::Connections::new(bucket)))),
+        ("dcp", _) => Err(Rejection::Status(Status::Einval)),
         ("dcpagg", separator) => {
             let (handle, separator) = (Arc::clone(bucket), separator.to_owned());
-            Ok(whole(move |writer| change_streams::write_sums(writer, &handle, &separator)))
+            Ok(whole(move |writer| dcp::write_sums(writer, &handle, &separator)))
         }
         _ => {
             let (number, name) = argument.split_once(' ').unwrap_or((argument, ""));
             let vbid = parse_vbucket(bucket, number)?;
             let (handle, name) = (Arc::clone(bucket), name.trim().to_owned());
             Ok(whole(move |writer| {
-                change_streams::write_takeover(writer, &handle, vbid, &name);
+                dcp::write_takeover(writer, &handle, vbid, &name);
             }))
         }
     }
@@ -361,7 +361,7 @@ fn plan_of_memcached(asker: &Asker<'_>, handle: Arc<BucketHandle>, group: &str) 
         "settings" => memcached::write_settings,
         "items" => |writer, _, _, stats| memcached::write_items(writer, stats),
         "slabs" => |writer, _, _, stats| memcached::write_slabs(writer, stats),
-        _ => return Err(NotDone::Status(Status::KeyEnoent)),
+        _ => return Err(Rejection::Status(Status::KeyEnoent)),
     };
     let collect = |handle: &BucketHandle| handle.bucket().stats();
     Ok(after(handle, collect, move |writer, handle, stats| write(writer, &server, handle, stats)))
@@ -403,12 +403,12 @@ fn plan_vbuckets(
         "scopes-details" => Box::new(details(Detail::Scopes, vbuckets)),
         _ => match EachVbucket::named(group, bucket, vbuckets, asker.now) {
             Some(each) => Box::new(each),
-            None => return Err(NotDone::Status(Status::KeyEnoent)),
+            None => return Err(Rejection::Status(Status::KeyEnoent)),
         },
     }))
 }
 
-fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, NotDone> {
+fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, Rejection> {
     if argument.is_empty() {
         return Ok(0..bucket.vbuckets());
     }
@@ -416,10 +416,10 @@ fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, N
     Ok(vbid.0..vbid.0 + 1)
 }
 
-fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, NotDone> {
-    let Ok(number) = text.parse() else { return Err(NotDone::Status(Status::Einval)) };
+fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, Rejection> {
+    let Ok(number) = text.parse() else { return Err(Rejection::Status(Status::Einval)) };
     if number >= bucket.vbuckets() {
-        return Err(NotDone::Engine(Refused::NotMyVbucket));
+        return Err(Rejection::Engine(Refused::NotMyVbucket));
     }
     Ok(Vbid(number))
 }
@@ -440,7 +440,7 @@ fn plan_sums(
         _ => {
             let id = ScopeId(parse_hexadecimal(argument)?);
             if !manifest.scopes().iter().any(|scope| scope.id == id) {
-                return Err(NotDone::Unknown(Status::UnknownScope));
+                return Err(Rejection::Unknown(Status::UnknownScope));
             }
             Selection::Scope(id)
         }
@@ -452,36 +452,36 @@ fn plan_sums(
 }
 
 /// Parses `scope.collection`.
-fn parse_path(manifest: &Manifest, path: &str) -> Result<CollectionId, NotDone> {
+fn parse_path(manifest: &Manifest, path: &str) -> Result<CollectionId, Rejection> {
     let Some((scope, collection)) = path.split_once('.') else {
-        return Err(NotDone::Status(Status::Einval));
+        return Err(Rejection::Status(Status::Einval));
     };
     manifest.collection_id(scope, collection).map_err(refuse_lookup)
 }
 
-fn parse_collection_id(manifest: &Manifest, text: &str) -> Result<CollectionId, NotDone> {
+fn parse_collection_id(manifest: &Manifest, text: &str) -> Result<CollectionId, Rejection> {
     let id = CollectionId(parse_hexadecimal(text)?);
     match manifest.collection(id) {
         Some(_) => Ok(id),
-        None => Err(NotDone::Unknown(Status::UnknownCollection)),
+        None => Err(Rejection::Unknown(Status::UnknownCollection)),
     }
 }
 
-fn refuse_lookup(error: LookupError) -> NotDone {
+fn refuse_lookup(error: LookupError) -> Rejection {
     match error {
-        LookupError::UnknownScope => NotDone::Unknown(Status::UnknownScope),
-        LookupError::UnknownCollection => NotDone::Unknown(Status::UnknownCollection),
-        LookupError::InvalidName => NotDone::Status(Status::Einval),
+        LookupError::UnknownScope => Rejection::Unknown(Status::UnknownScope),
+        LookupError::UnknownCollection => Rejection::Unknown(Status::UnknownCollection),
+        LookupError::InvalidName => Rejection::Status(Status::Einval),
     }
 }
 
 /// Parses an id in hexadecimal digits, with or without `0x`.
-fn parse_hexadecimal(text: &str) -> Result<u32, NotDone> {
+fn parse_hexadecimal(text: &str) -> Result<u32, Rejection> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     // The standard library would accept a sign.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let id = u32::from_str_radix(digits, 16).ok().filter(|_| is_number);
-    id.ok_or(NotDone::Status(Status::Einval))
+    id.ok_or(Rejection::Status(Status::Einval))
 }
 
 /// Parses `KEY VBUCKET`, followed by `SCOPE.COLLECTION` (optional) or by the id of a collection.
@@ -490,17 +490,17 @@ fn parse_key(
     bucket: &BucketHandle,
     group: &str,
     argument: &str,
-) -> Result<OwnedKey, NotDone> {
+) -> Result<OwnedKey, Rejection> {
     let manifest = x.state.rights.visible(bucket.bucket().manifest());
     let words: Vec<&str> = argument.split_whitespace().collect();
     let (key, vbucket, collection) = match (&words[..], group.ends_with("-byid")) {
         (&[key, vbucket, id], true) => (key, vbucket, parse_collection_id(&manifest, id)?),
         (&[key, vbucket, path], false) => (key, vbucket, parse_path(&manifest, path)?),
         (&[key, vbucket], false) => (key, vbucket, CollectionId::DEFAULT),
-        _ => return Err(NotDone::Status(Status::Einval)),
+        _ => return Err(Rejection::Status(Status::Einval)),
     };
     if key.len() > KEY_BYTES_MAX {
-        return Err(NotDone::Status(Status::Einval));
+        return Err(Rejection::Status(Status::Einval));
     }
     let vbid = parse_vbucket(bucket, vbucket)?;
     Ok(OwnedKey { vbid, collection, key: key.as_bytes().to_vec() })
@@ -512,9 +512,9 @@ fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
     }
     let stats = match keys::in_memory(bucket, &key) {
         Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, false)),
-        stats => stats.map_err(NotDone::Engine)?,
+        stats => stats.map_err(Rejection::Engine)?,
     };
-    let Some(stats) = stats else { return Err(NotDone::Status(Status::KeyEnoent)) };
+    let Some(stats) = stats else { return Err(Rejection::Status(Status::KeyEnoent)) };
     let phase = keys::phase_of(bucket, key.vbid);
     Ok(whole(move |writer| keys::write(writer, &stats, phase)))
 }
@@ -522,9 +522,9 @@ fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
 fn plan_vkey(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
     let stats = match keys::in_memory(bucket, &key) {
         Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, true)),
-        stats => stats.map_err(NotDone::Engine)?,
+        stats => stats.map_err(Rejection::Engine)?,
     };
-    let Some(stats) = stats else { return Err(NotDone::Status(Status::KeyEnoent)) };
+    let Some(stats) = stats else { return Err(Rejection::Status(Status::KeyEnoent)) };
     let handle = Arc::clone(bucket);
     Ok(Plan::Later(Box::new(move || keys::verify(&handle, &key, stats))))
 }
@@ -538,13 +538,13 @@ fn plan_stored_key(bucket: &Arc<BucketHandle>, key: OwnedKey, verifies: bool) ->
 /// Plans the only group that needs no bucket.
 fn plan_connections(x: &Request<'_>, argument: &str) -> Planned {
     let (server, now) = (&x.env.server, x.env.now);
-    let Some(viewer) = &x.state.identity else { return Err(NotDone::Status(Status::Eaccess)) };
+    let Some(viewer) = &x.state.identity else { return Err(Rejection::Status(Status::Eaccess)) };
     if argument.is_empty() {
         return Ok(Plan::Now(Box::new(ConnectionList::new(server, viewer, now))));
     }
-    let Ok(number) = argument.parse() else { return Err(NotDone::Status(Status::Einval)) };
+    let Ok(number) = argument.parse() else { return Err(Rejection::Status(Status::Einval)) };
     let Some(record) = ConnectionList::one(server, viewer, number) else {
-        return Err(NotDone::Status(Status::KeyEnoent));
+        return Err(Rejection::Status(Status::KeyEnoent));
     };
     Ok(whole(move |writer| connections::write(writer, &record, now)))
 }

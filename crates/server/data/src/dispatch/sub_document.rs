@@ -25,7 +25,7 @@ use oribi_protocol::sub_document::{DocFlags, LOOKUP_HEAD_BYTES, mutation_failure
 use oribi_types::{Cas, Datatype, VbUuid, Vbid};
 use smallvec::SmallVec;
 
-use super::outcome::{Found, FoundValue, NotDone, Outcome, Refusal, Reply};
+use super::outcome::{Found, FoundValue, Outcome, Rejection, Reply, RuleRejection};
 use super::request::{Located, Request};
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::connection::parked::Answer;
@@ -127,7 +127,7 @@ fn follow(
     let list_bytes = |value: &FoundValue| LOOKUP_HEAD_BYTES + (value.end - value.begin) as usize;
     if paths.is_list && values.iter().map(list_bytes).sum::<usize>() > VALUE_LIST_BYTES_MAX {
         let context = "the answer would be longer than a frame may be";
-        return Err(NotDone::Because(Status::E2big, context));
+        return Err(Rejection::Because(Status::E2big, context));
     }
     drop(found);
     if is_inflated {
@@ -206,7 +206,7 @@ fn demand_rights(
     document: Located<'_>,
     paths: &PathRequest<'_>,
     kind: Kind,
-) -> Result<(), Refusal> {
+) -> Result<(), RuleRejection> {
     if x.state.rights.everywhere().holds(PrivilegeSet::READ_WRITE) {
         return Ok(());
     }

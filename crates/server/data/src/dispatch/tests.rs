@@ -2,8 +2,8 @@
 
 mod access;
 mod bad_input;
-mod change_streams;
 mod collections;
+mod dcp;
 mod documents;
 mod durability;
 mod fetches;

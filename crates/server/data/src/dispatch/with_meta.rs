@@ -18,7 +18,7 @@ use oribi_subdoc::limits::XATTR_BYTES_MAX;
 use oribi_subdoc::xattr;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno};
 
-use super::outcome::{NotDone, Outcome};
+use super::outcome::{Outcome, Rejection};
 use super::request::Request;
 use super::writes::written;
 use crate::auth::Privilege;
@@ -47,8 +47,8 @@ const IS_EXPIRATION: u32 = 1 << 4;
 const ALL_OPTIONS: u32 =
     FORCE | FORCE_ACCEPT | REGENERATE_CAS | SKIP_CONFLICT_RESOLUTION | IS_EXPIRATION;
 
-const MISFIT: NotDone =
-    NotDone::Because(Status::Einval, "options that do not fit the request or the bucket");
+const MISFIT: Rejection =
+    Rejection::Because(Status::Einval, "options that do not fit the request or the bucket");
 
 /// The decoded extras.
 struct Extras {
@@ -105,13 +105,13 @@ impl Extras {
     }
 
     /// The CAS that the version keeps; `None` when it gets a new one.
-    fn given_cas(&self) -> Result<Option<Cas>, NotDone> {
+    fn given_cas(&self) -> Result<Option<Cas>, Rejection> {
         const CONTEXT: &str = "no version has such a CAS";
         match self.cas {
             _ if self.has(REGENERATE_CAS) => Ok(None),
-            0 | u64::MAX => Err(NotDone::Because(Status::KeyEexists, CONTEXT)),
+            0 | u64::MAX => Err(Rejection::Because(Status::KeyEexists, CONTEXT)),
             cas if cas >= GIVEN_CAS_END.0 => {
-                Err(NotDone::Because(Status::CasValueInvalid, CONTEXT))
+                Err(Rejection::Because(Status::CasValueInvalid, CONTEXT))
             }
             cas => Ok(Some(Cas(cas))),
         }
@@ -130,7 +130,7 @@ pub(super) fn store<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let extras = Extras::decode(x.frame.extras);
     let extras = extras.filter(|extras| extras.are_possible(mode, resolution)).ok_or(MISFIT)?;
     if !(1..=REV_SEQNO_MAX).contains(&extras.rev_seqno) {
-        return Err(NotDone::Because(Status::Einval, "revisions are 1 to 2^48 - 1"));
+        return Err(Rejection::Because(Status::Einval, "revisions are 1 to 2^48 - 1"));
     }
     let mut plain = Vec::new();
     let value = value_of(x, &extras, mode, &mut plain);
@@ -191,20 +191,23 @@ fn value_of<'v>(
     extras: &Extras,
     mode: WithMetaMode,
     plain: &'v mut Vec<u8>,
-) -> Result<Value<'v>, NotDone> {
-    const ATTRIBUTES: NotDone = NotDone::Because(
+) -> Result<Value<'v>, Rejection> {
+    const ATTRIBUTES: Rejection = Rejection::Because(
         Status::XattrEinval,
         "attributes are JSON under keys of up to 16 bytes, each once",
     );
-    const TOO_SHORT: NotDone =
-        NotDone::Because(Status::Einval, "the value is shorter than its extended metadata");
+    const TOO_SHORT: Rejection =
+        Rejection::Because(Status::Einval, "the value is shorter than its extended metadata");
     let sent = Datatype(x.frame.header.datatype);
     let bytes = x.frame.value.len().checked_sub(extras.metadata_bytes);
     let bytes = bytes.ok_or(TOO_SHORT)?;
     let mut bytes = &x.frame.value[..bytes];
     if sent.contains(Datatype::SNAPPY) {
         inflate_into(bytes, VALUE_BYTES_MAX + XATTR_BYTES_MAX, plain).map_err(|unusable| {
-            NotDone::Because(status::of_mutation(&unusable.into()), "the value cannot be inflated")
+            Rejection::Because(
+                status::of_mutation(&unusable.into()),
+                "the value cannot be inflated",
+            )
         })?;
         bytes = plain;
     }
@@ -219,7 +222,7 @@ fn value_of<'v>(
             false => value.datatype = Datatype::XATTR,
         }
         if value.bytes.len() - body.len() > XATTR_BYTES_MAX {
-            return Err(NotDone::Because(Status::E2big, "attributes have 1 MiB at most"));
+            return Err(Rejection::Because(Status::E2big, "attributes have 1 MiB at most"));
         }
         if !xattrs.are_acceptable() {
             return Err(ATTRIBUTES);
@@ -227,7 +230,7 @@ fn value_of<'v>(
         value.has_system = xattrs.iter().any(|(key, _)| xattr::is_system(key));
     }
     match mode == WithMetaMode::Delete && !body.is_empty() {
-        true => Err(NotDone::Because(Status::Einval, "a deletion has no body")),
+        true => Err(Rejection::Because(Status::Einval, "a deletion has no body")),
         false => Ok(value),
     }
 }

@@ -16,7 +16,7 @@ use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype};
 
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{NotDone, Outcome, Reply};
+use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use super::rules::{self, Silence};
 use crate::connection::parked::Answer;
@@ -154,7 +154,7 @@ pub(super) fn touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 /// Flush: the blocking thread empties the bucket while the connection waits. A delay in the extras
 /// is not supported, only "now".
 pub(super) fn flush<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let unsupported = |context| Err(NotDone::Because(Status::NotSupported, context));
+    let unsupported = |context| Err(Rejection::Because(Status::NotSupported, context));
     if x.frame.extras.iter().any(|byte| *byte != 0) {
         return unsupported("flushing cannot be put off");
     }

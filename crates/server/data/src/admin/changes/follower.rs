@@ -23,12 +23,12 @@ use super::piece::{Outgoing, StreamPiece};
 use super::wakeups::Wakeups;
 use crate::admin::state::AdminState;
 use crate::buckets::BucketHandle;
-use crate::buckets::dcp_registry::{ProducerRecord, Published};
+use crate::buckets::dcp_registry::{DcpProducerFigures, DcpProducerRecord};
 use crate::connection::memory::Reservation;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;
 use crate::connection::rights::Rights;
-use crate::dcp::feed::{ChangeFeed, End, Fed, LargeLine, Offer};
+use crate::dcp::feed::{DcpFeed, End, Fed, LargeLine, Offer};
 use crate::dcp::may_stream;
 use crate::limits::{
     ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_LINE_PIECE_BYTES, ADMIN_CHANGES_PIECE_BYTES,
@@ -62,9 +62,9 @@ pub(super) struct StreamUser {
 pub(super) struct FollowerParts {
     pub state: Arc<AdminState>,
     pub bucket: Arc<BucketHandle>,
-    pub feed: ChangeFeed,
+    pub feed: DcpFeed,
     pub viewer: StreamUser,
-    pub record: Arc<ProducerRecord>,
+    pub record: Arc<DcpProducerRecord>,
     pub wakeups: Arc<Wakeups>,
     pub sparse_ids: bool,
 }
@@ -317,10 +317,10 @@ impl Follower {
         self.published = now;
         state.server.users.reload_if_changed();
         let held = self.outgoing.held_bytes() as u64;
-        record.publish(|| Published {
+        record.publish(|| DcpProducerFigures {
             window: (ADMIN_CHANGES_PIECE_BYTES as u32, held, self.acknowledged),
             streams: feed.figures(),
-            ..Published::default()
+            ..DcpProducerFigures::default()
         });
     }
 

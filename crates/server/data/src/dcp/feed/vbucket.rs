@@ -21,7 +21,7 @@ use super::large_line::LargeLine;
 use super::line::{Extent, bytes_needed, write_document, write_event};
 use super::names::Names;
 use super::wanted::{End, Offer, Wanted};
-use crate::buckets::dcp_registry::StreamFigures;
+use crate::buckets::dcp_registry::DcpStreamFigures;
 use crate::connection::memory::budget::Demand;
 use crate::dcp::frames::Damaged;
 use crate::limits::{ADMIN_CHANGES_PIECE_BYTES, RESERVED_ANSWER_BYTES_MIN};
@@ -154,9 +154,9 @@ impl FeedVbucket {
     }
 
     /// Figures of the stream.
-    pub fn figures(&self, filter: &StreamFilter) -> Option<StreamFigures> {
+    pub fn figures(&self, filter: &StreamFilter) -> Option<DcpStreamFigures> {
         let State::Streaming(open) = &self.state else { return None };
-        Some(StreamFigures {
+        Some(DcpStreamFigures {
             head: StreamHead { opaque: 0, vbid: self.vbid, stream_id: None },
             request: open.request,
             filter: filter.clone(),

@@ -14,7 +14,7 @@ use oribi_protocol::text::answer::{LINE_END, write_line, write_number, write_val
 use super::super::answer::describe;
 use super::super::encoding::inflating_of;
 use super::super::handshake;
-use super::super::outcome::{NotDone, Reply};
+use super::super::outcome::{Rejection, Reply};
 use super::super::request::Request;
 use crate::connection::parked::Answer;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
@@ -160,7 +160,12 @@ fn inflated(out: &mut WriteBuffer, item: &ItemRef, head: impl Fn(&mut WriteBuffe
 
 /// Answers a command that was not done.
 #[cold]
-pub(super) fn fail(x: &mut Request<'_>, out: &mut WriteBuffer, form: Form<'_>, not_done: NotDone) {
+pub(super) fn fail(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    form: Form<'_>,
+    not_done: Rejection,
+) {
     let (verb, quiet) = match form {
         Form::Value { .. } => (Verb::Get, false),
         Form::Line { verb, quiet } => (verb, quiet),

@@ -11,7 +11,7 @@ use oribi_protocol::status::Status;
 use oribi_protocol::text::answer::write_number;
 use oribi_types::Cas;
 
-use super::super::outcome::{NotDone, Outcome, Reply};
+use super::super::outcome::{Outcome, Rejection, Reply};
 use super::super::request::{Located, Request};
 use super::super::{handlers, reads, writes};
 use super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
@@ -61,12 +61,12 @@ pub(super) fn touch_marked(
     x: &Request<'_>,
     located: Located<'_>,
     expiry: u32,
-) -> Result<Option<(ItemRef, Mutation)>, NotDone> {
+) -> Result<Option<(ItemRef, Mutation)>, Rejection> {
     for _ in 0..ATTEMPTS_MAX {
         let Some((item, marks)) = marked(x, located)? else { return Ok(None) };
         let change = Change { marks, expiry: Some(expiry), ..Change::default() };
         match rewrite(x, located, item.cas(), &change) {
-            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
+            Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
             written => return written.map(|mutation| Some((item, mutation))),
         }
     }
@@ -92,7 +92,7 @@ fn count<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         let next = Some((&digits[..], item.flags()));
         let change = Change { marks, value: next, ..Change::default() };
         let mutation = match rewrite(x, located, item.cas(), &change) {
-            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => continue,
+            Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => continue,
             written => written?,
         };
         x.count(|counters| &counters.cmd_set);
@@ -105,7 +105,7 @@ fn count<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// The document and its marks, if it has any.
-fn marked(x: &Request<'_>, located: Located<'_>) -> Result<Option<(ItemRef, Marks)>, NotDone> {
+fn marked(x: &Request<'_>, located: Located<'_>) -> Result<Option<(ItemRef, Marks)>, Rejection> {
     let Some(item) = current(x, located)? else { return Ok(None) };
     let marks = Marks::of(&item);
     Ok(Some((item, marks)).filter(|(_, marks)| *marks != Marks::default()))

@@ -15,7 +15,7 @@ use oribi_subdoc::json;
 use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_types::{Cas, Datatype};
 
-use super::super::outcome::NotDone;
+use super::super::outcome::Rejection;
 use super::super::request::{Located, Request};
 
 /// The attribute that holds the marks.
@@ -35,8 +35,8 @@ const WON: &[u8] = b"\",\"won\":true";
 pub(super) const ATTEMPTS_MAX: usize = 64;
 
 /// The answer after these attempts.
-pub(super) const BUSY: NotDone =
-    NotDone::Because(Status::Etmpfail, "the document changes too often");
+pub(super) const BUSY: Rejection =
+    Rejection::Because(Status::Etmpfail, "the document changes too often");
 
 /// See the module text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -91,7 +91,7 @@ pub(super) struct Change<'a> {
 }
 
 /// The document, with its value.
-pub(super) fn current(x: &Request<'_>, located: Located<'_>) -> Result<Option<ItemRef>, NotDone> {
+pub(super) fn current(x: &Request<'_>, located: Located<'_>) -> Result<Option<ItemRef>, Rejection> {
     let outcome =
         x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
     match outcome {
@@ -108,7 +108,7 @@ pub(super) fn rewrite(
     document: Located<'_>,
     cas: Cas,
     change: &Change<'_>,
-) -> Result<Mutation, NotDone> {
+) -> Result<Mutation, Rejection> {
     let asked = (change.expiry.unwrap_or(0), cas);
     let build = |current: Current<'_>| next_version(x, document, cas, change, current);
     let outcome = x.bucket().rewrite(

@@ -14,7 +14,7 @@ use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Meta, Store};
 
 use super::super::Served;
 use super::super::answer::End;
-use super::super::outcome::NotDone;
+use super::super::outcome::Rejection;
 use super::super::request::Request;
 use super::super::rules::{self, INSERT, READ, REMOVE, UPSERT, Who};
 use super::meant::{Meant, key_of};
@@ -86,7 +86,7 @@ fn run(
     meant: &Meant<'_>,
     (needed, meta): (PrivilegeSet, &Meta<'_>),
     offer: Offer<'_>,
-    action: impl FnOnce(&mut Request<'_>, &mut WriteBuffer) -> Result<(), NotDone>,
+    action: impl FnOnce(&mut Request<'_>, &mut WriteBuffer) -> Result<(), Rejection>,
 ) -> Ended {
     let frame = meant.frame();
     let mut x = Request::new(id, &frame, meant.opcode, state, env);

@@ -5,7 +5,7 @@
 use oribi_engine::{FillingItem, KeyAhead, ReadSection, Refused};
 
 use super::super::answer::End;
-use super::super::outcome::{NotDone, Outcome};
+use super::super::outcome::{Outcome, Rejection};
 use super::super::request::Request;
 use super::super::rules::{self, Who};
 use super::super::{Served, access, room, sample, timing};
@@ -99,9 +99,9 @@ pub(super) fn serve<'a>(
     x: &mut Request<'a>,
     out: &mut WriteBuffer,
     (who, timed, language): (Who, Option<CommandKind>, Language),
-    action: impl FnOnce(&mut Request<'a>, &mut WriteBuffer, Result<(), NotDone>) -> End,
+    action: impl FnOnce(&mut Request<'a>, &mut WriteBuffer, Result<(), Rejection>) -> End,
 ) -> Served {
-    let permitted = access::check(x, who).map_err(NotDone::from);
+    let permitted = access::check(x, who).map_err(Rejection::from);
     let is_first = x.tries.is_first();
     if is_first {
         timing::begin(x);
@@ -149,11 +149,13 @@ fn conclude(
 }
 
 /// How a command ends that is to be offered again; `None` when it has to be answered.
-pub(super) fn offered_again(x: &mut Request<'_>, not_done: NotDone) -> Option<End> {
+pub(super) fn offered_again(x: &mut Request<'_>, not_done: Rejection) -> Option<End> {
     match not_done {
-        NotDone::Engine(Refused::NeedsFetch) if !x.tries.is_over() => Some(End::Fetch),
-        NotDone::Engine(Refused::TemporaryFailure) if room::waits_for_bucket(x) => Some(End::Later),
-        NotDone::Later(wait) => {
+        Rejection::Engine(Refused::NeedsFetch) if !x.tries.is_over() => Some(End::Fetch),
+        Rejection::Engine(Refused::TemporaryFailure) if room::waits_for_bucket(x) => {
+            Some(End::Later)
+        }
+        Rejection::Later(wait) => {
             x.state.wait = wait;
             Some(End::Later)
         }

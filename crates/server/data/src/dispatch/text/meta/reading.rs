@@ -11,7 +11,7 @@ use oribi_protocol::text::Meta;
 use oribi_protocol::text::answer::{LINE_END, write_number};
 use oribi_types::Cas;
 
-use super::super::super::outcome::NotDone;
+use super::super::super::outcome::Rejection;
 use super::super::super::request::{Located, Request};
 use super::super::super::rules::UPSERT;
 use super::super::answer::document;
@@ -19,8 +19,8 @@ use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, rewrite};
 use super::reply::{Shown, write_code};
 use crate::connection::write_buffer::WriteBuffer;
 
-const DAMAGED: NotDone =
-    NotDone::Because(Status::Etmpfail, "the document could not be read from the store");
+const DAMAGED: Rejection =
+    Rejection::Because(Status::Etmpfail, "the document could not be read from the store");
 
 /// A document, its CAS, and the uses that this read counted.
 type Found<'a> = (Held<'a>, Cas, u32);
@@ -49,7 +49,7 @@ pub(super) fn get(
     x: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
-) -> Result<(), NotDone> {
+) -> Result<(), Rejection> {
     let located = x.locate()?;
     for _ in 0..ATTEMPTS_MAX {
         let found = find(x, located, meta.is_no_use)?;
@@ -120,7 +120,7 @@ fn update(
     meta: &Meta<'_>,
     item: &Item,
     shown: &mut Shown,
-) -> Result<bool, NotDone> {
+) -> Result<bool, Rejection> {
     let marks = shown.marks;
     let now_s = x.env.now.unix_s();
     let recache_s = meta.recache.map_or(0, |expiry| absolute(expiry, now_s));
@@ -138,7 +138,7 @@ fn update(
     let marks = Marks { won: marks.won || shown.wins, ..marks };
     let change = Change { marks, expiry: meta.expiry, ..Change::default() };
     let mutation = match rewrite(x, located, item.cas(), &change) {
-        Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => return Ok(false),
+        Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => return Ok(false),
         written => written?,
     };
     shown.cas = mutation.cas.0;
@@ -165,7 +165,7 @@ fn answer(
     held: &Held<'_>,
     shown: &Shown,
     now_s: u32,
-) -> Result<(), NotDone> {
+) -> Result<(), Rejection> {
     // A client that sends the CAS it knows has the value already.
     let is_known = meta.cas == Some(shown.cas);
     if !meta.shows_value || is_known {
@@ -207,12 +207,12 @@ fn create(
     located: Located<'_>,
     meta: &Meta<'_>,
     expiry: u32,
-) -> Result<bool, NotDone> {
+) -> Result<bool, Rejection> {
     let marks = Marks { won: true, stale: false };
     let last = last_expiry(meta, expiry);
     let change = Change { marks, expiry: Some(last), creates: true, ..Change::default() };
     let mutation = match rewrite(x, located, Cas(0), &change) {
-        Err(NotDone::Status(Status::KeyEexists)) => return Ok(false),
+        Err(Rejection::Status(Status::KeyEexists)) => return Ok(false),
         written => written?,
     };
     x.count(|counters| &counters.cmd_get);
@@ -262,7 +262,7 @@ pub(super) fn debug(
     x: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
-) -> Result<(), NotDone> {
+) -> Result<(), Rejection> {
     let located = x.locate()?;
     let Some((item, cas, _)) = find(x, located, true)? else {
         out.tail().extend_from_slice(b"EN");

@@ -7,7 +7,7 @@ use oribi_protocol::text::Meta;
 use oribi_protocol::text::answer::{LINE_END, write_flag, write_key_flag};
 
 use super::super::super::answer::describe;
-use super::super::super::outcome::NotDone;
+use super::super::super::outcome::Rejection;
 use super::super::super::request::Request;
 use super::super::answer::{Verb, write_failure};
 use super::super::marks::Marks;
@@ -110,7 +110,12 @@ pub(super) fn write_code(
 
 /// Answers a command that was not done.
 #[cold]
-pub(super) fn fail(x: &mut Request<'_>, out: &mut WriteBuffer, meta: &Meta<'_>, not_done: NotDone) {
+pub(super) fn fail(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    meta: &Meta<'_>,
+    not_done: Rejection,
+) {
     use Opcode::{Add, Append, Prepend, Replace, Set};
     let (status, context) = describe(x, not_done);
     let is_store = matches!(x.opcode, Set | Add | Replace | Append | Prepend);

@@ -10,7 +10,7 @@ use oribi_protocol::text::answer::{LINE_END, write_number};
 use oribi_protocol::text::{Meta, Store, StoreMode};
 use oribi_types::{Cas, Datatype, RevSeqno};
 
-use super::super::super::outcome::{NotDone, Reply};
+use super::super::super::outcome::{Rejection, Reply};
 use super::super::super::request::{Located, Request};
 use super::super::handling::{handle, touch_marked};
 use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
@@ -31,7 +31,7 @@ pub(super) fn set(
     out: &mut WriteBuffer,
     store: &Store<'_>,
     meta: &Meta<'_>,
-) -> Result<(), NotDone> {
+) -> Result<(), Rejection> {
     let bytes = x.received.as_ref().map_or(store.value.len(), FillingItem::value_bytes);
     let cas = match (meta.new_cas, store.mode) {
         (Some(new), StoreMode::Set | StoreMode::Cas | StoreMode::Add | StoreMode::Replace) => {
@@ -54,7 +54,7 @@ pub(super) fn set(
 }
 
 /// The size of the document that a value was joined to, if the command asks for the size.
-fn joined_bytes(x: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, NotDone> {
+fn joined_bytes(x: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, Rejection> {
     if !meta.flags.iter().any(|flag| flag[0] == b's') {
         return Ok(None);
     }
@@ -64,7 +64,7 @@ fn joined_bytes(x: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, NotDo
 }
 
 /// Runs the binary request; returns the new CAS.
-fn stored(x: &mut Request<'_>) -> Result<u64, NotDone> {
+fn stored(x: &mut Request<'_>) -> Result<u64, Rejection> {
     match handle(x)? {
         Reply::Written(Answer::Mutation(mutation)) => Ok(mutation.cas.0),
         _ => Ok(0),
@@ -72,7 +72,7 @@ fn stored(x: &mut Request<'_>) -> Result<u64, NotDone> {
 }
 
 /// Stores a value. A value whose CAS is only too old replaces the document, too, but is stale.
-fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<u64, NotDone> {
+fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<u64, Rejection> {
     let value = store.value;
     let located = x.locate()?;
     for _ in 0..ATTEMPTS_MAX {
@@ -91,7 +91,7 @@ fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<
             creates: false,
         };
         match rewrite(x, located, item.cas(), &change) {
-            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
+            Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
             written => {
                 x.count(|counters| &counters.cmd_set);
                 return written.map(|mutation| mutation.cas.0);
@@ -102,11 +102,11 @@ fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<
 }
 
 /// Appends or prepends, and stores the value where there is no document.
-fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<u64, NotDone> {
+fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<u64, Rejection> {
     let located = x.locate()?;
     for _ in 0..ATTEMPTS_MAX {
         match stored(x) {
-            Err(NotDone::Status(Status::NotStored)) => {}
+            Err(Rejection::Status(Status::NotStored)) => {}
             done => return done,
         }
         let change = Change {
@@ -116,7 +116,7 @@ fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<
             ..Change::default()
         };
         match rewrite(x, located, Cas(0), &change) {
-            Err(NotDone::Status(Status::KeyEexists)) => {}
+            Err(Rejection::Status(Status::KeyEexists)) => {}
             written => return written.map(|mutation| mutation.cas.0),
         }
     }
@@ -124,8 +124,9 @@ fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<
 }
 
 /// Stores a value with the CAS that the client chose.
-fn set_with_cas(x: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64, NotDone> {
-    const INVALID: NotDone = NotDone::Because(Status::Einval, "a CAS is chosen between 0 and 2^63");
+fn set_with_cas(x: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64, Rejection> {
+    const INVALID: Rejection =
+        Rejection::Because(Status::Einval, "a CAS is chosen between 0 and 2^63");
     if new == 0 || new >= GIVEN_CAS_END.0 {
         return Err(INVALID);
     }
@@ -164,7 +165,7 @@ pub(super) fn delete(
     x: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
-) -> Result<(), NotDone> {
+) -> Result<(), Rejection> {
     if meta.invalidates || meta.removes_value {
         change(x, meta)?;
     } else {
@@ -177,7 +178,7 @@ pub(super) fn delete(
 }
 
 /// Marks the document as stale, removes its value, or both.
-fn change(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), NotDone> {
+fn change(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), Rejection> {
     let located = x.locate()?;
     for _ in 0..ATTEMPTS_MAX {
         let item = current(x, located)?.ok_or(Status::KeyEnoent)?;
@@ -195,7 +196,7 @@ fn change(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), NotDone> {
             creates: false,
         };
         match rewrite(x, located, item.cas(), &change) {
-            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
+            Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
             written => return written.map(drop),
         }
     }
@@ -229,7 +230,7 @@ pub(super) fn count(
     x: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
-) -> Result<(), NotDone> {
+) -> Result<(), Rejection> {
     let Counted { value, shown, is_created } = counted(x, meta)?;
     // The answer to a counter that is created is not left out, as in memcached.
     if meta.quiet && !is_created {
@@ -255,7 +256,7 @@ pub(super) fn count(
 }
 
 /// Counts, or creates the counter.
-fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, NotDone> {
+fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
     let (located, now_s) = (x.locate()?, x.env.now.unix_s());
     let shown = |cas: Cas, expiry| Shown {
         cas: cas.0,
@@ -275,7 +276,7 @@ fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, NotDone> {
                 let (cas, expiry) = touched(x, located, meta, mutation.cas)?;
                 return Ok(Counted { value, shown: shown(cas, expiry), is_created: false });
             }
-            (Err(NotDone::Status(Status::KeyEnoent)), Some(vivify)) => vivify,
+            (Err(Rejection::Status(Status::KeyEnoent)), Some(vivify)) => vivify,
             (Err(not_done), _) => return Err(not_done),
             (Ok(_), _) => return Err(Status::Einternal.into()),
         };
@@ -288,7 +289,7 @@ fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, NotDone> {
             ..Change::default()
         };
         match rewrite(x, located, Cas(0), &change) {
-            Err(NotDone::Status(Status::KeyEexists)) => {}
+            Err(Rejection::Status(Status::KeyEexists)) => {}
             written => {
                 let vivified = Some(absolute(vivify, now_s));
                 let shown = Shown { vivified, ..shown(written?.cas, 0) };
@@ -306,7 +307,7 @@ fn touched(
     located: Located<'_>,
     meta: &Meta<'_>,
     cas: Cas,
-) -> Result<(Cas, u32), NotDone> {
+) -> Result<(Cas, u32), Rejection> {
     let shows_expiry = meta.flags.iter().any(|flag| flag[0] == b't');
     let item = if shows_expiry { current(x, located)? } else { None };
     let before = item.map_or(0, |item| item.expiry());

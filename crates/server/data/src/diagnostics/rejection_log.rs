@@ -35,18 +35,18 @@ impl fmt::Display for Reference {
 
 /// See the module text.
 #[derive(Debug)]
-pub(crate) struct RefusalLog {
+pub(crate) struct RejectionLog {
     seed: u64,
     next_number: u64,
     window_ms: u64,
     lines: u32,
 }
 
-impl RefusalLog {
+impl RejectionLog {
     /// The log of worker number `worker` in a server that was started with this random number.
-    pub fn new(seed: u64, worker: usize) -> RefusalLog {
+    pub fn new(seed: u64, worker: usize) -> RejectionLog {
         // Workers count separately: the upper bits are the worker's.
-        RefusalLog { seed, next_number: (worker as u64) << 48, window_ms: 0, lines: 0 }
+        RejectionLog { seed, next_number: (worker as u64) << 48, window_ms: 0, lines: 0 }
     }
 
     /// A reference for a refusal that is to be logged; `None` when the limit of this second is
@@ -71,7 +71,7 @@ mod tests {
     // Compat (Differences): Error contexts
     #[test]
     fn references_are_unique_and_bounded_in_each_second() {
-        let (mut one, mut two) = (RefusalLog::new(7, 0), RefusalLog::new(7, 1));
+        let (mut one, mut two) = (RejectionLog::new(7, 0), RejectionLog::new(7, 1));
         let mut seen = Vec::new();
         for now_ms in [1, 500, 1_400, 1_500] {
             for _ in 0..LINES_PER_SECOND {

@@ -11,7 +11,7 @@ use oribi_engine::dcp::{StreamFilter, StreamPhase};
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
-use crate::buckets::dcp_registry::{ProducerRecord, Published, StreamFigures};
+use crate::buckets::dcp_registry::{DcpProducerFigures, DcpProducerRecord, DcpStreamFigures};
 use crate::dispatch::stat_cursor::{StatProducer, StatWriter};
 
 /// What the names of connections begin with.
@@ -20,9 +20,9 @@ const PREFIX: &str = "eq_dcpq:";
 /// Connection after connection.
 pub(super) struct Connections {
     bucket: Arc<BucketHandle>,
-    rest: std::vec::IntoIter<Arc<ProducerRecord>>,
+    rest: std::vec::IntoIter<Arc<DcpProducerRecord>>,
     /// The streams of the current connection that are still to be written.
-    streams: (String, std::vec::IntoIter<StreamFigures>),
+    streams: (String, std::vec::IntoIter<DcpStreamFigures>),
     has_totals: bool,
 }
 
@@ -81,13 +81,13 @@ fn write_connection(
     writer: &mut StatWriter<'_>,
     bucket: &BucketHandle,
     name: &str,
-    record: &ProducerRecord,
-    published: &Published,
+    record: &DcpProducerRecord,
+    published: &DcpProducerFigures,
 ) {
     let _ = writer.prefix().text(name).text(":");
     let streams = &published.streams;
     let count = |phase| streams.iter().filter(|one| one.stats.phase == phase).count();
-    let sum = |of: fn(&StreamFigures) -> u64| streams.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&DcpStreamFigures) -> u64| streams.iter().map(of).sum::<u64>();
     let (is_on, interval_ms, is_waiting) = published.noop;
     let (window_bytes, unacked, acked) = published.window;
     writer.text("type", "producer");
@@ -133,9 +133,9 @@ fn write_stream(
     writer: &mut StatWriter<'_>,
     bucket: &BucketHandle,
     name: &str,
-    stream: &StreamFigures,
+    stream: &DcpStreamFigures,
 ) {
-    let StreamFigures { head, request, filter, stats } = stream;
+    let DcpStreamFigures { head, request, filter, stats } = stream;
     let vbid = itoa::Buffer::new().format(head.vbid.0).to_owned();
     let prefix = writer.prefix().text(name).text(":stream_").text(&vbid).text("_");
     if let Some(id) = head.stream_id {

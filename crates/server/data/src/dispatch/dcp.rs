@@ -18,26 +18,26 @@ use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
-use super::outcome::{NotDone, Outcome, Refusal, Reply};
+use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
 use super::request::Request;
 use super::room;
-use crate::buckets::dcp_registry::ProducerRecord;
+use crate::buckets::dcp_registry::DcpProducerRecord;
 use crate::connection::close_reason::CloseReason;
 use crate::dcp::inbox::Inbox;
 use crate::dcp::stream_value::WantedStream;
-use crate::dcp::streams::{OpenStream, StreamKey};
-use crate::dcp::{MayNot, Producer, may_stream};
+use crate::dcp::streams::{DcpProducerStream, DcpStreamKey};
+use crate::dcp::{DcpProducer, StreamRejection, may_stream};
 use crate::dispatch::connection_state::{ConnectionState, Wait};
 
 /// Longest name of a connection.
 const NAME_BYTES_MAX: usize = 251;
 
-const NOT_OPEN: NotDone =
-    NotDone::Because(Status::Einval, "open the connection for change streams first");
+const NOT_OPEN: Rejection =
+    Rejection::Because(Status::Einval, "open the connection for change streams first");
 
 /// Open: the connection becomes a producer.
 pub(super) fn open<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let refuse = |status, context| Err(NotDone::Because(status, context));
+    let refuse = |status, context| Err(Rejection::Because(status, context));
     let extras = OpenExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
     let flags = extras.flags;
     if x.state.producer.is_some() {
@@ -60,11 +60,11 @@ pub(super) fn open<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let inbox = Inbox::new(Arc::clone(&x.env.waker), x.connection);
     let user = x.state.identity.as_ref().map_or("", |user| &user.name).to_owned();
     let number = x.state.record.number;
-    let record = ProducerRecord::new(name, number, user, x.env.now, Arc::clone(&inbox) as _);
+    let record = DcpProducerRecord::new(name, number, user, x.env.now, Arc::clone(&inbox) as _);
     let (record, bucket) = (Arc::new(record), Arc::clone(x.handle()));
     bucket.producers().enter(&record);
     let (features, now_ms) = (x.state.features, x.env.now_ms);
-    let producer = Producer::new(bucket, flags, features, inbox, record, now_ms);
+    let producer = DcpProducer::new(bucket, flags, features, inbox, record, now_ms);
     x.state.producer = Some(Box::new(producer));
     Ok(Reply::Success)
 }
@@ -75,8 +75,8 @@ fn is_empty_object(value: &[u8]) -> bool {
     inside.is_some_and(|inside| inside.trim_ascii().is_empty())
 }
 
-fn check_flags(flags: OpenFlags) -> Result<(), NotDone> {
-    let refuse = |context| Err(NotDone::Because(Status::Einval, context));
+fn check_flags(flags: OpenFlags) -> Result<(), Rejection> {
+    let refuse = |context| Err(Rejection::Because(Status::Einval, context));
     if !flags.are_known() {
         return refuse("unknown flag");
     }
@@ -96,7 +96,7 @@ pub(super) fn control<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
     producer
         .choose(x.frame.key, x.frame.value, now_ms)
-        .map_err(|(status, context)| NotDone::Because(status, context))?;
+        .map_err(|(status, context)| Rejection::Because(status, context))?;
     producer.changed();
     Ok(Reply::Success)
 }
@@ -114,7 +114,7 @@ pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         let is_ending =
             producer.streams.get_mut(position).is_some_and(|open| open.ending.is_some());
         if !is_ending {
-            return Err(NotDone::Because(Status::KeyEexists, "the vbucket has a stream already"));
+            return Err(Rejection::Because(Status::KeyEexists, "the vbucket has a stream already"));
         }
     }
     let request = StreamRequest {
@@ -133,7 +133,7 @@ pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let stream = match opened {
         Ok(stream) => stream,
         Err(StreamRefused::TryLater) if room::waits_to_load(x) => {
-            return Err(NotDone::Later(Wait::Room));
+            return Err(Rejection::Later(Wait::Room));
         }
         Err(refused) => return refuse_stream(refused),
     };
@@ -143,14 +143,14 @@ pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     }
     let head = StreamHead { opaque: x.frame.header.opaque, vbid, stream_id: key.1 };
     let generation = producer.rights_generation();
-    producer.streams.add(OpenStream::new(head, stream, extras, filter, generation));
+    producer.streams.add(DcpProducerStream::new(head, stream, extras, filter, generation));
     producer.changed();
     Ok(Reply::value(log))
 }
 
 /// The checks before those of the filter.
-fn check_request(x: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), NotDone> {
-    let refuse = |status, context| Err(NotDone::Because(status, context));
+fn check_request(x: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), Rejection> {
+    let refuse = |status, context| Err(Rejection::Because(status, context));
     let producer = x.state.producer.as_ref().ok_or(NOT_OPEN)?;
     let has_collections = producer.features.has(Feature::Collections);
     if !extras.flags.are_known() {
@@ -177,9 +177,9 @@ fn check_request(x: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), No
 }
 
 /// The part of the vbucket that the consumer wants, if the user may read it.
-fn wanted_stream(x: &mut Request<'_>) -> Result<WantedStream, NotDone> {
-    const INVALID: NotDone =
-        NotDone::Because(Status::Einval, "this does not say which documents are wanted");
+fn wanted_stream(x: &mut Request<'_>) -> Result<WantedStream, Rejection> {
+    const INVALID: Rejection =
+        Rejection::Because(Status::Einval, "this does not say which documents are wanted");
     let mut wanted = match x.frame.value {
         [] => WantedStream::all(),
         value => WantedStream::parse(value).ok_or(INVALID)?,
@@ -193,25 +193,25 @@ fn wanted_stream(x: &mut Request<'_>) -> Result<WantedStream, NotDone> {
     let visible = x.state.rights.visible(Arc::clone(&manifest));
     match &wanted.filter {
         StreamFilter::Scope(id) if !visible.scopes().iter().any(|scope| scope.id == *id) => {
-            return Err(NotDone::Unknown(Status::UnknownScope));
+            return Err(Rejection::Unknown(Status::UnknownScope));
         }
         StreamFilter::Collections(ids) if !ids.iter().all(|id| manifest.contains(*id)) => {
-            return Err(NotDone::Unknown(Status::UnknownCollection));
+            return Err(Rejection::Unknown(Status::UnknownCollection));
         }
         _ => {}
     }
     let bucket = Arc::clone(x.handle());
     may_stream(&mut x.state.rights, &bucket, &wanted.filter).map_err(|may_not| match may_not {
-        MayNot::SeeIt => NotDone::Refused(Refusal::UnknownCollection),
-        MayNot::Read(missing) => NotDone::Refused(Refusal::Access(missing)),
+        StreamRejection::SeeIt => Rejection::Refused(RuleRejection::UnknownCollection),
+        StreamRejection::Read(missing) => Rejection::Refused(RuleRejection::Access(missing)),
     })?;
     Ok(wanted)
 }
 
 /// The stream's id, given exactly when streams have ids.
-fn stream_id(x: &Request<'_>, wanted: &WantedStream) -> Result<Option<u16>, NotDone> {
-    const INVALID: NotDone =
-        NotDone::Because(Status::DcpStreamIdInvalid, "streams have ids, or none has");
+fn stream_id(x: &Request<'_>, wanted: &WantedStream) -> Result<Option<u16>, Rejection> {
+    const INVALID: Rejection =
+        Rejection::Because(Status::DcpStreamIdInvalid, "streams have ids, or none has");
     let has_ids = x.state.producer.as_ref().is_some_and(|producer| producer.options.stream_ids);
     match (has_ids, wanted.stream_id) {
         (false, None) => Ok(None),
@@ -233,7 +233,7 @@ fn engine_flags(flags: StreamFlags) -> EngineFlags {
 }
 
 fn refuse_stream<'a>(refused: StreamRefused) -> Outcome<'a> {
-    let because = |status, context| Err(NotDone::Because(status, context));
+    let because = |status, context| Err(Rejection::Because(status, context));
     match refused {
         StreamRefused::NotMyVbucket => Err(Refused::NotMyVbucket.into()),
         StreamRefused::Range => because(Status::Erange, "the vbucket is not that far"),
@@ -241,8 +241,8 @@ fn refuse_stream<'a>(refused: StreamRefused) -> Outcome<'a> {
             status: Status::Rollback,
             value: seqno.0.to_be_bytes().to_vec().into(),
         }),
-        StreamRefused::UnknownCollection => Err(NotDone::Unknown(Status::UnknownCollection)),
-        StreamRefused::UnknownScope => Err(NotDone::Unknown(Status::UnknownScope)),
+        StreamRefused::UnknownCollection => Err(Rejection::Unknown(Status::UnknownCollection)),
+        StreamRefused::UnknownScope => Err(Rejection::Unknown(Status::UnknownScope)),
         StreamRefused::NoMemory => because(Status::Enomem, "the bucket's memory is full"),
         StreamRefused::TryLater => because(Status::Etmpfail, "the vbucket is still loading"),
     }
@@ -251,7 +251,7 @@ fn refuse_stream<'a>(refused: StreamRefused) -> Outcome<'a> {
 /// CloseStream.
 pub(super) fn close_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let id = x.infos.stream_id;
-    let key: StreamKey = (x.named_vbucket(), id);
+    let key: DcpStreamKey = (x.named_vbucket(), id);
     let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
     let missing = match producer.options.stream_ids {
         true => Status::DcpStreamIdInvalid,
