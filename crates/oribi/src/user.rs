@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgGroup, ArgMatches, Subcommand};
+use oribi_auth::{Role, StoredUser, UserFile, parse_role};
 use oribi_config::CollectionPath;
 use oribi_config::arguments_named;
-use oribi_server::auth::{Role, StoredUser, UserFile, parse_role};
 use oribi_system::data_dir::DataDir;
 
 use crate::config::resolve_here;

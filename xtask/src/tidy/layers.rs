@@ -19,7 +19,7 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 22] = [
+const LAYERS: [Layer; 23] = [
     Layer { name: "crc-fast", links: &[], tests_use: &[] },
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
@@ -53,10 +53,16 @@ const LAYERS: [Layer; 22] = [
         tests_use: &[],
     },
     Layer {
+        name: "oribi-auth",
+        links: &["oribi-types", "oribi-supervisor", "oribi-system", "oribi-config", "oribi-tls"],
+        tests_use: &[],
+    },
+    Layer {
         name: "oribi-server",
         links: &[
             "oribi-types",
             "oribi-supervisor",
+            "oribi-auth",
             "oribi-config",
             "oribi-system",
             "oribi-protocol",
@@ -95,6 +101,7 @@ const LAYERS: [Layer; 22] = [
             "oribi-system",
             "oribi-protocol",
             "oribi-subdoc",
+            "oribi-auth",
             "oribi-server",
             "oribi-tls",
             "oribi-client",
@@ -106,7 +113,14 @@ const LAYERS: [Layer; 22] = [
     },
     Layer {
         name: "oribi",
-        links: &["oribi-supervisor", "oribi-system", "oribi-config", "oribi-server", "oribi-tools"],
+        links: &[
+            "oribi-supervisor",
+            "oribi-system",
+            "oribi-auth",
+            "oribi-config",
+            "oribi-server",
+            "oribi-tools",
+        ],
         tests_use: &[
             "oribi-types",
             "oribi-protocol",

@@ -11,13 +11,14 @@ use super::source_tree::SourceFile;
 const STARTS: [&str; 2] = [concat!("thread::", "spawn("), concat!("thread::", "Builder")];
 
 /// Directories that are linked into the server and watched.
-const WATCHED: [&str; 9] = [
+const WATCHED: [&str; 10] = [
     "crates/core/types/src/",
     "crates/core/system/src/",
     "crates/core/storage/src/",
     "crates/kudu/storage/src/",
     "crates/core/engine/src/",
     "crates/core/tls/src/",
+    "crates/server/auth/src/",
     "crates/server/config/src/",
     "crates/server/data/src/",
     "crates/oribi/src/",

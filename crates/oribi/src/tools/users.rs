@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::{ArgMatches, Command};
-use oribi_server::auth::Role;
+use oribi_auth::Role;
 
 /// The users are those of the data directory.
 pub const ARE_REACHABLE: bool = false;

@@ -41,7 +41,7 @@ struct IdentityFile {
 impl ClusterIdentity {
     /// A new identity, different from that of every other cluster.
     pub fn random() -> ClusterIdentity {
-        let bytes: [u8; 16] = crate::auth::random_bytes();
+        let bytes: [u8; 16] = oribi_system::random::random_bytes();
         let uuid = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         ClusterIdentity { uuid, name: String::new() }
     }

@@ -32,6 +32,7 @@ pub(crate) mod window;
 
 use std::sync::Arc;
 
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_engine::dcp::{
     Change, ChangedDocument, EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
 };
@@ -40,7 +41,6 @@ use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Seqno, Timestamp};
 
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::DcpOptions;
 use crate::buckets::dcp_registry::{DcpProducerFigures, DcpProducerRecord, DcpStreamFigures};

@@ -16,6 +16,7 @@ use std::io::{IoSlice, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_auth::{Identity, UserStore};
 use oribi_config::Settings;
 use oribi_config::SlowThresholds;
 #[cfg(test)]
@@ -26,7 +27,6 @@ use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
 
-use crate::auth::{Identity, UserStore};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 #[cfg(test)]
 use crate::cluster::lease::NodeLease;

@@ -22,9 +22,9 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use oribi_auth::{Role, UserChange, UserChangeError, UserStore};
 use oribi_config::Settings;
 
-use crate::auth::{Role, UserChange, UserChangeError, UserStore};
 use crate::buckets::{BucketError, BucketOptions, Buckets};
 use error::invalid;
 use file::InitFile;

@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-pub mod auth;
 pub mod bucket_settings;
 pub mod buckets;
 pub mod cluster;
@@ -29,7 +28,6 @@ pub mod harness;
 pub mod server;
 pub mod server_context;
 
-mod audit;
 mod connection;
 mod dcp;
 mod diagnostics;

@@ -15,18 +15,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_auth::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
+use oribi_auth::{UserFileError, UserStore};
 use oribi_config::SlowThresholds;
 use oribi_config::eviction;
 use oribi_config::{Settings, SettingsError};
 use oribi_system::clock::wall_clock;
 use oribi_system::data_dir::{DataDir, DataDirError};
 use oribi_system::data_file::DataFileError;
+use oribi_system::random::random_bytes;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use crate::admin::{self, AdminHandle};
-use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
-use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace};
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::address::{NodeAddress, own_ip};

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use oribi_auth::UserStore;
+use oribi_auth::audit::AuditLog;
 use oribi_config::SlowThresholds;
 use oribi_config::Subnet;
 use oribi_engine::collections::{Manifest, ManifestChange};
@@ -19,8 +21,6 @@ use oribi_types::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::audit::AuditLog;
-use crate::auth::UserStore;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets, MemcachedPlace};
 use crate::cluster::{Cluster, EtcdError};
 use crate::cluster_config::address::NodeAddress;

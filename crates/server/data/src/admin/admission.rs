@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use oribi_auth::Identity;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::auth::Identity;
 use crate::limits::{
     ADMIN_ANONYMOUS_PER_NETWORK_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_LOGINS_MAX,
     ADMIN_LOGINS_PER_NETWORK_MAX, ADMIN_STREAMS_PER_USER_MAX, ADMIN_USER_CONNECTIONS_MAX,

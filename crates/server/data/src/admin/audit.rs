@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
+use oribi_auth::audit::{Actor, AuditGate, AuditLog, Event};
+use oribi_auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, Identity, NAME_BYTES_MAX};
 use parking_lot::Mutex;
 
 use super::admission::ConnectionSlot;
 use super::message::HttpReply;
-use crate::audit::{Actor, AuditGate, AuditLog, Event};
-use crate::auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, Identity, NAME_BYTES_MAX};
 
 /// Bytes of a path that are recorded.
 const PATH_BYTES_MAX: usize = 256;

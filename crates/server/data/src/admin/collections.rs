@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use oribi_auth::Identity;
 use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{Collection, Manifest, ManifestChange, ManifestError, Scope};
 use serde_json::{Value, json};
@@ -16,7 +17,6 @@ use super::message::{
     FormFields, HttpRejection, HttpReply, bucket_not_found, error, field_error, json_reply,
 };
 use super::state::AdminState;
-use crate::auth::Identity;
 use crate::connection::rights::Rights;
 
 /// The manifest, limited to what the user may see.

@@ -27,6 +27,7 @@ mod view;
 use std::sync::Arc;
 
 use hyper::{Method, StatusCode};
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX};
 use oribi_types::CollectionId;
 
@@ -36,7 +37,6 @@ use super::message::{
 use super::request::AdminRequest;
 use super::state::AdminState;
 use super::user_context::UserContext;
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;

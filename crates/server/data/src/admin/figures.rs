@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use hdrhistogram::Histogram;
+use oribi_auth::Privilege;
 use oribi_engine::BucketStats;
 use oribi_storage::VbucketPhase;
 use oribi_system::clock::wall_clock;
@@ -24,7 +25,6 @@ use super::message::{HttpRejection, HttpReply, bucket_not_found, forbidden, json
 use super::operator_memory::for_operators;
 use super::state::AdminState;
 use super::user_context::UserContext;
-use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::diagnostics::counters::timings::CommandKind;
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::header::WWW_AUTHENTICATE;
+use oribi_auth::DEVELOPMENT_NAME;
 
 use super::audit::AdminClient;
 use super::login::TooManyLogins;
@@ -22,7 +23,6 @@ use super::request::AdminRequest;
 use super::routes::{Route, RouteAccess};
 use super::setup::{is_own_host, web_reply};
 use super::state::AdminState;
-use crate::auth::DEVELOPMENT_NAME;
 
 /// Paths that are told apart; the other one is that of the host name.
 const SERVICES: &str = "/node/controller/setupServices";

@@ -12,11 +12,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue};
+use oribi_auth::{Identity, SaslStep, UserStore};
 use tokio::sync::Semaphore;
 
 use super::audit::{AdminAudit, AdminClient};
 use super::scram::{ScramExchanges, ScramMessage, ScramStep, authentication_info};
-use crate::auth::{Identity, SaslStep, UserStore};
 use crate::server_context::ServerContext;
 
 /// Keys derived at the same time for HTTP.

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use oribi_auth::Privilege;
 use oribi_engine::BucketStats;
 use oribi_system::clock::wall_clock;
 use oribi_system::memory::memory_of_process;
@@ -23,7 +24,6 @@ use super::message::{
 use super::rates::{OperationCounts, OperationRates};
 use super::state::AdminState;
 use super::user_context::UserContext;
-use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::DcpTotals;
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use oribi_auth::{Identity, Role};
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
@@ -14,7 +15,6 @@ use super::operator_memory::for_operators;
 use super::state::AdminState;
 use super::user_context::UserContext;
 use super::users::role_json;
-use crate::auth::{Identity, Role};
 use crate::cluster_config::{SERVER_GROUP, TlsPorts};
 use crate::cluster_identity::is_cluster_name;
 

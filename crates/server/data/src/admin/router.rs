@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::{Method, Request, StatusCode};
+use oribi_auth::{Identity, Privilege};
 
 use super::audit::AdminClient;
 use super::login::{LoginOutcome, TooManyLogins};
@@ -21,7 +22,6 @@ use super::routes::{self, AuditRule, Route, RouteAccess};
 use super::state::AdminState;
 use super::user_context::UserContext;
 use super::{guest_setup, origin, users};
-use crate::auth::{Identity, Privilege};
 
 /// The header by which a server proves itself to a client of SCRAM.
 const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");

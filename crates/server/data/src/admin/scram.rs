@@ -25,7 +25,8 @@ use base64::engine::general_purpose::{STANDARD as BASE64, URL_SAFE_NO_PAD};
 use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 
-use crate::auth::{SaslServer, SaslStep, UserStore, random_bytes};
+use oribi_auth::{SaslServer, SaslStep, UserStore};
+use oribi_system::random::random_bytes;
 
 /// Mechanisms by the names of HTTP and of the data port.
 const MECHANISMS: [(&str, &[u8]); 3] = [
@@ -172,7 +173,7 @@ fn value(text: String) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::tests::{scram_final, scram_first};
+    use oribi_auth::testing::{scram_final, scram_first};
 
     const NAME: &str = "Administrator";
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use oribi_auth::{Role, UserChange};
 use serde_json::json;
 
 use super::blocking::{blocking, failed};
@@ -14,7 +15,6 @@ use super::message::{FormFields, HttpRejection, HttpReply, empty, error, field_e
 use super::request::AdminRequest;
 use super::state::AdminState;
 use super::users;
-use crate::auth::{Role, UserChange};
 use crate::cluster_config::address::{ExternalAddress, ExternalPorts, is_host};
 
 /// Names of ports in an external address that belong to services or protocols that are not here.

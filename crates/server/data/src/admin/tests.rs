@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_auth::{Role, StoredUser, UserFile};
 use oribi_config::Settings;
 use oribi_system::data_dir::DataDir;
 use serde_json::{Value, json};
 
-use crate::auth::{Role, StoredUser, UserFile};
 use crate::server::Server;
 
 mod auditing;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use oribi_auth::Identity;
 use parking_lot::Mutex;
 
 use super::admission::{ActiveRequest, StreamPlace};
-use crate::auth::Identity;
 use crate::cluster_config::ClusterConfig;
 
 pub(crate) struct UserContext {

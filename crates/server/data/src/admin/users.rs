@@ -10,6 +10,10 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use oribi_auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
+use oribi_auth::{
+    DEVELOPMENT_NAME, Place, Restored, Role, StoredUser, UserChange, UserChangeError,
+};
 use oribi_system::clock::iso_8601;
 use serde_json::{Value, json};
 
@@ -19,10 +23,6 @@ use super::message::{
 };
 use super::request::AdminRequest;
 use super::state::AdminState;
-use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
-use crate::auth::{
-    DEVELOPMENT_NAME, Place, Restored, Role, StoredUser, UserChange, UserChangeError,
-};
 
 /// Roles may be in buckets, scopes and collections that are created later.
 const ALLOW_MISSING: &str = "allowMissing";

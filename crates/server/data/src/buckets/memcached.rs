@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use oribi_auth::Identity;
 use oribi_config::CollectionPath;
 
 use super::{BucketHandle, Buckets};
-use crate::auth::Identity;
 
 /// The fallback bucket.
 const DEFAULT_BUCKET: &str = "default";

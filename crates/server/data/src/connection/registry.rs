@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use oribi_auth::Identity;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use crate::auth::Identity;
 use crate::connection::features::Features;
 use crate::diagnostics::counters::Counter;
 

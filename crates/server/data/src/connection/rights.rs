@@ -14,7 +14,7 @@ use std::sync::Arc;
 use oribi_engine::collections::Manifest;
 use oribi_types::CollectionId;
 
-use crate::auth::{Identity, PrivilegeSet};
+use oribi_auth::{Identity, PrivilegeSet};
 
 /// A user's rights in the selected bucket.
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ mod tests {
     use oribi_engine::collections::ManifestChange;
 
     use super::*;
-    use crate::auth::{Access, Privilege};
+    use oribi_auth::{Access, Privilege};
 
     fn identity(roles: &[&str]) -> Arc<Identity> {
         let roles = roles.iter().map(|text| text.parse().unwrap()).collect();

@@ -7,7 +7,6 @@
 //! workers and the admin HTTP (new connections), the `oribi` binary (SIGHUP) and an admin route
 //! (reload). `oribi_tls` is the protocol itself.
 
-mod name_rule;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -27,7 +26,7 @@ use oribi_tls::files::FileError;
 use oribi_tls::server::{ClientCertificates, ServerOptions, ServerTls};
 use parking_lot::Mutex;
 
-use crate::auth::{Identity, UserStore};
+use oribi_auth::{Identity, UserStore};
 
 /// Interval of checks for changed files.
 const POLL: Duration = Duration::from_secs(2);
@@ -158,7 +157,7 @@ impl Tls {
     pub(crate) fn certified(&self, certificate: Option<&[u8]>, users: &UserStore) -> Certified {
         let found = certificate.and_then(|der| {
             let certificate = certificate::read(der).ok()?;
-            let name = name_rule::user(&self.rules, &certificate)?;
+            let name = oribi_auth::certificate_user(&self.rules, &certificate)?;
             let user = users.certified(name);
             if user.is_none() {
                 tracing::info!(?name, "a client's certificate names a user that does not exist");

@@ -12,9 +12,9 @@
 mod recent;
 mod stretch;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use oribi_auth::redaction::redacted;
 use oribi_config::SlowThresholds;
 use oribi_protocol::opcode::Opcode;
 use serde_json::{Value, json};
@@ -185,14 +185,6 @@ impl SlowOperationLog {
 
 fn name_of(opcode: u8) -> &'static str {
     Opcode::from_u8(opcode).map_or("unknown", Opcode::name)
-}
-
-/// User data between tags, so that a tool can strip it from a log.
-pub(crate) fn redacted(bytes: &[u8]) -> String {
-    let mut text = String::from("<ud>");
-    write!(text, "{}", bytes.escape_ascii()).expect("a String takes every write");
-    text.push_str("</ud>");
-    text
 }
 
 #[cfg(test)]

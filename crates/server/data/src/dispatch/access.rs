@@ -13,6 +13,8 @@
 
 use std::sync::Arc;
 
+use oribi_auth::PrivilegeSet;
+use oribi_auth::audit::Event;
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
@@ -21,8 +23,6 @@ use oribi_types::CollectionId;
 use super::outcome::RuleRejection;
 use super::request::Request;
 use super::rules::Who;
-use crate::audit::Event;
-use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
 
 /// Checks the requester. Inlined, because every request passes here and two places call it.

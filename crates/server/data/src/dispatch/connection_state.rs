@@ -13,6 +13,8 @@ mod invariants;
 
 use std::sync::Arc;
 
+use oribi_auth::audit::Actor;
+use oribi_auth::{Identity, SaslServer, UserStore};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Header;
 use oribi_protocol::hash::vbucket_of;
@@ -21,8 +23,6 @@ use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
-use crate::audit::Actor;
-use crate::auth::{Identity, SaslServer, UserStore};
 use crate::buckets::{BucketHandle, MemcachedPlace};
 use crate::cluster_config::ConfigVersion;
 use crate::connection::close_reason::CloseReason;

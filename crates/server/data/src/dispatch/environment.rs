@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
+use oribi_auth::audit::AuditGate;
 use oribi_engine::{FetchSink, PersistenceSink};
 use oribi_types::Timestamp;
 
-use crate::audit::AuditGate;
 use crate::cluster::lease::NodeLease;
 use crate::connection::latency_clock::LatencyClock;
 use crate::connection::memory::ledger::MemoryLedger;

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use oribi_auth::audit::{Actor, Event};
+use oribi_auth::{SaslServer, SaslStep, mechanisms};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::ConfigVersion;
 use oribi_protocol::status::Status;
@@ -13,8 +15,6 @@ use oribi_protocol::status::Status;
 use super::late_outcome::{LateOutcome, LateReply};
 use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
 use super::request::Request;
-use crate::audit::{Actor, Event};
-use crate::auth::{SaslServer, SaslStep, mechanisms};
 use crate::buckets::BucketHandle;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;

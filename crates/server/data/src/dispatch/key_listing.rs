@@ -10,13 +10,13 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use oribi_auth::Privilege;
 use oribi_engine::Refused;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
-use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::dispatch::job::{Job, Lane};
 use crate::limits::LISTING_TIME_MAX;

@@ -3,13 +3,13 @@
 //! Owns: the failover log and OBSERVE, which clients older than durability levels poll. OBSERVE may
 //! have to ask the store about each of its keys, so the blocking thread answers it.
 
+use oribi_auth::Privilege;
 use oribi_engine::{MetaOutcome, Refused};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
-use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::dispatch::job::{Job, Lane};
 

@@ -7,12 +7,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use oribi_auth::PrivilegeSet;
 use oribi_engine::{ItemRef, MutationOutcome, Refused, SharedItem};
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, Datatype};
 use smallvec::SmallVec;
 
-use crate::auth::PrivilegeSet;
 use crate::connection::parked::Answer;
 use crate::dispatch::connection_state::Wait;
 use crate::dispatch::environment::Environment;

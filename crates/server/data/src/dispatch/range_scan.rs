@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use oribi_auth::PrivilegeSet;
 use oribi_engine::Refused;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::status::Status;
@@ -21,7 +22,6 @@ use super::late_outcome::{LateOutcome, LateReply};
 use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
-use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
 use crate::buckets::range_scans::{
     Content, Held, Reply as ScanReply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown,

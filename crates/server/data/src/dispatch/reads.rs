@@ -3,6 +3,7 @@
 //! A GET borrows its key from the frame and its document from the table: it allocates nothing, and
 //! for most documents it writes nothing that another worker reads.
 
+use oribi_auth::Privilege;
 use oribi_engine::{GetOutcome, LOCKED_CAS, MetaOutcome, Refused, SharedOutcome};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::ExpiryExtras;
@@ -13,7 +14,6 @@ use smallvec::SmallVec;
 
 use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
-use crate::auth::Privilege;
 use crate::connection::parked::Answer;
 
 /// Get.

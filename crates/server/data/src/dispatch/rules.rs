@@ -4,11 +4,11 @@
 //! One table, checked in one place, so a handler can rely on it. An opcode without a rule is not
 //! implemented and is answered NotSupported.
 
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_types::Datatype;
 
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::diagnostics::slow_operation_log::OperationClass;
 

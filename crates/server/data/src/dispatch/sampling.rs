@@ -3,6 +3,7 @@
 //! A document at random may come with its attributes. Only users with the right to read the
 //! system's attributes get those.
 
+use oribi_auth::Privilege;
 use oribi_engine::{ItemRef, MetaOutcome, Refused};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::leb128::encode_u32;
@@ -12,7 +13,6 @@ use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 use super::outcome::{Outcome, Rejection, Reply, Sampled};
 use super::request::Request;
-use crate::auth::Privilege;
 use crate::buckets::BucketHandle;
 use crate::dispatch::job::{Job, Lane};
 

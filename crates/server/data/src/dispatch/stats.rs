@@ -31,6 +31,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_engine::collections::{LookupError, Manifest, Scope};
 use oribi_engine::{BucketStats, Refused};
 use oribi_protocol::limits::KEY_BYTES_MAX;
@@ -42,7 +43,6 @@ use super::late::give_up;
 use super::late_outcome::{LateOutcome, LateReply};
 use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
 use super::request::Request;
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::WriteBuffer;

@@ -18,6 +18,7 @@ mod virtual_attributes;
 
 use std::borrow::Cow;
 
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_engine::{ItemRef, Refused, RewriteOutcome, Sought, VersionOutcome};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
 use oribi_protocol::status::Status;
@@ -27,7 +28,6 @@ use smallvec::SmallVec;
 
 use super::outcome::{Found, FoundValue, Outcome, Rejection, Reply, RuleRejection};
 use super::request::{Located, Request};
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::connection::parked::Answer;
 use crate::connection::write_buffer::range_within;
 use lookup::{Subject, look_up, view_of};

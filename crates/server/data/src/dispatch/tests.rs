@@ -24,6 +24,7 @@ mod with_meta;
 
 use std::sync::Arc;
 
+use oribi_auth::{Access, Identity};
 use oribi_protocol::frame::{Decoded, decode};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
@@ -31,7 +32,6 @@ use oribi_protocol::request::{CounterExtras, RequestParts, SetExtras, encode_req
 use oribi_protocol::status::Status;
 use oribi_types::Vbid;
 
-use crate::auth::{Access, Identity};
 use crate::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 
 /// One decoded answer.

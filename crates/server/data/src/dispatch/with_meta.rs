@@ -7,6 +7,7 @@
 //! like a lost conflict. A CAS from 2^63 on, in the year 2262, would stop the vbucket's clock and
 //! is not acceptable.
 
+use oribi_auth::Privilege;
 use oribi_engine::compression::inflate_into;
 use oribi_engine::{
     ConflictResolution, GIVEN_CAS_END, MutationOutcome, WithMetaMode, WithMetaRequest,
@@ -21,7 +22,6 @@ use oribi_types::{Cas, CollectionId, Datatype, RevSeqno};
 use super::outcome::{Outcome, Rejection};
 use super::request::Request;
 use super::writes::written;
-use crate::auth::Privilege;
 use crate::dispatch::status;
 
 /// Extras without options and without the length of extended metadata.

@@ -13,6 +13,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use oribi_auth::UserStore;
 use oribi_protocol::dcp::message;
 use oribi_protocol::frame::{self, Decoded};
 use oribi_protocol::magic::Magic;
@@ -21,7 +22,6 @@ use oribi_storage::MemoryStore;
 
 use super::ConnectionHarness;
 use super::login::log_in;
-use crate::auth::UserStore;
 use crate::connection::close_reason::CloseReason;
 
 /// What a connection has answered.

@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use oribi_auth::UserStore;
 use oribi_engine::{BackfillPause, BucketConfig};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::{RequestParts, encode_request};
@@ -26,7 +27,6 @@ use oribi_types::{CollectionId, Timestamp, Vbid};
 
 use super::login::log_in;
 use super::{ConnectionHarness, HARNESS_VBUCKETS, LIMITS, harness_config, server_over};
-use crate::auth::UserStore;
 use input::Input;
 pub use judge::ConsumerTally;
 use judge::{Judge, Written};

@@ -1,11 +1,11 @@
 //! How the checks' clients log in.
 
+use oribi_auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 
 use super::ConnectionHarness;
-use crate::auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD};
 
 /// Logs in with the features that `wants` accepts, and selects the bucket.
 pub(super) fn log_in(harness: &mut ConnectionHarness, wants: impl Fn(Feature) -> bool) {

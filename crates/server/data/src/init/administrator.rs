@@ -6,11 +6,11 @@
 
 use std::fs;
 
+use oribi_auth::{Role, UserChange};
 use oribi_config::Settings;
 use oribi_system::data_file::DataFileError;
 
 use super::error::InitError;
-use crate::auth::{Role, UserChange};
 
 /// The name of an administrator who was given a password only.
 const DEFAULT_NAME: &str = "Administrator";

@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use oribi_auth::UserFileError;
 use oribi_engine::ManifestUpdateError;
 use oribi_system::data_file::DataFileError;
 
-use crate::auth::UserFileError;
 use crate::buckets::BucketError;
 
 /// Why the initial state could not be made.

@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use oribi_auth::{Role, UserChange, check_password, couchbase_role};
 use oribi_system::data_file::DataFileError;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::{InitError, invalid};
-use crate::auth::{Role, UserChange, check_password, couchbase_role};
 
 /// Bytes of the file. Documents in number belong into files of their own.
 const FILE_BYTES_MAX: u64 = 16 << 20;

@@ -33,13 +33,13 @@ mod text;
 
 use std::sync::Arc;
 
+use oribi_auth::audit::Event;
+use oribi_auth::{Identity, UserStore};
 use oribi_engine::{FillingItem, PersistOutcome, ReadSection};
 use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::status::Status;
 use oribi_protocol::text::Decoder;
 
-use crate::audit::Event;
-use crate::auth::{Identity, UserStore};
 use crate::buckets::MemcachedPlace;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::parked::{ParkToken, Parked};

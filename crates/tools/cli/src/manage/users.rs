@@ -5,7 +5,7 @@ use anyhow::bail;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use hyper::Method;
-use oribi_server::auth::{Role, parse_roles};
+use oribi_auth::{Role, parse_roles};
 use serde_json::Value;
 
 use super::place::AdminPlace;

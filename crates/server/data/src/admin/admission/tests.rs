@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use oribi_auth::{Access, Identity, Role};
+
 use super::{ActiveRequest, AdmissionControl, ConnectionSlot, Network};
-use crate::auth::{Access, Identity, Role};
 use crate::limits::{
     ADMIN_ANONYMOUS_PER_NETWORK_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_LOGINS_MAX,
     ADMIN_LOGINS_PER_NETWORK_MAX, ADMIN_STREAMS_PER_USER_MAX, ADMIN_USER_CONNECTIONS_MAX,

@@ -8,11 +8,11 @@ use std::ops::Bound;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use hyper::StatusCode;
+use oribi_auth::Privilege;
 use oribi_engine::StoreMode;
 use oribi_types::Cas;
 
 use super::super::message::{FormFields, HttpRejection, error, field_error};
-use crate::auth::Privilege;
 
 /// Rows of a page at most.
 pub(super) const ROWS_MAX: usize = 1000;

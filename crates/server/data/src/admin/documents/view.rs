@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_engine::{LOCKED_CAS, ListedDocument, ListedPage};
 use oribi_subdoc::xattr;
 use oribi_types::Datatype;
@@ -16,7 +17,6 @@ use serde_json::{Map, Value, json};
 
 use super::super::message::{HttpReply, json_reply};
 use super::operations::{DocumentTarget, DocumentView};
-use crate::auth::{Privilege, PrivilegeSet};
 
 /// Bytes of a value that a page shows of each document.
 pub(super) const PREVIEW_BYTES: usize = 120;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_auth::Privilege;
 use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, MutationOutcome, Refused, StoreMode, StoreRequest,
 };
@@ -17,7 +18,6 @@ use oribi_types::{Cas, DocKey, Vbid};
 use parking_lot::{Condvar, Mutex};
 
 use super::place::KeyspacePlace;
-use crate::auth::Privilege;
 
 /// The flags of JSON that SDKs write and read.
 const JSON_FLAGS: u32 = 0x0200_0006;

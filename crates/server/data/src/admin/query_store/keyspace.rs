@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use oribi_auth::Privilege;
 use oribi_query::{DocumentMutation, KeyRange, Keyspace, KeyspaceName, QueryDocument, Result};
 use oribi_sql::document_cells::{inflated, inflated_bytes, is_json, parts_of};
 use oribi_sql::documents::{DocumentScan, DocumentSource, DocumentStream};
@@ -18,7 +19,6 @@ use oribi_types::Datatype;
 use super::change;
 use super::place::KeyspacePlace;
 use crate::admin::sql::documents::BucketDocuments;
-use crate::auth::Privilege;
 
 /// See the module text.
 pub(super) struct CollectionKeyspace {

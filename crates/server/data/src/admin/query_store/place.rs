@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_query::{KeyspaceName, QueryError, Result};
 use oribi_types::CollectionId;
 
 use crate::admin::sql::control::{StatementControl, StatementEnd};
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 use crate::connection::rights::Rights;
 use crate::server_context::ServerContext;

@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use hyper::body::Bytes;
+use oribi_auth::{Identity, UserStore};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::memory::{LargeValueMemory, NoMemory, StatementMemory};
-use crate::auth::{Identity, UserStore};
 use crate::connection::memory::Reservation;
 
 /// Why a statement ends early.

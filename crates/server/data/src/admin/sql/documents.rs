@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_sql::document_cells::Attributes;
 use oribi_sql::documents::{DocumentScan, DocumentSource, DocumentStream};
 use oribi_types::CollectionId;
@@ -13,7 +14,6 @@ use super::control::StatementControl;
 use super::lookup::DocumentLookup;
 use super::reader::DocumentReader;
 use super::snapshot_scans::SnapshotScans;
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::buckets::BucketHandle;
 
 /// What a user needs to see documents.

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use oribi_auth::PrivilegeSet;
 use oribi_types::CollectionId;
 
 use super::control::StatementControl;
-use crate::auth::PrivilegeSet;
 use crate::buckets::BucketHandle;
 use crate::connection::rights::Rights;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_auth::{Role, StoredUser, UserFile};
 use oribi_engine::{MutationOutcome, StoreMode, StoreRequest};
 use oribi_protocol::change_token::ChangeToken;
 use oribi_protocol::hash::vbucket_of;
@@ -16,7 +17,6 @@ use oribi_types::{Cas, CollectionId, DocKey};
 use serde_json::{Value, json};
 
 use super::{ADMIN, Fixture, add_user};
-use crate::auth::{Role, StoredUser, UserFile};
 use crate::limits::{ADMIN_CHANGES_ID_BYTES_MAX, ADMIN_CHANGES_PIECE_BYTES};
 use event_source::EventSource;
 

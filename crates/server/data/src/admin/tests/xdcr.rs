@@ -3,10 +3,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_auth::testing::{scram_final, scram_first};
 use serde_json::json;
 
 use super::{Answer, Fixture, add_user};
-use crate::auth::tests::{scram_final, scram_first};
 
 const NAME: &str = "sender";
 

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use oribi_auth::{Role, StoredUser, UserFile};
 use oribi_config::Settings;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -21,7 +22,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::Server;
-use crate::auth::{Role, StoredUser, UserFile};
 use crate::runtime::worker::tests::{get, read_frames, request, set};
 
 const PATIENCE: Duration = Duration::from_secs(30);

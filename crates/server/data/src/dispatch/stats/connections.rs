@@ -7,11 +7,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use oribi_auth::Identity;
 use oribi_protocol::feature::Feature;
 use oribi_types::Timestamp;
 use serde_json::{Value, json};
 
-use crate::auth::Identity;
 use crate::connection::registry::ConnectionRecord;
 use crate::dispatch::stat_cursor::StatProducer;
 use crate::dispatch::stat_cursor::StatWriter;

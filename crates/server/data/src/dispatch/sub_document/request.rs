@@ -3,6 +3,7 @@
 //! Owns: the rules about opcodes, flags, paths and operands together, and their statuses. No rule
 //! covers a malformed path: only its own spec fails, and other specs may succeed.
 
+use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocExtras, DocFlags, PathExtras, PathFlags, Spec};
@@ -13,7 +14,6 @@ use oribi_subdoc::{Path, SubdocError};
 use smallvec::SmallVec;
 
 use super::action::Action;
-use crate::auth::{Privilege, PrivilegeSet};
 use crate::connection::features::Features;
 
 /// Most specs of a request, by the protocol.

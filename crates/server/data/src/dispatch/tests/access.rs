@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use oribi_auth::{Access, Identity, StoredUser, UserFile, UserStore};
 use oribi_engine::collections::ManifestChange;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -12,7 +13,6 @@ use oribi_storage::MemoryStore;
 use oribi_types::CollectionId;
 
 use super::{Client, Reply, SET_EXTRAS, bytes, replies};
-use crate::auth::{Access, Identity, StoredUser, UserFile, UserStore};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oribi_auth::{Role, StoredUser, UserFile, UserStore};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, UNAUTHENTICATED_FRAME_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -9,7 +10,6 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
-use crate::auth::{Role, StoredUser, UserFile, UserStore};
 use crate::connection::close_reason::CloseReason;
 use crate::dispatch::rules::rule;
 use crate::harness::ConnectionHarness;

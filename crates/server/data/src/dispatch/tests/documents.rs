@@ -1,5 +1,6 @@
 //! Reads and writes of documents, loud forms.
 
+use oribi_auth::UserStore;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::response::MutationExtras;
@@ -7,7 +8,6 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, counter_extras, outside, set_extras};
-use crate::auth::UserStore;
 use crate::harness::{ConnectionHarness, HARNESS_START_S};
 
 // Compat (Key-value): GET, GETQ, GETK, GETKQ

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use oribi_auth::{StoredUser, UserFile, UserStore};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{ConfigVersion, RequestParts};
 use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
-use crate::auth::{StoredUser, UserFile, UserStore};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
@@ -71,7 +71,7 @@ fn pipelined_handshake_in_one_read_is_answered_in_order() {
     for (index, reply) in replies.iter().enumerate() {
         assert_eq!((reply.opaque, reply.status), (index as u32, Status::Success), "{reply:?}");
     }
-    assert_eq!(replies[2].value, crate::auth::mechanisms().as_bytes());
+    assert_eq!(replies[2].value, oribi_auth::mechanisms().as_bytes());
     assert_eq!(replies[5].datatype, 1);
     assert!(String::from_utf8_lossy(&replies[5].value).contains("\"name\":\"default\""));
 }

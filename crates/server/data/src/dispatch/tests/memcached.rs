@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use oribi_auth::{StoredUser, UserFile, UserStore};
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{BucketConfig, GetOutcome};
 use oribi_protocol::hash::vbucket_of;
@@ -15,7 +16,6 @@ use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 use tempfile::TempDir;
 
 use super::{Client, Reply, SET_EXTRAS, about, bytes, counter_extras, replies};
-use crate::auth::{StoredUser, UserFile, UserStore};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::{ConnectionHarness, HARNESS_START_S, HARNESS_VBUCKETS};
 
@@ -73,9 +73,9 @@ fn places(harness: &ConnectionHarness, key: &[u8]) -> Vec<String> {
     let held = |name: &str| {
         let mut admin = Client { harness: harness.beside() };
         admin.hello(&[7, 8]);
-        let identity = crate::auth::Identity {
+        let identity = oribi_auth::Identity {
             name: "root".to_owned(),
-            access: crate::auth::Access::new(vec![crate::auth::Role::Admin]),
+            access: oribi_auth::Access::new(vec![oribi_auth::Role::Admin]),
             bucket: None,
             collection: None,
         };

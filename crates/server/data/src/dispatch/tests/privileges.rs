@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use oribi_auth::{Access, Identity, Privilege, PrivilegeSet, Role};
 use oribi_protocol::limits::HEADER_BYTES;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 
 use super::{Reply, bytes, replies};
-use crate::auth::{Access, Identity, Privilege, PrivilegeSet, Role};
 use crate::dispatch::rules;
 use crate::harness::ConnectionHarness;
 use Privilege::{

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use oribi_auth::{Access, Identity};
 use oribi_engine::collections::ManifestChange;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::leb128::decode_u32;
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 
 use super::super::range_scan::reserve_in;
 use super::{Client, Reply, SET_EXTRAS, bytes, replies};
-use crate::auth::{Access, Identity};
 use crate::buckets::range_scans::{ScanAnswer, ScanRequest};
 use crate::harness::HARNESS_VBUCKETS;
 use crate::limits::RANGE_SCANS_MAX;

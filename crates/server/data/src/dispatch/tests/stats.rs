@@ -9,6 +9,7 @@ mod slices;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use oribi_auth::{Role, StoredUser, UserFile, UserStore};
 use oribi_engine::collections::ManifestChange;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -17,7 +18,6 @@ use oribi_storage::MemoryStore;
 use oribi_types::CollectionId;
 
 use super::{Client, Reply};
-use crate::auth::{Role, StoredUser, UserFile, UserStore};
 use crate::harness::ConnectionHarness;
 
 fn ask(client: &mut Client, group: &str) -> Vec<Reply> {

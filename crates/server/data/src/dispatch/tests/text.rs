@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oribi_auth::{StoredUser, UserFile, UserStore};
 use oribi_engine::EvictionPolicy;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -10,7 +11,6 @@ use oribi_protocol::text::ForeignProtocol;
 use oribi_storage::MemoryStore;
 
 use super::{Client, about, set_extras};
-use crate::auth::{StoredUser, UserFile, UserStore};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 

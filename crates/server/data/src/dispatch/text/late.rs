@@ -3,6 +3,7 @@
 //! Owns: the answers to commands whose bytes are gone. The client's wish for no answer is in the
 //! opaque of the request.
 
+use oribi_auth::{SaslServer, SaslStep};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_protocol::text::answer::write_line;
@@ -12,7 +13,6 @@ use super::super::late::outcome_of;
 use super::super::late_outcome::LateOutcome;
 use super::super::stats;
 use super::answer::{self, Verb, write_failure};
-use crate::auth::{SaslServer, SaslStep};
 use crate::connection::request_id::RequestId;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;

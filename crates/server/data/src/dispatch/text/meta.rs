@@ -9,6 +9,7 @@ mod reading;
 mod reply;
 mod writing;
 
+use oribi_auth::PrivilegeSet;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Meta, Store};
 
@@ -19,7 +20,6 @@ use super::super::request::Request;
 use super::super::rules::{self, INSERT, READ, REMOVE, UPSERT, Who};
 use super::meant::{Meant, key_of};
 use super::serving::{Ended, Language, Offer, offered_again, serve};
-use crate::auth::PrivilegeSet;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;

@@ -9,6 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_auth::UserStore;
 use oribi_config::SlowThresholds;
 use oribi_engine::collections::ManifestChange;
 use oribi_protocol::frame::{Decoded, decode};
@@ -19,7 +20,6 @@ use oribi_storage::MemoryStore;
 use oribi_types::DurabilityLevel;
 
 use super::Worker;
-use crate::auth::UserStore;
 use crate::connection::file_limit::FileLimits;
 use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::runtime::blocking_thread::BlockingThreads;

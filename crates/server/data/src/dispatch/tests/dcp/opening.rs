@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use oribi_auth::UserStore;
 use oribi_engine::WarmupStep;
 use oribi_storage::{MemoryMedium, MemoryStore};
 
 use super::*;
-use crate::auth::UserStore;
 use crate::connection::close_reason::CloseReason;
 use crate::dispatch::tests::about;
 use crate::limits::LOADING_WAIT_MS;

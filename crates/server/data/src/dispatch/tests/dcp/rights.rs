@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use oribi_auth::{StoredUser, UserFile, UserStore};
 use oribi_engine::collections::ManifestChange;
 use oribi_storage::MemoryStore;
 
 use super::*;
-use crate::auth::{StoredUser, UserFile, UserStore};
 use crate::connection::close_reason::CloseReason;
 use crate::dispatch::tests::about;
 

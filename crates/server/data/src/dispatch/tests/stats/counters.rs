@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oribi_auth::UserStore;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
@@ -9,7 +10,6 @@ use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryStore};
 use serde_json::{Value, json};
 
 use super::{entries, group};
-use crate::auth::UserStore;
 use crate::diagnostics::counters::timings::SAMPLE_EVERY;
 use crate::dispatch::tests::{Client, MODERN, SET_EXTRAS, about, bytes, counter_extras, outside};
 use crate::harness::ConnectionHarness;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll};
+use oribi_auth::UserStore;
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras};
 use oribi_protocol::limits::READ_BLOCK_BYTES;
 use oribi_protocol::opcode::Opcode;
@@ -19,7 +20,6 @@ use oribi_types::Timestamp;
 use super::super::WorkerLoop;
 use super::pauses::{EVERYTHING, login};
 use super::{LIMITS, PATIENCE, get, read_frames, request, set};
-use crate::auth::UserStore;
 use crate::buckets::BucketHandle;
 use crate::connection::latency_clock::LatencyClock;
 use crate::dispatch::environment::Environment;

@@ -17,26 +17,26 @@ use super::user_store::UserStore;
 
 /// A change of one user. `None` leaves a property of an existing user as it is.
 #[derive(Default)]
-pub(crate) struct UserChange {
+pub struct UserChange {
     /// Name of the user.
-    pub(crate) name: String,
+    pub name: String,
     /// The new password; a new user needs one.
-    pub(crate) password: Option<Vec<u8>>,
+    pub password: Option<Vec<u8>>,
     /// The new roles.
-    pub(crate) roles: Option<Vec<Role>>,
+    pub roles: Option<Vec<Role>>,
     /// The new name for people; empty for none.
-    pub(crate) display_name: Option<String>,
+    pub display_name: Option<String>,
     /// The new default bucket for clients that cannot select one; empty for none.
-    pub(crate) bucket: Option<String>,
+    pub bucket: Option<String>,
     /// The new collection of such clients; empty for none.
-    pub(crate) collection: Option<String>,
+    pub collection: Option<String>,
     /// Makes the user the administrator of the set-up.
-    pub(crate) is_initial: bool,
+    pub is_initial: bool,
 }
 
 /// Why a user was not changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UserChangeError {
+pub enum UserChangeError {
     /// There is no user of this name.
     #[error("there is no such user")]
     Unknown,
@@ -55,7 +55,7 @@ pub(crate) enum UserChangeError {
 
 impl UserStore {
     /// The users as the file has them.
-    pub(crate) fn stored(&self) -> Result<Vec<StoredUser>, UserFileError> {
+    pub fn stored(&self) -> Result<Vec<StoredUser>, UserFileError> {
         match self.data_dir() {
             Some(data_dir) => Ok(UserFile::load(data_dir)?.users().cloned().collect()),
             None => Ok(Vec::new()),
@@ -63,11 +63,7 @@ impl UserStore {
     }
 
     /// Changes a user, or adds one if `may_add`; false when there was nothing to change.
-    pub(crate) fn change(
-        &self,
-        change: UserChange,
-        may_add: bool,
-    ) -> Result<bool, UserChangeError> {
+    pub fn change(&self, change: UserChange, may_add: bool) -> Result<bool, UserChangeError> {
         check_name(&change.name).map_err(|error| refused_as("_", error))?;
         // Before the lock, because it takes long.
         let derived = match &change.password {
@@ -95,7 +91,7 @@ impl UserStore {
     }
 
     /// Makes a user what `change` says; false when the user is that already, password included.
-    pub(crate) fn ensure(&self, change: UserChange) -> Result<bool, UserChangeError> {
+    pub fn ensure(&self, change: UserChange) -> Result<bool, UserChangeError> {
         let present = self.stored()?.into_iter().find(|user| user.name == change.name);
         if let Some(present) = present {
             let knows = |password: &Vec<u8>| present.has_password(password);
@@ -108,7 +104,7 @@ impl UserStore {
     }
 
     /// All users with their verifiers, as the users file has them.
-    pub(crate) fn backup(&self) -> Result<Value, UserFileError> {
+    pub fn backup(&self) -> Result<Value, UserFileError> {
         let file = match self.data_dir() {
             Some(data_dir) => UserFile::load(data_dir)?,
             None => UserFile::empty(),
@@ -118,7 +114,7 @@ impl UserStore {
 
     /// Adds the users that [`UserStore::backup`] gave. One that is there stays, unless it is to be
     /// replaced.
-    pub(crate) fn restore(&self, text: &str, replaces: bool) -> Result<Restored, UserChangeError> {
+    pub fn restore(&self, text: &str, replaces: bool) -> Result<Restored, UserChangeError> {
         let users = UserFile::parse(text).map_err(|why| refused("backup", &why))?;
         let mut restored = Restored::default();
         self.edit(|file| {
@@ -129,7 +125,7 @@ impl UserStore {
     }
 
     /// Removes a user.
-    pub(crate) fn remove(&self, name: &str) -> Result<(), UserChangeError> {
+    pub fn remove(&self, name: &str) -> Result<(), UserChangeError> {
         self.edit(|file| match file.remove(name) {
             true => Ok(true),
             false => Err(UserChangeError::Unknown),

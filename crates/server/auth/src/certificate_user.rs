@@ -7,7 +7,7 @@ use oribi_config::{NameField, NameRule};
 use oribi_tls::certificate::Certificate;
 
 /// The user that a certificate names by the first rule that yields one.
-pub(super) fn user<'c>(rules: &[NameRule], certificate: &'c Certificate) -> Option<&'c str> {
+pub fn certificate_user<'c>(rules: &[NameRule], certificate: &'c Certificate) -> Option<&'c str> {
     rules.iter().find_map(|rule| user_by(rule, certificate))
 }
 
@@ -29,7 +29,7 @@ fn user_by<'c>(rule: &NameRule, certificate: &'c Certificate) -> Option<&'c str>
 mod tests {
     use oribi_tls::certificate::Certificate;
 
-    use super::{NameRule, user};
+    use super::{NameRule, certificate_user};
 
     fn named(rules: &[&str]) -> Option<String> {
         let certificate = Certificate {
@@ -40,7 +40,7 @@ mod tests {
             ..Certificate::default()
         };
         let rules: Vec<NameRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        user(&rules, &certificate).map(str::to_owned)
+        certificate_user(&rules, &certificate).map(str::to_owned)
     }
 
     #[test]

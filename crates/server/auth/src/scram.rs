@@ -19,8 +19,8 @@ use std::num::NonZeroU32;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use oribi_system::random::random_bytes;
 
-use super::random_bytes;
 use super::verifier::Verifier;
 
 /// Random bytes behind the server's half of the nonce.

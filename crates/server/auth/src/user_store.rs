@@ -23,11 +23,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use oribi_system::random::random_bytes;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
 use super::privilege::{Privilege, PrivilegeSet};
-use super::random_bytes;
 use super::role::{Access, Identity, Place, Role};
 use super::user_file::{UserFile, UserFileError};
 use super::verifier::{ITERATIONS, SALT_BYTES, ScramHash, Verifier};
@@ -136,7 +136,7 @@ impl UserStore {
 
     /// Lets clients that do not authenticate, in development mode, use this bucket instead of
     /// `default`. Called before the server serves.
-    pub(crate) fn admit_anonymous_to(&self, bucket: &str) {
+    pub fn admit_anonymous_to(&self, bucket: &str) {
         let table = self.table.load_full();
         if table.anonymous.is_some() {
             let anonymous = Some(Arc::new(anonymous_in(bucket)));
@@ -163,12 +163,12 @@ impl UserStore {
     }
 
     /// A number that changes whenever the users change.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// The user of this name as of now.
-    pub(crate) fn current(&self, name: &str) -> Option<Arc<Identity>> {
+    pub fn current(&self, name: &str) -> Option<Arc<Identity>> {
         self.table.load().users.get(name).map(|user| user.identity())
     }
 
@@ -178,7 +178,7 @@ impl UserStore {
     }
 
     /// Loads `users.json` when its stamp differs from that of the last load.
-    pub(crate) fn reload_if_changed(&self) {
+    pub fn reload_if_changed(&self) {
         let Some(data_dir) = &self.data_dir else { return };
         let stamp = file_stamp(data_dir);
         let mut loaded_stamp = self.loaded_stamp.lock();

@@ -1,4 +1,4 @@
-//! Authentication and authorization: users, roles, SASL and HTTP Basic.
+//! Authentication, authorization and audit: users, roles, SASL, HTTP Basic.
 //!
 //! Owns: the list of mechanisms and the re-exports that the rest of the server uses. The parts are
 //! `privilege` and `role` (what a user may do), `verifier` (what is stored instead of a password),
@@ -14,24 +14,33 @@
 //! Callers: the connection state machine (SASL), the admin HTTP (Basic), the `oribi user` command
 //! (`user_file`). This module deliberately knows nothing about sockets, frames or wire statuses.
 
-pub(crate) mod couchbase_role;
+#![forbid(unsafe_code)]
+
+pub mod audit;
+pub mod couchbase_role;
+pub mod redaction;
+
+mod certificate_user;
 mod privilege;
 mod role;
 mod sasl;
 mod scram;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod user_change;
 mod user_file;
 mod user_store;
 mod verifier;
 
+pub use certificate_user::certificate_user;
 pub use couchbase_role::{parse_list as parse_roles, parse_role};
 pub use privilege::{Privilege, PrivilegeSet};
 pub use role::{Access, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};
-pub(crate) use user_change::{UserChange, UserChangeError};
-pub(crate) use user_file::{NAME_BYTES_MAX, Restored, check_password};
+pub use user_change::{UserChange, UserChangeError};
+pub use user_file::{NAME_BYTES_MAX, Restored, check_password};
 pub use user_file::{StoredUser, UserFile, UserFileError};
 pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
 
@@ -39,12 +48,4 @@ pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, Use
 /// refuse an unknown or empty word, so there is no trailing space.
 pub fn mechanisms() -> &'static str {
     "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
-}
-
-/// Random bytes from the operating system, for salts, nonces and per-process keys.
-pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0u8; N];
-    getrandom::fill(&mut bytes)
-        .expect("the system call blocks until the kernel has entropy and does not fail after that");
-    bytes
 }

@@ -11,6 +11,7 @@ use oribi_system::data_file::DataFileError;
 use proptest::prelude::*;
 
 use super::scram::{ClientFirst, ScramExchange};
+use super::testing::ScramClient;
 use super::verifier::{ScramHash, Verifier};
 use super::{
     PrivilegeSet, Role, SaslServer, SaslStep, StoredUser, UserFile, UserFileError, UserStore,
@@ -67,73 +68,18 @@ fn example_of_rfc_7677() {
     assert_eq!(server_final.as_deref(), Some("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="));
 }
 
-/// A client that computes its proof as RFC 5802 says.
-struct Client {
-    hash: ScramHash,
-    name: &'static str,
-    password: &'static str,
-    gs2_header: &'static str,
-}
-
-impl Client {
-    fn new(hash: ScramHash, name: &'static str, password: &'static str) -> Client {
-        Client { hash, name, password, gs2_header: "n,," }
+fn log_in(client: &ScramClient, users: &Arc<UserStore>) -> SaslStep {
+    let mechanism = client.hash.mechanism().as_bytes();
+    let mut server = SaslServer::new();
+    let client_first = format!("{}{}", client.gs2_header, client.bare());
+    let step = server.start(mechanism, client_first.as_bytes(), users);
+    let SaslStep::Continue(server_first) = step else { panic!("{step:?}") };
+    let (client_final, expected) = client.answer(std::str::from_utf8(&server_first).unwrap());
+    let step = server.step(mechanism, client_final.as_bytes()).run();
+    if let SaslStep::Success { payload, .. } = &step {
+        assert_eq!(payload, expected.as_bytes());
     }
-
-    fn bare(&self) -> String {
-        format!("n={},r=abcDEF", self.name)
-    }
-
-    /// Client-final for a server-first, and the signature expected in server-final.
-    fn answer(&self, server_first: &str) -> (String, String) {
-        let mut parts = server_first.split(',');
-        let nonce = parts.next().unwrap().strip_prefix("r=").unwrap();
-        let salt = BASE64.decode(parts.next().unwrap().strip_prefix("s=").unwrap()).unwrap();
-        let iterations = parts.next().unwrap().strip_prefix("i=").unwrap().parse().unwrap();
-        assert!(nonce.starts_with("abcDEF") && nonce.len() > 20);
-
-        let without_proof = format!("c={},r={nonce}", BASE64.encode(self.gs2_header));
-        let auth_message = format!("{},{server_first},{without_proof}", self.bare());
-        let hash = self.hash;
-        let salted = hash.salted_password(self.password.as_bytes(), &salt, iterations);
-        let client_key = hash.hmac(&salted, b"Client Key");
-        let signature = hash.hmac(&hash.digest(&client_key), auth_message.as_bytes());
-        let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
-        let server_key = hash.hmac(&salted, b"Server Key");
-        let server_signature = hash.hmac(&server_key, auth_message.as_bytes());
-        (
-            format!("{without_proof},p={}", BASE64.encode(proof)),
-            format!("v={}", BASE64.encode(server_signature)),
-        )
-    }
-
-    fn log_in(&self, users: &Arc<UserStore>) -> SaslStep {
-        let mechanism = self.hash.mechanism().as_bytes();
-        let mut server = SaslServer::new();
-        let client_first = format!("{}{}", self.gs2_header, self.bare());
-        let step = server.start(mechanism, client_first.as_bytes(), users);
-        let SaslStep::Continue(server_first) = step else { panic!("{step:?}") };
-        let (client_final, expected) = self.answer(std::str::from_utf8(&server_first).unwrap());
-        let step = server.step(mechanism, client_final.as_bytes()).run();
-        if let SaslStep::Success { payload, .. } = &step {
-            assert_eq!(payload, expected.as_bytes());
-        }
-        step
-    }
-}
-
-/// The first message of a client with SHA-512.
-pub(crate) fn scram_first(name: &'static str) -> String {
-    format!("n,,{}", Client::new(ScramHash::Sha512, name, "").bare())
-}
-
-/// Its final message, and the server's final message when it is right.
-pub(crate) fn scram_final(
-    name: &'static str,
-    password: &'static str,
-    server_first: &str,
-) -> (String, String) {
-    Client::new(ScramHash::Sha512, name, password).answer(server_first)
+    step
 }
 
 fn plain(users: &Arc<UserStore>, name: &str, password: &str) -> SaslStep {
@@ -158,14 +104,14 @@ fn scram_accepts_the_right_password_and_nothing_else() {
     let (_scratch, users) = one_user("al,ice=1", "secret1", Role::read_only("default"));
     assert!(!users.is_development() && users.anonymous().is_none());
     for hash in ScramHash::ALL {
-        let step = Client::new(hash, "al=2Cice=3D1", "secret1").log_in(&users);
+        let step = log_in(&ScramClient::new(hash, "al=2Cice=3D1", "secret1"), &users);
         let SaslStep::Success { identity, .. } = step else { panic!("{step:?}") };
         assert_eq!(identity.name, "al,ice=1");
         assert_eq!(identity.access.everywhere("default"), PrivilegeSet::READ_ONLY);
 
-        let step = Client::new(hash, "al=2Cice=3D1", "secret2").log_in(&users);
+        let step = log_in(&ScramClient::new(hash, "al=2Cice=3D1", "secret2"), &users);
         assert!(matches!(step, SaslStep::Failed), "{step:?}");
-        let step = Client::new(hash, "bob", "secret1").log_in(&users);
+        let step = log_in(&ScramClient::new(hash, "bob", "secret1"), &users);
         assert!(matches!(step, SaslStep::Failed), "{step:?}");
     }
     assert_eq!(users.failures(), 6);
@@ -174,11 +120,11 @@ fn scram_accepts_the_right_password_and_nothing_else() {
 #[test]
 fn scram_accepts_a_client_that_could_bind_channels() {
     let users = Arc::new(UserStore::development());
-    let mut client = Client::new(ScramHash::Sha256, "Administrator", "password");
+    let mut client = ScramClient::new(ScramHash::Sha256, "Administrator", "password");
     client.gs2_header = "y,,";
-    assert!(matches!(client.log_in(&users), SaslStep::Success { .. }));
+    assert!(matches!(log_in(&client, &users), SaslStep::Success { .. }));
     client.gs2_header = "n,a=Administrator,";
-    assert!(matches!(client.log_in(&users), SaslStep::Success { .. }));
+    assert!(matches!(log_in(&client, &users), SaslStep::Success { .. }));
 }
 
 #[test]
@@ -229,10 +175,10 @@ fn development_mode_has_one_password_and_an_anonymous_client() {
     assert!(!anonymous.access.reaches("other"));
     assert!(!anonymous.access.is_admin());
     for hash in ScramHash::ALL {
-        let step = Client::new(hash, "Administrator", "password").log_in(&users);
+        let step = log_in(&ScramClient::new(hash, "Administrator", "password"), &users);
         let SaslStep::Success { identity, .. } = step else { panic!("{step:?}") };
         assert!(identity.access.is_admin());
-        let step = Client::new(hash, "Administrator", "passwort").log_in(&users);
+        let step = log_in(&ScramClient::new(hash, "Administrator", "passwort"), &users);
         assert!(matches!(step, SaslStep::Failed));
     }
     assert!(users.verify_basic("Administrator", b"password").is_some());
@@ -329,7 +275,7 @@ fn a_nonce_with_spaces_is_accepted() {
 #[test]
 fn an_exchange_accepts_no_other_nonce_binding_order_or_mechanism() {
     let users = Arc::new(UserStore::development());
-    let client = Client::new(ScramHash::Sha512, "Administrator", "password");
+    let client = ScramClient::new(ScramHash::Sha512, "Administrator", "password");
     let mutations: [fn(&str) -> String; 4] = [
         |text| text.replacen("r=abcDEF", "r=abcDEG", 1),
         |text| text.replacen("c=biws", "c=eSws", 1),

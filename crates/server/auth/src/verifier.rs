@@ -14,7 +14,7 @@ use ring::{digest, hmac, pbkdf2};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-use super::random_bytes;
+use oribi_system::random::random_bytes;
 
 /// PBKDF2 rounds of new verifiers. RFC 7677 asks for at least 4096. The client pays the same number
 /// at every connect, so this is not the much larger number advised for passwords at rest.

@@ -30,8 +30,8 @@ use oribi_system::clock::wall_clock;
 use oribi_types::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::diagnostics::slow_operation_log::redacted;
-pub(crate) use gate::AuditGate;
+use crate::redaction::redacted;
+pub use gate::AuditGate;
 
 /// Events that wait to be written, some 200 bytes each.
 const QUEUE_MAX: usize = 8 * 1024;
@@ -41,7 +41,7 @@ const BATCH_MAX: usize = 64;
 
 /// Place and limits of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AuditOptions {
+pub struct AuditOptions {
     /// The current file; older files have the suffix `.1`, `.2` and so on.
     pub path: PathBuf,
     /// Largest size of a file.
@@ -54,7 +54,7 @@ pub(crate) struct AuditOptions {
 
 /// The origin of an event.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Actor {
+pub struct Actor {
     /// The user; empty when unknown.
     pub user: String,
     /// Number of the connection, as in the statistics; `None` over HTTP.
@@ -65,7 +65,7 @@ pub(crate) struct Actor {
 
 /// An audited event.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub enum Event {
     /// A login succeeded.
     Authenticated,
     /// A login failed.
@@ -102,7 +102,7 @@ enum Message {
 
 /// Accepts events; ignores them when the log is off.
 #[derive(Debug, Default)]
-pub(crate) struct AuditLog {
+pub struct AuditLog {
     sender: Option<SyncSender<Message>>,
     dropped: Arc<AtomicU64>,
     users_generation: AtomicU64,
@@ -110,7 +110,7 @@ pub(crate) struct AuditLog {
 
 /// The thread that writes the log.
 #[derive(Debug)]
-pub(crate) struct AuditThread {
+pub struct AuditThread {
     sender: SyncSender<Message>,
     thread: JoinHandle<()>,
 }

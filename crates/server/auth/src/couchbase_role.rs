@@ -10,17 +10,17 @@ use super::privilege::{Privilege, PrivilegeSet};
 use super::role::{Place, Role, RoleError};
 
 /// One of Couchbase's roles that exists here.
-pub(crate) struct CouchbaseRole {
+pub struct CouchbaseRole {
     /// Name on the wire.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Title for people.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// What it allows, for people.
-    pub(crate) description: &'static str,
+    pub description: &'static str,
     /// What it allows; `None` for the administrator's role.
     privileges: Option<PrivilegeSet>,
     /// True when it can be limited to a scope or collection.
-    pub(crate) is_scoped: bool,
+    pub is_scoped: bool,
 }
 
 /// Everything about documents, as Couchbase's `bucket_full_access` allows: all but operator
@@ -28,7 +28,7 @@ pub(crate) struct CouchbaseRole {
 const FULL_ACCESS: PrivilegeSet = PrivilegeSet::ALL.without(PrivilegeSet::of(&[Privilege::Stats]));
 
 /// Every role of Couchbase's that a role of Oribi equals.
-pub(crate) const COUCHBASE_ROLES: [CouchbaseRole; 7] = [
+pub const COUCHBASE_ROLES: [CouchbaseRole; 7] = [
     CouchbaseRole {
         name: "admin",
         title: "Full Admin",
@@ -98,15 +98,15 @@ pub(crate) const COUCHBASE_ROLES: [CouchbaseRole; 7] = [
 ];
 
 /// A role as clients name it: a name, and where it holds.
-pub(crate) struct Described<'a> {
+pub struct Described<'a> {
     /// Couchbase's name, or Oribi's words where no name of Couchbase's means the same.
-    pub(crate) name: String,
+    pub name: String,
     /// Where the role holds; `None` for the administrator's role.
-    pub(crate) place: Option<&'a Place>,
+    pub place: Option<&'a Place>,
 }
 
 /// The name of a role for clients.
-pub(crate) fn described(role: &Role) -> Described<'_> {
+pub fn described(role: &Role) -> Described<'_> {
     let Role::Of(privileges, place) = role else {
         return Described { name: "admin".to_owned(), place: None };
     };

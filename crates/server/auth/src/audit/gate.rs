@@ -11,7 +11,7 @@ const EVENTS_PER_SECOND: u32 = 10;
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub(crate) struct AuditGate {
+pub struct AuditGate {
     window_ms: u64,
     events: u32,
     left_out: u64,

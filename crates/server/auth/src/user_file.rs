@@ -19,9 +19,9 @@ use oribi_config::is_bucket_name;
 use oribi_system::clock::wall_clock;
 use oribi_system::data_file::DataFileError;
 use oribi_system::data_file::write_atomically;
+use oribi_system::random::random_bytes;
 use serde::{Deserialize, Serialize};
 
-use super::random_bytes;
 use super::role::{Access, Role};
 use super::verifier::{ScramHash, StoredVerifier, Verifier};
 
@@ -31,7 +31,7 @@ const FORMAT: &str = "oribi-users";
 const VERSION: u32 = 1;
 
 /// Longest user name in bytes, as in other Couchbase-compatible servers.
-pub(crate) const NAME_BYTES_MAX: usize = 128;
+pub const NAME_BYTES_MAX: usize = 128;
 const DISPLAY_NAME_CHARS_MAX: usize = 128;
 
 /// Shortest and longest password in bytes. The upper limit keeps PLAIN within a small frame.
@@ -64,21 +64,21 @@ pub struct StoredUser {
     /// The collection of such clients in their bucket, where an administrator names one.
     pub collection: Option<CollectionPath>,
     /// The administrator of the set-up: of `POST /settings/web`, or of the setting `admin_user`.
-    pub(crate) is_initial: bool,
+    pub is_initial: bool,
     /// UNIX time of the password, where that is known.
-    pub(crate) password_changed_unix_s: Option<u32>,
+    pub password_changed_unix_s: Option<u32>,
     pub(super) verifiers: Vec<Verifier>,
 }
 
 /// What became of the users of a backup, by name.
 #[derive(Default)]
-pub(crate) struct Restored {
+pub struct Restored {
     /// There was none of that name.
-    pub(crate) created: Vec<String>,
+    pub created: Vec<String>,
     /// It replaced one of that name.
-    pub(crate) overwritten: Vec<String>,
+    pub overwritten: Vec<String>,
     /// The one of that name stays.
-    pub(crate) skipped: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 /// The content of a users file.
@@ -387,7 +387,7 @@ pub(super) fn check_display_name(name: &str) -> Result<(), UserFileError> {
 }
 
 /// The rule for passwords.
-pub(crate) fn check_password(password: &[u8]) -> Result<(), UserFileError> {
+pub fn check_password(password: &[u8]) -> Result<(), UserFileError> {
     if !(PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX).contains(&password.len()) {
         return Err(UserFileError::Refused("a password has 6 to 1024 bytes"));
     }
