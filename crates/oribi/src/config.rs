@@ -7,7 +7,6 @@ use oribi_config::{Resolved, arguments, misspelt_variables, resolve, to_json, to
 
 use crate::print;
 
-/// The subcommand.
 pub fn command() -> Command {
     Command::new("config")
         .about("Print the effective configuration and where each value comes from")
@@ -23,7 +22,6 @@ pub fn command() -> Command {
         )
 }
 
-/// Prints.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let resolved = resolve_here(matches)?;
     for (name, nearest) in misspelt_here() {

@@ -22,7 +22,6 @@ const PATH: &str = "/healthz";
 /// The head and the one line of JSON of an answer take a few hundred bytes.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
 
-/// The subcommand.
 pub fn command() -> Command {
     Command::new("health")
         .about("Ask the server of this configuration whether it is healthy")
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_answer_is_given_up_at_the_deadline() {
+    fn silent_server_fails_at_the_deadline() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let deadline = Instant::now() + Duration::from_millis(50);
         let error = ask(listener.local_addr().unwrap(), deadline).unwrap_err();

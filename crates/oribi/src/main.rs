@@ -2,7 +2,7 @@
 //!
 //! It owns the command line and the exit status. Invariants: an error is one line on standard error
 //! and a status other than 0. `serve`, `config`, `user` and `health` are modules here. The tools
-//! are a program of their own, `oribi-tools`, which [`tools`] executes; this one has only their
+//! are a separate program, `oribi-tools`, which [`tools`] executes; this one has only their
 //! command lines, for help, completions and manual.
 
 // A C function sets up the system's allocator; no other code may be unsafe.

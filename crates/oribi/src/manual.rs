@@ -16,7 +16,6 @@ use crate::print;
 const SHELL: &str = "shell";
 const DIRECTORY: &str = "directory";
 
-/// `completions SHELL`.
 pub fn completions_command() -> Command {
     Command::new("completions")
         .about("Print completions for a shell")
@@ -33,7 +32,6 @@ pub fn completions_command() -> Command {
         )
 }
 
-/// `man [DIR]`.
 pub fn man_command() -> Command {
     Command::new("man")
         .about("Print the manual page, or write the pages of all subcommands")

@@ -34,7 +34,6 @@ use crate::notify::Notifier;
 /// Environment variable with the password of the administrator that is there from the start.
 const ADMIN_PASSWORD_VARIABLE: &str = "ORIBI_ADMIN_PASSWORD";
 
-/// The subcommand.
 pub fn command() -> Command {
     Command::new("serve")
         .about("Run the server")
@@ -148,7 +147,7 @@ fn await_end(
     SIGTERM
 }
 
-/// Says what somebody set and the server cannot follow.
+/// Warns of settings that the server cannot follow.
 fn warn_of_ignored(resolved: &Resolved, server: &Server) {
     for ignored in bucket_settings::review(resolved, &server.context().buckets) {
         tracing::warn!("{ignored}");

@@ -11,12 +11,12 @@ use anyhow::{Context, Result, bail};
 
 use super::options::{Link, Options};
 
-/// The programs of a package. The first executes the second, which is beside it.
+/// The programs of a package. The first executes the second, which is next to it.
 pub(super) const PROGRAMS: [&str; 2] = ["oribi", "oribi-tools"];
 
 /// Builds [`PROGRAMS`] and returns the directory that has them.
 pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBuf> {
-    // Of its own, so that its flags do not make the usual target directory build everything anew.
+    // Separate, so that its flags do not make the usual target directory build everything anew.
     let target_dir = root.join("target/packages/build");
     // The other link is built to the same place.
     let kept = target_dir.join(link.name());

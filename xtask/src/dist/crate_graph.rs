@@ -31,7 +31,6 @@ pub(super) struct Crate {
     pub dependencies: BTreeSet<String>,
     /// Whether its code is in the binary, and not only in what builds it.
     pub in_binary: bool,
-    /// Its sources.
     pub directory: PathBuf,
 }
 
@@ -106,7 +105,6 @@ impl CrateGraph {
     }
 }
 
-/// Name and version.
 type Identity = (String, String);
 
 /// What `cargo metadata` does not tell, because it resolves the whole workspace at once.

@@ -17,7 +17,6 @@ const TARGET_DEFAULT: &str = "x86_64-unknown-linux-gnu";
 pub(crate) enum Link {
     /// The system's shared library.
     Dynamic,
-    /// Linked in.
     Static,
 }
 

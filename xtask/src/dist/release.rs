@@ -8,11 +8,9 @@ use super::options::Link;
 pub(super) struct Release {
     /// Version of the programs.
     pub version: String,
-    /// Target triple.
     pub target: String,
     /// Seconds since the epoch: the modification time of every file.
     pub time_s: u64,
-    /// Of archives.
     pub compression: Compression,
 }
 

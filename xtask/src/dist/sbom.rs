@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::crate_graph::{Crate, CrateGraph};
 use super::release::{Release, rfc3339};
 
-/// The document.
 pub(super) fn cyclone_dx(graph: &CrateGraph, release: &Release) -> Result<String> {
     let foreign = graph.crates.iter().filter(|(id, _)| **id != graph.root);
     let components: Vec<Value> =

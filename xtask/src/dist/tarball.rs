@@ -1,4 +1,4 @@
-//! Tar archives that depend on nothing but their files: sorted, owned by root, one time, fixed
+//! Tar archives that depend only on their files: sorted, owned by root, one time, fixed
 //! modes.
 
 use std::fs::{self, File};
@@ -41,7 +41,6 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Root's.
     pub fn of_root(mode: u32) -> Attributes {
         Attributes { mode, owner: 0 }
     }
@@ -52,12 +51,10 @@ impl<W: Write> Archive<W> {
         Archive { builder: Builder::new(to), time_s }
     }
 
-    /// Adds a directory.
     pub fn directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
         self.entry(EntryType::Directory, path, &[], attributes)
     }
 
-    /// Adds a file.
     pub fn file(&mut self, path: &Path, content: &[u8], attributes: Attributes) -> Result<()> {
         self.entry(EntryType::Regular, path, content, attributes)
     }

@@ -1,4 +1,4 @@
-//! `THIRD-PARTY.txt`: licences and notices of everything in the programs beside Oribi's own.
+//! `THIRD-PARTY.txt`: licences and notices of everything in the programs except Oribi's own.
 //!
 //! Owns: which files of a crate are its notices, and the text that has each of them once. A crate
 //! without a notice is an error: its licence could not be kept.
@@ -28,7 +28,6 @@ licence or the Apache License, at your choice, are used under the MIT licence.
 
 ";
 
-/// The whole text.
 pub(super) fn of(root: &Path, graph: &CrateGraph) -> Result<String> {
     let mut crates = Vec::new();
     for described in graph.crates.values().filter(|found| found.in_binary && found.is_foreign) {

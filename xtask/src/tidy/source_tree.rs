@@ -29,7 +29,6 @@ const READ_SUFFIXES: [&str; 8] = [".rs", ".md", ".yml", ".toml", ".py", ".js", "
 pub(crate) struct SourceFile {
     /// Path relative to the root, with forward slashes.
     pub path: String,
-    /// Whole contents.
     pub text: String,
 }
 

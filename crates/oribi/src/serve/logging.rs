@@ -25,7 +25,6 @@ use tracing_subscriber::{Layer, Registry, reload};
 /// Replaces the filter of a running log.
 pub type FilterHandle = reload::Handle<Targets, Registry>;
 
-/// Starts the log.
 pub fn start(settings: &Settings) -> anyhow::Result<FilterHandle> {
     let (filter, handle) = reload::Layer::new(filter(&settings.log)?);
     let is_colourless = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

@@ -52,7 +52,7 @@ mod tests {
     use super::{Duration, PATIENCE, Stopping};
 
     #[test]
-    fn the_third_signal_or_a_late_one_ends_without_flushing() {
+    fn third_or_late_signal_ends_without_flush() {
         let mut stopping = Stopping { later_signals: 0 };
         assert!(!stopping.ends_at_once(Duration::ZERO), "the second");
         assert!(stopping.ends_at_once(Duration::ZERO), "the third");

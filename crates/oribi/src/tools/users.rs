@@ -23,7 +23,6 @@ pub struct Change {
     pub collection: Option<String>,
 }
 
-/// There is none.
 pub enum UserServer {}
 
 pub fn with_arguments(command: Command) -> Command {

@@ -1,6 +1,6 @@
 //! `oribi perf`: load on a server, or on a Kudu cluster.
 //!
-//! It has one core and three workloads. The core: [`crew`] runs threads and measures them together,
+//! It has one core and three workloads. The core: [`workers`] runs threads and measures them together,
 //! [`control`] is their shared state and how signals end them. [`latencies`], [`timeline`] and
 //! [`cpu`] are the figures, [`progress`] is the live line, [`report`] prints, and [`plot`] and
 //! [`hdr`] draw. A workload brings the loop of one thread, its options, and the words of its
@@ -9,7 +9,6 @@
 
 mod control;
 mod cpu;
-mod crew;
 mod hdr;
 mod key_choice;
 mod kudu;
@@ -22,6 +21,7 @@ mod report;
 mod table_scan;
 mod thread_times;
 mod timeline;
+mod workers;
 
 use std::process::ExitCode;
 

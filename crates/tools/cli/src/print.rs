@@ -36,7 +36,6 @@ pub fn unless_gone(printed: anyhow::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-/// Prints bytes.
 pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = stdout().lock();
     let written = stdout.write_all(bytes).and_then(|()| stdout.flush());

@@ -2,7 +2,7 @@
 //!
 //! `oribi` executes it with its own name as the first argument, so its help and its errors are
 //! those of one program. It also runs by its own name. Invariants: an error is one line on standard
-//! error and a status other than 0. It runs for the `oribi` of its own version only, because the
+//! error and a status other than 0. It runs for the `oribi` of the same version only, because the
 //! help, completions and manual of that program describe these tools.
 
 use std::env;
@@ -13,7 +13,7 @@ use clap::Command;
 
 use crate::{commands, run};
 
-/// Name of the executable file, beside that of `oribi`.
+/// Name of the executable file, next to that of `oribi`.
 pub const NAME: &str = "oribi-tools";
 
 /// Environment variable by which `oribi` tells its version.

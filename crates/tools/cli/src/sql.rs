@@ -46,13 +46,13 @@ use oribi_sql::source::TableSource;
 
 use self::backend::Backend;
 use self::bucket_table::BucketTable;
-use self::cluster::Cluster;
+use self::cluster::SqlCluster;
 use self::data_dir::DataDirectory;
 use self::output::Format;
 use self::plain_table::PlainTable;
 use self::server::ServerLink;
 use self::server_tables::ServerTables;
-use self::session::Session;
+use self::session::SqlSession;
 use crate::target::{INTERRUPTED, Target};
 
 /// Query documents by SQL: of a running server, of a stopped one's data directory, or on Kudu.
@@ -104,7 +104,7 @@ pub fn run(args: SqlArgs) -> Result<ExitCode> {
         _ => args.format,
     };
     let (backend, catalog) = open(&args)?;
-    let mut session = Session::open(Arc::clone(&backend), catalog, format, args.stats)?;
+    let mut session = SqlSession::open(Arc::clone(&backend), catalog, format, args.stats)?;
     end_on_ctrl_c(&backend, &session);
     let outcome = match args.statements {
         Some(statements) => session.run(&statements),
@@ -123,7 +123,7 @@ pub fn run(args: SqlArgs) -> Result<ExitCode> {
 fn open(args: &SqlArgs) -> Result<(Arc<dyn Backend>, Arc<dyn Catalog>)> {
     if let Some(masters) = &args.kudu {
         let timeout = Duration::from_secs_f64(args.target.timeout);
-        let cluster = Cluster::connect(masters, timeout)?;
+        let cluster = SqlCluster::connect(masters, timeout)?;
         let tables = tables(&cluster, args)?;
         return Ok((cluster, Arc::new(tables)));
     }
@@ -148,7 +148,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// The tables of a Kudu cluster: those of the database, and those that were named.
-fn tables(cluster: &Arc<Cluster>, args: &SqlArgs) -> Result<Tables> {
+fn tables(cluster: &Arc<SqlCluster>, args: &SqlArgs) -> Result<Tables> {
     let client = cluster.client();
     let prefix = format!("{}.", args.database);
     let mut tables = Tables::new();
@@ -171,7 +171,7 @@ fn tables(cluster: &Arc<Cluster>, args: &SqlArgs) -> Result<Tables> {
 }
 
 /// Ctrl-C ends the running statement; without one, it ends the program.
-fn end_on_ctrl_c(backend: &Arc<dyn Backend>, session: &Session) {
+fn end_on_ctrl_c(backend: &Arc<dyn Backend>, session: &SqlSession) {
     let (handle, is_running) = (session.interrupt_handle(), session.is_running());
     let weak = Arc::downgrade(backend);
     backend.runtime().spawn(async move {

@@ -32,11 +32,11 @@ use tokio::time::MissedTickBehavior;
 pub use stream::for_each;
 pub use text::{clean, push_clean};
 
-use self::filter::Filter;
-use self::output::Output;
-use self::refusal::Refusal;
+use self::filter::StatFilter;
+use self::output::StatsOutput;
+use self::refusal::StatsRejection;
 use self::stream::{JsonWriter, RawWriter};
-use self::view::View;
+use self::view::StatsView;
 use self::watch::Watch;
 use crate::target::{INTERRUPTED, Target, parse_interval};
 
@@ -81,7 +81,7 @@ pub struct StatsArgs {
 
 /// Runs the subcommand to its end.
 pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
-    let mut out = Output::stdout().context("opening the standard output")?;
+    let mut out = StatsOutput::stdout().context("opening the standard output")?;
     if args.list {
         out.block.extend_from_slice(groups::list().as_bytes());
         return status_of(out.flush().map_err(Into::into));
@@ -112,7 +112,7 @@ fn status_of(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     {
         return Ok(ExitCode::SUCCESS);
     }
-    match error.downcast_ref::<Refusal>() {
+    match error.downcast_ref::<StatsRejection>() {
         Some(refusal) if refusal.is_usage => {
             eprintln!("oribi: {refusal}");
             Ok(ExitCode::from(2))
@@ -121,7 +121,7 @@ fn status_of(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn show(args: &StatsArgs, out: &mut Output) -> anyhow::Result<()> {
+async fn show(args: &StatsArgs, out: &mut StatsOutput) -> anyhow::Result<()> {
     let mut nodes = open(args).await?;
     let mut argument = args.arguments.join(" ");
     if let ("key" | "vkey", [key]) = (&*args.group, &*args.arguments) {
@@ -132,7 +132,7 @@ async fn show(args: &StatsArgs, out: &mut Output) -> anyhow::Result<()> {
         group: &args.group,
         request: format!("{} {argument}", args.group).trim_end().to_owned(),
         argument,
-        filter: args.filter.as_deref().map(Filter::new),
+        filter: args.filter.as_deref().map(StatFilter::new),
         is_labelled: args.all_nodes,
     };
     match args.watch {
@@ -168,7 +168,7 @@ struct Query<'a> {
     argument: String,
     /// Both together.
     request: String,
-    filter: Option<Filter>,
+    filter: Option<StatFilter>,
     /// True when the node has to be told.
     is_labelled: bool,
 }
@@ -187,7 +187,7 @@ impl Query<'_> {
         self.is_labelled.then_some(node)
     }
 
-    async fn raw(&self, nodes: &mut [Connection], out: &mut Output) -> anyhow::Result<()> {
+    async fn raw(&self, nodes: &mut [Connection], out: &mut StatsOutput) -> anyhow::Result<()> {
         for node in nodes {
             let writer = RawWriter::new(self.label(&node.peer().clone()));
             self.for_each(node, |stat| writer.write(out, stat)).await?;
@@ -195,7 +195,7 @@ impl Query<'_> {
         Ok(())
     }
 
-    async fn json(&self, nodes: &mut [Connection], out: &mut Output) -> anyhow::Result<()> {
+    async fn json(&self, nodes: &mut [Connection], out: &mut StatsOutput) -> anyhow::Result<()> {
         let repeats_names = groups::repeats_names(self.group);
         for (position, node) in nodes.iter_mut().enumerate() {
             if self.is_labelled {
@@ -216,10 +216,10 @@ impl Query<'_> {
         Ok(())
     }
 
-    async fn view(&self, nodes: &mut [Connection], out: &mut Output) -> anyhow::Result<()> {
+    async fn view(&self, nodes: &mut [Connection], out: &mut StatsOutput) -> anyhow::Result<()> {
         let (width, _) = terminal_size().unwrap_or((WIDTH, 0));
         for (position, node) in nodes.iter_mut().enumerate() {
-            let mut view = View::default();
+            let mut view = StatsView::default();
             self.for_each(node, |stat| {
                 view.add(stat);
                 Ok(())
@@ -247,7 +247,7 @@ impl Query<'_> {
         args: &StatsArgs,
         nodes: &mut [Connection],
         interval: Duration,
-        out: &mut Output,
+        out: &mut StatsOutput,
     ) -> anyhow::Result<()> {
         let mut watches: Vec<Watch> = nodes.iter().map(|_| Watch::default()).collect();
         let mut ticks = tokio::time::interval(interval);
@@ -282,7 +282,7 @@ impl Query<'_> {
         node: &mut Connection,
         watch: &mut Watch,
         lines: usize,
-        out: &mut Output,
+        out: &mut StatsOutput,
     ) -> anyhow::Result<()> {
         let peer = node.peer().clone();
         if args.raw {

@@ -35,7 +35,7 @@ const HEADING: &str = "Server";
 #[derive(Args, Clone, Debug)]
 pub struct Target {
     #[command(flatten)]
-    server: Server,
+    server: ServerTarget,
     /// Bucket; an empty name selects none, which is enough for figures of the server itself.
     #[arg(long, help_heading = HEADING, default_value = "default")]
     pub bucket: String,
@@ -43,7 +43,7 @@ pub struct Target {
 
 /// Where the server is, and whom to be there.
 #[derive(Args, Clone, Debug)]
-pub struct Server {
+pub struct ServerTarget {
     /// Host name or address, with a port or without; couchbases://HOST for TLS.
     #[arg(long, help_heading = HEADING, env = "ORIBI_HOST", default_value = "127.0.0.1", value_parser = parse_host)]
     host: Host,
@@ -70,9 +70,9 @@ pub struct Server {
 }
 
 impl std::ops::Deref for Target {
-    type Target = Server;
+    type Target = ServerTarget;
 
-    fn deref(&self) -> &Server {
+    fn deref(&self) -> &ServerTarget {
         &self.server
     }
 }
@@ -114,7 +114,7 @@ fn parse_host(text: &str) -> Result<Host, String> {
 /// When a write counts as done.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Durability {
+pub enum DurabilityArgument {
     /// In memory.
     None,
     /// In the memory of a majority of replicas.
@@ -125,13 +125,13 @@ pub enum Durability {
     Persist,
 }
 
-impl From<Durability> for DurabilityLevel {
-    fn from(durability: Durability) -> DurabilityLevel {
+impl From<DurabilityArgument> for DurabilityLevel {
+    fn from(durability: DurabilityArgument) -> DurabilityLevel {
         match durability {
-            Durability::None => DurabilityLevel::None,
-            Durability::Majority => DurabilityLevel::Majority,
-            Durability::MajorityAndPersist => DurabilityLevel::MajorityAndPersistOnMaster,
-            Durability::Persist => DurabilityLevel::PersistToMajority,
+            DurabilityArgument::None => DurabilityLevel::None,
+            DurabilityArgument::Majority => DurabilityLevel::Majority,
+            DurabilityArgument::MajorityAndPersist => DurabilityLevel::MajorityAndPersistOnMaster,
+            DurabilityArgument::Persist => DurabilityLevel::PersistToMajority,
         }
     }
 }
@@ -163,7 +163,7 @@ pub fn parse_timeout(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a time from 1ms to 24h is needed, such as 60, 60s or 500ms".to_owned())
 }
 
-impl Server {
+impl ServerTarget {
     /// Host name or address of the server.
     pub fn host(&self) -> &str {
         &self.host.name
@@ -199,7 +199,7 @@ impl Server {
 
 impl Target {
     /// A server without a bucket.
-    pub fn without_bucket(server: &Server) -> Target {
+    pub fn without_bucket(server: &ServerTarget) -> Target {
         Target { server: server.clone(), bucket: String::new() }
     }
 
@@ -224,7 +224,8 @@ impl Target {
         let password = password.unwrap_or(&self.password).to_owned();
         let bucket = bucket.to_owned();
         let server = self.server.clone();
-        let server = Server { host, port: None, usual_port: None, tls, user, password, ..server };
+        let server =
+            ServerTarget { host, port: None, usual_port: None, tls, user, password, ..server };
         Ok(Target { server, bucket })
     }
 

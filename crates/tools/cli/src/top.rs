@@ -23,8 +23,8 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use self::model::{Model, SortKey};
-use self::sampler::Report;
+use self::model::{SortKey, TopModel};
+use self::sampler::SampleReport;
 use crate::target::{INTERRUPTED, Target, parse_interval};
 
 /// Longest wait for a key before the next check of reports and signals.
@@ -69,7 +69,7 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register(signal, end.clone()).context("watching for signals")?;
     }
     let (host, port) = (args.target.host(), args.target.port());
-    let mut model = Model::new(format!("{host}:{port}"), args.sort);
+    let mut model = TopModel::new(format!("{host}:{port}"), args.sort);
     let reports = sampler::start(args.target.clone(), args.interval)?;
     if is_plain {
         return print_plain(&mut model, &reports, args.once, &end);
@@ -84,7 +84,10 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The next report; `None` when a signal came instead.
-fn wait(reports: &Receiver<Report>, end: &AtomicBool) -> anyhow::Result<Option<Report>> {
+fn wait(
+    reports: &Receiver<SampleReport>,
+    end: &AtomicBool,
+) -> anyhow::Result<Option<SampleReport>> {
     while !end.load(Ordering::Relaxed) {
         match reports.recv_timeout(REPORT_WAIT) {
             Ok(report) => return Ok(Some(report)),
@@ -96,18 +99,18 @@ fn wait(reports: &Receiver<Report>, end: &AtomicBool) -> anyhow::Result<Option<R
 }
 
 /// Takes a report into account.
-fn take(model: &mut Model, report: Report) -> anyhow::Result<()> {
+fn take(model: &mut TopModel, report: SampleReport) -> anyhow::Result<()> {
     match report {
-        Report::Sample(sample) => model.update(*sample),
-        Report::Lost(reason) => model.lose(crate::stats::clean(reason.as_bytes())),
-        Report::Failed(error) => return Err(error),
+        SampleReport::Sample(sample) => model.update(*sample),
+        SampleReport::Lost(reason) => model.lose(crate::stats::clean(reason.as_bytes())),
+        SampleReport::Failed(error) => return Err(error),
     }
     Ok(())
 }
 
 fn show(
-    model: &mut Model,
-    reports: &Receiver<Report>,
+    model: &mut TopModel,
+    reports: &Receiver<SampleReport>,
     mut terminal: DefaultTerminal,
     end: &AtomicBool,
 ) -> anyhow::Result<ExitCode> {
@@ -140,7 +143,7 @@ fn show(
 }
 
 /// Does what a key stands for; true when that is to quit.
-fn press(model: &mut Model, key: KeyEvent) -> bool {
+fn press(model: &mut TopModel, key: KeyEvent) -> bool {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('c') if is_control => return true,
@@ -163,8 +166,8 @@ fn press(model: &mut Model, key: KeyEvent) -> bool {
 
 /// Prints snapshots once there are rates: one, or until a signal comes or the reader is gone.
 fn print_plain(
-    model: &mut Model,
-    reports: &Receiver<Report>,
+    model: &mut TopModel,
+    reports: &Receiver<SampleReport>,
     is_once: bool,
     end: &AtomicBool,
 ) -> anyhow::Result<ExitCode> {
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn keys_quit_and_sort() {
-        let mut model = Model::new("db:11210".to_owned(), SortKey::Ops);
+        let mut model = TopModel::new("db:11210".to_owned(), SortKey::Ops);
         let plain = |code| KeyEvent::new(code, KeyModifiers::NONE);
         let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert!(press(&mut model, control_c));

@@ -25,14 +25,11 @@ use tokio::time::Instant;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A message from a scan.
-pub enum Progress {
+pub enum VbucketScanProgress {
     /// Documents of a vbucket.
     Page {
-        /// The vbucket.
         vbid: Vbid,
-        /// Their collection.
         collection: CollectionId,
-        /// They.
         page: ScanPage,
         /// Keys that have come before, for the receiver to leave out.
         known: Option<Arc<KnownKeys>>,
@@ -76,7 +73,6 @@ impl Passed {
         Ok(())
     }
 
-    /// Another scan begins.
     fn begin(&mut self) {
         if self.keys.is_empty() {
             return;
@@ -94,7 +90,7 @@ impl Passed {
 }
 
 /// Scans one vbucket after the other.
-pub struct Scanner {
+pub struct VbucketScanner {
     client: Arc<Client>,
     collection: CollectionId,
     with_attributes: bool,
@@ -108,7 +104,7 @@ pub struct Scanner {
     /// The last mutation of the vbucket that was scanned last: what was acknowledged before the
     /// scanner was made is not behind it, in whichever collection.
     last: Option<MutationToken>,
-    pages: mpsc::Sender<anyhow::Result<Progress>>,
+    pages: mpsc::Sender<anyhow::Result<VbucketScanProgress>>,
 }
 
 /// Why a scan ended early.
@@ -125,15 +121,15 @@ impl From<ClientError> for Stopped {
     }
 }
 
-impl Scanner {
+impl VbucketScanner {
     /// A scanner of all documents. `patience` is how long it may go without progress.
     pub fn new(
         client: Arc<Client>,
         collection: CollectionId,
         patience: Duration,
-        pages: mpsc::Sender<anyhow::Result<Progress>>,
-    ) -> Scanner {
-        Scanner {
+        pages: mpsc::Sender<anyhow::Result<VbucketScanProgress>>,
+    ) -> VbucketScanner {
+        VbucketScanner {
             client,
             collection,
             with_attributes: false,
@@ -148,25 +144,23 @@ impl Scanner {
     }
 
     /// Only these keys, both ends included.
-    pub fn between(mut self, from: Option<Vec<u8>>, to: Option<Vec<u8>>) -> Scanner {
+    pub fn between(mut self, from: Option<Vec<u8>>, to: Option<Vec<u8>>) -> VbucketScanner {
         self.between = (from, to);
         self
     }
 
     /// With attributes before the values.
-    pub fn with_attributes(mut self, with_attributes: bool) -> Scanner {
+    pub fn with_attributes(mut self, with_attributes: bool) -> VbucketScanner {
         self.with_attributes = with_attributes;
         self
     }
 
-    /// With keys alone.
-    pub fn with_only_keys(mut self, only_keys: bool) -> Scanner {
+    pub fn with_only_keys(mut self, only_keys: bool) -> VbucketScanner {
         self.only_keys = only_keys;
         self
     }
 
-    /// In any order.
-    pub fn unordered(mut self) -> Scanner {
+    pub fn unordered(mut self) -> VbucketScanner {
         self.unordered = true;
         self
     }
@@ -192,7 +186,7 @@ impl Scanner {
     /// Scans one vbucket and tells when it is complete. False when there is no going on.
     pub async fn one(&mut self, vbid: Vbid) -> bool {
         let message = match self.vbucket(vbid).await {
-            Ok(()) => Ok(Progress::Vbucket),
+            Ok(()) => Ok(VbucketScanProgress::Vbucket),
             Err(Stopped::Unwanted) => return false,
             Err(Stopped::Page(error)) => Err(error),
             Err(Stopped::Failed(error)) => Err(explained(error, vbid)),
@@ -263,7 +257,8 @@ impl Scanner {
             let noted = passed.note(&page, range.unordered);
             noted.map_err(|error| Stopped::Page(error.into()))?;
             let (vbid, collection) = (range.vbid, range.collection);
-            let message = Progress::Page { vbid, collection, page, known: passed.known.clone() };
+            let message =
+                VbucketScanProgress::Page { vbid, collection, page, known: passed.known.clone() };
             pages.send(Ok(message)).await.map_err(|_| Stopped::Unwanted)?;
         }
         Ok(())

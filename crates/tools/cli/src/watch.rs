@@ -20,10 +20,10 @@ use oribi_client::{ChangeToken, ClientError, DcpEvent, DcpStream, DcpStreamOptio
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::line::Extent;
-use self::state::{StateFile, Watched};
+use self::line::WatchExtent;
+use self::state::{PositionFile, Watched};
 use crate::stats::clean;
-use crate::stats::output::Output;
+use crate::stats::output::StatsOutput;
 use crate::target::{INTERRUPTED, Target};
 
 /// How often an idle program looks whether its reader is still there.
@@ -82,8 +82,8 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
     let mut ends = signal(SignalKind::terminate()).context("cannot register for SIGTERM")?;
     let watched = Watched::new(&args.target.bucket, &args.collection, args.scope.as_deref());
-    let state = args.resume.clone().map(|path| StateFile::open(path, watched)).transpose()?;
-    let from = state.as_ref().and_then(StateFile::token).unwrap_or(&args.from).clone();
+    let state = args.resume.clone().map(|path| PositionFile::open(path, watched)).transpose()?;
+    let from = state.as_ref().and_then(PositionFile::token).unwrap_or(&args.from).clone();
     let client = args.target.client(args.target.options()?).await?;
     let mut options = DcpStreamOptions::new()
         .resume(from)
@@ -95,8 +95,8 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     options.collections = args.collection;
     options.scope = args.scope;
     let changes = client.dcp_stream(&options).await.with_context(|| what_is_watched(&options))?;
-    let output = Output::stdout().context("writing to standard output")?;
-    let extent = Extent { values: args.with_values, xattrs: args.with_xattrs };
+    let output = StatsOutput::stdout().context("writing to standard output")?;
+    let extent = WatchExtent { values: args.with_values, xattrs: args.with_xattrs };
     let (snapshots, lost) = (args.snapshots, HashSet::new());
     let mut watch = Watch { changes, state, output, extent, snapshots, lost };
     let outcome = tokio::select! {
@@ -128,9 +128,9 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 struct Watch {
     changes: DcpStream,
-    state: Option<StateFile>,
-    output: Output,
-    extent: Extent,
+    state: Option<PositionFile>,
+    output: StatsOutput,
+    extent: WatchExtent,
     snapshots: bool,
     /// Nodes whose connections ended, and nothing has come since.
     lost: HashSet<std::sync::Arc<str>>,
@@ -199,7 +199,7 @@ impl Watch {
     }
 
     fn save_if_due(&mut self) -> anyhow::Result<()> {
-        match self.state.as_ref().is_some_and(StateFile::is_due) {
+        match self.state.as_ref().is_some_and(PositionFile::is_due) {
             true => self.save(),
             false => Ok(()),
         }

@@ -16,7 +16,7 @@ const USAGE: &str = "options: [--rounds N] [--sizes BYTES,...] [--sample-bytes B
 
 /// How much is measured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BenchOptions {
     /// How often everything is measured, the variants taking turns.
     pub rounds: u32,
     /// Sizes to measure instead of the usual ones, in bytes.
@@ -25,9 +25,9 @@ pub struct Options {
     pub sample_bytes: Option<usize>,
 }
 
-impl Options {
-    fn parse(arguments: impl Iterator<Item = String>) -> Result<Options> {
-        let mut options = Options { rounds: 5, sizes: None, sample_bytes: None };
+impl BenchOptions {
+    fn parse(arguments: impl Iterator<Item = String>) -> Result<BenchOptions> {
+        let mut options = BenchOptions { rounds: 5, sizes: None, sample_bytes: None };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().context(format!("{argument} needs a value"));
@@ -50,11 +50,11 @@ impl Options {
 }
 
 /// What a bench is: it measures as the options say and writes a line per sample.
-pub type Bench = fn(&Options, &mut dyn Write) -> Result<()>;
+pub type Bench = fn(&BenchOptions, &mut dyn Write) -> Result<()>;
 
 /// Runs a bench as a program with the given arguments; what goes wrong is said on standard error.
 pub fn run(bench: Bench, arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> ExitCode {
-    match Options::parse(arguments).and_then(|options| bench(&options, out)) {
+    match BenchOptions::parse(arguments).and_then(|options| bench(&options, out)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");

@@ -49,7 +49,6 @@ enum Place {
     Module(usize),
     /// Something that the file defines.
     Item(usize),
-    /// Another crate.
     Outside,
 }
 

@@ -8,7 +8,6 @@
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token<'a> {
     pub text: &'a str,
-    /// Counted from 1.
     pub line: usize,
 }
 

@@ -1,7 +1,7 @@
 //! `oribi copy`: a bucket's change stream into a bucket of another server, once or for good.
 //!
 //! The same writes as a restore's, without an archive in between. The position goes to a file only
-//! when everything up to it was taken by the target, so a copy that goes on there omits nothing.
+//! when everything up to it was taken by the target, so a copy that continues there omits nothing.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -25,11 +25,11 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::create::collections_of;
-use super::filter::{Filter, FilterArgs};
+use super::filter::{BackupFilter, FilterArgs};
 use super::histories::{self, Histories};
 use super::progress;
-use super::restore::collections::{Mapping, missing};
-use super::restore::writes::{Stored, Totals, Writes, Written};
+use super::restore::collections::{CollectionMapping, missing};
+use super::restore::writes::{RestoreTotals, RestoreWrites, RestoredDocument, WrittenCount};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
 use crate::stats::clean;
@@ -102,16 +102,16 @@ pub fn run(args: CopyArgs) -> anyhow::Result<ExitCode> {
 
 /// Scopes and collections that the source had.
 #[derive(Clone, Default)]
-struct Known {
+struct KnownCollections {
     scopes: Vec<String>,
     places: Vec<Place>,
 }
 
-impl Known {
+impl KnownCollections {
     /// Drops at the target what is in this list and in `now` no more.
     async fn drop_what_went(
         &self,
-        now: &Known,
+        now: &KnownCollections,
         admin: anyhow::Result<&Admin>,
         bucket: &str,
     ) -> anyhow::Result<()> {
@@ -170,7 +170,7 @@ impl CopyArgs {
             signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
         let mut ends = signal(SignalKind::terminate()).context("cannot register for SIGTERM")?;
         let started = Instant::now();
-        let mut totals = Totals::default();
+        let mut totals = RestoreTotals::default();
         let bar = progress::bar(None, "copying");
         let outcome = tokio::select! {
             outcome = self.copy(&mut totals, &bar) => outcome.map(|()| ExitCode::SUCCESS),
@@ -217,7 +217,7 @@ impl CopyArgs {
         }
     }
 
-    async fn copy(&self, totals: &mut Totals, bar: &ProgressBar) -> anyhow::Result<()> {
+    async fn copy(&self, totals: &mut RestoreTotals, bar: &ProgressBar) -> anyhow::Result<()> {
         let filter = self.filter.filter();
         let target = self.source.at(&self.to, self.target_password.as_deref());
         let target = target.map_err(anyhow::Error::msg)?;
@@ -244,7 +244,7 @@ impl CopyArgs {
             from.dcp_stream(&options).await.with_context(|| self.source.describe())?;
         loop {
             let (_, scopes, places) = collections_of(&from, &filter).await?;
-            let now = Known { scopes, places };
+            let now = KnownCollections { scopes, places };
             if self.drop_collections {
                 let admin = admin.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
                 known.drop_what_went(&now, admin, &target.bucket).await?;
@@ -259,10 +259,10 @@ impl CopyArgs {
                 })?;
                 missing.create(admin, &target.bucket).await?;
             }
-            let mapping = Arc::new(Mapping::of(&to, &known.places, &filter).await?);
+            let mapping = Arc::new(CollectionMapping::of(&to, &known.places, &filter).await?);
             let (writer, of) = (to.clone(), mapping.clone());
-            let written = Written::default();
-            let mut writes = Writes::new(writer, of, self.overwrite, bar.clone(), written);
+            let written = WrittenCount::default();
+            let mut writes = RestoreWrites::new(writer, of, self.overwrite, bar.clone(), written);
             writes.totals = *totals;
             let left = self
                 .stream(
@@ -294,10 +294,10 @@ impl CopyArgs {
     async fn stream(
         &self,
         changes: &mut DcpStream,
-        (writes, sink): (&mut Writes, &Sink),
-        (mapping, known): (&Mapping, &Known),
-        filter: &Filter,
-        (bar, totals): (&ProgressBar, &mut Totals),
+        (writes, sink): (&mut RestoreWrites, &Sink),
+        (mapping, known): (&CollectionMapping, &KnownCollections),
+        filter: &BackupFilter,
+        (bar, totals): (&ProgressBar, &mut RestoreTotals),
     ) -> anyhow::Result<Left> {
         let mut saved = Instant::now();
         loop {
@@ -361,7 +361,7 @@ impl CopyArgs {
     }
 
     /// Where to begin, and what the source had there.
-    fn position(&self, filter: &Filter) -> anyhow::Result<(ChangeToken, Known)> {
+    fn position(&self, filter: &BackupFilter) -> anyhow::Result<(ChangeToken, KnownCollections)> {
         let Some(path) = &self.resume else { return Ok(Default::default()) };
         let named = || path.display().to_string();
         let bytes = match fs::read(path) {
@@ -369,7 +369,7 @@ impl CopyArgs {
             bytes => bytes.with_context(named)?,
         };
         let state: State = serde_json::from_slice(&bytes).with_context(named)?;
-        let expected = self.state(filter, String::new(), &Known::default());
+        let expected = self.state(filter, String::new(), &KnownCollections::default());
         let is_same = state.format == expected.format
             && state.bucket == expected.bucket
             && state.to == expected.to
@@ -377,14 +377,14 @@ impl CopyArgs {
             && state.key_pattern == expected.key_pattern;
         match is_same {
             true => {
-                let known = Known { scopes: state.scopes, places: state.places };
+                let known = KnownCollections { scopes: state.scopes, places: state.places };
                 Ok((state.token.parse().with_context(named)?, known))
             }
             false => bail!("{} is the position of another copy", named()),
         }
     }
 
-    fn state(&self, filter: &Filter, token: String, known: &Known) -> State {
+    fn state(&self, filter: &BackupFilter, token: String, known: &KnownCollections) -> State {
         State {
             format: FORMAT.to_owned(),
             bucket: self.source.bucket.clone(),
@@ -397,13 +397,18 @@ impl CopyArgs {
         }
     }
 
-    fn save(&self, filter: &Filter, token: &ChangeToken, known: &Known) -> anyhow::Result<()> {
+    fn save(
+        &self,
+        filter: &BackupFilter,
+        token: &ChangeToken,
+        known: &KnownCollections,
+    ) -> anyhow::Result<()> {
         let Some(path) = &self.resume else { return Ok(()) };
         let state = serde_json::to_vec(&self.state(filter, token.to_string(), known))?;
         write_atomically(Path::new(path), &state, 0o600).with_context(|| path.display().to_string())
     }
 
-    fn print_summary(&self, totals: &Totals, elapsed: Duration) -> anyhow::Result<()> {
+    fn print_summary(&self, totals: &RestoreTotals, elapsed: Duration) -> anyhow::Result<()> {
         let seconds = elapsed.as_secs_f64();
         if self.json {
             let summary = json!({
@@ -426,8 +431,8 @@ fn behind(change: &DcpChange) -> String {
     format!("{} s behind", super::clock::now_s().saturating_sub(written_s))
 }
 
-fn stored(change: &DcpChange) -> Stored {
-    Stored {
+fn stored(change: &DcpChange) -> RestoredDocument {
+    RestoredDocument {
         collection: change.collection,
         version: DocumentVersion::of_change(change),
         key: change.key.clone(),

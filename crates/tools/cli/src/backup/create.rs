@@ -22,9 +22,9 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use self::lane::{Lane, Shared};
+use self::lane::{BackupLane, BackupShared};
 use super::clock::now_s;
-use super::filter::{Filter, FilterArgs};
+use super::filter::{BackupFilter, FilterArgs};
 use super::jobs::Jobs;
 use super::place::ArchivePlace;
 use super::{list, progress, users};
@@ -111,7 +111,7 @@ pub async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
         false => BackupWriter::begin(archive, begin, level),
     });
     let resumable = || format!("backup {id} is unfinished; the same command goes on with it");
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(BackupShared {
         writer: writer.await?.with_context(|| format!("writing {id}"))?,
         options: stream_options(&filter),
         client,
@@ -138,12 +138,12 @@ pub async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
 
 /// Streams everything until now, in as many lanes; returns where the streams are then. Lanes end
 /// when this future is dropped, and when one of them fails.
-async fn stream(shared: &Arc<Shared>, jobs: u16) -> anyhow::Result<ChangeToken> {
+async fn stream(shared: &Arc<BackupShared>, jobs: u16) -> anyhow::Result<ChangeToken> {
     let from = shared.writer.token();
     let lanes = jobs.clamp(1, shared.client.config().vbucket_count().max(1));
     let mut running = JoinSet::new();
     for number in 0..lanes {
-        running.spawn(Lane::new(shared.clone(), number, lanes)?.run(from.clone()));
+        running.spawn(BackupLane::new(shared.clone(), number, lanes)?.run(from.clone()));
     }
     let mut token = ChangeToken::new(Rest::Beginning);
     while let Some(ended) = running.join_next().await {
@@ -162,14 +162,18 @@ async fn stream(shared: &Arc<Shared>, jobs: u16) -> anyhow::Result<ChangeToken> 
     Ok(token)
 }
 
-fn stream_options(filter: &Filter) -> DcpStreamOptions {
+fn stream_options(filter: &BackupFilter) -> DcpStreamOptions {
     let options = DcpStreamOptions::new().attributes(true).until_now(true).name("oribi-backup");
     filter.collections.iter().fold(options, |options, path| options.collection(path))
 }
 
 impl CreateArgs {
     /// What the backup is of; its id, kind and beginning are not decided.
-    async fn describe_bucket(&self, client: &Client, filter: &Filter) -> anyhow::Result<Begin> {
+    async fn describe_bucket(
+        &self,
+        client: &Client,
+        filter: &BackupFilter,
+    ) -> anyhow::Result<Begin> {
         let Target { bucket, .. } = &self.target;
         let (manifest_uid, scopes, places) = collections_of(client, filter).await?;
         let admin = Admin::find(&self.admin, &self.target, client).await;
@@ -237,7 +241,7 @@ impl CreateArgs {
 /// Version of the bucket's list of collections, its scopes, and its collections that are meant.
 pub(super) async fn collections_of(
     client: &Client,
-    filter: &Filter,
+    filter: &BackupFilter,
 ) -> anyhow::Result<(u64, Vec<String>, Vec<Place>)> {
     let manifest = match client.collections_manifest().await {
         Err(ClientError::NotOffered(_)) => return Ok((0, Vec::new(), vec![default_place()])),

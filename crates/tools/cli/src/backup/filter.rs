@@ -16,7 +16,7 @@ pub struct FilterArgs {
 
 /// A filter that is ready for use.
 #[derive(Clone)]
-pub struct Filter {
+pub struct BackupFilter {
     /// Paths with their scope, sorted; empty for all.
     pub collections: Vec<String>,
     key_pattern: Option<Regex>,
@@ -24,7 +24,7 @@ pub struct Filter {
 
 impl FilterArgs {
     /// The filter that they describe.
-    pub fn filter(&self) -> Filter {
+    pub fn filter(&self) -> BackupFilter {
         let with_scope = |path: &String| match path.contains('.') {
             true => path.clone(),
             false => format!("_default.{path}"),
@@ -32,11 +32,11 @@ impl FilterArgs {
         let mut collections: Vec<String> = self.collection.iter().map(with_scope).collect();
         collections.sort();
         collections.dedup();
-        Filter { collections, key_pattern: self.key_pattern.clone() }
+        BackupFilter { collections, key_pattern: self.key_pattern.clone() }
     }
 }
 
-impl Filter {
+impl BackupFilter {
     /// True when the collection is meant.
     pub fn has_collection(&self, path: &str) -> bool {
         self.collections.is_empty() || self.collections.iter().any(|wanted| wanted == path)

@@ -26,7 +26,6 @@ const ATTEMPTS: usize = 10;
 pub struct Histories(Vec<(Vbid, VbUuid)>);
 
 impl Histories {
-    /// Those of now.
     pub async fn of(client: &Client) -> anyhow::Result<Histories> {
         let vbids: Vec<Vbid> = (0..client.config().vbucket_count()).map(Vbid).collect();
         let mut histories = Vec::with_capacity(vbids.len());
@@ -37,7 +36,7 @@ impl Histories {
         Ok(Histories(histories))
     }
 
-    /// True when they go on, so that nothing acknowledged since then was lost. With `on_disk` it
+    /// True when they continue, so that nothing acknowledged since then was lost. With `on_disk` it
     /// waits until all of it is on disk.
     pub async fn go_on(&self, client: &Client, on_disk: bool) -> anyhow::Result<bool> {
         for some in self.0.chunks(IN_FLIGHT) {

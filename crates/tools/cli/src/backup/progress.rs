@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
-use super::restore::writes::Totals;
+use super::restore::writes::RestoreTotals;
 
 /// Before, an estimate of the time that is left is a guess: connecting and the first batches are
 /// slower than the rest.
@@ -47,7 +47,7 @@ pub fn counted(number: u64, what: &str) -> String {
 
 /// What a restore or a copy has done, behind its verb: what was written comes first, because
 /// versions that are there already are read as well.
-pub fn written(totals: &Totals, what: &str, elapsed: Duration) -> String {
+pub fn written(totals: &RestoreTotals, what: &str, elapsed: Duration) -> String {
     let left_alone = match totals.skipped {
         0 => String::new(),
         skipped => format!("; {} left alone, the same or newer there", HumanCount(skipped)),
@@ -72,7 +72,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::{Totals, amount, counted, written};
+    use super::{RestoreTotals, amount, counted, written};
 
     #[test]
     fn one_is_singular() {
@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_headline_counts_what_was_written() {
-        let totals = Totals { documents: 2, bytes: 9, skipped: 2, ..Totals::default() };
+        let totals =
+            RestoreTotals { documents: 2, bytes: 9, skipped: 2, ..RestoreTotals::default() };
         let expected = "0 versions of b in 1.50 s; 2 left alone, the same or newer there; \
                         read 2 documents (9 B) and 0 removals";
         assert_eq!(written(&totals, " of b", Duration::from_millis(1500)), expected);

@@ -48,7 +48,7 @@ pub fn run(args: &PruneArgs) -> anyhow::Result<ExitCode> {
         }
         if !args.json {
             let done = if args.dry_run { "would remove" } else { "removed" };
-            // The next one is removed whether or not somebody reads about this one.
+            // The next one is removed whether or not the output is read.
             print::unless_gone(print::line(&format!("{done} {id}")))?;
         }
     }

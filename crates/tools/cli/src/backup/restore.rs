@@ -3,10 +3,10 @@
 //! First every file that is needed is checked by the rules of `verify`; a damaged archive restores
 //! nothing. Then missing scopes and collections are created, by name: ids are the target's own. The
 //! records follow as versions with their metadata: they are inflated once ([`reading`]) and written
-//! by several lanes, each with vbuckets of its own ([`lane`], [`writes`]). Limits of time come
+//! by several lanes, each with its vbuckets ([`lane`], [`writes`]). Limits of time come
 //! last, because a server would cut the expiry of documents that are older than the limit.
 //!
-//! A server that crashes meanwhile may lose versions that it has acknowledged. So at the end the
+//! A server that crashes during a restore may lose versions that it has acknowledged. So at the end the
 //! histories of the target's vbuckets are compared with those at the beginning ([`Histories`]), and
 //! the work is repeated where they differ. A restore that was interrupted is repeated by its user:
 //! versions that are there already are left alone.
@@ -34,10 +34,10 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use self::collections::{Mapping, missing};
-use self::lane::{Lane, Selection};
-use self::writes::{Totals, Writes, Written};
-use super::filter::{Filter, FilterArgs};
+use self::collections::{CollectionMapping, missing};
+use self::lane::{LaneSelection, RestoreLane};
+use self::writes::{RestoreTotals, RestoreWrites, WrittenCount};
+use super::filter::{BackupFilter, FilterArgs};
 use super::histories::{self, Histories};
 use super::jobs::Jobs;
 use super::place::ArchivePlace;
@@ -177,11 +177,17 @@ impl RestoreArgs {
     }
 
     /// The parts that share the work, without what they do.
-    fn lanes(&self, archive: &Arc<Archive>, chain: Arc<Chain>, filter: Filter) -> Vec<Lane> {
+    fn lanes(
+        &self,
+        archive: &Arc<Archive>,
+        chain: Arc<Chain>,
+        filter: BackupFilter,
+    ) -> Vec<RestoreLane> {
         let lanes = self.jobs.number().clamp(1, chain.wanted().begin.vbuckets.max(1));
         let blocks = reading::read(archive, &chain, lanes);
-        let selection = Arc::new(Selection::new(chain, filter));
-        let lane = |(number, blocks)| Lane { selection: selection.clone(), blocks, number, lanes };
+        let selection = Arc::new(LaneSelection::new(chain, filter));
+        let lane =
+            |(number, blocks)| RestoreLane { selection: selection.clone(), blocks, number, lanes };
         (0..).zip(blocks).map(lane).collect()
     }
 
@@ -189,18 +195,18 @@ impl RestoreArgs {
         &self,
         archive: &Arc<Archive>,
         chain: Arc<Chain>,
-        filter: Filter,
-    ) -> anyhow::Result<Totals> {
+        filter: BackupFilter,
+    ) -> anyhow::Result<RestoreTotals> {
         let lanes = self.lanes(archive, chain, filter).into_iter();
-        sum(lanes.map(Lane::count).collect()).await
+        sum(lanes.map(RestoreLane::count).collect()).await
     }
 
     async fn write(
         &self,
         archive: &Arc<Archive>,
         chain: Arc<Chain>,
-        filter: Filter,
-    ) -> anyhow::Result<Totals> {
+        filter: BackupFilter,
+    ) -> anyhow::Result<RestoreTotals> {
         let begin = &chain.wanted().begin;
         let mut target = self.target.clone();
         target.bucket = self.into.clone().unwrap_or(target.bucket);
@@ -216,7 +222,7 @@ impl RestoreArgs {
             })?;
             missing.create(admin, &target.bucket).await?;
         }
-        let mapping = Arc::new(Mapping::of(&client, &begin.places, &filter).await?);
+        let mapping = Arc::new(CollectionMapping::of(&client, &begin.places, &filter).await?);
         let admin = admin.as_ref().ok();
         let on_disk = !self.no_persist && histories::has_disk(admin, &target.bucket).await;
         let mut histories = Histories::of(&client).await?;
@@ -241,16 +247,16 @@ impl RestoreArgs {
     async fn write_once(
         &self,
         archive: &Arc<Archive>,
-        (chain, filter): (&Arc<Chain>, &Filter),
-        (client, mapping): (&Arc<Client>, &Arc<Mapping>),
-    ) -> anyhow::Result<Totals> {
+        (chain, filter): (&Arc<Chain>, &BackupFilter),
+        (client, mapping): (&Arc<Client>, &Arc<CollectionMapping>),
+    ) -> anyhow::Result<RestoreTotals> {
         let bar = progress::bar(Some(chain.records()), "restoring");
-        let written = Written::default();
+        let written = WrittenCount::default();
         let lanes = self.lanes(archive, chain.clone(), filter.clone()).into_iter();
         let lanes = lanes.map(|lane| {
             let (client, mapping) = (client.clone(), mapping.clone());
             let (bar, written) = (bar.clone(), written.clone());
-            lane.write(Writes::new(client, mapping, self.overwrite, bar, written))
+            lane.write(RestoreWrites::new(client, mapping, self.overwrite, bar, written))
         });
         let outcome = sum(lanes.collect()).await;
         bar.finish_and_clear();
@@ -309,7 +315,7 @@ impl RestoreArgs {
     fn print_summary(
         &self,
         manifest: &Manifest,
-        totals: &Totals,
+        totals: &RestoreTotals,
         elapsed: Duration,
     ) -> anyhow::Result<()> {
         let seconds = elapsed.as_secs_f64();
@@ -344,7 +350,7 @@ impl RestoreArgs {
 }
 
 /// A collection that the backup does not have is more likely a typing error than wanted.
-fn check_filter(filter: &Filter, manifest: &Manifest) -> anyhow::Result<()> {
+fn check_filter(filter: &BackupFilter, manifest: &Manifest) -> anyhow::Result<()> {
     let places = &manifest.begin.places;
     let unknown =
         filter.collections.iter().find(|path| places.iter().all(|place| place.path() != **path));
@@ -355,8 +361,8 @@ fn check_filter(filter: &Filter, manifest: &Manifest) -> anyhow::Result<()> {
 }
 
 /// What all lanes did together. When one fails, the others end.
-async fn sum(mut lanes: JoinSet<anyhow::Result<Totals>>) -> anyhow::Result<Totals> {
-    let mut totals = Totals::default();
+async fn sum(mut lanes: JoinSet<anyhow::Result<RestoreTotals>>) -> anyhow::Result<RestoreTotals> {
+    let mut totals = RestoreTotals::default();
     while let Some(ended) = lanes.join_next().await {
         totals.add(&ended.context("a part of the restore")??);
     }

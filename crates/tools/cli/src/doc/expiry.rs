@@ -23,7 +23,6 @@ pub fn absolute(expiry: u32) -> u32 {
     }
 }
 
-/// UNIX seconds now.
 pub fn now_s() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u32::try_from(since.as_secs()).unwrap_or(u32::MAX)

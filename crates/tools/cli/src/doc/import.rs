@@ -26,21 +26,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::places::Places;
-use self::state::{Destination, State, StateFile};
-use self::writes::{Shared, Totals, Writes};
+use self::state::{Destination, ImportStateFile, State};
+use self::writes::{ImportShared, ImportTotals, ImportWrites};
 use super::expiry;
-use super::input::csv::Values;
-use super::input::{Framing, Input, Line, Position};
-use super::place::Place;
+use super::input::csv::CsvValues;
+use super::input::{DocumentInput, Framing, InputPosition, Line};
+use super::place::RecordPlace;
 use super::row::key::{KeySource, KeyTemplate};
 use super::row::read::RowFormat;
 use super::row::{KEY, parse_key_field};
 use crate::admin::AdminArgs;
 use crate::backup::progress::{amount, with_rate_and_left};
 use crate::print;
-use crate::target::{Durability, INTERRUPTED};
+use crate::target::{DurabilityArgument, INTERRUPTED};
 
-/// Suffix of the state file beside the input.
+/// Suffix of the state file next to the input.
 const STATE_SUFFIX: &str = ".oribi-import";
 
 /// What the help lists the options under that are about the file.
@@ -65,7 +65,7 @@ pub struct ImportArgs {
     /// File with one JSON object a line, a JSON array of objects, or CSV; - reads standard input.
     file: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: RecordPlace,
     #[command(flatten)]
     admin: AdminArgs,
     /// What the file has [default: csv if its name ends in .csv, tsv for .tsv, else array or lines,
@@ -103,8 +103,8 @@ pub struct ImportArgs {
     #[arg(long, value_name = "TIME", value_parser = expiry::parse, default_value = "0")]
     expiry: u32,
     /// What a write waits for.
-    #[arg(long, value_enum, default_value_t = Durability::None)]
-    durability: Durability,
+    #[arg(long, value_enum, default_value_t = DurabilityArgument::None)]
+    durability: DurabilityArgument,
     /// Continue where an earlier import of this file stopped. If the server may have crashed
     /// meanwhile, use --durability persist for both.
     #[arg(long)]
@@ -135,7 +135,7 @@ pub fn parse_in_flight(text: &str) -> Result<usize, String> {
 /// Imports the file and prints the summary.
 pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
-    let mut input = Input::open(&args.file, args.framing())?;
+    let mut input = DocumentInput::open(&args.file, args.framing())?;
     if input.identity.is_none() && (args.resume || args.state.is_some()) {
         bail!("only the import of a regular file can be resumed");
     }
@@ -158,18 +158,18 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let (start, bytes) = (input.position(), input.identity.map(|identity| identity.bytes));
-    let shared = Shared {
+    let shared = ImportShared {
         client: &client,
         options: WriteOptions::new().expiry(args.expiry).durability(durability),
         format: args.row_format(),
-        values: Values { infer_types: args.infer_types, omit_empty: args.omit_empty },
+        values: CsvValues { infer_types: args.infer_types, omit_empty: args.omit_empty },
         skip_bad: args.skip_bad,
         name: display_name(&args.file),
         progress: progress_bar(bytes, start),
     };
     let progress = shared.progress.clone();
     let in_flight = PipelineOptions::new().operations_max(args.in_flight);
-    let mut writes = Writes::new(shared, places, in_flight, state, start);
+    let mut writes = ImportWrites::new(shared, places, in_flight, state, start);
     let mut lines = input.read_ahead();
     let started = Instant::now();
     let outcome = tokio::select! {
@@ -181,7 +181,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn import(
-    writes: &mut Writes<'_>,
+    writes: &mut ImportWrites<'_>,
     lines: &mut mpsc::Receiver<anyhow::Result<Vec<Line>>>,
 ) -> anyhow::Result<()> {
     while let Some(batch) = lines.recv().await {
@@ -227,7 +227,7 @@ impl ImportArgs {
         })
     }
 
-    fn go_to_last_place(&self, input: &mut Input, to: &Destination) -> anyhow::Result<()> {
+    fn go_to_last_place(&self, input: &mut DocumentInput, to: &Destination) -> anyhow::Result<()> {
         let path = self.state_path();
         let Some(state) = State::read(&path)? else {
             eprintln!("oribi: there is no {}, so this begins at the first line", path.display());
@@ -245,11 +245,11 @@ impl ImportArgs {
 
     fn begin_state(
         &self,
-        input: &Input,
+        input: &DocumentInput,
         destination: Destination,
-    ) -> anyhow::Result<Option<StateFile>> {
+    ) -> anyhow::Result<Option<ImportStateFile>> {
         let Some(identity) = input.identity else { return Ok(None) };
-        match StateFile::begin(self.state_path(), identity, destination, input.position()) {
+        match ImportStateFile::begin(self.state_path(), identity, destination, input.position()) {
             Ok(state) => Ok(Some(state)),
             // The user did not ask for it, and the directory may be read-only.
             Err(error) if self.state.is_none() && !self.resume => {
@@ -263,9 +263,9 @@ impl ImportArgs {
     /// `outcome` is true if the import was interrupted.
     fn finish(
         &self,
-        mut writes: Writes<'_>,
+        mut writes: ImportWrites<'_>,
         outcome: anyhow::Result<bool>,
-        start: Position,
+        start: InputPosition,
         elapsed: Duration,
     ) -> anyhow::Result<ExitCode> {
         let totals = writes.totals;
@@ -296,7 +296,7 @@ impl ImportArgs {
     }
 }
 
-fn progress_bar(bytes: Option<u64>, start: Position) -> ProgressBar {
+fn progress_bar(bytes: Option<u64>, start: InputPosition) -> ProgressBar {
     let (bar, template) = match bytes {
         Some(bytes) => (
             ProgressBar::new(bytes),
@@ -313,10 +313,10 @@ fn progress_bar(bytes: Option<u64>, start: Position) -> ProgressBar {
 
 /// `stopped` is the position of an interruption.
 fn print_summary(
-    totals: &Totals,
-    start: Position,
+    totals: &ImportTotals,
+    start: InputPosition,
     elapsed: Duration,
-    stopped: Option<Position>,
+    stopped: Option<InputPosition>,
     as_json: bool,
 ) -> anyhow::Result<()> {
     let seconds = elapsed.as_secs_f64();

@@ -2,7 +2,7 @@
 //! or the elements of a JSON array.
 //!
 //! It owns splitting into records, their line numbers, and their positions. Each record's
-//! [`Position`] has a digest of everything before it, so a later import can tell whether the file
+//! [`InputPosition`] has a digest of everything before it, so a later import can tell whether the file
 //! still begins the same. A few batches and one longest record bound the memory. The thread ends
 //! when its receiver is dropped; a thread that waits for a terminal ends with the process.
 
@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use self::array::{Splitter, Step};
-use self::csv::Header;
+use self::array::{ArrayStep, Splitter};
+use self::csv::CsvHeader;
 
 /// Longest accepted record: the largest value in base64, and its key and metadata.
 const LINE_BYTES_MAX: u64 = (VALUE_BYTES_MAX / 3 * 4 + 64 * 1024) as u64;
@@ -37,10 +37,8 @@ const BATCHES: usize = 4;
 
 /// A place between two lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Position {
-    /// Bytes before it.
+pub struct InputPosition {
     pub offset: u64,
-    /// Lines before it.
     pub line: u64,
     /// Digest of these lines: each line's is seeded with that of the lines before it.
     pub digest: u64,
@@ -50,21 +48,18 @@ pub struct Position {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     /// Where the record before it ends.
-    pub before: Position,
-    /// Where it ends.
-    pub after: Position,
+    pub before: InputPosition,
+    pub after: InputPosition,
     /// Number of the line on which it begins, from 1.
     pub number: u64,
-    /// Its bytes.
     pub bytes: Bytes,
     /// The names of its fields, if it is a record of CSV.
-    pub header: Option<Arc<Header>>,
+    pub header: Option<Arc<CsvHeader>>,
 }
 
 /// Distinguishes versions of a file without reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileIdentity {
-    /// Size.
     pub bytes: u64,
     /// Time of the last change in nanoseconds since 1970.
     pub modified_ns: u64,
@@ -82,20 +77,17 @@ pub enum Framing {
     /// An element of a JSON array.
     Array,
     /// A record of CSV behind the first, which names the fields.
-    Csv {
-        /// Between fields.
-        separator: u8,
-    },
+    Csv { separator: u8 },
 }
 
 /// An opened file, or standard input.
-pub struct Input {
+pub struct DocumentInput {
     reader: BufReader<Source>,
     /// `None` for a non-regular file.
     pub identity: Option<FileIdentity>,
-    position: Position,
+    position: InputPosition,
     framing: Framing,
-    header: Option<Arc<Header>>,
+    header: Option<Arc<CsvHeader>>,
     is_at_end: bool,
 }
 
@@ -113,11 +105,15 @@ impl Read for Source {
     }
 }
 
-impl Input {
+impl DocumentInput {
     /// Opens a file; `-` is standard input.
-    pub fn open(path: &Path, framing: Framing) -> anyhow::Result<Input> {
+    pub fn open(path: &Path, framing: Framing) -> anyhow::Result<DocumentInput> {
         if path == Path::new("-") {
-            return Ok(Input::new(Source::Other(Box::new(std::io::stdin())), None, framing));
+            return Ok(DocumentInput::new(
+                Source::Other(Box::new(std::io::stdin())),
+                None,
+                framing,
+            ));
         }
         let context = || format!("cannot open {}", path.display());
         let file = File::open(path).with_context(context)?;
@@ -130,18 +126,18 @@ impl Input {
         let identity =
             FileIdentity { bytes: metadata.len(), modified_ns: modified_ns.unwrap_or(0) };
         // A pipe has no size and cannot be read twice.
-        Ok(Input::new(Source::File(file), metadata.is_file().then_some(identity), framing))
+        Ok(DocumentInput::new(Source::File(file), metadata.is_file().then_some(identity), framing))
     }
 
-    fn new(source: Source, identity: Option<FileIdentity>, framing: Framing) -> Input {
+    fn new(source: Source, identity: Option<FileIdentity>, framing: Framing) -> DocumentInput {
         let reader = BufReader::with_capacity(READ_BLOCK_BYTES, source);
-        let position = Position::default();
-        Input { reader, identity, position, framing, header: None, is_at_end: false }
+        let position = InputPosition::default();
+        DocumentInput { reader, identity, position, framing, header: None, is_at_end: false }
     }
 
     /// Continues at an earlier reader's position. It reads a changed file up to there; false when
     /// its beginning differs.
-    pub fn resume(&mut self, at: Position, was: FileIdentity) -> anyhow::Result<bool> {
+    pub fn resume(&mut self, at: InputPosition, was: FileIdentity) -> anyhow::Result<bool> {
         self.begin()?;
         // What begins the file is in the buffer.
         let buffered = self.reader.buffer().len();
@@ -177,13 +173,13 @@ impl Input {
             && self.header.is_none()
         {
             let record = self.read_csv_record()?.context("there is no line with field names")?;
-            self.header = Some(Arc::new(Header::parse(&record, separator)?));
+            self.header = Some(Arc::new(CsvHeader::parse(&record, separator)?));
         }
         Ok(())
     }
 
     /// Where the next line begins.
-    pub fn position(&self) -> Position {
+    pub fn position(&self) -> InputPosition {
         self.position
     }
 
@@ -203,7 +199,7 @@ impl Input {
         }
         let digest = xxh3_64_with_seed(&bytes, self.position.digest);
         let offset = self.position.offset + read as u64;
-        self.position = Position { offset, line: number, digest };
+        self.position = InputPosition { offset, line: number, digest };
         Ok(Some(bytes))
     }
 
@@ -254,8 +250,8 @@ impl Input {
     fn next_element(&mut self) -> anyhow::Result<Option<Line>> {
         let (before, mut taken) = (self.position, Vec::new());
         let mut splitter = Splitter::new(before.offset == 0);
-        let mut step = if self.is_at_end { Step::End } else { Step::More };
-        while step == Step::More {
+        let mut step = if self.is_at_end { ArrayStep::End } else { ArrayStep::More };
+        while step == ArrayStep::More {
             let bytes = self.reader.fill_buf().context("reading the array")?;
             let taking = splitter.take(bytes);
             let number = before.line + splitter.lines() + 1;
@@ -267,12 +263,12 @@ impl Input {
                 bail!("the element at line {} is longer than any document may be", before.line + 1);
             }
         }
-        self.position = Position {
+        self.position = InputPosition {
             offset: before.offset + taken.len() as u64,
             line: before.line + splitter.lines(),
             digest: xxh3_64_with_seed(&taken, before.digest),
         };
-        if step == Step::End {
+        if step == ArrayStep::End {
             self.is_at_end = true;
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! `oribi doc drop` and `oribi doc touch`: the same small change to each of several documents.
 //!
-//! A key without a document is reported and the rest goes on; any other failure ends the command.
+//! A key without a document is reported and the rest continues; any other failure ends the command.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,9 +12,9 @@ use oribi_types::{Cas, DurabilityLevel};
 
 use super::expiry;
 use super::number::parse_u64;
-use super::place::{Place, missing};
+use super::place::{RecordPlace, missing};
 use super::set::explain;
-use crate::target::Durability;
+use crate::target::DurabilityArgument;
 
 /// Arguments of `oribi doc drop`.
 #[derive(Args, Debug)]
@@ -23,7 +23,7 @@ pub struct RemoveArgs {
     #[arg(required = true)]
     keys: Vec<OsString>,
     #[command(flatten)]
-    place: Place,
+    place: RecordPlace,
     /// Fail if the document has another CAS; with one key only.
     #[arg(long, value_parser = parse_u64)]
     cas: Option<u64>,
@@ -31,8 +31,8 @@ pub struct RemoveArgs {
     #[arg(long)]
     ignore_missing: bool,
     /// What a removal waits for.
-    #[arg(long, value_enum, default_value_t = Durability::None)]
-    durability: Durability,
+    #[arg(long, value_enum, default_value_t = DurabilityArgument::None)]
+    durability: DurabilityArgument,
 }
 
 /// Arguments of `oribi doc touch`.
@@ -42,7 +42,7 @@ pub struct TouchArgs {
     #[arg(required = true)]
     keys: Vec<OsString>,
     #[command(flatten)]
-    place: Place,
+    place: RecordPlace,
     /// Expiry: seconds, or a time such as 90s, 15m, 12h or 7d, or @UNIXTIME; 0 for never.
     #[arg(long, value_name = "TIME", value_parser = expiry::parse)]
     expiry: u32,

@@ -8,7 +8,7 @@
 //! - `{"_key":"k","_base64":"..."}`, exactly these two: a value that is not JSON;
 //! - `{"_key":"k","_json":...}`, exactly these two: JSON that is no object, or an object that one
 //!   of the names here would confuse;
-//! - with `--meta`, `_cas`, `_flags` and `_expiry` stand beside the key, `_xattrs` if the document
+//! - with `--meta`, `_cas`, `_flags` and `_expiry` stand next to the key, `_xattrs` if the document
 //!   has attributes, and `_scope` and `_collection` if the file is of several collections. None of
 //!   these fields belongs to the document.
 //!

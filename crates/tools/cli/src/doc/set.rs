@@ -15,11 +15,11 @@ use oribi_types::{Cas, DurabilityLevel};
 use serde_json::json;
 
 use super::number::{parse_u32, parse_u64};
-use super::place::{Place, missing, named};
+use super::place::{RecordPlace, missing, named};
 use super::row::FLAGS_RAW;
 use super::{expiry, row};
 use crate::print;
-use crate::target::Durability;
+use crate::target::DurabilityArgument;
 
 /// Arguments of `oribi doc set`.
 #[derive(Args, Debug)]
@@ -35,7 +35,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    place: RecordPlace,
     /// Fail if the document exists.
     #[arg(long, conflicts_with_all = ["replace", "cas"])]
     add: bool,
@@ -55,8 +55,8 @@ pub struct SetArgs {
     #[arg(long, conflicts_with = "flags")]
     raw: bool,
     /// What the write waits for.
-    #[arg(long, value_enum, default_value_t = Durability::None)]
-    durability: Durability,
+    #[arg(long, value_enum, default_value_t = DurabilityArgument::None)]
+    durability: DurabilityArgument,
     /// Print CAS and mutation token as JSON, 64-bit numbers as strings.
     #[arg(long)]
     json: bool,

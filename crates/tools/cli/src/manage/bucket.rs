@@ -32,7 +32,7 @@ pub enum BucketCommand {
         /// Its name.
         name: String,
         #[command(flatten)]
-        settings: Settings,
+        settings: BucketArguments,
         #[command(flatten)]
         fixed: FixedSettings,
         #[command(flatten)]
@@ -44,7 +44,7 @@ pub enum BucketCommand {
         /// Its name.
         name: String,
         #[command(flatten)]
-        settings: Settings,
+        settings: BucketArguments,
         #[command(flatten)]
         place: AdminPlace,
     },
@@ -73,7 +73,7 @@ pub struct OneBucket {
     place: AdminPlace,
 }
 
-/// Every field of [`Settings`].
+/// Every field of [`BucketArguments`].
 const CHANGES: [&str; 7] = [
     "memory_quota_mib",
     "eviction",
@@ -86,7 +86,7 @@ const CHANGES: [&str; 7] = [
 
 /// Settings that can change.
 #[derive(Args, Debug)]
-pub struct Settings {
+pub struct BucketArguments {
     /// Memory for the bucket in MiB.
     #[arg(long, alias = "quota", value_name = "MIB", help_heading = "Bucket")]
     memory_quota_mib: Option<u64>,
@@ -160,7 +160,7 @@ enum ConflictResolution {
     Lww,
 }
 
-impl Settings {
+impl BucketArguments {
     fn form(&self) -> Vec<(&'static str, String)> {
         let eviction = self.eviction.map(|eviction| match eviction {
             Eviction::Value => "valueOnly",
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn each_setting_is_a_change() {
-        let command = Settings::augment_args(clap::Command::new("bucket"));
+        let command = BucketArguments::augment_args(clap::Command::new("bucket"));
         let ids: Vec<_> = command.get_arguments().map(|one| one.get_id().as_str()).collect();
         assert_eq!(ids, CHANGES);
     }

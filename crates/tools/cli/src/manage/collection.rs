@@ -32,7 +32,7 @@ pub enum CollectionCommand {
     Create {
         /// Its path, as scope.collection.
         #[arg(value_parser = parse_path)]
-        path: CollectionPath,
+        path: CollectionArgument,
         /// Longest life of its documents, such as 7d or 3600 (seconds); never for no limit whatever
         /// the bucket says.
         #[arg(long, value_name = "TIME", value_parser = parse_max_ttl)]
@@ -44,7 +44,7 @@ pub enum CollectionCommand {
     Change {
         /// Its path, as scope.collection.
         #[arg(value_parser = parse_path)]
-        path: CollectionPath,
+        path: CollectionArgument,
         /// Longest life of its documents, such as 7d or 3600 (seconds); 0 for the bucket's, never
         /// for no limit.
         #[arg(long, value_name = "TIME", value_parser = parse_max_ttl)]
@@ -57,7 +57,7 @@ pub enum CollectionCommand {
     Drop {
         /// Its path, as scope.collection.
         #[arg(value_parser = parse_path)]
-        path: CollectionPath,
+        path: CollectionArgument,
         #[command(flatten)]
         consent: Consent,
         #[command(flatten)]
@@ -67,12 +67,12 @@ pub enum CollectionCommand {
 
 /// Scope and collection.
 #[derive(Clone, Debug)]
-pub struct CollectionPath(String, String);
+pub struct CollectionArgument(String, String);
 
-fn parse_path(text: &str) -> Result<CollectionPath, String> {
+fn parse_path(text: &str) -> Result<CollectionArgument, String> {
     match text.split_once('.') {
         Some((scope, name)) if !scope.is_empty() && !name.is_empty() => {
-            Ok(CollectionPath(scope.to_owned(), name.to_owned()))
+            Ok(CollectionArgument(scope.to_owned(), name.to_owned()))
         }
         _ => Err("a collection is named as scope.collection".to_owned()),
     }
@@ -102,20 +102,20 @@ impl CollectionCommand {
                     list(&bucket.scopes().await?, scope.as_deref(), json)
                 }
                 CollectionCommand::Create { path, max_ttl, bucket } => {
-                    let CollectionPath(scope, name) = &path;
+                    let CollectionArgument(scope, name) = &path;
                     let mut form = vec![("name", name.clone())];
                     form.extend(max_ttl.map(|seconds| ("maxTTL", seconds.to_string())));
                     bucket.change(Method::POST, &[scope, "collections"], &form).await?;
                     done(&format!("created collection {scope}.{name} in {}", bucket.bucket))
                 }
                 CollectionCommand::Change { path, max_ttl, bucket } => {
-                    let CollectionPath(scope, name) = &path;
+                    let CollectionArgument(scope, name) = &path;
                     let form = [("maxTTL", max_ttl.to_string())];
                     bucket.change(Method::PATCH, &[scope, "collections", name], &form).await?;
                     done(&format!("changed collection {scope}.{name} of {}", bucket.bucket))
                 }
                 CollectionCommand::Drop { path, consent, bucket } => {
-                    let CollectionPath(scope, name) = &path;
+                    let CollectionArgument(scope, name) = &path;
                     let deed = format!("drops collection {scope}.{name} of {}", bucket.bucket);
                     consent
                         .to(&format!("{deed} with its documents"), &format!("{scope}.{name}"))?;

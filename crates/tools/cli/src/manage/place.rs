@@ -3,13 +3,13 @@
 use clap::Args;
 
 use crate::admin::{Admin, AdminArgs};
-use crate::target::{Server, Target};
+use crate::target::{ServerTarget, Target};
 
 /// Where the server and its admin HTTP are.
 #[derive(Args, Clone, Debug)]
 pub struct AdminPlace {
     #[command(flatten)]
-    server: Server,
+    server: ServerTarget,
     #[command(flatten)]
     admin: AdminArgs,
 }

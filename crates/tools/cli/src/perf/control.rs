@@ -93,11 +93,13 @@ impl Control {
     }
 
     /// The progress of all workers together.
-    pub fn progress(&self) -> Progress {
-        self.live.iter().map(Live::progress).fold(Progress::default(), |sum, one| Progress {
-            operations: sum.operations + one.operations,
-            problems: sum.problems + one.problems,
-            parts: sum.parts + one.parts,
+    pub fn progress(&self) -> LoadProgress {
+        self.live.iter().map(Live::progress).fold(LoadProgress::default(), |sum, one| {
+            LoadProgress {
+                operations: sum.operations + one.operations,
+                problems: sum.problems + one.problems,
+                parts: sum.parts + one.parts,
+            }
         })
     }
 }
@@ -115,7 +117,7 @@ pub struct Live {
 
 /// A snapshot of [`Live`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Operations answered in this phase.
     pub operations: u64,
     /// Of these, misses, wrong values and refusals.
@@ -136,7 +138,7 @@ impl Live {
     }
 
     /// Publishes the worker's progress.
-    pub fn publish(&self, progress: Progress) {
+    pub fn publish(&self, progress: LoadProgress) {
         self.operations.store(progress.operations, Relaxed);
         self.problems.store(progress.problems, Relaxed);
         self.parts.store(progress.parts, Relaxed);
@@ -155,8 +157,8 @@ impl Live {
     }
 
     /// How far the worker is.
-    pub fn progress(&self) -> Progress {
-        Progress {
+    pub fn progress(&self) -> LoadProgress {
+        LoadProgress {
             operations: self.operations.load(Relaxed),
             problems: self.problems.load(Relaxed),
             parts: self.parts.load(Relaxed),
@@ -202,9 +204,9 @@ mod tests {
     #[test]
     fn progress_is_that_of_all_workers() {
         let control = Control::new(2);
-        control.live[0].publish(Progress { operations: 4000, problems: 1, parts: 2 });
+        control.live[0].publish(LoadProgress { operations: 4000, problems: 1, parts: 2 });
         control.live[1].add_operations(1000);
-        assert_eq!(control.progress(), Progress { operations: 5000, problems: 1, parts: 2 });
+        assert_eq!(control.progress(), LoadProgress { operations: 5000, problems: 1, parts: 2 });
     }
 
     #[tokio::test]

@@ -54,7 +54,6 @@ impl CpuTime {
 /// CPU time of this process and of a server on the same machine, so far or in a phase.
 #[derive(Clone, Debug)]
 pub struct Usage {
-    /// Of this process.
     pub client: CpuTime,
     /// Of the server, if its process was named.
     pub server: Option<CpuTime>,

@@ -17,7 +17,6 @@ use rand_distr::{Distribution, Zipf};
 /// Smallest and largest exponent of the zipfian distribution. Below, it is practically uniform;
 /// above, nearly every choice is the first document.
 pub const ZIPF_EXPONENT_MIN: f64 = 0.01;
-/// See [`ZIPF_EXPONENT_MIN`].
 pub const ZIPF_EXPONENT_MAX: f64 = 10.0;
 /// Default exponent: that of the benchmark that made the distribution popular.
 pub const ZIPF_EXPONENT_DEFAULT: f64 = 0.99;
@@ -25,7 +24,6 @@ pub const ZIPF_EXPONENT_DEFAULT: f64 = 0.99;
 /// How documents are chosen.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Popularity {
-    /// All equally often.
     Uniform,
     /// The first ones more often, with this exponent.
     Zipf(f64),
@@ -34,30 +32,25 @@ pub enum Popularity {
 }
 
 /// A worker's random generator; portable, so a seed means the same everywhere.
-pub type Generator = Xoshiro256PlusPlus;
+pub type KeyGenerator = Xoshiro256PlusPlus;
 
 /// The generator of worker `number` in a run with `seed`.
-pub fn generator(seed: u64, number: usize) -> Generator {
+pub fn generator(seed: u64, number: usize) -> KeyGenerator {
     // Seeding mixes the bits, so neighbouring seeds give unrelated sequences.
-    Generator::seed_from_u64(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    KeyGenerator::seed_from_u64(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// A worker's choice of documents.
 #[derive(Clone, Debug)]
 pub enum KeyChoice {
-    /// See [`Popularity::Uniform`].
     Uniform {
-        /// Number of documents.
         items: u64,
     },
-    /// See [`Popularity::Zipf`].
     Zipf {
         /// Ranks from 1 on.
         ranks: Zipf<f64>,
-        /// Number of documents.
         items: u64,
     },
-    /// See [`Popularity::Sequential`].
     Sequential {
         /// The documents of this worker.
         range: Range<u64>,
@@ -81,9 +74,8 @@ impl KeyChoice {
         }
     }
 
-    /// The next document.
     #[inline]
-    pub fn next(&mut self, generator: &mut Generator) -> u64 {
+    pub fn next(&mut self, generator: &mut KeyGenerator) -> u64 {
         match self {
             KeyChoice::Uniform { items } => generator.random_range(0..*items),
             KeyChoice::Zipf { ranks, items } => {

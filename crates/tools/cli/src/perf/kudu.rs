@@ -8,8 +8,8 @@ use clap::Args;
 use oribi_kudu::{Client, ClientBuilder};
 use tokio::runtime::{Builder, Runtime};
 
-use super::crew::THREADS_MAX;
 use super::report::LatencySummary;
+use super::workers::THREADS_MAX;
 
 /// Longest time limit: a day, in milliseconds.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;

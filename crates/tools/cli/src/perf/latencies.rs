@@ -20,14 +20,12 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// None yet.
     pub fn new() -> Latencies {
         let empty =
             || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("these bounds are in order");
         Latencies { read: empty(), write: empty() }
     }
 
-    /// Adds others.
     pub fn add(&mut self, other: &Latencies) {
         for (sum, other) in [(&mut self.read, &other.read), (&mut self.write, &other.write)] {
             if !other.is_empty() {
@@ -36,7 +34,6 @@ impl Latencies {
         }
     }
 
-    /// Forgets all.
     pub fn clear(&mut self) {
         for histogram in [&mut self.read, &mut self.write] {
             if !histogram.is_empty() {
@@ -58,12 +55,10 @@ impl Latencies {
 pub struct Recorder {
     /// Since they were last asked for.
     pub recent: Latencies,
-    /// Before that.
     earlier: Latencies,
 }
 
 impl Recorder {
-    /// Nothing yet.
     pub fn new() -> Recorder {
         Recorder { recent: Latencies::new(), earlier: Latencies::new() }
     }

@@ -9,7 +9,7 @@ use plotters::prelude::{
 };
 
 use super::latencies::Latencies;
-use super::timeline::Sample;
+use super::timeline::TimelineSample;
 
 const SIZE_PIXELS: (u32, u32) = (960, 760);
 
@@ -26,9 +26,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A line of points.
 type Line = Vec<(f64, f64)>;
 
-/// What is drawn.
 pub struct Plot<'a> {
-    /// Heading.
     pub title: String,
     /// What reads and writes are called.
     pub names: [&'static str; 2],
@@ -36,12 +34,10 @@ pub struct Plot<'a> {
     pub latencies: &'a Latencies,
     /// What is counted, for each second.
     pub rate: &'static str,
-    /// Throughput.
-    pub timeline: &'a [Sample],
+    pub timeline: &'a [TimelineSample],
 }
 
 impl Plot<'_> {
-    /// Draws the image.
     pub fn draw(&self) -> anyhow::Result<String> {
         let mut image = String::new();
         {
@@ -98,7 +94,7 @@ impl Plot<'_> {
     }
 
     fn draw_throughput(&self, area: &Area<'_>) -> Result<(), Box<dyn std::error::Error>> {
-        let point = |sample: &Sample| (sample.seconds, sample.operations_per_second);
+        let point = |sample: &TimelineSample| (sample.seconds, sample.operations_per_second);
         let line: Line = self.timeline.iter().map(point).collect();
         let (x_max, y_max) = bounds(&line);
         let mut chart = ChartBuilder::on(area)
@@ -172,8 +168,11 @@ mod tests {
         let mut latencies = Latencies::new();
         (1..=5000u64).for_each(|n| latencies.read.record(n * 100).unwrap());
         latencies.write.record(7_000).unwrap();
-        let timeline: Vec<Sample> = (1..=20)
-            .map(|n| Sample { seconds: f64::from(n), operations_per_second: 1e6 / f64::from(n) })
+        let timeline: Vec<TimelineSample> = (1..=20)
+            .map(|n| TimelineSample {
+                seconds: f64::from(n),
+                operations_per_second: 1e6 / f64::from(n),
+            })
             .collect();
         let (title, timeline) = ("512 bytes & more".to_owned(), &timeline[..]);
         let plot = Plot { title, names: NAMES, latencies: &latencies, rate: RATE, timeline };

@@ -7,23 +7,19 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::control::{Live, Progress};
+use super::control::{Live, LoadProgress};
 use super::latencies::Latencies;
 use super::report::{grouped, micros};
 
-/// Between two redraws.
 const REDRAW: Duration = Duration::from_secs(1);
 
 /// How the end of a phase is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Extent {
-    /// So many operations.
+pub enum RunExtent {
     Operations(u64),
     /// So many parts, each of unknown size.
     Parts(u64),
-    /// So long.
     Time(Duration),
-    /// Until Ctrl-C.
     Endless,
 }
 
@@ -31,7 +27,7 @@ pub enum Extent {
 pub struct LiveLine {
     bar: ProgressBar,
     unit: &'static str,
-    extent: Extent,
+    extent: RunExtent,
     /// When it was last drawn, and what had been done by then.
     drawn: Instant,
     done: u64,
@@ -40,15 +36,15 @@ pub struct LiveLine {
 
 impl LiveLine {
     /// The line of a phase that counts operations under the name `unit`.
-    pub fn new(phase: &'static str, unit: &'static str, extent: Extent) -> LiveLine {
+    pub fn new(phase: &'static str, unit: &'static str, extent: RunExtent) -> LiveLine {
         let template = match extent {
-            Extent::Endless => "{prefix} {spinner} {elapsed} {msg}",
+            RunExtent::Endless => "{prefix} {spinner} {elapsed} {msg}",
             _ => "{prefix} {bar:20} {percent:>3}% {msg}",
         };
         let length = match extent {
-            Extent::Operations(number) | Extent::Parts(number) => Some(number),
-            Extent::Time(time) => Some(time.as_millis() as u64),
-            Extent::Endless => None,
+            RunExtent::Operations(number) | RunExtent::Parts(number) => Some(number),
+            RunExtent::Time(time) => Some(time.as_millis() as u64),
+            RunExtent::Endless => None,
         };
         let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::with_template(template).expect("the template is constant"));
@@ -57,7 +53,7 @@ impl LiveLine {
     }
 
     /// Redraws if it is time to.
-    pub fn update(&mut self, elapsed: Duration, progress: Progress, live: &[Live]) {
+    pub fn update(&mut self, elapsed: Duration, progress: LoadProgress, live: &[Live]) {
         let since = self.drawn.elapsed();
         if since < REDRAW || self.bar.is_hidden() {
             return;
@@ -69,16 +65,15 @@ impl LiveLine {
         let rate = format!("{} {}/s", grouped(per_second as u64), self.unit);
         self.bar.set_message(message(rate, &self.recent, progress.problems));
         match self.extent {
-            Extent::Operations(_) => self.bar.set_position(progress.operations),
-            Extent::Parts(_) => self.bar.set_position(progress.parts),
-            Extent::Time(_) => self.bar.set_position(elapsed.as_millis() as u64),
-            Extent::Endless => self.bar.tick(),
+            RunExtent::Operations(_) => self.bar.set_position(progress.operations),
+            RunExtent::Parts(_) => self.bar.set_position(progress.parts),
+            RunExtent::Time(_) => self.bar.set_position(elapsed.as_millis() as u64),
+            RunExtent::Endless => self.bar.tick(),
         }
         self.drawn = Instant::now();
         self.done = progress.operations;
     }
 
-    /// Removes the line.
     pub fn finish(self) {
         self.bar.finish_and_clear();
     }

@@ -10,7 +10,7 @@ const SAMPLES_MAX: usize = 1024;
 
 /// Operations in an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Sample {
+pub struct TimelineSample {
     /// End of the interval, in seconds from the start of the phase.
     pub seconds: f64,
     /// Operations per second in it.
@@ -48,7 +48,7 @@ impl Timeline {
     }
 
     /// The samples so far; the last is at `seconds`, when `operations` were done.
-    pub fn finish(mut self, seconds: f64, operations: u64) -> Vec<Sample> {
+    pub fn finish(mut self, seconds: f64, operations: u64) -> Vec<TimelineSample> {
         // The rest after the last interval is joined to it when it is short: a rate over a few
         // milliseconds says nothing.
         let before_last = self.points.iter().rev().nth(1).map_or(0.0, |point| point.0);
@@ -65,7 +65,7 @@ impl Timeline {
             let took = seconds - before.0;
             let done = operations.saturating_sub(before.1) as f64;
             before = (seconds, operations);
-            (took > 0.0).then(|| Sample { seconds, operations_per_second: done / took })
+            (took > 0.0).then(|| TimelineSample { seconds, operations_per_second: done / took })
         };
         self.points.iter().filter_map(sample).collect()
     }

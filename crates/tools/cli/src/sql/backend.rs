@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 /// See the module text.
 pub trait Backend: Send + Sync {
-    /// The runtime, for tasks beside the statement.
+    /// The runtime, for tasks concurrent with the statement.
     fn runtime(&self) -> &Runtime;
 
     /// Ends any wait of a statement, until [`Backend::begin_statement`].

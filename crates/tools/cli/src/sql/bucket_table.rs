@@ -19,10 +19,10 @@ use oribi_sql::source::{
 };
 use oribi_types::Datatype;
 
-use super::cluster::{Cluster, KuduRows};
-use super::collections::Collections;
-use super::document::Document;
-use super::layout::{COLUMNS, Layout};
+use super::cluster::{KuduRows, SqlCluster};
+use super::collections::SqlCollections;
+use super::document::SqlDocument;
+use super::layout::{COLUMNS, SqlLayout};
 use super::long_document;
 use super::predicates::{cell, predicate};
 
@@ -33,11 +33,11 @@ const HASHED_KEYS_MAX: usize = 64;
 
 /// See the module text.
 pub struct BucketTable {
-    cluster: Arc<Cluster>,
+    cluster: Arc<SqlCluster>,
     table: Table,
     columns: Vec<Column>,
     rows: u64,
-    collections: Collections,
+    collections: SqlCollections,
     /// How many vbuckets the bucket has, where its table says so.
     vbuckets: Option<u16>,
 }
@@ -51,14 +51,14 @@ pub fn is_bucket(schema: &Schema) -> bool {
 
 impl BucketTable {
     /// The table with about this many rows.
-    pub fn new(cluster: Arc<Cluster>, table: Table, rows: u64) -> BucketTable {
+    pub fn new(cluster: Arc<SqlCluster>, table: Table, rows: u64) -> BucketTable {
         let columns = COLUMNS.iter().enumerate().map(|(at, (name, declared, _, _))| Column {
             name: (*name).to_owned(),
             declared,
             takes: if at < XATTRS { Conditions::Comparisons } else { Conditions::Nullness },
         });
         let vbuckets = vbuckets_of(table.comment());
-        let (columns, collections) = (columns.collect(), Collections::default());
+        let (columns, collections) = (columns.collect(), SqlCollections::default());
         BucketTable { columns, cluster, table, rows, collections, vbuckets }
     }
 
@@ -117,7 +117,7 @@ impl TableSource for BucketTable {
     }
 
     fn scan(&self, request: &ScanRequest) -> Result<Box<dyn RowStream>> {
-        let layout = Layout::new(&request.columns);
+        let layout = SqlLayout::new(&request.columns);
         let mut scan = self
             .table
             .scan()
@@ -145,7 +145,7 @@ impl TableSource for BucketTable {
             table: self.table.clone(),
             layout,
             now: i64::try_from(now.as_secs())?,
-            document: Document::default(),
+            document: SqlDocument::default(),
         }))
     }
 }
@@ -173,13 +173,12 @@ fn datatypes(bit: Datatype) -> Predicate {
 
 struct BucketRows {
     rows: KuduRows,
-    cluster: Arc<Cluster>,
+    cluster: Arc<SqlCluster>,
     table: Table,
-    layout: Layout,
-    /// UNIX seconds.
+    layout: SqlLayout,
     now: i64,
     /// What of the current row is not in it as it is shown.
-    document: Document,
+    document: SqlDocument,
 }
 
 impl RowStream for BucketRows {
@@ -191,7 +190,7 @@ impl RowStream for BucketRows {
                 continue;
             }
             if !long_document::is_long(row, &self.layout)? {
-                self.document = Document::of_row(row, &self.layout)?;
+                self.document = SqlDocument::of_row(row, &self.layout)?;
                 return Ok(true);
             }
             let (cluster, table) = (&self.cluster, &self.table);

@@ -26,7 +26,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const THREADS: usize = 2;
 
 /// What all tables of a session share.
-pub struct Cluster {
+pub struct SqlCluster {
     /// Dropped first, so that no task outlives what it uses.
     runtime: Runtime,
     client: Client,
@@ -36,12 +36,12 @@ pub struct Cluster {
     cost: Arc<Mutex<ScanMetrics>>,
 }
 
-impl Cluster {
+impl SqlCluster {
     /// Finds the cluster. `timeout` is for each request.
     ///
     /// # Errors
     /// When no master answers.
-    pub fn connect(masters: &str, timeout: Duration) -> Result<Arc<Cluster>> {
+    pub fn connect(masters: &str, timeout: Duration) -> Result<Arc<SqlCluster>> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .enable_all()
@@ -54,7 +54,7 @@ impl Cluster {
         let client = runtime
             .block_on(builder.build())
             .with_context(|| format!("cannot reach the Kudu cluster at {masters}"))?;
-        Ok(Arc::new(Cluster {
+        Ok(Arc::new(SqlCluster {
             runtime,
             client,
             timeout,
@@ -64,7 +64,6 @@ impl Cluster {
         }))
     }
 
-    /// Kudu's client.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -89,7 +88,7 @@ impl Cluster {
     }
 }
 
-impl Backend for Cluster {
+impl Backend for SqlCluster {
     fn runtime(&self) -> &Runtime {
         &self.runtime
     }
@@ -119,7 +118,7 @@ impl Backend for Cluster {
 
 /// The rows of a scan.
 pub struct KuduRows {
-    cluster: Arc<Cluster>,
+    cluster: Arc<SqlCluster>,
     batches: mpsc::Receiver<Result<ScanBatch, Error>>,
     batch: Option<ScanBatch>,
     /// Position of the current row in the batch.
@@ -131,7 +130,7 @@ impl KuduRows {
     ///
     /// # Errors
     /// When its description does not fit the table.
-    pub fn start(cluster: &Arc<Cluster>, scan: ScannerBuilder) -> Result<KuduRows> {
+    pub fn start(cluster: &Arc<SqlCluster>, scan: ScannerBuilder) -> Result<KuduRows> {
         let scanner = scan.timeout(cluster.timeout).prefetch(false).build()?;
         let (sender, batches) = mpsc::channel(1);
         cluster.runtime.spawn(feed(scanner, sender, cluster.cost.clone()));
@@ -156,7 +155,6 @@ impl KuduRows {
         Ok(true)
     }
 
-    /// The current row.
     pub fn row(&self) -> Option<Row<'_>> {
         self.batch.as_ref().and_then(|batch| batch.row(self.at))
     }

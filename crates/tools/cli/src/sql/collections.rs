@@ -2,7 +2,7 @@
 //!
 //! It owns reading the manifest, which the bucket's store keeps in the bucket's table. Clients no
 //! longer see the documents of a dropped collection, but the store removes their rows in the
-//! background, and SQL must not show them meanwhile. Collection ids are never reused, so the list
+//! background, and SQL must not show them until then. Collection ids are never reused, so the list
 //! of existing ones suffices. Invariants: a manifest is read once per run of statements, not for
 //! each scan of a join. An unreadable manifest hides nothing, because users look at a table most
 //! when something is wrong with it.
@@ -14,7 +14,7 @@ use oribi_client::CollectionsManifest;
 use oribi_kudu::{Predicate, ReadMode, Table};
 use parking_lot::Mutex;
 
-use super::cluster::{Cluster, KuduRows};
+use super::cluster::{KuduRows, SqlCluster};
 
 /// Where the store keeps the bucket's own documents, and the name of this one.
 const LOCAL_VBUCKET: i16 = -1;
@@ -23,24 +23,27 @@ const NAME: &str = "manifest";
 
 /// See the module text.
 #[derive(Default)]
-pub struct Collections {
+pub struct SqlCollections {
     read: Mutex<Option<Read>>,
 }
 
 /// What was read last.
 struct Read {
-    /// In which run.
     run: u64,
     /// The ids; none where nothing is known of them.
     ids: Option<Arc<[i64]>>,
 }
 
-impl Collections {
+impl SqlCollections {
     /// Holds for the rows of collections that exist; none when nothing is known.
     ///
     /// # Errors
     /// When the table cannot be read.
-    pub fn that_exist(&self, cluster: &Arc<Cluster>, table: &Table) -> Result<Option<Predicate>> {
+    pub fn that_exist(
+        &self,
+        cluster: &Arc<SqlCluster>,
+        table: &Table,
+    ) -> Result<Option<Predicate>> {
         let run = cluster.run();
         let mut last = self.read.lock();
         let ids = match &*last {
@@ -58,7 +61,7 @@ impl Collections {
 }
 
 /// The manifest; none in a bucket whose collections have never changed.
-fn read_manifest(cluster: &Arc<Cluster>, table: &Table) -> Result<Option<Vec<u8>>> {
+fn read_manifest(cluster: &Arc<SqlCluster>, table: &Table) -> Result<Option<Vec<u8>>> {
     let scan = table
         .scan()
         .columns(["chunk", "body"])

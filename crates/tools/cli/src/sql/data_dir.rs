@@ -1,7 +1,7 @@
 //! The data directory of a server that does not run.
 //!
 //! Owns: the buckets that statements have named, and their tables, whose names are those of a
-//! running server. Invariants: the directory is locked, so that no server starts meanwhile and
+//! running server. Invariants: the directory is locked, so that no server starts concurrently and
 //! nothing changes; a scan shows each vbucket at one moment.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -12,7 +12,7 @@ use oribi_sql::columns::{BODY, JSON, XATTRS};
 use oribi_sql::document_cells::{Attributes, Content, json_of_xattrs};
 use oribi_types::Datatype;
 
-use super::layout::Layout;
+use super::layout::SqlLayout;
 
 /// The bytes of all rows of a document one after the other, and which column they are in.
 pub enum Joined {
@@ -24,20 +24,20 @@ pub enum Joined {
 
 /// See the module text. Empty for a row that is shown as it is.
 #[derive(Default)]
-pub struct Document {
+pub struct SqlDocument {
     /// The first row of a document that was read anew.
     first: Option<(ScanBatch, usize)>,
     content: Option<Content>,
     xattrs: Option<Vec<u8>>,
 }
 
-impl Document {
+impl SqlDocument {
     /// The document of a row that has all of it.
     ///
     /// # Errors
     /// When the row cannot be read.
-    pub fn of_row(row: Row<'_>, layout: &Layout) -> Result<Document> {
-        let mut document = Document::default();
+    pub fn of_row(row: Row<'_>, layout: &SqlLayout) -> Result<SqlDocument> {
+        let mut document = SqlDocument::default();
         if let Some(block) = layout.find::<Option<&[u8]>>(row, "xattrs")?.flatten() {
             document.xattrs = json_of_xattrs(block, Attributes::All);
         }
@@ -57,7 +57,11 @@ impl Document {
     ///
     /// # Errors
     /// When the row cannot be read.
-    pub fn of_rows(first: (ScanBatch, usize), joined: Joined, layout: &Layout) -> Result<Document> {
+    pub fn of_rows(
+        first: (ScanBatch, usize),
+        joined: Joined,
+        layout: &SqlLayout,
+    ) -> Result<SqlDocument> {
         let row = first.0.row(first.1).context("a row of the batch")?;
         let datatype = datatype_of(row, layout)?;
         let block = layout.get::<Option<&[u8]>>(row, "xattrs")?;
@@ -75,7 +79,7 @@ impl Document {
             bytes.drain(..block_bytes);
         }
         let content = if is_json { Content::Json(bytes) } else { Content::of(datatype, bytes) };
-        Ok(Document { first: Some(first), content: Some(content), xattrs })
+        Ok(SqlDocument { first: Some(first), content: Some(content), xattrs })
     }
 
     /// The row to look at instead of the scan's.
@@ -96,7 +100,7 @@ impl Document {
 }
 
 /// What the body of a row is. Datatypes have a byte; the column is wider.
-pub fn datatype_of(row: Row<'_>, layout: &Layout) -> Result<Datatype> {
+pub fn datatype_of(row: Row<'_>, layout: &SqlLayout) -> Result<Datatype> {
     let datatype = layout.get::<i16>(row, "datatype")?;
     u8::try_from(datatype).map(Datatype).with_context(|| format!("the datatype {datatype}"))
 }

@@ -27,7 +27,7 @@ const WHOLE: [&str; 8] =
 
 /// Which columns of Kudu a scan returns, and where.
 #[derive(Clone)]
-pub struct Layout {
+pub struct SqlLayout {
     /// Names of the columns, in the order in which rows have them.
     pub names: Vec<&'static str>,
     /// Positions of the columns of SQL that were asked for.
@@ -36,11 +36,12 @@ pub struct Layout {
     pub needs_body: bool,
 }
 
-impl Layout {
+impl SqlLayout {
     /// What a scan for these columns of SQL needs.
-    pub fn new(columns: &[usize]) -> Layout {
+    pub fn new(columns: &[usize]) -> SqlLayout {
         let needs_body = columns.contains(&JSON) || columns.contains(&BODY);
-        let mut layout = Layout { names: Vec::new(), positions: [None; COLUMNS.len()], needs_body };
+        let mut layout =
+            SqlLayout { names: Vec::new(), positions: [None; COLUMNS.len()], needs_body };
         for column in columns.iter().filter(|column| **column < COLUMNS.len()) {
             layout.positions[*column] = Some(layout.add(COLUMNS[*column].2));
         }
@@ -58,7 +59,7 @@ impl Layout {
     }
 
     /// The same with all columns that showing a document requires.
-    pub fn with_all_columns(&self) -> Layout {
+    pub fn with_all_columns(&self) -> SqlLayout {
         let mut layout = self.clone();
         layout.needs_body = true;
         for name in ["xattrs", "json", "body"] {
@@ -112,13 +113,13 @@ mod tests {
 
     #[test]
     fn no_body_is_read_that_nobody_asked_for() {
-        assert_eq!(Layout::new(&[]).names, ["expiry"]);
-        assert_eq!(Layout::new(&[ID, 7]).names, ["key", "expiry"]);
-        assert!(!Layout::new(&[ID, 9]).needs_body);
+        assert_eq!(SqlLayout::new(&[]).names, ["expiry"]);
+        assert_eq!(SqlLayout::new(&[ID, 7]).names, ["key", "expiry"]);
+        assert!(!SqlLayout::new(&[ID, 9]).needs_body);
         // Binary bodies alone do not need those of JSON; JSON may be compressed, and is a body
         // then.
-        assert!(!Layout::new(&[BODY]).names.contains(&"json"));
-        assert!(Layout::new(&[JSON]).names.contains(&"body"));
-        assert!(!Layout::new(&[XATTRS]).names.contains(&"body"));
+        assert!(!SqlLayout::new(&[BODY]).names.contains(&"json"));
+        assert!(SqlLayout::new(&[JSON]).names.contains(&"body"));
+        assert!(!SqlLayout::new(&[XATTRS]).names.contains(&"body"));
     }
 }

@@ -14,12 +14,12 @@ use anyhow::{Context, Result, bail};
 use oribi_kudu::{Operand, ReadMode, Row, ScanBatch, Table};
 use oribi_types::Datatype;
 
-use super::cluster::{Cluster, KuduRows};
-use super::document::{Document, Joined, datatype_of};
-use super::layout::Layout;
+use super::cluster::{KuduRows, SqlCluster};
+use super::document::{Joined, SqlDocument, datatype_of};
+use super::layout::SqlLayout;
 
 /// True when the row is not the whole document, and the statement needs the missing part.
-pub fn is_long(row: Row<'_>, layout: &Layout) -> Result<bool> {
+pub fn is_long(row: Row<'_>, layout: &SqlLayout) -> Result<bool> {
     if layout.position("xattrs").is_some()
         && layout.get::<Option<&[u8]>>(row, "xattrs")?.is_none()
         && datatype_of(row, layout)?.contains(Datatype::XATTR)
@@ -47,14 +47,14 @@ struct Piece {
     at: usize,
 }
 
-/// The whole document, or `None` when it is gone meanwhile.
+/// The whole document, or `None` when it was deleted since.
 pub fn read(
-    cluster: &Arc<Cluster>,
+    cluster: &Arc<SqlCluster>,
     table: &Table,
     row: Row<'_>,
-    layout: &Layout,
+    layout: &SqlLayout,
     now: i64,
-) -> Result<Option<Document>> {
+) -> Result<Option<SqlDocument>> {
     let layout = &layout.with_all_columns();
     let key = layout.get::<&[u8]>(row, "key")?;
     let shown = || String::from_utf8_lossy(key).into_owned();
@@ -79,15 +79,15 @@ pub fn read(
     if bytes as i64 != layout.get::<i64>(first_row, "body_bytes")? {
         bail!("document {:?} has pieces of {bytes} bytes, which is not its length", shown());
     }
-    Document::of_rows((first.batch.clone(), first.at), joined, layout).map(Some)
+    SqlDocument::of_rows((first.batch.clone(), first.at), joined, layout).map(Some)
 }
 
 /// All rows of a document, sorted.
 fn pieces_of(
-    cluster: &Arc<Cluster>,
+    cluster: &Arc<SqlCluster>,
     table: &Table,
     row: Row<'_>,
-    layout: &Layout,
+    layout: &SqlLayout,
 ) -> Result<Vec<Piece>> {
     let key = |chunk: i16| -> Result<[Operand; 4]> {
         Ok([
@@ -120,7 +120,7 @@ fn pieces_of(
 }
 
 /// The pieces of a column one after the other; none where it is NULL.
-fn joined(pieces: &[Piece], layout: &Layout, column: &str) -> Result<Option<Vec<u8>>> {
+fn joined(pieces: &[Piece], layout: &SqlLayout, column: &str) -> Result<Option<Vec<u8>>> {
     let mut whole = None;
     for piece in pieces {
         let row = piece.batch.row(piece.at).context("a row of the batch")?;

@@ -14,7 +14,7 @@ use oribi_sql::ValueRef;
 use oribi_sql::database::ResultColumn;
 use oribi_sql::json_value::push_json;
 
-use crate::stats::output::Output;
+use crate::stats::output::StatsOutput;
 use crate::stats::text::{clean, push_json_string};
 
 /// Most rows, and about the most bytes, of a page of a table.
@@ -38,7 +38,7 @@ pub enum Format {
 
 /// How rows are printed as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lines {
+pub enum ResultLines {
     /// See [`Format::Table`].
     Table,
     /// See [`Format::Json`].
@@ -59,20 +59,20 @@ impl Format {
     }
 
     /// The form of the text; `None` for a file.
-    pub fn lines(self) -> Option<Lines> {
+    pub fn lines(self) -> Option<ResultLines> {
         match self {
-            Format::Table => Some(Lines::Table),
-            Format::Json => Some(Lines::Json),
-            Format::Csv => Some(Lines::Csv),
+            Format::Table => Some(ResultLines::Table),
+            Format::Json => Some(ResultLines::Json),
+            Format::Csv => Some(ResultLines::Csv),
             Format::Parquet => None,
         }
     }
 }
 
 /// Prints the rows of one statement.
-pub struct RowWriter {
-    out: Output,
-    lines: Lines,
+pub struct ResultWriter {
+    out: StatsOutput,
+    lines: ResultLines,
     names: Vec<String>,
     /// Whether a column is one of JSON documents, which JSON lines contain as documents and not as
     /// strings.
@@ -81,21 +81,25 @@ pub struct RowWriter {
     page_bytes: usize,
 }
 
-impl RowWriter {
+impl ResultWriter {
     /// Prints to standard output. A statement without columns prints nothing.
-    pub fn stdout(lines: Lines, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
-        RowWriter::new(Output::stdout()?, lines, columns)
+    pub fn stdout(lines: ResultLines, columns: Vec<ResultColumn>) -> io::Result<ResultWriter> {
+        ResultWriter::new(StatsOutput::stdout()?, lines, columns)
     }
 
-    fn new(out: Output, lines: Lines, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
+    fn new(
+        out: StatsOutput,
+        lines: ResultLines,
+        columns: Vec<ResultColumn>,
+    ) -> io::Result<ResultWriter> {
         let are_documents = columns.iter().map(ResultColumn::is_document).collect();
         let mut names = columns.into_iter().map(|column| column.name).collect::<Vec<_>>();
-        if lines == Lines::Json {
+        if lines == ResultLines::Json {
             make_distinct(&mut names);
         }
         let mut writer =
-            RowWriter { out, lines, names, are_documents, page: Vec::new(), page_bytes: 0 };
-        if lines == Lines::Csv && !writer.names.is_empty() {
+            ResultWriter { out, lines, names, are_documents, page: Vec::new(), page_bytes: 0 };
+        if lines == ResultLines::Csv && !writer.names.is_empty() {
             let names = writer.names.clone();
             let names = names.iter().map(|name| ValueRef::Text(name.as_bytes()));
             writer.csv(&names.collect::<Vec<_>>());
@@ -106,9 +110,9 @@ impl RowWriter {
     /// Prints a row, or keeps it for its page.
     pub fn row(&mut self, values: &[ValueRef<'_>]) -> io::Result<()> {
         match self.lines {
-            Lines::Json => self.json(values),
-            Lines::Csv => self.csv(values),
-            Lines::Table => {
+            ResultLines::Json => self.json(values),
+            ResultLines::Csv => self.csv(values),
+            ResultLines::Table => {
                 let row = values.iter().map(|value| shown(*value)).collect::<Vec<_>>();
                 self.page_bytes += row.iter().map(String::len).sum::<usize>();
                 self.page.push(row);
@@ -165,7 +169,7 @@ impl RowWriter {
     }
 }
 
-/// Gives names that come again a number, because an object has each once.
+/// Gives repeated names a number, because an object has each once.
 pub fn make_distinct(names: &mut [String]) {
     let mut known = BTreeSet::new();
     for name in names {
@@ -230,7 +234,11 @@ mod tests {
 
     use super::*;
 
-    fn printed(lines: Lines, columns: &[(&str, Option<&str>)], values: &[ValueRef<'_>]) -> String {
+    fn printed(
+        lines: ResultLines,
+        columns: &[(&str, Option<&str>)],
+        values: &[ValueRef<'_>],
+    ) -> String {
         let mut file = tempfile::tempfile().unwrap();
         let columns = columns
             .iter()
@@ -239,8 +247,8 @@ mod tests {
                 declared: declared.map(str::to_owned),
             })
             .collect();
-        let out = Output::new(file.try_clone().unwrap());
-        let mut writer = RowWriter::new(out, lines, columns).unwrap();
+        let out = StatsOutput::new(file.try_clone().unwrap());
+        let mut writer = ResultWriter::new(out, lines, columns).unwrap();
         writer.row(values).unwrap();
         writer.finish().unwrap();
         let mut text = String::new();
@@ -256,7 +264,7 @@ mod tests {
         let values =
             [ValueRef::Text(b"k\"1"), ValueRef::Integer(-3), document, ValueRef::Blob(&[0xff])];
         assert_eq!(
-            printed(Lines::Json, &columns, &values),
+            printed(ResultLines::Json, &columns, &values),
             "{\"id\":\"k\\\"1\",\"id_2\":-3,\"json\":{ \"a\":[1]},\"b\":{\"base64\":\"/w==\"}}\n"
         );
         let broken = [
@@ -266,7 +274,7 @@ mod tests {
             ValueRef::Real(0.5),
         ];
         assert_eq!(
-            printed(Lines::Json, &columns, &broken),
+            printed(ResultLines::Json, &columns, &broken),
             "{\"id\":null,\"id_2\":null,\"json\":\"{\",\"b\":0.5}\n"
         );
     }
@@ -277,14 +285,14 @@ mod tests {
         let values =
             [ValueRef::Text(b"x\"y"), ValueRef::Null, ValueRef::Text(b""), ValueRef::Blob(&[0xff])];
         assert_eq!(
-            printed(Lines::Csv, &columns, &values),
+            printed(ResultLines::Csv, &columns, &values),
             "\"a,b\",c,d,e\r\n\"x\"\"y\",,\"\",base64:/w==\r\n"
         );
     }
 
     #[test]
     fn a_table_shows_nothing_that_a_terminal_obeys() {
-        let text = printed(Lines::Table, &[("k", None)], &[ValueRef::Text(b"\x1b[2J")]);
+        let text = printed(ResultLines::Table, &[("k", None)], &[ValueRef::Text(b"\x1b[2J")]);
         assert!(text.contains("\\x1b[2J") && !text.contains('\x1b'), "{text:?}");
         assert_eq!(shown(ValueRef::Blob(&[0xfe; 40])).len(), 2 * SHOWN_BYTES_MAX + 17);
     }

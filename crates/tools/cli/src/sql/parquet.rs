@@ -171,7 +171,6 @@ enum File<W: Write + Send> {
 }
 
 impl<W: Write + Send> ParquetRows<W> {
-    /// Writes to `out`.
     fn new(out: W, mut columns: Vec<ResultColumn>) -> ParquetRows<W> {
         let mut names = columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>();
         make_distinct(&mut names);
@@ -409,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_follow_each_other_and_a_later_value_has_to_fit() {
+    fn later_value_of_another_type_is_rejected() {
         let mut rows = ParquetRows::new(Vec::new(), columns(&[("n", None)]));
         for number in 0..2 * GROUP_ROWS as i64 + 5 {
             rows.row(&[ValueRef::Integer(number)]).unwrap();

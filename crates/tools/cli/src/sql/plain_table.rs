@@ -11,12 +11,12 @@ use oribi_kudu::Table;
 use oribi_sql::ValueRef;
 use oribi_sql::source::{Column, Operator, RowStream, ScanRequest, TableSource};
 
-use super::cluster::{Cluster, KuduRows};
+use super::cluster::{KuduRows, SqlCluster};
 use super::predicates::{cell, declared, predicate, takes};
 
 /// See the module text.
 pub struct PlainTable {
-    cluster: Arc<Cluster>,
+    cluster: Arc<SqlCluster>,
     table: Table,
     columns: Vec<Column>,
     key_columns: Vec<usize>,
@@ -25,7 +25,7 @@ pub struct PlainTable {
 
 impl PlainTable {
     /// The table with about this many rows.
-    pub fn new(cluster: Arc<Cluster>, table: Table, rows: u64) -> PlainTable {
+    pub fn new(cluster: Arc<SqlCluster>, table: Table, rows: u64) -> PlainTable {
         let columns = table.schema().columns().iter().map(|column| Column {
             name: column.name().to_owned(),
             declared: declared(column.data_type()),

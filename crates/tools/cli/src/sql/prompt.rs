@@ -9,7 +9,7 @@ use std::io::{self, BufRead};
 use anyhow::Result;
 
 use super::output::Format;
-use super::session::Session;
+use super::session::SqlSession;
 use crate::print;
 
 const HELP: &str = "\
@@ -23,7 +23,7 @@ Statements are SQLite's and end with a semicolon. Commands:
 ///
 /// # Errors
 /// When the terminal cannot be read or written.
-pub fn run(session: &mut Session) -> Result<()> {
+pub fn run(session: &mut SqlSession) -> Result<()> {
     print::line(&format!("{} tables. .help lists the commands.", session.tables()?.len()))?;
     let mut statement = String::new();
     let mut lines = io::stdin().lock().lines();
@@ -55,7 +55,7 @@ pub fn run(session: &mut Session) -> Result<()> {
 }
 
 /// Runs a command of the prompt; false when it is the last one.
-fn command(session: &mut Session, line: &str) -> Result<bool> {
+fn command(session: &mut SqlSession, line: &str) -> Result<bool> {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     match (name, argument.trim()) {
         (".quit" | ".exit", _) => return Ok(false),
@@ -78,7 +78,7 @@ fn command(session: &mut Session, line: &str) -> Result<bool> {
     Ok(true)
 }
 
-fn describe(session: &mut Session, table: &str) -> Result<()> {
+fn describe(session: &mut SqlSession, table: &str) -> Result<()> {
     session.declare(table)?;
     let quoted = table.replace('\'', "''");
     session.run(&format!("select name, type from pragma_table_info('{quoted}')"))

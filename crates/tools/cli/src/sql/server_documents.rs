@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use super::backend::Backend;
 use super::server::ServerLink;
-use crate::vbucket_scan::{KnownKeys, Progress, Scanner};
+use crate::vbucket_scan::{KnownKeys, VbucketScanProgress, VbucketScanner};
 
 /// Scans side by side, each on its own connection: the server prepares one while another is read.
 const SCANS: usize = 2;
@@ -192,7 +192,7 @@ impl DocumentStream for LookUp {
 struct Scan {
     link: Arc<ServerLink>,
     keys: KeyFilter,
-    pages: mpsc::Receiver<Result<Progress>>,
+    pages: mpsc::Receiver<Result<VbucketScanProgress>>,
     /// They end when this is dropped.
     _scans: JoinSet<()>,
     page: Option<(Vbid, CollectionId, ScanPage, Option<Arc<KnownKeys>>)>,
@@ -216,11 +216,12 @@ impl Scan {
             let (patience, sender) = (source.link.patience(), sender.clone());
             let (from, to) = (from.clone(), to.clone());
             let work = async move {
-                let mut scanner = Scanner::new(client, CollectionId::DEFAULT, patience, sender)
-                    .between(from, to)
-                    .unordered()
-                    .with_attributes(scan.needs_xattrs)
-                    .with_only_keys(!scan.needs_figures);
+                let mut scanner =
+                    VbucketScanner::new(client, CollectionId::DEFAULT, patience, sender)
+                        .between(from, to)
+                        .unordered()
+                        .with_attributes(scan.needs_xattrs)
+                        .with_only_keys(!scan.needs_figures);
                 loop {
                     let Some((collection, vbid)) = places.lock().pop_front() else { return };
                     scanner.move_to(collection);
@@ -254,8 +255,8 @@ impl DocumentStream for Scan {
             match self.link.wait(self.pages.recv())? {
                 None => return Ok(false),
                 Some(Err(error)) => return Err(error.context("a scan ended early")),
-                Some(Ok(Progress::Vbucket)) => {}
-                Some(Ok(Progress::Page { vbid, collection, page, known })) => {
+                Some(Ok(VbucketScanProgress::Vbucket)) => {}
+                Some(Ok(VbucketScanProgress::Page { vbid, collection, page, known })) => {
                     self.page = Some((vbid, collection, page, known));
                     (self.at, self.next) = (0, 0);
                 }

@@ -12,14 +12,14 @@ use oribi_sql::database::{Database, Parameters, ResultColumn, RowSink};
 use oribi_sql::{InterruptHandle, ValueRef};
 
 use super::backend::Backend;
-use super::output::{Format, RowWriter};
+use super::output::{Format, ResultWriter};
 use super::parquet::ParquetFile;
 
 /// Whether a statement runs, for the Ctrl-C handler.
 pub type Running = Arc<AtomicBool>;
 
 /// See the module text.
-pub struct Session {
+pub struct SqlSession {
     database: Database,
     backend: Arc<dyn Backend>,
     /// How rows are printed from the next statement on.
@@ -28,7 +28,7 @@ pub struct Session {
     is_running: Running,
 }
 
-impl Session {
+impl SqlSession {
     /// A session over the tables of the catalog.
     ///
     /// # Errors
@@ -38,9 +38,9 @@ impl Session {
         catalog: Arc<dyn Catalog>,
         format: Format,
         with_cost: bool,
-    ) -> Result<Session> {
+    ) -> Result<SqlSession> {
         let database = Database::open(catalog)?;
-        Ok(Session { database, backend, format, with_cost, is_running: Running::default() })
+        Ok(SqlSession { database, backend, format, with_cost, is_running: Running::default() })
     }
 
     /// A handle that ends the running statement from another thread.
@@ -88,7 +88,7 @@ impl Session {
 
 /// Prints the rows of statements.
 struct Printer<'s> {
-    session: &'s Session,
+    session: &'s SqlSession,
     rows: Option<Rows>,
     /// A file has been written to the output, which ends with it.
     has_file: bool,
@@ -96,7 +96,7 @@ struct Printer<'s> {
 
 /// Where the rows of a statement go.
 enum Rows {
-    Printed(RowWriter),
+    Printed(ResultWriter),
     File(ParquetFile),
 }
 
@@ -113,7 +113,7 @@ impl RowSink for Printer<'_> {
     fn begin(&mut self, columns: Vec<ResultColumn>) -> Result<()> {
         self.rows = Some(match self.session.format.lines() {
             None => self.begin_file(columns)?,
-            Some(lines) => Rows::Printed(RowWriter::stdout(lines, columns)?),
+            Some(lines) => Rows::Printed(ResultWriter::stdout(lines, columns)?),
         });
         Ok(())
     }

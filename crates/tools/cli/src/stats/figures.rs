@@ -55,7 +55,7 @@ pub fn is_bytes(name: &str) -> bool {
 
 /// A value that [`show`] has prepared.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct FigureView {
     /// The value; digits are in groups.
     pub text: String,
     /// The same in another unit, if that helps.
@@ -65,16 +65,16 @@ pub struct Shown {
 }
 
 /// The figure `name` with `value` for people.
-pub fn show(name: &str, value: &str) -> Shown {
+pub fn show(name: &str, value: &str) -> FigureView {
     let Ok(number) = value.parse::<u64>() else {
         let is_number = value.parse::<f64>().is_ok_and(f64::is_finite) && !is_label(name);
-        return Shown { text: value.to_owned(), hint: None, is_number };
+        return FigureView { text: value.to_owned(), hint: None, is_number };
     };
     if is_label(name) {
-        return Shown { text: value.to_owned(), hint: None, is_number: false };
+        return FigureView { text: value.to_owned(), hint: None, is_number: false };
     }
     let hint = (number >= UNIT_BYTES_MIN && is_bytes(name)).then(|| HumanBytes(number).to_string());
-    Shown { text: HumanCount(number).to_string(), hint, is_number: true }
+    FigureView { text: HumanCount(number).to_string(), hint, is_number: true }
 }
 
 /// A change per second: whole when it is large, with a digit behind the point when it is small.
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn numbers_are_grouped_unless_they_are_labels() {
         let text = |name, value| {
-            let Shown { text, hint, is_number } = show(name, value);
+            let FigureView { text, hint, is_number } = show(name, value);
             (text, hint.unwrap_or_default(), is_number)
         };
         let plain = |text: &str, is_number| (text.to_owned(), String::new(), is_number);

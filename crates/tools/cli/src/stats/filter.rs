@@ -7,27 +7,27 @@ use memchr::memmem::Finder;
 
 /// See the module text.
 #[derive(Clone, Debug)]
-pub enum Filter {
+pub enum StatFilter {
     /// Found anywhere in the name.
     Contains(Box<Finder<'static>>),
     /// Matches the whole name; `*` is any number of bytes, `?` one.
     Glob(Vec<u8>),
 }
 
-impl Filter {
+impl StatFilter {
     /// A filter for what the user typed.
-    pub fn new(text: &str) -> Filter {
+    pub fn new(text: &str) -> StatFilter {
         match text.contains(['*', '?']) {
-            true => Filter::Glob(text.as_bytes().to_vec()),
-            false => Filter::Contains(Box::new(Finder::new(text.as_bytes()).into_owned())),
+            true => StatFilter::Glob(text.as_bytes().to_vec()),
+            false => StatFilter::Contains(Box::new(Finder::new(text.as_bytes()).into_owned())),
         }
     }
 
     /// True when the figure of this name is wanted.
     pub fn matches(&self, name: &[u8]) -> bool {
         match self {
-            Filter::Contains(finder) => finder.find(name).is_some(),
-            Filter::Glob(pattern) => glob_matches(pattern, name),
+            StatFilter::Contains(finder) => finder.find(name).is_some(),
+            StatFilter::Glob(pattern) => glob_matches(pattern, name),
         }
     }
 }
@@ -62,7 +62,7 @@ fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
 mod tests {
     //! Texts and patterns.
 
-    use super::Filter;
+    use super::StatFilter;
 
     #[test]
     fn names_are_chosen() {
@@ -80,14 +80,14 @@ mod tests {
             ("*_items", "curr_items", true),
             ("*_items", "curr_items_tot", false),
         ] {
-            assert_eq!(Filter::new(filter).matches(name.as_bytes()), wanted, "{filter} {name}");
+            assert_eq!(StatFilter::new(filter).matches(name.as_bytes()), wanted, "{filter} {name}");
         }
     }
 
     /// A pattern that makes naive matchers exponential ends at once.
     #[test]
     fn many_stars_are_no_problem() {
-        let filter = Filter::new(&"a*".repeat(40));
+        let filter = StatFilter::new(&"a*".repeat(40));
         assert!(!filter.matches(format!("{}b", "a".repeat(39)).as_bytes()));
     }
 }

@@ -13,7 +13,6 @@ pub struct Group {
     pub name: &'static str,
     /// What may follow the name.
     pub arguments: &'static str,
-    /// What it shows.
     pub about: &'static str,
 }
 
@@ -21,7 +20,6 @@ const fn group(name: &'static str, arguments: &'static str, about: &'static str)
     Group { name, arguments, about }
 }
 
-/// Groups of Oribi.
 const OF_ORIBI: &[Group] = &[
     group("", "", "general figures of the server and the bucket"),
     group("vbucket", "[VB]", "state of each vbucket"),

@@ -52,7 +52,6 @@ impl Histogram {
         Some(Histogram { ranges: ranges.collect(), overflowed })
     }
 
-    /// Number of values.
     pub fn total(&self) -> u64 {
         self.ranges.iter().fold(self.overflowed, |sum, range| sum.saturating_add(range.count))
     }

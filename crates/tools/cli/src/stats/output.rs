@@ -2,7 +2,7 @@
 //!
 //! It owns the block of pending lines, and when it is written. The usual buffered standard output
 //! searches for line ends and copies once more; for millions of lines both cost more than
-//! formatting. Code that writes lines calls [`Output::spill`] after each, so the block grows only
+//! formatting. Code that writes lines calls [`StatsOutput::spill`] after each, so the block grows only
 //! by the lines since then.
 
 use std::fs::File;
@@ -17,21 +17,20 @@ const LINE_ROOM_BYTES: usize = 16 * 1024;
 
 /// See the module text. What was not flushed is lost.
 #[derive(Debug)]
-pub struct Output {
+pub struct StatsOutput {
     file: File,
     /// What was not written yet; appended to freely.
     pub block: Vec<u8>,
 }
 
-impl Output {
+impl StatsOutput {
     /// The standard output of the process.
-    pub fn stdout() -> io::Result<Output> {
-        Ok(Output::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+    pub fn stdout() -> io::Result<StatsOutput> {
+        Ok(StatsOutput::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
     }
 
-    /// Writes to `file`.
-    pub fn new(file: File) -> Output {
-        Output { file, block: Vec::with_capacity(BLOCK_BYTES + LINE_ROOM_BYTES) }
+    pub fn new(file: File) -> StatsOutput {
+        StatsOutput { file, block: Vec::with_capacity(BLOCK_BYTES + LINE_ROOM_BYTES) }
     }
 
     /// Writes the block if it is full.

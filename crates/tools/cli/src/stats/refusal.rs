@@ -6,21 +6,20 @@ use oribi_client::{ClientError, RejectionKind};
 
 use super::groups;
 
-/// A refusal, explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct StatsRejection {
     text: String,
     /// True when the user asked for something that does not exist.
     pub is_usage: bool,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for StatsRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for StatsRejection {}
 
 /// Explains the error of asking `peer` for a group, if it is a refusal; else gives it back.
 pub fn explain(error: anyhow::Error, peer: &str, group: &str, argument: &str) -> anyhow::Error {
@@ -30,10 +29,10 @@ pub fn explain(error: anyhow::Error, peer: &str, group: &str, argument: &str) ->
     }
 }
 
-fn refusal(refused: RejectionKind, peer: &str, group: &str, argument: &str) -> Refusal {
+fn refusal(refused: RejectionKind, peer: &str, group: &str, argument: &str) -> StatsRejection {
     let known = groups::find(group);
-    let usage = |text| Refusal { text, is_usage: true };
-    let failure = |text| Refusal { text, is_usage: false };
+    let usage = |text| StatsRejection { text, is_usage: true };
+    let failure = |text| StatsRejection { text, is_usage: false };
     match refused {
         RejectionKind::NotFound if is_about_a_key(group) => {
             failure(format!("{peer} has no document for \"{argument}\""))
@@ -163,7 +162,7 @@ mod tests {
             let error = anyhow::Error::from(ClientError::from(refused));
             let explained = explain(error, "db:1", group, argument);
             assert_eq!(explained.to_string(), text);
-            let refusal = explained.downcast_ref::<Refusal>().expect("a refusal");
+            let refusal = explained.downcast_ref::<StatsRejection>().expect("a refusal");
             assert_eq!(refusal.is_usage, is_usage, "{text}");
         }
     }

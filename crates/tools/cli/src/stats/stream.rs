@@ -9,15 +9,15 @@ use std::collections::HashSet;
 
 use oribi_client::{Connection, Stat};
 
-use super::filter::Filter;
-use super::output::Output;
+use super::filter::StatFilter;
+use super::output::StatsOutput;
 use super::text::{push_clean, push_json_string, push_json_value};
 
 /// Asks for a group and hands each wanted figure to `each`.
 pub async fn for_each(
     connection: &mut Connection,
     request: &str,
-    filter: Option<&Filter>,
+    filter: Option<&StatFilter>,
     mut each: impl FnMut(&Stat<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut stream = connection.stats(request).await?;
@@ -52,8 +52,7 @@ impl RawWriter {
         RawWriter { prefix }
     }
 
-    /// Writes a figure.
-    pub fn write(&self, out: &mut Output, stat: &Stat<'_>) -> anyhow::Result<()> {
+    pub fn write(&self, out: &mut StatsOutput, stat: &Stat<'_>) -> anyhow::Result<()> {
         let block = &mut out.block;
         if !self.prefix.is_empty() {
             block.extend_from_slice(&self.prefix);
@@ -75,14 +74,12 @@ pub struct JsonWriter {
 }
 
 impl JsonWriter {
-    /// Opens the object.
-    pub fn begin(out: &mut Output, repeats_names: bool) -> JsonWriter {
+    pub fn begin(out: &mut StatsOutput, repeats_names: bool) -> JsonWriter {
         out.block.push(b'{');
         JsonWriter { is_empty: true, seen: repeats_names.then(HashSet::new) }
     }
 
-    /// Writes a figure.
-    pub fn write(&mut self, out: &mut Output, stat: &Stat<'_>) -> anyhow::Result<()> {
+    pub fn write(&mut self, out: &mut StatsOutput, stat: &Stat<'_>) -> anyhow::Result<()> {
         if let Some(seen) = &mut self.seen
             && !seen.insert(stat.name.into())
         {
@@ -97,8 +94,7 @@ impl JsonWriter {
         Ok(out.spill()?)
     }
 
-    /// Closes the object.
-    pub fn end(self, out: &mut Output) {
+    pub fn end(self, out: &mut StatsOutput) {
         out.block.extend_from_slice(b"\n}");
     }
 }
@@ -120,9 +116,9 @@ mod tests {
         ("empty", b""),
     ];
 
-    fn written(write: impl FnOnce(&mut Output)) -> String {
+    fn written(write: impl FnOnce(&mut StatsOutput)) -> String {
         let mut file = tempfile::tempfile().unwrap();
-        let mut out = Output::new(file.try_clone().unwrap());
+        let mut out = StatsOutput::new(file.try_clone().unwrap());
         write(&mut out);
         out.flush().unwrap();
         let mut text = String::new();

@@ -21,7 +21,6 @@ use super::text::clean;
 /// Figures to keep: more than a person reads, and still drawn in less than a second.
 const FIGURES_MAX: usize = 100_000;
 
-/// One figure, cleaned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Figure {
     name: String,
@@ -78,7 +77,7 @@ impl Entity {
 
 /// See the module text.
 #[derive(Clone, Default, Debug)]
-pub struct View {
+pub struct StatsView {
     whole: Entity,
     /// Titles and rows of figures that were lists of objects.
     lists: Vec<(String, Vec<Entity>)>,
@@ -89,8 +88,7 @@ pub struct View {
     left_out: u64,
 }
 
-impl View {
-    /// Adds a figure.
+impl StatsView {
     pub fn add(&mut self, stat: &Stat<'_>) {
         if self.figures == FIGURES_MAX {
             self.left_out += 1;
@@ -114,7 +112,7 @@ impl View {
         self.left_out
     }
 
-    /// False when the value is not a document with a form of its own.
+    /// False when the value is not a document with a special form.
     fn add_document(&mut self, name: &str, value: &str) -> bool {
         if let Some(histogram) = Histogram::parse(value) {
             self.histograms.push((name.to_owned(), histogram));

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use oribi_client::Stat;
 
-use super::figures::{self, Shown};
+use super::figures::{self, FigureView};
 use super::text::{clean, push_json_string, push_json_value};
 
 /// One figure of a round.
@@ -116,7 +116,7 @@ fn push_member(out: &mut Vec<u8>, position: usize, name: &[u8]) {
 }
 
 fn columns(entries: &[&Entry]) -> String {
-    let rows: Vec<(String, Shown, String)> = entries
+    let rows: Vec<(String, FigureView, String)> = entries
         .iter()
         .map(|entry| {
             let name = clean(&entry.name);

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::sample::{BucketSample, CollectionSample, Operations, Sample, ServerSample};
+use super::sample::{BucketSample, CollectionSample, Operations, ServerSample, TopSample};
 
 /// Looks that the curve remembers.
 const HISTORY_MAX: usize = 240;
@@ -86,7 +86,7 @@ fn per_second(before: u64, after: u64, seconds: f64) -> f64 {
 /// A bucket as it is shown.
 #[derive(Clone, Debug)]
 pub struct BucketRow {
-    /// Its figures; the collections are rows of their own.
+    /// Its figures; the collections are separate rows.
     pub sample: BucketSample,
     /// Operations a second.
     pub rates: Rates,
@@ -111,7 +111,7 @@ pub struct CollectionRow {
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub struct Model {
+pub struct TopModel {
     /// Host and port.
     pub peer: String,
     /// Why nothing new comes, while nothing does.
@@ -138,13 +138,13 @@ pub struct Model {
     pub collections: Vec<CollectionRow>,
     /// Operations a second at each look, the oldest first.
     pub history: VecDeque<u64>,
-    previous: Option<Sample>,
+    previous: Option<TopSample>,
 }
 
-impl Model {
+impl TopModel {
     /// Nothing yet about the server at `peer`.
-    pub fn new(peer: String, sort: SortKey) -> Model {
-        Model { peer, sort, ..Model::default() }
+    pub fn new(peer: String, sort: SortKey) -> TopModel {
+        TopModel { peer, sort, ..TopModel::default() }
     }
 
     /// True once there are rates, which takes two looks.
@@ -153,7 +153,7 @@ impl Model {
     }
 
     /// Takes a look into account.
-    pub fn update(&mut self, sample: Sample) {
+    pub fn update(&mut self, sample: TopSample) {
         self.lost = None;
         // Without a look before there is nothing to compare with, and every rate is 0.
         let previous = self.previous.take();

@@ -13,33 +13,24 @@ use crate::stats::clean;
 /// Operations on documents since the server began to count.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Operations {
-    /// Reads.
     pub gets: u64,
-    /// Writes, counters included.
     pub sets: u64,
-    /// Deletions.
     pub deletes: u64,
     /// Touches; a server does not count them per collection.
     pub touches: u64,
 }
 
-/// A collection.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct CollectionSample {
-    /// `scope.collection`.
     pub path: String,
-    /// Operations on it.
     pub operations: Operations,
-    /// Documents.
     pub items: u64,
     /// Bytes of memory for them.
     pub memory_bytes: u64,
 }
 
-/// A bucket.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct BucketSample {
-    /// Name.
     pub name: String,
     /// Operations on its documents.
     pub operations: Operations,
@@ -47,7 +38,6 @@ pub struct BucketSample {
     pub hits: u64,
     /// Reads that did not.
     pub misses: u64,
-    /// Documents.
     pub items: u64,
     /// Bytes of memory in use.
     pub memory_bytes: u64,
@@ -76,11 +66,8 @@ pub struct ServerSample {
     pub version: String,
     /// Seconds since it started.
     pub uptime_s: u64,
-    /// Client connections.
     pub connections: u64,
-    /// Bytes received.
     pub received_bytes: u64,
-    /// Bytes sent.
     pub sent_bytes: u64,
     /// Commands of any protocol; those without a document too.
     pub commands: u64,
@@ -90,12 +77,9 @@ pub struct ServerSample {
     pub meta_commands: u64,
 }
 
-/// One look.
 #[derive(Clone, Debug)]
-pub struct Sample {
-    /// When.
+pub struct TopSample {
     pub at: Instant,
-    /// The server.
     pub server: ServerSample,
     /// Its buckets that the user may read.
     pub buckets: Vec<BucketSample>,

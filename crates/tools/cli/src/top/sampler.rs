@@ -16,7 +16,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use tokio::time::MissedTickBehavior;
 
-use super::sample::{BucketSample, CollectionReader, Sample, ServerSample};
+use super::sample::{BucketSample, CollectionReader, ServerSample, TopSample};
 use crate::target::Target;
 
 /// Pause before it retries a lost server.
@@ -27,9 +27,8 @@ const REPORTS_MAX: usize = 4;
 
 /// A message from the sampler.
 #[derive(Debug)]
-pub enum Report {
-    /// A look.
-    Sample(Box<Sample>),
+pub enum SampleReport {
+    Sample(Box<TopSample>),
     /// The server does not answer at the moment; the sampler retries.
     Lost(String),
     /// The first sample failed.
@@ -37,7 +36,7 @@ pub enum Report {
 }
 
 /// Starts to sample every `interval`.
-pub fn start(target: Target, interval: Duration) -> anyhow::Result<Receiver<Report>> {
+pub fn start(target: Target, interval: Duration) -> anyhow::Result<Receiver<SampleReport>> {
     let (sender, receiver) = sync_channel(REPORTS_MAX);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -51,13 +50,13 @@ pub fn start(target: Target, interval: Duration) -> anyhow::Result<Receiver<Repo
 }
 
 /// Returns when the receiver is gone, or after a failure.
-async fn run(target: &Target, interval: Duration, reports: &SyncSender<Report>) {
+async fn run(target: &Target, interval: Duration, reports: &SyncSender<SampleReport>) {
     let mut has_succeeded = false;
     loop {
         let Err(error) = look(target, interval, reports, &mut has_succeeded).await else { return };
         let report = match has_succeeded {
-            true => Report::Lost(format!("{error:#}")),
-            false => Report::Failed(error),
+            true => SampleReport::Lost(format!("{error:#}")),
+            false => SampleReport::Failed(error),
         };
         if reports.send(report).is_err() || !has_succeeded {
             return;
@@ -70,7 +69,7 @@ async fn run(target: &Target, interval: Duration, reports: &SyncSender<Report>) 
 async fn look(
     target: &Target,
     interval: Duration,
-    reports: &SyncSender<Report>,
+    reports: &SyncSender<SampleReport>,
     has_succeeded: &mut bool,
 ) -> anyhow::Result<()> {
     let mut connections = Connections::open(target).await?;
@@ -80,7 +79,7 @@ async fn look(
         ticks.tick().await;
         let sample = connections.sample().await?;
         *has_succeeded = true;
-        if reports.send(Report::Sample(Box::new(sample))).is_err() {
+        if reports.send(SampleReport::Sample(Box::new(sample))).is_err() {
             return Ok(());
         }
     }
@@ -100,13 +99,13 @@ impl Connections {
         Ok(Connections { options, server, buckets: BTreeMap::new() })
     }
 
-    async fn sample(&mut self) -> anyhow::Result<Sample> {
+    async fn sample(&mut self) -> anyhow::Result<TopSample> {
         let names = self.bucket_names().await?;
         self.buckets.retain(|name, _| names.contains(name));
         let mut sample =
-            Sample { at: Instant::now(), server: ServerSample::default(), buckets: Vec::new() };
+            TopSample { at: Instant::now(), server: ServerSample::default(), buckets: Vec::new() };
         for name in names {
-            // A bucket may be deleted meanwhile; the next list lacks it.
+            // A bucket may be deleted concurrently; the next list lacks it.
             match self.sample_bucket(&name, &mut sample.server).await {
                 Ok(bucket) => sample.buckets.push(bucket),
                 Err(error) => {

@@ -14,8 +14,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline, Widget};
 use std::time::Duration;
 
-use self::columns::{Column, cut, note, number, table};
-use super::model::{Model, Rates};
+use self::columns::{ScreenColumn, cut, note, number, table};
+use super::model::{Rates, TopModel};
 
 /// Columns of the plain text.
 const PLAIN_WIDTH: u16 = 120;
@@ -40,7 +40,7 @@ const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const ALARM: Style = Style::new().fg(Color::White).bg(Color::Red);
 
 /// Draws the model with a line that names the keys.
-pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
+pub fn draw(model: &TopModel, area: Rect, buffer: &mut Buffer) {
     let bucket_rows = model.buckets.len().clamp(1, BUCKET_ROWS_MAX) as u16;
     let [body, keys] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(area);
     draw_body(model, bucket_rows, body, buffer);
@@ -52,7 +52,7 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
 }
 
 /// The model as lines of text.
-pub fn plain(model: &Model) -> String {
+pub fn plain(model: &TopModel) -> String {
     let rows = model.buckets.len() + model.collections.len();
     let lines = (rows + usize::from(SUMMARY_LINES) + 6).min(PLAIN_LINES_MAX) as u16;
     let mut buffer = Buffer::empty(Rect::new(0, 0, PLAIN_WIDTH, lines));
@@ -69,7 +69,7 @@ pub fn text_of(buffer: &Buffer, line: u16) -> String {
     cells.map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned()
 }
 
-fn draw_body(model: &Model, bucket_rows: u16, area: Rect, buffer: &mut Buffer) {
+fn draw_body(model: &TopModel, bucket_rows: u16, area: Rect, buffer: &mut Buffer) {
     let [title, _, summary, over_buckets, buckets, over_collections, collections] =
         Layout::vertical([
             Constraint::Length(1),
@@ -88,7 +88,7 @@ fn draw_body(model: &Model, bucket_rows: u16, area: Rect, buffer: &mut Buffer) {
     draw_table(&columns, 2, collection_cells(model), (over_collections, collections), buffer);
 }
 
-fn draw_title(model: &Model, area: Rect, buffer: &mut Buffer) {
+fn draw_title(model: &TopModel, area: Rect, buffer: &mut Buffer) {
     let server = &model.server;
     if let Some(reason) = &model.lost {
         let text = format!("{}  reconnecting: {reason}", model.peer);
@@ -114,7 +114,7 @@ fn draw_title(model: &Model, area: Rect, buffer: &mut Buffer) {
     Line::from(vec![Span::styled(model.peer.clone(), STRONG), text.into()]).render(area, buffer);
 }
 
-fn draw_summary(model: &Model, area: Rect, buffer: &mut Buffer) {
+fn draw_summary(model: &TopModel, area: Rect, buffer: &mut Buffer) {
     let [sums, curve] =
         Layout::horizontal([Constraint::Length(SUMS_WIDTH), Constraint::Fill(1)]).areas(area);
     Paragraph::new(sum_lines(model, sums.width)).render(sums, buffer);
@@ -144,7 +144,7 @@ const fn sum_widths(width: u16) -> (u16, u16, u16) {
     }
 }
 
-fn sum_lines(model: &Model, width: u16) -> Vec<Line<'static>> {
+fn sum_lines(model: &TopModel, width: u16) -> Vec<Line<'static>> {
     let Rates { gets, sets, deletes, touches } = model.rates;
     let [binary, text, meta] = model.protocol_rates;
     let [items, memory, quota, queue, streams, lag] = model.sums();
@@ -187,11 +187,11 @@ fn sum_lines(model: &Model, width: u16) -> Vec<Line<'static>> {
     ]
 }
 
-const fn column(name: &'static str, width: u16, rank: u8) -> Column {
-    Column { name, width, rank }
+const fn column(name: &'static str, width: u16, rank: u8) -> ScreenColumn {
+    ScreenColumn { name, width, rank }
 }
 
-const BUCKET_COLUMNS: [Column; 14] = [
+const BUCKET_COLUMNS: [ScreenColumn; 14] = [
     column("bucket", 14, 0),
     column("op/s", 9, 1),
     column("get/s", 9, 6),
@@ -208,7 +208,7 @@ const BUCKET_COLUMNS: [Column; 14] = [
     column("lag", 9, 13),
 ];
 
-fn bucket_cells(model: &Model) -> impl ExactSizeIterator<Item = Vec<String>> + '_ {
+fn bucket_cells(model: &TopModel) -> impl ExactSizeIterator<Item = Vec<String>> + '_ {
     model.buckets.iter().map(|row| {
         let sample = &row.sample;
         vec![
@@ -231,7 +231,7 @@ fn bucket_cells(model: &Model) -> impl ExactSizeIterator<Item = Vec<String>> + '
 }
 
 /// Columns of the lower table: names take less room where it is scarce.
-const fn collection_columns(width: u16) -> [Column; 8] {
+const fn collection_columns(width: u16) -> [ScreenColumn; 8] {
     let (bucket, collection) = if width < COLLECTIONS_WIDTH { (14, 22) } else { (16, 30) };
     [
         column("bucket", bucket, 0),
@@ -245,7 +245,7 @@ const fn collection_columns(width: u16) -> [Column; 8] {
     ]
 }
 
-fn collection_cells(model: &Model) -> impl ExactSizeIterator<Item = Vec<String>> + '_ {
+fn collection_cells(model: &TopModel) -> impl ExactSizeIterator<Item = Vec<String>> + '_ {
     model.collections.iter().skip(model.scrolled).map(|row| {
         let sample = &row.sample;
         vec![
@@ -263,7 +263,7 @@ fn collection_cells(model: &Model) -> impl ExactSizeIterator<Item = Vec<String>>
 
 /// Draws a table, and above it what it has no room for.
 fn draw_table(
-    columns: &[Column],
+    columns: &[ScreenColumn],
     names: usize,
     rows: impl ExactSizeIterator<Item = Vec<String>>,
     (above, area): (Rect, Rect),

@@ -10,17 +10,15 @@ use oribi_protocol::change_line::{
 
 use crate::doc::is_json;
 
-/// What lines have beside the usual fields.
+/// What lines have in addition to the usual fields.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    /// Values.
+pub struct WatchExtent {
     pub values: bool,
-    /// Extended attributes.
     pub xattrs: bool,
 }
 
 /// Appends the line of an event, if it has one.
-pub fn write(out: &mut Vec<u8>, event: &DcpEvent, extent: Extent) -> anyhow::Result<()> {
+pub fn write(out: &mut Vec<u8>, event: &DcpEvent, extent: WatchExtent) -> anyhow::Result<()> {
     match event {
         DcpEvent::Change(change) => return write_change(out, change, extent),
         DcpEvent::System(event) => write_system_event(out, event),
@@ -31,7 +29,7 @@ pub fn write(out: &mut Vec<u8>, event: &DcpEvent, extent: Extent) -> anyhow::Res
     Ok(())
 }
 
-fn write_change(out: &mut Vec<u8>, change: &DcpChange, extent: Extent) -> anyhow::Result<()> {
+fn write_change(out: &mut Vec<u8>, change: &DcpChange, extent: WatchExtent) -> anyhow::Result<()> {
     let value: Bytes;
     let what = match change.kind {
         ChangeKind::Deletion => DocumentChange::Deletion(change.deleted_at),

@@ -1,4 +1,4 @@
-//! The position of a watch, kept in a file so that a later watch goes on there.
+//! The position of a watch, kept in a file so that a later watch continues there.
 //!
 //! Invariants: the file is replaced atomically, and what it covers was written out before. It
 //! belongs to one bucket and one choice of collections, and is refused for any other: changes of
@@ -17,7 +17,6 @@ const FORMAT: &str = "oribi-watch 1";
 /// Time between two records while changes come.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is watched.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Watched {
     bucket: String,
@@ -45,7 +44,7 @@ struct State {
 
 /// See the module text.
 #[derive(Debug)]
-pub struct StateFile {
+pub struct PositionFile {
     path: PathBuf,
     watched: Watched,
     /// As the file was found.
@@ -54,9 +53,9 @@ pub struct StateFile {
     is_at_snapshot_end: bool,
 }
 
-impl StateFile {
+impl PositionFile {
     /// Reads the file, if it exists.
-    pub fn open(path: PathBuf, watched: Watched) -> anyhow::Result<StateFile> {
+    pub fn open(path: PathBuf, watched: Watched) -> anyhow::Result<PositionFile> {
         let refused = || format!("cannot resume from {}", path.display());
         let token = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -69,10 +68,10 @@ impl StateFile {
             Ok(json) => Some(parse(&json, &watched).with_context(refused)?),
         };
         let saved = Instant::now();
-        Ok(StateFile { path, watched, token, saved, is_at_snapshot_end: false })
+        Ok(PositionFile { path, watched, token, saved, is_at_snapshot_end: false })
     }
 
-    /// Where to go on, if the file says so.
+    /// Where to continue, if the file says so.
     pub fn token(&self) -> Option<&ChangeToken> {
         self.token.as_ref()
     }
@@ -87,7 +86,6 @@ impl StateFile {
         self.is_at_snapshot_end && self.saved.elapsed() >= INTERVAL
     }
 
-    /// Records a position.
     pub fn save(&mut self, token: &ChangeToken) -> anyhow::Result<()> {
         let (format, watched) = (FORMAT.to_owned(), self.watched.clone());
         let state = State { format, watched, token: token.to_string() };
@@ -121,30 +119,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_comes_back_for_the_same_collections_only() {
+    fn position_is_kept_for_the_same_collections_only() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("place");
         let collections = ["shop.orders".to_owned(), "shop.carts".to_owned()];
         let watched = Watched::new("default", &collections, None);
-        let mut file = StateFile::open(path.clone(), watched.clone()).unwrap();
+        let mut file = PositionFile::open(path.clone(), watched.clone()).unwrap();
         assert_eq!(file.token(), None);
         let token: ChangeToken = "manifest=1f,5:3fa2:1042".parse().unwrap();
         file.note_snapshot_end();
         file.save(&token).unwrap();
         assert!(!file.is_due());
-        assert_eq!(StateFile::open(path.clone(), watched).unwrap().token(), Some(&token));
+        assert_eq!(PositionFile::open(path.clone(), watched).unwrap().token(), Some(&token));
 
         for (other, expected) in [
             (Watched::new("other", &collections, None), "bucket"),
             (Watched::new("default", &collections[..1], None), "collections"),
             (Watched::new("default", &[], Some("shop")), "collections"),
         ] {
-            let error = StateFile::open(path.clone(), other).unwrap_err();
+            let error = PositionFile::open(path.clone(), other).unwrap_err();
             assert!(format!("{error:#}").contains(expected), "{error:#}");
         }
         let nowhere = scratch.path().join("missing/place");
-        StateFile::open(nowhere, Watched::new("default", &[], None)).unwrap_err();
+        PositionFile::open(nowhere, Watched::new("default", &[], None)).unwrap_err();
         std::fs::write(&path, "{}").unwrap();
-        StateFile::open(path, Watched::new("default", &[], None)).unwrap_err();
+        PositionFile::open(path, Watched::new("default", &[], None)).unwrap_err();
     }
 }

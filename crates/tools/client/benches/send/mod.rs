@@ -20,7 +20,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, SetExtras};
 use serde::Serialize;
 
-use crate::measure::{self, Options, Spent, Stopwatch};
+use crate::measure::{self, BenchOptions, Spent, Stopwatch};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -87,7 +87,7 @@ struct Sample {
 }
 
 /// Measures everything and writes a line per sample.
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<()> {
+pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
     let sizes = options.sizes.clone().unwrap_or_else(|| VALUE_BYTES.to_vec());
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let pool: Vec<u8> = (0..POOL_BYTES.max(largest)).map(|at| (at % 251) as u8).collect();

@@ -1,6 +1,6 @@
-//! One lane of a backup: the change stream of some vbuckets into segments of their own.
+//! One lane of a backup: the change stream of some vbuckets into separate segments.
 //!
-//! Lanes share nothing but the archive, so they use several cores, and a vbucket that is slow holds
+//! Lanes share only the archive, so they use several cores, and a vbucket that is slow holds
 //! up those of its lane at most. A lane encodes and compresses what it gets; a segment that is cut
 //! is written on a thread, while the lane fills the next one. Memory: the stream's window, and two
 //! segments after compression.
@@ -24,7 +24,7 @@ use oribi_client::{
 };
 use tokio::task::JoinHandle;
 
-use super::super::filter::Filter;
+use super::super::filter::BackupFilter;
 use crate::stats::clean;
 
 /// Longest time until what came is durable.
@@ -34,10 +34,10 @@ const CUT_INTERVAL: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: u64 = 64;
 
 /// What all lanes have in common.
-pub struct Shared {
+pub struct BackupShared {
     pub client: Client,
     pub options: DcpStreamOptions,
-    pub filter: Filter,
+    pub filter: BackupFilter,
     pub writer: BackupWriter,
     pub bar: ProgressBar,
     /// Bytes of records after which a segment is cut.
@@ -45,8 +45,8 @@ pub struct Shared {
 }
 
 /// See the module text.
-pub struct Lane {
-    shared: Arc<Shared>,
+pub struct BackupLane {
+    shared: Arc<BackupShared>,
     vbuckets: Vec<Vbid>,
     /// The one that is filled.
     segment: SegmentWriter,
@@ -61,12 +61,16 @@ pub struct Lane {
     lost: HashSet<Arc<str>>,
 }
 
-impl Lane {
+impl BackupLane {
     /// A lane for every `lanes`-th vbucket from `number` on.
-    pub fn new(shared: Arc<Shared>, number: u16, lanes: u16) -> Result<Lane, ArchiveError> {
+    pub fn new(
+        shared: Arc<BackupShared>,
+        number: u16,
+        lanes: u16,
+    ) -> Result<BackupLane, ArchiveError> {
         let vbuckets = shared.client.config().vbucket_count();
         let segment = shared.writer.segment()?;
-        Ok(Lane {
+        Ok(BackupLane {
             shared,
             vbuckets: (number..vbuckets).step_by(usize::from(lanes)).map(Vbid).collect(),
             segment,
@@ -125,7 +129,7 @@ impl Lane {
     }
 
     async fn open(&self, from: ChangeToken) -> anyhow::Result<DcpStream> {
-        let Shared { client, options, .. } = &*self.shared;
+        let BackupShared { client, options, .. } = &*self.shared;
         let options = options.clone().vbuckets(self.vbuckets.iter().copied()).resume(from);
         client.dcp_stream(&options).await.context("opening the change stream")
     }

@@ -63,7 +63,6 @@ impl HttpConnector for Connector {
     }
 }
 
-/// A client.
 #[derive(Debug)]
 struct Service {
     allow_http: bool,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use oribi_backup::manifest::Place;
 use oribi_client::{Client, ClientError, Collection, CollectionId};
 
-use super::super::filter::Filter;
+use super::super::filter::BackupFilter;
 use crate::admin::Admin;
 
 /// What the target lacks.
@@ -20,7 +20,7 @@ pub struct Missing {
 pub async fn missing(
     client: &Client,
     (places, scopes): (&[Place], &[String]),
-    filter: &Filter,
+    filter: &BackupFilter,
 ) -> anyhow::Result<Missing> {
     let mut missing = Missing { scopes: BTreeSet::new(), collections: Vec::new() };
     let there = match client.collections_manifest().await {
@@ -73,20 +73,24 @@ impl fmt::Display for Missing {
 }
 
 /// The target's collections by the ids of the backup.
-pub struct Mapping {
+pub struct CollectionMapping {
     collections: HashMap<CollectionId, Collection>,
     /// Scope, collection, and the limit that the backup has and the target has not.
     limits: Vec<(String, String, u32)>,
 }
 
-impl Mapping {
+impl CollectionMapping {
     /// Looks all of them up.
-    pub async fn of(client: &Client, places: &[Place], filter: &Filter) -> anyhow::Result<Mapping> {
+    pub async fn of(
+        client: &Client,
+        places: &[Place],
+        filter: &BackupFilter,
+    ) -> anyhow::Result<CollectionMapping> {
         let there = match client.collections_manifest().await {
             Err(ClientError::NotOffered(_)) => None,
             there => Some(there.context("the target's list of collections")?),
         };
-        let mut mapping = Mapping { collections: HashMap::new(), limits: Vec::new() };
+        let mut mapping = CollectionMapping { collections: HashMap::new(), limits: Vec::new() };
         for place in places.iter().filter(|place| filter.has_collection(&place.path())) {
             let path = place.path();
             let collection = client.collection(&path).await;

@@ -11,26 +11,26 @@ use oribi_backup::{Record, RecordKind};
 use oribi_client::{DocumentVersion, VersionKind};
 use tokio::sync::mpsc;
 
-use super::super::filter::Filter;
-use super::reading::{Block, Received};
-use super::writes::{Stored, Totals, Writes};
+use super::super::filter::BackupFilter;
+use super::reading::{Received, RestoreBlock};
+use super::writes::{RestoreTotals, RestoreWrites, RestoredDocument};
 
 /// Which records are restored.
-pub struct Selection {
+pub struct LaneSelection {
     pub chain: Arc<Chain>,
-    pub filter: Filter,
+    pub filter: BackupFilter,
     /// Ids of the collections, sorted.
     collections: Vec<u32>,
 }
 
-impl Selection {
+impl LaneSelection {
     /// The records of a chain that a filter lets through.
-    pub fn new(chain: Arc<Chain>, filter: Filter) -> Selection {
+    pub fn new(chain: Arc<Chain>, filter: BackupFilter) -> LaneSelection {
         let places = chain.wanted().begin.places.iter();
         let wanted = places.filter(|place| filter.has_collection(&place.path()));
         let mut collections: Vec<u32> = wanted.map(|place| place.id).collect();
         collections.sort_unstable();
-        Selection { chain, filter, collections }
+        LaneSelection { chain, filter, collections }
     }
 
     fn has(&self, segment: usize, record: &Record<'_>) -> bool {
@@ -41,17 +41,17 @@ impl Selection {
 }
 
 /// See the module text.
-pub struct Lane {
-    pub selection: Arc<Selection>,
+pub struct RestoreLane {
+    pub selection: Arc<LaneSelection>,
     pub blocks: mpsc::Receiver<Received>,
     /// It has every `lanes`-th vbucket from `number` on.
     pub number: u16,
     pub lanes: u16,
 }
 
-impl Lane {
+impl RestoreLane {
     /// Writes all versions; returns what was done.
-    pub async fn write(mut self, mut writes: Writes) -> anyhow::Result<Totals> {
+    pub async fn write(mut self, mut writes: RestoreWrites) -> anyhow::Result<RestoreTotals> {
         while let Some(block) = self.blocks.recv().await {
             let block = block?;
             for record in block.records(self.number, self.lanes) {
@@ -67,9 +67,8 @@ impl Lane {
         Ok(writes.totals)
     }
 
-    /// Counts all versions.
-    pub async fn count(mut self) -> anyhow::Result<Totals> {
-        let mut totals = Totals::default();
+    pub async fn count(mut self) -> anyhow::Result<RestoreTotals> {
+        let mut totals = RestoreTotals::default();
         while let Some(block) = self.blocks.recv().await {
             let block = block?;
             for record in block.records(self.number, self.lanes) {
@@ -84,7 +83,7 @@ impl Lane {
     }
 }
 
-fn stored(block: &Block, record: &Record<'_>) -> Stored {
+fn stored(block: &RestoreBlock, record: &Record<'_>) -> RestoredDocument {
     let kind = match record.kind {
         RecordKind::Mutation => VersionKind::Mutation,
         RecordKind::Deletion => VersionKind::Deletion,
@@ -94,7 +93,7 @@ fn stored(block: &Block, record: &Record<'_>) -> Stored {
         .flags(record.flags)
         .expiry(record.expiry)
         .datatype(record.datatype);
-    Stored {
+    RestoredDocument {
         collection: record.collection,
         version,
         key: block.share(record.key),

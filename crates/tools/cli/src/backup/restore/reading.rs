@@ -24,7 +24,7 @@ const USED: usize = 2 * QUEUE;
 
 /// Records of a segment, inflated.
 #[derive(Clone)]
-pub struct Block {
+pub struct RestoreBlock {
     /// Which of the chain's segments.
     pub segment: usize,
     /// How many there are.
@@ -33,13 +33,13 @@ pub struct Block {
 }
 
 /// What a lane gets.
-pub type Received = Result<Block, Arc<ArchiveError>>;
+pub type Received = Result<RestoreBlock, Arc<ArchiveError>>;
 
-impl Block {
+impl RestoreBlock {
     /// Its records of the vbuckets that are `number` modulo `lanes`. The others are passed over
     /// without being decoded.
-    pub fn records(&self, number: u16, lanes: u16) -> Records<'_> {
-        Records { rest: &self.bytes, left: self.records, number, lanes }
+    pub fn records(&self, number: u16, lanes: u16) -> SegmentRecords<'_> {
+        SegmentRecords { rest: &self.bytes, left: self.records, number, lanes }
     }
 
     /// A part of a record of this block, sharing its memory.
@@ -48,8 +48,7 @@ impl Block {
     }
 }
 
-/// See [`Block::records`].
-pub struct Records<'a> {
+pub struct SegmentRecords<'a> {
     rest: &'a [u8],
     /// Records that the block still has to have.
     left: u64,
@@ -57,7 +56,7 @@ pub struct Records<'a> {
     lanes: u16,
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for SegmentRecords<'a> {
     type Item = anyhow::Result<Record<'a>>;
 
     fn next(&mut self) -> Option<anyhow::Result<Record<'a>>> {
@@ -127,7 +126,7 @@ fn inflate(
             if used.len() > USED {
                 used.pop_front();
             }
-            let block = Block { segment, records, bytes };
+            let block = RestoreBlock { segment, records, bytes };
             for lane in lanes {
                 if lane.blocking_send(Ok(block.clone())).is_err() {
                     return Ok(());

@@ -25,7 +25,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 
-use super::collections::Mapping;
+use super::collections::CollectionMapping;
 
 /// Bytes of keys and values in a batch. One document may exceed it, when it is the last one.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -34,20 +34,16 @@ const BATCH_BYTES: usize = 256 * 1024;
 const BATCHES: usize = 4;
 
 /// A version that is to be written.
-pub struct Stored {
+pub struct RestoredDocument {
     /// Collection's id in the backup.
     pub collection: CollectionId,
-    /// Its metadata.
     pub version: DocumentVersion,
-    /// Its key.
     pub key: Bytes,
-    /// Attributes and value.
     pub value: Bytes,
 }
 
-/// What was done.
 #[derive(Clone, Copy, Default)]
-pub struct Totals {
+pub struct RestoreTotals {
     /// Records that are documents.
     pub documents: u64,
     /// Records that are removals.
@@ -62,7 +58,7 @@ pub struct Totals {
     pub repeated: u64,
 }
 
-impl Totals {
+impl RestoreTotals {
     /// Counts a record that is wanted.
     pub fn count(&mut self, is_document: bool, key: &[u8], value: &[u8]) {
         match is_document {
@@ -73,7 +69,7 @@ impl Totals {
     }
 
     /// Adds those of another part.
-    pub fn add(&mut self, other: &Totals) {
+    pub fn add(&mut self, other: &RestoreTotals) {
         self.documents += other.documents;
         self.removals += other.removals;
         self.bytes += other.bytes;
@@ -84,12 +80,12 @@ impl Totals {
 }
 
 /// Versions that were written so far, by all who write.
-pub type Written = Arc<AtomicU64>;
+pub type WrittenCount = Arc<AtomicU64>;
 
 /// See the module text.
-pub struct Writes {
+pub struct RestoreWrites {
     client: Arc<Client>,
-    mapping: Arc<Mapping>,
+    mapping: Arc<CollectionMapping>,
     overwrite: bool,
     resolution: ResolutionMode,
     config: Arc<ClusterMap>,
@@ -98,19 +94,17 @@ pub struct Writes {
     /// Index of the link for each vbucket, once it was needed.
     routes: Vec<Option<usize>>,
     /// Versions whose outcome is not known, oldest first.
-    window: VecDeque<Stored>,
-    /// Sent, oldest first.
+    window: VecDeque<RestoredDocument>,
     batches: VecDeque<Batch>,
-    /// Being put together.
     open: Batch,
     /// Ids of the last version's collection, in the backup and at the target.
     last_collection: Option<(CollectionId, CollectionId)>,
     extras: Vec<u8>,
     key: Vec<u8>,
     bar: ProgressBar,
-    written: Written,
+    written: WrittenCount,
     /// What was done so far.
-    pub totals: Totals,
+    pub totals: RestoreTotals,
 }
 
 struct Link {
@@ -140,18 +134,18 @@ enum Outcome {
     Skipped,
 }
 
-impl Writes {
+impl RestoreWrites {
     /// Writes to the collections of a mapping. The client's connections must keep the order of
     /// requests: what is behind a batch confirms it.
     pub fn new(
         client: Arc<Client>,
-        mapping: Arc<Mapping>,
+        mapping: Arc<CollectionMapping>,
         overwrite: bool,
         bar: ProgressBar,
-        written: Written,
-    ) -> Writes {
+        written: WrittenCount,
+    ) -> RestoreWrites {
         let config = client.config();
-        Writes {
+        RestoreWrites {
             routes: vec![None; usize::from(config.vbucket_count())],
             client,
             mapping,
@@ -167,12 +161,12 @@ impl Writes {
             key: Vec::new(),
             bar,
             written,
-            totals: Totals::default(),
+            totals: RestoreTotals::default(),
         }
     }
 
     /// Adds a version to the batch, and sends the batch when it is full.
-    pub async fn take(&mut self, stored: Stored) -> anyhow::Result<()> {
+    pub async fn take(&mut self, stored: RestoredDocument) -> anyhow::Result<()> {
         let is_document = stored.version.kind == VersionKind::Mutation;
         self.totals.count(is_document, &stored.key, &stored.value);
         self.open.bytes += stored.key.len() + stored.value.len();
@@ -187,7 +181,6 @@ impl Writes {
         }
     }
 
-    /// Waits for everything.
     pub async fn settle(&mut self) -> anyhow::Result<()> {
         self.send().await?;
         while !self.batches.is_empty() {
@@ -197,7 +190,7 @@ impl Writes {
     }
 
     /// Queues a version; false when its node cannot be reached.
-    async fn push(&mut self, stored: &Stored) -> anyhow::Result<bool> {
+    async fn push(&mut self, stored: &RestoredDocument) -> anyhow::Result<bool> {
         let collection = self.collection_id(stored)?;
         let vbid = self.config.vbucket_of(&stored.key);
         let Some(index) = self.route(usize::from(vbid.0)).await else { return Ok(false) };
@@ -234,7 +227,7 @@ impl Writes {
     }
 
     /// Id of the target's collection for a version. Neighbours are mostly of one collection.
-    fn collection_id(&mut self, stored: &Stored) -> anyhow::Result<CollectionId> {
+    fn collection_id(&mut self, stored: &RestoredDocument) -> anyhow::Result<CollectionId> {
         match self.last_collection {
             Some((source, target)) if source == stored.collection => Ok(target),
             _ => {
@@ -263,7 +256,6 @@ impl Writes {
         Some(index)
     }
 
-    /// Sends the batch.
     async fn send(&mut self) -> anyhow::Result<()> {
         let end = self.open.end;
         if end == self.open.first {
@@ -359,7 +351,7 @@ impl Writes {
     }
 
     /// Writes one version, again for as long as that may help.
-    async fn write(&mut self, stored: &Stored) -> anyhow::Result<Outcome> {
+    async fn write(&mut self, stored: &RestoredDocument) -> anyhow::Result<Outcome> {
         let collection = collection_of(&self.mapping, stored)?;
         let mut interruptions = 0;
         loop {
@@ -419,13 +411,16 @@ fn outcome_of(result: Result<Reply, ClientError>, overwrite: bool) -> Result<Out
     }
 }
 
-fn collection_of<'a>(mapping: &'a Mapping, stored: &Stored) -> anyhow::Result<&'a Collection> {
+fn collection_of<'a>(
+    mapping: &'a CollectionMapping,
+    stored: &RestoredDocument,
+) -> anyhow::Result<&'a Collection> {
     match mapping.get(stored.collection) {
         Some(collection) => Ok(collection),
         None => bail!("collection {:x} is not in the backup's list", stored.collection.0),
     }
 }
 
-fn name_of(stored: &Stored) -> String {
+fn name_of(stored: &RestoredDocument) -> String {
     format!("document {:?}", String::from_utf8_lossy(&stored.key))
 }

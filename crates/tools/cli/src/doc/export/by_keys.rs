@@ -17,13 +17,13 @@ use oribi_types::Cas;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::lines::{ExportArgs, Lines, Outcome};
+use super::lines::{ExportArgs, ExportLines, ExportOutcome};
 use crate::backup::progress::with_rate_and_left;
 use crate::doc::import::display_name;
-use crate::doc::input::{Framing, Input, Line};
+use crate::doc::input::{DocumentInput, Framing, Line};
 use crate::doc::place::missing;
 use crate::doc::row::attributes::{attributes_of, block_from, is_path};
-use crate::doc::row::write::Meta;
+use crate::doc::row::write::WriteMeta;
 use crate::target::find_collection;
 
 /// Most bytes of values that may wait for output, estimated from the values so far.
@@ -46,9 +46,9 @@ const A_SYSTEM_NAME: &str = "_";
 const MISSING_SHOWN: u64 = 20;
 
 /// Exports them. It returns an error only before the output begins; the outcome has later failures.
-pub async fn run(args: &ExportArgs, keys: &Path) -> anyhow::Result<(Lines, Outcome)> {
+pub async fn run(args: &ExportArgs, keys: &Path) -> anyhow::Result<(ExportLines, ExportOutcome)> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
-    let input = Input::open(keys, Framing::ExactLines)?;
+    let input = DocumentInput::open(keys, Framing::ExactLines)?;
     let options = args.target.options()?.unordered_execution(true);
     let client = args.target.client(options).await?;
     let path = args.collections.first().map(String::as_str);
@@ -90,7 +90,7 @@ struct Reads<'a> {
     name: String,
     /// Sum over all values so far.
     value_bytes: u64,
-    lines: &'a mut Lines,
+    lines: &'a mut ExportLines,
     progress: ProgressBar,
 }
 
@@ -155,7 +155,8 @@ impl Reads<'_> {
             Some((meta, block)) => {
                 let (attributes, _) = attributes_of(&block, !block.is_empty())?;
                 let (flags, expiry) = (document.flags, meta.expiry);
-                let meta = Meta { cas: document.cas.0, flags, expiry, attributes, place: None };
+                let meta =
+                    WriteMeta { cas: document.cas.0, flags, expiry, attributes, place: None };
                 self.lines.add(key, &document.value, Some(&meta))?;
             }
         }
@@ -196,7 +197,7 @@ impl Reads<'_> {
     }
 
     /// The block of the attributes that a lookup of names found, and the CAS of its document;
-    /// `None` when it changes meanwhile.
+    /// `None` when it changes between the reads.
     async fn attributes(
         &mut self,
         names: &Reply,

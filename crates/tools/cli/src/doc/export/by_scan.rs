@@ -16,12 +16,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::lines::{ExportArgs, Lines, Outcome, parts_of};
+use super::lines::{ExportArgs, ExportLines, ExportOutcome, parts_of};
 use crate::backup::progress::with_rate_and_left;
 use crate::doc::place::named;
 use crate::doc::row::attributes::attributes_of;
-use crate::doc::row::write::Meta;
-use crate::vbucket_scan::{Progress, Scanner};
+use crate::doc::row::write::WriteMeta;
+use crate::vbucket_scan::{VbucketScanProgress, VbucketScanner};
 
 /// Concurrent vbucket scans, each on its own connection. A server has threads for more.
 const SCANS: usize = 4;
@@ -31,7 +31,7 @@ const SCANS: usize = 4;
 const PAGES_MAX: usize = 2 * SCANS;
 
 /// Exports them. It returns an error only before the output begins; the outcome has later failures.
-pub async fn run(args: &ExportArgs) -> anyhow::Result<(Lines, Outcome)> {
+pub async fn run(args: &ExportArgs) -> anyhow::Result<(ExportLines, ExportOutcome)> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
     let options = args.target.options()?.unordered_execution(true);
     let client = Arc::new(args.target.client(options).await?);
@@ -50,7 +50,7 @@ pub async fn run(args: &ExportArgs) -> anyhow::Result<(Lines, Outcome)> {
 struct Export<'a> {
     args: &'a ExportArgs,
     client: Arc<Client>,
-    lines: Lines,
+    lines: ExportLines,
     progress: ProgressBar,
 }
 
@@ -70,7 +70,7 @@ impl Export<'_> {
         for _ in 0..SCANS {
             let patience = Duration::from_secs_f64(self.args.target.timeout);
             let client = Arc::clone(&self.client);
-            let scanner = Scanner::new(client, collection.id(), patience, sender.clone())
+            let scanner = VbucketScanner::new(client, collection.id(), patience, sender.clone())
                 .with_attributes(self.args.meta)
                 .with_only_keys(self.args.listing.is_some());
             scans.spawn(scanner.run(self.client.config().vbucket_count(), Arc::clone(&next)));
@@ -78,8 +78,8 @@ impl Export<'_> {
         drop(sender);
         while let Some(message) = receiver.recv().await {
             match message? {
-                Progress::Vbucket => self.progress.inc(1),
-                Progress::Page { page, .. } => self.page(&page, collection)?,
+                VbucketScanProgress::Vbucket => self.progress.inc(1),
+                VbucketScanProgress::Page { page, .. } => self.page(&page, collection)?,
             }
             // Let the other tasks run even if pages are always ready.
             tokio::task::yield_now().await;
@@ -100,7 +100,7 @@ impl Export<'_> {
             let (attributes, body) = attributes_of(document.value, has_attributes)
                 .with_context(|| named(document.key))?;
             let (flags, expiry) = (document.flags, document.expiry);
-            let meta = Meta { cas: document.cas.0, flags, expiry, attributes, place };
+            let meta = WriteMeta { cas: document.cas.0, flags, expiry, attributes, place };
             self.lines.add(document.key, body, self.args.meta.then_some(&meta))?;
         }
         self.progress.set_message(format!("{} docs", HumanCount(self.lines.documents)));

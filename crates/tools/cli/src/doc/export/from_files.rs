@@ -12,15 +12,15 @@ use oribi_server::buckets::offline::{OfflineBucket, StoredDocument};
 use oribi_types::{CollectionId, Vbid};
 use signal_hook::consts::SIGINT;
 
-use super::lines::{DEFAULT_PATH, ExportArgs, Lines, Outcome, parts_of};
+use super::lines::{DEFAULT_PATH, ExportArgs, ExportLines, ExportOutcome, parts_of};
 use crate::backup::progress::with_rate_and_left;
 use crate::doc::expiry::now_s;
 use crate::doc::place::named;
 use crate::doc::row::attributes::attributes_of;
-use crate::doc::row::write::Meta;
+use crate::doc::row::write::WriteMeta;
 
 /// Exports them. It returns an error only before the output begins; the outcome has later failures.
-pub fn run(args: &ExportArgs, data_dir: &Path) -> anyhow::Result<(Lines, Outcome)> {
+pub fn run(args: &ExportArgs, data_dir: &Path) -> anyhow::Result<(ExportLines, ExportOutcome)> {
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))
         .context("cannot register for Ctrl-C")?;
@@ -39,7 +39,7 @@ pub fn run(args: &ExportArgs, data_dir: &Path) -> anyhow::Result<(Lines, Outcome
     let progress = progress_bar((vbids.len() * collections.len()) as u64);
     let mut scan = Scan {
         bucket: &bucket,
-        // One instant for all: a document that expires meanwhile existed when the export began.
+        // One instant for all: a document that expires during it existed when the export began.
         now_s: now_s(),
         args,
         interrupted: &interrupted,
@@ -55,7 +55,7 @@ struct Scan<'a> {
     now_s: u32,
     args: &'a ExportArgs,
     interrupted: &'a AtomicBool,
-    lines: &'a mut Lines,
+    lines: &'a mut ExportLines,
 }
 
 impl Scan<'_> {
@@ -64,7 +64,7 @@ impl Scan<'_> {
         collections: &[(CollectionId, &str)],
         vbids: &[Vbid],
         progress: &ProgressBar,
-    ) -> Outcome {
+    ) -> ExportOutcome {
         for collection in collections {
             for vbid in vbids {
                 let at = || format!("{vbid} of collection {}", collection.1);
@@ -78,7 +78,7 @@ impl Scan<'_> {
         Ok(true)
     }
 
-    fn vbucket(&mut self, vbid: Vbid, (collection, path): (CollectionId, &str)) -> Outcome {
+    fn vbucket(&mut self, vbid: Vbid, (collection, path): (CollectionId, &str)) -> ExportOutcome {
         let Scan { args, interrupted, .. } = *self;
         let lines = &mut *self.lines;
         let place = args.has_places().then(|| parts_of(path));
@@ -96,7 +96,7 @@ impl Scan<'_> {
 }
 
 fn line(
-    lines: &mut Lines,
+    lines: &mut ExportLines,
     document: &StoredDocument<'_>,
     with_meta: bool,
     place: Option<(&str, &str)>,
@@ -108,7 +108,7 @@ fn line(
     let has_attributes = !document.attributes.is_empty();
     let (attributes, _) =
         attributes_of(document.attributes, has_attributes).with_context(|| named(document.key))?;
-    let meta = Meta { cas: document.cas.0, flags, expiry, attributes, place };
+    let meta = WriteMeta { cas: document.cas.0, flags, expiry, attributes, place };
     lines.add(document.key, document.value, Some(&meta))
 }
 

@@ -9,9 +9,9 @@ use oribi_client::{Client, Collection, PipelineOptions};
 use regex::bytes::Regex;
 use serde_json::json;
 
-use super::output::Output;
+use super::output::ExportOutput;
 use crate::doc::import::parse_in_flight;
-use crate::doc::row::write::{Meta, write};
+use crate::doc::row::write::{WriteMeta, write};
 use crate::doc::row::{KEY, parse_key_field};
 use crate::stats::push_clean;
 use crate::target::{Target, find_collection};
@@ -116,9 +116,9 @@ impl ExportArgs {
     }
 
     /// Begins the output.
-    pub fn lines(&self) -> anyhow::Result<Lines> {
-        Ok(Lines {
-            output: Output::create(&self.file)?,
+    pub fn lines(&self) -> anyhow::Result<ExportLines> {
+        Ok(ExportLines {
+            output: ExportOutput::create(&self.file)?,
             key_field: self.key_field.clone(),
             line: Vec::new(),
             documents: 0,
@@ -128,11 +128,11 @@ impl ExportArgs {
 }
 
 /// True when all documents were exported, false when Ctrl-C ended it before.
-pub type Outcome = anyhow::Result<bool>;
+pub type ExportOutcome = anyhow::Result<bool>;
 
 /// Lines on their way to the output.
-pub struct Lines {
-    pub output: Output,
+pub struct ExportLines {
+    pub output: ExportOutput,
     key_field: String,
     line: Vec<u8>,
     /// Documents so far.
@@ -141,9 +141,14 @@ pub struct Lines {
     pub missing: u64,
 }
 
-impl Lines {
+impl ExportLines {
     /// Adds a document.
-    pub fn add(&mut self, key: &[u8], value: &[u8], meta: Option<&Meta<'_>>) -> anyhow::Result<()> {
+    pub fn add(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        meta: Option<&WriteMeta<'_>>,
+    ) -> anyhow::Result<()> {
         self.line.clear();
         write(&mut self.line, key, value, &self.key_field, meta);
         self.documents += 1;

@@ -17,8 +17,7 @@ const WRITING: &str = "writing the export";
 const PART_SUFFIX: &str = ".part";
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// See the module.
-pub struct Output {
+pub struct ExportOutput {
     writer: BufWriter<Box<dyn Write>>,
     file: Option<PartFile>,
     bytes: u64,
@@ -31,11 +30,11 @@ struct PartFile {
     path: PathBuf,
 }
 
-impl Output {
+impl ExportOutput {
     /// Begins the output; `-` is standard output.
-    pub fn create(path: &Path) -> anyhow::Result<Output> {
+    pub fn create(path: &Path) -> anyhow::Result<ExportOutput> {
         if path == Path::new("-") {
-            return Ok(Output::new(Box::new(stdout()), None));
+            return Ok(ExportOutput::new(Box::new(stdout()), None));
         }
         let context = || format!("cannot write {}", path.display());
         // Follow links, so that a link to a device counts as the device.
@@ -46,7 +45,7 @@ impl Output {
                 bail!("{} is a directory", path.display());
             }
             let file = OpenOptions::new().write(true).open(path).with_context(context)?;
-            return Ok(Output::new(Box::new(file), None));
+            return Ok(ExportOutput::new(Box::new(file), None));
         }
         let mut part = OsString::from(path);
         part.push(PART_SUFFIX);
@@ -54,14 +53,13 @@ impl Output {
         let context = || format!("cannot write {}", part.display());
         let file = File::create(&part).with_context(context)?;
         let writer = Box::new(file.try_clone().with_context(context)?);
-        Ok(Output::new(writer, Some(PartFile { file, part, path: path.to_owned() })))
+        Ok(ExportOutput::new(writer, Some(PartFile { file, part, path: path.to_owned() })))
     }
 
-    fn new(writer: Box<dyn Write>, file: Option<PartFile>) -> Output {
-        Output { writer: BufWriter::with_capacity(BUFFER_BYTES, writer), file, bytes: 0 }
+    fn new(writer: Box<dyn Write>, file: Option<PartFile>) -> ExportOutput {
+        ExportOutput { writer: BufWriter::with_capacity(BUFFER_BYTES, writer), file, bytes: 0 }
     }
 
-    /// Appends bytes.
     pub fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.bytes += bytes.len() as u64;
         self.writer.write_all(bytes).map_err(|error| failed(error, WRITING))
@@ -117,13 +115,13 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (path, part) = (scratch.path().join("out"), scratch.path().join("out.part"));
         std::fs::write(&path, "before").unwrap();
-        let mut output = Output::create(&path).unwrap();
+        let mut output = ExportOutput::create(&path).unwrap();
         output.write(b"half").unwrap();
         assert_eq!(output.abandon(), 4);
         assert_eq!(std::fs::read(&path).unwrap(), b"before");
         assert_eq!(std::fs::read(&part).unwrap(), b"half");
 
-        let mut output = Output::create(&path).unwrap();
+        let mut output = ExportOutput::create(&path).unwrap();
         output.write(b"all").unwrap();
         assert_eq!(output.finish().unwrap(), 3);
         assert_eq!(std::fs::read(&path).unwrap(), b"all");
@@ -136,13 +134,13 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let link = scratch.path().join("null");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-        let mut output = Output::create(&link).unwrap();
+        let mut output = ExportOutput::create(&link).unwrap();
         output.write(b"gone").unwrap();
         assert_eq!(output.finish().unwrap(), 4);
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
 
-        let error = Output::create(scratch.path()).err().expect("a directory");
+        let error = ExportOutput::create(scratch.path()).err().expect("a directory");
         assert!(error.to_string().ends_with("is a directory"), "{error}");
     }
 }

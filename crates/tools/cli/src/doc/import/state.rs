@@ -1,4 +1,4 @@
-//! The progress of an import, kept beside the file so that a later import can continue.
+//! The progress of an import, kept next to the file so that a later import can continue.
 //!
 //! Invariants: every line before the recorded position was acknowledged (or skipped as requested).
 //! The file is replaced atomically and is on disk before the next line counts. It belongs to one
@@ -14,7 +14,7 @@ use oribi_client::{Client, ClientError, Collection, RejectionKind};
 use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
-use crate::doc::input::{FileIdentity, Position};
+use crate::doc::input::{FileIdentity, InputPosition};
 
 const FORMAT: &str = "oribi-import 1";
 /// Time between two records while the import runs.
@@ -36,7 +36,7 @@ pub struct State {
     file: FileIdentity,
     destination: Destination,
     /// Every line before it is complete.
-    pub position: Position,
+    pub position: InputPosition,
 }
 
 impl Destination {
@@ -98,27 +98,26 @@ impl State {
 }
 
 /// Keeps the state file of a running import.
-pub struct StateFile {
+pub struct ImportStateFile {
     path: PathBuf,
     file: FileIdentity,
     destination: Destination,
     saved: Instant,
 }
 
-impl StateFile {
+impl ImportStateFile {
     /// Records the start of the import, which also proves that the file is writable.
     pub fn begin(
         path: PathBuf,
         file: FileIdentity,
         destination: Destination,
-        position: Position,
-    ) -> anyhow::Result<StateFile> {
-        let mut state = StateFile { path, file, destination, saved: Instant::now() };
+        position: InputPosition,
+    ) -> anyhow::Result<ImportStateFile> {
+        let mut state = ImportStateFile { path, file, destination, saved: Instant::now() };
         state.save(position)?;
         Ok(state)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -129,7 +128,7 @@ impl StateFile {
     }
 
     /// Records that every line before `position` is complete.
-    pub fn save(&mut self, position: Position) -> anyhow::Result<()> {
+    pub fn save(&mut self, position: InputPosition) -> anyhow::Result<()> {
         let state = State {
             format: FORMAT.to_owned(),
             file: self.file,

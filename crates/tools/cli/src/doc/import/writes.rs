@@ -2,7 +2,7 @@
 //!
 //! A transient refusal causes a retry, unless a later line in flight writes the same key: that
 //! later line wins. Invariant: a line leaves `pending` only after its write was acknowledged or it
-//! was skipped. Every line before [`Writes::done`] is therefore complete, even if waiting is
+//! was skipped. Every line before [`ImportWrites::done`] is therefore complete, even if waiting is
 //! cancelled.
 
 use std::collections::VecDeque;
@@ -18,16 +18,15 @@ use oribi_types::{Cas, Datatype, DurabilityLevel, RevSeqno};
 
 use super::places::Places;
 use super::revisions::next_revisions;
-use super::state::StateFile;
+use super::state::ImportStateFile;
 use crate::doc::expiry;
-use crate::doc::input::csv::Values;
-use crate::doc::input::{Line, Position};
+use crate::doc::input::csv::CsvValues;
+use crate::doc::input::{InputPosition, Line};
 use crate::doc::row::is_json;
-use crate::doc::row::read::{Row, RowFormat, read};
+use crate::doc::row::read::{DocumentRow, RowFormat, read};
 
-/// What was done.
 #[derive(Clone, Copy, Default)]
-pub struct Totals {
+pub struct ImportTotals {
     pub documents: u64,
     pub bytes: u64,
     pub skipped: u64,
@@ -35,8 +34,8 @@ pub struct Totals {
 
 /// A line whose write is in flight.
 struct Pending {
-    before: Position,
-    after: Position,
+    before: InputPosition,
+    after: InputPosition,
     number: u64,
     collection: Collection,
     key: Bytes,
@@ -49,18 +48,18 @@ struct Pending {
 /// A record whose document is known.
 struct Parsed {
     line: Line,
-    row: Row,
+    row: DocumentRow,
     collection: Collection,
 }
 
 /// The state that all lines of an import share.
-pub struct Shared<'a> {
+pub struct ImportShared<'a> {
     pub client: &'a Client,
     /// Options of every write, unless its line overrides them.
     pub options: WriteOptions,
     pub format: RowFormat,
     /// How values of CSV are read.
-    pub values: Values,
+    pub values: CsvValues,
     /// Report lines that cannot be imported and go on.
     pub skip_bad: bool,
     /// Name of the input, for messages.
@@ -68,35 +67,34 @@ pub struct Shared<'a> {
     pub progress: ProgressBar,
 }
 
-/// See the module.
-pub struct Writes<'a> {
-    shared: Shared<'a>,
+pub struct ImportWrites<'a> {
+    shared: ImportShared<'a>,
     places: Places<'a>,
     pipeline: Pipeline<'a>,
-    pub state: Option<StateFile>,
-    pub totals: Totals,
+    pub state: Option<ImportStateFile>,
+    pub totals: ImportTotals,
     /// Where the next line begins.
-    position: Position,
+    position: InputPosition,
     /// In the order of the pipeline.
     pending: VecDeque<Pending>,
 }
 
-impl<'a> Writes<'a> {
+impl<'a> ImportWrites<'a> {
     /// An import with nothing in flight; the first line begins at `position`.
     pub fn new(
-        shared: Shared<'a>,
+        shared: ImportShared<'a>,
         places: Places<'a>,
         in_flight: PipelineOptions,
-        state: Option<StateFile>,
-        position: Position,
-    ) -> Writes<'a> {
+        state: Option<ImportStateFile>,
+        position: InputPosition,
+    ) -> ImportWrites<'a> {
         let pipeline = shared.client.pipeline(in_flight);
-        let (totals, pending) = (Totals::default(), VecDeque::new());
-        Writes { shared, places, pipeline, state, totals, position, pending }
+        let (totals, pending) = (ImportTotals::default(), VecDeque::new());
+        ImportWrites { shared, places, pipeline, state, totals, position, pending }
     }
 
     /// Every line before this position is complete.
-    pub fn done(&self) -> Position {
+    pub fn done(&self) -> InputPosition {
         self.pending.front().map_or(self.position, |oldest| oldest.before)
     }
 
@@ -128,7 +126,7 @@ impl<'a> Writes<'a> {
         self.send_all(parsed).await
     }
 
-    async fn parse(&mut self, line: &Line) -> anyhow::Result<(Row, Collection)> {
+    async fn parse(&mut self, line: &Line) -> anyhow::Result<(DocumentRow, Collection)> {
         let mut row = match &line.header {
             None => read(&line.bytes, &self.shared.format)?,
             Some(header) => {
@@ -245,7 +243,7 @@ impl<'a> Writes<'a> {
             }
         }
         self.pending.pop_front();
-        if self.state.as_ref().is_some_and(StateFile::is_due) {
+        if self.state.as_ref().is_some_and(ImportStateFile::is_due) {
             self.save();
         }
         Ok(())

@@ -8,11 +8,8 @@ use anyhow::bail;
 enum State {
     /// Before the bracket of the array.
     Outside,
-    /// Behind that bracket.
     First,
-    /// Behind an element.
     Between,
-    /// Behind a comma.
     Next,
     /// In an element that has brackets.
     Nested,
@@ -22,13 +19,12 @@ enum State {
     Escape,
     /// In an element without brackets or quotes.
     Bare,
-    /// Behind the array.
     Behind,
 }
 
 /// What a splitter found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum ArrayStep {
     /// It needs more bytes.
     More,
     /// An element ends here.
@@ -64,25 +60,25 @@ impl Splitter {
     }
 
     /// Takes bytes and says how many; no bytes are the end of the input.
-    pub fn take(&mut self, bytes: &[u8]) -> anyhow::Result<(Step, usize)> {
+    pub fn take(&mut self, bytes: &[u8]) -> anyhow::Result<(ArrayStep, usize)> {
         if bytes.is_empty() {
             match self.state {
-                State::Behind => return Ok((Step::End, 0)),
+                State::Behind => return Ok((ArrayStep::End, 0)),
                 _ => bail!("the array has no end"),
             }
         }
         for (at, byte) in bytes.iter().enumerate() {
             if self.state == State::Bare && ends_bare(*byte) {
-                return Ok((Step::Element, at));
+                return Ok((ArrayStep::Element, at));
             }
             let is_element = self.push(*byte)?;
             self.taken += 1;
             self.lines += u64::from(*byte == b'\n');
             if is_element {
-                return Ok((Step::Element, at + 1));
+                return Ok((ArrayStep::Element, at + 1));
             }
         }
-        Ok((Step::More, bytes.len()))
+        Ok((ArrayStep::More, bytes.len()))
     }
 
     /// True when an element ends with this byte.

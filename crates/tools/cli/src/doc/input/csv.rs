@@ -12,24 +12,23 @@ use serde_json::Value;
 
 /// The names of the fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Header {
-    /// As JSON strings.
+pub struct CsvHeader {
     names: Vec<String>,
     separator: u8,
 }
 
 /// How values are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Values {
+pub struct CsvValues {
     /// Numbers, `true`, `false` and `null` are no strings.
     pub infer_types: bool,
     /// Fields without a value are left out.
     pub omit_empty: bool,
 }
 
-impl Header {
+impl CsvHeader {
     /// Parses the first record.
-    pub fn parse(record: &[u8], separator: u8) -> anyhow::Result<Header> {
+    pub fn parse(record: &[u8], separator: u8) -> anyhow::Result<CsvHeader> {
         // Spreadsheets mark UTF-8 like this.
         let record = record.strip_prefix(b"\xef\xbb\xbf").unwrap_or(record);
         let end = record.len() - record.iter().rev().take_while(|b| b"\r\n".contains(b)).count();
@@ -45,11 +44,11 @@ impl Header {
             names.push(serde_json::to_string(&name).context("a field name")?);
             known.insert(name);
         }
-        Ok(Header { names, separator })
+        Ok(CsvHeader { names, separator })
     }
 
     /// The object that a record is.
-    pub fn object_of(&self, record: &[u8], values: Values) -> anyhow::Result<Bytes> {
+    pub fn object_of(&self, record: &[u8], values: CsvValues) -> anyhow::Result<Bytes> {
         let fields = fields(record, self.separator)?;
         if fields.len() != self.names.len() {
             bail!("{} fields, and the first line names {}", fields.len(), self.names.len());
@@ -124,9 +123,9 @@ mod tests {
 
     use super::*;
 
-    fn object(record: &str, values: Values) -> Result<String, String> {
+    fn object(record: &str, values: CsvValues) -> Result<String, String> {
         let names = "\u{feff}id,\"the \"\"name\"\"\",n\r\n";
-        let header = Header::parse(names.as_bytes(), b',').expect("a header");
+        let header = CsvHeader::parse(names.as_bytes(), b',').expect("a header");
         let object = header.object_of(record.as_bytes(), values);
         let object = object.map_err(|error| error.to_string())?;
         serde_json::from_slice::<Value>(&object).expect("JSON");
@@ -135,7 +134,8 @@ mod tests {
 
     #[test]
     fn records_are_objects() {
-        let (text, typed) = (Values::default(), Values { infer_types: true, omit_empty: true });
+        let (text, typed) =
+            (CsvValues::default(), CsvValues { infer_types: true, omit_empty: true });
         for (record, as_text, as_typed) in [
             (
                 "1,a,2",
@@ -167,10 +167,10 @@ mod tests {
             ("\"1\"x,2,3", "field 1 has text behind its quotes"),
             ("\"1", "a quote has no end"),
         ] {
-            assert_eq!(object(record, Values::default()), Err(reason.to_owned()), "{record}");
+            assert_eq!(object(record, CsvValues::default()), Err(reason.to_owned()), "{record}");
         }
         for names in ["a,", "a,b,a", "\"a"] {
-            Header::parse(names.as_bytes(), b',').expect_err(names);
+            CsvHeader::parse(names.as_bytes(), b',').expect_err(names);
         }
     }
 }

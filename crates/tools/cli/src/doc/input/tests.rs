@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn input(bytes: &'static [u8], framing: Framing) -> Input {
-    Input::new(Source::Other(Box::new(bytes)), None, framing)
+fn input(bytes: &'static [u8], framing: Framing) -> DocumentInput {
+    DocumentInput::new(Source::Other(Box::new(bytes)), None, framing)
 }
 
 fn lines(bytes: &'static [u8], framing: Framing) -> Vec<(u64, Bytes)> {
@@ -25,7 +25,7 @@ fn numbers_lines_and_skips_blank_ones() {
 #[test]
 fn refuses_endless_lines() {
     let endless = Source::Other(Box::new(std::io::repeat(b'x')));
-    let error = Input::new(endless, None, Framing::ExactLines).next_line().unwrap_err();
+    let error = DocumentInput::new(endless, None, Framing::ExactLines).next_line().unwrap_err();
     assert_eq!(error.to_string(), "line 1 is longer than any document may be");
 }
 
@@ -49,7 +49,7 @@ fn a_place_is_found_again_only_behind_the_same_lines() {
 }
 
 #[test]
-fn elements_of_an_array_are_records_and_their_places_are_found_again() {
+fn array_elements_are_records_with_positions() {
     const ARRAY: &[u8] = b" \n[ {\"a\":\n\"]}\\\"\"},\n\n [1,[2]] ,3\n, \"x\"] \n";
     let mut whole = input(ARRAY, Framing::Json);
     let elements: Vec<Line> = std::iter::from_fn(|| whole.next_line().unwrap()).collect();
@@ -91,7 +91,7 @@ fn arrays_that_are_none_are_refused_with_their_line() {
         assert_eq!(error, reason);
     }
     let endless = Source::Other(Box::new(std::io::repeat(b'[')));
-    let error = Input::new(endless, None, Framing::Array).next_line().unwrap_err();
+    let error = DocumentInput::new(endless, None, Framing::Array).next_line().unwrap_err();
     assert!(error.to_string().contains("longer than any document"), "{error:#}");
 }
 

@@ -10,8 +10,8 @@ use oribi_subdoc::limits::XATTR_KEY_BYTES_MAX;
 use oribi_subdoc::xattr::{XattrDraft, Xattrs, is_virtual, split};
 use serde_json::value::RawValue;
 
-use super::error::RowError;
-use super::members::Members;
+use super::error::DocumentRowError;
+use super::members::RowMembers;
 
 /// The attributes and the body of a value.
 ///
@@ -28,12 +28,15 @@ pub fn attributes_of(value: &[u8], has_attributes: bool) -> anyhow::Result<(Xatt
 }
 
 /// The block of the attributes in a field; empty for an empty object.
-pub(super) fn block_of(field: &RawValue) -> Result<Bytes, RowError> {
-    const OBJECT: RowError = RowError::FieldInvalid(super::XATTRS, "an object");
-    const NAMES: RowError =
-        RowError::FieldInvalid(super::XATTRS, "an object with names of 1 to 16 bytes, each once");
-    const SIZE: RowError = RowError::FieldInvalid(super::XATTRS, "an object of up to 1 MiB");
-    let members = serde_json::from_str::<Members<'_>>(field.get()).map_err(|_| OBJECT)?;
+pub(super) fn block_of(field: &RawValue) -> Result<Bytes, DocumentRowError> {
+    const OBJECT: DocumentRowError = DocumentRowError::FieldInvalid(super::XATTRS, "an object");
+    const NAMES: DocumentRowError = DocumentRowError::FieldInvalid(
+        super::XATTRS,
+        "an object with names of 1 to 16 bytes, each once",
+    );
+    const SIZE: DocumentRowError =
+        DocumentRowError::FieldInvalid(super::XATTRS, "an object of up to 1 MiB");
+    let members = serde_json::from_str::<RowMembers<'_>>(field.get()).map_err(|_| OBJECT)?;
     let mut draft = XattrDraft::default();
     for (name, value) in &members.0 {
         let name = name.as_bytes();

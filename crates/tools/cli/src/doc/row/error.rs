@@ -6,8 +6,7 @@ use super::{BASE64, JSON};
 
 /// Why a line is not a document.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RowError {
-    /// Not text.
+pub enum DocumentRowError {
     NotUtf8,
     /// Not JSON, or not an object; with the parser's reason.
     NotAnObject(String),
@@ -19,37 +18,37 @@ pub enum RowError {
     KeyOfWrongKind(String),
     /// A field with a special meaning has an invalid value.
     FieldInvalid(&'static str, &'static str),
-    /// An extra field beside one that holds the whole value.
+    /// An extra field next to one that holds the whole value.
     Surplus(String),
 }
 
-impl fmt::Display for RowError {
+impl fmt::Display for DocumentRowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RowError::NotUtf8 => write!(f, "not UTF-8"),
+            DocumentRowError::NotUtf8 => write!(f, "not UTF-8"),
             // A row is one line of its file, whose number the caller says.
-            RowError::NotAnObject(reason) => {
+            DocumentRowError::NotAnObject(reason) => {
                 write!(
                     f,
                     "not a JSON object: {}",
                     reason.replace(" at line 1 column", " at column")
                 )
             }
-            RowError::NoKey(field) => {
+            DocumentRowError::NoKey(field) => {
                 write!(f, "no field \"{field}\" to take the key from (see --key-field)")
             }
-            RowError::NoField(field) => write!(f, "no field \"{field}\""),
-            RowError::KeyOfWrongKind(field) => {
+            DocumentRowError::NoField(field) => write!(f, "no field \"{field}\""),
+            DocumentRowError::KeyOfWrongKind(field) => {
                 write!(f, "field \"{field}\" is neither a string nor a whole number")
             }
-            RowError::FieldInvalid(field, expected) => {
+            DocumentRowError::FieldInvalid(field, expected) => {
                 write!(f, "field \"{field}\" is not {expected}")
             }
-            RowError::Surplus(field) => {
+            DocumentRowError::Surplus(field) => {
                 write!(f, "field \"{field}\" beside \"{BASE64}\" or \"{JSON}\"")
             }
         }
     }
 }
 
-impl std::error::Error for RowError {}
+impl std::error::Error for DocumentRowError {}

@@ -10,10 +10,9 @@ use std::fmt;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::error::RowError;
-use super::members::{Members, key_text};
+use super::error::DocumentRowError;
+use super::members::{RowMembers, key_text};
 
-/// Source of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeySource {
     /// A field that is the key.
@@ -79,16 +78,16 @@ impl fmt::Display for KeyTemplate {
 
 impl KeyTemplate {
     /// The key of a document.
-    pub fn key_of(&self, document: &str) -> Result<Vec<u8>, RowError> {
-        let Members(members) = Members::of(document)?;
+    pub fn key_of(&self, document: &str) -> Result<Vec<u8>, DocumentRowError> {
+        let RowMembers(members) = RowMembers::of(document)?;
         let mut key = Vec::new();
         for part in &self.0 {
             match part {
                 Part::Text(text) => key.extend_from_slice(text.as_bytes()),
                 Part::Field(name) => {
                     let value = value_at(&members, name)?;
-                    let text =
-                        key_text(&value).ok_or_else(|| RowError::KeyOfWrongKind(name.clone()))?;
+                    let text = key_text(&value)
+                        .ok_or_else(|| DocumentRowError::KeyOfWrongKind(name.clone()))?;
                     key.extend_from_slice(text.as_bytes());
                 }
             }
@@ -97,9 +96,9 @@ impl KeyTemplate {
     }
 }
 
-fn value_at(members: &[(Cow<'_, str>, &RawValue)], path: &str) -> Result<Value, RowError> {
+fn value_at(members: &[(Cow<'_, str>, &RawValue)], path: &str) -> Result<Value, DocumentRowError> {
     let member = |name: &str| members.iter().rev().find(|(known, _)| known == name);
-    let missing = || RowError::NoField(path.to_owned());
+    let missing = || DocumentRowError::NoField(path.to_owned());
     let (first, rest) = match member(path) {
         Some(_) => (path, None),
         None => {

@@ -7,22 +7,22 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::error::RowError;
+use super::error::DocumentRowError;
 
 /// An object's members in order, values as they stand.
-pub struct Members<'de>(pub Vec<(Cow<'de, str>, &'de RawValue)>);
+pub struct RowMembers<'de>(pub Vec<(Cow<'de, str>, &'de RawValue)>);
 
-impl<'de> Members<'de> {
-    pub fn of(text: &'de str) -> Result<Members<'de>, RowError> {
-        serde_json::from_str(text).map_err(|error| RowError::NotAnObject(error.to_string()))
+impl<'de> RowMembers<'de> {
+    pub fn of(text: &'de str) -> Result<RowMembers<'de>, DocumentRowError> {
+        serde_json::from_str(text).map_err(|error| DocumentRowError::NotAnObject(error.to_string()))
     }
 }
 
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members<'de>, D::Error> {
+impl<'de> Deserialize<'de> for RowMembers<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RowMembers<'de>, D::Error> {
         struct All;
         impl<'de> Visitor<'de> for All {
-            type Value = Members<'de>;
+            type Value = RowMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "an object")
@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(RowMembers(members))
             }
         }
         deserializer.deserialize_map(All)

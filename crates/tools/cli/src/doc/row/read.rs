@@ -16,9 +16,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attributes::block_of;
-use super::error::RowError;
+use super::error::DocumentRowError;
 use super::key::KeySource;
-use super::members::{Members, key_text};
+use super::members::{RowMembers, key_text};
 use super::{BASE64, CAS, COLLECTION, EXPIRY, FLAGS, FLAGS_RAW, JSON, KEY_BASE64, SCOPE, XATTRS};
 
 /// How to interpret lines.
@@ -26,7 +26,7 @@ use super::{BASE64, CAS, COLLECTION, EXPIRY, FLAGS, FLAGS_RAW, JSON, KEY_BASE64,
 pub struct RowFormat {
     /// Where keys come from.
     pub key: KeySource,
-    /// Metadata is beside the key field, and none of it belongs to the document.
+    /// Metadata is next to the key field, and none of it belongs to the document.
     pub meta: bool,
     /// The key field does not belong to the document.
     pub drop_key: bool,
@@ -34,12 +34,9 @@ pub struct RowFormat {
 
 /// The document of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
-    /// Key.
+pub struct DocumentRow {
     pub key: Bytes,
-    /// Value.
     pub value: Bytes,
-    /// Flags.
     pub flags: u32,
     /// Expiry in UNIX seconds or 0 for none, if the line has it.
     pub expiry: Option<u32>,
@@ -49,20 +46,27 @@ pub struct Row {
     pub place: Option<(String, String)>,
 }
 
-impl Row {
-    fn plain(key: Bytes, value: Bytes) -> Row {
-        Row { key, value, flags: FLAGS_JSON, expiry: None, attributes: Bytes::new(), place: None }
+impl DocumentRow {
+    fn plain(key: Bytes, value: Bytes) -> DocumentRow {
+        DocumentRow {
+            key,
+            value,
+            flags: FLAGS_JSON,
+            expiry: None,
+            attributes: Bytes::new(),
+            place: None,
+        }
     }
 }
 
 /// Parses a line. String keys are taken unchanged, integers as their digits.
-pub fn read(line: &Bytes, format: &RowFormat) -> Result<Row, RowError> {
+pub fn read(line: &Bytes, format: &RowFormat) -> Result<DocumentRow, DocumentRowError> {
     // The parser does not check skipped fields for UTF-8, so check the line first.
-    let text = std::str::from_utf8(line).map_err(|_| RowError::NotUtf8)?;
+    let text = std::str::from_utf8(line).map_err(|_| DocumentRowError::NotUtf8)?;
     let key_field = match &format.key {
         KeySource::Field(field) => field,
         KeySource::Template(template) => {
-            return Ok(Row::plain(template.key_of(text)?.into(), line.clone()));
+            return Ok(DocumentRow::plain(template.key_of(text)?.into(), line.clone()));
         }
     };
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -71,13 +75,13 @@ pub fn read(line: &Bytes, format: &RowFormat) -> Result<Row, RowError> {
     if format.meta || format.drop_key || is_wrapped {
         return take_apart((line, text), key_field, format.meta, is_wrapped);
     }
-    Ok(Row::plain(named_key(outline.key, key_field)?, line.clone()))
+    Ok(DocumentRow::plain(named_key(outline.key, key_field)?, line.clone()))
 }
 
-fn named_key(key: Option<Key>, key_field: &str) -> Result<Bytes, RowError> {
+fn named_key(key: Option<Key>, key_field: &str) -> Result<Bytes, DocumentRowError> {
     match key {
-        None => Err(RowError::NoKey(key_field.to_owned())),
-        Some(Key::Other) => Err(RowError::KeyOfWrongKind(key_field.to_owned())),
+        None => Err(DocumentRowError::NoKey(key_field.to_owned())),
+        Some(Key::Other) => Err(DocumentRowError::KeyOfWrongKind(key_field.to_owned())),
         Some(Key::Text(key)) => Ok(key.into()),
     }
 }
@@ -100,8 +104,8 @@ fn take_apart(
     key_field: &str,
     has_meta: bool,
     is_wrapped: bool,
-) -> Result<Row, RowError> {
-    let Members(members) = Members::of(text)?;
+) -> Result<DocumentRow, DocumentRowError> {
+    let RowMembers(members) = RowMembers::of(text)?;
     let mut parts = Parts::default();
     let mut region_start = text.find('{').map_or(0, |brace| brace + 1);
     for (name, raw) in &members {
@@ -120,7 +124,7 @@ fn take_apart(
                 parts.whole = Some((line.slice_ref(raw.get().as_bytes()), FLAGS_JSON));
             }
             name if has_meta && parts.take_meta(name, raw)? => {}
-            other if is_wrapped => return Err(RowError::Surplus(other.to_owned())),
+            other if is_wrapped => return Err(DocumentRowError::Surplus(other.to_owned())),
             _ => parts.rest.push(region),
         }
     }
@@ -129,7 +133,7 @@ fn take_apart(
 
 impl Parts<'_> {
     /// Takes a field of the metadata; false when it is none.
-    fn take_meta(&mut self, name: &str, raw: &RawValue) -> Result<bool, RowError> {
+    fn take_meta(&mut self, name: &str, raw: &RawValue) -> Result<bool, DocumentRowError> {
         match name {
             CAS => {}
             FLAGS => self.flags = Some(number(FLAGS, raw)?),
@@ -142,17 +146,24 @@ impl Parts<'_> {
         Ok(true)
     }
 
-    fn into_row(self, key_field: &str) -> Result<Row, RowError> {
-        let key = self.key.ok_or_else(|| RowError::NoKey(key_field.to_owned()))?;
+    fn into_row(self, key_field: &str) -> Result<DocumentRow, DocumentRowError> {
+        let key = self.key.ok_or_else(|| DocumentRowError::NoKey(key_field.to_owned()))?;
         let (value, flags) = self.whole.unwrap_or_else(|| (joined(&self.rest), FLAGS_JSON));
         let place = match (self.scope, self.collection) {
             (None, None) => None,
             (Some(scope), Some(collection)) => Some((scope, collection)),
-            (Some(_), None) => return Err(RowError::NoField(COLLECTION.to_owned())),
-            (None, Some(_)) => return Err(RowError::NoField(SCOPE.to_owned())),
+            (Some(_), None) => return Err(DocumentRowError::NoField(COLLECTION.to_owned())),
+            (None, Some(_)) => return Err(DocumentRowError::NoField(SCOPE.to_owned())),
         };
         let flags = self.flags.unwrap_or(flags);
-        Ok(Row { key, value, flags, expiry: self.expiry, attributes: self.attributes, place })
+        Ok(DocumentRow {
+            key,
+            value,
+            flags,
+            expiry: self.expiry,
+            attributes: self.attributes,
+            place,
+        })
     }
 }
 
@@ -171,18 +182,20 @@ fn joined(members: &[&str]) -> Bytes {
     object.into()
 }
 
-fn decode(field: &'static str, raw: &RawValue) -> Result<Bytes, RowError> {
-    let invalid = RowError::FieldInvalid(field, "a string in base64");
+fn decode(field: &'static str, raw: &RawValue) -> Result<Bytes, DocumentRowError> {
+    let invalid = DocumentRowError::FieldInvalid(field, "a string in base64");
     let Ok(text) = serde_json::from_str::<Cow<'_, str>>(raw.get()) else { return Err(invalid) };
     STANDARD.decode(text.as_bytes()).map(Bytes::from).map_err(|_| invalid)
 }
 
-fn name_in(field: &'static str, raw: &RawValue) -> Result<String, RowError> {
-    serde_json::from_str(raw.get()).map_err(|_| RowError::FieldInvalid(field, "a name"))
+fn name_in(field: &'static str, raw: &RawValue) -> Result<String, DocumentRowError> {
+    serde_json::from_str(raw.get()).map_err(|_| DocumentRowError::FieldInvalid(field, "a name"))
 }
 
-fn number(field: &'static str, raw: &RawValue) -> Result<u32, RowError> {
-    raw.get().parse().map_err(|_| RowError::FieldInvalid(field, "a whole number of 32 bits"))
+fn number(field: &'static str, raw: &RawValue) -> Result<u32, DocumentRowError> {
+    raw.get()
+        .parse()
+        .map_err(|_| DocumentRowError::FieldInvalid(field, "a whole number of 32 bits"))
 }
 
 enum Key {
@@ -208,11 +221,11 @@ impl Outline {
     fn of(
         deserializer: &mut serde_json::Deserializer<serde_json::de::StrRead<'_>>,
         key_field: &str,
-    ) -> Result<Outline, RowError> {
+    ) -> Result<Outline, DocumentRowError> {
         OutlineOf(key_field)
             .deserialize(&mut *deserializer)
             .and_then(|outline| deserializer.end().map(|()| outline))
-            .map_err(|error| RowError::NotAnObject(error.to_string()))
+            .map_err(|error| DocumentRowError::NotAnObject(error.to_string()))
     }
 }
 

@@ -5,21 +5,21 @@ use oribi_client::FLAGS_JSON;
 use oribi_subdoc::xattr::{XattrDraft, Xattrs, split};
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 
-use super::error::RowError;
+use super::error::DocumentRowError;
 use super::key::KeySource;
-use super::read::{Row, RowFormat, read};
-use super::write::{Meta, write};
+use super::read::{DocumentRow, RowFormat, read};
+use super::write::{WriteMeta, write};
 use crate::doc::row::FLAGS_RAW;
 
 fn format(key_field: &str, meta: bool, drop_key: bool) -> RowFormat {
     RowFormat { key: KeySource::Field(key_field.to_owned()), meta, drop_key }
 }
 
-fn row(line: &[u8], format: &RowFormat) -> Result<Row, RowError> {
+fn row(line: &[u8], format: &RowFormat) -> Result<DocumentRow, DocumentRowError> {
     read(&Bytes::copy_from_slice(line), format)
 }
 
-fn key_of(line: &[u8], key_field: &str) -> Result<Bytes, RowError> {
+fn key_of(line: &[u8], key_field: &str) -> Result<Bytes, DocumentRowError> {
     row(line, &format(key_field, false, false)).map(|row| row.key)
 }
 
@@ -114,8 +114,8 @@ fn documents() -> Vec<(&'static [u8], &'static [u8])> {
 }
 
 #[test]
-fn with_meta_a_line_gives_back_exactly_what_was_written() {
-    let meta = Meta {
+fn line_with_meta_round_trips() {
+    let meta = WriteMeta {
         cas: u64::MAX,
         flags: 0xdead_beef,
         expiry: 1_900_000_000,
@@ -203,7 +203,7 @@ proptest! {
         draft.write(&mut block);
         let xattrs = if block.is_empty() { Xattrs::default() } else { split(&block).unwrap().0 };
         let named = place.as_ref().map(|(scope, collection)| (scope.as_str(), collection.as_str()));
-        let meta = Meta { cas: 7, flags, expiry, attributes: xattrs, place: named };
+        let meta = WriteMeta { cas: 7, flags, expiry, attributes: xattrs, place: named };
         let mut line = Vec::new();
         write(&mut line, &key, &value, "_key", Some(&meta));
         prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);

@@ -14,12 +14,9 @@ use super::{
     BASE64, CAS, COLLECTION, EXPIRY, FLAGS, JSON, KEY, KEY_BASE64, RESERVED, SCOPE, XATTRS, is_json,
 };
 
-/// A document's metadata.
 #[derive(Clone, Copy, Debug)]
-pub struct Meta<'a> {
-    /// CAS.
+pub struct WriteMeta<'a> {
     pub cas: u64,
-    /// Flags.
     pub flags: u32,
     /// Expiry in UNIX seconds, 0 for none.
     pub expiry: u32,
@@ -35,7 +32,7 @@ pub fn write(
     key: &[u8],
     value: &[u8],
     key_field: &str,
-    meta: Option<&Meta<'_>>,
+    meta: Option<&WriteMeta<'_>>,
 ) {
     let key_text = std::str::from_utf8(key).ok();
     match form(value, key_text, key_field, meta.is_some()) {
@@ -95,7 +92,7 @@ fn form(value: &[u8], key: Option<&str>, key_field: &str, has_meta: bool) -> For
     }
 }
 
-fn push_head(out: &mut Vec<u8>, key: &[u8], key_field: &str, meta: Option<&Meta<'_>>) {
+fn push_head(out: &mut Vec<u8>, key: &[u8], key_field: &str, meta: Option<&WriteMeta<'_>>) {
     out.push(b'{');
     match std::str::from_utf8(key) {
         Ok(key) => {
@@ -114,8 +111,8 @@ fn push_head(out: &mut Vec<u8>, key: &[u8], key_field: &str, meta: Option<&Meta<
     }
 }
 
-fn push_meta(out: &mut Vec<u8>, meta: &Meta<'_>) {
-    let Meta { cas, flags, expiry, attributes, place } = meta;
+fn push_meta(out: &mut Vec<u8>, meta: &WriteMeta<'_>) {
+    let WriteMeta { cas, flags, expiry, attributes, place } = meta;
     let written = write!(out, ",\"{CAS}\":\"{cas}\",\"{FLAGS}\":{flags},\"{EXPIRY}\":{expiry}");
     written.expect("a vector takes every byte");
     if let Some((scope, collection)) = place {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::operation::{Draw, Kind, Source};
+use super::operation::{Draw, OperationKind, OperationSource};
 use super::options::KvArgs;
 use crate::perf::key_choice::{KeyChoice, generator, share};
 
@@ -33,7 +33,7 @@ fn write_turns(args: &KvArgs, each: u64, out: &mut impl Write) -> std::io::Resul
     for _ in 0..each / u64::from(args.batch_size) {
         for draw in &mut draws {
             for operation in (0..args.batch_size).map_while(|_| draw.next(0)) {
-                let is_write = u64::from(operation.kind == Kind::Set);
+                let is_write = u64::from(operation.kind == OperationKind::Set);
                 out.write_all(&(operation.index << 1 | is_write).to_le_bytes())?;
             }
         }
@@ -47,7 +47,7 @@ fn draw(args: &KvArgs, number: usize) -> Draw {
     let mine = if mine.is_empty() { 0..args.items } else { mine };
     let choice = KeyChoice::new(args.popularity(), args.items, mine);
     Draw {
-        source: Source::Mixed { choice, set_pct: args.set_pct },
+        source: OperationSource::Mixed { choice, set_pct: args.set_pct },
         // Limited to far less than this type holds.
         collections: args.collections().len() as u16,
         sizes: args.min_size as usize..=args.max_size as usize,

@@ -14,12 +14,11 @@ use super::options::KvArgs;
 use super::protocol::Protocol;
 use super::wire::Wire;
 use super::wire::socket::TextSocket;
-use super::wire::text::{Commands, TextWire};
-use crate::target::Durability;
+use super::wire::text::{TextCommands, TextWire};
+use crate::target::DurabilityArgument;
 
 /// What the tool knows of the server before the load starts.
 pub struct Discovery {
-    /// How to connect.
     pub options: ConnectOptions,
     /// The cluster map; `None` for a server of memcached's protocols.
     pub config: Option<ClusterMap>,
@@ -32,7 +31,7 @@ impl Discovery {
     /// Asks the named server.
     pub async fn run(args: &KvArgs) -> anyhow::Result<Discovery> {
         // Durable writes then do not block later operations; otherwise order is cheaper.
-        let is_unordered = args.durability != Durability::None;
+        let is_unordered = args.durability != DurabilityArgument::None;
         let options =
             args.target.options()?.unordered_execution(is_unordered).snappy(args.compress);
         if args.protocol != Protocol::Binary {
@@ -47,7 +46,7 @@ impl Discovery {
         for (wanted, feature, option) in [
             (args.compress, Feature::Snappy, "--compress"),
             (!args.collection.is_empty(), Feature::Collections, "--collection"),
-            (args.durability != Durability::None, Feature::SyncReplication, "--durability"),
+            (args.durability != DurabilityArgument::None, Feature::SyncReplication, "--durability"),
         ] {
             if wanted && !connection.has(feature) {
                 bail!("the server does not offer what {option} needs ({feature:?})");
@@ -165,8 +164,8 @@ pub async fn open(
             };
             return Ok(Wire::Binary(Box::new(connection)));
         }
-        Protocol::Text => Commands::Text { keys_per_get: args.keys_per_get },
-        Protocol::Meta => Commands::Meta,
+        Protocol::Text => TextCommands::Text { keys_per_get: args.keys_per_get },
+        Protocol::Meta => TextCommands::Meta,
     };
     let login = args.target.user.is_some();
     Ok(Wire::Text(Box::new(TextWire::open(&options, login, commands, keys.clone()).await?)))

@@ -4,7 +4,7 @@
 //! number of the batch in the high half. Answers may therefore come in any order, and a duplicate
 //! or stale answer is recognised. Batches reuse the memory.
 
-use super::operation::Operation;
+use super::operation::KvOperation;
 
 /// Most operations in one batch: positions are the low half of an opaque.
 pub const BATCH_OPERATIONS_MAX: usize = 1 << 16;
@@ -12,7 +12,7 @@ pub const BATCH_OPERATIONS_MAX: usize = 1 << 16;
 /// See the module text.
 #[derive(Debug, Default)]
 pub struct Flight {
-    slots: Vec<Option<Operation>>,
+    slots: Vec<Option<KvOperation>>,
     open: usize,
     batch: u16,
 }
@@ -20,7 +20,7 @@ pub struct Flight {
 impl Flight {
     /// Adds an operation; returns the opaque for its request. There may be
     /// [`BATCH_OPERATIONS_MAX`].
-    pub fn add(&mut self, operation: Operation) -> u32 {
+    pub fn add(&mut self, operation: KvOperation) -> u32 {
         let position = self.slots.len();
         assert!(position < BATCH_OPERATIONS_MAX, "the size of a batch is limited");
         self.slots.push(Some(operation));
@@ -29,7 +29,7 @@ impl Flight {
     }
 
     /// The operation that an answer belongs to, once.
-    pub fn take(&mut self, opaque: u32) -> Option<Operation> {
+    pub fn take(&mut self, opaque: u32) -> Option<KvOperation> {
         if (opaque >> 16) as u16 != self.batch {
             return None;
         }
@@ -56,11 +56,19 @@ mod tests {
     //! Each answer belongs to one operation, or to none.
 
     use super::*;
-    use crate::perf::kv::operation::Kind;
+    use crate::perf::kv::operation::OperationKind;
 
-    fn operation(index: u64) -> Operation {
-        let kind = Kind::Get;
-        Operation { index, due_ns: 0, value_bytes: 0, version: 0, collection: 0, attempts: 0, kind }
+    fn operation(index: u64) -> KvOperation {
+        let kind = OperationKind::Get;
+        KvOperation {
+            index,
+            due_ns: 0,
+            value_bytes: 0,
+            version: 0,
+            collection: 0,
+            attempts: 0,
+            kind,
+        }
     }
 
     #[test]
@@ -82,6 +90,6 @@ mod tests {
     /// An operation is kept for each of tens of thousands in flight.
     #[test]
     fn an_operation_in_flight_is_small() {
-        assert!(size_of::<Option<Operation>>() <= 32);
+        assert!(size_of::<Option<KvOperation>>() <= 32);
     }
 }

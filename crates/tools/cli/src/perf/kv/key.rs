@@ -43,7 +43,6 @@ pub struct KeyField {
     crc_of_zero: u32,
     /// CRC of the key that was set last.
     crc: u32,
-    /// See [`KeyField::seed`].
     seed: u32,
 }
 

@@ -17,18 +17,18 @@ use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::status::Status;
 
 use super::flight::Flight;
-use super::operation::{Kind, Operation};
+use super::operation::{KvOperation, OperationKind};
 use super::request::{Address, RequestEncoder};
-use super::tally::{Counts, describe_status};
-use super::value::{Corruption, Identity, Values};
+use super::tally::{KvCounts, describe_status};
+use super::value::{Corruption, KvValues, ValueIdentity};
 use super::wire::Wire;
-use super::wire::answer::Answer;
+use super::wire::answer::KvAnswer;
 use crate::perf::latencies::Recorder;
 
 /// The inputs for judging answers.
-pub struct Judge<'a> {
+pub struct AnswerChecker<'a> {
     /// Verifies values of reads.
-    pub values: &'a Values,
+    pub values: &'a KvValues,
     /// Per collection, its path and the seed of its values.
     pub collections: &'a [(String, u32)],
     /// Start of the phase.
@@ -41,16 +41,16 @@ pub struct Judge<'a> {
     pub misses_allowed: bool,
 }
 
-impl Judge<'_> {
+impl AnswerChecker<'_> {
     fn now_ns(&self) -> u64 {
         // 2^64 nanoseconds are 584 years.
         self.started.elapsed().as_nanos() as u64
     }
 
-    fn describe(&self, operation: &Operation) -> String {
+    fn describe(&self, operation: &KvOperation) -> String {
         let verb = match operation.kind {
-            Kind::Get => "GET",
-            Kind::Set => "SET",
+            OperationKind::Get => "GET",
+            OperationKind::Set => "SET",
         };
         let path = self.collections.get(usize::from(operation.collection));
         let path = path.map_or("?", |(path, _)| path);
@@ -59,7 +59,7 @@ impl Judge<'_> {
 }
 
 /// See the module text.
-pub struct Link {
+pub struct KvLink {
     wire: Wire,
     flight: Flight,
     bench: Bench,
@@ -67,10 +67,10 @@ pub struct Link {
 
 /// The judging part of a link: all of it except what the answers borrow from.
 struct Bench {
-    counts: Counts,
+    counts: KvCounts,
     recorder: Rc<RefCell<Recorder>>,
     /// Operations that the server asked to try again.
-    again: Vec<Operation>,
+    again: Vec<KvOperation>,
     /// The cluster map is out of date.
     map_is_stale: bool,
     /// Values that came compressed.
@@ -84,14 +84,14 @@ struct Chunk {
     sets: u64,
 }
 
-impl Link {
+impl KvLink {
     /// A link over a connection with nothing in flight, which records latencies with its thread's
     /// others.
-    pub fn new(wire: Wire, recorder: Rc<RefCell<Recorder>>) -> Link {
+    pub fn new(wire: Wire, recorder: Rc<RefCell<Recorder>>) -> KvLink {
         let (again, inflated) = (Vec::new(), Vec::new());
-        let counts = Counts::default();
+        let counts = KvCounts::default();
         let bench = Bench { counts, recorder, again, map_is_stale: false, inflated };
-        Link { wire, flight: Flight::default(), bench }
+        KvLink { wire, flight: Flight::default(), bench }
     }
 
     /// The server's cluster map; only between batches.
@@ -103,12 +103,12 @@ impl Link {
     }
 
     /// What was counted in this phase.
-    pub fn counts(&mut self) -> &mut Counts {
+    pub fn counts(&mut self) -> &mut KvCounts {
         &mut self.bench.counts
     }
 
     /// Moves operations that are to be tried again to `again`; tells whether the map is stale.
-    pub fn take_back(&mut self, again: &mut Vec<Operation>) -> bool {
+    pub fn take_back(&mut self, again: &mut Vec<KvOperation>) -> bool {
         again.append(&mut self.bench.again);
         std::mem::take(&mut self.bench.map_is_stale)
     }
@@ -117,7 +117,7 @@ impl Link {
     pub fn push(
         &mut self,
         encoder: &mut RequestEncoder,
-        operation: Operation,
+        operation: KvOperation,
         address: &Address<'_>,
     ) {
         let opaque = self.flight.add(operation);
@@ -126,8 +126,8 @@ impl Link {
     }
 
     /// Sends what was queued and takes all answers.
-    pub async fn exchange(&mut self, judge: &Judge<'_>) -> anyhow::Result<()> {
-        let Link { wire, flight, bench } = self;
+    pub async fn exchange(&mut self, judge: &AnswerChecker<'_>) -> anyhow::Result<()> {
+        let KvLink { wire, flight, bench } = self;
         if flight.open() == 0 {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl Link {
     }
 
     /// Counts an operation that is not retried although the server asked for it.
-    pub fn give_up(&mut self, operation: &Operation) {
+    pub fn give_up(&mut self, operation: &KvOperation) {
         self.bench.give_up(operation);
     }
 }
@@ -176,12 +176,11 @@ fn stray(wire: &mut Wire, opaque: u32) -> anyhow::Error {
 }
 
 impl Bench {
-    /// Judges one answer.
     fn settle(
         &mut self,
         flight: &mut Flight,
-        judge: &Judge<'_>,
-        answer: &Answer<'_>,
+        judge: &AnswerChecker<'_>,
+        answer: &KvAnswer<'_>,
         now_ns: u64,
         chunk: &mut Chunk,
     ) -> Result<(), Stray> {
@@ -195,13 +194,13 @@ impl Bench {
         }
         let counts = &mut self.counts;
         match operation.kind {
-            Kind::Get => {
+            OperationKind::Get => {
                 counts.gets += 1;
                 if status == Status::Success.code() {
                     self.verify(judge, &operation, answer);
                 }
             }
-            Kind::Set => {
+            OperationKind::Set => {
                 counts.sets += 1;
                 counts.stored += u64::from(status == Status::Success.code());
             }
@@ -213,19 +212,24 @@ impl Bench {
             self.record_one(operation.kind, now_ns.saturating_sub(operation.due_ns));
         } else {
             match operation.kind {
-                Kind::Get => chunk.gets += 1,
-                Kind::Set => chunk.sets += 1,
+                OperationKind::Get => chunk.gets += 1,
+                OperationKind::Set => chunk.sets += 1,
             }
         }
         Ok(())
     }
 
-    fn verify(&mut self, judge: &Judge<'_>, operation: &Operation, answer: &Answer<'_>) {
+    fn verify(
+        &mut self,
+        judge: &AnswerChecker<'_>,
+        operation: &KvOperation,
+        answer: &KvAnswer<'_>,
+    ) {
         let counts = &mut self.counts;
         counts.hits += 1;
         counts.read_bytes += answer.value.len() as u64;
         let seed = judge.collections[usize::from(operation.collection)].1;
-        let identity = Identity { index: operation.index, seed };
+        let identity = ValueIdentity { index: operation.index, seed };
         let verdict = match answer.is_compressed {
             false => judge.values.verify(identity, answer.value),
             true => inflate(answer.value, &mut self.inflated)
@@ -241,7 +245,12 @@ impl Bench {
     }
 
     /// Decides whether to retry a refused operation, and queues it for that.
-    fn is_tried_again(&mut self, judge: &Judge<'_>, mut operation: Operation, status: u16) -> bool {
+    fn is_tried_again(
+        &mut self,
+        judge: &AnswerChecker<'_>,
+        mut operation: KvOperation,
+        status: u16,
+    ) -> bool {
         let Err(refused) = RejectionKind::from_status(status) else { return false };
         if !refused.is_transient() {
             return false;
@@ -259,20 +268,25 @@ impl Bench {
         true
     }
 
-    fn give_up(&mut self, operation: &Operation) {
+    fn give_up(&mut self, operation: &KvOperation) {
         let counts = &mut self.counts;
         counts.given_up += 1;
         match operation.kind {
-            Kind::Get => counts.gets += 1,
-            Kind::Set => counts.sets += 1,
+            OperationKind::Get => counts.gets += 1,
+            OperationKind::Set => counts.sets += 1,
         }
     }
 
     /// Counts an operation that was refused for good.
-    fn refuse(&mut self, judge: &Judge<'_>, operation: &Operation, answer: &Answer<'_>) {
+    fn refuse(
+        &mut self,
+        judge: &AnswerChecker<'_>,
+        operation: &KvOperation,
+        answer: &KvAnswer<'_>,
+    ) {
         let status = answer.status;
         let counts = &mut self.counts;
-        if operation.kind == Kind::Get && status == Status::KeyEnoent.code() {
+        if operation.kind == OperationKind::Get && status == Status::KeyEnoent.code() {
             counts.misses += 1;
             if !judge.misses_allowed {
                 counts.example(|| format!("{}: not found", judge.describe(operation)));
@@ -299,11 +313,11 @@ impl Bench {
         }
     }
 
-    fn record_one(&mut self, kind: Kind, latency_ns: u64) {
+    fn record_one(&mut self, kind: OperationKind, latency_ns: u64) {
         let recent = &mut self.recorder.borrow_mut().recent;
         match kind {
-            Kind::Get => recent.read.saturating_record(latency_ns),
-            Kind::Set => recent.write.saturating_record(latency_ns),
+            OperationKind::Get => recent.read.saturating_record(latency_ns),
+            OperationKind::Set => recent.write.saturating_record(latency_ns),
         }
     }
 }

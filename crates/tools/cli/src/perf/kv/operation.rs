@@ -4,20 +4,18 @@ use std::ops::{Range, RangeInclusive};
 
 use rand::RngExt;
 
-use crate::perf::key_choice::{Generator, KeyChoice};
+use crate::perf::key_choice::{KeyChoice, KeyGenerator};
 
 /// What is done with a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Read it.
+pub enum OperationKind {
     Get,
-    /// Write it.
     Set,
 }
 
 /// One operation. Small, because a batch of them is kept until its answers are there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Operation {
+pub struct KvOperation {
     /// Number of the document.
     pub index: u64,
     /// When it was due, in nanoseconds from the start of the phase; only with a schedule.
@@ -30,13 +28,12 @@ pub struct Operation {
     pub collection: u16,
     /// How often the server has asked to try again later.
     pub attempts: u16,
-    /// What is done.
-    pub kind: Kind,
+    pub kind: OperationKind,
 }
 
 /// The operations of one worker in one phase.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum OperationSource {
     /// Writes each document of a share once, into every collection.
     Population {
         /// Documents that are left.
@@ -46,7 +43,6 @@ pub enum Source {
     },
     /// Reads and writes of chosen documents, without end.
     Mixed {
-        /// Which documents.
         choice: KeyChoice,
         /// Of a hundred operations, writes.
         set_pct: u8,
@@ -57,13 +53,12 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct Draw {
     /// Where operations come from.
-    pub source: Source,
+    pub source: OperationSource,
     /// Number of collections; at least 1.
     pub collections: u16,
     /// Smallest and largest value.
     pub sizes: RangeInclusive<usize>,
-    /// The worker's numbers.
-    pub generator: Generator,
+    pub generator: KeyGenerator,
     /// Writes drawn so far.
     pub versions: u32,
 }
@@ -71,13 +66,13 @@ pub struct Draw {
 impl Draw {
     /// The next operation, due at `due_ns`; `None` once everything is populated.
     #[inline]
-    pub fn next(&mut self, due_ns: u64) -> Option<Operation> {
+    pub fn next(&mut self, due_ns: u64) -> Option<KvOperation> {
         let (kind, index, collection) = match &mut self.source {
-            Source::Population { left, collection } => {
+            OperationSource::Population { left, collection } => {
                 if left.is_empty() {
                     return None;
                 }
-                let drawn = (Kind::Set, left.start, *collection);
+                let drawn = (OperationKind::Set, left.start, *collection);
                 *collection += 1;
                 if *collection == self.collections {
                     *collection = 0;
@@ -85,21 +80,21 @@ impl Draw {
                 }
                 drawn
             }
-            Source::Mixed { choice, set_pct } => {
+            OperationSource::Mixed { choice, set_pct } => {
                 let is_set = self.generator.random_range(0..100) < *set_pct;
                 let collection = match self.collections {
                     1 => 0,
                     many => self.generator.random_range(0..many),
                 };
                 let index = choice.next(&mut self.generator);
-                (if is_set { Kind::Set } else { Kind::Get }, index, collection)
+                (if is_set { OperationKind::Set } else { OperationKind::Get }, index, collection)
             }
         };
         let (value_bytes, version) = match kind {
-            Kind::Get => (0, 0),
-            Kind::Set => self.next_value(),
+            OperationKind::Get => (0, 0),
+            OperationKind::Set => self.next_value(),
         };
-        Some(Operation { index, due_ns, value_bytes, version, collection, attempts: 0, kind })
+        Some(KvOperation { index, due_ns, value_bytes, version, collection, attempts: 0, kind })
     }
 
     /// Size and version of the next write.
@@ -119,17 +114,21 @@ mod tests {
     use super::*;
     use crate::perf::key_choice::{Popularity, generator};
 
-    fn draw(source: Source, collections: u16) -> Draw {
+    fn draw(source: OperationSource, collections: u16) -> Draw {
         Draw { source, collections, sizes: 10..=20, generator: generator(1, 0), versions: 0 }
     }
 
     #[test]
-    fn population_writes_each_document_once_into_each_collection() {
-        let mut draw = draw(Source::Population { left: 5..8, collection: 0 }, 2);
-        let drawn: Vec<Operation> = std::iter::from_fn(|| draw.next(0)).collect();
+    fn population_writes_each_document_once() {
+        let mut draw = draw(OperationSource::Population { left: 5..8, collection: 0 }, 2);
+        let drawn: Vec<KvOperation> = std::iter::from_fn(|| draw.next(0)).collect();
         let places: Vec<_> = drawn.iter().map(|op| (op.index, op.collection)).collect();
         assert_eq!(places, [(5, 0), (5, 1), (6, 0), (6, 1), (7, 0), (7, 1)]);
-        assert!(drawn.iter().all(|op| op.kind == Kind::Set && (10..=20).contains(&op.value_bytes)));
+        assert!(
+            drawn
+                .iter()
+                .all(|op| op.kind == OperationKind::Set && (10..=20).contains(&op.value_bytes))
+        );
         assert_eq!(drawn.iter().map(|op| op.version).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     }
 
@@ -137,9 +136,9 @@ mod tests {
     fn the_share_of_writes_is_as_asked_for() {
         for set_pct in [0, 20, 100] {
             let choice = KeyChoice::new(Popularity::Uniform, 100, 0..100);
-            let mut draw = draw(Source::Mixed { choice, set_pct }, 3);
-            let drawn: Vec<Operation> = (0..50_000).map(|_| draw.next(0).unwrap()).collect();
-            let sets = drawn.iter().filter(|op| op.kind == Kind::Set).count() as f64;
+            let mut draw = draw(OperationSource::Mixed { choice, set_pct }, 3);
+            let drawn: Vec<KvOperation> = (0..50_000).map(|_| draw.next(0).unwrap()).collect();
+            let sets = drawn.iter().filter(|op| op.kind == OperationKind::Set).count() as f64;
             let expected = f64::from(set_pct) / 100.0;
             assert!((sets / 50_000.0 - expected).abs() < 0.01, "{sets}");
             let first = drawn.iter().filter(|op| op.collection == 0).count() as f64;

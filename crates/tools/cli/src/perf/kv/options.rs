@@ -13,14 +13,14 @@ use serde::Serialize;
 use super::flight::BATCH_OPERATIONS_MAX;
 use super::key::{KEY_DIGITS_MAX, digits_of};
 use super::protocol::Protocol;
-use super::value::Form;
+use super::value::ValueForm;
 use crate::duration;
-use crate::perf::crew::THREADS_MAX;
 use crate::perf::key_choice::{
     Popularity, ZIPF_EXPONENT_DEFAULT, ZIPF_EXPONENT_MAX, ZIPF_EXPONENT_MIN,
 };
 use crate::perf::report::OutputArgs;
-use crate::target::{Durability, Target};
+use crate::perf::workers::THREADS_MAX;
+use crate::target::{DurabilityArgument, Target};
 
 /// Most documents: numbers stay exact as floating point, which the zipfian choice needs.
 const ITEMS_MAX: u64 = 1 << 53;
@@ -125,8 +125,8 @@ pub struct KvArgs {
     #[arg(short = 'e', long, value_name = "SECONDS", default_value_t = 0)]
     pub expiry: u32,
     /// What a write waits for.
-    #[arg(short = 'd', long, value_enum, default_value_t = Durability::None)]
-    pub durability: Durability,
+    #[arg(short = 'd', long, value_enum, default_value_t = DurabilityArgument::None)]
+    pub durability: DurabilityArgument,
     /// Most retries of an operation that the server refuses for the moment.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub retries: u16,
@@ -194,7 +194,7 @@ impl KvArgs {
         }
         let absent = [
             ("--collection", !self.collection.is_empty()),
-            ("--durability", self.durability != Durability::None),
+            ("--durability", self.durability != DurabilityArgument::None),
             ("--compress", self.compress),
             ("TLS", self.target.with_tls()),
         ];
@@ -250,8 +250,8 @@ impl KvArgs {
     }
 
     /// What documents look like.
-    pub fn form(&self) -> Form {
-        if self.json_documents { Form::Json } else { Form::Binary }
+    pub fn form(&self) -> ValueForm {
+        if self.json_documents { ValueForm::Json } else { ValueForm::Binary }
     }
 
     /// Paths of the collections; the default one if none is given.
@@ -334,7 +334,7 @@ pub(crate) mod tests {
         ])
         .unwrap();
         assert_eq!((args.items, args.operations_per_worker()), (5000, Some(70)));
-        assert_eq!((args.workers(), args.form()), (2, Form::Json));
+        assert_eq!((args.workers(), args.form()), (2, ValueForm::Json));
         assert!(args.random_body && args.no_population);
         assert_eq!(args.key_prefix, "x:");
     }

@@ -3,7 +3,7 @@
 //! Without a rate a worker never waits. With one, a batch goes out when its first operation is due.
 //! In open loop, a batch is all operations due by now, and the wait must be exact, because its
 //! error would be part of every latency. So an [`Alarm`] ends it, and the thread does not wait for
-//! the end of somebody else's time slice.
+//! the end of another thread's time slice.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// See the module text.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RequestPace {
     started: Instant,
     schedule: Option<Schedule>,
     open_loop: Option<Alarm>,
 }
 
-impl Pace {
+impl RequestPace {
     /// As fast as answers come.
-    pub fn unlimited() -> Pace {
-        Pace { started: Instant::now(), schedule: None, open_loop: None }
+    pub fn unlimited() -> RequestPace {
+        RequestPace { started: Instant::now(), schedule: None, open_loop: None }
     }
 
     /// The pace of worker `number` in a phase that began at `started`; within a runtime, on the
@@ -35,13 +35,13 @@ impl Pace {
     ///
     /// # Errors
     /// There is no file descriptor for the timer of an open loop.
-    pub fn new(args: &KvArgs, number: usize, started: Instant) -> io::Result<Pace> {
+    pub fn new(args: &KvArgs, number: usize, started: Instant) -> io::Result<RequestPace> {
         let schedule = args.rate_limit.map(|rate| Schedule::new(rate, number, args.workers()));
         let open_loop = args.open_loop.then(Alarm::new).transpose()?;
         if open_loop.is_some() {
             oribi_supervisor::take_short_slices();
         }
-        Ok(Pace { started, schedule, open_loop })
+        Ok(RequestPace { started, schedule, open_loop })
     }
 
     /// True when latency counts from when an operation was due.

@@ -7,13 +7,13 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, SetExtras};
 use oribi_types::{Datatype, DurabilityLevel, Vbid};
 
-use super::operation::{Kind, Operation};
-use super::value::{Composed, Form, Identity, Values};
+use super::operation::{KvOperation, OperationKind};
+use super::value::{Composed, KvValues, ValueForm, ValueIdentity};
 use super::wire::Wire;
 
 /// What all writes of a run have in common, and buffers that are used again for each.
 pub struct RequestEncoder {
-    values: Values,
+    values: KvValues,
     framing: Vec<u8>,
     extras: SetExtras,
     extras_bytes: [u8; SetExtras::BYTES],
@@ -26,7 +26,6 @@ pub struct Address<'a> {
     pub vbid: Vbid,
     /// Key with collection prefix, if there is one.
     pub field: &'a [u8],
-    /// See [`super::key::KeyField::seed`].
     pub seed: u32,
 }
 
@@ -34,15 +33,15 @@ impl RequestEncoder {
     /// Writes are sent with `expiry` and `durability`, and compressed if that makes them smaller
     /// and `compress` is set.
     pub fn new(
-        values: Values,
-        form: Form,
+        values: KvValues,
+        form: ValueForm,
         expiry: u32,
         durability: DurabilityLevel,
         compress: bool,
     ) -> RequestEncoder {
         let mut framing = Vec::new();
         encode_durability(durability, None, &mut framing);
-        let flags = if form == Form::Json { FLAGS_JSON } else { 0 };
+        let flags = if form == ValueForm::Json { FLAGS_JSON } else { 0 };
         let extras = SetExtras { flags, expiry };
         RequestEncoder {
             values,
@@ -57,7 +56,7 @@ impl RequestEncoder {
     pub fn push(
         &mut self,
         wire: &mut Wire,
-        operation: &Operation,
+        operation: &KvOperation,
         address: &Address<'_>,
         opaque: u32,
     ) -> usize {
@@ -68,11 +67,11 @@ impl RequestEncoder {
             Wire::Text(text) => text,
         };
         match operation.kind {
-            Kind::Get => {
+            OperationKind::Get => {
                 text.push_get(operation, address.field, opaque);
                 0
             }
-            Kind::Set => {
+            OperationKind::Set => {
                 let composed = compose(&mut self.values, operation, address);
                 let SetExtras { flags, expiry } = self.extras;
                 text.push_set(operation, address.field, opaque, (flags, expiry), &composed);
@@ -84,13 +83,13 @@ impl RequestEncoder {
     fn push_frame(
         &mut self,
         connection: &mut Connection,
-        operation: &Operation,
+        operation: &KvOperation,
         address: &Address<'_>,
         opaque: u32,
     ) -> usize {
         let opcode = match operation.kind {
-            Kind::Get => Opcode::Get,
-            Kind::Set => Opcode::Set,
+            OperationKind::Get => Opcode::Get,
+            OperationKind::Set => Opcode::Set,
         };
         let parts = RequestParts {
             vbid: address.vbid,
@@ -98,7 +97,7 @@ impl RequestEncoder {
             key: address.field,
             ..RequestParts::new(opcode)
         };
-        if operation.kind == Kind::Get {
+        if operation.kind == OperationKind::Get {
             connection.push(&parts);
             return 0;
         }
@@ -114,8 +113,8 @@ impl RequestEncoder {
     }
 }
 
-fn compose(values: &mut Values, operation: &Operation, address: &Address<'_>) -> Composed {
-    let identity = Identity { index: operation.index, seed: address.seed };
+fn compose(values: &mut KvValues, operation: &KvOperation, address: &Address<'_>) -> Composed {
+    let identity = ValueIdentity { index: operation.index, seed: address.seed };
     values.compose(identity, operation.version, operation.value_bytes as usize)
 }
 
@@ -155,10 +154,10 @@ mod tests {
 
     #[test]
     fn values_are_packed_when_that_makes_them_smaller() {
-        let identity = Identity { index: 1, seed: 2 };
+        let identity = ValueIdentity { index: 1, seed: 2 };
         let mut compressor = Compressor::new();
-        let mut wordy = Values::new(Form::Binary, 0..=5000, false, 1);
-        let mut random = Values::new(Form::Binary, 0..=5000, true, 1);
+        let mut wordy = KvValues::new(ValueForm::Binary, 0..=5000, false, 1);
+        let mut random = KvValues::new(ValueForm::Binary, 0..=5000, true, 1);
         for bytes in [5000, 500] {
             let packed = compressor.pack(&wordy.compose(identity, 1, bytes)).unwrap();
             assert!(packed.len() < bytes);

@@ -12,16 +12,16 @@ use super::choices;
 use super::cluster::{self, Discovery, Routes};
 use super::key::KeyField;
 use super::options::KvArgs;
-use super::summary::{PhaseSummary, Summary, options};
-use super::tally::Counts;
-use super::value::Values;
-use super::worker::{self, Outcome, Phase, Shared};
+use super::summary::{KvPhaseSummary, KvSummary, options};
+use super::tally::KvCounts;
+use super::value::KvValues;
+use super::worker::{self, KvWorkerShared, Phase, WorkerOutcome};
 use crate::perf::control::Control;
 use crate::perf::cpu::CpuTime;
-use crate::perf::crew::{Crew, Measured, Plan};
 use crate::perf::plot::Plot;
-use crate::perf::progress::Extent;
+use crate::perf::progress::RunExtent;
 use crate::perf::report::Outputs;
+use crate::perf::workers::{Measured, WorkerPlan, Workers};
 use crate::target::INTERRUPTED;
 
 /// Exit status when the command line is wrong.
@@ -42,20 +42,20 @@ pub fn run(args: KvArgs) -> anyhow::Result<ExitCode> {
     let (control, threads) = (shared.control.clone(), shared.args.num_threads);
     let workers = shared.clone();
     let connect = move |thread| worker::connect(&workers, thread);
-    let mut crew = Crew::start("perf", threads, control, connect)?;
+    let mut workers = Workers::start("perf", threads, control, connect)?;
     let mut run = Run { shared, population: None, load: None, error: None };
     if !run.shared.args.no_population {
-        run.population = Some(run.phase(&mut crew, Phase::Population)?);
+        run.population = Some(run.phase(&mut workers, Phase::Population)?);
     }
     if !run.shared.args.populate_only && !run.is_over() {
-        run.load = Some(run.phase(&mut crew, Phase::Load)?);
+        run.load = Some(run.phase(&mut workers, Phase::Load)?);
     }
-    crew.end()?;
+    workers.end()?;
     run.report(outputs)
 }
 
 /// Asks the server and makes what all workers share.
-fn prepare(args: KvArgs) -> anyhow::Result<Shared> {
+fn prepare(args: KvArgs) -> anyhow::Result<KvWorkerShared> {
     if let Some(pid) = args.server_pid {
         CpuTime::of_process(pid)?;
     }
@@ -76,16 +76,16 @@ fn prepare(args: KvArgs) -> anyhow::Result<Shared> {
     let collections = std::iter::zip(paths, seeds).collect();
     // Sizes are limited to 20 MiB.
     let sizes = args.min_size as usize..=args.max_size as usize;
-    let values = Values::new(args.form(), sizes, args.random_body, args.random_seed);
+    let values = KvValues::new(args.form(), sizes, args.random_body, args.random_seed);
     let control = Control::watching_signals(args.workers())?;
-    Ok(Shared { args, discovery, values, keys, collections, control })
+    Ok(KvWorkerShared { args, discovery, values, keys, collections, control })
 }
 
 /// A run that is under way.
 struct Run {
-    shared: Arc<Shared>,
-    population: Option<(Counts, Measured)>,
-    load: Option<(Counts, Measured)>,
+    shared: Arc<KvWorkerShared>,
+    population: Option<(KvCounts, Measured)>,
+    load: Option<(KvCounts, Measured)>,
     error: Option<anyhow::Error>,
 }
 
@@ -98,30 +98,30 @@ impl Run {
     /// Runs one phase and measures it.
     fn phase(
         &mut self,
-        crew: &mut Crew<Phase, Outcome>,
+        workers: &mut Workers<Phase, WorkerOutcome>,
         phase: Phase,
-    ) -> anyhow::Result<(Counts, Measured)> {
-        let (outcomes, measured) = crew.phase(&self.plan(phase), phase)?;
-        let Outcome { counts, error } = Outcome::of_all(outcomes);
+    ) -> anyhow::Result<(KvCounts, Measured)> {
+        let (outcomes, measured) = workers.phase(&self.plan(phase), phase)?;
+        let WorkerOutcome { counts, error } = WorkerOutcome::of_all(outcomes);
         self.error = self.error.take().or(error);
         Ok((counts, measured))
     }
 
     /// What a phase is called, and how its end is known.
-    fn plan(&self, phase: Phase) -> Plan {
+    fn plan(&self, phase: Phase) -> WorkerPlan {
         let args = &self.shared.args;
         let operations = args.operations_per_worker();
         let operations = operations.map(|each| each.saturating_mul(args.workers() as u64));
         let (name, extent) = match (phase, args.length(), operations) {
             (Phase::Population, ..) => {
                 let documents = args.items.saturating_mul(self.shared.keys.len() as u64);
-                ("population", Extent::Operations(documents))
+                ("population", RunExtent::Operations(documents))
             }
-            (Phase::Load, Some(length), _) => ("load", Extent::Time(length)),
-            (Phase::Load, None, Some(operations)) => ("load", Extent::Operations(operations)),
-            (Phase::Load, None, None) => ("load", Extent::Endless),
+            (Phase::Load, Some(length), _) => ("load", RunExtent::Time(length)),
+            (Phase::Load, None, Some(operations)) => ("load", RunExtent::Operations(operations)),
+            (Phase::Load, None, None) => ("load", RunExtent::Endless),
         };
-        Plan { name, unit: "op", extent, server_pid: args.server_pid }
+        WorkerPlan { name, unit: "op", extent, server_pid: args.server_pid }
     }
 
     /// Prints the results, writes the files and decides the exit status.
@@ -133,7 +133,7 @@ impl Run {
         Ok(summary.exit_code())
     }
 
-    fn summary(&self) -> anyhow::Result<Summary> {
+    fn summary(&self) -> anyhow::Result<KvSummary> {
         let args = &self.shared.args;
         let nodes = match &self.shared.discovery.config {
             Some(config) => Routes::by_map(config, &[])?.nodes().to_vec(),
@@ -141,10 +141,10 @@ impl Run {
         };
         let phases = [&self.population, &self.load];
         let counts = || phases.iter().filter_map(|phase| phase.as_ref()).map(|(counts, _)| counts);
-        let summed_up = |phase: &Option<(Counts, Measured)>| {
-            phase.as_ref().map(|(counts, measured)| PhaseSummary::new(counts, measured))
+        let summed_up = |phase: &Option<(KvCounts, Measured)>| {
+            phase.as_ref().map(|(counts, measured)| KvPhaseSummary::new(counts, measured))
         };
-        Ok(Summary {
+        Ok(KvSummary {
             version: env!("CARGO_PKG_VERSION"),
             options: options(args),
             nodes: nodes.iter().map(|node| format!("{}:{}", node.host, node.port)).collect(),
@@ -158,7 +158,7 @@ impl Run {
         })
     }
 
-    fn plot<'a>(&self, measured: &'a Measured, summary: &Summary) -> Plot<'a> {
+    fn plot<'a>(&self, measured: &'a Measured, summary: &KvSummary) -> Plot<'a> {
         let args = &self.shared.args;
         let sizes = match args.min_size == args.max_size {
             true => args.max_size.to_string(),
@@ -176,7 +176,7 @@ impl Run {
     }
 }
 
-impl Summary {
+impl KvSummary {
     /// Says loudly what went wrong; the exit status of the program.
     fn exit_code(&self) -> ExitCode {
         for (name, phase) in [("population", &self.population), ("load", &self.load)] {
@@ -201,7 +201,7 @@ impl Summary {
     }
 }
 
-impl PhaseSummary {
+impl KvPhaseSummary {
     /// Prints what went wrong in the phase.
     fn complain(&self, name: &str) {
         if self.misses > 0 {

@@ -11,7 +11,6 @@ pub struct Schedule {
     rate: u64,
     workers: u64,
     worker: u64,
-    /// Operations taken.
     taken: u64,
 }
 

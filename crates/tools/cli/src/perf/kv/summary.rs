@@ -9,17 +9,17 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::options::KvArgs;
-use super::tally::{Counts, describe_status};
+use super::tally::{KvCounts, describe_status};
 use super::value::Corruption;
 use crate::perf::cpu::CpuTime;
-use crate::perf::crew::Measured;
 use crate::perf::key_choice::Popularity;
 use crate::perf::report::LatencySummary;
-use crate::perf::timeline::Sample;
+use crate::perf::timeline::TimelineSample;
+use crate::perf::workers::Measured;
 
 /// The whole run. Field names are part of the interface: scripts read them.
 #[derive(Serialize, Debug)]
-pub struct Summary {
+pub struct KvSummary {
     /// Version of this program.
     pub version: &'static str,
     /// What was asked for.
@@ -27,16 +27,15 @@ pub struct Summary {
     /// Nodes that documents were on.
     pub nodes: Vec<String>,
     /// Writing every document, if that was done.
-    pub population: Option<PhaseSummary>,
+    pub population: Option<KvPhaseSummary>,
     /// Reading and writing, if that was done.
-    pub load: Option<PhaseSummary>,
+    pub load: Option<KvPhaseSummary>,
     /// A phase had operations and none of them succeeded: the run has failed.
     pub all_failed: bool,
     /// Misses, wrong values and refused operations: the run has failed if there are any.
     pub problems: u64,
     /// The first problems in words.
     pub examples: Vec<String>,
-    /// Ctrl-C ended it.
     pub interrupted: bool,
     /// What ended it before its time.
     pub error: Option<String>,
@@ -75,18 +74,15 @@ pub fn options(args: &KvArgs) -> Value {
     })
 }
 
-/// One phase.
 #[derive(Serialize, Debug)]
-pub struct PhaseSummary {
+pub struct KvPhaseSummary {
     /// From its start to the last answer.
     pub seconds: f64,
     /// Operations that were answered.
     pub operations: u64,
     /// The same per second.
     pub operations_per_second: f64,
-    /// Reads.
     pub gets: u64,
-    /// Writes.
     pub sets: u64,
     /// Reads that found a document.
     pub hits: u64,
@@ -112,9 +108,7 @@ pub struct PhaseSummary {
     pub megabytes_per_second: f64,
     /// Latencies of reads and writes together.
     pub latency_us: LatencySummary,
-    /// Of reads.
     pub get_latency_us: LatencySummary,
-    /// Of writes.
     pub set_latency_us: LatencySummary,
     /// CPU time of this process.
     pub client_cpu_ns_per_operation: Option<CpuSummary>,
@@ -122,8 +116,7 @@ pub struct PhaseSummary {
     pub server_cpu_ns_per_operation: Option<CpuSummary>,
     /// CPU time of the server's threads by the name of the thread, exact to the nanosecond.
     pub server_thread_cpu_ns_per_operation: Option<BTreeMap<String, f64>>,
-    /// Throughput over time.
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<TimelineSample>,
 }
 
 /// CPU time per operation, in nanoseconds.
@@ -131,22 +124,20 @@ pub struct PhaseSummary {
 pub struct CpuSummary {
     /// In the program itself.
     pub user: f64,
-    /// In the kernel.
     pub system: f64,
-    /// Both.
     pub total: f64,
 }
 
-impl PhaseSummary {
+impl KvPhaseSummary {
     /// Sums a phase up.
-    pub fn new(counts: &Counts, measured: &Measured) -> PhaseSummary {
+    pub fn new(counts: &KvCounts, measured: &Measured) -> KvPhaseSummary {
         let (operations, latencies) = (counts.operations(), &measured.latencies);
         let mut refused = BTreeMap::new();
         for (&status, &count) in &counts.refused {
             *refused.entry(describe_status(status)).or_default() += count;
         }
         let corrupt = Corruption::ALL.map(|kind| (kind.name(), counts.corrupt[kind as usize]));
-        PhaseSummary {
+        KvPhaseSummary {
             seconds: measured.took.as_secs_f64(),
             operations,
             operations_per_second: measured.per_second(operations),

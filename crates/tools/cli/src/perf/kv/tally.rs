@@ -13,10 +13,8 @@ const EXAMPLES_MAX: usize = 5;
 
 /// Counts of one phase.
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
-    /// Answered reads.
+pub struct KvCounts {
     pub gets: u64,
-    /// Answered writes.
     pub sets: u64,
     /// Reads that found a document.
     pub hits: u64,
@@ -42,7 +40,7 @@ pub struct Counts {
     pub examples: Vec<String>,
 }
 
-impl Counts {
+impl KvCounts {
     /// Operations that were answered for good.
     pub fn operations(&self) -> u64 {
         self.gets + self.sets
@@ -75,7 +73,6 @@ impl Counts {
         self.example(describe);
     }
 
-    /// Counts a refusal.
     pub fn refuse(&mut self, status: u16) {
         *self.refused.entry(status).or_default() += 1;
     }
@@ -88,7 +85,7 @@ impl Counts {
     }
 
     /// Adds the counts of another connection.
-    pub fn add(&mut self, other: &Counts) {
+    pub fn add(&mut self, other: &KvCounts) {
         self.gets += other.gets;
         self.sets += other.sets;
         self.hits += other.hits;
@@ -123,20 +120,20 @@ mod tests {
     #[test]
     fn what_makes_a_run_a_failure() {
         let good =
-            Counts { gets: 5, hits: 5, sets: 2, stored: 1, given_up: 1, ..Counts::default() };
+            KvCounts { gets: 5, hits: 5, sets: 2, stored: 1, given_up: 1, ..KvCounts::default() };
         assert_eq!((good.problems(false), good.succeeded()), (0, 6));
-        let miss = Counts { gets: 5, hits: 4, misses: 1, ..Counts::default() };
+        let miss = KvCounts { gets: 5, hits: 4, misses: 1, ..KvCounts::default() };
         assert_eq!((miss.problems(false), miss.problems(true)), (1, 0));
-        let mut corrupt = Counts { gets: 1, hits: 1, ..Counts::default() };
+        let mut corrupt = KvCounts { gets: 1, hits: 1, ..KvCounts::default() };
         corrupt.corrupt(Corruption::Checksum, || "first".to_owned());
         assert_eq!((corrupt.problems(true), corrupt.succeeded()), (1, 0));
-        let refused = Counts { sets: 1, ..Counts::default() };
+        let refused = KvCounts { sets: 1, ..KvCounts::default() };
         assert_eq!(refused.problems(true), 1);
     }
 
     #[test]
     fn counts_of_connections_add_up() {
-        let mut counts = Counts { gets: 3, ..Counts::default() };
+        let mut counts = KvCounts { gets: 3, ..KvCounts::default() };
         counts.refuse(0x86);
         counts.corrupt(Corruption::Length, || "one".to_owned());
         let mut sum = counts.clone();
@@ -147,7 +144,7 @@ mod tests {
 
     #[test]
     fn only_the_first_examples_are_made() {
-        let mut counts = Counts::default();
+        let mut counts = KvCounts::default();
         let mut made = 0;
         for _ in 0..100 {
             counts.corrupt(Corruption::Pattern, || {

@@ -1,6 +1,6 @@
 //! Values that a reader can verify, knowing only their key.
 //!
-//! A value starts with a header and goes on with bytes cut from one block that is made at the
+//! A value starts with a header and continues with bytes cut from one block that is made at the
 //! start:
 //!
 //! | binary, offset | bytes | field |
@@ -30,8 +30,8 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use rand::Rng;
 
-pub use self::header::Identity;
-use self::header::{HEADER_BYTES, Header, header_sum};
+pub use self::header::ValueIdentity;
+use self::header::{HEADER_BYTES, ValueHeader, header_sum};
 use crate::perf::key_choice::generator;
 
 /// Room for what stands before the body: the longer of the two headers, or a whole small value.
@@ -48,10 +48,8 @@ const BLOCK_GENERATOR: usize = usize::MAX;
 
 /// What documents look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// Bytes.
+pub enum ValueForm {
     Binary,
-    /// JSON objects.
     Json,
 }
 
@@ -80,7 +78,6 @@ impl Corruption {
         Corruption::Compression,
     ];
 
-    /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Corruption::Length => "wrong_length",
@@ -104,7 +101,6 @@ pub struct Composed {
 }
 
 impl Composed {
-    /// The first piece.
     pub fn head(&self) -> &[u8] {
         &self.head[..self.head_bytes]
     }
@@ -112,18 +108,18 @@ impl Composed {
 
 /// Composes and verifies the values of a run.
 #[derive(Clone, Debug)]
-pub struct Values {
-    form: Form,
+pub struct KvValues {
+    form: ValueForm,
     sizes: RangeInclusive<usize>,
     block: Bytes,
     /// Per place in the block, length and checksum of the last body from there.
     body_checksums: Vec<(u32, u32)>,
 }
 
-impl Values {
+impl KvValues {
     /// Values of `sizes` bytes; `random` ones cannot be compressed. JSON documents have a byte at
     /// least.
-    pub fn new(form: Form, sizes: RangeInclusive<usize>, random: bool, seed: u64) -> Values {
+    pub fn new(form: ValueForm, sizes: RangeInclusive<usize>, random: bool, seed: u64) -> KvValues {
         let mut block = vec![0; sizes.end() + BODY_PLACES];
         if random {
             generator(seed, BLOCK_GENERATOR).fill_bytes(&mut block);
@@ -131,13 +127,13 @@ impl Values {
             let words = b"the quick brown fox jumps over the lazy dog and ".iter().cycle();
             block.iter_mut().zip(words).for_each(|(byte, letter)| *byte = *letter);
         }
-        if form == Form::Json {
+        if form == ValueForm::Json {
             block.iter_mut().for_each(|byte| *byte = json::printable(*byte));
         }
         // Shared by all threads without counting references; it is needed until the program ends.
         let block = Bytes::from_static(Box::leak(block.into_boxed_slice()));
         // The checksum of no bytes is 0.
-        Values { form, sizes, block, body_checksums: vec![(0, 0); BODY_PLACES] }
+        KvValues { form, sizes, block, body_checksums: vec![(0, 0); BODY_PLACES] }
     }
 
     /// Smallest and largest value.
@@ -146,7 +142,7 @@ impl Values {
     }
 
     /// The value of `bytes` bytes, within the sizes, of a document's `version`.
-    pub fn compose(&mut self, identity: Identity, version: u32, bytes: usize) -> Composed {
+    pub fn compose(&mut self, identity: ValueIdentity, version: u32, bytes: usize) -> Composed {
         let mut head = [0; HEAD_BYTES_MAX];
         let (header_bytes, tail) = self.overhead();
         if bytes < header_bytes + tail.len() {
@@ -156,7 +152,7 @@ impl Values {
         let place = body_place(identity, version);
         let body = self.block.slice(place..place + bytes - header_bytes - tail.len());
         match self.form {
-            Form::Binary => {
+            ValueForm::Binary => {
                 let body_checksum = self.body_checksum(place, &body);
                 head[4..8].copy_from_slice(&body_checksum.to_le_bytes());
                 head[8..12].copy_from_slice(&(bytes as u32).to_le_bytes());
@@ -165,20 +161,20 @@ impl Values {
                 let sum = header_sum(identity, bytes as u32, version, body_checksum);
                 head[..4].copy_from_slice(&sum.to_le_bytes());
             }
-            Form::Json => json::write_header(&mut head, identity, version, bytes, &body),
+            ValueForm::Json => json::write_header(&mut head, identity, version, bytes, &body),
         }
         Composed { head, head_bytes: header_bytes, body, tail }
     }
 
     /// Checks a value that was read.
-    pub fn verify(&self, identity: Identity, value: &[u8]) -> Result<(), Corruption> {
+    pub fn verify(&self, identity: ValueIdentity, value: &[u8]) -> Result<(), Corruption> {
         let (header_bytes, tail) = self.overhead();
         if value.len() < header_bytes + tail.len() {
             return self.verify_pattern(identity, value);
         }
         let header = match self.form {
-            Form::Binary => Header::decode(value),
-            Form::Json => json::read_header(value),
+            ValueForm::Binary => ValueHeader::decode(value),
+            ValueForm::Json => json::read_header(value),
         };
         let Some(header) = header else { return Err(Corruption::Checksum) };
         if header.bytes as usize != value.len() {
@@ -188,15 +184,15 @@ impl Values {
             return Err(Corruption::Document);
         }
         let sound = match self.form {
-            Form::Binary => self.is_sound(identity, &header, value),
-            Form::Json => json::checksum_of(identity, value) == header.checksum,
+            ValueForm::Binary => self.is_sound(identity, &header, value),
+            ValueForm::Json => json::checksum_of(identity, value) == header.checksum,
         };
         if sound { Ok(()) } else { Err(Corruption::Checksum) }
     }
 
     /// Whether both checksums of a binary value are right. Its length is.
-    fn is_sound(&self, identity: Identity, header: &Header, value: &[u8]) -> bool {
-        let Header { bytes, version, body_checksum, .. } = *header;
+    fn is_sound(&self, identity: ValueIdentity, header: &ValueHeader, value: &[u8]) -> bool {
+        let ValueHeader { bytes, version, body_checksum, .. } = *header;
         if header_sum(identity, bytes, version, body_checksum) != header.checksum {
             return false;
         }
@@ -219,12 +215,12 @@ impl Values {
     /// Bytes before the body, and what stands after it.
     fn overhead(&self) -> (usize, &'static [u8]) {
         match self.form {
-            Form::Binary => (HEADER_BYTES, b""),
-            Form::Json => (json::HEADER_BYTES, json::TAIL),
+            ValueForm::Binary => (HEADER_BYTES, b""),
+            ValueForm::Json => (json::HEADER_BYTES, json::TAIL),
         }
     }
 
-    fn verify_pattern(&self, identity: Identity, value: &[u8]) -> Result<(), Corruption> {
+    fn verify_pattern(&self, identity: ValueIdentity, value: &[u8]) -> Result<(), Corruption> {
         if !self.sizes.contains(&value.len()) {
             return Err(Corruption::Length);
         }
@@ -235,18 +231,18 @@ impl Values {
     }
 
     /// A value without a header: bytes that follow from the key, or a JSON number.
-    fn fill_pattern(&self, identity: Identity, out: &mut [u8]) {
+    fn fill_pattern(&self, identity: ValueIdentity, out: &mut [u8]) {
         for (salt, chunk) in out.chunks_mut(8).enumerate() {
             chunk.copy_from_slice(&identity.mix(salt as u64).to_le_bytes()[..chunk.len()]);
         }
-        if self.form == Form::Json {
+        if self.form == ValueForm::Json {
             out.iter_mut().for_each(|byte| *byte = b'1' + *byte % 9);
         }
     }
 }
 
 /// Where in the block a body starts.
-fn body_place(identity: Identity, version: u32) -> usize {
+fn body_place(identity: ValueIdentity, version: u32) -> usize {
     identity.mix(u64::from(version) << 20) as usize % BODY_PLACES
 }
 

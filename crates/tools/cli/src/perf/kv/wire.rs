@@ -1,6 +1,6 @@
 //! A connection of the load, in the protocol that was asked for.
 //!
-//! Both kinds queue requests, send them together, and hand out one [`Answer`] per operation. The
+//! Both kinds queue requests, send them together, and hand out one [`KvAnswer`] per operation. The
 //! load above them is the same: it draws, retries, verifies and counts without knowing the
 //! protocol. [`text`] has both text protocols.
 
@@ -15,13 +15,12 @@ use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_types::Datatype;
 
-use super::operation::Kind;
-use answer::Answer;
+use super::operation::OperationKind;
+use answer::KvAnswer;
 use text::TextWire;
 
 /// See the module text.
 pub enum Wire {
-    /// The binary protocol.
     Binary(Box<Connection>),
     /// The text protocol or its meta commands.
     Text(Box<TextWire>),
@@ -38,7 +37,7 @@ impl Wire {
 
     /// The next answer. What it borrows is given up with the next call of any method.
     #[inline]
-    pub async fn next(&mut self) -> anyhow::Result<Answer<'_>> {
+    pub async fn next(&mut self) -> anyhow::Result<KvAnswer<'_>> {
         match self {
             Wire::Binary(connection) => Ok(of_frame(&connection.next().await?)),
             Wire::Text(text) => text.next().await,
@@ -47,7 +46,7 @@ impl Wire {
 
     /// The next answer, if it has been received already.
     #[inline]
-    pub fn try_next(&mut self) -> anyhow::Result<Option<Answer<'_>>> {
+    pub fn try_next(&mut self) -> anyhow::Result<Option<KvAnswer<'_>>> {
         match self {
             Wire::Binary(connection) => Ok(connection.try_next()?.as_ref().map(of_frame)),
             Wire::Text(text) => text.try_next(),
@@ -64,14 +63,14 @@ impl Wire {
 }
 
 #[inline]
-fn of_frame<'a>(frame: &Frame<'a>) -> Answer<'a> {
+fn of_frame<'a>(frame: &Frame<'a>) -> KvAnswer<'a> {
     const GET: u8 = Opcode::Get as u8;
     const SET: u8 = Opcode::Set as u8;
-    Answer {
+    KvAnswer {
         opaque: frame.header.opaque,
         kind: match frame.header.opcode {
-            GET => Some(Kind::Get),
-            SET => Some(Kind::Set),
+            GET => Some(OperationKind::Get),
+            SET => Some(OperationKind::Set),
             _ => None,
         },
         status: frame.header.vbucket_or_status,

@@ -15,17 +15,17 @@ use oribi_types::Vbid;
 
 use super::cluster::{self, Discovery, Routes};
 use super::key::KeyField;
-use super::link::{Judge, Link};
-use super::operation::{Draw, Operation, Source};
+use super::link::{AnswerChecker, KvLink};
+use super::operation::{Draw, KvOperation, OperationSource};
 use super::options::KvArgs;
-use super::pace::Pace;
+use super::pace::RequestPace;
 use super::request::{Address, RequestEncoder};
-use super::tally::Counts;
-use super::value::Values;
-use crate::perf::control::{Control, Progress};
-use crate::perf::crew::Done;
+use super::tally::KvCounts;
+use super::value::KvValues;
+use crate::perf::control::{Control, LoadProgress};
 use crate::perf::key_choice::{KeyChoice, generator, share};
 use crate::perf::latencies::Recorder;
+use crate::perf::workers::Done;
 
 /// A batch ends early when its values, sent and expected, exceed this: a hundred values of 20 MiB
 /// need not be in memory together.
@@ -35,14 +35,10 @@ const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What all workers share; only the control changes.
-pub struct Shared {
-    /// The command line.
+pub struct KvWorkerShared {
     pub args: KvArgs,
-    /// The server.
     pub discovery: Discovery,
-    /// Values.
-    pub values: Values,
-    /// Keys, per collection.
+    pub values: KvValues,
     pub keys: Vec<KeyField>,
     /// Path and seed, per collection.
     pub collections: Vec<(String, u32)>,
@@ -61,28 +57,27 @@ pub enum Phase {
 
 /// What workers did in a phase.
 #[derive(Default)]
-pub struct Outcome {
-    /// Counts.
-    pub counts: Counts,
+pub struct WorkerOutcome {
+    pub counts: KvCounts,
     /// What ended one of them before its time.
     pub error: Option<anyhow::Error>,
 }
 
-impl Outcome {
+impl WorkerOutcome {
     /// What all of these did together, with the first error.
-    pub fn of_all(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
-        outcomes.into_iter().fold(Outcome::default(), |mut all, one| {
+    pub fn of_all(outcomes: impl IntoIterator<Item = WorkerOutcome>) -> WorkerOutcome {
+        outcomes.into_iter().fold(WorkerOutcome::default(), |mut all, one| {
             all.counts.add(&one.counts);
-            Outcome { counts: all.counts, error: all.error.or(one.error) }
+            WorkerOutcome { counts: all.counts, error: all.error.or(one.error) }
         })
     }
 }
 
 /// Connects the workers of one thread; what is returned runs a phase with them.
 pub fn connect(
-    shared: &Arc<Shared>,
+    shared: &Arc<KvWorkerShared>,
     thread: usize,
-) -> anyhow::Result<impl FnMut(Phase, Instant) -> Done<Outcome> + use<>> {
+) -> anyhow::Result<impl FnMut(Phase, Instant) -> Done<WorkerOutcome> + use<>> {
     let recorder = Rc::new(RefCell::new(Recorder::new()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -100,7 +95,7 @@ pub fn connect(
                 runtime.block_on(join_all(running))
             }
         };
-        let outcome = Outcome::of_all(outcomes);
+        let outcome = WorkerOutcome::of_all(outcomes);
         let operations = outcome.counts.operations();
         Done { outcome, operations, latencies: recorder.borrow_mut().finish() }
     })
@@ -108,37 +103,37 @@ pub fn connect(
 
 /// See the module text.
 struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<KvWorkerShared>,
     number: usize,
     routes: Routes,
-    links: Vec<Link>,
+    links: Vec<KvLink>,
     /// Of all workers of the thread.
     recorder: Rc<RefCell<Recorder>>,
     keys: Vec<KeyField>,
     encoder: RequestEncoder,
     draw: Draw,
-    pace: Pace,
+    pace: RequestPace,
     /// Operations that are still to be drawn in this phase.
     left: u64,
     /// Operations to be tried again.
-    again: Vec<Operation>,
+    again: Vec<KvOperation>,
     /// Operations whose vbucket is active nowhere.
-    unroutable: Vec<Operation>,
+    unroutable: Vec<KvOperation>,
 }
 
 impl Worker {
     /// Connects worker `number` to all nodes.
     async fn open(
-        shared: Arc<Shared>,
+        shared: Arc<KvWorkerShared>,
         number: usize,
         recorder: Rc<RefCell<Recorder>>,
     ) -> anyhow::Result<Worker> {
-        let Shared { args, discovery, values, .. } = &*shared;
+        let KvWorkerShared { args, discovery, values, .. } = &*shared;
         let routes = match &discovery.config {
             None => Routes::single(cluster::named_node(&discovery.options)),
             Some(config) => Routes::by_map(config, &[])?,
         };
-        let source = Source::Population { left: 0..0, collection: 0 };
+        let source = OperationSource::Population { left: 0..0, collection: 0 };
         let draw = Draw {
             source,
             // Limited to far less than this type holds.
@@ -163,7 +158,7 @@ impl Worker {
             keys: shared.keys.clone(),
             encoder,
             draw,
-            pace: Pace::unlimited(),
+            pace: RequestPace::unlimited(),
             left: 0,
             again: Vec::new(),
             unroutable: Vec::new(),
@@ -174,7 +169,7 @@ impl Worker {
     }
 
     /// Runs one phase to its end. An error ends it for all workers.
-    async fn run(&mut self, phase: Phase, started: Instant) -> Outcome {
+    async fn run(&mut self, phase: Phase, started: Instant) -> WorkerOutcome {
         if let Err(error) = self.begin(phase, started) {
             self.shared.control.cancel();
             return self.finish(Some(error));
@@ -197,22 +192,22 @@ impl Worker {
         let mine = share(args.items, self.number, workers);
         self.left = u64::MAX;
         self.draw.source = match phase {
-            Phase::Population => Source::Population { left: mine, collection: 0 },
+            Phase::Population => OperationSource::Population { left: mine, collection: 0 },
             Phase::Load => {
                 self.left = args.operations_per_worker().unwrap_or(u64::MAX);
                 // With fewer documents than workers, some go through all of them.
                 let mine = if mine.is_empty() { 0..args.items } else { mine };
                 let choice = KeyChoice::new(args.popularity(), args.items, mine);
-                Source::Mixed { choice, set_pct: args.set_pct }
+                OperationSource::Mixed { choice, set_pct: args.set_pct }
             }
         };
-        self.pace = Pace::new(args, self.number, started).context("making a timer")?;
+        self.pace = RequestPace::new(args, self.number, started).context("making a timer")?;
         Ok(())
     }
 
     async fn batches(&mut self, started: Instant) -> anyhow::Result<()> {
         let shared = self.shared.clone();
-        let judge = Judge {
+        let judge = AnswerChecker {
             values: &shared.values,
             collections: &shared.collections,
             started,
@@ -259,7 +254,7 @@ impl Worker {
 
     /// The operation that comes next, if one is due.
     #[inline]
-    fn next_operation(&mut self, now_ns: u64) -> Option<Operation> {
+    fn next_operation(&mut self, now_ns: u64) -> Option<KvOperation> {
         if let Some(operation) = self.again.pop() {
             return Some(operation);
         }
@@ -272,7 +267,7 @@ impl Worker {
         Some(operation)
     }
 
-    fn queue(&mut self, operation: Operation) {
+    fn queue(&mut self, operation: KvOperation) {
         let key = &mut self.keys[usize::from(operation.collection)];
         key.set(operation.index);
         let vbid = match self.routes.vbuckets() {
@@ -289,7 +284,7 @@ impl Worker {
 
     fn publish(&mut self) {
         let live = &self.shared.control.live[self.number];
-        let mut progress = Progress::default();
+        let mut progress = LoadProgress::default();
         for link in &mut self.links {
             let counts = link.counts();
             progress.operations += counts.operations();
@@ -330,20 +325,20 @@ impl Worker {
         for node in &self.routes.nodes()[self.links.len()..] {
             let wire =
                 cluster::open(discovery, node, &self.shared.args, &self.shared.keys[0]).await?;
-            self.links.push(Link::new(wire, self.recorder.clone()));
+            self.links.push(KvLink::new(wire, self.recorder.clone()));
         }
         Ok(())
     }
 
-    fn finish(&mut self, error: Option<anyhow::Error>) -> Outcome {
+    fn finish(&mut self, error: Option<anyhow::Error>) -> WorkerOutcome {
         for operation in self.again.drain(..).chain(self.unroutable.drain(..)) {
             self.links[0].give_up(&operation);
         }
-        let mut counts = Counts::default();
+        let mut counts = KvCounts::default();
         for link in &mut self.links {
             link.abandon();
             counts.add(&std::mem::take(link.counts()));
         }
-        Outcome { counts, error }
+        WorkerOutcome { counts, error }
     }
 }

@@ -49,41 +49,41 @@ impl Random {
 enum Source {
     Sequence(u64),
     Random(Random),
-    Chosen { choice: KeyChoice, generator: key_choice::Generator, first: u64 },
+    Chosen { choice: KeyChoice, generator: key_choice::KeyGenerator, first: u64 },
 }
 
 /// A sequence of values for columns of any type.
 #[derive(Clone, Debug)]
-pub struct Generator {
+pub struct RowGenerator {
     source: Source,
     string_bytes: usize,
     text: Vec<u8>,
 }
 
-impl Generator {
+impl RowGenerator {
     /// Numbers from `seed` on, one after the other.
-    pub fn sequential(seed: i64, string_bytes: usize) -> Generator {
+    pub fn sequential(seed: i64, string_bytes: usize) -> RowGenerator {
         // Sequences wrap around, as the other tool's do, so the sign is of no importance.
-        Generator::new(Source::Sequence(seed.cast_unsigned()), string_bytes)
+        RowGenerator::new(Source::Sequence(seed.cast_unsigned()), string_bytes)
     }
 
     /// Random numbers that depend on `seed` only.
-    pub fn random(seed: i64, string_bytes: usize) -> Generator {
+    pub fn random(seed: i64, string_bytes: usize) -> RowGenerator {
         // Only the lower 31 bits count.
-        Generator::new(Source::Random(Random::new(seed as u32)), string_bytes)
+        RowGenerator::new(Source::Random(Random::new(seed as u32)), string_bytes)
     }
 
     /// Numbers of `first` and the `keys - 1` after it, the first of them most often. Those of
     /// another thread are other choices among the same numbers.
-    pub fn zipfian(first: u64, keys: u64, thread: u64, string_bytes: usize) -> Generator {
+    pub fn zipfian(first: u64, keys: u64, thread: u64, string_bytes: usize) -> RowGenerator {
         let choice = KeyChoice::new(Popularity::Zipf(ZIPF_EXPONENT_DEFAULT), keys, 0..keys);
         // There are at most 1024 threads.
         let generator = key_choice::generator(0, thread as usize);
-        Generator::new(Source::Chosen { choice, generator, first }, string_bytes)
+        RowGenerator::new(Source::Chosen { choice, generator, first }, string_bytes)
     }
 
-    fn new(source: Source, string_bytes: usize) -> Generator {
-        Generator { source, string_bytes, text: Vec::with_capacity(string_bytes) }
+    fn new(source: Source, string_bytes: usize) -> RowGenerator {
+        RowGenerator { source, string_bytes, text: Vec::with_capacity(string_bytes) }
     }
 
     /// The next number, of 64 bits.
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn sequences_count_from_the_seed() {
-        let mut generator = Generator::sequential(7, 8);
+        let mut generator = RowGenerator::sequential(7, 8);
         assert_eq!(generator.next_i64(), 7);
         assert_eq!(generator.next_text(), "8.xxxxxx");
         assert_eq!(generator.next_i8(), 9);
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_cut_to_what_a_column_holds_and_never_negative() {
-        let at = |number: i64| Generator::sequential(number, 4);
+    fn numbers_fit_the_column_and_are_not_negative() {
+        let at = |number: i64| RowGenerator::sequential(number, 4);
         assert_eq!(at(-1).next_i64(), i64::MAX);
         assert_eq!(at(0x8000_0001).next_i32(), 1);
         assert_eq!(at(0x1_8002).next_i16(), 2);
@@ -180,11 +180,11 @@ mod tests {
 
     #[test]
     fn texts_have_exactly_the_length() {
-        let mut generator = Generator::sequential(123_456, 3);
+        let mut generator = RowGenerator::sequential(123_456, 3);
         assert_eq!(generator.next_text(), "123");
-        assert_eq!(Generator::sequential(12, 3).next_text(), "12.");
-        assert_eq!(Generator::sequential(12, 0).next_text(), "");
-        assert_eq!(Generator::sequential(1, 32).next_text(), format!("1.{}", "x".repeat(30)));
+        assert_eq!(RowGenerator::sequential(12, 3).next_text(), "12.");
+        assert_eq!(RowGenerator::sequential(12, 0).next_text(), "");
+        assert_eq!(RowGenerator::sequential(1, 32).next_text(), format!("1.{}", "x".repeat(30)));
     }
 
     #[test]
@@ -202,13 +202,13 @@ mod tests {
     fn random_values_are_those_of_the_other_tool() {
         // Rows that `kudu perf loadgen --use_random_pk --use_random_non_pk --seq_start=42` of Kudu
         // 1.18.1 wrote: three keys, and the texts, which take every other number.
-        let mut keys = Generator::random(42, 32);
+        let mut keys = RowGenerator::random(42, 32);
         let keys = [(); 3].map(|()| keys.next_i64());
         assert_eq!(
             keys,
             [4_613_201_915_376_151_439, 5_825_968_499_681_925_994, 4_500_423_931_799_512_008]
         );
-        let mut others = Generator::random(42, 32);
+        let mut others = RowGenerator::random(42, 32);
         let rows = [(); 3].map(|()| (others.next_i32(), others.next_text().to_owned()));
         let expected = [
             (1_126_542_223, "5825968499681925994.xxxxxxxxxxxx"),
@@ -217,21 +217,21 @@ mod tests {
         ];
         assert_eq!(rows, expected.map(|(number, text)| (number, text.to_owned())));
         // Only 31 bits of the seed count.
-        assert_eq!(Generator::random(42 + (1 << 31), 8).next_i64(), keys[0]);
+        assert_eq!(RowGenerator::random(42 + (1 << 31), 8).next_i64(), keys[0]);
     }
 
     #[test]
-    fn zipfian_numbers_are_few_and_the_first_is_the_most_frequent() {
+    fn zipfian_numbers_favour_the_first() {
         let mut counts = [0_u32; 10];
         for thread in 0..2 {
-            let mut keys = Generator::zipfian(100, 10, thread, 8);
+            let mut keys = RowGenerator::zipfian(100, 10, thread, 8);
             for _ in 0..5000 {
                 counts[(keys.next_i64() - 100) as usize] += 1;
             }
         }
         assert!(counts.iter().all(|count| *count > 0 && *count <= counts[0]), "{counts:?}");
         let take = |thread| {
-            let mut keys = Generator::zipfian(0, 1000, thread, 8);
+            let mut keys = RowGenerator::zipfian(0, 1000, thread, 8);
             [(); 20].map(|()| keys.next_i64())
         };
         assert_eq!(take(0), take(0));

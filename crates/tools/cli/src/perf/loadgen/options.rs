@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_and_values_of_switches_are_understood() {
+    fn both_spellings_of_switches_are_accepted() {
         let args = parse(&[
             "a:1,b",
             "--num_rows_per_thread=-1",

@@ -11,20 +11,17 @@ use oribi_kudu::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::perf::crew::Measured;
 use crate::perf::kudu::{number, percentiles_text};
 use crate::perf::report::LatencySummary;
-use crate::perf::timeline::Sample;
+use crate::perf::timeline::TimelineSample;
+use crate::perf::workers::Measured;
 
 /// What each row does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum WriteKind {
-    /// INSERT.
     Insert,
-    /// UPSERT.
     Upsert,
-    /// DELETE.
     Delete,
 }
 
@@ -68,9 +65,8 @@ impl Scanned {
     }
 }
 
-/// The whole run.
 #[derive(Serialize, Debug)]
-pub struct Summary {
+pub struct LoadgenSummary {
     /// Version of this program.
     pub version: &'static str,
     /// What was asked for.
@@ -81,24 +77,18 @@ pub struct Summary {
     pub auto_table: bool,
     /// True when it was dropped at the end.
     pub dropped: bool,
-    /// Writing the rows.
-    pub write: Option<PhaseSummary>,
-    /// Counting them.
+    pub write: Option<LoadgenPhaseSummary>,
     pub scan: Option<Scanned>,
-    /// Deleting them.
-    pub cleanup: Option<PhaseSummary>,
-    /// Ctrl-C ended it.
+    pub cleanup: Option<LoadgenPhaseSummary>,
     pub interrupted: bool,
-    /// Why it failed.
     pub error: Option<String>,
 }
 
 /// What a thread did in a phase.
 #[derive(Default)]
-pub struct Outcome {
+pub struct LoadgenOutcome {
     /// Rows handed to the session.
     pub rows: u64,
-    /// Rows that failed.
     pub failed_rows: u64,
     /// The first failed rows in words.
     pub shown: Vec<String>,
@@ -110,7 +100,7 @@ pub struct Outcome {
 
 /// One phase of writing.
 #[derive(Serialize, Debug)]
-pub struct PhaseSummary {
+pub struct LoadgenPhaseSummary {
     kind: WriteKind,
     /// Rows handed to sessions.
     pub rows: u64,
@@ -121,18 +111,22 @@ pub struct PhaseSummary {
     writes: u64,
     /// Round trips of Write requests.
     write_latency_ms: Option<LatencySummary>,
-    timeline: Vec<Sample>,
+    timeline: Vec<TimelineSample>,
     /// The first thing that ended a thread early.
     #[serde(skip)]
     error: Option<String>,
 }
 
-impl PhaseSummary {
+impl LoadgenPhaseSummary {
     /// The figures of a phase.
-    pub fn new(kind: WriteKind, outcomes: Vec<Outcome>, measured: &Measured) -> PhaseSummary {
+    pub fn new(
+        kind: WriteKind,
+        outcomes: Vec<LoadgenOutcome>,
+        measured: &Measured,
+    ) -> LoadgenPhaseSummary {
         let rows = outcomes.iter().map(|outcome| outcome.rows).sum();
         let latencies = &measured.latencies.write;
-        PhaseSummary {
+        LoadgenPhaseSummary {
             kind,
             rows,
             failed_rows: outcomes.iter().map(|outcome| outcome.failed_rows).sum(),
@@ -164,7 +158,7 @@ impl PhaseSummary {
     /// The block of the report, with the empty line before it.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let PhaseSummary { rows, seconds, .. } = *self;
+        let LoadgenPhaseSummary { rows, seconds, .. } = *self;
         let milliseconds = seconds * 1e3;
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\n{} report", self.kind.name());
@@ -255,8 +249,8 @@ mod tests {
 
     #[test]
     fn a_report_begins_with_the_other_tools_lines() {
-        let threads = [1500, 500].map(|rows| Outcome { rows, ..Outcome::default() });
-        let phase = PhaseSummary::new(WriteKind::Insert, threads.into(), &measured(16));
+        let threads = [1500, 500].map(|rows| LoadgenOutcome { rows, ..LoadgenOutcome::default() });
+        let phase = LoadgenPhaseSummary::new(WriteKind::Insert, threads.into(), &measured(16));
         let text = phase.text();
         let expected = "\nINSERT report\n    rows total: 2000\n    time total: 23.143 ms\n  time per row: 0.0115715 ms\n";
         assert!(text.starts_with(expected), "{text}");
@@ -266,22 +260,22 @@ mod tests {
     }
 
     #[test]
-    fn failures_leave_out_the_time_per_row_and_say_how_many() {
+    fn failed_rows_are_counted_without_time_per_row() {
         let phase = |outcome, writes| {
-            PhaseSummary::new(WriteKind::Upsert, vec![outcome], &measured(writes))
+            LoadgenPhaseSummary::new(WriteKind::Upsert, vec![outcome], &measured(writes))
         };
-        let failed = || Outcome { rows: 200, failed_rows: 200, ..Outcome::default() };
+        let failed = || LoadgenOutcome { rows: 200, failed_rows: 200, ..LoadgenOutcome::default() };
         let text = phase(failed(), 1).text();
         assert!(text.starts_with("\nUPSERT report\n    rows total: 200\n"));
         assert!(!text.contains("time per row"));
         assert!(!phase(failed(), 1).is_success());
         let words = "Runtime error: Encountered 200 write operation errors";
         assert_eq!(phase(failed(), 1).complaint().as_deref(), Some(words));
-        let both = Outcome { error: Some("Timed out: x".to_owned()), ..failed() };
+        let both = LoadgenOutcome { error: Some("Timed out: x".to_owned()), ..failed() };
         let words = "Runtime error: Timed out: x; Encountered 200 write operation errors";
         assert_eq!(phase(both, 1).complaint().as_deref(), Some(words));
         assert_eq!(
-            phase(Outcome::default(), 0).text(),
+            phase(LoadgenOutcome::default(), 0).text(),
             "\nUPSERT report\n    rows total: 0\n    time total: 23.143 ms\n"
         );
     }

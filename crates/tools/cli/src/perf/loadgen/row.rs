@@ -9,7 +9,7 @@
 use anyhow::Result;
 use oribi_kudu::{ColumnSchema, DataType, RowWriter, Schema};
 
-use super::generator::Generator;
+use super::generator::RowGenerator;
 
 /// Largest day number of a DATE column: the last day of the year 9999.
 const DATE_MAX: i32 = 2_932_896;
@@ -42,8 +42,8 @@ pub struct RowFiller {
     keys: Vec<(usize, Cell)>,
     /// The same of all other columns.
     others: Vec<(usize, Cell)>,
-    key_generator: Generator,
-    other_generator: Generator,
+    key_generator: RowGenerator,
+    other_generator: RowGenerator,
     /// For all strings, unless it is empty.
     fixed: String,
 }
@@ -52,8 +52,8 @@ impl RowFiller {
     /// For rows of this schema.
     pub fn new(
         schema: &Schema,
-        key_generator: Generator,
-        other_generator: Generator,
+        key_generator: RowGenerator,
+        other_generator: RowGenerator,
         fixed: &str,
     ) -> RowFiller {
         let key_columns = schema.num_key_columns();
@@ -69,7 +69,6 @@ impl RowFiller {
         RowFiller { keys: cells, others, key_generator, other_generator, fixed: fixed.to_owned() }
     }
 
-    /// Sets all columns.
     pub fn fill(&mut self, row: &mut RowWriter<'_>) -> Result<()> {
         self.fill_key(row)?;
         fill(&self.others, &mut self.other_generator, &self.fixed, row)
@@ -83,7 +82,7 @@ impl RowFiller {
 
 fn fill(
     cells: &[(usize, Cell)],
-    generator: &mut Generator,
+    generator: &mut RowGenerator,
     fixed: &str,
     row: &mut RowWriter<'_>,
 ) -> Result<()> {
@@ -171,7 +170,7 @@ mod tests {
             .column(ColumnSchema::builder("c", DataType::Double))
             .build()
             .unwrap();
-        let generator = Generator::sequential(0, 4);
+        let generator = RowGenerator::sequential(0, 4);
         let filler = RowFiller::new(&schema, generator.clone(), generator, "");
         assert_eq!(filler.keys, [(0, Cell::Int64), (1, Cell::String)]);
         assert_eq!(filler.others, [(2, Cell::Double)]);

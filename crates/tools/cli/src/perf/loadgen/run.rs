@@ -11,14 +11,16 @@ use oribi_kudu::{Client, ReadMode};
 use tokio::runtime::{Builder, Runtime};
 
 use super::options::{LoadgenArgs, options};
-use super::report::{Outcome, PhaseSummary, Scanned, Summary, WriteKind, errors_of_thread};
+use super::report::{
+    LoadgenOutcome, LoadgenPhaseSummary, LoadgenSummary, Scanned, WriteKind, errors_of_thread,
+};
 use super::table::LoadTable;
-use super::worker::{self, Job};
+use super::worker::{self, LoadJob};
 use crate::perf::control::Control;
-use crate::perf::crew::{Crew, Measured, Plan};
 use crate::perf::plot::Plot;
-use crate::perf::progress::Extent;
+use crate::perf::progress::RunExtent;
 use crate::perf::report::{Outputs, print};
+use crate::perf::workers::{Measured, WorkerPlan, Workers};
 use crate::target::INTERRUPTED;
 
 /// Runs `oribi perf loadgen`.
@@ -28,7 +30,7 @@ pub fn run(args: LoadgenArgs) -> Result<ExitCode> {
     let (runtime, client) = args.kudu.connect_here()?;
     let control = Control::watching_signals(args.kudu.num_threads as usize)?;
     let table = LoadTable::prepare(&runtime, &client, &args)?;
-    let mut summary = Summary {
+    let mut summary = LoadgenSummary {
         version: env!("CARGO_PKG_VERSION"),
         options: options(&args),
         table: table.name().to_owned(),
@@ -64,7 +66,7 @@ struct Load<'a> {
 
 impl Load<'_> {
     /// Everything between creating the table and dropping it; failures end up in the summary.
-    fn run(&mut self, summary: &mut Summary) {
+    fn run(&mut self, summary: &mut LoadgenSummary) {
         let kind = if self.args.is_auto_table() { "auto-created table" } else { "table" };
         self.say(&format!("Using {kind} '{}'\n", summary.table));
         if let Err(error) = self.with_threads(summary) {
@@ -74,7 +76,7 @@ impl Load<'_> {
     }
 
     /// Connects the threads and lets them do all phases.
-    fn with_threads(&mut self, summary: &mut Summary) -> Result<()> {
+    fn with_threads(&mut self, summary: &mut LoadgenSummary) -> Result<()> {
         // Connections of a client that threads share live on this thread.
         let place = match self.args.use_client_per_thread {
             true => None,
@@ -89,7 +91,7 @@ impl Load<'_> {
             }
             None => None,
         };
-        let job = Job {
+        let job = LoadJob {
             args: self.args.clone(),
             table: summary.table.clone(),
             control: self.control.clone(),
@@ -100,14 +102,18 @@ impl Load<'_> {
             Ok(move |kind, _started| write(kind))
         };
         let threads = self.args.kudu.num_threads;
-        let mut crew = Crew::start("loadgen", threads, self.control.clone(), connect)?;
-        self.phases(&mut crew, summary)?;
-        crew.end()
+        let mut workers = Workers::start("loadgen", threads, self.control.clone(), connect)?;
+        self.phases(&mut workers, summary)?;
+        workers.end()
     }
 
-    fn phases(&mut self, crew: &mut Crew<WriteKind, Outcome>, summary: &mut Summary) -> Result<()> {
+    fn phases(
+        &mut self,
+        workers: &mut Workers<WriteKind, LoadgenOutcome>,
+        summary: &mut LoadgenSummary,
+    ) -> Result<()> {
         let kind = if self.args.use_upsert { WriteKind::Upsert } else { WriteKind::Insert };
-        let (written, measured) = self.phase(crew, kind, summary)?;
+        let (written, measured) = self.phase(workers, kind, summary)?;
         let (rows, is_success) = (written.rows, written.is_success());
         summary.write = Some(written);
         self.written = Some(measured);
@@ -126,7 +132,7 @@ impl Load<'_> {
             }
         }
         if self.args.run_cleanup && !self.control.is_interrupted() {
-            let (deleted, _) = self.phase(crew, WriteKind::Delete, summary)?;
+            let (deleted, _) = self.phase(workers, WriteKind::Delete, summary)?;
             summary.cleanup = Some(deleted);
         }
         Ok(())
@@ -135,20 +141,20 @@ impl Load<'_> {
     /// Writes or deletes all rows with all threads, and reports it.
     fn phase(
         &self,
-        crew: &mut Crew<WriteKind, Outcome>,
+        workers: &mut Workers<WriteKind, LoadgenOutcome>,
         kind: WriteKind,
-        summary: &mut Summary,
-    ) -> Result<(PhaseSummary, Measured)> {
-        let extent = self.args.rows_total().map_or(Extent::Endless, Extent::Operations);
-        let plan = Plan { name: kind.name(), unit: "rows", extent, server_pid: None };
-        let (outcomes, measured) = crew.phase(&plan, kind)?;
+        summary: &mut LoadgenSummary,
+    ) -> Result<(LoadgenPhaseSummary, Measured)> {
+        let extent = self.args.rows_total().map_or(RunExtent::Endless, RunExtent::Operations);
+        let plan = WorkerPlan { name: kind.name(), unit: "rows", extent, server_pid: None };
+        let (outcomes, measured) = workers.phase(&plan, kind)?;
         for (thread, outcome) in outcomes.iter().enumerate() {
             self.client.observe(outcome.timestamp);
             if !outcome.shown.is_empty() {
                 eprint!("{}", errors_of_thread(thread, &outcome.shown));
             }
         }
-        let phase = PhaseSummary::new(kind, outcomes, &measured);
+        let phase = LoadgenPhaseSummary::new(kind, outcomes, &measured);
         self.say(&phase.text());
         if let Some(complaint) = phase.complaint() {
             add_error(summary, complaint);
@@ -165,7 +171,7 @@ impl Load<'_> {
     }
 
     /// Prints and writes what is left, and decides the exit status.
-    fn end(&self, summary: &Summary, outputs: Outputs) -> Result<ExitCode> {
+    fn end(&self, summary: &LoadgenSummary, outputs: Outputs) -> Result<ExitCode> {
         let plot = self.written.as_ref().map(|measured| Plot {
             title: format!(
                 "{} threads writing into {}, at {}",
@@ -197,7 +203,7 @@ async fn count_rows(client: &Client, table: &str) -> Result<u64> {
 }
 
 /// Adds a failure; the first stays first.
-fn add_error(summary: &mut Summary, error: String) {
+fn add_error(summary: &mut LoadgenSummary, error: String) {
     summary.error = Some(match summary.error.take() {
         Some(first) => format!("{first}; {error}"),
         None => error,

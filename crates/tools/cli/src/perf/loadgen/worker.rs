@@ -1,4 +1,4 @@
-//! One thread of the load: a client and a session of its own, on an event loop of its own.
+//! One thread of the load: with a separate client, session and event loop.
 //!
 //! Invariants: everything of a thread runs on that thread, so nothing is shared and no task moves;
 //! with a shared client only the connections live elsewhere. The clock runs from the start of the
@@ -14,13 +14,13 @@ use oribi_kudu::{
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 
-use super::generator::{Generator, span_per_thread};
+use super::generator::{RowGenerator, span_per_thread};
 use super::options::LoadgenArgs;
-use super::report::{Outcome, WriteKind, status_text};
+use super::report::{LoadgenOutcome, WriteKind, status_text};
 use super::row::RowFiller;
 use crate::perf::control::Control;
-use crate::perf::crew::Done;
 use crate::perf::latencies::{Recorder, nanoseconds};
+use crate::perf::workers::Done;
 
 /// Rows between two looks at the stop flag, each of which also lets the event loop send and
 /// receive. About a tenth of a millisecond.
@@ -28,8 +28,7 @@ const ROWS_PER_TURN: u64 = 1024;
 
 /// What all threads are to do.
 #[derive(Clone)]
-pub struct Job {
-    /// The command line.
+pub struct LoadJob {
     pub args: Arc<LoadgenArgs>,
     /// Name of the table.
     pub table: String,
@@ -56,7 +55,7 @@ impl Place {
 
 /// One thread: its part of the job, and what it does it with.
 struct Worker {
-    job: Job,
+    job: LoadJob,
     /// Position among the threads.
     thread: usize,
     client: Client,
@@ -64,7 +63,10 @@ struct Worker {
 }
 
 /// Connects one thread; what is returned writes or deletes its rows.
-pub fn connect(job: Job, thread: usize) -> Result<impl FnMut(WriteKind) -> Done<Outcome>> {
+pub fn connect(
+    job: LoadJob,
+    thread: usize,
+) -> Result<impl FnMut(WriteKind) -> Done<LoadgenOutcome>> {
     let (place, client) = match &job.shared {
         Some((client, handle)) => (Place::Shared(handle.clone()), client.clone()),
         None => {
@@ -82,8 +84,8 @@ pub fn connect(job: Job, thread: usize) -> Result<impl FnMut(WriteKind) -> Done<
 }
 
 impl Worker {
-    async fn write(&self, kind: WriteKind) -> Outcome {
-        let mut outcome = Outcome::default();
+    async fn write(&self, kind: WriteKind) -> LoadgenOutcome {
+        let mut outcome = LoadgenOutcome::default();
         if self.job.args.num_rows_per_thread == 0 {
             return outcome;
         }
@@ -94,7 +96,7 @@ impl Worker {
         outcome
     }
 
-    async fn write_rows(&self, kind: WriteKind, outcome: &mut Outcome) -> Result<()> {
+    async fn write_rows(&self, kind: WriteKind, outcome: &mut LoadgenOutcome) -> Result<()> {
         let Worker { job, client, .. } = self;
         let table = client.open_table(&job.table).await?;
         let (keys, others) = self.generators(table.schema().num_key_columns());
@@ -113,7 +115,7 @@ impl Worker {
     }
 
     /// What the keys and the other columns are made of.
-    fn generators(&self, key_columns: usize) -> (Generator, Generator) {
+    fn generators(&self, key_columns: usize) -> (RowGenerator, RowGenerator) {
         let args = &self.job.args;
         let thread = self.thread as u64;
         let span = span_per_thread(args.num_rows_per_thread, args.kudu.num_threads, key_columns);
@@ -122,11 +124,11 @@ impl Worker {
             span.wrapping_mul(thread.cast_signed()).wrapping_add(args.seq_start.cast_signed());
         let string_bytes = args.string_len as usize;
         let generator = |is_random: bool| match is_random {
-            true => Generator::random(first, string_bytes),
-            false => Generator::sequential(first, string_bytes),
+            true => RowGenerator::random(first, string_bytes),
+            false => RowGenerator::sequential(first, string_bytes),
         };
         let keys = match args.zipf_keys {
-            Some(keys) => Generator::zipfian(args.seq_start, keys, thread, string_bytes),
+            Some(keys) => RowGenerator::zipfian(args.seq_start, keys, thread, string_bytes),
             None => generator(args.has_random_keys()),
         };
         (keys, generator(args.has_random_values()))
@@ -164,7 +166,7 @@ impl Worker {
 }
 
 async fn apply_rows(
-    job: &Job,
+    job: &LoadJob,
     kind: WriteKind,
     session: &mut Session,
     filler: &mut RowFiller,

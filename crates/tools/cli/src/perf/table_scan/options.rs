@@ -53,8 +53,8 @@ pub struct TableScanArgs {
     #[arg(long, alias = "replica_selection", value_name = "REPLICAS", value_enum, ignore_case = true, default_value_t = Replicas::Closest)]
     pub replica_selection: Replicas,
     /// Layout of rows in batches.
-    #[arg(long, value_enum, default_value_t = RowLayout::Rowwise)]
-    pub layout: RowLayout,
+    #[arg(long, value_enum, default_value_t = ScanRowLayout::Rowwise)]
+    pub layout: ScanRowLayout,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -81,18 +81,18 @@ impl From<Replicas> for ReplicaSelection {
 /// How servers lay out rows.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RowLayout {
+pub enum ScanRowLayout {
     /// Row after row.
     Rowwise,
     /// Column after column.
     Columnar,
 }
 
-impl From<RowLayout> for Layout {
-    fn from(layout: RowLayout) -> Layout {
+impl From<ScanRowLayout> for Layout {
+    fn from(layout: ScanRowLayout) -> Layout {
         match layout {
-            RowLayout::Rowwise => Layout::Rowwise,
-            RowLayout::Columnar => Layout::Columnar,
+            ScanRowLayout::Rowwise => Layout::Rowwise,
+            ScanRowLayout::Columnar => Layout::Columnar,
         }
     }
 }

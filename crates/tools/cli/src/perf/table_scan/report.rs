@@ -10,17 +10,15 @@ use oribi_kudu::ScanMetrics;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::perf::crew::Measured;
 use crate::perf::kudu::{number, percentiles_text};
 use crate::perf::report::LatencySummary;
-use crate::perf::timeline::Sample;
+use crate::perf::timeline::TimelineSample;
+use crate::perf::workers::Measured;
 
 /// One tablet, or the whole table.
 #[derive(Serialize, Debug)]
 pub struct TabletReport {
-    /// 32 hexadecimal digits.
     pub tablet: String,
-    /// Rows received.
     pub rows: u64,
     /// From opening the scanner to its end.
     pub seconds: f64,
@@ -28,7 +26,6 @@ pub struct TabletReport {
     pub server: ServerFigures,
 }
 
-/// What servers reported.
 #[derive(Serialize, Debug, Default, Clone, Copy)]
 pub struct ServerFigures {
     requests: u64,
@@ -79,36 +76,32 @@ impl TabletReport {
     }
 }
 
-/// The whole run.
 #[derive(Serialize, Debug)]
-pub struct Summary {
+pub struct TableScanSummary {
     /// Version of this program.
     pub version: &'static str,
     /// What was asked for.
     pub options: Value,
     /// Name of the table.
     pub table: String,
-    /// Rows received.
     pub rows: u64,
     /// Bytes of rows received.
     pub bytes: u64,
     /// From the first scanner to the end of the last.
     pub seconds: f64,
-    /// Rows by seconds.
     pub rows_per_second: f64,
     /// CPU time of this process, in microseconds per row.
     pub client_cpu_us_per_row: f64,
     /// Round trips of batches.
     pub batch_latency_ms: Option<LatencySummary>,
-    /// Rows over time.
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<TimelineSample>,
     /// One for each tablet, in the order of their keys.
     pub tablets: Vec<TabletReport>,
     /// Ctrl-C ended it before all rows were received.
     pub interrupted: bool,
 }
 
-impl Summary {
+impl TableScanSummary {
     /// Adds up what tablets sent.
     pub fn new(
         options: Value,
@@ -117,10 +110,10 @@ impl Summary {
         tablets: Vec<TabletReport>,
         measured: &Measured,
         interrupted: bool,
-    ) -> Summary {
+    ) -> TableScanSummary {
         let rows = tablets.iter().map(|tablet| tablet.rows).sum::<u64>();
         let latencies = &measured.latencies.read;
-        Summary {
+        TableScanSummary {
             version: env!("CARGO_PKG_VERSION"),
             options,
             table: table.to_owned(),

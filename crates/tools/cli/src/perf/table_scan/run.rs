@@ -14,13 +14,13 @@ use oribi_kudu::{Client, ScanToken, Table, TokenOptions};
 
 use super::options::{TableScanArgs, options};
 use super::predicates;
-use super::report::{Summary, TabletReport};
-use crate::perf::control::{Control, Progress};
-use crate::perf::crew::{Crew, Done, Plan};
+use super::report::{TableScanSummary, TabletReport};
+use crate::perf::control::{Control, LoadProgress};
 use crate::perf::latencies::{Recorder, nanoseconds};
 use crate::perf::plot::Plot;
-use crate::perf::progress::Extent;
+use crate::perf::progress::RunExtent;
 use crate::perf::report::Outputs;
+use crate::perf::workers::{Done, WorkerPlan, Workers};
 use crate::target::INTERRUPTED;
 
 /// Runs `oribi perf table-scan`.
@@ -34,12 +34,12 @@ pub fn run(args: TableScanArgs) -> Result<ExitCode> {
     let next_token = AtomicUsize::new(0);
     let shared = Arc::new(Shared { args, tokens, next_token, control: control.clone() });
     let of_thread = shared.clone();
-    let mut crew =
-        Crew::start("scan", threads, control, move |thread| connect(&of_thread, thread))?;
-    let extent = Extent::Parts(parts);
-    let plan = Plan { name: "scan", unit: "rows", extent, server_pid: None };
-    let (outcomes, measured) = crew.phase(&plan, ())?;
-    crew.end()?;
+    let mut workers =
+        Workers::start("scan", threads, control, move |thread| connect(&of_thread, thread))?;
+    let extent = RunExtent::Parts(parts);
+    let plan = WorkerPlan { name: "scan", unit: "rows", extent, server_pid: None };
+    let (outcomes, measured) = workers.phase(&plan, ())?;
+    workers.end()?;
 
     let (args, interrupted) = (&shared.args, shared.control.is_interrupted());
     let (mut bytes, mut tablets) = (0, Vec::new());
@@ -50,7 +50,8 @@ pub fn run(args: TableScanArgs) -> Result<ExitCode> {
     }
     tablets.sort_by_key(|(at, _)| *at);
     let tablets = tablets.into_iter().map(|(_, report)| report).collect();
-    let summary = Summary::new(options(args), &args.table, bytes, tablets, &measured, interrupted);
+    let summary =
+        TableScanSummary::new(options(args), &args.table, bytes, tablets, &measured, interrupted);
     let mut text = String::new();
     if args.report_scanner_stats {
         summary.tablets.iter().for_each(|tablet| text += &tablet.text());
@@ -149,7 +150,7 @@ async fn scan(
     recorder: &mut Recorder,
     received: &mut Received,
 ) -> Result<()> {
-    let (control, mut progress) = (&shared.control, Progress::default());
+    let (control, mut progress) = (&shared.control, LoadProgress::default());
     while !control.is_stopped() {
         let at = shared.next_token.fetch_add(1, Relaxed);
         let Some(token) = shared.tokens.get(at) else { break };

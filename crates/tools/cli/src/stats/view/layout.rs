@@ -1,4 +1,4 @@
-//! Lays out a [`View`]: lists, tables where they fit, columns where they do not.
+//! Lays out a [`StatsView`]: lists, tables where they fit, columns where they do not.
 //!
 //! Things that have the same figures are rows of one table if it fits the width. If not, each gets
 //! a heading and its figures in as many columns as there is room for.
@@ -6,16 +6,15 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Table};
 
-use super::{Entity, Figure, View};
-use crate::stats::figures::{self, Shown};
+use super::{Entity, Figure, StatsView};
+use crate::stats::figures::{self, FigureView};
 
-/// Between two columns.
 const GAP: usize = 2;
 
 /// What the first column of a table is called.
 const NAME_HEADER: &str = "id";
 
-impl View {
+impl StatsView {
     /// The view in lines of at most `width` columns where that is possible.
     pub fn draw(&self, width: usize) -> String {
         let mut sections = Vec::new();
@@ -41,7 +40,7 @@ impl View {
 
 /// One figure a line, amounts to the right.
 fn list(figures: &[Figure]) -> String {
-    let rows: Vec<(&str, Shown)> = figures
+    let rows: Vec<(&str, FigureView)> = figures
         .iter()
         .map(|figure| (&*figure.name, figures::show(&figure.name, &figure.value)))
         .collect();
@@ -49,7 +48,7 @@ fn list(figures: &[Figure]) -> String {
     let numbers = rows.iter().filter(|(_, shown)| shown.is_number);
     let number_width = numbers.map(|(_, shown)| columns(&shown.text)).max().unwrap_or(0);
     let mut out = String::new();
-    for (name, Shown { text, hint, is_number }) in rows {
+    for (name, FigureView { text, hint, is_number }) in rows {
         let width = if is_number { number_width } else { 0 };
         let hint = hint.map(|hint| format!("  ({hint})")).unwrap_or_default();
         let line = format!("{name:<name_width$}  {text:>width$}{hint}");
@@ -124,7 +123,7 @@ fn table(rows: &[&Entity], width: usize) -> Option<String> {
         let mut cells: Vec<Cell> = Vec::with_capacity(names.len() + 1);
         cells.extend(is_named.then(|| Cell::new(&row.name)));
         for (name, width) in names.iter().zip(&mut widths) {
-            let Some(Shown { text, is_number, .. }) = shown(row, name) else {
+            let Some(FigureView { text, is_number, .. }) = shown(row, name) else {
                 cells.push(Cell::new(""));
                 continue;
             };

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn view(stats: &[(&str, &str)]) -> View {
-    let mut view = View::default();
+fn view(stats: &[(&str, &str)]) -> StatsView {
+    let mut view = StatsView::default();
     for (name, value) in stats {
         view.add(&Stat { name: name.as_bytes(), value: value.as_bytes() });
     }
@@ -126,7 +126,7 @@ fn documents_become_tables_and_bars() {
 
 #[test]
 fn memory_is_bounded() {
-    let mut view = View::default();
+    let mut view = StatsView::default();
     for number in 0..FIGURES_MAX + 5 {
         view.add(&Stat { name: format!("n{number}").as_bytes(), value: b"1" });
     }

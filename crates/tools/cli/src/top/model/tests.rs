@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::*;
 
 /// A look at `seconds` after `start`, with counters that grow by the second.
-pub fn sample(start: Instant, seconds: u64) -> Sample {
+pub fn sample(start: Instant, seconds: u64) -> TopSample {
     let bucket = |name: &str, speed: u64| BucketSample {
         name: name.to_owned(),
         operations: Operations {
@@ -30,7 +30,7 @@ pub fn sample(start: Instant, seconds: u64) -> Sample {
             collection("debian.packages", 1000 * speed, seconds),
         ],
     };
-    Sample {
+    TopSample {
         at: start + Duration::from_secs(seconds),
         server: ServerSample {
             version: "1.6.0-oribi".to_owned(),
@@ -55,14 +55,14 @@ fn collection(path: &str, speed: u64, seconds: u64) -> CollectionSample {
     }
 }
 
-fn names(model: &Model) -> Vec<&str> {
+fn names(model: &TopModel) -> Vec<&str> {
     model.buckets.iter().map(|row| &*row.sample.name).collect()
 }
 
 #[test]
 fn rates_are_those_between_two_looks() {
     let start = Instant::now();
-    let mut model = Model::new("db:11210".to_owned(), SortKey::Ops);
+    let mut model = TopModel::new("db:11210".to_owned(), SortKey::Ops);
     model.update(sample(start, 10));
     assert!(!model.has_rates());
     assert_eq!((model.rates, model.hit_ratio), (Rates::default(), None));
@@ -82,7 +82,7 @@ fn rates_are_those_between_two_looks() {
 #[test]
 fn tables_follow_the_key() {
     let start = Instant::now();
-    let mut model = Model::new("db:11210".to_owned(), SortKey::default());
+    let mut model = TopModel::new("db:11210".to_owned(), SortKey::default());
     model.update(sample(start, 0));
     model.update(sample(start, 1));
     assert_eq!(names(&model), ["beta", "alpha"]);
@@ -94,7 +94,7 @@ fn tables_follow_the_key() {
     let seen: Vec<(&str, &str)> = seen.iter().map(|(key, name)| (*key, &**name)).collect();
     let expected = [("items", "beta"), ("memory", "alpha"), ("name", "alpha"), ("op/s", "beta")];
     assert_eq!(seen, expected);
-    let first = |model: &Model| model.collections[0].sample.path.clone();
+    let first = |model: &TopModel| model.collections[0].sample.path.clone();
     assert_eq!(first(&model), "debian.packages");
     model.sort_by(SortKey::Items);
     assert_eq!(first(&model), "_default._default");
@@ -103,7 +103,7 @@ fn tables_follow_the_key() {
 #[test]
 fn a_restart_shows_no_nonsense() {
     let start = Instant::now();
-    let mut model = Model::new("db:11210".to_owned(), SortKey::Ops);
+    let mut model = TopModel::new("db:11210".to_owned(), SortKey::Ops);
     model.update(sample(start, 100));
     model.update(sample(start, 101));
     let mut younger = sample(start, 1);
@@ -121,7 +121,7 @@ fn a_restart_shows_no_nonsense() {
 #[test]
 fn a_new_bucket_has_no_rate_yet() {
     let start = Instant::now();
-    let mut model = Model::new("db:11210".to_owned(), SortKey::Name);
+    let mut model = TopModel::new("db:11210".to_owned(), SortKey::Name);
     let mut first = sample(start, 100);
     first.buckets.remove(0);
     model.update(first);
@@ -134,7 +134,7 @@ fn a_new_bucket_has_no_rate_yet() {
 #[test]
 fn history_and_scrolling_are_bounded() {
     let start = Instant::now();
-    let mut model = Model::new("db:11210".to_owned(), SortKey::Name);
+    let mut model = TopModel::new("db:11210".to_owned(), SortKey::Name);
     for seconds in 0..1000 {
         model.update(sample(start, seconds));
     }

@@ -11,8 +11,7 @@ use ratatui::widgets::{Cell, Row, Table};
 /// Blanks between two columns.
 const SPACING: u16 = 1;
 
-/// One column.
-pub(super) struct Column {
+pub(super) struct ScreenColumn {
     pub(super) name: &'static str,
     pub(super) width: u16,
     /// Columns with the lowest ranks are shown first.
@@ -20,7 +19,7 @@ pub(super) struct Column {
 }
 
 /// The places of the columns that fit, in their order.
-pub(super) fn shown(columns: &[Column], width: u16) -> Vec<usize> {
+pub(super) fn shown(columns: &[ScreenColumn], width: u16) -> Vec<usize> {
     let mut by_rank: Vec<usize> = (0..columns.len()).collect();
     by_rank.sort_by_key(|at| columns[*at].rank);
     let mut left = width.saturating_add(SPACING);
@@ -37,7 +36,7 @@ pub(super) fn shown(columns: &[Column], width: u16) -> Vec<usize> {
 /// The table with the columns that fit. The first `names` columns are to the left, the others are
 /// numbers.
 pub(super) fn table(
-    columns: &[Column],
+    columns: &[ScreenColumn],
     names: usize,
     rows: impl Iterator<Item = Vec<String>>,
     (width, header): (u16, Style),
@@ -59,7 +58,7 @@ pub(super) fn table(
 }
 
 /// What a table does not show; empty when it shows everything.
-pub(super) fn note(columns: &[Column], width: u16, rows_below: usize) -> String {
+pub(super) fn note(columns: &[ScreenColumn], width: u16, rows_below: usize) -> String {
     let shown = shown(columns, width);
     let hidden = columns.iter().enumerate().filter(|(at, _)| !shown.contains(at));
     let hidden: Vec<&str> = hidden.map(|(_, column)| column.name).collect();

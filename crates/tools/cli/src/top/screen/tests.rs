@@ -9,16 +9,16 @@ use super::*;
 use crate::top::model::SortKey;
 use crate::top::model::tests::sample;
 
-fn model() -> Model {
+fn model() -> TopModel {
     let start = Instant::now();
-    let mut model = Model::new("db:11210".to_owned(), SortKey::Ops);
+    let mut model = TopModel::new("db:11210".to_owned(), SortKey::Ops);
     for seconds in 0..4 {
         model.update(sample(start, seconds));
     }
     model
 }
 
-fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
+fn drawn(model: &TopModel, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(model, frame.area(), frame.buffer_mut())).unwrap();
     let buffer = terminal.backend().buffer();
@@ -66,7 +66,7 @@ fn a_wide_screen_has_the_streams_of_each_bucket() {
 
 /// Nothing is cut off without a mark on the usual terminal.
 #[test]
-fn eighty_columns_show_what_matters_and_say_what_is_hidden() {
+fn eighty_columns_name_the_hidden_columns() {
     let mut model = model();
     let lines = drawn(&model, 80, 24);
     let expected = [
@@ -153,7 +153,7 @@ fn plain_text_has_everything_and_no_keys() {
 /// Any size of terminal is drawn to without a panic, also before anything is known.
 #[test]
 fn small_terminals_show_what_fits() {
-    let empty = Model::new("db:11210".to_owned(), SortKey::Ops);
+    let empty = TopModel::new("db:11210".to_owned(), SortKey::Ops);
     for model in [&model(), &empty] {
         for (width, height) in [(1, 1), (2, 5), (20, 3), (40, 10), (300, 100)] {
             drawn(model, width, height);

@@ -3,13 +3,13 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 
-use super::{CpuSummary, PhaseSummary, Summary};
+use super::{CpuSummary, KvPhaseSummary, KvSummary};
 use crate::perf::report::{LatencySummary, PERCENTILES, grouped, micros};
 
-impl Summary {
+impl KvSummary {
     /// Tables of counts and of latencies, one column or row per phase.
     pub fn tables(&self) -> String {
-        let phases: Vec<(&str, &PhaseSummary)> =
+        let phases: Vec<(&str, &KvPhaseSummary)> =
             [("population", &self.population), ("load", &self.load)]
                 .into_iter()
                 .filter_map(|(name, phase)| phase.as_ref().map(|phase| (name, phase)))
@@ -18,7 +18,7 @@ impl Summary {
     }
 }
 
-fn count_table(phases: &[(&str, &PhaseSummary)]) -> Table {
+fn count_table(phases: &[(&str, &KvPhaseSummary)]) -> Table {
     let mut table = new_table();
     let names = phases.iter().map(|(name, _)| (*name).to_owned());
     table.set_header(std::iter::once(String::new()).chain(names));
@@ -34,7 +34,7 @@ fn count_table(phases: &[(&str, &PhaseSummary)]) -> Table {
 }
 
 /// A row: its name, and how it shows a phase; empty when there is nothing to show.
-type Row = (&'static str, fn(&PhaseSummary) -> String);
+type Row = (&'static str, fn(&KvPhaseSummary) -> String);
 
 const ROWS: &[Row] = &[
     ("seconds", |phase| format!("{:.3}", phase.seconds)),
@@ -54,7 +54,7 @@ const ROWS: &[Row] = &[
     ("server CPU ns/op", |phase| cpu(phase.server_cpu_ns_per_operation)),
 ];
 
-fn latency_table(phases: &[(&str, &PhaseSummary)]) -> Table {
+fn latency_table(phases: &[(&str, &KvPhaseSummary)]) -> Table {
     let mut table = new_table();
     let percentiles = PERCENTILES.map(|(name, _)| name.replace('_', "."));
     let header = ["latency".to_owned(), "min".to_owned(), "mean".to_owned()].into_iter();

@@ -5,8 +5,8 @@ use crate::perf::cpu::Usage;
 use crate::perf::latencies::Latencies;
 use crate::perf::thread_times::ThreadTimes;
 
-fn measured() -> (Counts, Measured) {
-    let mut counts = Counts {
+fn measured() -> (KvCounts, Measured) {
+    let mut counts = KvCounts {
         gets: 800,
         sets: 200,
         hits: 790,
@@ -14,7 +14,7 @@ fn measured() -> (Counts, Measured) {
         stored: 199,
         read_bytes: 3_000_000,
         written_bytes: 1_000_000,
-        ..Counts::default()
+        ..KvCounts::default()
     };
     counts.refuse(0x86);
     counts.corrupt(Corruption::Checksum, || "an example".to_owned());
@@ -30,14 +30,14 @@ fn measured() -> (Counts, Measured) {
         server: Some(cpu(1000, 500)),
         server_threads: Some(ThreadTimes::named([("worker", 1_234_000)])),
     };
-    let timeline = vec![Sample { seconds: 2.0, operations_per_second: 500.0 }];
+    let timeline = vec![TimelineSample { seconds: 2.0, operations_per_second: 500.0 }];
     let took = Duration::from_secs(2);
     (counts, Measured { latencies, took, usage, timeline })
 }
 
-fn phase() -> PhaseSummary {
+fn phase() -> KvPhaseSummary {
     let (counts, measured) = measured();
-    PhaseSummary::new(&counts, &measured)
+    KvPhaseSummary::new(&counts, &measured)
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn figures_are_those_that_were_counted() {
 fn tables_show_what_there_is() {
     let phase = phase();
     assert_eq!(phase.refused_operations(), 1);
-    let summary = Summary {
+    let summary = KvSummary {
         version: "1",
         options: options(&crate::perf::kv::options::tests::parse(&[]).unwrap()),
         nodes: Vec::new(),
@@ -82,10 +82,10 @@ fn tables_show_what_there_is() {
 }
 
 #[test]
-fn a_phase_without_operations_has_no_figures_per_operation() {
+fn empty_phase_has_no_figures_per_operation() {
     let (_, measured) = measured();
     let measured = Measured { took: Duration::ZERO, ..measured };
-    let json = serde_json::to_value(PhaseSummary::new(&Counts::default(), &measured)).unwrap();
+    let json = serde_json::to_value(KvPhaseSummary::new(&KvCounts::default(), &measured)).unwrap();
     assert!(json["client_cpu_ns_per_operation"].is_null());
     assert!(json["server_thread_cpu_ns_per_operation"].is_null());
     assert_eq!(json["operations_per_second"], 0.0);

@@ -5,14 +5,13 @@ pub(super) const HEADER_BYTES: usize = 24;
 
 /// Which document a value belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct ValueIdentity {
     /// Number of the document.
     pub index: u64,
-    /// See [`KeyField::seed`](super::super::key::KeyField::seed).
     pub seed: u32,
 }
 
-impl Identity {
+impl ValueIdentity {
     /// Sixty-four bits that depend on all of the identity and on `salt`.
     pub(super) fn mix(self, salt: u64) -> u64 {
         let seeded = self.index ^ (u64::from(self.seed) << 32) ^ salt;
@@ -23,7 +22,7 @@ impl Identity {
 }
 
 /// What a value says about itself.
-pub(super) struct Header {
+pub(super) struct ValueHeader {
     pub(super) checksum: u32,
     /// Only of a binary value.
     pub(super) body_checksum: u32,
@@ -32,14 +31,14 @@ pub(super) struct Header {
     pub(super) index: u64,
 }
 
-impl Header {
+impl ValueHeader {
     /// Of a binary value, if it is long enough.
-    pub(super) fn decode(value: &[u8]) -> Option<Header> {
+    pub(super) fn decode(value: &[u8]) -> Option<ValueHeader> {
         let header = value.first_chunk::<HEADER_BYTES>()?;
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
-        Some(Header {
+        Some(ValueHeader {
             checksum: word(0),
             body_checksum: word(4),
             bytes: word(8),
@@ -51,7 +50,12 @@ impl Header {
 
 /// Sum of what a binary header says. Any flipped bit of the body's checksum changes it, and other
 /// changes do but for one in four billion.
-pub(super) fn header_sum(identity: Identity, bytes: u32, version: u32, body_checksum: u32) -> u32 {
+pub(super) fn header_sum(
+    identity: ValueIdentity,
+    bytes: u32,
+    version: u32,
+    body_checksum: u32,
+) -> u32 {
     let mixed = identity.mix(u64::from(bytes) << 32 | u64::from(version));
     let mixed = (mixed ^ u64::from(body_checksum)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 32) as u32

@@ -4,7 +4,7 @@
 //! number of the document (16). The checksum covers everything after its own digits, the closing
 //! braces too.
 
-use super::header::{Header, Identity, checksum};
+use super::header::{ValueHeader, ValueIdentity, checksum};
 
 const OPENING: &[u8] = b"{\"p\":\"";
 const BETWEEN: &[u8] = b"\",\"b\":\"";
@@ -35,7 +35,7 @@ pub(super) fn printable(byte: u8) -> u8 {
 /// Writes what stands before `body` to the start of `head`.
 pub(super) fn write_header(
     head: &mut [u8],
-    identity: Identity,
+    identity: ValueIdentity,
     version: u32,
     bytes: usize,
     body: &[u8],
@@ -50,12 +50,12 @@ pub(super) fn write_header(
 }
 
 /// The header of a value that is long enough to have one.
-pub(super) fn read_header(value: &[u8]) -> Option<Header> {
+pub(super) fn read_header(value: &[u8]) -> Option<ValueHeader> {
     let word = |at: usize| read_hex(value.get(at..at + 8)?).map(|word| word as u32);
     if !value.starts_with(OPENING) {
         return None;
     }
-    Some(Header {
+    Some(ValueHeader {
         checksum: word(CHECKSUM_AT)?,
         body_checksum: 0,
         bytes: word(BYTES_AT)?,
@@ -65,7 +65,7 @@ pub(super) fn read_header(value: &[u8]) -> Option<Header> {
 }
 
 /// The checksum that a value, long enough for a header, should have.
-pub(super) fn checksum_of(identity: Identity, value: &[u8]) -> u32 {
+pub(super) fn checksum_of(identity: ValueIdentity, value: &[u8]) -> u32 {
     checksum(identity.seed, &[&value[SUMMED_FROM..]])
 }
 

@@ -2,10 +2,10 @@
 
 use super::*;
 
-const IDENTITY: Identity = Identity { index: 0x0123_4567_89ab_cdef, seed: 0xdead_beef };
+const IDENTITY: ValueIdentity = ValueIdentity { index: 0x0123_4567_89ab_cdef, seed: 0xdead_beef };
 
-fn values(form: Form) -> Values {
-    Values::new(form, 1..=5000, true, 7)
+fn values(form: ValueForm) -> KvValues {
+    KvValues::new(form, 1..=5000, true, 7)
 }
 
 fn whole(composed: &Composed) -> Vec<u8> {
@@ -16,7 +16,7 @@ const SIZES: [usize; 12] = [1, 2, 8, 19, 20, 21, 54, 55, 64, 512, 1023, 5000];
 
 #[test]
 fn every_size_is_composed_and_verified() {
-    for form in [Form::Binary, Form::Json] {
+    for form in [ValueForm::Binary, ValueForm::Json] {
         let mut values = values(form);
         for bytes in SIZES {
             for version in [0, 1, u32::MAX] {
@@ -28,11 +28,11 @@ fn every_size_is_composed_and_verified() {
     }
 }
 
-/// The canary of everything that is measured with these values: each bit that is flipped, each byte
-/// that is missing or added and each value of somebody else is found.
+/// The mutant of everything that is measured with these values: each bit that is flipped, each byte
+/// that is missing or added and each foreign value is found.
 #[test]
 fn every_change_is_found() {
-    for form in [Form::Binary, Form::Json] {
+    for form in [ValueForm::Binary, ValueForm::Json] {
         let mut values = values(form);
         for bytes in SIZES {
             let value = whole(&values.compose(IDENTITY, 3, bytes));
@@ -41,8 +41,8 @@ fn every_change_is_found() {
                 changed[at] ^= 1 << (at % 8);
                 values.verify(IDENTITY, &changed).expect_err("a flipped bit");
             }
-            let other = Identity { index: IDENTITY.index + 1, ..IDENTITY };
-            let elsewhere = Identity { seed: IDENTITY.seed + 1, ..IDENTITY };
+            let other = ValueIdentity { index: IDENTITY.index + 1, ..IDENTITY };
+            let elsewhere = ValueIdentity { seed: IDENTITY.seed + 1, ..IDENTITY };
             // A single byte is equal by chance once in a while.
             if bytes > 2 {
                 values.verify(other, &value).expect_err("another document");
@@ -56,13 +56,13 @@ fn every_change_is_found() {
 /// A long value that lost its end or grew is found by its length, before its checksum.
 #[test]
 fn kinds_of_corruption_are_told_apart() {
-    for form in [Form::Binary, Form::Json] {
+    for form in [ValueForm::Binary, ValueForm::Json] {
         let mut values = values(form);
         let value = whole(&values.compose(IDENTITY, 3, 512));
         assert_eq!(values.verify(IDENTITY, &value[..511]), Err(Corruption::Length));
         let longer = [&value[..], b"x"].concat();
         assert_eq!(values.verify(IDENTITY, &longer), Err(Corruption::Length));
-        let other = Identity { index: 5, ..IDENTITY };
+        let other = ValueIdentity { index: 5, ..IDENTITY };
         assert_eq!(values.verify(other, &value), Err(Corruption::Document));
         let mut changed = value.clone();
         changed[300] ^= 1;
@@ -76,7 +76,7 @@ fn kinds_of_corruption_are_told_apart() {
 #[test]
 fn json_documents_are_json() {
     for random in [false, true] {
-        let mut values = Values::new(Form::Json, 1..=5000, random, 9);
+        let mut values = KvValues::new(ValueForm::Json, 1..=5000, random, 9);
         for bytes in SIZES {
             let value = whole(&values.compose(IDENTITY, 3, bytes));
             serde_json::from_slice::<serde_json::Value>(&value).unwrap();
@@ -86,14 +86,14 @@ fn json_documents_are_json() {
 
 #[test]
 fn versions_differ_and_runs_agree() {
-    let (mut first, mut second) = (values(Form::Binary), values(Form::Binary));
-    let version = |values: &mut Values, number| whole(&values.compose(IDENTITY, number, 512));
+    let (mut first, mut second) = (values(ValueForm::Binary), values(ValueForm::Binary));
+    let version = |values: &mut KvValues, number| whole(&values.compose(IDENTITY, number, 512));
     assert_ne!(version(&mut first, 1), version(&mut first, 2));
     assert_ne!(version(&mut first, 1)[HEADER_BYTES..], version(&mut first, 2)[HEADER_BYTES..]);
     assert_eq!(version(&mut first, 1), version(&mut second, 1));
     // Whatever block a run has made: values are verified by what they say of themselves.
     for sizes in [600..=700, 1..=10] {
-        let other = Values::new(Form::Binary, sizes, false, 8);
+        let other = KvValues::new(ValueForm::Binary, sizes, false, 8);
         let mut value = version(&mut first, 1);
         assert_eq!(other.verify(IDENTITY, &value), Ok(()));
         value[200] ^= 8;

@@ -1,13 +1,13 @@
 //! The answer to one operation, in the terms that all protocols of the load have in common.
 
-use crate::perf::kv::operation::Kind;
+use crate::perf::kv::operation::OperationKind;
 
 /// The answer to one operation.
-pub struct Answer<'a> {
+pub struct KvAnswer<'a> {
     /// What [`crate::perf::kv::flight::Flight`] knows the operation by.
     pub opaque: u32,
     /// What is answered; `None` for nothing that the load requests.
-    pub kind: Option<Kind>,
+    pub kind: Option<OperationKind>,
     /// A status of the binary protocol; those of the text protocols are translated.
     pub status: u16,
     /// The document that was read.

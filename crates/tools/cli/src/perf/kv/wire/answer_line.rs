@@ -31,7 +31,6 @@ pub enum AnswerLine<'a> {
     },
     /// `END`: no more documents of this `get`.
     End,
-    /// Another outcome.
     Status {
         /// As in the binary protocol.
         status: Status,

@@ -8,13 +8,13 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub struct ReadBuffer {
+pub struct AnswerBuffer {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
 }
 
-impl ReadBuffer {
+impl AnswerBuffer {
     /// What was received and not consumed.
     #[inline]
     pub fn unread(&self) -> &[u8] {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn bytes_come_out_in_order_and_memory_is_bounded() {
-        let mut buffer = ReadBuffer::default();
+        let mut buffer = AnswerBuffer::default();
         let (mut received, mut read) = (0u32, 0u32);
         for round in 1..2000usize {
             let room = buffer.spare();
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn an_answer_longer_than_the_buffer_fits() {
-        let mut buffer = ReadBuffer::default();
+        let mut buffer = AnswerBuffer::default();
         for byte in 0..20u8 {
             let room = buffer.spare();
             assert!(room.len() >= RECEIVE_BYTES);

@@ -1,7 +1,7 @@
 //! A TCP connection to a server of the text protocols: bytes out, bytes in.
 //!
 //! Owns: the socket, what is to be sent, what was received, and the login. Invariants: sending
-//! receives meanwhile, so it cannot deadlock with a server that stops reading until its answers are
+//! receives concurrently, so it cannot deadlock with a server that stops reading until its answers are
 //! read; what it receives then is bounded. Every wait has a deadline.
 
 use std::io::{ErrorKind, IoSlice};
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::answer_line::LINE_BYTES_MAX;
-use super::read_buffer::ReadBuffer;
+use super::read_buffer::AnswerBuffer;
 
 /// A send block up to this size is kept from batch to batch.
 const SEND_BLOCK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -34,8 +34,7 @@ pub struct TextSocket {
     timeout: Duration,
     /// What is to be sent.
     pub out: WriteBuffer<Bytes>,
-    /// What was received.
-    pub received: ReadBuffer,
+    pub received: AnswerBuffer,
 }
 
 impl TextSocket {
@@ -53,7 +52,7 @@ impl TextSocket {
             peer,
             timeout: options.operation_timeout,
             out: WriteBuffer::keeping(SEND_BLOCK_KEPT_BYTES_MAX),
-            received: ReadBuffer::default(),
+            received: AnswerBuffer::default(),
         };
         if login {
             socket.log_in(&options.user, &options.password).await?;
@@ -121,7 +120,7 @@ impl TextSocket {
         Ok(())
     }
 
-    /// Waits until the socket takes more, and receives meanwhile.
+    /// Waits until the socket takes more, and receives concurrently.
     async fn wait_to_write(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.timeout;
         loop {
@@ -147,7 +146,6 @@ impl TextSocket {
         }
     }
 
-    /// Receives once.
     pub async fn receive(&mut self) -> anyhow::Result<()> {
         let read = self.stream.read(self.received.spare());
         match timeout(self.timeout, read).await {

@@ -14,22 +14,20 @@ use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::status::Status;
 use oribi_protocol::text::answer::write_number;
 
-use super::answer::Answer;
+use super::answer::KvAnswer;
 use super::answer_line::{AnswerLine, END, LINE_BYTES_MAX};
 use super::socket::TextSocket;
 use crate::perf::kv::key::KeyField;
-use crate::perf::kv::operation::{Kind, Operation};
+use crate::perf::kv::operation::{KvOperation, OperationKind};
 use crate::perf::kv::value::Composed;
 
 /// Which commands are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Commands {
-    /// `get` and `set`.
+pub enum TextCommands {
     Text {
         /// Most keys of one `get`; at least 1.
         keys_per_get: u32,
     },
-    /// `mg` and `ms`.
     Meta,
 }
 
@@ -37,7 +35,7 @@ pub enum Commands {
 #[derive(Debug)]
 pub struct TextWire {
     socket: TextSocket,
-    commands: Commands,
+    commands: TextCommands,
     /// Makes the keys again that answers have to name.
     keys: KeyField,
     /// What was asked for, in order; answered up to `answered`.
@@ -53,7 +51,7 @@ pub struct TextWire {
 struct Asked {
     index: u64,
     opaque: u32,
-    kind: Kind,
+    kind: OperationKind,
     /// It is the last one of its command.
     is_last: bool,
 }
@@ -74,11 +72,11 @@ impl TextWire {
     pub async fn open(
         options: &ConnectOptions,
         login: bool,
-        commands: Commands,
+        commands: TextCommands,
         keys: KeyField,
     ) -> anyhow::Result<TextWire> {
         let socket = TextSocket::open(options, login).await?;
-        let nothing = Asked { index: 0, opaque: 0, kind: Kind::Get, is_last: true };
+        let nothing = Asked { index: 0, opaque: 0, kind: OperationKind::Get, is_last: true };
         Ok(TextWire {
             socket,
             commands,
@@ -96,28 +94,27 @@ impl TextWire {
         })
     }
 
-    /// Queues a read.
-    pub fn push_get(&mut self, operation: &Operation, key: &[u8], opaque: u32) {
+    pub fn push_get(&mut self, operation: &KvOperation, key: &[u8], opaque: u32) {
         let out = self.socket.out.tail();
         match self.commands {
-            Commands::Text { .. } if self.open_keys > 0 => {
+            TextCommands::Text { .. } if self.open_keys > 0 => {
                 out.push(b' ');
                 if let Some(before) = self.asked.last_mut() {
                     before.is_last = false;
                 }
             }
-            Commands::Text { .. } => out.extend_from_slice(b"get "),
-            Commands::Meta => out.extend_from_slice(b"mg "),
+            TextCommands::Text { .. } => out.extend_from_slice(b"get "),
+            TextCommands::Meta => out.extend_from_slice(b"mg "),
         }
         out.extend_from_slice(key);
         match self.commands {
-            Commands::Text { keys_per_get } => {
+            TextCommands::Text { keys_per_get } => {
                 self.open_keys += 1;
                 if self.open_keys == keys_per_get {
                     self.end_get();
                 }
             }
-            Commands::Meta => {
+            TextCommands::Meta => {
                 out.extend_from_slice(b" v O");
                 write_number(out, u64::from(opaque));
                 out.extend_from_slice(END);
@@ -126,10 +123,9 @@ impl TextWire {
         self.ask(operation, opaque);
     }
 
-    /// Queues a write.
     pub fn push_set(
         &mut self,
-        operation: &Operation,
+        operation: &KvOperation,
         key: &[u8],
         opaque: u32,
         (flags, expiry): (u32, u32),
@@ -142,7 +138,7 @@ impl TextWire {
         let out = self.socket.out.tail();
         let [length, flags, expiry] = [bytes as u64, flags.into(), expiry.into()];
         match self.commands {
-            Commands::Text { .. } => {
+            TextCommands::Text { .. } => {
                 out.extend_from_slice(b"set ");
                 out.extend_from_slice(key);
                 for number in [flags, expiry, length] {
@@ -150,7 +146,7 @@ impl TextWire {
                     write_number(out, number);
                 }
             }
-            Commands::Meta => {
+            TextCommands::Meta => {
                 out.extend_from_slice(b"ms ");
                 out.extend_from_slice(key);
                 out.push(b' ');
@@ -175,7 +171,7 @@ impl TextWire {
         self.ask(operation, opaque);
     }
 
-    fn ask(&mut self, operation: &Operation, opaque: u32) {
+    fn ask(&mut self, operation: &KvOperation, opaque: u32) {
         if self.answered == self.asked.len() {
             self.asked.clear();
             self.answered = 0;
@@ -189,7 +185,6 @@ impl TextWire {
         self.open_keys = 0;
     }
 
-    /// See [`super::Wire::flush`].
     pub async fn flush(&mut self) -> anyhow::Result<()> {
         if self.open_keys > 0 {
             self.end_get();
@@ -197,29 +192,26 @@ impl TextWire {
         self.socket.flush().await
     }
 
-    /// See [`super::Wire::next`].
-    pub async fn next(&mut self) -> anyhow::Result<Answer<'_>> {
+    pub async fn next(&mut self) -> anyhow::Result<KvAnswer<'_>> {
         while !self.advance()? {
             self.socket.receive().await?;
         }
         Ok(self.present())
     }
 
-    /// See [`super::Wire::try_next`].
     #[inline]
-    pub fn try_next(&mut self) -> anyhow::Result<Option<Answer<'_>>> {
+    pub fn try_next(&mut self) -> anyhow::Result<Option<KvAnswer<'_>>> {
         Ok(if self.advance()? { Some(self.present()) } else { None })
     }
 
-    /// See [`super::Wire::protocol_error`].
     pub fn protocol_error(&self, reason: &str) -> anyhow::Error {
         self.socket.protocol_error(reason)
     }
 
-    fn present(&self) -> Answer<'_> {
+    fn present(&self) -> KvAnswer<'_> {
         let unread = self.socket.received.unread();
         let Present { asked, status, value, line, .. } = &self.present;
-        Answer {
+        KvAnswer {
             opaque: asked.opaque,
             kind: Some(asked.kind),
             status: status.code(),
@@ -250,10 +242,10 @@ impl TextWire {
         let Some(parsed) = parsed.filter(|_| line.len() <= LINE_BYTES_MAX) else {
             return Err(self.strange("a line that is no answer", line));
         };
-        let is_meta = self.commands == Commands::Meta;
+        let is_meta = self.commands == TextCommands::Meta;
         let (line, next) = (0..line.len(), end + 1);
         let found = match (parsed, asked.kind) {
-            (AnswerLine::Value { key, bytes }, Kind::Get) if !is_meta => {
+            (AnswerLine::Value { key, bytes }, OperationKind::Get) if !is_meta => {
                 if key == self.keys.set(asked.index) {
                     self.document(asked, next, bytes)?
                 } else if asked.is_last {
@@ -262,18 +254,18 @@ impl TextWire {
                     Some(self.miss(asked, 0))
                 }
             }
-            (AnswerLine::MetaValue { opaque, bytes }, Kind::Get) if is_meta => {
+            (AnswerLine::MetaValue { opaque, bytes }, OperationKind::Get) if is_meta => {
                 if opaque != Some(asked.opaque) {
                     return Err(self.strange("the opaque of another request", &unread[line]));
                 }
                 self.document(asked, next, bytes)?
             }
-            (AnswerLine::End, Kind::Get) if !is_meta => {
+            (AnswerLine::End, OperationKind::Get) if !is_meta => {
                 Some(self.miss(asked, if asked.is_last { next } else { 0 }))
             }
             (AnswerLine::Status { status, opaque }, kind) => {
                 let is_other = opaque.is_some_and(|opaque| opaque != asked.opaque);
-                if is_other || (status == Status::Success && kind == Kind::Get) {
+                if is_other || (status == Status::Success && kind == OperationKind::Get) {
                     return Err(self.strange("the answer to another request", &unread[line]));
                 }
                 // A refusal ends a command; the operations of it have it in common.
@@ -303,7 +295,7 @@ impl TextWire {
         let value = begin..begin + bytes;
         // The last document of a `get` is followed by the end of its answer.
         let end: &[u8] = match self.commands {
-            Commands::Text { .. } if asked.is_last => b"\r\nEND\r\n",
+            TextCommands::Text { .. } if asked.is_last => b"\r\nEND\r\n",
             _ => END,
         };
         let consumed = value.end + end.len();

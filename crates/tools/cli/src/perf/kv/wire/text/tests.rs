@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::perf::kv::value::{Form, Identity, Values};
+use crate::perf::kv::value::{KvValues, ValueForm, ValueIdentity};
 
 /// Answers with `answers`, in pieces of `piece` bytes, whatever is asked; returns what was sent.
 fn serve(answers: &str, piece: usize) -> (u16, JoinHandle<String>) {
@@ -30,9 +30,9 @@ fn serve(answers: &str, piece: usize) -> (u16, JoinHandle<String>) {
     (port, server)
 }
 
-fn read(index: u64) -> Operation {
-    let kind = Kind::Get;
-    Operation { index, due_ns: 0, value_bytes: 0, version: 0, collection: 0, attempts: 0, kind }
+fn read(index: u64) -> KvOperation {
+    let kind = OperationKind::Get;
+    KvOperation { index, due_ns: 0, value_bytes: 0, version: 0, collection: 0, attempts: 0, kind }
 }
 
 /// Opaque, status and text of each answer.
@@ -40,8 +40,8 @@ type Answers = Vec<(u32, u16, String)>;
 
 /// Commands, operations, what the server answers, status and text of each answer, and what is sent.
 type Case = (
-    Commands,
-    &'static [Kind],
+    TextCommands,
+    &'static [OperationKind],
     &'static str,
     &'static [(Status, &'static str)],
     &'static [&'static str],
@@ -49,8 +49,8 @@ type Case = (
 
 /// What happened to the operations `kinds`, on the documents 0, 1, ..., and what was sent.
 fn outcome(
-    commands: Commands,
-    kinds: &[Kind],
+    commands: TextCommands,
+    kinds: &[OperationKind],
     answers: &str,
     piece: usize,
 ) -> (anyhow::Result<Answers>, String) {
@@ -60,15 +60,15 @@ fn outcome(
         let options = ConnectOptions::new("", "", "").port(port);
         let mut keys = KeyField::new("", None, "k", 1, 10);
         let mut wire = TextWire::open(&options, false, commands, keys.clone()).await?;
-        let mut values = Values::new(Form::Binary, 2..=2, false, 0);
+        let mut values = KvValues::new(ValueForm::Binary, 2..=2, false, 0);
         for (index, kind) in kinds.iter().enumerate() {
-            let operation = Operation { kind: *kind, ..read(index as u64) };
+            let operation = KvOperation { kind: *kind, ..read(index as u64) };
             let opaque = 100 + index as u32;
             let key = keys.set(operation.index);
             match kind {
-                Kind::Get => wire.push_get(&operation, key, opaque),
-                Kind::Set => {
-                    let identity = Identity { index: operation.index, seed: 0 };
+                OperationKind::Get => wire.push_get(&operation, key, opaque),
+                OperationKind::Set => {
+                    let identity = ValueIdentity { index: operation.index, seed: 0 };
                     wire.push_set(&operation, key, opaque, (5, 0), &values.compose(identity, 0, 2));
                 }
             }
@@ -85,12 +85,12 @@ fn outcome(
     (found, server.join().unwrap())
 }
 
-const GET: Kind = Kind::Get;
-const SET: Kind = Kind::Set;
+const GET: OperationKind = OperationKind::Get;
+const SET: OperationKind = OperationKind::Set;
 const OK: Status = Status::Success;
 const MISS: Status = Status::KeyEnoent;
-const SINGLE: Commands = Commands::Text { keys_per_get: 1 };
-const MULTI: Commands = Commands::Text { keys_per_get: 3 };
+const SINGLE: TextCommands = TextCommands::Text { keys_per_get: 1 };
+const MULTI: TextCommands = TextCommands::Text { keys_per_get: 3 };
 
 /// A set and its value, which the test does not look at, in the words of `sent`.
 fn without_values(sent: &str) -> Vec<&str> {
@@ -99,7 +99,7 @@ fn without_values(sent: &str) -> Vec<&str> {
 }
 
 #[test]
-fn answers_belong_to_their_operations_however_they_are_torn() {
+fn torn_answers_match_their_operations() {
     let cases: &[Case] = &[
         (
             SINGLE,
@@ -137,7 +137,7 @@ fn answers_belong_to_their_operations_however_they_are_torn() {
             &["get k0 k1 k2", "get k3"],
         ),
         (
-            Commands::Meta,
+            TextCommands::Meta,
             &[GET, SET, GET, GET],
             "VA 3 O100\r\nabc\r\nHD O101\r\nEN\r\nEN O103\r\n",
             &[(OK, "abc"), (OK, "HD O101"), (MISS, "EN"), (MISS, "EN O103")],
@@ -160,7 +160,7 @@ fn answers_belong_to_their_operations_however_they_are_torn() {
 #[test]
 fn strange_answers_are_errors() {
     let long = "x".repeat(5000);
-    let cases: &[(Commands, &[Kind], &str, &str)] = &[
+    let cases: &[(TextCommands, &[OperationKind], &str, &str)] = &[
         (SINGLE, &[GET], "VALUE k1 0 1\r\na\r\nEND\r\n", "not asked for: \"k1\""),
         (SINGLE, &[GET], "VALUE k0 0 1\r\nab\r\nEND\r\n", "without its end"),
         (SINGLE, &[GET], "VALUE k0 0 1\r\na\r\nVALUE k0 0 1\r\n", "without its end"),
@@ -177,10 +177,15 @@ fn strange_answers_are_errors() {
             "VALUE k1 0 1\r\na\r\nVALUE k0 0 1\r\nb\r\nEND\r\n",
             "not asked for",
         ),
-        (Commands::Meta, &[GET, GET], "VA 1 O101\r\na\r\nVA 1 O100\r\nb\r\n", "opaque of another"),
-        (Commands::Meta, &[GET], "VA 1\r\na\r\n", "opaque of another"),
-        (Commands::Meta, &[SET], "HD O7\r\n", "another request"),
-        (Commands::Meta, &[GET], "HD O100\r\n", "another request"),
+        (
+            TextCommands::Meta,
+            &[GET, GET],
+            "VA 1 O101\r\na\r\nVA 1 O100\r\nb\r\n",
+            "opaque of another",
+        ),
+        (TextCommands::Meta, &[GET], "VA 1\r\na\r\n", "opaque of another"),
+        (TextCommands::Meta, &[SET], "HD O7\r\n", "another request"),
+        (TextCommands::Meta, &[GET], "HD O100\r\n", "another request"),
     ];
     for (commands, kinds, answers, reason) in cases {
         let (found, _) = outcome(*commands, kinds, answers, 1000);

@@ -16,26 +16,25 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use super::control::Control;
 use super::cpu::Usage;
 use super::latencies::Latencies;
-use super::progress::{Extent, LiveLine};
-use super::timeline::{Sample, Timeline};
+use super::progress::{LiveLine, RunExtent};
+use super::timeline::{Timeline, TimelineSample};
 
 /// Time between two samples of throughput, and between two checks of the clock and of signals.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long batches in flight may go on after a signal.
+/// How long batches in flight may continue after a signal.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Most threads; more only measures the scheduler.
 pub const THREADS_MAX: u64 = 1024;
 
 /// The description of a phase before it begins.
-pub struct Plan {
+pub struct WorkerPlan {
     /// Its name on the live line.
     pub name: &'static str,
     /// What is counted: `op`, `rows`.
     pub unit: &'static str,
-    /// When it ends.
-    pub extent: Extent,
+    pub extent: RunExtent,
     /// A server process on this machine whose CPU time is measured too.
     pub server_pid: Option<u32>,
 }
@@ -57,10 +56,8 @@ pub struct Measured {
     pub latencies: Latencies,
     /// From its start to the end of the last thread.
     pub took: Duration,
-    /// CPU time.
     pub usage: Usage,
-    /// Throughput over time.
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<TimelineSample>,
 }
 
 impl Measured {
@@ -86,14 +83,14 @@ enum Event<O> {
 }
 
 /// Threads whose phases are described by `P` and whose outcomes are `O`.
-pub struct Crew<P, O> {
+pub struct Workers<P, O> {
     control: Arc<Control>,
     phases: Vec<Sender<(P, Instant)>>,
     threads: Vec<JoinHandle<()>>,
     events: Receiver<Event<O>>,
 }
 
-impl<P: Copy + Send + 'static, O: Send + 'static> Crew<P, O> {
+impl<P: Copy + Send + 'static, O: Send + 'static> Workers<P, O> {
     /// Starts threads and waits until all are connected. Each calls `connect` with its number, and
     /// for each phase calls the returned function with the start of the phase.
     pub fn start<C, W>(
@@ -101,37 +98,37 @@ impl<P: Copy + Send + 'static, O: Send + 'static> Crew<P, O> {
         threads: u64,
         control: Arc<Control>,
         connect: C,
-    ) -> Result<Crew<P, O>>
+    ) -> Result<Workers<P, O>>
     where
         C: Fn(usize) -> Result<W> + Clone + Send + 'static,
         W: FnMut(P, Instant) -> Done<O>,
     {
         let (sender, events) = channel();
-        let mut crew = Crew { control, phases: Vec::new(), threads: Vec::new(), events };
+        let mut workers = Workers { control, phases: Vec::new(), threads: Vec::new(), events };
         for number in 0..threads as usize {
             let (phases, inbox) = channel();
             let (connect, sender) = (connect.clone(), sender.clone());
             let spawned = std::thread::Builder::new()
                 .name(format!("{name}-{number}"))
                 .spawn(move || work(number, connect, &inbox, &sender));
-            crew.threads.push(spawned.context("starting a thread")?);
-            crew.phases.push(phases);
+            workers.threads.push(spawned.context("starting a thread")?);
+            workers.phases.push(phases);
         }
         drop(sender);
         let mut ready = 0;
-        while ready < crew.threads.len() {
-            match crew.next_event()? {
+        while ready < workers.threads.len() {
+            match workers.next_event()? {
                 Some(Event::Ready(connected)) => connected.map(|()| ready += 1)?,
                 Some(Event::Finished(..)) => bail!("a thread finished what was not begun"),
-                None => ensure!(!crew.control.is_interrupted(), "interrupted while connecting"),
+                None => ensure!(!workers.control.is_interrupted(), "interrupted while connecting"),
             }
         }
-        Ok(crew)
+        Ok(workers)
     }
 
     /// Runs a phase in all threads; returns each thread's result, in their order, and the
     /// measurements.
-    pub fn phase(&mut self, plan: &Plan, work: P) -> Result<(Vec<O>, Measured)> {
+    pub fn phase(&mut self, plan: &WorkerPlan, work: P) -> Result<(Vec<O>, Measured)> {
         self.control.live.iter().for_each(|live| live.publish(Default::default()));
         let before = Usage::now(plan.server_pid)?;
         let mut line = LiveLine::new(plan.name, plan.unit, plan.extent);
@@ -196,14 +193,14 @@ impl<P: Copy + Send + 'static, O: Send + 'static> Crew<P, O> {
         }
     }
 
-    fn end_in_time(&self, extent: Extent, started: Instant, cancel_at: &mut Option<Instant>) {
+    fn end_in_time(&self, extent: RunExtent, started: Instant, cancel_at: &mut Option<Instant>) {
         if self.control.is_interrupted() {
             let at = *cancel_at.get_or_insert_with(|| Instant::now() + GRACE);
             if Instant::now() >= at {
                 self.control.cancel();
             }
         }
-        if matches!(extent, Extent::Time(length) if started.elapsed() >= length) {
+        if matches!(extent, RunExtent::Time(length) if started.elapsed() >= length) {
             self.control.stop();
         }
     }
@@ -234,12 +231,12 @@ mod tests {
 
     use super::*;
 
-    fn plan(extent: Extent) -> Plan {
-        Plan { name: "test", unit: "op", extent, server_pid: None }
+    fn plan(extent: RunExtent) -> WorkerPlan {
+        WorkerPlan { name: "test", unit: "op", extent, server_pid: None }
     }
 
     #[test]
-    fn outcomes_come_in_the_order_of_threads_and_sums_are_sums() {
+    fn outcomes_are_ordered_by_thread() {
         let connect = |number: usize| {
             Ok(move |work: u64, _| {
                 let mut latencies = Latencies::new();
@@ -249,14 +246,14 @@ mod tests {
                 Done { outcome: number, operations: work, latencies }
             })
         };
-        let mut crew = Crew::start("test", 3, Arc::new(Control::new(3)), connect).unwrap();
+        let mut workers = Workers::start("test", 3, Arc::new(Control::new(3)), connect).unwrap();
         for work in [2, 5] {
-            let (outcomes, measured) = crew.phase(&plan(Extent::Endless), work).unwrap();
+            let (outcomes, measured) = workers.phase(&plan(RunExtent::Endless), work).unwrap();
             assert_eq!(outcomes, [0, 1, 2]);
             assert_eq!(measured.latencies.read.len(), 3 * work);
             assert!(measured.took >= Duration::from_millis(15));
         }
-        crew.end().unwrap();
+        workers.end().unwrap();
     }
 
     #[test]
@@ -272,10 +269,10 @@ mod tests {
                 Done { outcome: (), operations: 0, latencies: Latencies::new() }
             })
         };
-        let mut crew = Crew::start("test", 1, control, connect).unwrap();
-        let extent = Extent::Time(Duration::from_millis(1));
-        crew.phase(&plan(extent), ()).unwrap();
-        crew.end().unwrap();
+        let mut workers = Workers::start("test", 1, control, connect).unwrap();
+        let extent = RunExtent::Time(Duration::from_millis(1));
+        workers.phase(&plan(extent), ()).unwrap();
+        workers.end().unwrap();
     }
 
     #[test]
@@ -283,7 +280,7 @@ mod tests {
         let refuse = |number: usize| -> Result<fn((), Instant) -> Done<()>> {
             bail!("thread {number} cannot connect")
         };
-        let Err(error) = Crew::start("test", 1, Arc::new(Control::new(1)), refuse) else {
+        let Err(error) = Workers::start("test", 1, Arc::new(Control::new(1)), refuse) else {
             panic!("a thread that cannot connect is an error")
         };
         assert_eq!(error.to_string(), "thread 0 cannot connect");
@@ -293,8 +290,8 @@ mod tests {
                 Done { outcome: (), operations: 0, latencies: Latencies::new() }
             })
         };
-        let mut crew = Crew::start("test", 2, Arc::new(Control::new(2)), connect).unwrap();
-        let error = crew.phase(&plan(Extent::Endless), ()).unwrap_err();
+        let mut workers = Workers::start("test", 2, Arc::new(Control::new(2)), connect).unwrap();
+        let error = workers.phase(&plan(RunExtent::Endless), ()).unwrap_err();
         assert_eq!(error.to_string(), "a thread has panicked");
     }
 }
