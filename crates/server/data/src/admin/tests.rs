@@ -27,6 +27,8 @@ mod query;
 mod query_memory;
 #[cfg(feature = "sql")]
 mod query_service;
+#[cfg(all(feature = "console", feature = "sql"))]
+mod route_statuses;
 mod routes;
 mod settings;
 mod setup;
