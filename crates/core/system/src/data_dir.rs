@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_file::{DataFileError, TEMPORARY_SUFFIX, write_atomically};
 
-/// The format marker.
 pub const MARKER_NAME: &str = "oribi.json";
 /// The file whose lock the running server holds.
 pub const LOCK_NAME: &str = "oribi.lock";
@@ -35,25 +34,18 @@ pub enum DataDirError {
     /// Another server holds the lock.
     #[error("data directory {path} is in use by {holder}; stop it first or use another --data-dir")]
     Locked {
-        /// Which directory.
         path: PathBuf,
         /// "process 123", or a vaguer text when the lock file has no pid.
         holder: String,
     },
     /// There is no data directory.
     #[error("{path} has no {MARKER_NAME}, so it is not a data directory of Oribi")]
-    Absent {
-        /// Which directory.
-        path: PathBuf,
-    },
+    Absent { path: PathBuf },
     /// The directory has foreign content.
     #[error(
         "{path} is not empty and has no {MARKER_NAME}, so it is not a data directory of Oribi; nothing was changed"
     )]
-    Foreign {
-        /// Which directory.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// The marker or the lock file failed.
     #[error(transparent)]
     File(#[from] DataFileError),

@@ -14,7 +14,6 @@ pub enum DataFileError {
     /// The content is not in the format of this version.
     #[error("{path} cannot be used: {detail}; nothing was changed")]
     Corrupt {
-        /// Which file.
         path: PathBuf,
         /// What is wrong with it.
         detail: String,

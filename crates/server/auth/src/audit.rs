@@ -63,23 +63,17 @@ pub struct Actor {
     pub peer: Option<SocketAddr>,
 }
 
-/// An audited event.
 #[derive(Debug)]
 pub enum Event {
-    /// A login succeeded.
     Authenticated,
-    /// A login failed.
     AuthenticationFailed,
     /// A request was refused for lack of rights.
     Refused {
-        /// The request.
         request: String,
-        /// The missing right.
         context: String,
     },
     /// A request that changes something over the admin HTTP.
     Admin {
-        /// Method and path.
         request: String,
         /// Status of the answer.
         status: u16,
@@ -91,7 +85,6 @@ pub enum Event {
     UsersChanged,
     /// The server started with these settings.
     Started(Map<String, Value>),
-    /// The server stops.
     Stopping,
 }
 
@@ -255,7 +248,6 @@ fn describe(at: Timestamp, actor: &Actor, event: Event) -> Value {
     line.into()
 }
 
-/// The current file.
 struct AuditFile {
     options: AuditOptions,
     file: File,

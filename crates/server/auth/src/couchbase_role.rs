@@ -13,7 +13,6 @@ use super::role::{Place, Role, RoleError};
 pub struct CouchbaseRole {
     /// Name on the wire.
     pub name: &'static str,
-    /// Title for people.
     pub title: &'static str,
     /// What it allows, for people.
     pub description: &'static str,
@@ -179,7 +178,6 @@ fn parse_place(text: &str) -> Option<Place> {
     names.join("/").parse().ok()
 }
 
-/// Oribi's own words.
 fn words(text: &str) -> Option<PrivilegeSet> {
     text.split('+')
         .try_fold(PrivilegeSet::NONE, |sum, word| Some(sum.and(PrivilegeSet::from_word(word)?)))
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_couchbase_mean_roles_of_oribi_and_come_back() {
+    fn couchbase_role_names_round_trip() {
         let same = [
             ("admin", "admin"),
             ("data_reader[b]", "read+meta-read+range-scan:b"),

@@ -17,7 +17,6 @@ macro_rules! privileges {
         pub enum Privilege { $($(#[$doc])* $name,)* }
 
         impl Privilege {
-            /// Every privilege.
             pub const ALL: &'static [Privilege] = &[$(Privilege::$name,)*];
 
             /// Its name in error contexts and logs.
@@ -34,13 +33,10 @@ macro_rules! privileges {
 }
 
 privileges! {
-    /// Read documents.
     Read = "read";
-    /// Create documents.
     Insert = "insert";
     /// Write documents, existing ones included, and their expiry.
     Upsert = "upsert";
-    /// Delete documents.
     Delete = "delete";
     /// Read a document's metadata, and the state of vbuckets.
     MetaRead = "meta-read";
@@ -52,7 +48,6 @@ privileges! {
     SystemXattrWrite = "system-xattr-write";
     /// Scan all keys or documents.
     RangeScan = "range-scan";
-    /// Read ordinary statistics.
     SimpleStats = "simple-stats";
     /// Reset statistics, and read the operator statistics.
     Stats = "operator-stats";
@@ -80,10 +75,8 @@ const BUNDLES: [(&str, PrivilegeSet); 4] = [
 ];
 
 impl PrivilegeSet {
-    /// Nothing.
     pub const NONE: PrivilegeSet = PrivilegeSet(0);
 
-    /// Everything.
     pub const ALL: PrivilegeSet = PrivilegeSet::of(Privilege::ALL);
 
     /// What the word `read-only` stands for.
@@ -208,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_write_may_read_and_nobody_gets_more_than_the_word_says() {
+    fn write_roles_include_read_and_nothing_more() {
         assert!(PrivilegeSet::READ_WRITE.holds(PrivilegeSet::READ_ONLY));
         assert!(!PrivilegeSet::READ_WRITE.holds(MetaWrite.into()));
         assert!(!PrivilegeSet::READ_WRITE.holds(Stats.into()));

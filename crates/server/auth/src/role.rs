@@ -218,10 +218,8 @@ impl Access {
     }
 }
 
-/// An authenticated user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// User name.
     pub name: String,
     /// What this user may do.
     pub access: Access,
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_in_scopes_and_collections_stay_there_and_add_up() {
+    fn scoped_rights_stay_in_place_and_add_up() {
         let some = access(&["read-only:b/s", "read-write:b/s/c", "insert:*/t/u"]);
         assert!(some.everywhere("b").is_empty() && some.reaches("b") && some.reaches("other"));
         assert_eq!(some.within("b", "s", "c"), WRITE);

@@ -25,7 +25,6 @@ pub enum SaslStep {
     Continue(Vec<u8>),
     /// The client is authenticated; send `payload` (SCRAM's server-final, empty for PLAIN).
     Success {
-        /// The authenticated user.
         identity: Arc<Identity>,
         /// Body of the answer.
         payload: Vec<u8>,

@@ -166,7 +166,7 @@ fn plain_derives_slowly_once_and_then_from_the_cache() {
 }
 
 #[test]
-fn development_mode_has_one_password_and_an_anonymous_client() {
+fn development_mode_admits_password_and_anonymous() {
     let scratch = tempfile::tempdir().unwrap();
     let users = Arc::new(UserStore::open(scratch.path()).unwrap());
     assert!(users.is_development());
@@ -185,7 +185,7 @@ fn development_mode_has_one_password_and_an_anonymous_client() {
 }
 
 #[test]
-fn users_are_reloaded_and_development_mode_does_not_come_back() {
+fn reloaded_users_end_development_mode() {
     let scratch = tempfile::tempdir().unwrap();
     let users = Arc::new(UserStore::open(scratch.path()).unwrap());
     add_user(scratch.path(), "alice", "secret1", Role::Admin);
@@ -273,7 +273,7 @@ fn a_nonce_with_spaces_is_accepted() {
 }
 
 #[test]
-fn an_exchange_accepts_no_other_nonce_binding_order_or_mechanism() {
+fn exchange_rejects_altered_messages() {
     let users = Arc::new(UserStore::development());
     let client = ScramClient::new(ScramHash::Sha512, "Administrator", "password");
     let mutations: [fn(&str) -> String; 4] = [

@@ -22,7 +22,6 @@ pub struct UserChange {
     pub name: String,
     /// The new password; a new user needs one.
     pub password: Option<Vec<u8>>,
-    /// The new roles.
     pub roles: Option<Vec<Role>>,
     /// The new name for people; empty for none.
     pub display_name: Option<String>,
@@ -45,7 +44,6 @@ pub enum UserChangeError {
     Refused {
         /// Name of the part, as in the form; `_` for the change as a whole.
         field: &'static str,
-        /// The reason.
         message: String,
     },
     /// The file cannot be read or written.
@@ -124,7 +122,6 @@ impl UserStore {
         Ok(restored)
     }
 
-    /// Removes a user.
     pub fn remove(&self, name: &str) -> Result<(), UserChangeError> {
         self.edit(|file| match file.remove(name) {
             true => Ok(true),

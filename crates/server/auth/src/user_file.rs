@@ -52,7 +52,6 @@ pub enum UserFileError {
 /// One user as the file holds it.
 #[derive(Clone)]
 pub struct StoredUser {
-    /// User name.
     pub name: String,
     /// The name that people read, where an administrator has given one.
     pub display_name: Option<String>,

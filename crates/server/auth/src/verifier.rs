@@ -49,7 +49,6 @@ impl ScramHash {
         }
     }
 
-    /// Inverse of [`ScramHash::mechanism`].
     pub(super) fn from_mechanism(name: &[u8]) -> Option<ScramHash> {
         ScramHash::ALL.into_iter().find(|hash| hash.mechanism().as_bytes() == name)
     }
@@ -70,12 +69,10 @@ impl ScramHash {
         self.digest_algorithm().output_len()
     }
 
-    /// `HMAC(key, message)`.
     pub(super) fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
         hmac::sign(&hmac::Key::new(self.hmac_algorithm(), key), message).as_ref().to_vec()
     }
 
-    /// `H(message)`.
     pub(super) fn digest(self, message: &[u8]) -> Vec<u8> {
         digest::digest(self.digest_algorithm(), message).as_ref().to_vec()
     }

@@ -35,7 +35,6 @@ impl BucketStorage {
         }
     }
 
-    /// Text in settings.
     pub fn name(&self) -> String {
         match self {
             BucketStorage::Kudu(url) => url.to_string(),

@@ -2,12 +2,12 @@
 //!
 //! Rows of the table in `table`; `oribi-cluster` describes their effect.
 
-use super::form::{Form, Value, path_value};
+use super::form::{Value, ValueForm, path_value};
 use super::setting::Setting;
 
 const CLUSTER: &str = "Cluster";
 const NETWORK: &str = "Network";
-const ADVERTISED_PORT: Form = Form::Integer { min: 1, max: 65_535 };
+const ADVERTISED_PORT: ValueForm = ValueForm::Integer { min: 1, max: 65_535 };
 
 pub(super) const ETCD: Setting = Setting {
     name: "cluster_etcd",
@@ -15,7 +15,7 @@ pub(super) const ETCD: Setting = Setting {
     value_name: "URL,...",
     help: "Members of the etcd through which the nodes of a cluster agree, as http://HOST:PORT or https://HOST:PORT; \
            this node is alone when not given",
-    form: Form::Names,
+    form: ValueForm::Names,
     get: |s| Some(Value::Names(s.cluster_etcd.clone())),
     set: |s, value| s.cluster_etcd = value.names(),
 };
@@ -25,7 +25,7 @@ pub(super) const ETCD_CA: Setting = Setting {
     heading: CLUSTER,
     value_name: "FILE",
     help: "PEM file with the authorities that vouch for etcd's members; those of the system when not given",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.cluster_etcd_ca.as_deref().map(path_value),
     set: |s, value| s.cluster_etcd_ca = Some(value.path()),
 };
@@ -35,7 +35,7 @@ pub(super) const ETCD_CERTIFICATE: Setting = Setting {
     heading: CLUSTER,
     value_name: "FILE",
     help: "PEM file with the certificate chain that this node shows to etcd",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.cluster_etcd_certificate.as_deref().map(path_value),
     set: |s, value| s.cluster_etcd_certificate = Some(value.path()),
 };
@@ -45,7 +45,7 @@ pub(super) const ETCD_KEY: Setting = Setting {
     heading: CLUSTER,
     value_name: "FILE",
     help: "PEM file with the private key of that certificate",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.cluster_etcd_key.as_deref().map(path_value),
     set: |s, value| s.cluster_etcd_key = Some(value.path()),
 };
@@ -55,7 +55,7 @@ pub(super) const ETCD_USER: Setting = Setting {
     heading: CLUSTER,
     value_name: "NAME",
     help: "User that this node is in etcd",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.cluster_etcd_user.clone().map(Value::Text),
     set: |s, value| s.cluster_etcd_user = Some(value.text()),
 };
@@ -65,7 +65,7 @@ pub(super) const ETCD_PASSWORD_FILE: Setting = Setting {
     heading: CLUSTER,
     value_name: "FILE",
     help: "File with that user's password",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.cluster_etcd_password_file.as_deref().map(path_value),
     set: |s, value| s.cluster_etcd_password_file = Some(value.path()),
 };
@@ -75,7 +75,7 @@ pub(super) const NAME: Setting = Setting {
     heading: CLUSTER,
     value_name: "NAME",
     help: "Which cluster in that etcd",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| Some(Value::Text(s.cluster_name.clone())),
     set: |s, value| s.cluster_name = value.text(),
 };
@@ -85,7 +85,7 @@ pub(super) const LEASE_S: Setting = Setting {
     heading: CLUSTER,
     value_name: "SECONDS",
     help: "Time after which other nodes take over what this one had when nothing is heard of it",
-    form: Form::Integer { min: 2, max: 600 },
+    form: ValueForm::Integer { min: 2, max: 600 },
     get: |s| Some(Value::Integer(s.cluster_lease_s)),
     set: |s, value| s.cluster_lease_s = value.integer(),
 };
@@ -95,7 +95,7 @@ pub(super) const NODE_NAME: Setting = Setting {
     heading: CLUSTER,
     value_name: "NAME",
     help: "Name of this node, unlike that of any other; host and port when not given",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.node_name.clone().map(Value::Text),
     set: |s, value| s.node_name = Some(value.text()),
 };
@@ -105,7 +105,7 @@ pub(super) const ADVERTISE_HOST: Setting = Setting {
     heading: CLUSTER,
     value_name: "HOST",
     help: "Host name or address at which clients reach this node; --listen when not given",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.advertise_host.clone().map(Value::Text),
     set: |s, value| s.advertise_host = Some(value.text()),
 };

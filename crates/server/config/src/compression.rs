@@ -5,7 +5,6 @@
 
 use oribi_types::policy::CompressionMode;
 
-/// The names.
 pub const COMPRESSION_NAMES: [&str; 3] = ["off", "passive", "active"];
 
 /// The mode with this name.

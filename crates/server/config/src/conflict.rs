@@ -6,7 +6,6 @@
 
 use oribi_types::policy::ConflictResolution;
 
-/// The names.
 pub const CONFLICT_RESOLUTION_NAMES: [&str; 2] = ["seqno", "lww"];
 
 /// The resolution with this name.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Form of a value.
 #[derive(Clone, Copy)]
-pub(super) enum Form {
+pub(super) enum ValueForm {
     Text,
     Address,
     Integer {
@@ -32,26 +32,28 @@ pub(super) enum Value {
     Names(Vec<String>),
 }
 
-impl Form {
+impl ValueForm {
     /// Parses the text of a flag or variable.
     pub(super) fn parse(self, text: &str) -> Result<Value, String> {
         match self {
-            Form::Text => self.check(Value::Text(text.to_owned())),
-            Form::Address => match text.parse() {
+            ValueForm::Text => self.check(Value::Text(text.to_owned())),
+            ValueForm::Address => match text.parse() {
                 Ok(address) => Ok(Value::Address(address)),
                 Err(_) => Err(format!("{text:?} is not an IP address")),
             },
-            Form::Integer { .. } => match text.parse() {
+            ValueForm::Integer { .. } => match text.parse() {
                 Ok(number) => self.check(Value::Integer(number)),
                 Err(_) => Err(format!("{text:?} is not a whole number")),
             },
-            Form::Flag => match text {
+            ValueForm::Flag => match text {
                 "true" | "1" => Ok(Value::Flag(true)),
                 "false" | "0" => Ok(Value::Flag(false)),
                 _ => Err(format!("{text:?} is neither true nor false")),
             },
-            Form::Choice(_) | Form::Checked(_) => self.check(Value::Text(text.to_owned())),
-            Form::Names => {
+            ValueForm::Choice(_) | ValueForm::Checked(_) => {
+                self.check(Value::Text(text.to_owned()))
+            }
+            ValueForm::Names => {
                 let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
                 Ok(Value::Names(names.map(str::to_owned).collect()))
             }
@@ -62,42 +64,49 @@ impl Form {
     pub(super) fn take(self, value: &toml::Value) -> Result<Value, String> {
         let wrong = |expected: &str| Err(format!("{value} is not {expected}"));
         match (self, value) {
-            (Form::Text | Form::Choice(_) | Form::Checked(_), toml::Value::String(text)) => {
-                self.check(Value::Text(text.clone()))
+            (
+                ValueForm::Text | ValueForm::Choice(_) | ValueForm::Checked(_),
+                toml::Value::String(text),
+            ) => self.check(Value::Text(text.clone())),
+            (ValueForm::Address, toml::Value::String(text)) => self.parse(text),
+            (ValueForm::Integer { .. }, toml::Value::Integer(number)) => {
+                match u64::try_from(*number) {
+                    Ok(number) => self.check(Value::Integer(number)),
+                    Err(_) => wrong("a number of 0 or more"),
+                }
             }
-            (Form::Address, toml::Value::String(text)) => self.parse(text),
-            (Form::Integer { .. }, toml::Value::Integer(number)) => match u64::try_from(*number) {
-                Ok(number) => self.check(Value::Integer(number)),
-                Err(_) => wrong("a number of 0 or more"),
-            },
-            (Form::Flag, toml::Value::Boolean(flag)) => Ok(Value::Flag(*flag)),
-            (Form::Names, toml::Value::Array(entries)) => {
+            (ValueForm::Flag, toml::Value::Boolean(flag)) => Ok(Value::Flag(*flag)),
+            (ValueForm::Names, toml::Value::Array(entries)) => {
                 let names: Option<Vec<String>> =
                     entries.iter().map(|entry| entry.as_str().map(str::to_owned)).collect();
                 names.map_or_else(|| wrong("a list of strings"), |names| Ok(Value::Names(names)))
             }
-            (Form::Text | Form::Choice(_) | Form::Checked(_), _) => wrong("a string"),
-            (Form::Address, _) => wrong("an IP address in quotes"),
-            (Form::Integer { .. }, _) => wrong("a whole number"),
-            (Form::Flag, _) => wrong("true or false"),
-            (Form::Names, _) => wrong("a list of strings"),
+            (ValueForm::Text | ValueForm::Choice(_) | ValueForm::Checked(_), _) => {
+                wrong("a string")
+            }
+            (ValueForm::Address, _) => wrong("an IP address in quotes"),
+            (ValueForm::Integer { .. }, _) => wrong("a whole number"),
+            (ValueForm::Flag, _) => wrong("true or false"),
+            (ValueForm::Names, _) => wrong("a list of strings"),
         }
     }
 
     fn check(self, value: Value) -> Result<Value, String> {
         match (self, &value) {
-            (Form::Integer { min, max }, Value::Integer(number))
+            (ValueForm::Integer { min, max }, Value::Integer(number))
                 if !(min..=max).contains(number) =>
             {
                 Err(format!("{number} is not between {min} and {max}"))
             }
-            (Form::Text, Value::Text(text)) if text.is_empty() => {
+            (ValueForm::Text, Value::Text(text)) if text.is_empty() => {
                 Err("it must not be empty".to_owned())
             }
-            (Form::Choice(choices), Value::Text(text)) if !choices.contains(&text.as_str()) => {
+            (ValueForm::Choice(choices), Value::Text(text))
+                if !choices.contains(&text.as_str()) =>
+            {
                 Err(format!("{text:?} is not one of {}", choices.join(", ")))
             }
-            (Form::Checked(check), Value::Text(text)) => check(text).map(|()| value),
+            (ValueForm::Checked(check), Value::Text(text)) => check(text).map(|()| value),
             _ => Ok(value),
         }
     }
@@ -130,7 +139,6 @@ impl Value {
         }
     }
 
-    /// The text.
     pub(super) fn text(self) -> String {
         match self {
             Value::Text(text) => text,
@@ -143,7 +151,6 @@ impl Value {
         PathBuf::from(self.text())
     }
 
-    /// The address.
     pub(super) fn address(self) -> IpAddr {
         match self {
             Value::Address(address) => address,
@@ -161,7 +168,6 @@ impl Value {
         }
     }
 
-    /// The truth value.
     pub(super) fn flag(self) -> bool {
         match self {
             Value::Flag(flag) => flag,
@@ -169,7 +175,6 @@ impl Value {
         }
     }
 
-    /// The list.
     pub(super) fn names(self) -> Vec<String> {
         match self {
             Value::Names(names) => names,

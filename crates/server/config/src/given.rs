@@ -18,7 +18,6 @@ pub struct Given {
 /// A setting whose value differs between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// The setting.
     pub name: &'static str,
     /// The value in force; "not set" without one.
     pub before: String,

@@ -2,7 +2,7 @@
 //!
 //! Rows of the table in `table`; the `init` module of the server describes their effect.
 
-use super::form::{Form, Value, path_value};
+use super::form::{Value, ValueForm, path_value};
 use super::setting::Setting;
 
 const DATA: &str = "Data";
@@ -13,7 +13,7 @@ pub(super) const INIT: Setting = Setting {
     value_name: "FILE",
     help: "TOML file with users, buckets, collections and documents that are there before the server is ready; \
            applied at each start, and changes nothing that is so already",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.init.as_deref().map(path_value),
     set: |s, value| s.init = Some(value.path()),
 };
@@ -24,7 +24,7 @@ pub(super) const ADMIN_USER: Setting = Setting {
     value_name: "NAME",
     help: "Administrator that is there from the start, with the password in the environment variable \
            ORIBI_ADMIN_PASSWORD; Administrator when only the password is given",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.admin_user.clone().map(Value::Text),
     set: |s, value| s.admin_user = Some(value.text()),
 };
@@ -34,7 +34,7 @@ pub(super) const ADMIN_PASSWORD_FILE: Setting = Setting {
     heading: DATA,
     value_name: "FILE",
     help: "File with that administrator's password, instead of ORIBI_ADMIN_PASSWORD",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.admin_password_file.as_deref().map(path_value),
     set: |s, value| s.admin_password_file = Some(value.path()),
 };

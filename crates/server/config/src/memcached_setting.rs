@@ -1,7 +1,7 @@
 //! The rows of the table of settings for memcached's clients and the balancers before them.
 
 use super::collection_path::CollectionPath;
-use super::form::{Form, Value};
+use super::form::{Value, ValueForm};
 use super::setting::Setting;
 
 pub(super) const PROXY_PROTOCOL: Setting = Setting {
@@ -10,7 +10,7 @@ pub(super) const PROXY_PROTOCOL: Setting = Setting {
     value_name: "ADDRESS[/BITS],...",
     help: "Balancers whose connections to the ports of clients begin with the PROXY protocol, version 1 or 2; \
            nobody else may connect to these ports then. Not spoken when not given",
-    form: Form::Names,
+    form: ValueForm::Names,
     get: |s| Some(Value::Names(s.proxy_protocol.clone())),
     set: |s, value| s.proxy_protocol = value.names(),
 };
@@ -21,7 +21,7 @@ pub(super) const BUCKET: Setting = Setting {
     value_name: "NAME",
     help: "Bucket of memcached's clients, which select none, unless their user has one; when not given, the \
            only one in which the user has rights, else default",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.memcached_bucket.clone().map(Value::Text),
     set: |s, value| s.memcached_bucket = Some(value.text()),
 };
@@ -32,7 +32,7 @@ pub(super) const COLLECTION: Setting = Setting {
     value_name: "SCOPE.COLLECTION",
     help: "Collection of memcached's clients in their bucket, unless their user has one; when not given, the \
            default collection",
-    form: Form::Checked(|text| text.parse::<CollectionPath>().map(|_| ())),
+    form: ValueForm::Checked(|text| text.parse::<CollectionPath>().map(|_| ())),
     get: |s| s.memcached_collection.as_ref().map(|path| Value::Text(path.to_string())),
     set: |s, value| {
         s.memcached_collection = Some(value.text().parse().expect("the form has checked it"));

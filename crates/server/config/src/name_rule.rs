@@ -30,7 +30,6 @@ pub enum NameField {
 /// See the module text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameRule {
-    /// The field.
     pub field: NameField,
     /// Text that the field begins with and the name does not.
     pub prefix: String,

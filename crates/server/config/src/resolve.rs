@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::form::{Form, Value};
+use super::form::{Value, ValueForm};
 use super::setting::Setting;
 use super::settings::{Settings, SettingsError};
 use super::table::SETTINGS;
@@ -56,10 +56,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// Settings in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
-    /// The values.
     pub settings: Settings,
     /// The source of each value, in the order of the table.
     pub(super) sources: Vec<Source>,
@@ -80,24 +78,13 @@ pub enum ConfigError {
     },
     /// A key in the file that is not a setting.
     #[error("{path}: there is no setting {key:?}; `oribi config` lists all of them")]
-    UnknownKey {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-    },
+    UnknownKey { path: PathBuf, key: String },
     /// The file is not TOML.
     #[error("{path}: {detail}")]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Position and reason.
-        detail: String,
-    },
+    Syntax { path: PathBuf, detail: String },
     /// The file cannot be read.
     #[error("cannot read the configuration file {path}: {error}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
@@ -150,7 +137,7 @@ fn argument(setting: &'static Setting, defaults: &Settings) -> Arg {
         .value_parser(move |text: &str| form.parse(text));
     match setting.form {
         // `--flush-enabled` alone means true.
-        Form::Flag => argument.num_args(0..=1).default_missing_value("true"),
+        ValueForm::Flag => argument.num_args(0..=1).default_missing_value("true"),
         _ => argument,
     }
 }

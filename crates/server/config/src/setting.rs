@@ -1,10 +1,10 @@
 //! One setting: its name, its help, the form of its value, and the field that it goes to.
 
-use super::form::{Form, Value};
+use super::form::{Value, ValueForm};
 use super::settings::Settings;
 
 /// Form of a port.
-pub(super) const PORT: Form = Form::Integer { min: 0, max: 65_535 };
+pub(super) const PORT: ValueForm = ValueForm::Integer { min: 0, max: 65_535 };
 
 /// One row of the table.
 pub(super) struct Setting {
@@ -14,10 +14,10 @@ pub(super) struct Setting {
     pub(super) heading: &'static str,
     pub(super) value_name: &'static str,
     pub(super) help: &'static str,
-    pub(super) form: Form,
+    pub(super) form: ValueForm,
     /// The value in force; `None` when the setting is not set.
     pub(super) get: fn(&Settings) -> Option<Value>,
-    /// Takes a value that has passed [`Form::check`].
+    /// Takes a value that has passed [`ValueForm::check`].
     pub(super) set: fn(&mut Settings, Value),
 }
 

@@ -102,7 +102,6 @@ pub struct Settings {
     pub cluster_etcd_certificate: Option<PathBuf>,
     /// PEM file with the key of that certificate.
     pub cluster_etcd_key: Option<PathBuf>,
-    /// User in etcd.
     pub cluster_etcd_user: Option<String>,
     /// File with that user's password.
     pub cluster_etcd_password_file: Option<PathBuf>,
@@ -152,7 +151,6 @@ pub struct Settings {
     pub audit_log_age_s: u64,
     /// Earlier files of the audit log that are kept.
     pub audit_log_files: usize,
-    /// Worker threads.
     pub workers: usize,
     /// Pipelined requests whose keys are looked up ahead; 0 for none.
     pub prefetch_keys: usize,

@@ -3,18 +3,14 @@
 /// Milliseconds from which an operation is slow, by class; 0 for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowThresholds {
-    /// Reads of documents.
     pub read_ms: u64,
-    /// Writes of documents.
     pub write_ms: u64,
     /// Writes that wait for the store.
     pub durable_ms: u64,
-    /// Everything else.
     pub other_ms: u64,
 }
 
 impl SlowThresholds {
-    /// Nothing is slow.
     pub const OFF: SlowThresholds =
         SlowThresholds { read_ms: 0, write_ms: 0, durable_ms: 0, other_ms: 0 };
 

@@ -7,7 +7,7 @@ use super::bucket_storage::BucketStorage;
 use super::compression::{self, COMPRESSION_NAMES};
 use super::conflict::{self, CONFLICT_RESOLUTION_NAMES};
 use super::eviction::{self, EVICTION_NAMES};
-use super::form::{Form, Value, path_value};
+use super::form::{Value, ValueForm, path_value};
 use super::limits::{LOGS_MAX, PREFETCH_KEYS_MAX, SEND_QUEUE_BYTES_MIN};
 use super::log_setting::{self, LOG_FORMATS, LogFormat};
 use super::setting::{PORT, Setting};
@@ -16,11 +16,11 @@ use super::{cluster_setting, init_setting, memcached_setting, tls_setting};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// For locks: an hour is far more than a client should hold one.
-const LOCK_TIMEOUT: Form = Form::Integer { min: 1, max: 3600 };
-const MILLISECONDS: Form = Form::Integer { min: 1, max: DAY_MS };
-const MILLISECONDS_OR_NEVER: Form = Form::Integer { min: 0, max: DAY_MS };
+const LOCK_TIMEOUT: ValueForm = ValueForm::Integer { min: 1, max: 3600 };
+const MILLISECONDS: ValueForm = ValueForm::Integer { min: 1, max: DAY_MS };
+const MILLISECONDS_OR_NEVER: ValueForm = ValueForm::Integer { min: 0, max: DAY_MS };
 const MONTH_S: u64 = 30 * 24 * 60 * 60;
-const PERCENT: Form = Form::Integer { min: 1, max: 100 };
+const PERCENT: ValueForm = ValueForm::Integer { min: 1, max: 100 };
 
 const DATA: &str = "Data";
 const NETWORK: &str = "Network";
@@ -35,7 +35,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: DATA,
         value_name: "DIR",
         help: "Directory with all durable state; created when missing",
-        form: Form::Text,
+        form: ValueForm::Text,
         get: |s| Some(path_value(&s.data_dir)),
         set: |s, value| s.data_dir = value.path(),
     },
@@ -44,7 +44,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: DATA,
         value_name: "NAME,...",
         help: "Buckets to create at start when they do not exist",
-        form: Form::Names,
+        form: ValueForm::Names,
         get: |s| Some(Value::Names(s.buckets.clone())),
         set: |s, value| s.buckets = value.names(),
     },
@@ -58,7 +58,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "Where a new bucket keeps documents: in a log on disk too, in memory only and gone at the \
                end, or in a table of Apache Kudu \
                (kudu://MASTER[,MASTER...][/DATABASE][?tablets=16&replicas=3])",
-        form: Form::Checked(|text| BucketStorage::from_name(text).map(|_| ())),
+        form: ValueForm::Checked(|text| BucketStorage::from_name(text).map(|_| ())),
         get: |s| Some(Value::Text(s.storage.name())),
         set: |s, value| {
             s.storage = BucketStorage::from_name(&value.text()).expect("the form has checked it");
@@ -69,7 +69,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: DATA,
         value_name: "COUNT",
         help: "vbuckets of a new bucket, a power of two; fixed once the bucket exists",
-        form: Form::Integer { min: 1, max: 1024 },
+        form: ValueForm::Integer { min: 1, max: 1024 },
         get: |s| Some(Value::Integer(s.vbuckets.into())),
         set: |s, value| s.vbuckets = value.integer(),
     },
@@ -80,7 +80,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "Logs of a new bucket with storage = log, which are written side by side; fixed once the bucket \
                exists. Each takes up to 9 MiB beside the quota. When not given, one for every four processors \
                that has 512 MiB of the quota",
-        form: Form::Integer { min: 1, max: LOGS_MAX as u64 },
+        form: ValueForm::Integer { min: 1, max: LOGS_MAX as u64 },
         get: |s| s.logs.map(|logs| Value::Integer(logs as u64)),
         set: |s, value| s.logs = Some(value.integer()),
     },
@@ -90,7 +90,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MIB",
         help: "Memory for the documents of a new bucket; what does not fit is read from disk. When not given, \
                the buckets together get half of the machine's",
-        form: Form::Integer { min: 1, max: 1 << 24 },
+        form: ValueForm::Integer { min: 1, max: 1 << 24 },
         get: |s| s.memory_quota_mib.map(Value::Integer),
         set: |s, value| s.memory_quota_mib = Some(value.integer()),
     },
@@ -101,7 +101,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "What a new bucket takes out of memory when it runs short: values, whole documents, nothing \
                (writes are refused instead), or, in memory only, documents that are not used (they are \
                deleted). When not given, value, and in memory only none",
-        form: Form::Choice(&EVICTION_NAMES),
+        form: ValueForm::Choice(&EVICTION_NAMES),
         get: |s| s.eviction.map(|policy| Value::Text(eviction::setting_name(policy).to_owned())),
         set: |s, value| s.eviction = eviction::from_setting(&value.text()),
     },
@@ -111,7 +111,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "off|passive|active",
         help: "What a new bucket does about Snappy: inflate compressed values when they are stored, store \
                values as they come, or compress them itself where that saves enough",
-        form: Form::Choice(&COMPRESSION_NAMES),
+        form: ValueForm::Choice(&COMPRESSION_NAMES),
         get: |s| Some(Value::Text(compression::name_of(s.compression_mode).to_owned())),
         set: |s, value| {
             s.compression_mode = compression::mode_named(&value.text()).unwrap_or_default();
@@ -123,7 +123,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "seqno|lww",
         help: "Which of two versions from different clusters a new bucket keeps: the one that was changed more \
                often, or the one that was written last",
-        form: Form::Choice(&CONFLICT_RESOLUTION_NAMES),
+        form: ValueForm::Choice(&CONFLICT_RESOLUTION_NAMES),
         get: |s| Some(Value::Text(conflict::name_of(s.conflict_resolution).to_owned())),
         set: |s, value| {
             s.conflict_resolution = conflict::resolution_named(&value.text()).unwrap_or_default();
@@ -134,7 +134,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: DATA,
         value_name: "true|false",
         help: "Allow emptying a new bucket by the flush command and doFlush",
-        form: Form::Flag,
+        form: ValueForm::Flag,
         get: |s| Some(Value::Flag(s.flush_enabled)),
         set: |s, value| s.flush_enabled = value.flag(),
     },
@@ -146,7 +146,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "true|false",
         help: "Open buckets with a damaged log without what cannot be read, and say in the log \
                what is lost; for one start",
-        form: Form::Flag,
+        form: ValueForm::Flag,
         get: |s| Some(Value::Flag(s.accept_damaged_log)),
         set: |s, value| s.accept_damaged_log = value.flag(),
     },
@@ -182,7 +182,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: NETWORK,
         value_name: "ADDRESS",
         help: "Address for key-value clients; only loopback while no user is configured",
-        form: Form::Address,
+        form: ValueForm::Address,
         get: |s| Some(Value::Address(s.listen)),
         set: |s, value| s.listen = value.address(),
     },
@@ -200,7 +200,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: NETWORK,
         value_name: "ADDRESS",
         help: "Address of the admin HTTP; the same as --listen when not given",
-        form: Form::Address,
+        form: ValueForm::Address,
         get: |s| s.admin_listen.map(Value::Address),
         set: |s, value| s.admin_listen = Some(value.address()),
     },
@@ -242,7 +242,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: LIMITS,
         value_name: "COUNT",
         help: "Client connections at the same time; further ones are closed at once",
-        form: Form::Integer { min: 1, max: 1_000_000 },
+        form: ValueForm::Integer { min: 1, max: 1_000_000 },
         get: |s| Some(Value::Integer(s.connections_max as u64)),
         set: |s, value| s.connections_max = value.integer(),
     },
@@ -251,7 +251,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: LIMITS,
         value_name: "COUNT",
         help: "Of these, connections that only administrators may use; a hundredth when not given",
-        form: Form::Integer { min: 0, max: 1_000_000 },
+        form: ValueForm::Integer { min: 0, max: 1_000_000 },
         get: |s| s.connections_reserved.map(|count| Value::Integer(count as u64)),
         set: |s, value| s.connections_reserved = Some(value.integer()),
     },
@@ -314,7 +314,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: LIMITS,
         value_name: "KIB",
         help: "Answers to a client that does not read them, from which on its requests wait",
-        form: Form::Integer { min: SEND_QUEUE_BYTES_MIN as u64 / 1024, max: 1 << 20 },
+        form: ValueForm::Integer { min: SEND_QUEUE_BYTES_MIN as u64 / 1024, max: 1 << 20 },
         get: |s| Some(Value::Integer(s.send_queue_kib as u64)),
         set: |s, value| s.send_queue_kib = value.integer(),
     },
@@ -323,7 +323,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "COUNT",
         help: "Worker threads; as many as there are processors when not given",
-        form: Form::Integer { min: 1, max: 1024 },
+        form: ValueForm::Integer { min: 1, max: 1024 },
         get: |s| Some(Value::Integer(s.workers as u64)),
         set: |s, value| s.workers = value.integer(),
     },
@@ -333,7 +333,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "COUNT",
         help: "Pipelined requests whose documents are brought into the processor's cache together, \
                before they are served; 0 for none",
-        form: Form::Integer { min: 0, max: PREFETCH_KEYS_MAX as u64 },
+        form: ValueForm::Integer { min: 0, max: PREFETCH_KEYS_MAX as u64 },
         get: |s| Some(Value::Integer(s.prefetch_keys as u64)),
         set: |s, value| s.prefetch_keys = value.integer(),
     },
@@ -351,7 +351,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "SECONDS",
         help: "How often expired documents are deleted that no client reads",
-        form: Form::Integer { min: 1, max: MONTH_S },
+        form: ValueForm::Integer { min: 1, max: MONTH_S },
         get: |s| Some(Value::Integer(s.expiry_pager_interval_s.into())),
         set: |s, value| s.expiry_pager_interval_s = value.integer(),
     },
@@ -360,7 +360,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "SECONDS",
         help: "How long the store remembers that a document was deleted",
-        form: Form::Integer { min: 1, max: 12 * MONTH_S },
+        form: ValueForm::Integer { min: 1, max: 12 * MONTH_S },
         get: |s| Some(Value::Integer(s.tombstone_purge_age_s.into())),
         set: |s, value| s.tombstone_purge_age_s = value.integer(),
     },
@@ -405,7 +405,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "FILE",
         help: "File for the audit log: logins, refusals and changes by administrators; none when not given",
-        form: Form::Text,
+        form: ValueForm::Text,
         get: |s| s.audit_log.as_deref().map(path_value),
         set: |s, value| s.audit_log = Some(value.path()),
     },
@@ -414,7 +414,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "MIB",
         help: "Size at which a new file of the audit log is begun",
-        form: Form::Integer { min: 1, max: 1 << 20 },
+        form: ValueForm::Integer { min: 1, max: 1 << 20 },
         get: |s| Some(Value::Integer(s.audit_log_mib)),
         set: |s, value| s.audit_log_mib = value.integer(),
     },
@@ -423,7 +423,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "SECONDS",
         help: "Age at which a new file of the audit log is begun",
-        form: Form::Integer { min: 60, max: 12 * MONTH_S },
+        form: ValueForm::Integer { min: 60, max: 12 * MONTH_S },
         get: |s| Some(Value::Integer(s.audit_log_age_s)),
         set: |s, value| s.audit_log_age_s = value.integer(),
     },
@@ -432,7 +432,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "COUNT",
         help: "Earlier files of the audit log that are kept",
-        form: Form::Integer { min: 0, max: 1000 },
+        form: ValueForm::Integer { min: 0, max: 1000 },
         get: |s| Some(Value::Integer(s.audit_log_files as u64)),
         set: |s, value| s.audit_log_files = value.integer(),
     },
@@ -441,7 +441,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "FILTER",
         help: "What to log to standard error: error, warn, info, debug, trace, or MODULE=LEVEL,...",
-        form: Form::Checked(log_setting::check_filter),
+        form: ValueForm::Checked(log_setting::check_filter),
         get: |s| Some(Value::Text(s.log.clone())),
         set: |s, value| s.log = value.text(),
     },
@@ -449,8 +449,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "log_format",
         heading: RUNNING,
         value_name: "text|json",
-        help: "Form of the log's lines",
-        form: Form::Choice(&LOG_FORMATS),
+        help: "ValueForm of the log's lines",
+        form: ValueForm::Choice(&LOG_FORMATS),
         get: |s| Some(Value::Text(s.log_format.name().to_owned())),
         set: |s, value| s.log_format = LogFormat::named(&value.text()),
     },
@@ -459,7 +459,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "FILE",
         help: "JSON file with pid, port and admin_port, written once the server serves",
-        form: Form::Text,
+        form: ValueForm::Text,
         get: |s| s.ready_file.as_deref().map(path_value),
         set: |s, value| s.ready_file = Some(value.path()),
     },

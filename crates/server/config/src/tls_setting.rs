@@ -3,7 +3,7 @@
 use oribi_tls::MinimumVersion;
 use oribi_tls::server::ClientCertificates;
 
-use super::form::{Form, Value, path_value};
+use super::form::{Value, ValueForm, path_value};
 use super::setting::{PORT as PORT_FORM, Setting};
 
 const HEADING: &str = "TLS";
@@ -14,7 +14,7 @@ pub(super) const CERTIFICATE: Setting = Setting {
     heading: HEADING,
     value_name: "FILE",
     help: "PEM file with the server's certificate and those up to its authority; turns TLS on",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.tls_certificate.as_deref().map(path_value),
     set: |s, value| s.tls_certificate = Some(value.path()),
 };
@@ -24,7 +24,7 @@ pub(super) const KEY: Setting = Setting {
     heading: HEADING,
     value_name: "FILE",
     help: "PEM file with the private key of the certificate",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.tls_key.as_deref().map(path_value),
     set: |s, value| s.tls_key = Some(value.path()),
 };
@@ -34,7 +34,7 @@ pub(super) const LISTEN: Setting = Setting {
     heading: HEADING,
     value_name: "ADDRESS",
     help: "Address of the ports with TLS; the same as --listen when not given",
-    form: Form::Address,
+    form: ValueForm::Address,
     get: |s| s.tls_listen.map(Value::Address),
     set: |s, value| s.tls_listen = Some(value.address()),
 };
@@ -64,7 +64,7 @@ pub(super) const MINIMUM_VERSION: Setting = Setting {
     heading: HEADING,
     value_name: "1.2|1.3",
     help: "Oldest version of TLS that is spoken",
-    form: Form::Choice(&VERSIONS),
+    form: ValueForm::Choice(&VERSIONS),
     get: |s| {
         let name = match s.tls_minimum_version {
             MinimumVersion::Tls12 => VERSIONS[0],
@@ -86,7 +86,7 @@ pub(super) const CLIENT_CERTIFICATES: Setting = Setting {
     value_name: "off|enable|mandatory",
     help: "Whether clients are asked for a certificate, which then says who they are; with mandatory, \
            nobody connects over TLS without one",
-    form: Form::Choice(&ClientCertificates::NAMES),
+    form: ValueForm::Choice(&ClientCertificates::NAMES),
     get: |s| Some(Value::Text(s.tls_client_certificates.name().to_owned())),
     set: |s, value| {
         s.tls_client_certificates =
@@ -99,7 +99,7 @@ pub(super) const CLIENT_CA: Setting = Setting {
     heading: HEADING,
     value_name: "FILE",
     help: "PEM file with the authorities that vouch for clients",
-    form: Form::Text,
+    form: ValueForm::Text,
     get: |s| s.tls_client_ca.as_deref().map(path_value),
     set: |s, value| s.tls_client_ca = Some(value.path()),
 };
@@ -110,7 +110,7 @@ pub(super) const CLIENT_NAMES: Setting = Setting {
     value_name: "RULE,...",
     help: "Where a client's certificate names its user: subject.cn, san.email, san.dns or san.uri, and \
            perhaps |PREFIX to leave out and |CHARACTERS any of which ends the name, as in san.email||@",
-    form: Form::Names,
+    form: ValueForm::Names,
     get: |s| Some(Value::Names(s.tls_client_names.clone())),
     set: |s, value| s.tls_client_names = value.names(),
 };

@@ -156,8 +156,10 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> HttpReply {
         let node = server.node_of(&handle);
         if let Some(node) = node {
             // This comes first, so that no other node takes the bucket over.
-            node.remove_bucket(&handle)
-                .map_err(|error| BucketError::Cluster { name: bucket.clone(), error })?;
+            node.remove_bucket(&handle).map_err(|error| BucketError::Cluster {
+                name: bucket.clone(),
+                error: error.into(),
+            })?;
         }
         let mut deleted = server.buckets.delete_open(&handle);
         if matches!(deleted, Err(BucketError::Unknown(_))) && node.is_some() {

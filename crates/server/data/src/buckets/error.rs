@@ -55,8 +55,8 @@ pub enum BucketError {
     Cluster {
         /// Which bucket.
         name: String,
-        /// The error of etcd.
-        error: crate::cluster::EtcdError,
+        /// The error of the cluster's agreement.
+        error: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The engine refused.
     #[error("bucket {name:?}: {error}")]
