@@ -63,7 +63,7 @@ use crate::connection::request_id::RequestId;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 use crate::dispatch::environment::Environment;
 
 pub(crate) use answer::{answer_parked, fail_request};
@@ -124,10 +124,10 @@ pub(crate) fn serve_frame(
         fail_request(state, out, request, Status::UnknownCommand, None);
         return Served::Done;
     };
-    let mut x = Request::new(id, frame, opcode, state, env);
-    (x.section, x.ahead) = (Some(section), ahead);
-    (x.tries, x.has_output) = (tries, !out.is_empty());
-    serve(&mut x, out)
+    let mut req = Request::new(id, frame, opcode, state, env);
+    (req.section, req.ahead) = (Some(section), ahead);
+    (req.tries, req.has_output) = (tries, !out.is_empty());
+    serve(&mut req, out)
 }
 
 /// Serves a store request whose value was received into its item. Returns the item when the request
@@ -142,62 +142,62 @@ pub(crate) fn serve_received(
     tries: Tries,
 ) -> (Served, Option<FillingItem>) {
     let Some(opcode) = Opcode::from_u8(frame.header.opcode) else { return (Served::Done, None) };
-    let mut x = Request::new(id, frame, opcode, state, env);
-    (x.received, x.tries, x.has_output) = (Some(item), tries, !out.is_empty());
-    let served = serve(&mut x, out);
-    (served, x.received.filter(|_| served != Served::Done))
+    let mut req = Request::new(id, frame, opcode, state, env);
+    (req.received, req.tries, req.has_output) = (Some(item), tries, !out.is_empty());
+    let served = serve(&mut req, out);
+    (served, req.received.filter(|_| served != Served::Done))
 }
 
 /// Serves one request.
-fn serve(x: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
-    let Some(rule) = rules::rule(x.opcode) else {
-        if let Some(opcode) = access::memcached_opcode(x) {
-            x.opcode = opcode;
-            return serve(x, out);
+fn serve(req: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
+    let Some(rule) = rules::rule(req.opcode) else {
+        if let Some(opcode) = access::memcached_opcode(req) {
+            req.opcode = opcode;
+            return serve(req, out);
         }
-        let refusal = access::refuse_unknown(x);
-        return refuse(x, out, refusal);
+        let refusal = access::refuse_unknown(req);
+        return refuse(req, out, refusal);
     };
-    if let Err(refusal) = check(x, rule) {
-        return refuse(x, out, refusal);
+    if let Err(refusal) = check(req, rule) {
+        return refuse(req, out, refusal);
     }
-    let in_order = x.infos.barrier || !rule.reorders;
-    if in_order && x.state.has_parked() {
+    let in_order = req.infos.barrier || !rule.reorders;
+    if in_order && req.state.has_parked() {
         // The request is offered again, so it is not counted now.
-        x.state.wait = Wait::Parked;
+        req.state.wait = Pending::Parked;
         return Served::Later;
     }
-    let is_first = x.tries.is_first();
+    let is_first = req.tries.is_first();
     if is_first {
-        timing::begin(x);
-        x.tries.weight = rule.timed.and_then(|kind| sample(x, kind)).unwrap_or(0);
+        timing::begin(req);
+        req.tries.weight = rule.timed.and_then(|kind| sample(req, kind)).unwrap_or(0);
     }
-    let end = match rule.timed.filter(|_| x.tries.weight != 0) {
-        Some(kind) => call_timed(x, out, rule, kind),
-        None => call(x, out, rule),
+    let end = match rule.timed.filter(|_| req.tries.weight != 0) {
+        Some(kind) => call_timed(req, out, rule, kind),
+        None => call(req, out, rule),
     };
     match end {
         End::Done => {
-            if x.tries.begun_ns != 0 || !is_first {
-                timing::note_if_slow(x, rule);
+            if req.tries.begun_ns != 0 || !is_first {
+                timing::note_if_slow(req, rule);
             }
             Served::Done
         }
         End::Later => Served::Later,
         End::Fetch => {
-            let overtakable = !in_order && x.state.features.has(Feature::UnorderedExecution);
-            Served::Fetch { overtakable, tries: x.tries }
+            let overtakable = !in_order && req.state.features.has(Feature::UnorderedExecution);
+            Served::Fetch { overtakable, tries: req.tries }
         }
     }
 }
 
 /// Answers a request that is not served. It counts like any other.
 #[cold]
-fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, refusal: RuleRejection) -> Served {
-    if x.tries.is_first() {
-        timing::begin(x);
+fn refuse(req: &mut Request<'_>, out: &mut WriteBuffer, refusal: RuleRejection) -> Served {
+    if req.tries.is_first() {
+        timing::begin(req);
     }
-    answer::refuse(x, out, Rejection::Refused(refusal));
+    answer::refuse(req, out, Rejection::Refused(refusal));
     Served::Done
 }
 
@@ -216,13 +216,13 @@ pub(crate) fn admits_large(
         fail_request(state, out, request, Status::UnknownCommand, Some(context));
         return false;
     };
-    let mut x = Request::new(id, frame, opcode, state, env);
+    let mut req = Request::new(id, frame, opcode, state, env);
     let refusal = match rules::rule(opcode) {
-        None if x.state.identity.is_none() => {
+        None if req.state.identity.is_none() => {
             RuleRejection::Status(Status::Eaccess, "authenticate first")
         }
         None => RuleRejection::Status(Status::NotSupported, "this server does not know how"),
-        Some(rule) => match access::check(&mut x, rule.who) {
+        Some(rule) => match access::check(&mut req, rule.who) {
             Err(refusal) => refusal,
             Ok(()) if !rule.takes_value() => {
                 RuleRejection::Status(Status::Einval, "no value may be given")
@@ -236,7 +236,7 @@ pub(crate) fn admits_large(
             Ok(()) => return true,
         },
     };
-    answer::refuse(&mut x, out, Rejection::Refused(refusal));
+    answer::refuse(&mut req, out, Rejection::Refused(refusal));
     false
 }
 
@@ -250,51 +250,51 @@ pub(crate) fn begin_store(
     value_bytes: usize,
 ) -> Option<FillingItem> {
     let opcode = Opcode::from_u8(frame.header.opcode)?;
-    let mut x = Request::new(id, frame, opcode, state, env);
-    check(&mut x, rules::rule(opcode)?).ok()?;
-    writes::begin_store(&x, value_bytes)
+    let mut req = Request::new(id, frame, opcode, state, env);
+    check(&mut req, rules::rule(opcode)?).ok()?;
+    writes::begin_store(&req, value_bytes)
 }
 
 /// Counts a command that is about to run. Returns its weight when it is to be timed.
-fn sample(x: &Request<'_>, kind: CommandKind) -> Option<u8> {
-    x.state.operations.as_ref()?.timings().sample(kind)
+fn sample(req: &Request<'_>, kind: CommandKind) -> Option<u8> {
+    req.state.operations.as_ref()?.timings().sample(kind)
 }
 
 /// Records how long the last try took.
-fn call_timed(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, kind: CommandKind) -> End {
-    let begun_ns = x.env.latency_clock.now_ns();
-    let end = call(x, out, rule);
-    let elapsed_ns = x.env.latency_clock.now_ns().saturating_sub(begun_ns);
-    if let Some(operations) = x.state.operations.as_ref().filter(|_| end == End::Done) {
-        operations.timings().record(kind, elapsed_ns, x.tries.weight);
+fn call_timed(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, kind: CommandKind) -> End {
+    let begun_ns = req.env.latency_clock.now_ns();
+    let end = call(req, out, rule);
+    let elapsed_ns = req.env.latency_clock.now_ns().saturating_sub(begun_ns);
+    if let Some(operations) = req.state.operations.as_ref().filter(|_| end == End::Done) {
+        operations.timings().record(kind, elapsed_ns, req.tries.weight);
     }
     end
 }
 
 /// Makes every check that does not require running the request.
-fn check(x: &mut Request<'_>, rule: &Rule) -> Result<(), RuleRejection> {
-    access::check(x, rule.who)?;
-    let datatype = x.frame.header.datatype;
-    if !rule.admits(x.frame) {
-        return Err(RuleRejection::Status(Status::Einval, rule.misfit(x.frame)));
+fn check(req: &mut Request<'_>, rule: &Rule) -> Result<(), RuleRejection> {
+    access::check(req, rule.who)?;
+    let datatype = req.frame.header.datatype;
+    if !rule.admits(req.frame) {
+        return Err(RuleRejection::Status(Status::Einval, rule.misfit(req.frame)));
     }
     if datatype != 0 {
-        check_datatype(x, rule, datatype)?;
+        check_datatype(req, rule, datatype)?;
     }
-    if x.frame.header.magic == Magic::AltClientRequest {
-        x.infos = decode_infos(x, rule)?;
+    if req.frame.header.magic == Magic::AltClientRequest {
+        req.infos = decode_infos(req, rule)?;
     }
     Ok(())
 }
 
-fn check_datatype(x: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), RuleRejection> {
+fn check_datatype(req: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), RuleRejection> {
     if datatype & !rule.datatypes != 0 {
         return Err(RuleRejection::Status(
             Status::Einval,
             "this command does not take this datatype",
         ));
     }
-    if !x.state.features.admits_datatype(datatype) {
+    if !req.state.features.admits_datatype(datatype) {
         return Err(RuleRejection::Status(Status::Einval, "this datatype was not negotiated"));
     }
     Ok(())
@@ -303,19 +303,19 @@ fn check_datatype(x: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), Rule
 /// Decodes framing extras and checks that the command takes them. No feature has to be negotiated
 /// for them: features only tell clients that the server knows them. Some clients rely on what
 /// another connection was told.
-fn decode_infos(x: &Request<'_>, rule: &Rule) -> Result<RequestFrames, RuleRejection> {
+fn decode_infos(req: &Request<'_>, rule: &Rule) -> Result<RequestFrames, RuleRejection> {
     let refuse = |status, context| Err(RuleRejection::Status(status, context));
-    let infos = frame_info::decode(x.frame.framing).map_err(|error| {
+    let infos = frame_info::decode(req.frame.framing).map_err(|error| {
         RuleRejection::Status(status::of_frame_info(error), "the framing extras are not understood")
     })?;
-    if infos.stream_id.is_some() && x.opcode != Opcode::DcpCloseStream {
+    if infos.stream_id.is_some() && req.opcode != Opcode::DcpCloseStream {
         return refuse(Status::Einval, "this command takes no stream id");
     }
     if let Some(durability) = infos.durability {
         if !rule.durable {
             return refuse(Status::Einval, "this command takes no durability level");
         }
-        let is_in_memory = x.state.bucket.as_ref().is_some_and(|bucket| bucket.is_in_memory());
+        let is_in_memory = req.state.bucket.as_ref().is_some_and(|bucket| bucket.is_in_memory());
         if durability.level.needs_persistence() && is_in_memory {
             return refuse(Status::DurabilityInvalidLevel, "the bucket is in memory only");
         }
@@ -329,28 +329,28 @@ fn decode_infos(x: &Request<'_>, rule: &Rule) -> Result<RequestFrames, RuleRejec
 /// Runs the handler and answers. The commonest commands have a stack frame of their own, so they do
 /// not pay for the stack that others need.
 #[inline]
-fn call(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
-    match x.opcode {
-        Opcode::Get | Opcode::Getq => get(x, out, rule),
-        Opcode::Set | Opcode::Setq => set(x, out, rule),
-        Opcode::Noop => answer::succeed(x, out),
+fn call(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+    match req.opcode {
+        Opcode::Get | Opcode::Getq => get(req, out, rule),
+        Opcode::Set | Opcode::Setq => set(req, out, rule),
+        Opcode::Noop => answer::succeed(req, out),
         _ => {
-            let outcome = handlers::call(x);
-            conclude_other(x, out, rule, outcome)
+            let outcome = handlers::call(req);
+            conclude_other(req, out, rule, outcome)
         }
     }
 }
 
 #[inline(never)]
-fn get(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
-    let outcome = reads::get(x);
-    conclude(x, out, rule, outcome)
+fn get(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+    let outcome = reads::get(req);
+    conclude(req, out, rule, outcome)
 }
 
 #[inline(never)]
-fn set(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
-    let outcome = writes::set(x);
-    conclude(x, out, rule, outcome)
+fn set(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+    let outcome = writes::set(req);
+    conclude(req, out, rule, outcome)
 }
 
 #[cfg(test)]

@@ -27,17 +27,17 @@ use crate::buckets::BucketHandle;
 
 /// Checks the requester. Inlined, because every request passes here and two places call it.
 #[inline(always)]
-pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
+pub(super) fn check(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
     if who == Who::Anybody {
         return Ok(());
     }
-    if x.state.identity.is_none() {
-        x.state.adopt_memcached(&x.env.server);
-        if x.state.identity.is_none() {
-            return Err(refuse_unknown(x));
+    if req.state.identity.is_none() {
+        req.state.adopt_memcached(&req.env.server);
+        if req.state.identity.is_none() {
+            return Err(refuse_unknown(req));
         }
     }
-    let rights = &x.state.rights;
+    let rights = &req.state.rights;
     let (needed, everywhere) = match who {
         Who::Anybody | Who::Authenticated => return Ok(()),
         Who::Admin if rights.is_admin() => return Ok(()),
@@ -45,15 +45,15 @@ pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> 
         Who::InCollection(needed) | Who::InBucket(needed) => (needed, rights.everywhere()),
         Who::Somewhere(needed) => (needed, rights.somewhere()),
     };
-    match &x.state.bucket {
+    match &req.state.bucket {
         Some(bucket) if !bucket.is_deleted() => {}
-        _ => return check_without_bucket(x, who),
+        _ => return check_without_bucket(req, who),
     }
     if everywhere.holds(needed) {
         return Ok(());
     }
     match who {
-        Who::InCollection(_) => check_key(x, needed),
+        Who::InCollection(_) => check_key(req, needed),
         _ => Err(RuleRejection::Access(needed.without(everywhere))),
     }
 }
@@ -61,9 +61,9 @@ pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> 
 /// Checks the requester when no bucket is selected. A client that cannot select a bucket gets one.
 #[cold]
 #[inline(never)]
-fn check_without_bucket(x: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
-    match x.find_bucket() {
-        Ok(()) => check(x, who),
+fn check_without_bucket(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
+    match req.find_bucket() {
+        Ok(()) => check(req, who),
         Err(refusal) => Err(refusal),
     }
 }
@@ -71,10 +71,10 @@ fn check_without_bucket(x: &mut Request<'_>, who: Who) -> Result<(), RuleRejecti
 /// The opcode whose handler serves GATK or GATKQ. Their codes mean something else to Couchbase's
 /// clients, which say HELLO.
 #[cold]
-pub(super) fn memcached_opcode(x: &Request<'_>) -> Option<Opcode> {
-    let header = &x.frame.header;
-    let is_memcached = !x.state.features.is_negotiated() && header.magic == Magic::ClientRequest;
-    match x.opcode {
+pub(super) fn memcached_opcode(req: &Request<'_>) -> Option<Opcode> {
+    let header = &req.frame.header;
+    let is_memcached = !req.state.features.is_negotiated() && header.magic == Magic::ClientRequest;
+    match req.opcode {
         Opcode::IoctlGet if is_memcached => Some(Opcode::Gat),
         Opcode::IoctlSet if is_memcached => Some(Opcode::Gatq),
         _ => None,
@@ -83,10 +83,10 @@ pub(super) fn memcached_opcode(x: &Request<'_>) -> Option<Opcode> {
 
 /// Why a request is refused when its opcode is not implemented or its sender not authenticated.
 #[cold]
-pub(super) fn refuse_unknown(x: &Request<'_>) -> RuleRejection {
-    let is_memcached = x.opcode.is_of_memcached() && !x.state.features.is_negotiated();
-    match x.state.identity {
-        Some(_) if super::dcp::is_dcp(x.opcode) && x.state.producer.is_none() => {
+pub(super) fn refuse_unknown(req: &Request<'_>) -> RuleRejection {
+    let is_memcached = req.opcode.is_of_memcached() && !req.state.features.is_negotiated();
+    match req.state.identity {
+        Some(_) if super::dcp::is_dcp(req.opcode) && req.state.producer.is_none() => {
             RuleRejection::Status(Status::Einval, "open the connection for change streams first")
         }
         Some(_) => RuleRejection::Status(Status::NotSupported, "this server does not know how"),
@@ -97,25 +97,25 @@ pub(super) fn refuse_unknown(x: &Request<'_>) -> RuleRejection {
 
 /// Checks the rights in the collection of the request's key.
 #[cold]
-fn check_key(x: &mut Request<'_>, needed: PrivilegeSet) -> Result<(), RuleRejection> {
-    match x.state.doc_key(x.frame.key) {
-        Some(key) => check_within(x, key.collection, needed),
+fn check_key(req: &mut Request<'_>, needed: PrivilegeSet) -> Result<(), RuleRejection> {
+    match req.state.doc_key(req.frame.key) {
+        Some(key) => check_within(req, key.collection, needed),
         None => Err(RuleRejection::Status(Status::Einval, "the key is not valid")),
     }
 }
 
 /// Checks the rights in a collection.
 fn check_within(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     collection: CollectionId,
     needed: PrivilegeSet,
 ) -> Result<(), RuleRejection> {
-    if x.state.rights.everywhere().holds(needed) {
+    if req.state.rights.everywhere().holds(needed) {
         return Ok(());
     }
-    let manifest = x.bucket().manifest();
+    let manifest = req.bucket().manifest();
     let exists = manifest.contains(collection);
-    let held = x.state.rights.within(collection, manifest);
+    let held = req.state.rights.within(collection, manifest);
     if held.is_empty() || !exists {
         return Err(RuleRejection::UnknownCollection);
     }
@@ -169,14 +169,14 @@ impl Request<'_> {
 
 /// Records a refusal for lack of rights. A request before login is no event: it identifies no user,
 /// and clients that try do so often.
-pub(super) fn audit(x: &mut Request<'_>, refusal: RuleRejection) {
+pub(super) fn audit(req: &mut Request<'_>, refusal: RuleRejection) {
     let is_about_rights = match refusal {
         RuleRejection::Status(status, _) => status == Status::Eaccess,
         RuleRejection::Access(_) => true,
-        RuleRejection::UnknownCollection => x.state.rights.everywhere().is_empty(),
+        RuleRejection::UnknownCollection => req.state.rights.everywhere().is_empty(),
     };
-    let is_known = x.state.identity.is_some();
-    if !is_about_rights || !is_known || !x.env.audits_refusal() {
+    let is_known = req.state.identity.is_some();
+    if !is_about_rights || !is_known || !req.env.audits_refusal() {
         return;
     }
     let context = match refusal {
@@ -184,10 +184,10 @@ pub(super) fn audit(x: &mut Request<'_>, refusal: RuleRejection) {
         RuleRejection::Access(missing) => format!("needs the privilege {missing}"),
         RuleRejection::UnknownCollection => "unknown collection, or no right in it".to_owned(),
     };
-    let bucket = match x.opcode {
-        Opcode::SelectBucket => x.frame.key.escape_ascii().to_string(),
-        _ => x.state.bucket.as_ref().map_or("", |bucket| bucket.name()).to_owned(),
+    let bucket = match req.opcode {
+        Opcode::SelectBucket => req.frame.key.escape_ascii().to_string(),
+        _ => req.state.bucket.as_ref().map_or("", |bucket| bucket.name()).to_owned(),
     };
-    let request = format!("{} {bucket}", x.opcode.name()).trim_end().to_owned();
-    x.env.server.audit.record(x.state.actor(), Event::Refused { request, context });
+    let request = format!("{} {bucket}", req.opcode.name()).trim_end().to_owned();
+    req.env.server.audit.record(req.state.actor(), Event::Refused { request, context });
 }

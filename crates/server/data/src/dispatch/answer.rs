@@ -28,7 +28,7 @@ use crate::connection::parked::{Answer, Parked};
 use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::rejection_log::Reference;
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::status;
 
@@ -45,18 +45,18 @@ pub(super) enum End {
 
 /// Parts of an answer with this status and no body.
 #[inline(always)]
-fn parts(x: &Request<'_>, status: Status) -> ResponseParts<'static> {
-    let header = &x.frame.header;
-    let begun_ns = x.tries.begun_ns;
+fn parts(req: &Request<'_>, status: Status) -> ResponseParts<'static> {
+    let header = &req.frame.header;
+    let begun_ns = req.tries.begun_ns;
     let duration = (begun_ns != 0)
-        .then(|| ServerDuration::of_ns(x.env.latency_clock.now_ns().saturating_sub(begun_ns)));
+        .then(|| ServerDuration::of_ns(req.env.latency_clock.now_ns().saturating_sub(begun_ns)));
     ResponseParts { duration, ..ResponseParts::new(header.opcode, status, header.opaque) }
 }
 
 /// Answers Success with no body.
 #[inline(always)]
-pub(super) fn succeed(x: &Request<'_>, out: &mut WriteBuffer) -> End {
-    write_response(out.tail(), &parts(x, Status::Success));
+pub(super) fn succeed(req: &Request<'_>, out: &mut WriteBuffer) -> End {
+    write_response(out.tail(), &parts(req, Status::Success));
     End::Done
 }
 
@@ -64,20 +64,20 @@ pub(super) fn succeed(x: &Request<'_>, out: &mut WriteBuffer) -> End {
 /// another call.
 #[inline(always)]
 pub(super) fn conclude(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     rule: &Rule,
     outcome: Outcome<'_>,
 ) -> End {
-    let features = x.state.features;
+    let features = req.state.features;
     match outcome {
         Ok(Reply::Document { item, cas, key }) => {
-            let parts = ResponseParts { key, ..parts(x, Status::Success) };
+            let parts = ResponseParts { key, ..parts(req, Status::Success) };
             encoding::write_document(out, features, &parts, &item, cas);
             End::Done
         }
         Ok(Reply::Shared { item, key }) => {
-            let parts = ResponseParts { key, ..parts(x, Status::Success) };
+            let parts = ResponseParts { key, ..parts(req, Status::Success) };
             encoding::write_copied(out, features, &parts, &item, item.cas());
             End::Done
         }
@@ -87,53 +87,53 @@ pub(super) fn conclude(
                 true => "",
                 false => encoding::plain_text(Status::KeyEnoent, None),
             };
-            let parts = parts(x, Status::KeyEnoent);
+            let parts = parts(req, Status::KeyEnoent);
             write_response(out.tail(), &ResponseParts { value: text.as_bytes(), ..parts });
             End::Done
         }
         Ok(Reply::Written(Answer::Mutation(mutation)))
-            if !x.waits_for_store() && rule.silence != Silence::OnSuccess =>
+            if !req.waits_for_store() && rule.silence != Silence::OnSuccess =>
         {
-            encoding::write_mutation(out, features, &parts(x, Status::Success), &mutation);
+            encoding::write_mutation(out, features, &parts(req, Status::Success), &mutation);
             End::Done
         }
-        other => conclude_other(x, out, rule, other),
+        other => conclude_other(req, out, rule, other),
     }
 }
 
 /// Answers any request.
 #[inline(never)]
 pub(super) fn conclude_other(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     rule: &Rule,
     outcome: Outcome<'_>,
 ) -> End {
     match outcome {
-        Ok(reply) => send(x, out, rule, reply),
-        Err(Rejection::Engine(Refused::NeedsFetch)) if !x.tries.is_over() => return End::Fetch,
-        Err(Rejection::Engine(Refused::TemporaryFailure)) if room::waits_for_bucket(x) => {
+        Ok(reply) => send(req, out, rule, reply),
+        Err(Rejection::Engine(Refused::NeedsFetch)) if !req.tries.is_over() => return End::Fetch,
+        Err(Rejection::Engine(Refused::TemporaryFailure)) if room::waits_for_bucket(req) => {
             return End::Later;
         }
         Err(Rejection::Later(wait)) => {
-            x.state.wait = wait;
+            req.state.wait = wait;
             return End::Later;
         }
-        Err(not_done) => refuse(x, out, not_done),
+        Err(not_done) => refuse(req, out, not_done),
     }
     End::Done
 }
 
-fn send(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_>) {
+fn send(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_>) {
     let reply = match reply {
         Reply::Miss { .. } if rule.silence == Silence::OnMiss => return,
         Reply::Streamed | Reply::Nothing => return,
-        Reply::AsLate(outcome) => return answer_late(x.state, out, x.id(), outcome),
+        Reply::AsLate(outcome) => return answer_late(req.state, out, req.id(), outcome),
         Reply::Job(job) => {
-            x.state.wait = Wait::Job(x.id());
-            return x.env.jobs.push((x.connection, job));
+            req.state.wait = Pending::Job(req.id());
+            return req.env.jobs.push((req.connection, job));
         }
-        Reply::Written(answer) if x.waits_for_store() => match durable::park(x, answer) {
+        Reply::Written(answer) if req.waits_for_store() => match durable::park(req, answer) {
             None => return,
             Some(answer) => Reply::Written(answer),
         },
@@ -142,7 +142,7 @@ fn send(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_
     if rule.silence == Silence::OnSuccess {
         return;
     }
-    let (features, parts) = (x.state.features, parts(x, Status::Success));
+    let (features, parts) = (req.state.features, parts(req, Status::Success));
     match reply {
         Reply::Success | Reply::Job(_) | Reply::AsLate(_) | Reply::Streamed | Reply::Nothing => {
             write_response(out.tail(), &parts);
@@ -164,7 +164,7 @@ fn send(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_
         }
         Reply::Written(answer) => encoding::write_written(out, features, parts, &answer),
         Reply::Value { status, value } => {
-            let status = x.state.wire_status(status);
+            let status = req.state.wire_status(status);
             let parts = ResponseParts { status, value: &value, ..parts };
             write_response(out.tail(), &parts);
         }
@@ -183,22 +183,22 @@ fn send(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_
 
 /// Answers a request that was not done, and counts the engine's refusals.
 #[cold]
-pub(super) fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, not_done: Rejection) {
+pub(super) fn refuse(req: &mut Request<'_>, out: &mut WriteBuffer, not_done: Rejection) {
     match not_done {
-        Rejection::Status(status) => fail(x, out, status, None),
-        Rejection::Because(status, context) => fail(x, out, status, Some(context)),
-        Rejection::Engine(refused) => refuse_by_engine(x, out, refused),
-        Rejection::Unknown(status) => fail_unknown(x, out, status),
+        Rejection::Status(status) => fail(req, out, status, None),
+        Rejection::Because(status, context) => fail(req, out, status, Some(context)),
+        Rejection::Engine(refused) => refuse_by_engine(req, out, refused),
+        Rejection::Unknown(status) => fail_unknown(req, out, status),
         Rejection::Refused(refusal) => {
-            access::audit(x, refusal);
+            access::audit(req, refusal);
             match refusal {
-                RuleRejection::Status(status, context) => fail_logged(x, out, status, context),
+                RuleRejection::Status(status, context) => fail_logged(req, out, status, context),
                 RuleRejection::UnknownCollection => {
-                    fail_unknown(x, out, Status::UnknownCollection);
+                    fail_unknown(req, out, Status::UnknownCollection);
                 }
                 RuleRejection::Access(missing) => {
                     let context = format!("needs the privilege {missing}");
-                    fail_logged(x, out, Status::Eaccess, &context);
+                    fail_logged(req, out, Status::Eaccess, &context);
                 }
             }
         }
@@ -210,21 +210,26 @@ pub(super) fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, not_done: Rejec
 
 /// Answers with a status and, if the client negotiated it, a readable reason. The failure is not
 /// logged: the client that owns the document can judge it best.
-fn fail(x: &mut Request<'_>, out: &mut WriteBuffer, status: Status, context: Option<&'static str>) {
-    if x.state.closes_instead(status) {
+fn fail(
+    req: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    status: Status,
+    context: Option<&'static str>,
+) {
+    if req.state.closes_instead(status) {
         return;
     }
-    let parts = parts(x, x.state.wire_status(status));
-    encoding::write_failure(out, x.state.features, &parts, context);
+    let parts = parts(req, req.state.wire_status(status));
+    encoding::write_failure(out, req.state.features, &parts, context);
 }
 
 /// As [`fail`], with a reference that identifies the request in the log.
-fn fail_logged(x: &mut Request<'_>, out: &mut WriteBuffer, status: Status, context: &str) {
-    let reference = log_refusal(x, status, context);
-    if x.state.closes_instead(status) {
+fn fail_logged(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status, context: &str) {
+    let reference = log_refusal(req, status, context);
+    if req.state.closes_instead(status) {
         return;
     }
-    let (features, parts) = (x.state.features, parts(x, x.state.wire_status(status)));
+    let (features, parts) = (req.state.features, parts(req, req.state.wire_status(status)));
     match encoding::reads_contexts(features) {
         true => encoding::write_error_body(out, features, &parts, (None, context, reference)),
         false => encoding::write_failure(out, features, &parts, Some(context)),
@@ -232,14 +237,14 @@ fn fail_logged(x: &mut Request<'_>, out: &mut WriteBuffer, status: Status, conte
 }
 
 /// Logs a refused request, unless many came just before. Returns the reference in the log.
-fn log_refusal(x: &mut Request<'_>, status: Status, context: &str) -> Option<Reference> {
-    let reference = x.env.refusals.admit(x.env.now_ms)?;
-    let user = x.state.identity.as_ref().map_or("", |identity| &identity.name);
+fn log_refusal(req: &mut Request<'_>, status: Status, context: &str) -> Option<Reference> {
+    let reference = req.env.refusals.admit(req.env.now_ms)?;
+    let user = req.state.identity.as_ref().map_or("", |identity| &identity.name);
     tracing::info!(
         %reference,
-        connection = x.state.record.number,
+        connection = req.state.record.number,
         user,
-        opcode = x.opcode.name(),
+        opcode = req.opcode.name(),
         status = status.name(),
         context,
         "request refused"
@@ -248,40 +253,40 @@ fn log_refusal(x: &mut Request<'_>, status: Status, context: &str) -> Option<Ref
 }
 
 /// Answers that the engine did not look at the key, and tells the client how to do better.
-fn refuse_by_engine(x: &mut Request<'_>, out: &mut WriteBuffer, refused: Refused) {
+fn refuse_by_engine(req: &mut Request<'_>, out: &mut WriteBuffer, refused: Refused) {
     let status = status::of_refused(refused);
-    let context = count_refused(x, refused);
+    let context = count_refused(req, refused);
     match refused {
-        Refused::NotMyVbucket => send_map(x, out),
-        Refused::UnknownCollection => fail_unknown(x, out, status),
+        Refused::NotMyVbucket => send_map(req, out),
+        Refused::UnknownCollection => fail_unknown(req, out, status),
         Refused::Locked => {
-            let is_old = !x.state.features.has(Feature::XError);
-            let is_temporary = is_old && status::locked_is_temporary(x.opcode);
-            fail(x, out, if is_temporary { Status::Etmpfail } else { status }, None);
+            let is_old = !req.state.features.has(Feature::XError);
+            let is_temporary = is_old && status::locked_is_temporary(req.opcode);
+            fail(req, out, if is_temporary { Status::Etmpfail } else { status }, None);
         }
-        _ => fail(x, out, status, Some(context)),
+        _ => fail(req, out, status, Some(context)),
     }
 }
 
 /// Counts a refusal of the engine, and says it in words.
-fn count_refused(x: &Request<'_>, refused: Refused) -> &'static str {
+fn count_refused(req: &Request<'_>, refused: Refused) -> &'static str {
     match refused {
         Refused::NotMyVbucket => "another node has the document",
         Refused::UnknownCollection => "unknown collection, or no right in it",
         Refused::Locked => {
-            x.counters().lock_errors.add(1);
+            req.counters().lock_errors.add(1);
             "the document is locked"
         }
         Refused::NoMemory => {
-            x.counters().ep_oom_errors.add(1);
+            req.counters().ep_oom_errors.add(1);
             "the bucket's memory is full"
         }
         Refused::TemporaryFailure => {
-            x.counters().ep_tmp_oom_errors.add(1);
+            req.counters().ep_tmp_oom_errors.add(1);
             "the bucket's memory or queue is full for now, or its store fails"
         }
         Refused::NeedsFetch => {
-            x.counters().ep_tmp_oom_errors.add(1);
+            req.counters().ep_tmp_oom_errors.add(1);
             "the document could not be read from the store"
         }
     }
@@ -291,7 +296,7 @@ fn count_refused(x: &Request<'_>, refused: Refused) -> &'static str {
 /// protocol. Counts, logs and audits like [`refuse`].
 #[cold]
 pub(super) fn describe(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     not_done: Rejection,
 ) -> (Status, Option<Cow<'static, str>>) {
     const UNKNOWN: &str = "unknown collection, or no right in it";
@@ -299,7 +304,7 @@ pub(super) fn describe(
         Rejection::Status(status) => return (status, None),
         Rejection::Because(status, context) => return (status, Some(context.into())),
         Rejection::Engine(refused) => {
-            return (status::of_refused(refused), Some(count_refused(x, refused).into()));
+            return (status::of_refused(refused), Some(count_refused(req, refused).into()));
         }
         Rejection::Unknown(status) => return (status, Some(UNKNOWN.into())),
         Rejection::Later(_) => {
@@ -307,7 +312,7 @@ pub(super) fn describe(
             return (Status::Einternal, None);
         }
         Rejection::Refused(refusal) => {
-            access::audit(x, refusal);
+            access::audit(req, refusal);
             match refusal {
                 RuleRejection::Status(status, context) => (status, Cow::Borrowed(context)),
                 RuleRejection::UnknownCollection => (Status::UnknownCollection, UNKNOWN.into()),
@@ -317,37 +322,37 @@ pub(super) fn describe(
             }
         }
     };
-    log_refusal(x, status, &context);
+    log_refusal(req, status, &context);
     (status, Some(context))
 }
 
 /// Answers that a collection or scope is not in the manifest, and names that manifest.
-fn fail_unknown(x: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
-    let features = x.state.features;
+fn fail_unknown(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
+    let features = req.state.features;
     if !features.is_negotiated() {
-        return fail(x, out, status, None);
+        return fail(req, out, status, None);
     }
     let context = match status {
         Status::UnknownScope => "unknown scope, or no right in it",
         _ => "unknown collection, or no right in it",
     };
-    let uid = x.bucket().manifest().uid();
-    let parts = parts(x, x.state.wire_status(status));
+    let uid = req.bucket().manifest().uid();
+    let parts = parts(req, req.state.wire_status(status));
     encoding::write_error_body(out, features, &parts, (Some(uid), context, None));
 }
 
 /// Answers that another node has the vbucket, and sends the cluster configuration. The
 /// configuration is left out if this connection has it already and asked not to be told twice.
-fn send_map(x: &mut Request<'_>, out: &mut WriteBuffer) {
-    let document = x.env.server.bucket_document(x.handle());
-    let seen = x.state.config_sent == document.version
-        && x.state.features.has(Feature::DedupeNotMyVbucketClustermap);
+fn send_map(req: &mut Request<'_>, out: &mut WriteBuffer) {
+    let document = req.env.server.bucket_document(req.handle());
+    let seen = req.state.config_sent == document.version
+        && req.state.features.has(Feature::DedupeNotMyVbucketClustermap);
     if seen {
-        return fail(x, out, Status::NotMyVbucket, None);
+        return fail(req, out, Status::NotMyVbucket, None);
     }
-    x.state.config_sent = document.version;
-    let parts = parts(x, Status::NotMyVbucket);
-    encoding::write_json(out, x.state.features, &parts, &document.json);
+    req.state.config_sent = document.version;
+    let parts = parts(req, Status::NotMyVbucket);
+    encoding::write_json(out, req.state.features, &parts, &document.json);
 }
 
 /// Answers a request whose frame is no longer there.

@@ -12,38 +12,38 @@ use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 
 /// CollectionsGetManifest.
-pub(super) fn get_manifest<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    Ok(Reply::Json(visible(x).to_json().into()))
+pub(super) fn get_manifest<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    Ok(Reply::Json(visible(req).to_json().into()))
 }
 
 /// CollectionsGetId: `scope.collection` in the value (or, by older clients, in the key). An empty
 /// part means the default one, but the dot is required.
-pub(super) fn get_collection_id<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+pub(super) fn get_collection_id<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const NO_PATH: Rejection =
         Rejection::Because(Status::Einval, "a path is a scope, a dot and a collection");
-    let parts = path(x)?.split_once('.').filter(|(_, collection)| !collection.contains('.'));
+    let parts = path(req)?.split_once('.').filter(|(_, collection)| !collection.contains('.'));
     let (scope, collection) = parts.ok_or(NO_PATH)?;
-    let manifest = visible(x);
+    let manifest = visible(req);
     let found = manifest.collection_id(or_default(scope), or_default(collection));
     answer(manifest.uid(), found)
 }
 
 /// CollectionsGetScopeId: a scope's name; anything after a dot is ignored.
-pub(super) fn get_scope_id<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let scope = path(x)?.split('.').next().unwrap_or_default();
-    let manifest = visible(x);
+pub(super) fn get_scope_id<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let scope = path(req)?.split('.').next().unwrap_or_default();
+    let manifest = visible(req);
     let found = manifest.scope_id(or_default(scope)).map(|scope| CollectionId(scope.0));
     answer(manifest.uid(), found)
 }
 
 /// The part of the bucket's manifest that the user may see.
-fn visible(x: &mut Request<'_>) -> Arc<Manifest> {
-    let manifest = x.bucket().manifest();
-    x.state.rights.visible(manifest)
+fn visible(req: &mut Request<'_>) -> Arc<Manifest> {
+    let manifest = req.bucket().manifest();
+    req.state.rights.visible(manifest)
 }
 
-fn path<'a>(x: &Request<'a>) -> Result<&'a str, Status> {
-    let bytes = match (x.frame.key, x.frame.value) {
+fn path<'a>(req: &Request<'a>) -> Result<&'a str, Status> {
+    let bytes = match (req.frame.key, req.frame.value) {
         ([], value) => value,
         (key, []) => key,
         _ => return Err(Status::Einval),

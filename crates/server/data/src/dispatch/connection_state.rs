@@ -45,7 +45,7 @@ const NO_COLLECTION: CollectionId = CollectionId(u32::MAX);
 
 /// What keeps a connection from serving its next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Wait {
+pub(crate) enum Pending {
     /// Nothing.
     #[default]
     Nothing,
@@ -113,7 +113,7 @@ pub(crate) struct ConnectionState {
     /// Requests that wait for a document from the store.
     pub fetches: Option<Box<Fetches>>,
     /// The current wait.
-    pub wait: Wait,
+    pub wait: Pending,
     /// Memory reserved for a large request, or for large answers and changes.
     pub reserved: Reserved,
     /// Start of the wait for memory. Once memory is reserved, the start of its use, moved on by
@@ -158,7 +158,7 @@ impl ConnectionState {
             sasl: None,
             parked: None,
             fetches: None,
-            wait: Wait::Nothing,
+            wait: Pending::Nothing,
             reserved: Reserved::default(),
             memory_since_ms: 0,
             memory_refused: false,
@@ -385,8 +385,8 @@ impl ConnectionState {
 
     /// Ends the wait for parked writes and requests when none is left.
     pub fn release_parked(&mut self) {
-        if self.wait == Wait::Parked && !self.has_parked() {
-            self.wait = Wait::Nothing;
+        if self.wait == Pending::Parked && !self.has_parked() {
+            self.wait = Pending::Nothing;
         }
     }
 

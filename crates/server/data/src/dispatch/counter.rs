@@ -11,30 +11,30 @@ use crate::connection::parked::Answer;
 use crate::dispatch::status;
 
 /// Increment; wraps at 2^64 as in memcached.
-pub(super) fn increment<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    count(x, false)
+pub(super) fn increment<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    count(req, false)
 }
 
 /// Decrement; stops at 0.
-pub(super) fn decrement<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    count(x, true)
+pub(super) fn decrement<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    count(req, true)
 }
 
-fn count<'a>(x: &mut Request<'a>, decrement: bool) -> Outcome<'a> {
-    let document = x.locate()?;
-    let extras = CounterExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    x.admit_durable()?;
-    x.count(|counters| &counters.cmd_set);
+fn count<'a>(req: &mut Request<'a>, decrement: bool) -> Outcome<'a> {
+    let document = req.locate()?;
+    let extras = CounterExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
+    req.admit_durable()?;
+    req.count(|counters| &counters.cmd_set);
     let creates = extras.expiry != COUNTER_DO_NOT_CREATE;
     let request = CounterRequest {
         delta: extras.delta,
         decrement,
         initial: creates.then_some(extras.initial),
         expiry: if creates { extras.expiry } else { 0 },
-        cas: x.cas(),
+        cas: req.cas(),
     };
-    let outcome = x.bucket().counter(document.vbid(x), document.key, &request, x.env.now);
-    count_outcome(x, document.key.collection, decrement, &outcome);
+    let outcome = req.bucket().counter(document.vbid(req), document.key, &request, req.env.now);
+    count_outcome(req, document.key.collection, decrement, &outcome);
     match outcome {
         CounterOutcome::Done { mutation, value } => {
             Ok(Reply::Written(Answer::Counter { mutation, value }))
@@ -49,12 +49,12 @@ fn count<'a>(x: &mut Request<'a>, decrement: bool) -> Outcome<'a> {
 }
 
 fn count_outcome(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     collection: CollectionId,
     decrement: bool,
     outcome: &CounterOutcome,
 ) {
-    let counters = x.counters();
+    let counters = req.counters();
     match (outcome, decrement) {
         (CounterOutcome::Done { .. }, false) => counters.incr_hits.add(1),
         (CounterOutcome::Done { .. }, true) => counters.decr_hits.add(1),
@@ -63,6 +63,6 @@ fn count_outcome(
         _ => {}
     }
     if matches!(outcome, CounterOutcome::Done { .. }) {
-        x.collection_counters(collection).stores.add(1);
+        req.collection_counters(collection).stores.add(1);
     }
 }

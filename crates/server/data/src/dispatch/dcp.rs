@@ -27,7 +27,7 @@ use crate::dcp::inbox::Inbox;
 use crate::dcp::stream_value::WantedStream;
 use crate::dcp::streams::{DcpProducerStream, DcpStreamKey};
 use crate::dcp::{DcpProducer, StreamRejection, may_stream};
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 
 /// Longest name of a connection.
 const NAME_BYTES_MAX: usize = 251;
@@ -36,36 +36,36 @@ const NOT_OPEN: Rejection =
     Rejection::Because(Status::Einval, "open the connection for change streams first");
 
 /// Open: the connection becomes a producer.
-pub(super) fn open<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let refuse = |status, context| Err(Rejection::Because(status, context));
-    let extras = OpenExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    let extras = OpenExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
     let flags = extras.flags;
-    if x.state.producer.is_some() {
+    if req.state.producer.is_some() {
         return refuse(Status::Einval, "the connection is open for change streams already");
     }
-    let name = x.frame.key;
+    let name = req.frame.key;
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return refuse(Status::Einval, "the name has 1 to 251 bytes");
     }
-    if !x.frame.value.is_empty() && !is_empty_object(x.frame.value) {
+    if !req.frame.value.is_empty() && !is_empty_object(req.frame.value) {
         return refuse(Status::Einval, "a producer takes no settings with open");
     }
     check_flags(flags)?;
-    if x.state.features.has(Feature::UnorderedExecution) {
+    if req.state.features.has(Feature::UnorderedExecution) {
         return refuse(Status::NotSupported, "unordered execution was negotiated");
     }
     if !flags.has(OpenFlags::PRODUCER) {
         return refuse(Status::NotSupported, "this server is no consumer");
     }
-    let inbox = Inbox::new(Arc::clone(&x.env.waker), x.connection);
-    let user = x.state.identity.as_ref().map_or("", |user| &user.name).to_owned();
-    let number = x.state.record.number;
-    let record = DcpProducerRecord::new(name, number, user, x.env.now, Arc::clone(&inbox) as _);
-    let (record, bucket) = (Arc::new(record), Arc::clone(x.handle()));
+    let inbox = Inbox::new(Arc::clone(&req.env.waker), req.connection);
+    let user = req.state.identity.as_ref().map_or("", |user| &user.name).to_owned();
+    let number = req.state.record.number;
+    let record = DcpProducerRecord::new(name, number, user, req.env.now, Arc::clone(&inbox) as _);
+    let (record, bucket) = (Arc::new(record), Arc::clone(req.handle()));
     bucket.producers().enter(&record);
-    let (features, now_ms) = (x.state.features, x.env.now_ms);
+    let (features, now_ms) = (req.state.features, req.env.now_ms);
     let producer = DcpProducer::new(bucket, flags, features, inbox, record, now_ms);
-    x.state.producer = Some(Box::new(producer));
+    req.state.producer = Some(Box::new(producer));
     Ok(Reply::Success)
 }
 
@@ -91,25 +91,25 @@ fn check_flags(flags: OpenFlags) -> Result<(), Rejection> {
 }
 
 /// Control: one option of the connection.
-pub(super) fn control<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let now_ms = x.env.now_ms;
-    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
+pub(super) fn control<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let now_ms = req.env.now_ms;
+    let producer = req.state.producer.as_mut().ok_or(NOT_OPEN)?;
     producer
-        .choose(x.frame.key, x.frame.value, now_ms)
+        .choose(req.frame.key, req.frame.value, now_ms)
         .map_err(|(status, context)| Rejection::Because(status, context))?;
     producer.changed();
     Ok(Reply::Success)
 }
 
 /// StreamReq: the answer is the vbucket's failover log, or where to roll back to.
-pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let extras = StreamRequestExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    let vbid = x.named_vbucket();
-    check_request(x, &extras)?;
-    let wanted = wanted_stream(x)?;
-    let key = (vbid, stream_id(x, &wanted)?);
+pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let extras = StreamRequestExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
+    let vbid = req.named_vbucket();
+    check_request(req, &extras)?;
+    let wanted = wanted_stream(req)?;
+    let key = (vbid, stream_id(req, &wanted)?);
     let filter = wanted.filter.clone();
-    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
+    let producer = req.state.producer.as_mut().ok_or(NOT_OPEN)?;
     if let Some(position) = producer.streams.find(key) {
         let is_ending =
             producer.streams.get_mut(position).is_some_and(|open| open.ending.is_some());
@@ -132,8 +132,8 @@ pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let opened = producer.bucket.bucket().open_stream(&request, sink, token);
     let stream = match opened {
         Ok(stream) => stream,
-        Err(StreamRefused::TryLater) if room::waits_to_load(x) => {
-            return Err(Rejection::Later(Wait::Room));
+        Err(StreamRefused::TryLater) if room::waits_to_load(req) => {
+            return Err(Rejection::Later(Pending::Room));
         }
         Err(refused) => return refuse_stream(refused),
     };
@@ -141,7 +141,7 @@ pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     for entry in stream.failover_table() {
         FailoverLog::write_entry(&mut log, entry.uuid, entry.seqno);
     }
-    let head = StreamHead { opaque: x.frame.header.opaque, vbid, stream_id: key.1 };
+    let head = StreamHead { opaque: req.frame.header.opaque, vbid, stream_id: key.1 };
     let generation = producer.rights_generation();
     producer.streams.add(DcpProducerStream::new(head, stream, extras, filter, generation));
     producer.changed();
@@ -149,17 +149,17 @@ pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// The checks before those of the filter.
-fn check_request(x: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), Rejection> {
+fn check_request(req: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), Rejection> {
     let refuse = |status, context| Err(Rejection::Because(status, context));
-    let producer = x.state.producer.as_ref().ok_or(NOT_OPEN)?;
+    let producer = req.state.producer.as_ref().ok_or(NOT_OPEN)?;
     let has_collections = producer.features.has(Feature::Collections);
     if !extras.flags.are_known() {
         return refuse(Status::Einval, "unknown flag");
     }
-    if !x.frame.value.is_empty() && !has_collections {
+    if !req.frame.value.is_empty() && !has_collections {
         return refuse(Status::Einval, "collections were not negotiated");
     }
-    if !x.bucket().is_serving(x.named_vbucket()) {
+    if !req.bucket().is_serving(req.named_vbucket()) {
         return Err(Refused::NotMyVbucket.into());
     }
     if extras.flags.has(StreamFlags::TAKEOVER) {
@@ -177,20 +177,20 @@ fn check_request(x: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), Re
 }
 
 /// The part of the vbucket that the consumer wants, if the user may read it.
-fn wanted_stream(x: &mut Request<'_>) -> Result<WantedStream, Rejection> {
+fn wanted_stream(req: &mut Request<'_>) -> Result<WantedStream, Rejection> {
     const INVALID: Rejection =
         Rejection::Because(Status::Einval, "this does not say which documents are wanted");
-    let mut wanted = match x.frame.value {
+    let mut wanted = match req.frame.value {
         [] => WantedStream::all(),
         value => WantedStream::parse(value).ok_or(INVALID)?,
     };
-    let producer = x.state.producer.as_ref().ok_or(NOT_OPEN)?;
+    let producer = req.state.producer.as_ref().ok_or(NOT_OPEN)?;
     if !producer.features.has(Feature::Collections) {
         wanted.filter = StreamFilter::Default;
     }
-    let manifest = x.bucket().manifest();
+    let manifest = req.bucket().manifest();
     // A scope that the user may not see is answered like one that does not exist.
-    let visible = x.state.rights.visible(Arc::clone(&manifest));
+    let visible = req.state.rights.visible(Arc::clone(&manifest));
     match &wanted.filter {
         StreamFilter::Scope(id) if !visible.scopes().iter().any(|scope| scope.id == *id) => {
             return Err(Rejection::Unknown(Status::UnknownScope));
@@ -200,19 +200,21 @@ fn wanted_stream(x: &mut Request<'_>) -> Result<WantedStream, Rejection> {
         }
         _ => {}
     }
-    let bucket = Arc::clone(x.handle());
-    may_stream(&mut x.state.rights, &bucket, &wanted.filter).map_err(|may_not| match may_not {
-        StreamRejection::SeeIt => Rejection::Refused(RuleRejection::UnknownCollection),
-        StreamRejection::Read(missing) => Rejection::Refused(RuleRejection::Access(missing)),
-    })?;
+    let bucket = Arc::clone(req.handle());
+    may_stream(&mut req.state.rights, &bucket, &wanted.filter).map_err(
+        |may_not| match may_not {
+            StreamRejection::SeeIt => Rejection::Refused(RuleRejection::UnknownCollection),
+            StreamRejection::Read(missing) => Rejection::Refused(RuleRejection::Access(missing)),
+        },
+    )?;
     Ok(wanted)
 }
 
 /// The stream's id, given exactly when streams have ids.
-fn stream_id(x: &Request<'_>, wanted: &WantedStream) -> Result<Option<u16>, Rejection> {
+fn stream_id(req: &Request<'_>, wanted: &WantedStream) -> Result<Option<u16>, Rejection> {
     const INVALID: Rejection =
         Rejection::Because(Status::DcpStreamIdInvalid, "streams have ids, or none has");
-    let has_ids = x.state.producer.as_ref().is_some_and(|producer| producer.options.stream_ids);
+    let has_ids = req.state.producer.as_ref().is_some_and(|producer| producer.options.stream_ids);
     match (has_ids, wanted.stream_id) {
         (false, None) => Ok(None),
         // Larger numbers lose their high bits, as in the frame of the messages.
@@ -249,10 +251,10 @@ fn refuse_stream<'a>(refused: StreamRefused) -> Outcome<'a> {
 }
 
 /// CloseStream.
-pub(super) fn close_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let id = x.infos.stream_id;
-    let key: DcpStreamKey = (x.named_vbucket(), id);
-    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
+pub(super) fn close_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let id = req.infos.stream_id;
+    let key: DcpStreamKey = (req.named_vbucket(), id);
+    let producer = req.state.producer.as_mut().ok_or(NOT_OPEN)?;
     let missing = match producer.options.stream_ids {
         true => Status::DcpStreamIdInvalid,
         false if id.is_some() => return Err(Status::DcpStreamIdInvalid.into()),
@@ -265,17 +267,17 @@ pub(super) fn close_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// GetFailoverLog on a connection with streams.
-pub(super) fn failover_log<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    if x.state.producer.is_none() {
+pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    if req.state.producer.is_none() {
         return Err(NOT_OPEN);
     }
-    super::observing::failover_log(x)
+    super::observing::failover_log(req)
 }
 
 /// BufferAcknowledgement: has no answer.
-pub(super) fn acknowledge<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
-    let bytes = decode_buffer_ack(x.frame.extras).ok_or(Status::Einval)?;
+pub(super) fn acknowledge<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let producer = req.state.producer.as_mut().ok_or(NOT_OPEN)?;
+    let bytes = decode_buffer_ack(req.frame.extras).ok_or(Status::Einval)?;
     producer.window.acknowledge(bytes);
     producer.changed();
     Ok(Reply::Nothing)

@@ -35,9 +35,9 @@ static HANDLERS: [Option<Handler>; 256] = {
 
 /// Runs the handler of a request whose rule is satisfied.
 #[inline(never)]
-pub(super) fn call<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    match HANDLERS[usize::from(x.opcode as u8)] {
-        Some(handler) => handler(x),
+pub(super) fn call<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    match HANDLERS[usize::from(req.opcode as u8)] {
+        Some(handler) => handler(req),
         None => Err(Status::NotSupported.into()),
     }
 }

@@ -44,9 +44,9 @@ pub(super) const VERSION_LINE: &str = concat!("VERSION 1.6.0-oribi-", env!("CARG
 
 /// Hello: forgets the negotiated features and grants anew. A client that says HELLO is no memcached
 /// client.
-pub(super) fn hello<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    refuse_on_producer(x)?;
-    let (codes, rest) = x.frame.value.as_chunks::<2>();
+pub(super) fn hello<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(req)?;
+    let (codes, rest) = req.frame.value.as_chunks::<2>();
     if !rest.is_empty() {
         return Err(Rejection::Because(Status::Einval, "features are two bytes each"));
     }
@@ -54,16 +54,16 @@ pub(super) fn hello<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     if features.wants_cluster_maps() && !features.has(Feature::Duplex) {
         return Err(Status::Einval.into());
     }
-    x.state.greet(features, x.env.now_ms);
+    req.state.greet(features, req.env.now_ms);
     let granted: Vec<u8> = features.codes().flat_map(u16::to_be_bytes).collect();
-    let agent = &x.frame.key[..x.frame.key.len().min(AGENT_BYTES_MAX)];
-    x.state.reads_histograms = x.frame.key.starts_with(HISTOGRAMS_AGENT);
-    x.state.record.agree(|agreement| {
+    let agent = &req.frame.key[..req.frame.key.len().min(AGENT_BYTES_MAX)];
+    req.state.reads_histograms = req.frame.key.starts_with(HISTOGRAMS_AGENT);
+    req.state.record.agree(|agreement| {
         agreement.agent = Some(String::from_utf8_lossy(agent).into());
         agreement.features = features;
     });
     tracing::debug!(
-        connection = x.connection.slot,
+        connection = req.connection.slot,
         agent = %agent.escape_ascii(),
         granted = granted.len() / 2,
         "hello"
@@ -72,52 +72,52 @@ pub(super) fn hello<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// A connection with change streams keeps its user, bucket and features.
-fn refuse_on_producer(x: &Request<'_>) -> Result<(), Rejection> {
+fn refuse_on_producer(req: &Request<'_>) -> Result<(), Rejection> {
     let context = "the connection is open for change streams";
-    match x.state.producer {
+    match req.state.producer {
         Some(_) => Err(Rejection::Because(Status::NotSupported, context)),
         None => Ok(()),
     }
 }
 
 /// GetErrorMap: answers with the newest version that the client understands.
-pub(super) fn get_error_map<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let version = <[u8; 2]>::try_from(x.frame.value).map(u16::from_be_bytes);
+pub(super) fn get_error_map<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let version = <[u8; 2]>::try_from(req.frame.value).map(u16::from_be_bytes);
     Ok(Reply::Json(version.ok().and_then(error_map).ok_or(Status::Einval)?))
 }
 
 /// SaslListMechs.
-pub(super) fn sasl_list_mechs<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    refuse_on_producer(x)?;
+pub(super) fn sasl_list_mechs<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(req)?;
     Ok(Reply::text(mechanisms()))
 }
 
 /// SaslAuth: begins an exchange and forgets the user authenticated before.
-pub(super) fn sasl_auth<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    refuse_on_producer(x)?;
-    x.env.counters.auth_cmds.add(1);
-    x.state.deauthenticate(x.env.now_ms);
+pub(super) fn sasl_auth<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(req)?;
+    req.env.counters.auth_cmds.add(1);
+    req.state.deauthenticate(req.env.now_ms);
     let mut sasl = Box::new(SaslServer::new());
-    let step = sasl.start(x.frame.key, x.frame.value, &x.env.server.users);
-    x.state.sasl = Some(sasl);
-    advance_sasl(x, step)
+    let step = sasl.start(req.frame.key, req.frame.value, &req.env.server.users);
+    req.state.sasl = Some(sasl);
+    advance_sasl(req, step)
 }
 
 /// SaslStep: continues an exchange.
-pub(super) fn sasl_step<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    refuse_on_producer(x)?;
-    let step = match &mut x.state.sasl {
-        Some(sasl) => sasl.step(x.frame.key, x.frame.value),
+pub(super) fn sasl_step<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(req)?;
+    let step = match &mut req.state.sasl {
+        Some(sasl) => sasl.step(req.frame.key, req.frame.value),
         None => SaslStep::Failed,
     };
-    advance_sasl(x, step)
+    advance_sasl(req, step)
 }
 
-fn advance_sasl(x: &mut Request<'_>, step: SaslStep) -> Outcome<'static> {
+fn advance_sasl(req: &mut Request<'_>, step: SaslStep) -> Outcome<'static> {
     if let SaslStep::Slow(work) = step {
         return Ok(Reply::Job(sasl_job(work)));
     }
-    Ok(Reply::AsLate(finish_sasl(x.state, x.env, step)))
+    Ok(Reply::AsLate(finish_sasl(req.state, req.env, step)))
 }
 
 /// The slow part of a SASL exchange.
@@ -180,20 +180,20 @@ pub(super) fn finish_sasl(
 /// SelectBucket. A missing bucket and a forbidden one get the same answer, for administrators too:
 /// client libraries take "not found" for a bucket that is about to appear, and retry until they
 /// time out.
-pub(super) fn select_bucket<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    refuse_on_producer(x)?;
-    if x.frame.key == NO_BUCKET {
-        x.state.select_named(None);
+pub(super) fn select_bucket<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(req)?;
+    if req.frame.key == NO_BUCKET {
+        req.state.select_named(None);
         return Ok(Reply::Success);
     }
-    let name = std::str::from_utf8(x.frame.key).ok();
-    let bucket = name.and_then(|name| x.env.server.buckets.get(name));
+    let name = std::str::from_utf8(req.frame.key).ok();
+    let bucket = name.and_then(|name| req.env.server.buckets.get(name));
     let may_use = |bucket: &Arc<BucketHandle>| {
-        x.state.identity.as_ref().is_some_and(|user| user.access.reaches(bucket.name()))
+        req.state.identity.as_ref().is_some_and(|user| user.access.reaches(bucket.name()))
     };
     match bucket {
         Some(bucket) if may_use(&bucket) => {
-            x.state.select_named(Some(bucket));
+            req.state.select_named(Some(bucket));
             Ok(Reply::Success)
         }
         _ => {
@@ -204,9 +204,9 @@ pub(super) fn select_bucket<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// ListBuckets: names of the buckets in which the user has a right, separated by spaces.
-pub(super) fn list_buckets<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let identity = x.state.identity.as_ref().ok_or(Status::Eaccess)?;
-    let buckets = x.env.server.buckets.list();
+pub(super) fn list_buckets<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let identity = req.state.identity.as_ref().ok_or(Status::Eaccess)?;
+    let buckets = req.env.server.buckets.list();
     let names: Vec<&str> = buckets
         .iter()
         .map(|bucket| bucket.name())
@@ -217,13 +217,13 @@ pub(super) fn list_buckets<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 
 /// GetClusterConfig, of the selected bucket or of the cluster. A client that names its version gets
 /// an empty answer when there is nothing newer.
-pub(super) fn get_cluster_config<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let known = ConfigVersion::decode(x.frame.extras);
-    let document = match x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()) {
-        Some(bucket) => x.env.server.bucket_document(bucket),
-        None => x.env.server.cluster.global_document(),
+pub(super) fn get_cluster_config<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let known = ConfigVersion::decode(req.frame.extras);
+    let document = match req.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()) {
+        Some(bucket) => req.env.server.bucket_document(bucket),
+        None => req.env.server.cluster.global_document(),
     };
-    x.state.config_sent = document.version;
+    req.state.config_sent = document.version;
     let current = document.version.to_wire();
     let is_current =
         |known: ConfigVersion| (known.epoch, known.revision) >= (current.epoch, current.revision);
@@ -239,7 +239,7 @@ pub(super) fn version<'a>(_: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// Quit: everything before it is answered, then the connection ends.
-pub(super) fn quit<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    x.state.close(CloseReason::Quit);
+pub(super) fn quit<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    req.state.close(CloseReason::Quit);
     Ok(Reply::Success)
 }

@@ -39,32 +39,32 @@ struct Listing {
 
 /// GetKeys: extras are the number of keys u32 or nothing. The key is the first to list, which need
 /// not exist. The answer has length u16 and key of each.
-pub(super) fn get_keys<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let keys_max = match *x.frame.extras {
+pub(super) fn get_keys<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let keys_max = match *req.frame.extras {
         [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),
         _ => KEYS_DEFAULT,
     };
-    let from = x.locate()?;
-    let (vbid, collection) = (from.vbid(x), from.key.collection);
-    x.demand(collection, Privilege::Read.into())?;
-    if !x.bucket().is_serving(vbid) {
+    let from = req.locate()?;
+    let (vbid, collection) = (from.vbid(req), from.key.collection);
+    req.demand(collection, Privilege::Read.into())?;
+    if !req.bucket().is_serving(vbid) {
         return Err(Refused::NotMyVbucket.into());
     }
-    if !x.bucket().manifest().contains(collection) {
+    if !req.bucket().manifest().contains(collection) {
         return Err(Refused::UnknownCollection.into());
     }
-    if x.handle().is_in_memory() {
+    if req.handle().is_in_memory() {
         return Err(Rejection::Because(Status::NotSupported, "the bucket is in memory only"));
     }
-    let prefix_bytes = x.frame.key.len() - from.key.key.len();
+    let prefix_bytes = req.frame.key.len() - from.key.key.len();
     let listing = Listing {
         vbid,
         collection,
         from: from.key.key.into(),
-        prefix: x.frame.key[..prefix_bytes].into(),
+        prefix: req.frame.key[..prefix_bytes].into(),
         keys_max: keys_max as usize,
     };
-    let (bucket, now) = (x.handle().clone(), x.env.now);
+    let (bucket, now) = (req.handle().clone(), req.env.now);
     Ok(Reply::Job(Job::answer(Lane::Listings, move || list(&bucket, &listing, now, None))))
 }
 

@@ -13,10 +13,10 @@ use crate::dispatch::status;
 
 /// GetLocked: as Get, with the CAS that opens the lock. A time that is absent, 0 or above the limit
 /// means the default.
-pub(super) fn get_locked<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let document = x.locate()?;
-    let timeouts = x.env.server.limits.lock_timeouts;
-    let asked_s = match *x.frame.extras {
+pub(super) fn get_locked<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let document = req.locate()?;
+    let timeouts = req.env.server.limits.lock_timeouts;
+    let asked_s = match *req.frame.extras {
         [] => 0,
         [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),
         _ => return Err(Status::Einval.into()),
@@ -26,37 +26,37 @@ pub(super) fn get_locked<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         asked_s if asked_s > timeouts.max_s => timeouts.default_s,
         asked_s => asked_s,
     };
-    x.make_room_for(document)?;
-    x.count(|counters| &counters.cmd_get);
-    x.count(|counters| &counters.cmd_lock);
-    match x.bucket().get_and_lock(document.vbid(x), document.key, timeout_s, x.env.now) {
+    req.make_room_for(document)?;
+    req.count(|counters| &counters.cmd_get);
+    req.count(|counters| &counters.cmd_lock);
+    match req.bucket().get_and_lock(document.vbid(req), document.key, timeout_s, req.env.now) {
         LockOutcome::Done { item, cas } => {
-            x.counters().get_hits.add(1);
-            x.collection_counters(document.key.collection).gets.add(1);
+            req.counters().get_hits.add(1);
+            req.collection_counters(document.key.collection).gets.add(1);
             Ok(Reply::Document { item, cas, key: &[] })
         }
         LockOutcome::Refused(refused) => Err(refused.into()),
         LockOutcome::Miss => {
-            x.counters().get_misses.add(1);
+            req.counters().get_misses.add(1);
             Ok(Reply::Miss { key: &[] })
         }
     }
 }
 
 /// UnlockKey.
-pub(super) fn unlock<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+pub(super) fn unlock<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const NO_CAS: Rejection =
         Rejection::Because(Status::Einval, "unlocking needs the CAS that locking answered");
-    let document = x.locate()?;
-    if x.cas() == Cas(0) {
+    let document = req.locate()?;
+    if req.cas() == Cas(0) {
         return Err(NO_CAS);
     }
-    match x.bucket().unlock(document.vbid(x), document.key, x.cas(), x.env.now) {
+    match req.bucket().unlock(document.vbid(req), document.key, req.cas(), req.env.now) {
         UnlockOutcome::Done => Ok(Reply::Success),
         UnlockOutcome::Refused(refused) => Err(refused.into()),
         failed => {
             if failed == UnlockOutcome::NotLocked {
-                x.counters().unlock_errors.add(1);
+                req.counters().unlock_errors.add(1);
             }
             Err(status::of_unlock(failed).into())
         }

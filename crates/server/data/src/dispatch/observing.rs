@@ -31,8 +31,8 @@ struct Asked {
 }
 
 /// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first.
-pub(super) fn failover_log<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let vbucket = x.bucket().vbucket(x.named_vbucket()).filter(|vbucket| vbucket.is_serving());
+pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let vbucket = req.bucket().vbucket(req.named_vbucket()).filter(|vbucket| vbucket.is_serving());
     let vbucket = vbucket.ok_or(Refused::NotMyVbucket)?;
     let mut value = Vec::new();
     for entry in vbucket.failover_table() {
@@ -44,32 +44,32 @@ pub(super) fn failover_log<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 
 /// Observe: the request holds vbucket u16, key length u16 and key, for each key. The answer adds a
 /// state u8 and a CAS u64 to each.
-pub(super) fn observe<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const CUT_OFF: Rejection =
         Rejection::Because(Status::Einval, "the list of keys is cut off, or a key is not valid");
     let mut asked = Vec::new();
-    let mut rest = x.frame.value;
+    let mut rest = req.frame.value;
     while !rest.is_empty() {
-        let (one, behind) = next_asked(x, rest).ok_or(CUT_OFF)?;
-        if !x.bucket().is_serving(one.vbid) {
+        let (one, behind) = next_asked(req, rest).ok_or(CUT_OFF)?;
+        if !req.bucket().is_serving(one.vbid) {
             return Err(Refused::NotMyVbucket.into());
         }
-        x.demand(one.collection, Privilege::MetaRead.into())?;
+        req.demand(one.collection, Privilege::MetaRead.into())?;
         if asked.len() == KEYS_MAX {
             return Err(Rejection::Because(Status::Einval, "more than 1024 keys"));
         }
         asked.push(one);
         rest = behind;
     }
-    let (bucket, now) = (x.handle().clone(), x.env.now);
+    let (bucket, now) = (req.handle().clone(), req.env.now);
     Ok(Reply::Job(Job::answer(Lane::Others, move || states(&bucket, &asked, now))))
 }
 
-fn next_asked<'a>(x: &Request<'_>, bytes: &'a [u8]) -> Option<(Asked, &'a [u8])> {
+fn next_asked<'a>(req: &Request<'_>, bytes: &'a [u8]) -> Option<(Asked, &'a [u8])> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     let [a, b, c, d] = *head;
     let (field, behind) = rest.split_at_checked(usize::from(u16::from_be_bytes([c, d])))?;
-    let DocKey { collection, key } = x.state.doc_key(field)?;
+    let DocKey { collection, key } = req.state.doc_key(field)?;
     let vbid = Vbid(u16::from_be_bytes([a, b]));
     Some((Asked { vbid, collection, key: key.into(), field: field.into() }, behind))
 }

@@ -14,7 +14,7 @@ use oribi_types::{Cas, Datatype};
 use smallvec::SmallVec;
 
 use crate::connection::parked::Answer;
-use crate::dispatch::connection_state::Wait;
+use crate::dispatch::connection_state::Pending;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::Job;
 use crate::dispatch::late_outcome::LateOutcome;
@@ -115,7 +115,7 @@ pub(super) enum Rejection {
     /// The rules or the user's rights refuse it.
     Refused(RuleRejection),
     /// It is tried again when this wait is over.
-    Later(Wait),
+    Later(Pending),
 }
 
 /// Why a request is not served, though the engine was not asked.

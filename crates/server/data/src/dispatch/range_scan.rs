@@ -32,7 +32,7 @@ use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 use crate::dispatch::continued_scan::ContinuedScan;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::Job;
@@ -52,29 +52,29 @@ fn needed_for(content: Content) -> PrivilegeSet {
 }
 
 /// RangeScanCreate.
-pub(super) fn create<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let (vbid, handle) = served(x)?;
-    if x.frame.header.datatype != Datatype::JSON.0 {
+pub(super) fn create<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let (vbid, handle) = served(req)?;
+    if req.frame.header.datatype != Datatype::JSON.0 {
         let context = "the datatype of the request has to be JSON";
         return Err(Rejection::Because(Status::Einval, context));
     }
-    let request = ScanRequest::parse(vbid, x.frame.value)
+    let request = ScanRequest::parse(vbid, req.frame.value)
         .map_err(|status| Rejection::Because(status, "this does not say what is to be scanned"))?;
     // A client that knows attributes may ask for them here. Their own feature only tells the client
     // that it may.
-    if request.content == Content::WithAttributes && !x.state.features.has(Feature::Xattr) {
+    if request.content == Content::WithAttributes && !req.state.features.has(Feature::Xattr) {
         return Err(Rejection::Because(Status::NotSupported, "attributes were not negotiated"));
     }
     if !handle.bucket().manifest().contains(request.collection) {
         return Err(Rejection::Unknown(Status::UnknownCollection));
     }
-    x.demand(request.collection, needed_for(request.content))?;
+    req.demand(request.collection, needed_for(request.content))?;
     let vbucket = handle.bucket().vbucket(vbid);
     let history = vbucket.and_then(|vbucket| vbucket.failover_table().first().copied());
     if request.snapshot.is_some_and(|wanted| history.is_none_or(|is| is.uuid != wanted.vb_uuid)) {
         return Err(Status::VbUuidNotEqual.into());
     }
-    let reserve = reserve_in(&x.env.server.connection_memory);
+    let reserve = reserve_in(&req.env.server.connection_memory);
     Ok(Reply::Job(scan_job(move |reply| {
         handle.range_scans().create(Arc::clone(handle.bucket()), request, reserve, reply);
     })))
@@ -95,21 +95,21 @@ pub(super) fn reserve_in(memory: &Arc<ConnectionMemory>) -> Reserve {
 }
 
 /// RangeScanContinue.
-pub(super) fn proceed<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let (vbid, handle) = served(x)?;
-    let (id, limits) = x.frame.extras.split_first_chunk::<16>().ok_or(Status::Einval)?;
+pub(super) fn proceed<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let (vbid, handle) = served(req)?;
+    let (id, limits) = req.frame.extras.split_first_chunk::<16>().ok_or(Status::Einval)?;
     let limits = <[u8; 12]>::try_from(limits).map_err(|_| Status::Einval)?;
     let [items, time_ms, bytes] = [0, 4, 8]
         .map(|at| u32::from_be_bytes([limits[at], limits[at + 1], limits[at + 2], limits[at + 3]]));
     let (id, limits) = (*id, ScanLimits { items, time_ms, bytes });
-    let subject = usable(x, &handle, id)?;
-    let shown = Shown(x.state.features.datatype_shown(Datatype(u8::MAX)));
-    x.state.range_scan = Some(Box::new(ContinuedScan {
+    let subject = usable(req, &handle, id)?;
+    let shown = Shown(req.state.features.datatype_shown(Datatype(u8::MAX)));
+    req.state.range_scan = Some(Box::new(ContinuedScan {
         vbid,
         id,
         subject,
         bucket: Arc::clone(&handle),
-        request: x.id(),
+        request: req.id(),
         is_due: false,
         is_over: false,
     }));
@@ -119,10 +119,10 @@ pub(super) fn proceed<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// RangeScanCancel.
-pub(super) fn cancel<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let (vbid, handle) = served(x)?;
-    let id = ScanId::try_from(x.frame.extras).map_err(|_| Status::Einval)?;
-    usable(x, &handle, id)?;
+pub(super) fn cancel<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let (vbid, handle) = served(req)?;
+    let id = ScanId::try_from(req.frame.extras).map_err(|_| Status::Einval)?;
+    usable(req, &handle, id)?;
     match handle.range_scans().cancel(vbid, id) {
         true => Ok(Reply::Success),
         false => Err(Status::KeyEnoent.into()),
@@ -130,8 +130,8 @@ pub(super) fn cancel<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// The vbucket of the request and its bucket, if it is served.
-fn served(x: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
-    let (vbid, handle) = (x.named_vbucket(), Arc::clone(x.handle()));
+fn served(req: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
+    let (vbid, handle) = (req.named_vbucket(), Arc::clone(req.handle()));
     if !handle.bucket().is_serving(vbid) {
         return Err(Refused::NotMyVbucket.into());
     }
@@ -140,12 +140,12 @@ fn served(x: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
 
 /// What a scan reads, provided that the scan exists, the user may see its results, and the
 /// collection still exists.
-fn usable(x: &mut Request<'_>, handle: &BucketHandle, id: ScanId) -> Result<Subject, Rejection> {
+fn usable(req: &mut Request<'_>, handle: &BucketHandle, id: ScanId) -> Result<Subject, Rejection> {
     let subject = handle.range_scans().subject_of(id).ok_or(Status::KeyEnoent)?;
     if !handle.bucket().manifest().contains(subject.collection) {
         return Err(Rejection::Unknown(Status::UnknownCollection));
     }
-    x.demand(subject.collection, needed_for(subject.content))?;
+    req.demand(subject.collection, needed_for(subject.content))?;
     Ok(subject)
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn resume_range_scan(
         return;
     };
     scan.is_due = false;
-    state.wait = Wait::Job(scan.request);
+    state.wait = Pending::Job(scan.request);
     let (bucket, name) = (Arc::clone(&scan.bucket), scan.id);
     let resume = move |reply: ScanReply| bucket.range_scans().resume(name, reply);
     env.jobs.push((id, scan_job(resume)));

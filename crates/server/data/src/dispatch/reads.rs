@@ -18,37 +18,37 @@ use crate::connection::parked::Answer;
 
 /// Get.
 #[inline(always)]
-pub(super) fn get<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    read(x, &[])
+pub(super) fn get<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    read(req, &[])
 }
 
 /// Getk: the answer repeats the key field, collection prefix included.
-pub(super) fn get_with_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    read(x, x.frame.key)
+pub(super) fn get_with_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    read(req, req.frame.key)
 }
 
 #[inline(always)]
-fn read<'a>(x: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
-    let document = x.locate()?;
-    match document.get_shared(x) {
+fn read<'a>(req: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
+    let document = req.locate()?;
+    match document.get_shared(req) {
         SharedOutcome::Hit(item) => {
-            x.count(|counters| &counters.cmd_get);
-            x.counters().get_hits.add(1);
-            x.collection_counters(document.key.collection).gets.add(1);
+            req.count(|counters| &counters.cmd_get);
+            req.counters().get_hits.add(1);
+            req.collection_counters(document.key.collection).gets.add(1);
             return Ok(Reply::Shared { item, key: shown });
         }
         SharedOutcome::Miss => {
-            x.count(|counters| &counters.cmd_get);
-            x.counters().get_misses.add(1);
+            req.count(|counters| &counters.cmd_get);
+            req.counters().get_misses.add(1);
             return Ok(Reply::Miss { key: shown });
         }
         SharedOutcome::Undecided => {}
     }
-    let found = document.get(x);
+    let found = document.get(req);
     if let GetOutcome::Hit(item) | GetOutcome::HitLocked(item) = &found {
-        x.make_room_in_place(item)?;
+        req.make_room_in_place(item)?;
     }
-    x.count(|counters| &counters.cmd_get);
+    req.count(|counters| &counters.cmd_get);
     let (item, cas) = match found {
         GetOutcome::Hit(item) => {
             let cas = item.cas();
@@ -57,29 +57,29 @@ fn read<'a>(x: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
         GetOutcome::HitLocked(item) => (item, LOCKED_CAS),
         GetOutcome::Refused(refused) => return Err(refused.into()),
         GetOutcome::Miss => {
-            x.counters().get_misses.add(1);
+            req.counters().get_misses.add(1);
             return Ok(Reply::Miss { key: shown });
         }
     };
-    x.counters().get_hits.add(1);
-    x.collection_counters(document.key.collection).gets.add(1);
+    req.counters().get_hits.add(1);
+    req.collection_counters(document.key.collection).gets.add(1);
     Ok(Reply::Document { item, cas, key: shown })
 }
 
 /// Gat. The answer to memcached's GATK, which has another opcode, repeats the key.
-pub(super) fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let document = x.locate()?;
-    let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    x.admit_durable()?;
-    x.make_room_for(document)?;
-    x.count(|counters| &counters.cmd_touch);
-    x.count(|counters| &counters.cmd_get);
-    let key = if x.frame.header.opcode == x.opcode as u8 { &[] } else { x.frame.key };
-    match x.bucket().get_and_touch(document.vbid(x), document.key, expiry, x.env.now) {
+pub(super) fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let document = req.locate()?;
+    let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
+    req.admit_durable()?;
+    req.make_room_for(document)?;
+    req.count(|counters| &counters.cmd_touch);
+    req.count(|counters| &counters.cmd_get);
+    let key = if req.frame.header.opcode == req.opcode as u8 { &[] } else { req.frame.key };
+    match req.bucket().get_and_touch(document.vbid(req), document.key, expiry, req.env.now) {
         GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
-            x.counters().get_hits.add(1);
-            x.counters().touch_hits.add(1);
-            x.collection_counters(document.key.collection).gets.add(1);
+            req.counters().get_hits.add(1);
+            req.counters().touch_hits.add(1);
+            req.collection_counters(document.key.collection).gets.add(1);
             match key {
                 [] => Ok(Reply::Written(Answer::Document(item))),
                 key => Ok(Reply::Document { cas: item.cas(), item, key }),
@@ -87,22 +87,22 @@ pub(super) fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         }
         GetOutcome::Refused(refused) => Err(refused.into()),
         GetOutcome::Miss => {
-            x.counters().touch_misses.add(1);
-            x.counters().get_misses.add(1);
+            req.counters().touch_misses.add(1);
+            req.counters().get_misses.add(1);
             Ok(Reply::Miss { key })
         }
     }
 }
 
 /// GetMeta: the metadata of a document, also of a deleted one.
-pub(super) fn get_meta<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let document = x.locate()?;
-    let version = match x.frame.extras {
+pub(super) fn get_meta<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let document = req.locate()?;
+    let version = match req.frame.extras {
         [] => 1,
         [version @ (1 | 2)] => *version,
         _ => return Err(Rejection::Because(Status::Einval, "there are versions 1 and 2")),
     };
-    let (item, cas) = match x.bucket().get_meta(document.vbid(x), document.key, x.env.now) {
+    let (item, cas) = match req.bucket().get_meta(document.vbid(req), document.key, req.env.now) {
         MetaOutcome::Found(item, cas) => (item, cas),
         MetaOutcome::Refused(refused) => return Err(refused.into()),
         MetaOutcome::Miss => return Ok(Reply::Miss { key: &[] }),
@@ -121,7 +121,7 @@ pub(super) fn get_meta<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 
 /// ObserveSeqno: how far a vbucket is persisted. A client that names an earlier history of the
 /// vbucket also learns where that history ended, and so which of its writes may be lost.
-pub(super) fn observe_seqno<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const NO_UUID: Rejection =
         Rejection::Because(Status::Einval, "the value is the vbucket's UUID, eight bytes");
     const NO_HISTORY: Rejection =
@@ -130,15 +130,15 @@ pub(super) fn observe_seqno<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     // its streams.
     const JUST_EMPTIED: Rejection =
         Rejection::Because(Status::Etmpfail, "the bucket was emptied; ask for the failover log");
-    let uuid = <[u8; 8]>::try_from(x.frame.value).map_err(|_| NO_UUID)?;
-    let vbid = x.named_vbucket();
-    let vbucket = x.bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
+    let uuid = <[u8; 8]>::try_from(req.frame.value).map_err(|_| NO_UUID)?;
+    let vbid = req.named_vbucket();
+    let vbucket = req.bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
     let vbucket = vbucket.ok_or(Refused::NotMyVbucket)?;
     let (stats, table) = (vbucket.stats(), vbucket.failover_table());
     let asked = VbUuid(u64::from_be_bytes(uuid));
     // Newest first: the history at an index ended where the one before it in the table began.
     let index = table.iter().position(|entry| entry.uuid == asked);
-    let index = index.ok_or_else(|| match x.handle().is_settling(x.env.now) {
+    let index = index.ok_or_else(|| match req.handle().is_settling(req.env.now) {
         true => JUST_EMPTIED,
         false => NO_HISTORY,
     })?;
@@ -162,9 +162,9 @@ const ANY_LIVE_PHASE: u32 = 0;
 
 /// GetAllVbSeqnos: vbucket u16 and high seqno u64 of each vbucket. They are a collection's if the
 /// request names one, and the default collection's for a client that knows no collections.
-pub(super) fn get_all_vb_seqnos<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let has_collections = x.state.features.has(Feature::Collections);
-    let (phase, collection) = match *x.frame.extras {
+pub(super) fn get_all_vb_seqnos<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let has_collections = req.state.features.has(Feature::Collections);
+    let (phase, collection) = match *req.frame.extras {
         [] => (ANY_LIVE_PHASE, None),
         [a, b, c, d] => (u32::from_be_bytes([a, b, c, d]), None),
         [a, b, c, d, e, f, g, h] if has_collections => {
@@ -177,15 +177,15 @@ pub(super) fn get_all_vb_seqnos<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         return Err(Rejection::Because(Status::Einval, "states of vbuckets are 0 to 4"));
     }
     match collection {
-        None => x.demand_everywhere(Privilege::MetaRead.into())?,
-        Some(id) => x.demand(id, Privilege::MetaRead.into())?,
+        None => req.demand_everywhere(Privilege::MetaRead.into())?,
+        Some(id) => req.demand(id, Privilege::MetaRead.into())?,
     }
     let collection = if has_collections { collection } else { Some(CollectionId::DEFAULT) };
-    if collection.is_some_and(|id| !x.bucket().manifest().contains(id)) {
+    if collection.is_some_and(|id| !req.bucket().manifest().contains(id)) {
         return Err(Refused::UnknownCollection.into());
     }
     let mut value = Vec::new();
-    for vbucket in x.bucket().vbuckets() {
+    for vbucket in req.bucket().vbuckets() {
         let is_wanted = match phase {
             ANY_LIVE_PHASE => vbucket.phase() != VbucketPhase::Dead,
             phase => vbucket.phase() as u32 == phase,

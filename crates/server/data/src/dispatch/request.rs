@@ -178,23 +178,23 @@ impl<'a> Request<'a> {
 impl Located<'_> {
     /// The document's vbucket. Reads and stores of an announced key do without it.
     #[inline(always)]
-    pub fn vbid(&self, x: &Request<'_>) -> Vbid {
-        x.state.vbid(x.frame.header.vbucket_or_status, self.key, x.handle().vbuckets())
+    pub fn vbid(&self, req: &Request<'_>) -> Vbid {
+        req.state.vbid(req.frame.header.vbucket_or_status, self.key, req.handle().vbuckets())
     }
 
     /// Reads the document without a lock, if its body is copied as it is: small, and not compressed
     /// for a client that would not understand it.
     #[inline(always)]
-    pub fn get_shared<'a>(&self, x: &Request<'a>) -> SharedOutcome<'a> {
-        let (Some(section), bucket) = (x.section, x.bucket()) else {
+    pub fn get_shared<'a>(&self, req: &Request<'a>) -> SharedOutcome<'a> {
+        let (Some(section), bucket) = (req.section, req.bucket()) else {
             return SharedOutcome::Undecided;
         };
-        let ahead = self.ahead.or_else(|| bucket.hash(self.vbid(x), self.key));
+        let ahead = self.ahead.or_else(|| bucket.hash(self.vbid(req), self.key));
         let Some(ahead) = ahead else { return SharedOutcome::Undecided };
-        let outcome = bucket.get_shared(section, ahead, self.key, x.env.now);
+        let outcome = bucket.get_shared(section, ahead, self.key, req.env.now);
         if let SharedOutcome::Hit(item) = &outcome
             && (item.value_bytes() >= GATHER_VALUE_BYTES_MIN
-                || item.is_compressed() && !x.state.features.has(Feature::Snappy))
+                || item.is_compressed() && !req.state.features.has(Feature::Snappy))
         {
             return SharedOutcome::Undecided;
         }
@@ -203,26 +203,28 @@ impl Located<'_> {
 
     /// Reads the document.
     #[inline(always)]
-    pub fn get(&self, x: &Request<'_>) -> GetOutcome {
+    pub fn get(&self, req: &Request<'_>) -> GetOutcome {
         match self.ahead {
-            Some(ahead) => x.bucket().get_announced(ahead, self.key, x.env.now),
-            None => x.bucket().get(self.vbid(x), self.key, x.env.now),
+            Some(ahead) => req.bucket().get_announced(ahead, self.key, req.env.now),
+            None => req.bucket().get(self.vbid(req), self.key, req.env.now),
         }
     }
 
     /// Stores the document. A value that was received in place is returned when the request has to
     /// be tried again.
     #[inline(always)]
-    pub fn store(&self, x: &mut Request<'_>, request: &StoreRequest<'_>) -> MutationOutcome {
-        let now = x.env.now;
-        let mut received = x.received.take();
-        let bucket = x.bucket();
+    pub fn store(&self, req: &mut Request<'_>, request: &StoreRequest<'_>) -> MutationOutcome {
+        let now = req.env.now;
+        let mut received = req.received.take();
+        let bucket = req.bucket();
         let outcome = match (&mut received, self.ahead) {
-            (received @ Some(_), _) => bucket.store_received(self.vbid(x), received, request, now),
+            (received @ Some(_), _) => {
+                bucket.store_received(self.vbid(req), received, request, now)
+            }
             (None, Some(ahead)) => bucket.store_announced(ahead, self.key, request, now),
-            (None, None) => bucket.store(self.vbid(x), self.key, request, now),
+            (None, None) => bucket.store(self.vbid(req), self.key, request, now),
         };
-        x.received = received;
+        req.received = received;
         outcome
     }
 }

@@ -17,7 +17,7 @@ use oribi_protocol::status::Status;
 use super::outcome::Rejection;
 use super::request::{Located, Request};
 use crate::connection::memory::budget::Demand;
-use crate::dispatch::connection_state::Wait;
+use crate::dispatch::connection_state::Pending;
 use crate::limits::{LOADING_WAIT_MS, ROOM_WAIT_MS};
 
 const NO_MEMORY: Rejection =
@@ -26,32 +26,32 @@ const NO_MEMORY: Rejection =
 /// True when a write that the bucket refuses for now is tried again instead of answered. The
 /// connection then waits at its head.
 #[cold]
-pub(super) fn waits_for_bucket(x: &mut Request<'_>) -> bool {
-    if !x.state.is_memcached() || x.state.serves_parked {
+pub(super) fn waits_for_bucket(req: &mut Request<'_>) -> bool {
+    if !req.state.is_memcached() || req.state.serves_parked {
         return false;
     }
-    tries_again(x, ROOM_WAIT_MS)
+    tries_again(req, ROOM_WAIT_MS)
 }
 
 /// True when a stream request whose vbucket is being loaded is tried again instead of answered. The
 /// connection then waits at its head; its other streams go on.
 #[cold]
-pub(super) fn waits_to_load(x: &mut Request<'_>) -> bool {
-    tries_again(x, LOADING_WAIT_MS)
+pub(super) fn waits_to_load(req: &mut Request<'_>) -> bool {
+    tries_again(req, LOADING_WAIT_MS)
 }
 
 /// False when the request has waited for so long.
-fn tries_again(x: &mut Request<'_>, wait_ms: u64) -> bool {
-    let since_ms = &mut x.state.room_since_ms;
-    if *since_ms != 0 && x.env.now_ms.saturating_sub(*since_ms) > wait_ms {
+fn tries_again(req: &mut Request<'_>, wait_ms: u64) -> bool {
+    let since_ms = &mut req.state.room_since_ms;
+    if *since_ms != 0 && req.env.now_ms.saturating_sub(*since_ms) > wait_ms {
         *since_ms = 0;
         return false;
     }
     if *since_ms == 0 {
-        *since_ms = x.env.now_ms;
+        *since_ms = req.env.now_ms;
     }
-    x.state.wait = Wait::Room;
-    x.env.room_waits.push(x.connection);
+    req.state.wait = Pending::Room;
+    req.env.room_waits.push(req.connection);
     true
 }
 
@@ -87,7 +87,7 @@ impl Request<'_> {
     #[cold]
     fn reserve(&mut self, demand: Demand) -> Result<(), Rejection> {
         let memory = &self.env.server.connection_memory;
-        let may_wait = self.state.wait == Wait::Nothing && !self.state.serves_parked;
+        let may_wait = self.state.wait == Pending::Nothing && !self.state.serves_parked;
         if std::mem::take(&mut self.state.memory_refused) {
             return Err(NO_MEMORY);
         }
@@ -96,7 +96,7 @@ impl Request<'_> {
             return Ok(());
         }
         if may_wait && self.has_output {
-            return Err(Rejection::Later(Wait::Drain));
+            return Err(Rejection::Later(Pending::Drain));
         }
         // A request for a block has reserved nothing else, so this was for another version, or
         // another request.
@@ -117,7 +117,7 @@ impl Request<'_> {
                 return Err(NO_MEMORY);
             }
             self.state.memory_since_ms = self.env.now_ms;
-            return Err(Rejection::Later(Wait::Memory));
+            return Err(Rejection::Later(Pending::Memory));
         };
         self.state.reserved.add(grant);
         self.state.memory_since_ms = self.env.now_ms;

@@ -21,9 +21,9 @@ const MISFIT: Rejection =
 
 /// GetRandomKey: flags, key and value of a document of a collection. Extras: collection u32, then a
 /// u8 that requests attributes; each may be missing.
-pub(super) fn get_random_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let has_collections = x.state.features.has(Feature::Collections);
-    let (collection, with_attributes) = match *x.frame.extras {
+pub(super) fn get_random_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let has_collections = req.state.features.has(Feature::Collections);
+    let (collection, with_attributes) = match *req.frame.extras {
         [] => (CollectionId::DEFAULT, false),
         [a, b, c, d] if has_collections => (CollectionId(u32::from_be_bytes([a, b, c, d])), false),
         [a, b, c, d, flag @ (0 | 1)] if has_collections => {
@@ -31,15 +31,15 @@ pub(super) fn get_random_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         }
         _ => return Err(MISFIT),
     };
-    if with_attributes && !x.state.features.has(Feature::Xattr) {
+    if with_attributes && !req.state.features.has(Feature::Xattr) {
         return Err(Rejection::Because(Status::Einval, "attributes were not negotiated"));
     }
-    x.demand(collection, Privilege::Read.into())?;
-    let found = x.bucket().random_document(collection, x.env.now);
+    req.demand(collection, Privilege::Read.into())?;
+    let found = req.bucket().random_document(collection, req.env.now);
     if let Ok(Some((item, _))) = &found {
-        x.make_room(held_by_answer(item))?;
+        req.make_room(held_by_answer(item))?;
     }
-    x.count(|counters| &counters.cmd_get);
+    req.count(|counters| &counters.cmd_get);
     let Some((item, cas)) = found? else { return Ok(Reply::Miss { key: &[] }) };
     let mut key = Vec::new();
     if has_collections {
@@ -49,7 +49,7 @@ pub(super) fn get_random_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     key.extend_from_slice(item.key().key);
     let with_attributes = match with_attributes && item.has_attributes() {
         true => {
-            let sees_system = x.holds(collection, Privilege::SystemXattrRead.into());
+            let sees_system = req.holds(collection, Privilege::SystemXattrRead.into());
             with_attributes_of(&item, sees_system)?
         }
         false => None,
@@ -91,21 +91,21 @@ const ALREADY_EVICTED: &str = "Already evicted.";
 
 /// EvictKey: takes the value of a durable document out of memory; the answer says the result in
 /// words.
-pub(super) fn evict_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+pub(super) fn evict_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const KEPT: Rejection = Rejection::Because(
         Status::KeyEexists,
         "the document is not durable yet, in use, or too small",
     );
-    let document = x.locate()?;
-    let (vbid, key) = (document.vbid(x), document.key);
-    match x.bucket().get_meta(vbid, key, x.env.now) {
-        MetaOutcome::Refused(Refused::NeedsFetch) => Ok(look_on_disk(x, vbid, key)),
+    let document = req.locate()?;
+    let (vbid, key) = (document.vbid(req), document.key);
+    match req.bucket().get_meta(vbid, key, req.env.now) {
+        MetaOutcome::Refused(Refused::NeedsFetch) => Ok(look_on_disk(req, vbid, key)),
         MetaOutcome::Refused(refused) => Err(refused.into()),
         MetaOutcome::Found(item, _) if item.is_evicted() => Ok(Reply::text(ALREADY_EVICTED)),
         MetaOutcome::Found(item, _) if !item.is_deleted() => {
             // The eviction needs the item unreferenced.
             drop(item);
-            if x.bucket().evict(vbid, key) { Ok(Reply::text("Evicted.")) } else { Err(KEPT) }
+            if req.bucket().evict(vbid, key) { Ok(Reply::text("Evicted.")) } else { Err(KEPT) }
         }
         MetaOutcome::Found(..) | MetaOutcome::Miss => Err(Status::KeyEnoent.into()),
     }
@@ -113,8 +113,8 @@ pub(super) fn evict_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 
 /// Looks a key up on disk that memory does not know: only the store can tell a document from a
 /// deleted one. No document is fetched for that, as it would have to be evicted again.
-fn look_on_disk(x: &Request<'_>, vbid: Vbid, key: DocKey<'_>) -> Reply<'static> {
-    let (bucket, now) = (x.handle().clone(), x.env.now);
+fn look_on_disk(req: &Request<'_>, vbid: Vbid, key: DocKey<'_>) -> Reply<'static> {
+    let (bucket, now) = (req.handle().clone(), req.env.now);
     let (collection, key) = (key.collection, Box::<[u8]>::from(key.key));
     let work = move || evicted_state(&bucket, vbid, DocKey { collection, key: &key }, now);
     Reply::Job(Job::answer(Lane::Others, work))

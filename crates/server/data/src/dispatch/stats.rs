@@ -87,57 +87,57 @@ struct Asker<'a> {
 }
 
 /// Stat.
-pub(super) fn stat<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let begun_ns = x.env.latency_clock.now_ns();
-    let text = std::str::from_utf8(x.frame.key).map_err(|_| Status::Einval)?;
+pub(super) fn stat<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let begun_ns = req.env.latency_clock.now_ns();
+    let text = std::str::from_utf8(req.frame.key).map_err(|_| Status::Einval)?;
     let (group, argument) = text.split_once(' ').unwrap_or((text, ""));
     let argument = argument.trim();
     if group == "connections" {
-        let plan = plan_connections(x, argument)?;
-        return Ok(begin(x, None, begun_ns, plan));
+        let plan = plan_connections(req, argument)?;
+        return Ok(begin(req, None, begun_ns, plan));
     }
-    let bucket = selected(x)?;
+    let bucket = selected(req)?;
     if group == "reset" {
         return match argument {
-            "" => reset(x, &bucket),
+            "" => reset(req, &bucket),
             _ => Err(Rejection::Because(Status::Einval, "reset takes no argument")),
         };
     }
-    if x.state.is_text
-        && let Some(plan) = plan_dump(x, &bucket, group, argument)?
+    if req.state.is_text
+        && let Some(plan) = plan_dump(req, &bucket, group, argument)?
     {
-        return Ok(begin(x, Some(bucket), begun_ns, plan));
+        return Ok(begin(req, Some(bucket), begun_ns, plan));
     }
     let plan = match is_about_key(group) {
         true => {
-            let key = parse_key(x, &bucket, group, argument)?;
-            x.demand(key.collection, Privilege::MetaRead.into())?;
+            let key = parse_key(req, &bucket, group, argument)?;
+            req.demand(key.collection, Privilege::MetaRead.into())?;
             plan_key(&bucket, group, key)?
         }
-        false => plan_group(x, &bucket, group, argument)?,
+        false => plan_group(req, &bucket, group, argument)?,
     };
-    Ok(begin(x, Some(bucket), begun_ns, plan))
+    Ok(begin(req, Some(bucket), begun_ns, plan))
 }
 
 /// Plans a dump of the client's collection. It shows keys and metadata.
 fn plan_dump(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     bucket: &Arc<BucketHandle>,
     group: &str,
     argument: &str,
 ) -> Result<Option<Plan>, Rejection> {
-    let Some(key) = x.state.doc_key(b"any") else { return Ok(None) };
+    let Some(key) = req.state.doc_key(b"any") else { return Ok(None) };
     let collection = key.collection;
-    let Some(dump) = Dump::named(group, argument, (bucket, collection), x.env.now) else {
+    let Some(dump) = Dump::named(group, argument, (bucket, collection), req.env.now) else {
         return Ok(None);
     };
-    x.demand(collection, PrivilegeSet::of(&[Privilege::Read, Privilege::MetaRead]))?;
+    req.demand(collection, PrivilegeSet::of(&[Privilege::Read, Privilege::MetaRead]))?;
     Ok(Some(Plan::Now(Box::new(dump))))
 }
 
 /// Plans a group about a bucket, or about its content.
 fn plan_group(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     bucket: &Arc<BucketHandle>,
     group: &str,
     argument: &str,
@@ -145,11 +145,11 @@ fn plan_group(
     // Figures of one collection need the right in that collection. All others are about the bucket.
     let is_about_collections = group.starts_with("collections") || group.starts_with("scopes");
     if !is_about_collections {
-        x.demand_everywhere(SIMPLE)?;
+        req.demand_everywhere(SIMPLE)?;
     }
-    let manifest = visible_manifest(x);
-    let reads_histograms = x.state.reads_histograms;
-    let asker = Asker { server: &x.env.server, now: x.env.now, reads_histograms, manifest };
+    let manifest = visible_manifest(req);
+    let reads_histograms = req.state.reads_histograms;
+    let asker = Asker { server: &req.env.server, now: req.env.now, reads_histograms, manifest };
     plan(&asker, bucket, group, argument)
 }
 
@@ -161,43 +161,43 @@ fn is_about_key(group: &str) -> bool {
 }
 
 /// The selected bucket, or the one that the server chooses for a client that cannot select.
-fn selected(x: &mut Request<'_>) -> Result<Arc<BucketHandle>, RuleRejection> {
-    let bucket = x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
+fn selected(req: &mut Request<'_>) -> Result<Arc<BucketHandle>, RuleRejection> {
+    let bucket = req.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
     if bucket.is_none() {
-        x.find_bucket()?;
+        req.find_bucket()?;
     }
-    Ok(Arc::clone(x.handle()))
+    Ok(Arc::clone(req.handle()))
 }
 
 /// The scopes and collections whose figures the user may see.
-fn visible_manifest(x: &mut Request<'_>) -> Arc<Manifest> {
-    let manifest = x.bucket().manifest();
-    if x.state.rights.everywhere().holds(SIMPLE) {
+fn visible_manifest(req: &mut Request<'_>) -> Arc<Manifest> {
+    let manifest = req.bucket().manifest();
+    if req.state.rights.everywhere().holds(SIMPLE) {
         return manifest;
     }
-    let visible = x.state.rights.visible(Arc::clone(&manifest));
+    let visible = req.state.rights.visible(Arc::clone(&manifest));
     let held: BTreeSet<CollectionId> = visible
         .scopes()
         .iter()
         .flat_map(|scope| &scope.collections)
         .map(|collection| collection.id)
-        .filter(|id| x.state.rights.within(*id, Arc::clone(&manifest)).holds(SIMPLE))
+        .filter(|id| req.state.rights.within(*id, Arc::clone(&manifest)).holds(SIMPLE))
         .collect();
     let has_any = |scope: &Scope| scope.collections.iter().any(|one| held.contains(&one.id));
     Arc::new(visible.restricted(has_any, |_, collection| held.contains(&collection.id)))
 }
 
-fn reset(x: &Request<'_>, bucket: &BucketHandle) -> Outcome<'static> {
-    x.demand_everywhere(Privilege::Stats.into())?;
+fn reset(req: &Request<'_>, bucket: &BucketHandle) -> Outcome<'static> {
+    req.demand_everywhere(Privilege::Stats.into())?;
     bucket.operations().reset();
     bucket.bucket().reset_timings();
-    x.env.server.counters.reset();
+    req.env.server.counters.reset();
     Ok(Reply::Success)
 }
 
 /// Begins the answer.
 fn begin(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     bucket: Option<Arc<BucketHandle>>,
     begun_ns: u64,
     plan: Plan,
@@ -208,8 +208,8 @@ fn begin(
             (None, Reply::Job(Job::new(Lane::Others, preparation, begin_prepared)))
         }
     };
-    x.state.stat =
-        Some(Box::new(StatCursor::new(x.id(), bucket, begun_ns, producer, x.state.is_text)));
+    req.state.stat =
+        Some(Box::new(StatCursor::new(req.id(), bucket, begun_ns, producer, req.state.is_text)));
     reply
 }
 
@@ -486,12 +486,12 @@ fn parse_hexadecimal(text: &str) -> Result<u32, Rejection> {
 
 /// Parses `KEY VBUCKET`, followed by `SCOPE.COLLECTION` (optional) or by the id of a collection.
 fn parse_key(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     bucket: &BucketHandle,
     group: &str,
     argument: &str,
 ) -> Result<OwnedKey, Rejection> {
-    let manifest = x.state.rights.visible(bucket.bucket().manifest());
+    let manifest = req.state.rights.visible(bucket.bucket().manifest());
     let words: Vec<&str> = argument.split_whitespace().collect();
     let (key, vbucket, collection) = match (&words[..], group.ends_with("-byid")) {
         (&[key, vbucket, id], true) => (key, vbucket, parse_collection_id(&manifest, id)?),
@@ -536,9 +536,9 @@ fn plan_stored_key(bucket: &Arc<BucketHandle>, key: OwnedKey, verifies: bool) ->
 }
 
 /// Plans the only group that needs no bucket.
-fn plan_connections(x: &Request<'_>, argument: &str) -> Planned {
-    let (server, now) = (&x.env.server, x.env.now);
-    let Some(viewer) = &x.state.identity else { return Err(Rejection::Status(Status::Eaccess)) };
+fn plan_connections(req: &Request<'_>, argument: &str) -> Planned {
+    let (server, now) = (&req.env.server, req.env.now);
+    let Some(viewer) = &req.state.identity else { return Err(Rejection::Status(Status::Eaccess)) };
     if argument.is_empty() {
         return Ok(Plan::Now(Box::new(ConnectionList::new(server, viewer, now))));
     }

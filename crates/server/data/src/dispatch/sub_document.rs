@@ -41,82 +41,82 @@ use virtual_attributes::Document;
 const VALUE_LIST_BYTES_MAX: usize = FRAME_BYTES_MAX - 2 * HEADER_BYTES;
 
 /// Get, exists and get-count of one path.
-pub(super) fn look_up_one<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let paths = one_path(x, Kind::Lookup);
-    answer_lookup(x, paths)
+pub(super) fn look_up_one<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let paths = one_path(req, Kind::Lookup);
+    answer_lookup(req, paths)
 }
 
 /// Look-ups of several paths.
-pub(super) fn look_up_several<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let paths = several_paths(x, Kind::Lookup);
-    answer_lookup(x, paths)
+pub(super) fn look_up_several<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let paths = several_paths(req, Kind::Lookup);
+    answer_lookup(req, paths)
 }
 
 /// A mutation of one path.
-pub(super) fn mutate_one<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let paths = one_path(x, Kind::Mutation);
-    answer_mutation(x, paths)
+pub(super) fn mutate_one<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let paths = one_path(req, Kind::Mutation);
+    answer_mutation(req, paths)
 }
 
 /// Mutations of several paths.
-pub(super) fn mutate_several<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let paths = several_paths(x, Kind::Mutation);
-    answer_mutation(x, paths)
+pub(super) fn mutate_several<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let paths = several_paths(req, Kind::Mutation);
+    answer_mutation(req, paths)
 }
 
-fn one_path<'a>(x: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
-    let frame = x.frame;
+fn one_path<'a>(req: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
+    let frame = req.frame;
     let opcode = frame.header.opcode;
-    PathRequest::of_one(kind, x.state.features, opcode, frame.extras, frame.value)
+    PathRequest::of_one(kind, req.state.features, opcode, frame.extras, frame.value)
 }
 
-fn several_paths<'a>(x: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
-    PathRequest::of_list(kind, x.state.features, x.frame.extras, x.frame.value)
+fn several_paths<'a>(req: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
+    PathRequest::of_list(kind, req.state.features, req.frame.extras, req.frame.value)
 }
 
-fn answer_lookup<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>) -> Outcome<'a> {
-    let document = x.locate()?;
+fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>) -> Outcome<'a> {
+    let document = req.locate()?;
     let paths = paths?;
-    demand_rights(x, document, &paths, Kind::Lookup)?;
+    demand_rights(req, document, &paths, Kind::Lookup)?;
     if paths.has(DocFlags::REPLICA_READ) {
         // No node has replicas, and an active vbucket is no replica.
         return Err(Refused::NotMyVbucket.into());
     }
-    let (vbid, key) = (document.vbid(x), document.key);
-    let outcome = x.bucket().read_version(vbid, key, sought(&paths), x.env.now);
+    let (vbid, key) = (document.vbid(req), document.key);
+    let outcome = req.bucket().read_version(vbid, key, sought(&paths), req.env.now);
     if let VersionOutcome::Found(item, _) = &outcome {
-        x.make_room(held_by_answer(&paths, item))?;
+        req.make_room(held_by_answer(&paths, item))?;
     }
-    x.count(|counters| &counters.cmd_get);
+    req.count(|counters| &counters.cmd_get);
     let (item, cas) = match outcome {
         VersionOutcome::Refused(refused) => return Err(refused.into()),
         VersionOutcome::Found(item, cas) if may_see(&paths, &item) => (item, cas),
         VersionOutcome::Found(..) | VersionOutcome::Miss => {
-            x.counters().get_misses.add(1);
+            req.counters().get_misses.add(1);
             return Ok(Reply::Miss { key: &[] });
         }
     };
-    if ![Cas(0), cas, item.cas()].contains(&x.cas()) {
+    if ![Cas(0), cas, item.cas()].contains(&req.cas()) {
         return Err(Status::KeyEexists.into());
     }
-    x.counters().get_hits.add(1);
-    x.collection_counters(key.collection).gets.add(1);
-    follow(x, &paths, document, (item, cas))
+    req.counters().get_hits.add(1);
+    req.collection_counters(key.collection).gets.add(1);
+    follow(req, &paths, document, (item, cas))
 }
 
 /// Follows the paths of a look-up in one version.
 fn follow(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     paths: &PathRequest<'_>,
     document: Located<'_>,
     (item, cas): (ItemRef, Cas),
 ) -> Outcome<'static> {
     let sees_system = paths.names_attributes()
-        && x.holds(document.key.collection, Privilege::SystemXattrRead.into());
+        && req.holds(document.key.collection, Privilege::SystemXattrRead.into());
     let mut scratch = Vec::new();
     let view = view_of(paths, &item, &mut scratch)?;
-    let virtuals = Document::new(Some(&item), cas, view, uuid_of(x, document.vbid(x)));
-    let now = x.env.now;
+    let virtuals = Document::new(Some(&item), cas, view, uuid_of(req, document.vbid(req)));
+    let now = req.env.now;
     let subject = Subject { item: &item, view, document: virtuals, now, sees_system };
     let found: SmallVec<[Result<Cow<'_, [u8]>, Status>; 4]> =
         paths.specs.iter().map(|spec| look_up(&subject, spec)).collect();
@@ -202,15 +202,15 @@ fn held_by_answer(paths: &PathRequest<'_>, item: &ItemRef) -> usize {
 /// Refuses a request when the user lacks a right for some part of it. A user who may read and write
 /// the whole bucket passes at once.
 fn demand_rights(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     document: Located<'_>,
     paths: &PathRequest<'_>,
     kind: Kind,
 ) -> Result<(), RuleRejection> {
-    if x.state.rights.everywhere().holds(PrivilegeSet::READ_WRITE) {
+    if req.state.rights.everywhere().holds(PrivilegeSet::READ_WRITE) {
         return Ok(());
     }
-    x.demand(document.key.collection, paths.privileges(kind))
+    req.demand(document.key.collection, paths.privileges(kind))
 }
 
 fn may_see(paths: &PathRequest<'_>, item: &ItemRef) -> bool {
@@ -225,22 +225,25 @@ fn sought(paths: &PathRequest<'_>) -> Sought {
     }
 }
 
-fn uuid_of(x: &Request<'_>, vbid: Vbid) -> VbUuid {
-    x.bucket().vbucket(vbid).map_or(VbUuid(0), |vbucket| vbucket.uuid())
+fn uuid_of(req: &Request<'_>, vbid: Vbid) -> VbUuid {
+    req.bucket().vbucket(vbid).map_or(VbUuid(0), |vbucket| vbucket.uuid())
 }
 
-fn answer_mutation<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>) -> Outcome<'a> {
-    let document = x.locate()?;
+fn answer_mutation<'a>(
+    req: &mut Request<'a>,
+    paths: Result<PathRequest<'a>, Status>,
+) -> Outcome<'a> {
+    let document = req.locate()?;
     let paths = paths?;
-    if paths.has(DocFlags::ADD) && x.cas() != Cas(0) {
+    if paths.has(DocFlags::ADD) && req.cas() != Cas(0) {
         // A document that is to be added has no CAS yet that a request could name.
         return Err(Status::Einval.into());
     }
-    demand_rights(x, document, &paths, Kind::Mutation)?;
-    x.admit_durable()?;
-    x.count(|counters| &counters.cmd_set);
+    demand_rights(req, document, &paths, Kind::Mutation)?;
+    req.admit_durable()?;
+    req.count(|counters| &counters.cmd_set);
     let mut results = Results::default();
-    match rewrite(x, document, &paths, &mut results) {
+    match rewrite(req, document, &paths, &mut results) {
         RewriteOutcome::Refused(refused) => Err(refused.into()),
         RewriteOutcome::Rejected(Failure::Request(status)) => Err(status.into()),
         RewriteOutcome::Rejected(Failure::Spec { status, .. }) if !paths.is_list => {
@@ -251,7 +254,7 @@ fn answer_mutation<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
             Ok(Reply::Value { status: Status::SubdocMultiPathFailure, value })
         }
         RewriteOutcome::Done(mutation) => {
-            x.collection_counters(document.key.collection).stores.add(1);
+            req.collection_counters(document.key.collection).stores.add(1);
             let Results { value, of_tombstone } = results;
             let status = if of_tombstone { Status::SubdocSuccessDeleted } else { Status::Success };
             let is_json = !paths.is_list && !value.is_empty();
@@ -263,24 +266,24 @@ fn answer_mutation<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
 }
 
 fn rewrite(
-    x: &Request<'_>,
+    req: &Request<'_>,
     document: Located<'_>,
     paths: &PathRequest<'_>,
     results: &mut Results,
 ) -> RewriteOutcome<Failure> {
-    let (vbid, key) = (document.vbid(x), document.key);
-    let bucket = x.bucket();
+    let (vbid, key) = (document.vbid(req), document.key);
+    let bucket = req.bucket();
     let job = Job {
         request: paths,
         key,
-        cas: x.cas(),
-        preserve_expiry: x.infos.preserve_expiry,
+        cas: req.cas(),
+        preserve_expiry: req.infos.preserve_expiry,
         value_bytes_max: bucket.value_bytes_max(),
-        now: x.env.now,
-        vb_uuid: uuid_of(x, vbid),
+        now: req.env.now,
+        vb_uuid: uuid_of(req, vbid),
     };
     let expiry = paths.document.expiry.unwrap_or(0);
-    bucket.rewrite(vbid, key, sought(paths), (expiry, job.cas), x.env.now, |current| {
+    bucket.rewrite(vbid, key, sought(paths), (expiry, job.cas), req.env.now, |current| {
         job.next_version(&current, results)
     })
 }

@@ -17,14 +17,14 @@ use crate::dispatch::environment::Environment;
 /// Counts a request that is served now, whatever its result, and starts its measurement where one
 /// is needed.
 #[inline]
-pub(super) fn begin(x: &mut Request<'_>) {
-    x.env.counters.cmd_total.add(1);
-    if x.env.stretch.is_full() {
-        end_stretch(x.state, x.env);
+pub(super) fn begin(req: &mut Request<'_>) {
+    req.env.counters.cmd_total.add(1);
+    if req.env.stretch.is_full() {
+        end_stretch(req.state, req.env);
     }
-    x.env.stretch.push(x.frame.header.opcode);
-    if x.state.features.has(Feature::Tracing) {
-        x.tries.begun_ns = x.env.latency_clock.now_ns().max(1);
+    req.env.stretch.push(req.frame.header.opcode);
+    if req.state.features.has(Feature::Tracing) {
+        req.tries.begun_ns = req.env.latency_clock.now_ns().max(1);
     }
 }
 
@@ -44,19 +44,19 @@ fn operation(state: &ConnectionState, opcode: u8, class: OperationClass) -> Oper
 }
 
 /// Tells the slow operation log about a finished request, if its time was measured.
-pub(super) fn note_if_slow(x: &mut Request<'_>, rule: &Rule) {
-    let Tries { begun_ns, waiting_since_ms, .. } = x.tries;
+pub(super) fn note_if_slow(req: &mut Request<'_>, rule: &Rule) {
+    let Tries { begun_ns, waiting_since_ms, .. } = req.tries;
     let fetch_ms = match waiting_since_ms {
         0 => 0,
-        since_ms => x.env.now_ms.saturating_sub(since_ms),
+        since_ms => req.env.now_ms.saturating_sub(since_ms),
     };
     // A time measured from the first try on includes the wait.
     let execute_us = (begun_ns != 0)
-        .then(|| x.env.latency_clock.now_ns().saturating_sub(begun_ns) / 1_000)
+        .then(|| req.env.latency_clock.now_ns().saturating_sub(begun_ns) / 1_000)
         .map(|all_us| all_us.saturating_sub(fetch_ms * 1_000));
-    let unknown = operation(x.state, x.frame.header.opcode, rule.class());
-    let operation = Operation { key: x.frame.key, execute_us, fetch_ms, ..unknown };
-    x.env.slow.note(x.env.now_ms, &operation);
+    let unknown = operation(req.state, req.frame.header.opcode, rule.class());
+    let operation = Operation { key: req.frame.key, execute_us, fetch_ms, ..unknown };
+    req.env.slow.note(req.env.now_ms, &operation);
 }
 
 /// Tells the slow operation log about a write whose persistence is decided. Its key is no longer

@@ -119,25 +119,25 @@ impl Extras {
 }
 
 /// SetWithMeta, AddWithMeta, DelWithMeta and their quiet forms.
-pub(super) fn store<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let mode = match x.opcode {
+pub(super) fn store<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let mode = match req.opcode {
         Opcode::DelWithMeta | Opcode::DelqWithMeta => WithMetaMode::Delete,
         Opcode::AddWithMeta | Opcode::AddqWithMeta => WithMetaMode::Add,
         _ => WithMetaMode::Set,
     };
-    let document = x.locate()?;
-    let resolution = x.handle().conflict_resolution();
-    let extras = Extras::decode(x.frame.extras);
+    let document = req.locate()?;
+    let resolution = req.handle().conflict_resolution();
+    let extras = Extras::decode(req.frame.extras);
     let extras = extras.filter(|extras| extras.are_possible(mode, resolution)).ok_or(MISFIT)?;
     if !(1..=REV_SEQNO_MAX).contains(&extras.rev_seqno) {
         return Err(Rejection::Because(Status::Einval, "revisions are 1 to 2^48 - 1"));
     }
     let mut plain = Vec::new();
-    let value = value_of(x, &extras, mode, &mut plain);
+    let value = value_of(req, &extras, mode, &mut plain);
     let given_cas = extras.given_cas()?;
     let value = value?;
     if value.has_system {
-        x.demand(document.key.collection, Privilege::SystemXattrWrite.into())?;
+        req.demand(document.key.collection, Privilege::SystemXattrWrite.into())?;
     }
     let request = WithMetaRequest {
         mode,
@@ -148,22 +148,22 @@ pub(super) fn store<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         expired: extras.has(IS_EXPIRATION),
         given_cas,
         rev_seqno: RevSeqno(extras.rev_seqno),
-        cas: x.cas(),
+        cas: req.cas(),
         resolution: (!extras.has(SKIP_CONFLICT_RESOLUTION)).then_some(resolution),
     };
-    let (vbid, key) = (document.vbid(x), document.key);
-    let outcome = x.bucket().store_with_meta(vbid, key, &request, x.env.now);
-    count_outcome(x, key.collection, mode == WithMetaMode::Delete, &outcome);
+    let (vbid, key) = (document.vbid(req), document.key);
+    let outcome = req.bucket().store_with_meta(vbid, key, &request, req.env.now);
+    count_outcome(req, key.collection, mode == WithMetaMode::Delete, &outcome);
     written(outcome)
 }
 
 fn count_outcome(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     collection: CollectionId,
     is_deletion: bool,
     outcome: &MutationOutcome,
 ) {
-    let counters = x.counters();
+    let counters = req.counters();
     match (outcome, is_deletion) {
         (MutationOutcome::Done(_), true) => counters.ep_num_ops_del_meta.add(1),
         (MutationOutcome::Done(_), false) => counters.ep_num_ops_set_meta.add(1),
@@ -172,7 +172,7 @@ fn count_outcome(
         _ => {}
     }
     if matches!(outcome, MutationOutcome::Done(_)) {
-        let counters = x.collection_counters(collection);
+        let counters = req.collection_counters(collection);
         if is_deletion { counters.deletes.add(1) } else { counters.stores.add(1) }
     }
 }
@@ -187,7 +187,7 @@ struct Value<'v> {
 
 /// Splits the received value, inflated into `plain` if it is compressed.
 fn value_of<'v>(
-    x: &Request<'v>,
+    req: &Request<'v>,
     extras: &Extras,
     mode: WithMetaMode,
     plain: &'v mut Vec<u8>,
@@ -198,10 +198,10 @@ fn value_of<'v>(
     );
     const TOO_SHORT: Rejection =
         Rejection::Because(Status::Einval, "the value is shorter than its extended metadata");
-    let sent = Datatype(x.frame.header.datatype);
-    let bytes = x.frame.value.len().checked_sub(extras.metadata_bytes);
+    let sent = Datatype(req.frame.header.datatype);
+    let bytes = req.frame.value.len().checked_sub(extras.metadata_bytes);
     let bytes = bytes.ok_or(TOO_SHORT)?;
-    let mut bytes = &x.frame.value[..bytes];
+    let mut bytes = &req.frame.value[..bytes];
     if sent.contains(Datatype::SNAPPY) {
         inflate_into(bytes, VALUE_BYTES_MAX + XATTR_BYTES_MAX, plain).map_err(|unusable| {
             Rejection::Because(

@@ -25,126 +25,126 @@ use crate::dispatch::job::{Job, Lane};
 
 /// Set.
 #[inline(always)]
-pub(super) fn set<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    store(x, StoreMode::Set)
+pub(super) fn set<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    store(req, StoreMode::Set)
 }
 
 /// Add.
-pub(super) fn add<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    store(x, StoreMode::Add)
+pub(super) fn add<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    store(req, StoreMode::Add)
 }
 
 /// Replace.
-pub(super) fn replace<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    store(x, StoreMode::Replace)
+pub(super) fn replace<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    store(req, StoreMode::Replace)
 }
 
 #[inline(always)]
-fn store<'a>(x: &mut Request<'a>, mode: StoreMode) -> Outcome<'a> {
-    let document = x.locate()?;
-    let request = store_request(x, mode).ok_or(Status::Einval)?;
-    x.admit_durable()?;
-    x.count(|counters| &counters.cmd_set);
-    let outcome = document.store(x, &request);
-    count_store(x, document.key.collection, &outcome);
+fn store<'a>(req: &mut Request<'a>, mode: StoreMode) -> Outcome<'a> {
+    let document = req.locate()?;
+    let request = store_request(req, mode).ok_or(Status::Einval)?;
+    req.admit_durable()?;
+    req.count(|counters| &counters.cmd_set);
+    let outcome = document.store(req, &request);
+    count_store(req, document.key.collection, &outcome);
     written(outcome)
 }
 
 /// The store that a request asks for; `None` when its extras are not valid.
 #[inline(always)]
-fn store_request<'a>(x: &Request<'a>, mode: StoreMode) -> Option<StoreRequest<'a>> {
-    let SetExtras { flags, expiry } = SetExtras::decode(x.frame.extras)?;
+fn store_request<'a>(req: &Request<'a>, mode: StoreMode) -> Option<StoreRequest<'a>> {
+    let SetExtras { flags, expiry } = SetExtras::decode(req.frame.extras)?;
     Some(StoreRequest {
         mode,
-        value: x.frame.value,
-        is_compressed: is_compressed(x),
+        value: req.frame.value,
+        is_compressed: is_compressed(req),
         flags,
         expiry,
-        cas: x.cas(),
-        preserve_expiry: x.infos.preserve_expiry,
+        cas: req.cas(),
+        preserve_expiry: req.infos.preserve_expiry,
     })
 }
 
 /// True when the request says that its value is compressed.
-fn is_compressed(x: &Request<'_>) -> bool {
-    Datatype(x.frame.header.datatype).contains(Datatype::SNAPPY)
+fn is_compressed(req: &Request<'_>) -> bool {
+    Datatype(req.frame.header.datatype).contains(Datatype::SNAPPY)
 }
 
 /// The value of a request, inflated if it arrived compressed.
-fn plain_value<'a>(x: &Request<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> {
-    if !is_compressed(x) {
-        return Ok(Cow::Borrowed(x.frame.value));
+fn plain_value<'a>(req: &Request<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> {
+    if !is_compressed(req) {
+        return Ok(Cow::Borrowed(req.frame.value));
     }
-    let inflated = compression::inflate(x.frame.value, x.bucket().value_bytes_max())?;
+    let inflated = compression::inflate(req.frame.value, req.bucket().value_bytes_max())?;
     Ok(Cow::Owned(inflated))
 }
 
 /// Allocates an item for a value of `value_bytes` that has not arrived yet; `None` when it would be
 /// refused.
-pub(super) fn begin_store(x: &Request<'_>, value_bytes: usize) -> Option<FillingItem> {
-    let key = x.state.doc_key(x.frame.key)?;
+pub(super) fn begin_store(req: &Request<'_>, value_bytes: usize) -> Option<FillingItem> {
+    let key = req.state.doc_key(req.frame.key)?;
     // The mode is checked once the value is there.
-    let request = store_request(x, StoreMode::Set)?;
-    x.bucket().begin_store(key, &request, value_bytes, x.env.now)
+    let request = store_request(req, StoreMode::Set)?;
+    req.bucket().begin_store(key, &request, value_bytes, req.env.now)
 }
 
 /// Append.
-pub(super) fn append<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    concat(x, ConcatMode::Append)
+pub(super) fn append<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    concat(req, ConcatMode::Append)
 }
 
 /// Prepend.
-pub(super) fn prepend<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    concat(x, ConcatMode::Prepend)
+pub(super) fn prepend<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    concat(req, ConcatMode::Prepend)
 }
 
 /// A concatenation always keeps the expiry, so the preserve-expiry frame changes nothing.
-fn concat<'a>(x: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
-    let document = x.locate()?;
-    x.admit_durable()?;
-    x.count(|counters| &counters.cmd_set);
-    let value = plain_value(x)?;
-    let request = ConcatRequest { mode, value: &value, cas: x.cas() };
-    let outcome = x.bucket().concat(document.vbid(x), document.key, &request, x.env.now);
-    count_store(x, document.key.collection, &outcome);
+fn concat<'a>(req: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
+    let document = req.locate()?;
+    req.admit_durable()?;
+    req.count(|counters| &counters.cmd_set);
+    let value = plain_value(req)?;
+    let request = ConcatRequest { mode, value: &value, cas: req.cas() };
+    let outcome = req.bucket().concat(document.vbid(req), document.key, &request, req.env.now);
+    count_store(req, document.key.collection, &outcome);
     written(outcome)
 }
 
 /// Delete.
-pub(super) fn delete<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let document = x.locate()?;
-    x.admit_durable()?;
-    let mut outcome = x.bucket().delete(document.vbid(x), document.key, x.cas(), x.env.now);
-    count_cas(x, &outcome);
+pub(super) fn delete<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let document = req.locate()?;
+    req.admit_durable()?;
+    let mut outcome = req.bucket().delete(document.vbid(req), document.key, req.cas(), req.env.now);
+    count_cas(req, &outcome);
     match &mut outcome {
         MutationOutcome::Done(mutation) => {
-            x.counters().delete_hits.add(1);
-            x.collection_counters(document.key.collection).deletes.add(1);
-            if x.state.is_memcached() {
+            req.counters().delete_hits.add(1);
+            req.collection_counters(document.key.collection).deletes.add(1);
+            if req.state.is_memcached() {
                 // Tombstones have a CAS, but memcached has no tombstones and its clients expect 0.
                 mutation.cas = Cas(0);
             }
         }
-        MutationOutcome::NotFound => x.counters().delete_misses.add(1),
+        MutationOutcome::NotFound => req.counters().delete_misses.add(1),
         _ => {}
     }
     written(outcome)
 }
 
 /// Touch.
-pub(super) fn touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let document = x.locate()?;
-    let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    x.admit_durable()?;
-    x.count(|counters| &counters.cmd_touch);
-    match x.bucket().touch(document.vbid(x), document.key, expiry, x.env.now) {
+pub(super) fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let document = req.locate()?;
+    let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
+    req.admit_durable()?;
+    req.count(|counters| &counters.cmd_touch);
+    match req.bucket().touch(document.vbid(req), document.key, expiry, req.env.now) {
         MutationOutcome::Done(mutation) => {
-            x.counters().touch_hits.add(1);
+            req.counters().touch_hits.add(1);
             Ok(Reply::Written(Answer::Touched(mutation)))
         }
         outcome => {
             if outcome == MutationOutcome::NotFound {
-                x.counters().touch_misses.add(1);
+                req.counters().touch_misses.add(1);
             }
             Err(outcome.into())
         }
@@ -153,17 +153,17 @@ pub(super) fn touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 
 /// Flush: the blocking thread empties the bucket while the connection waits. A delay in the extras
 /// is not supported, only "now".
-pub(super) fn flush<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+pub(super) fn flush<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let unsupported = |context| Err(Rejection::Because(Status::NotSupported, context));
-    if x.frame.extras.iter().any(|byte| *byte != 0) {
+    if req.frame.extras.iter().any(|byte| *byte != 0) {
         return unsupported("flushing cannot be put off");
     }
-    if !x.bucket().is_flush_enabled() {
+    if !req.bucket().is_flush_enabled() {
         return unsupported("flushing is not enabled for this bucket");
     }
-    x.counters().cmd_flush.add(1);
-    let (server, bucket) = (Arc::clone(&x.env.server), Arc::clone(x.handle()));
-    let now = x.env.now;
+    req.counters().cmd_flush.add(1);
+    let (server, bucket) = (Arc::clone(&req.env.server), Arc::clone(req.handle()));
+    let now = req.env.now;
     let work = move || server.flush_all(&bucket, now);
     // A half-emptied bucket is unreliable, so a panic ends the process.
     let job = Job::new(Lane::Others, work, |_, _, request, result| finish_flush(request, &result));
@@ -186,23 +186,23 @@ fn finish_flush(request: RequestId, result: &Result<(), FlushAllError>) -> Optio
 }
 
 #[inline(always)]
-fn count_store(x: &mut Request<'_>, collection: CollectionId, outcome: &MutationOutcome) {
-    count_cas(x, outcome);
+fn count_store(req: &mut Request<'_>, collection: CollectionId, outcome: &MutationOutcome) {
+    count_cas(req, outcome);
     if matches!(outcome, MutationOutcome::Done(_)) {
-        x.collection_counters(collection).stores.add(1);
+        req.collection_counters(collection).stores.add(1);
     }
 }
 
 /// Counts the result of the CAS check, if the request named a CAS.
 #[inline]
-fn count_cas(x: &Request<'_>, outcome: &MutationOutcome) {
-    if x.frame.header.cas == 0 {
+fn count_cas(req: &Request<'_>, outcome: &MutationOutcome) {
+    if req.frame.header.cas == 0 {
         return;
     }
     match outcome {
-        MutationOutcome::Done(_) => x.counters().cas_hits.add(1),
-        MutationOutcome::NotFound => x.counters().cas_misses.add(1),
-        MutationOutcome::Exists => x.counters().cas_badval.add(1),
+        MutationOutcome::Done(_) => req.counters().cas_hits.add(1),
+        MutationOutcome::NotFound => req.counters().cas_misses.add(1),
+        MutationOutcome::Exists => req.counters().cas_badval.add(1),
         _ => {}
     }
 }

@@ -46,7 +46,7 @@ use crate::connection::parked::{ParkToken, Parked};
 use crate::connection::registry::ConnectionRecord;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 use crate::dispatch::status;
@@ -270,8 +270,8 @@ impl Connection {
         let mut served = 0;
         self.timing.active_ms = env.now_ms;
         self.pinned_flush_bytes = env.transfer_slice_bytes().min(self.send_queue_bytes_max);
-        if self.state.wait == Wait::Drain && self.writer.is_empty() {
-            self.state.wait = Wait::Nothing;
+        if self.state.wait == Pending::Drain && self.writer.is_empty() {
+            self.state.wait = Pending::Nothing;
         }
         if self.owes_cluster_map {
             self.announce_cluster_map(&env.server);
@@ -287,7 +287,7 @@ impl Connection {
         }
         // The write that waited is done, and another one waits no longer than since now.
         if room_since_ms != 0 && served > 0 {
-            let waits = self.state.wait == Wait::Room;
+            let waits = self.state.wait == Pending::Room;
             self.state.room_since_ms = if waits { env.now_ms } else { 0 };
         }
         env.requests_served = env.requests_served.wrapping_add(served);
@@ -359,7 +359,7 @@ impl Connection {
         if self.state.closing.is_some() {
             return Some(Progress::Closing);
         }
-        if self.state.wait != Wait::Nothing
+        if self.state.wait != Pending::Nothing
             && let Some(progress) = self.wait_progress()
         {
             return Some(progress);
@@ -423,8 +423,8 @@ impl Connection {
 
     /// Lets a write that waits for room, or a stream request that waits for its vbucket, try again.
     pub fn retry_write(&mut self) {
-        if self.state.wait == Wait::Room {
-            self.state.wait = Wait::Nothing;
+        if self.state.wait == Pending::Room {
+            self.state.wait = Pending::Nothing;
         }
     }
 
@@ -439,7 +439,7 @@ impl Connection {
         if result.has_documents() && !env.still_holds(session) {
             return self.close(CloseReason::LeaseLost);
         }
-        let Wait::Job(request) = std::mem::take(&mut self.state.wait) else { return };
+        let Pending::Job(request) = std::mem::take(&mut self.state.wait) else { return };
         let (state, out) = (&mut self.state, &mut self.writer);
         match state.is_text {
             false => dispatch::finish(state, out, env, request, result),
@@ -519,7 +519,7 @@ impl Connection {
         // The deadline also runs while a password is checked: a client that sends one wrong
         // password after the other is always in that state. In development mode a client may have
         // been idle for long before it logs in.
-        let is_waiting = self.state.wait != Wait::Nothing;
+        let is_waiting = self.state.wait != Pending::Nothing;
         let is_beginning = is_partial || self.state.sasl.is_some();
         let must_authenticate =
             self.state.identity.is_none() && (!open_to_all || (is_beginning && !is_waiting));

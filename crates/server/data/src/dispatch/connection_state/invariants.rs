@@ -4,7 +4,7 @@
 //! only three callers use it: the in-memory harness, the fuzzer, and the end of connections in
 //! debug builds.
 
-use super::{ConnectionState, Wait};
+use super::{ConnectionState, Pending};
 use crate::limits::PARKED_MAX;
 
 impl ConnectionState {
@@ -17,7 +17,7 @@ impl ConnectionState {
         );
         // Otherwise two connections could wait for each other's memory.
         assert!(
-            self.wait != Wait::Memory || !self.reserved.is_any(),
+            self.wait != Pending::Memory || !self.reserved.is_any(),
             "memory is waited for while some is reserved"
         );
         let parked = self.parked.as_ref().map_or(0, |parked| parked.len());

@@ -18,7 +18,7 @@ use super::super::outcome::{Rejection, Reply};
 use super::super::request::Request;
 use crate::connection::parked::Answer;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
-use crate::dispatch::connection_state::Wait;
+use crate::dispatch::connection_state::Pending;
 
 /// The answer to `version`.
 pub(super) const VERSION: &str = handshake::VERSION_LINE;
@@ -57,7 +57,7 @@ pub(super) fn line(out: &mut WriteBuffer, text: &str, quiet: bool) {
 /// Answers a command that was served; false when its document cannot be sent.
 #[inline]
 pub(super) fn write(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     form: Form<'_>,
     reply: Reply<'_>,
@@ -89,8 +89,8 @@ pub(super) fn write(
             line(out, "END", !is_last);
         }
         (_, Reply::Job(job)) => {
-            x.state.wait = Wait::Job(x.id());
-            x.env.jobs.push((x.connection, job));
+            req.state.wait = Pending::Job(req.id());
+            req.env.jobs.push((req.connection, job));
         }
         (_, Reply::Streamed) => {}
         (Form::Line { verb, quiet }, reply) => line_of(out, verb, quiet, &reply),
@@ -161,7 +161,7 @@ fn inflated(out: &mut WriteBuffer, item: &ItemRef, head: impl Fn(&mut WriteBuffe
 /// Answers a command that was not done.
 #[cold]
 pub(super) fn fail(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     form: Form<'_>,
     not_done: Rejection,
@@ -170,7 +170,7 @@ pub(super) fn fail(
         Form::Value { .. } => (Verb::Get, false),
         Form::Line { verb, quiet } => (verb, quiet),
     };
-    let (status, context) = describe(x, not_done);
+    let (status, context) = describe(req, not_done);
     if !quiet {
         write_failure(out.tail(), verb, status, context.as_deref());
     }

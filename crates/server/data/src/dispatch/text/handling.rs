@@ -19,38 +19,40 @@ use crate::connection::parked::Answer;
 
 /// Calls the handler of a request.
 #[inline]
-pub(super) fn handle<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    match x.opcode {
-        Opcode::Get => reads::get(x),
-        Opcode::Set => writes::set(x),
-        Opcode::Touch => touch(x),
-        Opcode::Gat => get_and_touch(x),
-        Opcode::Increment | Opcode::Decrement => count(x),
-        _ => handlers::call(x),
+pub(super) fn handle<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    match req.opcode {
+        Opcode::Get => reads::get(req),
+        Opcode::Set => writes::set(req),
+        Opcode::Touch => touch(req),
+        Opcode::Gat => get_and_touch(req),
+        Opcode::Increment | Opcode::Decrement => count(req),
+        _ => handlers::call(req),
     }
 }
 
-fn touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let located = x.locate()?;
-    let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    let Some((_, mutation)) = touch_marked(x, located, expiry)? else { return handlers::call(x) };
-    x.count(|counters| &counters.cmd_touch);
-    x.counters().touch_hits.add(1);
+fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let located = req.locate()?;
+    let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
+    let Some((_, mutation)) = touch_marked(req, located, expiry)? else {
+        return handlers::call(req);
+    };
+    req.count(|counters| &counters.cmd_touch);
+    req.counters().touch_hits.add(1);
     Ok(Reply::Written(Answer::Touched(mutation)))
 }
 
-fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let located = x.locate()?;
-    let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    x.make_room_for(located)?;
-    let Some((item, mutation)) = touch_marked(x, located, expiry)? else {
-        return handlers::call(x);
+fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let located = req.locate()?;
+    let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
+    req.make_room_for(located)?;
+    let Some((item, mutation)) = touch_marked(req, located, expiry)? else {
+        return handlers::call(req);
     };
-    x.count(|counters| &counters.cmd_touch);
-    x.count(|counters| &counters.cmd_get);
-    x.counters().get_hits.add(1);
-    x.counters().touch_hits.add(1);
-    x.collection_counters(located.key.collection).gets.add(1);
+    req.count(|counters| &counters.cmd_touch);
+    req.count(|counters| &counters.cmd_get);
+    req.counters().get_hits.add(1);
+    req.counters().touch_hits.add(1);
+    req.collection_counters(located.key.collection).gets.add(1);
     Ok(Reply::Document { item, cas: mutation.cas, key: &[] })
 }
 
@@ -58,14 +60,14 @@ fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 /// document as it was before, which may have expired by now. `None`, without a change, when there
 /// is no document or it has no marks.
 pub(super) fn touch_marked(
-    x: &Request<'_>,
+    req: &Request<'_>,
     located: Located<'_>,
     expiry: u32,
 ) -> Result<Option<(ItemRef, Mutation)>, Rejection> {
     for _ in 0..ATTEMPTS_MAX {
-        let Some((item, marks)) = marked(x, located)? else { return Ok(None) };
+        let Some((item, marks)) = marked(req, located)? else { return Ok(None) };
         let change = Change { marks, expiry: Some(expiry), ..Change::default() };
-        match rewrite(x, located, item.cas(), &change) {
+        match rewrite(req, located, item.cas(), &change) {
             Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
             written => return written.map(|mutation| Some((item, mutation))),
         }
@@ -73,16 +75,16 @@ pub(super) fn touch_marked(
     Err(BUSY)
 }
 
-fn count<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    let located = x.locate()?;
-    let extras = CounterExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
-    let is_decrement = x.opcode == Opcode::Decrement;
+fn count<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let located = req.locate()?;
+    let extras = CounterExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
+    let is_decrement = req.opcode == Opcode::Decrement;
     for _ in 0..ATTEMPTS_MAX {
-        let found = marked(x, located)?;
+        let found = marked(req, located)?;
         // What is refused is refused there.
-        let found = found.filter(|(item, _)| x.cas() == Cas(0) || x.cas() == item.cas());
+        let found = found.filter(|(item, _)| req.cas() == Cas(0) || req.cas() == item.cas());
         let counter = found.and_then(|(item, marks)| Some((counter_value(&item)?, item, marks)));
-        let Some((before, item, marks)) = counter else { return handlers::call(x) };
+        let Some((before, item, marks)) = counter else { return handlers::call(req) };
         let value = match is_decrement {
             true => before.saturating_sub(extras.delta),
             false => before.wrapping_add(extras.delta),
@@ -91,22 +93,22 @@ fn count<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         write_number(&mut digits, value);
         let next = Some((&digits[..], item.flags()));
         let change = Change { marks, value: next, ..Change::default() };
-        let mutation = match rewrite(x, located, item.cas(), &change) {
+        let mutation = match rewrite(req, located, item.cas(), &change) {
             Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => continue,
             written => written?,
         };
-        x.count(|counters| &counters.cmd_set);
-        let counters = x.counters();
+        req.count(|counters| &counters.cmd_set);
+        let counters = req.counters();
         if is_decrement { &counters.decr_hits } else { &counters.incr_hits }.add(1);
-        x.collection_counters(located.key.collection).stores.add(1);
+        req.collection_counters(located.key.collection).stores.add(1);
         return Ok(Reply::Written(Answer::Counter { mutation, value }));
     }
     Err(BUSY)
 }
 
 /// The document and its marks, if it has any.
-fn marked(x: &Request<'_>, located: Located<'_>) -> Result<Option<(ItemRef, Marks)>, Rejection> {
-    let Some(item) = current(x, located)? else { return Ok(None) };
+fn marked(req: &Request<'_>, located: Located<'_>) -> Result<Option<(ItemRef, Marks)>, Rejection> {
+    let Some(item) = current(req, located)? else { return Ok(None) };
     let marks = Marks::of(&item);
     Ok(Some((item, marks)).filter(|(_, marks)| *marks != Marks::default()))
 }

@@ -16,7 +16,7 @@ use super::answer::{self, Verb, write_failure};
 use crate::connection::request_id::RequestId;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 
@@ -47,7 +47,7 @@ pub(crate) fn begin_login(
     state.sasl = Some(sasl);
     match step {
         SaslStep::Slow(work) => {
-            state.wait = Wait::Job(LOGIN);
+            state.wait = Pending::Job(LOGIN);
             env.jobs.push((id, sasl_job(work)));
         }
         step => write_outcome(out, LOGIN, finish_sasl(state, env, step)),

@@ -91,9 +91,12 @@ pub(super) struct Change<'a> {
 }
 
 /// The document, with its value.
-pub(super) fn current(x: &Request<'_>, located: Located<'_>) -> Result<Option<ItemRef>, Rejection> {
+pub(super) fn current(
+    req: &Request<'_>,
+    located: Located<'_>,
+) -> Result<Option<ItemRef>, Rejection> {
     let outcome =
-        x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
+        req.bucket().read_version(located.vbid(req), located.key, Sought::Document, req.env.now);
     match outcome {
         VersionOutcome::Found(item, _) => Ok(Some(item).filter(|item| !item.is_deleted())),
         VersionOutcome::Miss => Ok(None),
@@ -104,19 +107,19 @@ pub(super) fn current(x: &Request<'_>, located: Located<'_>) -> Result<Option<It
 /// Writes a version that differs from the one with this CAS by `change`. With `creates`, writes a
 /// document where there is none.
 pub(super) fn rewrite(
-    x: &Request<'_>,
+    req: &Request<'_>,
     document: Located<'_>,
     cas: Cas,
     change: &Change<'_>,
 ) -> Result<Mutation, Rejection> {
     let asked = (change.expiry.unwrap_or(0), cas);
-    let build = |current: Current<'_>| next_version(x, document, cas, change, current);
-    let outcome = x.bucket().rewrite(
-        document.vbid(x),
+    let build = |current: Current<'_>| next_version(req, document, cas, change, current);
+    let outcome = req.bucket().rewrite(
+        document.vbid(req),
         document.key,
         Sought::Document,
         asked,
-        x.env.now,
+        req.env.now,
         build,
     );
     match outcome {
@@ -127,7 +130,7 @@ pub(super) fn rewrite(
 }
 
 fn next_version(
-    x: &Request<'_>,
+    req: &Request<'_>,
     document: Located<'_>,
     cas: Cas,
     change: &Change<'_>,
@@ -162,7 +165,7 @@ fn next_version(
         (None, Some(item)) => (item.body(), item.datatype().0 & !Datatype::XATTR.0, item.flags()),
         (None, None) => (&b""[..], 0, 0),
     };
-    if body.len() > x.bucket().value_bytes_max() || xattrs.is_too_large() {
+    if body.len() > req.bucket().value_bytes_max() || xattrs.is_too_large() {
         return Err(Status::E2big);
     }
     let with_xattrs = if block.is_empty() { 0 } else { Datatype::XATTR.0 };
@@ -173,6 +176,6 @@ fn next_version(
         datatype: Datatype(kind | with_xattrs),
         deleted: false,
     };
-    let next = NextVersion::new(document.key, fields, &[&block, body], x.env.now);
+    let next = NextVersion::new(document.key, fields, &[&block, body], req.env.now);
     Ok(next.with_stamps(stamps))
 }

@@ -37,8 +37,8 @@ pub(super) fn serve_set(
     let mut room = [0; DECODED_KEY_BYTES_MAX];
     let meant = Meant::store(store, key_of(meta, &mut room));
     let needed = if meant.opcode == Opcode::Add { INSERT } else { UPSERT };
-    run((id, state, out, env), &meant, (needed, meta), offer, |x, out| {
-        writing::set(x, out, store, meta)
+    run((id, state, out, env), &meant, (needed, meta), offer, |req, out| {
+        writing::set(req, out, store, meta)
     })
 }
 
@@ -58,16 +58,16 @@ pub(super) fn serve_other(
         Command::MetaDelete(_) => {
             let needed = if meta.invalidates || meta.removes_value { UPSERT } else { REMOVE };
             let meant = Meant::new(Opcode::Delete, key).with_cas(writing::demanded(meta));
-            run(place, &meant, (needed, meta), offer, |x, out| writing::delete(x, out, meta))
+            run(place, &meant, (needed, meta), offer, |req, out| writing::delete(req, out, meta))
         }
         Command::MetaCount(_) => {
             let meant = writing::count_request(meta, key);
             let needed = READ.and(INSERT).and(UPSERT);
-            run(place, &meant, (needed, meta), offer, |x, out| writing::count(x, out, meta))
+            run(place, &meant, (needed, meta), offer, |req, out| writing::count(req, out, meta))
         }
         Command::MetaDebug(_) => {
             let meant = Meant::new(Opcode::Get, key);
-            run(place, &meant, (READ, meta), offer, |x, out| reading::debug(x, out, meta))
+            run(place, &meant, (READ, meta), offer, |req, out| reading::debug(req, out, meta))
         }
         _ => {
             let creates = if meta.vivify.is_some() { INSERT } else { PrivilegeSet::NONE };
@@ -75,7 +75,7 @@ pub(super) fn serve_other(
             let changes = if writes { UPSERT } else { PrivilegeSet::NONE };
             let meant = Meant::new(Opcode::Get, key);
             let needed = READ.and(creates).and(changes);
-            run(place, &meant, (needed, meta), offer, |x, out| reading::get(x, out, meta))
+            run(place, &meant, (needed, meta), offer, |req, out| reading::get(req, out, meta))
         }
     }
 }
@@ -89,20 +89,20 @@ fn run(
     action: impl FnOnce(&mut Request<'_>, &mut WriteBuffer) -> Result<(), Rejection>,
 ) -> Ended {
     let frame = meant.frame();
-    let mut x = Request::new(id, &frame, meant.opcode, state, env);
-    (x.section, x.ahead) = (offer.section, offer.ahead);
-    (x.tries, x.received) = (offer.tries, offer.received);
-    x.has_output = !out.is_empty();
+    let mut req = Request::new(id, &frame, meant.opcode, state, env);
+    (req.section, req.ahead) = (offer.section, offer.ahead);
+    (req.tries, req.received) = (offer.tries, offer.received);
+    req.has_output = !out.is_empty();
     let timed = rules::rule(meant.opcode).and_then(|rule| rule.timed);
     let how = (Who::InCollection(needed), timed, Language::Meta);
-    let served = serve(&mut x, out, how, |x, out, permitted| {
-        let done = permitted.and_then(|()| action(x, out));
+    let served = serve(&mut req, out, how, |req, out, permitted| {
+        let done = permitted.and_then(|()| action(req, out));
         let Err(not_done) = done else { return End::Done };
-        offered_again(x, not_done).unwrap_or_else(|| {
-            reply::fail(x, out, meta, not_done);
+        offered_again(req, not_done).unwrap_or_else(|| {
+            reply::fail(req, out, meta, not_done);
             End::Done
         })
     });
-    let received = x.received.filter(|_| served != Served::Done);
+    let received = req.received.filter(|_| served != Served::Done);
     Ended { served, received, abandons_keys: false }
 }

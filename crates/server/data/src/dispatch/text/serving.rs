@@ -77,71 +77,71 @@ pub(super) fn run(
 ) -> Ended {
     let Some(rule) = rules::rule(meant.opcode) else { return DONE };
     let frame = meant.frame();
-    let mut x = Request::new(id, &frame, meant.opcode, state, env);
-    (x.section, x.ahead) = (offer.section, offer.ahead);
-    (x.tries, x.received) = (offer.tries, offer.received);
-    x.has_output = !out.is_empty();
+    let mut req = Request::new(id, &frame, meant.opcode, state, env);
+    (req.section, req.ahead) = (offer.section, offer.ahead);
+    (req.tries, req.received) = (offer.tries, offer.received);
+    req.has_output = !out.is_empty();
     let mut abandons_keys = false;
     let how = (rule.who, rule.timed, Language::Text);
-    let served = serve(&mut x, out, how, |x, out, permitted| {
-        let outcome = permitted.and_then(|()| handle(x));
-        let (end, failed) = conclude(x, out, form, outcome);
+    let served = serve(&mut req, out, how, |req, out, permitted| {
+        let outcome = permitted.and_then(|()| handle(req));
+        let (end, failed) = conclude(req, out, form, outcome);
         abandons_keys = failed && matches!(form, Form::Value { is_last: false, .. });
         end
     });
-    let received = x.received.filter(|_| served != Served::Done);
+    let received = req.received.filter(|_| served != Served::Done);
     Ended { served, received, abandons_keys }
 }
 
 /// Does for a command what every request needs: rights, counters and times around `action`, which
 /// serves and answers it.
 pub(super) fn serve<'a>(
-    x: &mut Request<'a>,
+    req: &mut Request<'a>,
     out: &mut WriteBuffer,
     (who, timed, language): (Who, Option<CommandKind>, Language),
     action: impl FnOnce(&mut Request<'a>, &mut WriteBuffer, Result<(), Rejection>) -> End,
 ) -> Served {
-    let permitted = access::check(x, who).map_err(Rejection::from);
-    let is_first = x.tries.is_first();
+    let permitted = access::check(req, who).map_err(Rejection::from);
+    let is_first = req.tries.is_first();
     if is_first {
-        timing::begin(x);
-        language.counter(&x.env.counters).add(1);
-        x.tries.weight = timed.and_then(|kind| sample(x, kind)).unwrap_or(0);
+        timing::begin(req);
+        language.counter(&req.env.counters).add(1);
+        req.tries.weight = timed.and_then(|kind| sample(req, kind)).unwrap_or(0);
     }
-    let begun_ns = if x.tries.weight == 0 { 0 } else { x.env.latency_clock.now_ns() };
-    let end = action(x, out, permitted);
-    if let (Some(kind), true) = (timed, x.tries.weight != 0 && end == End::Done) {
-        let elapsed_ns = x.env.latency_clock.now_ns().saturating_sub(begun_ns);
-        if let Some(operations) = &x.state.operations {
-            operations.timings().record(kind, elapsed_ns, x.tries.weight);
+    let begun_ns = if req.tries.weight == 0 { 0 } else { req.env.latency_clock.now_ns() };
+    let end = action(req, out, permitted);
+    if let (Some(kind), true) = (timed, req.tries.weight != 0 && end == End::Done) {
+        let elapsed_ns = req.env.latency_clock.now_ns().saturating_sub(begun_ns);
+        if let Some(operations) = &req.state.operations {
+            operations.timings().record(kind, elapsed_ns, req.tries.weight);
         }
     }
     match end {
         End::Done => {
-            if let Some(rule) = rules::rule(x.opcode).filter(|_| !is_first) {
-                timing::note_if_slow(x, rule);
+            if let Some(rule) = rules::rule(req.opcode).filter(|_| !is_first) {
+                timing::note_if_slow(req, rule);
             }
             Served::Done
         }
         End::Later => Served::Later,
-        End::Fetch => Served::Fetch { overtakable: false, tries: x.tries },
+        End::Fetch => Served::Fetch { overtakable: false, tries: req.tries },
     }
 }
 
 /// Answers an outcome, or has the command offered again. Says whether it failed.
 #[inline]
 fn conclude(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     form: Form<'_>,
     outcome: Outcome<'_>,
 ) -> (End, bool) {
     match outcome {
-        Ok(reply) => (End::Done, !answer::write(x, out, form, reply)),
-        Err(not_done) => match offered_again(x, not_done) {
+        Ok(reply) => (End::Done, !answer::write(req, out, form, reply)),
+        Err(not_done) => match offered_again(req, not_done) {
             Some(end) => (end, false),
             None => {
-                answer::fail(x, out, form, not_done);
+                answer::fail(req, out, form, not_done);
                 (End::Done, true)
             }
         },
@@ -149,14 +149,14 @@ fn conclude(
 }
 
 /// How a command ends that is to be offered again; `None` when it has to be answered.
-pub(super) fn offered_again(x: &mut Request<'_>, not_done: Rejection) -> Option<End> {
+pub(super) fn offered_again(req: &mut Request<'_>, not_done: Rejection) -> Option<End> {
     match not_done {
-        Rejection::Engine(Refused::NeedsFetch) if !x.tries.is_over() => Some(End::Fetch),
-        Rejection::Engine(Refused::TemporaryFailure) if room::waits_for_bucket(x) => {
+        Rejection::Engine(Refused::NeedsFetch) if !req.tries.is_over() => Some(End::Fetch),
+        Rejection::Engine(Refused::TemporaryFailure) if room::waits_for_bucket(req) => {
             Some(End::Later)
         }
         Rejection::Later(wait) => {
-            x.state.wait = wait;
+            req.state.wait = wait;
             Some(End::Later)
         }
         _ => None,

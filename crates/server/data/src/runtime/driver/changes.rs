@@ -7,7 +7,7 @@ use super::{Connection, Progress};
 use crate::connection::close_reason::CloseReason;
 use crate::dcp::lending::Lender;
 use crate::dcp::pace::Moment;
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 use crate::dispatch::environment::Environment;
 
 impl Connection {
@@ -36,7 +36,7 @@ impl Connection {
 
     /// Sends a slice of changes, unless the connection ends.
     pub fn send_changes(&mut self, env: &Environment, progress: Progress) -> Progress {
-        let request_waits = self.state.wait == Wait::Memory;
+        let request_waits = self.state.wait == Pending::Memory;
         let ConnectionState {
             producer, rights, closing, record, reserved, memory_since_ms, ..
         } = &mut self.state;

@@ -15,7 +15,7 @@ use super::{Connection, Progress};
 use crate::connection::fetches::{BEHIND_HEAD, Completed, HEAD, ParkedRequest, Tries};
 use crate::connection::parked::ParkToken;
 use crate::connection::waker::ConnectionId;
-use crate::dispatch::connection_state::{ConnectionState, Wait};
+use crate::dispatch::connection_state::{ConnectionState, Pending};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{Served, serve_frame};
 use crate::limits::{FETCH_AHEAD_FRAMES_MAX, FETCH_AHEAD_MAX};
@@ -57,8 +57,8 @@ impl Connection {
     }
 
     fn end_fetch_wait(&mut self) {
-        if self.state.wait == Wait::Fetch {
-            self.state.wait = Wait::Nothing;
+        if self.state.wait == Pending::Fetch {
+            self.state.wait = Pending::Nothing;
         }
     }
 
@@ -76,7 +76,7 @@ impl Connection {
             if self.output_is_full() {
                 return Some(Progress::OutputFull);
             }
-            if matches!(self.state.wait, Wait::Memory | Wait::Drain) {
+            if matches!(self.state.wait, Pending::Memory | Pending::Drain) {
                 return self.wait_progress();
             }
             let ready = self.state.fetches.as_mut().and_then(|fetches| fetches.take_ready());
@@ -139,7 +139,7 @@ pub(super) fn wait_for(
 ) -> ParkToken {
     let serial = env.park_serial();
     state.fetches.get_or_insert_default().wait_at_head(serial, env.now_ms, tries);
-    state.wait = Wait::Fetch;
+    state.wait = Pending::Fetch;
     fetch(state, env, frame, ParkToken { slot: id.slot, position: HEAD, serial });
     ParkToken { slot: id.slot, position: BEHIND_HEAD, serial }
 }

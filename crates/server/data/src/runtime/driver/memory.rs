@@ -19,7 +19,7 @@ use super::{Connection, Progress, extra_ms, incoming};
 use crate::connection::memory::budget::{Demand, Grant};
 use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::PinnedValue;
-use crate::dispatch::connection_state::Wait;
+use crate::dispatch::connection_state::Pending;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{self, Served, fail_request};
 use crate::limits::{
@@ -93,7 +93,7 @@ impl Connection {
     fn leave_queue(&mut self, env: &Environment) {
         let producer = self.state.producer.as_mut();
         let is_producers = producer.is_some_and(|it| std::mem::take(&mut it.waits_for_memory));
-        if is_producers || self.state.wait == Wait::Memory {
+        if is_producers || self.state.wait == Pending::Memory {
             env.memory.leave(self.id);
         }
     }
@@ -116,7 +116,7 @@ impl Connection {
     /// Since when the client is behind with finishing a request or reading an answer, if that holds
     /// memory.
     pub fn lags_since_ms(&self) -> Option<u64> {
-        let is_waiting = self.state.wait != Wait::Nothing;
+        let is_waiting = self.state.wait != Pending::Nothing;
         let since_ms = match self.timing.stalled_since_ms {
             0 if is_waiting => 0,
             0 => self.timing.partial_since_ms,
@@ -175,11 +175,11 @@ impl Connection {
             self.state.memory_since_ms = env.now_ms;
             return;
         }
-        if self.state.wait != Wait::Memory {
+        if self.state.wait != Pending::Memory {
             // The reservation came too late.
             return env.memory.memory().release_grant(grant);
         }
-        self.state.wait = Wait::Nothing;
+        self.state.wait = Pending::Nothing;
         self.state.reserved.add_fresh(grant);
         self.state.memory_since_ms = env.now_ms;
         if self.timing.partial_since_ms != 0 {
@@ -191,12 +191,12 @@ impl Connection {
     /// Gives up on a wait for memory that has taken too long; true when it did.
     pub fn expire_memory_wait(&mut self, env: &mut Environment) -> bool {
         let waited_ms = env.now_ms.saturating_sub(self.state.memory_since_ms);
-        if self.state.wait != Wait::Memory || waited_ms <= MEMORY_WAIT_MS {
+        if self.state.wait != Pending::Memory || waited_ms <= MEMORY_WAIT_MS {
             return false;
         }
         env.memory.leave(self.id);
         env.memory.memory().note_refused();
-        self.state.wait = Wait::Nothing;
+        self.state.wait = Pending::Nothing;
         self.state.memory_refused = true;
         true
     }
@@ -204,8 +204,8 @@ impl Connection {
     /// The effect of a wait on the turn; `None` when requests can still be served.
     pub(super) fn wait_progress(&self) -> Option<Progress> {
         match self.state.wait {
-            Wait::Drain => (!self.writer.is_empty()).then_some(Progress::OutputFull),
-            Wait::Memory | Wait::Room => Some(Progress::Waiting),
+            Pending::Drain => (!self.writer.is_empty()).then_some(Progress::OutputFull),
+            Pending::Memory | Pending::Room => Some(Progress::Waiting),
             _ => (!self.state.has_ready()).then_some(Progress::Waiting),
         }
     }
@@ -280,7 +280,7 @@ impl Connection {
         }
         self.reader.shrink();
         if !self.writer.is_empty() {
-            self.state.wait = Wait::Drain;
+            self.state.wait = Pending::Drain;
             return Some(Served::Later);
         }
         // The reservation of the previous request, and the place in the queue of its streams.
@@ -293,7 +293,7 @@ impl Connection {
                 None
             }
             None => {
-                self.state.wait = Wait::Memory;
+                self.state.wait = Pending::Memory;
                 Some(Served::Later)
             }
         }

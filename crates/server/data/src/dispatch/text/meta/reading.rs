@@ -46,46 +46,50 @@ impl Deref for Held<'_> {
 
 /// Serves `mg`.
 pub(super) fn get(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
-    let located = x.locate()?;
+    let located = req.locate()?;
     for _ in 0..ATTEMPTS_MAX {
-        let found = find(x, located, meta.is_no_use)?;
+        let found = find(req, located, meta.is_no_use)?;
         let Some((item, cas, uses)) = found else {
             match meta.vivify {
-                Some(expiry) if !create(x, out, located, meta, expiry)? => continue,
+                Some(expiry) if !create(req, out, located, meta, expiry)? => continue,
                 Some(_) => {}
-                None => miss(x, out, meta),
+                None => miss(req, out, meta),
             }
             return Ok(());
         };
         if meta.shows_value {
-            x.make_room(item.value_bytes())?;
+            req.make_room(item.value_bytes())?;
         }
-        let now_s = x.env.now.unix_s();
+        let now_s = req.env.now.unix_s();
         let mut shown = Shown::of(&item, uses, now_s).ok_or(DAMAGED)?;
         shown.cas = cas.0;
-        if !update(x, located, meta, &item, &mut shown)? {
+        if !update(req, located, meta, &item, &mut shown)? {
             continue;
         }
-        x.count(|counters| &counters.cmd_get);
-        x.counters().get_hits.add(1);
-        x.collection_counters(located.key.collection).gets.add(1);
+        req.count(|counters| &counters.cmd_get);
+        req.counters().get_hits.add(1);
+        req.collection_counters(located.key.collection).gets.add(1);
         return answer(out, meta, &item, &shown, now_s);
     }
     Err(BUSY)
 }
 
 fn find<'a>(
-    x: &Request<'a>,
+    req: &Request<'a>,
     located: Located<'_>,
     is_no_use: bool,
 ) -> Result<Option<Found<'a>>, Refused> {
     if is_no_use {
-        let outcome =
-            x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
+        let outcome = req.bucket().read_version(
+            located.vbid(req),
+            located.key,
+            Sought::Document,
+            req.env.now,
+        );
         return match outcome {
             VersionOutcome::Found(item, _) if item.is_deleted() => Ok(None),
             VersionOutcome::Found(item, cas) => Ok(Some((Held::Counted(item), cas, 0))),
@@ -93,7 +97,7 @@ fn find<'a>(
             VersionOutcome::Refused(refused) => Err(refused),
         };
     }
-    match located.get_shared(x) {
+    match located.get_shared(req) {
         SharedOutcome::Hit(item) => {
             let cas = item.cas();
             return Ok(Some((Held::Shared(item), cas, 1)));
@@ -101,7 +105,7 @@ fn find<'a>(
         SharedOutcome::Miss => return Ok(None),
         SharedOutcome::Undecided => {}
     }
-    match located.get(x) {
+    match located.get(req) {
         GetOutcome::Hit(item) => {
             let cas = item.cas();
             Ok(Some((Held::Counted(item), cas, 1)))
@@ -115,14 +119,14 @@ fn find<'a>(
 /// Makes the change that the read asks for: another expiry, or the mark that the client has won.
 /// False when the document was changed meanwhile.
 fn update(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     located: Located<'_>,
     meta: &Meta<'_>,
     item: &Item,
     shown: &mut Shown,
 ) -> Result<bool, Rejection> {
     let marks = shown.marks;
-    let now_s = x.env.now.unix_s();
+    let now_s = req.env.now.unix_s();
     let recache_s = meta.recache.map_or(0, |expiry| absolute(expiry, now_s));
     // Flags take effect in their order, as in memcached: behind T, R sees the new expiry.
     let mut letters = meta.flags.iter().map(|flag| flag[0]);
@@ -130,22 +134,22 @@ fn update(
     let touched = meta.expiry.filter(|_| is_touched);
     let expiry = touched.map_or(shown.expiry, |expiry| absolute(expiry, now_s));
     let is_due = expiry != 0 && expiry < recache_s;
-    let may_mark = x.holds(located.key.collection, UPSERT);
+    let may_mark = req.holds(located.key.collection, UPSERT);
     shown.wins = !marks.won && (marks.stale || is_due) && may_mark;
     if meta.expiry.is_none() && !shown.wins {
         return Ok(true);
     }
     let marks = Marks { won: marks.won || shown.wins, ..marks };
     let change = Change { marks, expiry: meta.expiry, ..Change::default() };
-    let mutation = match rewrite(x, located, item.cas(), &change) {
+    let mutation = match rewrite(req, located, item.cas(), &change) {
         Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => return Ok(false),
         written => written?,
     };
     shown.cas = mutation.cas.0;
     if let Some(expiry) = meta.expiry {
-        x.count(|counters| &counters.cmd_touch);
-        x.counters().touch_hits.add(1);
-        shown.touched = Some(absolute(expiry, x.env.now.unix_s()));
+        req.count(|counters| &counters.cmd_touch);
+        req.counters().touch_hits.add(1);
+        shown.touched = Some(absolute(expiry, req.env.now.unix_s()));
     }
     Ok(true)
 }
@@ -192,9 +196,9 @@ fn answer(
     if is_sent { Ok(()) } else { Err(DAMAGED) }
 }
 
-fn miss(x: &mut Request<'_>, out: &mut WriteBuffer, meta: &Meta<'_>) {
-    x.count(|counters| &counters.cmd_get);
-    x.counters().get_misses.add(1);
+fn miss(req: &mut Request<'_>, out: &mut WriteBuffer, meta: &Meta<'_>) {
+    req.count(|counters| &counters.cmd_get);
+    req.counters().get_misses.add(1);
     if !meta.quiet {
         write_code(out.tail(), meta, "EN", (None, None));
     }
@@ -202,7 +206,7 @@ fn miss(x: &mut Request<'_>, out: &mut WriteBuffer, meta: &Meta<'_>) {
 
 /// Creates an empty document for the client to store; false when there is one by now.
 fn create(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     located: Located<'_>,
     meta: &Meta<'_>,
@@ -211,17 +215,17 @@ fn create(
     let marks = Marks { won: true, stale: false };
     let last = last_expiry(meta, expiry);
     let change = Change { marks, expiry: Some(last), creates: true, ..Change::default() };
-    let mutation = match rewrite(x, located, Cas(0), &change) {
+    let mutation = match rewrite(req, located, Cas(0), &change) {
         Err(Rejection::Status(Status::KeyEexists)) => return Ok(false),
         written => written?,
     };
-    x.count(|counters| &counters.cmd_get);
-    x.counters().get_misses.add(1);
+    req.count(|counters| &counters.cmd_get);
+    req.counters().get_misses.add(1);
     if !meta.is_no_use {
         // The read that creates a document is a use of it.
-        find(x, located, false)?;
+        find(req, located, false)?;
     }
-    let now_s = x.env.now.unix_s();
+    let now_s = req.env.now.unix_s();
     let shown = Shown {
         cas: mutation.cas.0,
         flags: 0,
@@ -259,17 +263,17 @@ pub(super) fn last_expiry(meta: &Meta<'_>, vivify: u32) -> u32 {
 
 /// Serves `me`.
 pub(super) fn debug(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
-    let located = x.locate()?;
-    let Some((item, cas, _)) = find(x, located, true)? else {
+    let located = req.locate()?;
+    let Some((item, cas, _)) = find(req, located, true)? else {
         out.tail().extend_from_slice(b"EN");
         out.tail().extend_from_slice(LINE_END);
         return Ok(());
     };
-    let now_s = x.env.now.unix_s();
+    let now_s = req.env.now.unix_s();
     let shown = Shown::of(&item, 0, now_s).ok_or(DAMAGED)?;
     let expiry = match shown.expiry {
         0 => -1,

@@ -111,15 +111,15 @@ pub(super) fn write_code(
 /// Answers a command that was not done.
 #[cold]
 pub(super) fn fail(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
     not_done: Rejection,
 ) {
     use Opcode::{Add, Append, Prepend, Replace, Set};
-    let (status, context) = describe(x, not_done);
-    let is_store = matches!(x.opcode, Set | Add | Replace | Append | Prepend);
-    let compares = meta.cas.is_some() && x.opcode != Add;
+    let (status, context) = describe(req, not_done);
+    let is_store = matches!(req.opcode, Set | Add | Replace | Append | Prepend);
+    let compares = meta.cas.is_some() && req.opcode != Add;
     let code = match status {
         Status::KeyEnoent | Status::KeyEexists if is_store && !compares => Some("NS"),
         Status::NotStored => Some("NS"),

@@ -27,25 +27,25 @@ pub(super) fn demanded(meta: &Meta<'_>) -> u64 {
 
 /// Serves `ms`.
 pub(super) fn set(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     store: &Store<'_>,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
-    let bytes = x.received.as_ref().map_or(store.value.len(), FillingItem::value_bytes);
+    let bytes = req.received.as_ref().map_or(store.value.len(), FillingItem::value_bytes);
     let cas = match (meta.new_cas, store.mode) {
         (Some(new), StoreMode::Set | StoreMode::Cas | StoreMode::Add | StoreMode::Replace) => {
-            set_with_cas(x, store, new)?
+            set_with_cas(req, store, new)?
         }
-        (_, StoreMode::Cas) if meta.invalidates => set_stale(x, store, meta)?,
+        (_, StoreMode::Cas) if meta.invalidates => set_stale(req, store, meta)?,
         (_, StoreMode::Append | StoreMode::Prepend) if meta.vivify.is_some() => {
-            concat_or_add(x, store, meta.vivify.unwrap_or(0))?
+            concat_or_add(req, store, meta.vivify.unwrap_or(0))?
         }
-        _ => stored(x)?,
+        _ => stored(req)?,
     };
     if !meta.quiet {
         let bytes = match store.mode {
-            StoreMode::Append | StoreMode::Prepend => joined_bytes(x, meta)?.unwrap_or(bytes),
+            StoreMode::Append | StoreMode::Prepend => joined_bytes(req, meta)?.unwrap_or(bytes),
             _ => bytes,
         };
         write_code(out.tail(), meta, "HD", (Some(cas), Some(bytes)));
@@ -54,29 +54,29 @@ pub(super) fn set(
 }
 
 /// The size of the document that a value was joined to, if the command asks for the size.
-fn joined_bytes(x: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, Rejection> {
+fn joined_bytes(req: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, Rejection> {
     if !meta.flags.iter().any(|flag| flag[0] == b's') {
         return Ok(None);
     }
-    let item = x.locate().and_then(|located| current(x, located));
+    let item = req.locate().and_then(|located| current(req, located));
     // The value is stored. A document that left since has no size.
     Ok(item.ok().flatten().and_then(|item| item.plain_body_bytes().ok()))
 }
 
 /// Runs the binary request; returns the new CAS.
-fn stored(x: &mut Request<'_>) -> Result<u64, Rejection> {
-    match handle(x)? {
+fn stored(req: &mut Request<'_>) -> Result<u64, Rejection> {
+    match handle(req)? {
         Reply::Written(Answer::Mutation(mutation)) => Ok(mutation.cas.0),
         _ => Ok(0),
     }
 }
 
 /// Stores a value. A value whose CAS is only too old replaces the document, too, but is stale.
-fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<u64, Rejection> {
+fn set_stale(req: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<u64, Rejection> {
     let value = store.value;
-    let located = x.locate()?;
+    let located = req.locate()?;
     for _ in 0..ATTEMPTS_MAX {
-        let item = current(x, located)?.ok_or(Status::KeyEnoent)?;
+        let item = current(req, located)?.ok_or(Status::KeyEnoent)?;
         // No version has the CAS 0, so it is not one that is only too old.
         let asked = Cas(meta.cas.unwrap_or(0));
         if asked == Cas(0) || asked > item.cas() {
@@ -90,10 +90,10 @@ fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<
             value: Some((value, store.flags)),
             creates: false,
         };
-        match rewrite(x, located, item.cas(), &change) {
+        match rewrite(req, located, item.cas(), &change) {
             Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
             written => {
-                x.count(|counters| &counters.cmd_set);
+                req.count(|counters| &counters.cmd_set);
                 return written.map(|mutation| mutation.cas.0);
             }
         }
@@ -102,10 +102,10 @@ fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<
 }
 
 /// Appends or prepends, and stores the value where there is no document.
-fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<u64, Rejection> {
-    let located = x.locate()?;
+fn concat_or_add(req: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<u64, Rejection> {
+    let located = req.locate()?;
     for _ in 0..ATTEMPTS_MAX {
-        match stored(x) {
+        match stored(req) {
             Err(Rejection::Status(Status::NotStored)) => {}
             done => return done,
         }
@@ -115,7 +115,7 @@ fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<
             creates: true,
             ..Change::default()
         };
-        match rewrite(x, located, Cas(0), &change) {
+        match rewrite(req, located, Cas(0), &change) {
             Err(Rejection::Status(Status::KeyEexists)) => {}
             written => return written.map(|mutation| mutation.cas.0),
         }
@@ -124,15 +124,15 @@ fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<
 }
 
 /// Stores a value with the CAS that the client chose.
-fn set_with_cas(x: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64, Rejection> {
+fn set_with_cas(req: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64, Rejection> {
     const INVALID: Rejection =
         Rejection::Because(Status::Einval, "a CAS is chosen between 0 and 2^63");
     if new == 0 || new >= GIVEN_CAS_END.0 {
         return Err(INVALID);
     }
     let value = store.value;
-    let (located, now) = (x.locate()?, x.env.now);
-    let (rev_seqno, is_live) = match x.bucket().get_meta(located.vbid(x), located.key, now) {
+    let (located, now) = (req.locate()?, req.env.now);
+    let (rev_seqno, is_live) = match req.bucket().get_meta(located.vbid(req), located.key, now) {
         MetaOutcome::Found(item, _) => (item.rev_seqno().0 + 1, item.is_live(now.unix_s())),
         MetaOutcome::Miss => (1, false),
         MetaOutcome::Refused(refused) => return Err(refused.into()),
@@ -150,11 +150,11 @@ fn set_with_cas(x: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64,
         expiry: absolute(store.expiry, now.unix_s()),
         given_cas: Some(Cas(new)),
         rev_seqno: RevSeqno(rev_seqno),
-        cas: x.cas(),
+        cas: req.cas(),
         resolution: None,
     };
-    x.count(|counters| &counters.cmd_set);
-    match x.bucket().store_with_meta(located.vbid(x), located.key, &request, now) {
+    req.count(|counters| &counters.cmd_set);
+    match req.bucket().store_with_meta(located.vbid(req), located.key, &request, now) {
         MutationOutcome::Done(mutation) => Ok(mutation.cas.0),
         outcome => Err(outcome.into()),
     }
@@ -162,14 +162,14 @@ fn set_with_cas(x: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64,
 
 /// Serves `md`.
 pub(super) fn delete(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
     if meta.invalidates || meta.removes_value {
-        change(x, meta)?;
+        change(req, meta)?;
     } else {
-        handle(x)?;
+        handle(req)?;
     }
     if !meta.quiet {
         write_code(out.tail(), meta, "HD", (None, None));
@@ -178,10 +178,10 @@ pub(super) fn delete(
 }
 
 /// Marks the document as stale, removes its value, or both.
-fn change(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), Rejection> {
-    let located = x.locate()?;
+fn change(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), Rejection> {
+    let located = req.locate()?;
     for _ in 0..ATTEMPTS_MAX {
-        let item = current(x, located)?.ok_or(Status::KeyEnoent)?;
+        let item = current(req, located)?.ok_or(Status::KeyEnoent)?;
         if meta.cas.is_some_and(|cas| cas != item.cas().0) {
             return Err(Status::KeyEexists.into());
         }
@@ -195,7 +195,7 @@ fn change(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), Rejection> {
             value: meta.removes_value.then_some((&b""[..], 0)),
             creates: false,
         };
-        match rewrite(x, located, item.cas(), &change) {
+        match rewrite(req, located, item.cas(), &change) {
             Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
             written => return written.map(drop),
         }
@@ -227,11 +227,11 @@ struct Counted {
 
 /// Serves `ma`.
 pub(super) fn count(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
-    let Counted { value, shown, is_created } = counted(x, meta)?;
+    let Counted { value, shown, is_created } = counted(req, meta)?;
     // The answer to a counter that is created is not left out, as in memcached.
     if meta.quiet && !is_created {
         return Ok(());
@@ -246,7 +246,7 @@ pub(super) fn count(
             write_number(out, digits.len() as u64);
         }
     }
-    shown.write_flags(out, meta, x.env.now.unix_s());
+    shown.write_flags(out, meta, req.env.now.unix_s());
     out.extend_from_slice(LINE_END);
     if meta.shows_value {
         out.extend_from_slice(&digits);
@@ -256,8 +256,8 @@ pub(super) fn count(
 }
 
 /// Counts, or creates the counter.
-fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
-    let (located, now_s) = (x.locate()?, x.env.now.unix_s());
+fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
+    let (located, now_s) = (req.locate()?, req.env.now.unix_s());
     let shown = |cas: Cas, expiry| Shown {
         cas: cas.0,
         flags: 0,
@@ -271,9 +271,9 @@ fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
         wins: false,
     };
     for _ in 0..ATTEMPTS_MAX {
-        let vivify = match (handle(x), meta.vivify) {
+        let vivify = match (handle(req), meta.vivify) {
             (Ok(Reply::Written(Answer::Counter { mutation, value })), _) => {
-                let (cas, expiry) = touched(x, located, meta, mutation.cas)?;
+                let (cas, expiry) = touched(req, located, meta, mutation.cas)?;
                 return Ok(Counted { value, shown: shown(cas, expiry), is_created: false });
             }
             (Err(Rejection::Status(Status::KeyEnoent)), Some(vivify)) => vivify,
@@ -288,7 +288,7 @@ fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
             creates: true,
             ..Change::default()
         };
-        match rewrite(x, located, Cas(0), &change) {
+        match rewrite(req, located, Cas(0), &change) {
             Err(Rejection::Status(Status::KeyEexists)) => {}
             written => {
                 let vivified = Some(absolute(vivify, now_s));
@@ -303,19 +303,19 @@ fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
 /// Changes the expiry of a counter where the command asks for it. Returns CAS, and the expiry that
 /// it had, where the command shows it.
 fn touched(
-    x: &mut Request<'_>,
+    req: &mut Request<'_>,
     located: Located<'_>,
     meta: &Meta<'_>,
     cas: Cas,
 ) -> Result<(Cas, u32), Rejection> {
     let shows_expiry = meta.flags.iter().any(|flag| flag[0] == b't');
-    let item = if shows_expiry { current(x, located)? } else { None };
+    let item = if shows_expiry { current(req, located)? } else { None };
     let before = item.map_or(0, |item| item.expiry());
     let Some(expiry) = meta.expiry else { return Ok((cas, before)) };
-    if let Some((_, mutation)) = touch_marked(x, located, expiry)? {
+    if let Some((_, mutation)) = touch_marked(req, located, expiry)? {
         return Ok((mutation.cas, before));
     }
-    match x.bucket().touch(located.vbid(x), located.key, expiry, x.env.now) {
+    match req.bucket().touch(located.vbid(req), located.key, expiry, req.env.now) {
         MutationOutcome::Done(mutation) => Ok((mutation.cas, before)),
         // Somebody deleted it behind the count, which is done.
         MutationOutcome::NotFound => Ok((cas, before)),
