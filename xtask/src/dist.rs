@@ -26,12 +26,12 @@ use anyhow::{Context, Result};
 use flate2::Compression;
 
 pub(crate) use options::USAGE;
-use options::{Kind, Link, Options};
+use options::{DistOptions, LinkKind, PackageKind};
 use release::Release;
 
 /// Builds and packs what the arguments ask for.
 pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
-    let options = Options::parse(arguments)?;
+    let options = DistOptions::parse(arguments)?;
     let release = Release {
         version: build::version(root)?,
         target: options.target.clone(),
@@ -54,21 +54,21 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Resul
         staged.push((link, stage::stage(root, link, &binaries, &options, &third_party)?));
     }
     for (link, stage) in &staged {
-        if options.wants(Kind::Tarball) {
+        if options.wants(PackageKind::Tarball) {
             tarball::write_package(stage, &out, &release.package_name(*link), &release)?;
         }
-        if *link == Link::Static && options.wants(Kind::Image) {
+        if *link == LinkKind::Static && options.wants(PackageKind::Image) {
             image::write(stage, &out, &release)?;
         }
-        if *link == Link::Dynamic {
+        if *link == LinkKind::Dynamic {
             native::write(root, stage, &out, &release, &options)?;
         }
     }
-    if options.wants(Kind::Sbom) {
+    if options.wants(PackageKind::Sbom) {
         let path = out.join(format!("oribi-{}-{}.cdx.json", release.version, release.target));
         fs::write(&path, sbom::cyclone_dx(&graph, &release)?)?;
     }
-    if options.wants(Kind::Notes) {
+    if options.wants(PackageKind::Notes) {
         let changelog = fs::read_to_string(root.join("CHANGELOG.md"))?;
         fs::write(out.join("RELEASE_NOTES.md"), notes::of(&changelog, &release.version)?)?;
     }

@@ -9,13 +9,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::options::{Link, Options};
+use super::options::{DistOptions, LinkKind};
 
 /// The programs of a package. The first executes the second, which is next to it.
 pub(super) const PROGRAMS: [&str; 2] = ["oribi", "oribi-tools"];
 
 /// Builds [`PROGRAMS`] and returns the directory that has them.
-pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBuf> {
+pub(super) fn build(root: &Path, options: &DistOptions, link: LinkKind) -> Result<PathBuf> {
     // Separate, so that its flags do not make the usual target directory build everything anew.
     let target_dir = root.join("target/packages/build");
     // The other link is built to the same place.
@@ -33,8 +33,8 @@ pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBu
 fn build_program(
     root: &Path,
     target_dir: &Path,
-    options: &Options,
-    link: Link,
+    options: &DistOptions,
+    link: LinkKind,
     program: &str,
 ) -> Result<()> {
     let mut command = Command::new(cargo());
@@ -53,9 +53,9 @@ fn build_program(
     if let Some(jobs) = &options.jobs {
         command.args(["--jobs", jobs]);
     }
-    let sign = if link == Link::Static { '+' } else { '-' };
+    let sign = if link == LinkKind::Static { '+' } else { '-' };
     command.args(["--", "-C", &format!("target-feature={sign}crt-static")]);
-    if link == Link::Static {
+    if link == LinkKind::Static {
         // Half a megabyte less. A system's loader understands it from glibc 2.36 on only; these
         // binaries bring their own, of the machine that builds them.
         command.args(["-C", "link-arg=-Wl,-z,pack-relative-relocs"]);

@@ -18,7 +18,7 @@ const BINARY: &str = "oribi";
 
 /// One crate of the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Crate {
+pub(super) struct LinkedCrate {
     pub name: String,
     pub version: String,
     /// An SPDX expression, where the crate names one.
@@ -38,7 +38,7 @@ pub(super) struct Crate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CrateGraph {
     pub root: String,
-    pub crates: BTreeMap<String, Crate>,
+    pub crates: BTreeMap<String, LinkedCrate>,
 }
 
 impl CrateGraph {
@@ -88,7 +88,7 @@ impl CrateGraph {
             let key = identity(package)?;
             let dependencies = linked.iter().map(|id| readable(packages, id));
             let manifest = PathBuf::from(text(package, "manifest_path")?);
-            let described = Crate {
+            let described = LinkedCrate {
                 checksum: checksums.get(&key).cloned(),
                 license: package["license"].as_str().map(str::to_owned),
                 is_foreign: !package["source"].is_null(),

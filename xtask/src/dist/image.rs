@@ -15,7 +15,7 @@ use super::build::PROGRAMS;
 use super::checksums::sha256;
 use super::release::{Release, rfc3339};
 use super::stage::BINARIES;
-use super::tarball::{Archive, Attributes, gzip};
+use super::tarball::{TarArchive, TarAttributes, gzip};
 
 /// The user that the server runs as: "nonroot" of distroless images.
 const USER: u64 = 65532;
@@ -61,7 +61,7 @@ pub(super) fn write(stage: &Path, out: &Path, release: &Release) -> Result<()> {
     let name = format!("oribi-{}-{}-oci.tar", release.version, release.target);
     let file =
         fs::File::create(out.join(&name)).with_context(|| format!("cannot create {name}"))?;
-    let mut archive = Archive::new(file, release.time_s);
+    let mut archive = TarArchive::new(file, release.time_s);
     archive.tree(&layout, Path::new("."))?;
     archive.finish()?;
     Ok(())
@@ -77,20 +77,20 @@ fn blob(layout: &Path, media_type: &str, bytes: &[u8]) -> Result<Value> {
 
 /// The root file system.
 fn layer(stage: &Path, time_s: u64) -> Result<Vec<u8>> {
-    let mut archive = Archive::new(Vec::new(), time_s);
+    let mut archive = TarArchive::new(Vec::new(), time_s);
     for directory in ["etc", "usr", "usr/bin", "var", "var/lib"] {
-        archive.directory(Path::new(directory), Attributes::of_root(0o755))?;
+        archive.directory(Path::new(directory), TarAttributes::of_root(0o755))?;
     }
-    archive.directory(Path::new("tmp"), Attributes::of_root(0o1777))?;
-    let data = Attributes { mode: 0o750, owner: USER };
+    archive.directory(Path::new("tmp"), TarAttributes::of_root(0o1777))?;
+    let data = TarAttributes { mode: 0o750, owner: USER };
     archive.directory(Path::new(DATA_DIR), data)?;
-    archive.file(Path::new("etc/passwd"), PASSWD.as_bytes(), Attributes::of_root(0o644))?;
-    archive.file(Path::new("etc/group"), GROUP.as_bytes(), Attributes::of_root(0o644))?;
+    archive.file(Path::new("etc/passwd"), PASSWD.as_bytes(), TarAttributes::of_root(0o644))?;
+    archive.file(Path::new("etc/group"), GROUP.as_bytes(), TarAttributes::of_root(0o644))?;
     for program in PROGRAMS {
         let binary = fs::read(stage.join(BINARIES).join(program))
             .with_context(|| format!("cannot read the staged {program}"))?;
         let place = Path::new("usr/bin").join(program);
-        archive.file(&place, &binary, Attributes::of_root(0o755))?;
+        archive.file(&place, &binary, TarAttributes::of_root(0o755))?;
     }
     archive.finish()
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::build::cargo;
-use super::options::{Kind, Link, Options};
+use super::options::{DistOptions, LinkKind, PackageKind};
 use super::release::{Release, rfc5322};
 
 /// The versions that CI installs.
@@ -28,10 +28,10 @@ pub(super) fn write(
     stage: &Path,
     out: &Path,
     release: &Release,
-    options: &Options,
+    options: &DistOptions,
 ) -> Result<()> {
     let time = release.time_s.to_string();
-    if options.wants(Kind::Deb) {
+    if options.wants(PackageKind::Deb) {
         let place = root.join(DEBIAN_CHANGELOG);
         fs::write(&place, debian_changelog(release))
             .with_context(|| format!("cannot write {}", place.display()))?;
@@ -46,13 +46,13 @@ pub(super) fn write(
         }
         run(command, root, &time, DEB)?;
     }
-    if options.wants(Kind::Rpm) {
+    if options.wants(PackageKind::Rpm) {
         let mut command = Command::new(cargo());
         command
             .args(["generate-rpm", "--package", "crates/oribi", "--auto-req", "builtin"])
             .args(["--target", &release.target, "--source-date", &time])
             .arg("--output")
-            .arg(out.join(format!("{}.rpm", release.package_name(Link::Dynamic))));
+            .arg(out.join(format!("{}.rpm", release.package_name(LinkKind::Dynamic))));
         if options.is_check() {
             command.args(["--payload-compress", "none"]);
         }

@@ -14,26 +14,26 @@ const TARGET_DEFAULT: &str = "x86_64-unknown-linux-gnu";
 
 /// How the C library is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum LinkKind {
     /// The system's shared library.
     Dynamic,
     Static,
 }
 
-impl Link {
+impl LinkKind {
     /// Both, in the order in which they are built.
-    pub const ALL: [Link; 2] = [Link::Dynamic, Link::Static];
+    pub const ALL: [LinkKind; 2] = [LinkKind::Dynamic, LinkKind::Static];
 
     /// Its word on the command line and in paths.
     pub fn name(self) -> &'static str {
         match self {
-            Link::Dynamic => "dynamic",
-            Link::Static => "static",
+            LinkKind::Dynamic => "dynamic",
+            LinkKind::Static => "static",
         }
     }
 
-    fn parse(word: &str) -> Result<Link> {
-        match Link::ALL.into_iter().find(|link| link.name() == word) {
+    fn parse(word: &str) -> Result<LinkKind> {
+        match LinkKind::ALL.into_iter().find(|link| link.name() == word) {
             Some(link) => Ok(link),
             None => bail!("{word:?} is not a link: static or dynamic"),
         }
@@ -42,7 +42,7 @@ impl Link {
 
 /// A kind of package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PackageKind {
     Tarball,
     Deb,
     Rpm,
@@ -51,18 +51,18 @@ pub(crate) enum Kind {
     Notes,
 }
 
-impl Kind {
-    const ALL: [(Kind, &'static str); 6] = [
-        (Kind::Tarball, "tarball"),
-        (Kind::Deb, "deb"),
-        (Kind::Rpm, "rpm"),
-        (Kind::Image, "image"),
-        (Kind::Sbom, "sbom"),
-        (Kind::Notes, "notes"),
+impl PackageKind {
+    const ALL: [(PackageKind, &'static str); 6] = [
+        (PackageKind::Tarball, "tarball"),
+        (PackageKind::Deb, "deb"),
+        (PackageKind::Rpm, "rpm"),
+        (PackageKind::Image, "image"),
+        (PackageKind::Sbom, "sbom"),
+        (PackageKind::Notes, "notes"),
     ];
 
-    fn parse(word: &str) -> Result<Kind> {
-        match Kind::ALL.into_iter().find(|(_, name)| *name == word) {
+    fn parse(word: &str) -> Result<PackageKind> {
+        match PackageKind::ALL.into_iter().find(|(_, name)| *name == word) {
             Some((kind, _)) => Ok(kind),
             None => bail!("{word:?} is not a kind of package\n\n{USAGE}"),
         }
@@ -71,7 +71,7 @@ impl Kind {
 
 /// What to build and to pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct DistOptions {
     pub target: String,
     pub profile: String,
     /// Directory below the root for the packages; emptied first.
@@ -79,21 +79,21 @@ pub(crate) struct Options {
     pub jobs: Option<String>,
     /// A binary that runs here and prints manual and completions, where the target's does not.
     pub pages_from: Option<String>,
-    link: Option<Link>,
-    kinds: Vec<Kind>,
-    binaries: Vec<(Link, String)>,
+    link: Option<LinkKind>,
+    kinds: Vec<PackageKind>,
+    binaries: Vec<(LinkKind, String)>,
 }
 
-impl Options {
-    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
-        let mut options = Options {
+impl DistOptions {
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<DistOptions> {
+        let mut options = DistOptions {
             target: TARGET_DEFAULT.to_owned(),
             profile: "dist".to_owned(),
             out: "target/packages/out".to_owned(),
             jobs: None,
             pages_from: None,
             link: None,
-            kinds: Kind::ALL.map(|(kind, _)| kind).to_vec(),
+            kinds: PackageKind::ALL.map(|(kind, _)| kind).to_vec(),
             binaries: Vec::new(),
         };
         while let Some(flag) = arguments.next() {
@@ -104,15 +104,16 @@ impl Options {
                 "--out" => options.out = value,
                 "--jobs" => options.jobs = Some(value),
                 "--pages-from" => options.pages_from = Some(value),
-                "--link" => options.link = Some(Link::parse(&value)?),
+                "--link" => options.link = Some(LinkKind::parse(&value)?),
                 "--only" => {
-                    options.kinds = value.split(',').map(Kind::parse).collect::<Result<_>>()?;
+                    options.kinds =
+                        value.split(',').map(PackageKind::parse).collect::<Result<_>>()?;
                 }
                 "--binaries" => {
                     let Some((link, directory)) = value.split_once('=') else {
                         bail!("--binaries wants static=DIR or dynamic=DIR, not {value:?}");
                     };
-                    options.binaries.push((Link::parse(link)?, directory.to_owned()));
+                    options.binaries.push((LinkKind::parse(link)?, directory.to_owned()));
                 }
                 _ => bail!("{flag} is not known\n\n{USAGE}"),
             }
@@ -121,15 +122,15 @@ impl Options {
     }
 
     /// The links that the wanted packages need.
-    pub fn links(&self) -> Vec<Link> {
-        let is_needed = |link: &Link| match link {
-            Link::Dynamic => self.wants(Kind::Deb) || self.wants(Kind::Rpm),
-            Link::Static => self.wants(Kind::Image),
+    pub fn links(&self) -> Vec<LinkKind> {
+        let is_needed = |link: &LinkKind| match link {
+            LinkKind::Dynamic => self.wants(PackageKind::Deb) || self.wants(PackageKind::Rpm),
+            LinkKind::Static => self.wants(PackageKind::Image),
         };
-        let is_chosen = |link: &Link| self.link.is_none_or(|only| only == *link);
-        Link::ALL
+        let is_chosen = |link: &LinkKind| self.link.is_none_or(|only| only == *link);
+        LinkKind::ALL
             .into_iter()
-            .filter(|link| is_chosen(link) && (self.wants(Kind::Tarball) || is_needed(link)))
+            .filter(|link| is_chosen(link) && (self.wants(PackageKind::Tarball) || is_needed(link)))
             .collect()
     }
 
@@ -139,12 +140,12 @@ impl Options {
         self.profile == "dev"
     }
 
-    pub fn wants(&self, kind: Kind) -> bool {
+    pub fn wants(&self, kind: PackageKind) -> bool {
         self.kinds.contains(&kind)
     }
 
     /// The directory of binaries that are given instead of built.
-    pub fn binaries(&self, link: Link) -> Option<&str> {
+    pub fn binaries(&self, link: LinkKind) -> Option<&str> {
         let given = self.binaries.iter().find(|(of, _)| *of == link);
         given.map(|(_, path)| path.as_str())
     }
@@ -154,16 +155,16 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn parse(words: &str) -> Result<Options> {
-        Options::parse(words.split_whitespace().map(str::to_owned))
+    fn parse(words: &str) -> Result<DistOptions> {
+        DistOptions::parse(words.split_whitespace().map(str::to_owned))
     }
 
     #[test]
     fn only_the_links_that_packages_need_are_built() {
-        assert_eq!(parse("").unwrap().links(), Link::ALL);
-        assert_eq!(parse("--only deb,rpm").unwrap().links(), [Link::Dynamic]);
-        assert_eq!(parse("--only image").unwrap().links(), [Link::Static]);
-        assert_eq!(parse("--link static").unwrap().links(), [Link::Static]);
+        assert_eq!(parse("").unwrap().links(), LinkKind::ALL);
+        assert_eq!(parse("--only deb,rpm").unwrap().links(), [LinkKind::Dynamic]);
+        assert_eq!(parse("--only image").unwrap().links(), [LinkKind::Static]);
+        assert_eq!(parse("--link static").unwrap().links(), [LinkKind::Static]);
         assert_eq!(parse("--only sbom,notes").unwrap().links(), []);
     }
 
@@ -173,7 +174,7 @@ mod tests {
             assert!(parse(words).is_err(), "{words}");
         }
         let options = parse("--binaries static=/tmp/oribi").unwrap();
-        assert_eq!(options.binaries(Link::Static), Some("/tmp/oribi"));
-        assert_eq!(options.binaries(Link::Dynamic), None);
+        assert_eq!(options.binaries(LinkKind::Static), Some("/tmp/oribi"));
+        assert_eq!(options.binaries(LinkKind::Dynamic), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use flate2::Compression;
 
-use super::options::Link;
+use super::options::LinkKind;
 
 /// A version for a target, at a time.
 pub(super) struct Release {
@@ -16,8 +16,8 @@ pub(super) struct Release {
 
 impl Release {
     /// Name of a package without its extension.
-    pub fn package_name(&self, link: Link) -> String {
-        let suffix = if link == Link::Static { "-static" } else { "" };
+    pub fn package_name(&self, link: LinkKind) -> String {
+        let suffix = if link == LinkKind::Static { "-static" } else { "" };
         format!("oribi-{}-{}{suffix}", self.version, self.target)
     }
 }

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::crate_graph::{Crate, CrateGraph};
+use super::crate_graph::{CrateGraph, LinkedCrate};
 use super::release::{Release, rfc3339};
 
 pub(super) fn cyclone_dx(graph: &CrateGraph, release: &Release) -> Result<String> {
@@ -33,7 +33,7 @@ pub(super) fn cyclone_dx(graph: &CrateGraph, release: &Release) -> Result<String
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn component(id: &str, described: &Crate, kind: &str) -> Value {
+fn component(id: &str, described: &LinkedCrate, kind: &str) -> Value {
     let mut component = json!({
         "type": kind,
         "bom-ref": id,

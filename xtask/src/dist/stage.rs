@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::build::PROGRAMS;
-use super::options::{Link, Options};
+use super::options::{DistOptions, LinkKind};
 use super::third_party;
 
 /// Files that are copied as they are, and where they go.
@@ -39,9 +39,9 @@ pub(super) const BINARIES: &str = "bin";
 /// Makes the tree for the programs in the directory `binaries` and returns its place.
 pub(super) fn stage(
     root: &Path,
-    link: Link,
+    link: LinkKind,
     binaries: &Path,
-    options: &Options,
+    options: &DistOptions,
     third_party: &str,
 ) -> Result<PathBuf> {
     let stage = root.join("target/packages/stage").join(link.name());

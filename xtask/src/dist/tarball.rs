@@ -16,7 +16,7 @@ use super::release::Release;
 pub(super) fn write_package(stage: &Path, out: &Path, name: &str, release: &Release) -> Result<()> {
     let path = out.join(format!("{name}.tar.gz"));
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    let mut archive = Archive::new(gzip(file, release.compression), release.time_s);
+    let mut archive = TarArchive::new(gzip(file, release.compression), release.time_s);
     archive.tree(stage, Path::new(name))?;
     archive.finish()?.finish()?;
     Ok(())
@@ -28,40 +28,40 @@ pub(super) fn gzip<W: Write>(to: W, compression: Compression) -> flate2::write::
 }
 
 /// An archive whose entries have one time.
-pub(super) struct Archive<W: Write> {
+pub(super) struct TarArchive<W: Write> {
     builder: Builder<W>,
     time_s: u64,
 }
 
 /// Owner and mode of an entry.
 #[derive(Clone, Copy)]
-pub(super) struct Attributes {
+pub(super) struct TarAttributes {
     pub mode: u32,
     pub owner: u64,
 }
 
-impl Attributes {
-    pub fn of_root(mode: u32) -> Attributes {
-        Attributes { mode, owner: 0 }
+impl TarAttributes {
+    pub fn of_root(mode: u32) -> TarAttributes {
+        TarAttributes { mode, owner: 0 }
     }
 }
 
-impl<W: Write> Archive<W> {
-    pub fn new(to: W, time_s: u64) -> Archive<W> {
-        Archive { builder: Builder::new(to), time_s }
+impl<W: Write> TarArchive<W> {
+    pub fn new(to: W, time_s: u64) -> TarArchive<W> {
+        TarArchive { builder: Builder::new(to), time_s }
     }
 
-    pub fn directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
+    pub fn directory(&mut self, path: &Path, attributes: TarAttributes) -> Result<()> {
         self.entry(EntryType::Directory, path, &[], attributes)
     }
 
-    pub fn file(&mut self, path: &Path, content: &[u8], attributes: Attributes) -> Result<()> {
+    pub fn file(&mut self, path: &Path, content: &[u8], attributes: TarAttributes) -> Result<()> {
         self.entry(EntryType::Regular, path, content, attributes)
     }
 
     /// Adds everything below `from` as `to`, sorted by name.
     pub fn tree(&mut self, from: &Path, to: &Path) -> Result<()> {
-        self.directory(to, Attributes::of_root(0o755))?;
+        self.directory(to, TarAttributes::of_root(0o755))?;
         for path in sorted(from)? {
             let name = to.join(path.file_name().context("an entry has a name")?);
             let metadata = fs::metadata(&path)?;
@@ -71,7 +71,7 @@ impl<W: Write> Archive<W> {
                 let is_program = metadata.permissions().mode() & 0o100 != 0;
                 let mode = if is_program { 0o755 } else { 0o644 };
                 let content = fs::read(&path)?;
-                self.file(&name, &content, Attributes::of_root(mode))?;
+                self.file(&name, &content, TarAttributes::of_root(mode))?;
             }
         }
         Ok(())
@@ -87,7 +87,7 @@ impl<W: Write> Archive<W> {
         kind: EntryType,
         path: &Path,
         content: &[u8],
-        attributes: Attributes,
+        attributes: TarAttributes,
     ) -> Result<()> {
         let mut header = Header::new_ustar();
         header.set_entry_type(kind);
@@ -126,7 +126,7 @@ mod tests {
                 let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
                 File::open(stage.join("bin").join(name)).unwrap().set_modified(time).unwrap();
             }
-            let mut archive = Archive::new(gzip(Vec::new(), Compression::fast()), 7);
+            let mut archive = TarArchive::new(gzip(Vec::new(), Compression::fast()), 7);
             archive.tree(&stage, Path::new("x")).unwrap();
             digests.push(archive.finish().unwrap().finish().unwrap());
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::crate_graph::{Crate, CrateGraph};
+use super::crate_graph::{CrateGraph, LinkedCrate};
 
 /// Where packages have the text.
 pub(super) const PLACE: &str = "share/doc/oribi/THIRD-PARTY.txt";
@@ -44,7 +44,7 @@ const RULE: &str =
     "--------------------------------------------------------------------------------\n";
 
 /// Crates with the numbers of their texts, then the texts.
-fn assemble(crates: &[(&Crate, Vec<String>)]) -> Result<String> {
+fn assemble(crates: &[(&LinkedCrate, Vec<String>)]) -> Result<String> {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let mut texts = Vec::new();
     let mut out = String::from("Crates, each with its licence and the numbers of its notices:\n\n");
@@ -77,7 +77,7 @@ fn assemble(crates: &[(&Crate, Vec<String>)]) -> Result<String> {
 
 /// The texts of every notice below a crate's directory: crates with C code have some further down.
 /// Of two licences to choose from, the one that is chosen.
-fn notices(described: &Crate) -> Result<Vec<String>> {
+fn notices(described: &LinkedCrate) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut pending = vec![described.directory.clone()];
     while let Some(directory) = pending.pop() {
@@ -135,8 +135,8 @@ fn text(path: &PathBuf) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn named(name: &str) -> Crate {
-        Crate {
+    fn named(name: &str) -> LinkedCrate {
+        LinkedCrate {
             name: name.to_owned(),
             version: "1.0.0".to_owned(),
             license: Some("MIT".to_owned()),

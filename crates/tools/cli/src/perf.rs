@@ -1,11 +1,11 @@
 //! `oribi perf`: load on a server, or on a Kudu cluster.
 //!
-//! It has one core and three workloads. The core: [`workers`] runs threads and measures them together,
-//! [`control`] is their shared state and how signals end them. [`latencies`], [`timeline`] and
-//! [`cpu`] are the figures, [`progress`] is the live line, [`report`] prints, and [`plot`] and
-//! [`hdr`] draw. A workload brings the loop of one thread, its options, and the words of its
-//! report. [`kv`] writes, reads and verifies documents, [`loadgen`] inserts rows into Kudu, and
-//! [`table_scan`] scans them. The last two share [`kudu`].
+//! It has one core and three workloads. The core: [`workers`] runs threads and measures them
+//! together, [`control`] is their shared state and how signals end them. [`latencies`],
+//! [`timeline`] and [`cpu`] are the figures, [`progress`] is the live line, [`report`] prints, and
+//! [`plot`] and [`hdr`] draw. A workload brings the loop of one thread, its options, and the words
+//! of its report. [`kv`] writes, reads and verifies documents, [`loadgen`] inserts rows into Kudu,
+//! and [`table_scan`] scans them. The last two share [`kudu`].
 
 mod control;
 mod cpu;

@@ -6,10 +6,10 @@
 //! by several lanes, each with its vbuckets ([`lane`], [`writes`]). Limits of time come
 //! last, because a server would cut the expiry of documents that are older than the limit.
 //!
-//! A server that crashes during a restore may lose versions that it has acknowledged. So at the end the
-//! histories of the target's vbuckets are compared with those at the beginning ([`Histories`]), and
-//! the work is repeated where they differ. A restore that was interrupted is repeated by its user:
-//! versions that are there already are left alone.
+//! A server that crashes during a restore may lose versions that it has acknowledged. So at the end
+//! the histories of the target's vbuckets are compared with those at the beginning ([`Histories`]),
+//! and the work is repeated where they differ. A restore that was interrupted is repeated by its
+//! user: versions that are there already are left alone.
 
 pub(super) mod collections;
 mod lane;

@@ -2,9 +2,9 @@
 //! or the elements of a JSON array.
 //!
 //! It owns splitting into records, their line numbers, and their positions. Each record's
-//! [`InputPosition`] has a digest of everything before it, so a later import can tell whether the file
-//! still begins the same. A few batches and one longest record bound the memory. The thread ends
-//! when its receiver is dropped; a thread that waits for a terminal ends with the process.
+//! [`InputPosition`] has a digest of everything before it, so a later import can tell whether the
+//! file still begins the same. A few batches and one longest record bound the memory. The thread
+//! ends when its receiver is dropped; a thread that waits for a terminal ends with the process.
 
 mod array;
 pub mod csv;

@@ -2,8 +2,8 @@
 //!
 //! It owns the block of pending lines, and when it is written. The usual buffered standard output
 //! searches for line ends and copies once more; for millions of lines both cost more than
-//! formatting. Code that writes lines calls [`StatsOutput::spill`] after each, so the block grows only
-//! by the lines since then.
+//! formatting. Code that writes lines calls [`StatsOutput::spill`] after each, so the block grows
+//! only by the lines since then.
 
 use std::fs::File;
 use std::io::{self, Write};

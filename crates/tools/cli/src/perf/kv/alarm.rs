@@ -1,9 +1,9 @@
 //! A wait that ends on time, to some microseconds, and yields the processor until then.
 //!
 //! Owns: a timer of the kernel. The runtime's timers tick in milliseconds, and a worker that asks
-//! for the time until it is due takes a processor. The server on the same machine then waits for that
-//! processor, and the measurement shows it as the server's latency. So the kernel wakes the thread.
-//! Elsewhere than on Linux the runtime's timer ends the wait, up to a millisecond late.
+//! for the time until it is due takes a processor. The server on the same machine then waits for
+//! that processor, and the measurement shows it as the server's latency. So the kernel wakes the
+//! thread. Elsewhere than on Linux the runtime's timer ends the wait, up to a millisecond late.
 //!
 //! One worker owns it and waits for one moment at a time.
 

@@ -1,8 +1,8 @@
 //! A TCP connection to a server of the text protocols: bytes out, bytes in.
 //!
 //! Owns: the socket, what is to be sent, what was received, and the login. Invariants: sending
-//! receives concurrently, so it cannot deadlock with a server that stops reading until its answers are
-//! read; what it receives then is bounded. Every wait has a deadline.
+//! receives concurrently, so it cannot deadlock with a server that stops reading until its answers
+//! are read; what it receives then is bounded. Every wait has a deadline.
 
 use std::io::{ErrorKind, IoSlice};
 use std::time::Duration;
