@@ -29,7 +29,7 @@ use oribi_storage::StoreError;
 use oribi_types::{Seqno, Vbid};
 use parking_lot::Mutex;
 
-use crate::checkpoint::{Owner, StreamWaker};
+use crate::checkpoint::{StreamOwner, StreamWaker};
 use crate::core::Core;
 use crate::failure::StoreOperation;
 use crate::flusher::Flushers;
@@ -37,9 +37,9 @@ use crate::memory::Memory;
 use crate::reader_memory::ReaderMemory;
 use crate::tasks::{StepClock, Task};
 
-pub(crate) use chunk::Chunk;
-pub(crate) use inbox::{Inbox, Snapshot, Taken, Wanted};
-pub(crate) use patience::{BACKFILL_PAUSE, Patience};
+pub(crate) use chunk::BackfillChunk;
+pub(crate) use inbox::{BackfillInbox, BackfillSnapshot, CollectionSet, InboxItem};
+pub(crate) use patience::{BACKFILL_PAUSE, ScanPatience};
 
 /// Failed scans in a row after which a stream ends.
 pub(crate) const FAILURES_MAX: u32 = 5;
@@ -114,7 +114,7 @@ struct Job {
     vbid: Vbid,
     incarnation: u64,
     start: Seqno,
-    inbox: Arc<Inbox>,
+    inbox: Arc<BackfillInbox>,
 }
 
 #[derive(Default)]
@@ -132,7 +132,7 @@ struct Counts {
 pub(crate) struct Backfiller {
     waiting: Mutex<VecDeque<Job>>,
     /// Inboxes whose scan is over, and which may not be read to their end.
-    unread: Mutex<Vec<Weak<Inbox>>>,
+    unread: Mutex<Vec<Weak<BackfillInbox>>>,
     /// Bytes in all inboxes; a chunk counts in each.
     in_inboxes: Arc<AtomicU64>,
     threads: Mutex<Vec<Thread>>,
@@ -161,10 +161,10 @@ impl Backfiller {
         &self,
         (vbid, incarnation): (Vbid, u64),
         start: Seqno,
-        wanted: Wanted,
+        wanted: CollectionSet,
         waker: StreamWaker,
-    ) -> Arc<Inbox> {
-        let inbox = Arc::new(Inbox::new(wanted, waker, Arc::clone(&self.in_inboxes)));
+    ) -> Arc<BackfillInbox> {
+        let inbox = Arc::new(BackfillInbox::new(wanted, waker, Arc::clone(&self.in_inboxes)));
         let job = Job { vbid, incarnation, start, inbox: Arc::clone(&inbox) };
         self.waiting.lock().push_back(job);
         self.threads.lock().iter().for_each(Thread::unpark);
@@ -291,16 +291,16 @@ impl Backfiller {
     }
 
     /// True when a stream waits whose owner is none of these.
-    fn others_wait(&self, owners: &[Owner]) -> bool {
+    fn others_wait(&self, owners: &[StreamOwner]) -> bool {
         let waiting = self.waiting.lock();
         let is_other = |job: &Job| !owners.contains(&job.inbox.owner());
         waiting.iter().any(|job| is_other(job) && !job.inbox.is_closed())
     }
 
-    fn owners_of_unread(&self) -> Vec<Owner> {
+    fn owners_of_unread(&self) -> Vec<StreamOwner> {
         let unread = self.unread.lock();
         let unread = unread.iter().filter_map(Weak::upgrade).filter(|inbox| inbox.holds_any());
-        let mut owners: Vec<Owner> = unread.map(|inbox| inbox.owner()).collect();
+        let mut owners: Vec<StreamOwner> = unread.map(|inbox| inbox.owner()).collect();
         owners.sort_unstable();
         owners.dedup();
         owners

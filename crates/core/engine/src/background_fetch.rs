@@ -33,9 +33,9 @@ use crate::item_pager::ItemPager;
 use crate::memory::MemoryStats;
 use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
-use crate::vbucket::{FetchBegun, Installed};
+use crate::vbucket::{FetchBegun, InstallOutcome};
 
-use queue::{BATCH_BYTES, Batch, FetchQueue, Finding, Waiter, Wanted};
+use queue::{BATCH_BYTES, FetchBatch, FetchKey, FetchQueue, FetchWaiter, KeyOutcome};
 pub use queue::{FetchOutcome, FetchSink};
 
 /// Times that an overtaken record is read within a step.
@@ -120,7 +120,7 @@ impl Fetcher {
     /// Queues a fetch of the store's version of `key`. `sink` is called once with
     /// `token`, from another thread, possibly before this returns.
     pub(crate) fn ask(&self, vbid: Vbid, key: DocKey<'_>, sink: &Arc<dyn FetchSink>, token: u64) {
-        self.queue.ask(Wanted::new(vbid, key), Waiter::new(sink, token));
+        self.queue.ask(FetchKey::new(vbid, key), FetchWaiter::new(sink, token));
     }
 
     /// The bucket is about to stop: reads end at once, and writes wait only a little longer for an
@@ -165,17 +165,17 @@ impl Fetcher {
         }
     }
 
-    fn fetch_batch(&self, core: &Core, batch: Batch, clock: StepClock<'_>) -> usize {
+    fn fetch_batch(&self, core: &Core, batch: FetchBatch, clock: StepClock<'_>) -> usize {
         let mut is_away = false;
         let findings = match self.turn_of(&batch) {
             Ok(turn) => {
                 let begun = clock();
                 let findings = self.bring_in(core, &batch, turn, &mut is_away);
-                let over = findings.iter().filter(|finding| matches!(finding, Finding::Over(_)));
+                let over = findings.iter().filter(|finding| matches!(finding, KeyOutcome::Over(_)));
                 core.timings().fetched(over.count(), elapsed_us(begun, clock()));
                 findings
             }
-            Err(Ending) => vec![Finding::Over(FetchOutcome::Failed); batch.wanted.len()],
+            Err(Ending) => vec![KeyOutcome::Over(FetchOutcome::Failed); batch.wanted.len()],
         };
         let mut told = self.queue.finish(batch, &findings);
         if is_away {
@@ -185,7 +185,7 @@ impl Fetcher {
     }
 
     /// Waits for the turn that a large document needs.
-    fn turn_of(&self, batch: &Batch) -> Result<Option<Turn>, Ending> {
+    fn turn_of(&self, batch: &FetchBatch) -> Result<Option<Turn>, Ending> {
         if !batch.is_large {
             return Ok(None);
         }
@@ -203,14 +203,14 @@ impl Fetcher {
     fn bring_in(
         &self,
         core: &Core,
-        batch: &Batch,
+        batch: &FetchBatch,
         turn: Option<Turn>,
         is_away: &mut bool,
-    ) -> Vec<Finding> {
+    ) -> Vec<KeyOutcome> {
         let wanted = &batch.wanted;
-        let mut findings = vec![Finding::Over(FetchOutcome::Ready); wanted.len()];
+        let mut findings = vec![KeyOutcome::Over(FetchOutcome::Ready); wanted.len()];
         let mut left: Vec<usize> = (0..wanted.len()).collect();
-        let failed = Finding::Over(FetchOutcome::Failed);
+        let failed = KeyOutcome::Over(FetchOutcome::Failed);
         for _ in 0..TRIES {
             let context = core.context(Timestamp::default());
             let mut readings: Vec<Reading> = Vec::with_capacity(left.len());
@@ -232,11 +232,11 @@ impl Fetcher {
                         vbucket.install(&context, wanted[at].key(), begun, read)
                     }
                     (_, Read::NotYet) => {
-                        findings[at] = Finding::Unread;
+                        findings[at] = KeyOutcome::Unread;
                         continue;
                     }
                     (_, Read::Large) => {
-                        findings[at] = Finding::Large;
+                        findings[at] = KeyOutcome::Large;
                         continue;
                     }
                     (_, Read::Failed) | (None, Read::Done(_)) => {
@@ -245,11 +245,11 @@ impl Fetcher {
                     }
                 };
                 match installed {
-                    Installed::Done => {}
+                    InstallOutcome::Done => {}
                     // The store is away; there is no second read.
-                    Installed::Overtaken if answers != Answers::All => findings[at] = failed,
-                    Installed::Overtaken => left.push(at),
-                    Installed::Differs => {
+                    InstallOutcome::Overtaken if answers != Answers::All => findings[at] = failed,
+                    InstallOutcome::Overtaken => left.push(at),
+                    InstallOutcome::Differs => {
                         let (bucket, vbid) = (core.name(), wanted[at].vbid);
                         tracing::error!(bucket, %vbid, "the store lacks the evicted version of a document");
                         findings[at] = failed;
@@ -267,7 +267,7 @@ impl Fetcher {
     fn read(
         &self,
         core: &Core,
-        wanted: &[Wanted],
+        wanted: &[FetchKey],
         record_bytes_max: usize,
         readings: &mut [Reading],
     ) -> Answers {

@@ -9,9 +9,9 @@
 //! block's length, so none is stored.
 //!
 //! ```text
-//! allocate ◀─ magazine of the thread and class ◀─ depot of the class ◀─ pool of chunks ◀─ the system
-//! free     ─▶  (an array of block addresses)    ─▶  (slabs, one bit a block) ─▶ (units of 64 KiB)
-//! ```
+//! allocate ◀─ magazine of the thread and class ◀─ depot of the class ◀─ pool of chunks ◀─ the
+//! system free     ─▶  (an array of block addresses)    ─▶  (slabs, one bit a block) ─▶ (units of
+//! 64 KiB) ```
 //!
 //! A magazine is filled from its depot, and emptied into it, in batches; so a thread that only
 //! frees what others allocated, as the flusher does, keeps no more than one magazine of each class.
@@ -36,7 +36,7 @@
 //! quota.
 //!
 //! Unsafe invariants, cited in this module's files by number:
-//! 1. A chunk is mapped at a multiple of `CHUNK_BYTES` and begins with its `Chunk` header, so
+//! 1. A chunk is mapped at a multiple of `CHUNK_BYTES` and begins with its `ArenaChunk` header, so
 //!    clearing the low bits of any address in it gives the header, and the pointer's provenance is
 //!    the whole chunk.
 //! 2. A unit of a chunk has one owner at a time: the pool, a slab, or a piece of table memory. The

@@ -9,6 +9,7 @@
 mod events;
 #[cfg(test)]
 mod invariants;
+mod key_ahead;
 mod listing;
 mod manifest;
 mod opening;
@@ -29,7 +30,7 @@ use parking_lot::Mutex;
 
 use crate::backfill::Backfiller;
 use crate::background_fetch::Fetcher;
-use crate::collections::{Announced, Manifest};
+use crate::collections::{AnnouncedEvents, CollectionsManifest};
 use crate::compression::CompressionMode;
 use crate::config::BucketConfig;
 use crate::core::Core;
@@ -39,12 +40,13 @@ use crate::flusher::Flushers;
 use crate::flusher_signal::FlusherSignal;
 use crate::item_pager::ItemPager;
 use crate::persistence::{PersistOutcome, PersistenceSink};
-use crate::tombstone_purge::TombstonePurge;
+use crate::tombstone_purge::TombstonePurger;
 use crate::vbucket::VBucket;
 use crate::warmup::Warmup;
 
+pub use key_ahead::KeyAhead;
 pub use listing::{ListError, ListRequest, ListedDocument, ListedPage, WalkCursor};
-pub use scanning::MomentScan;
+pub use scanning::SnapshotScan;
 pub use stats::{BucketStats, DiskState, KeyOnDisk};
 
 /// One tenant.
@@ -55,7 +57,7 @@ pub struct Bucket {
     fetcher: Fetcher,
     pager: ItemPager,
     expiry_pager: ExpiryPager,
-    tombstone_purge: TombstonePurge,
+    tombstone_purge: TombstonePurger,
     backfiller: Backfiller,
     flush_enabled: AtomicBool,
     flush_interval_ms: AtomicU64,
@@ -225,11 +227,11 @@ impl Bucket {
     }
 
     /// Empties every vbucket. Each history begins with the events of the manifest.
-    fn empty(&self, manifest: &Manifest) -> Result<(), StoreError> {
+    fn empty(&self, manifest: &CollectionsManifest) -> Result<(), StoreError> {
         let mut batches = Vec::with_capacity(self.vbuckets().len());
         let context = self.core.context(self.core.latest_time());
         for vbucket in self.vbuckets() {
-            let events = Announced::default().missing(manifest);
+            let events = AnnouncedEvents::default().missing(manifest);
             let state = vbucket.clear(&context, self.new_uuid(), &events);
             self.core.store().drop_vbucket(vbucket.id())?;
             batches.push(VbBatch { vbid: vbucket.id(), records: Vec::new(), state });

@@ -61,14 +61,14 @@ pub(crate) use batch::ITEMS_AHEAD;
 pub use batch::{CursorBatch, ReadLimits};
 use closed::ClosedCheckpoint;
 use cursor::Cursors;
-pub use cursor::{CursorId, Registered, TakenStreams};
-pub use expelled::{Expelled, Settlement};
+pub use cursor::{CursorId, CursorRegistration, DetachedStreams};
+pub use expelled::{ExpelledCheckpoints, Settlement};
 use open::OpenCheckpoint;
 pub use run::CheckpointRun;
 pub use stats::{CheckpointManagerStats, CheckpointStats, CursorStats};
-pub use stream_batch::{HeldBatch, StreamBatch};
-use sums::{Held, Sums};
-pub(crate) use wake::Owner;
+pub use stream_batch::{BatchGuard, StreamBatch};
+use sums::{QueueMemory, Sums};
+pub(crate) use wake::StreamOwner;
 pub use wake::{StreamSink, StreamWaker};
 
 /// Size at which the open checkpoint closes by itself; a read closes it earlier.
@@ -93,7 +93,7 @@ impl Default for CheckpointLimits {
 }
 
 /// What an enqueue did.
-pub struct Enqueued {
+pub struct EnqueueResult {
     /// The item, now with CAS and seqno, for the hash table.
     pub item: ItemRef,
     /// The version it replaced in the queue, to be dropped after the locks are released.
@@ -117,7 +117,7 @@ pub struct CheckpointManager {
     /// Sums over all checkpoints that were ever closed.
     closed_sums: Sums,
     /// Memory of the closed checkpoints, until what left is settled.
-    closed_held: Held,
+    closed_held: QueueMemory,
     cursors: Cursors,
     /// A stream has read to the end and waits to be woken.
     has_idle_stream: bool,
@@ -152,7 +152,7 @@ impl CheckpointManager {
             closed: VecDeque::new(),
             open_id: 1,
             closed_sums: Sums::default(),
-            closed_held: Held::default(),
+            closed_held: QueueMemory::default(),
             cursors: Cursors::default(),
             has_idle_stream: false,
             reported_bytes: 0,
@@ -246,7 +246,7 @@ impl CheckpointManager {
         previous: Option<&ItemRef>,
         rev: RevSeqno,
         now: Timestamp,
-    ) -> Enqueued {
+    ) -> EnqueueResult {
         self.enqueue_given(new, previous, rev, None, now)
     }
 
@@ -261,7 +261,7 @@ impl CheckpointManager {
         rev: RevSeqno,
         given: Option<Cas>,
         now: Timestamp,
-    ) -> Enqueued {
+    ) -> EnqueueResult {
         // Checkpoints that a dropped cursor left behind keep the ranges contiguous until they are
         // expelled.
         let is_queued = !self.cursors.is_empty() || !self.is_empty();
@@ -278,12 +278,12 @@ impl CheckpointManager {
         new.set_version(cas, seqno, rev);
         if !is_queued {
             self.open.start = self.high_seqno + 1;
-            return Enqueued { item: new.publish(), displaced: None };
+            return EnqueueResult { item: new.publish(), displaced: None };
         }
         let (item, queued) = new.publish_twice();
         let displaced = previous.and_then(|previous| self.supersede(previous));
         self.open.push(queued);
-        Enqueued { item, displaced }
+        EnqueueResult { item, displaced }
     }
 
     /// Queues a version that no table has, in a checkpoint of its own: a key may be in a checkpoint

@@ -5,9 +5,9 @@
 //! Invariants: `_default._default` (ids 0 and 0) is always there; ids 1 to 7 are never given out;
 //! an id that was given out once is never given to another scope or collection, because a client
 //! may go on using it for minutes; every change raises the uid by exactly one.
-//! Callers: the data path asks [`Manifest::contains`] for each request; collection look-ups and the
-//! admin HTTP ask for names; `Bucket::update_manifest` applies changes and swaps snapshots.
-//! It does not know documents: the flusher purges those of a dropped collection.
+//! Callers: the data path asks [`CollectionsManifest::contains`] for each request; collection
+//! look-ups and the admin HTTP ask for names; `Bucket::update_manifest` applies changes and swaps
+//! snapshots. It does not know documents: the flusher purges those of a dropped collection.
 
 mod announced;
 mod change;
@@ -20,10 +20,10 @@ mod tests;
 
 use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
-pub(crate) use announced::Announced;
+pub(crate) use announced::AnnouncedEvents;
 pub use change::ManifestChange;
 pub use error::{LookupError, ManifestError};
-pub(crate) use in_force::Collections;
+pub(crate) use in_force::CollectionsInForce;
 pub use name::DEFAULT_NAME;
 
 /// Most scopes in a bucket, `_default` included. The number is the one that Couchbase's cluster
@@ -38,7 +38,7 @@ const FIRST_USER_ID: u32 = 8;
 
 /// A named collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Collection {
+pub struct ManifestCollection {
     /// Id that clients put before each key.
     pub id: CollectionId,
     /// Name, unique within its scope.
@@ -49,13 +49,13 @@ pub struct Collection {
 
 /// A named group of collections.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Scope {
+pub struct ManifestScope {
     /// Id as clients see it in the manifest.
     pub id: ScopeId,
     /// Name, unique within the bucket.
     pub name: String,
     /// In order of creation.
-    pub collections: Vec<Collection>,
+    pub collections: Vec<ManifestCollection>,
 }
 
 /// Where a collection stands in the tree of scopes.
@@ -68,23 +68,29 @@ struct Position {
 
 /// All scopes and collections of a bucket at one uid. Shared as a snapshot and never modified.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Manifest {
+pub struct CollectionsManifest {
     uid: ManifestUid,
-    scopes: Vec<Scope>,
+    scopes: Vec<ManifestScope>,
     next_scope_id: u32,
     next_collection_id: u32,
     /// Every collection in order of id, for `contains` and `collection`.
     positions: Vec<Position>,
 }
 
-impl Manifest {
+impl CollectionsManifest {
     /// What a new bucket has: uid 0, and `_default._default` only.
-    pub fn initial() -> Manifest {
-        let collection =
-            Collection { id: CollectionId::DEFAULT, name: DEFAULT_NAME.into(), max_ttl_s: None };
-        let scope =
-            Scope { id: ScopeId(0), name: DEFAULT_NAME.into(), collections: vec![collection] };
-        Manifest::assemble(ManifestUid(0), vec![scope], FIRST_USER_ID, FIRST_USER_ID)
+    pub fn initial() -> CollectionsManifest {
+        let collection = ManifestCollection {
+            id: CollectionId::DEFAULT,
+            name: DEFAULT_NAME.into(),
+            max_ttl_s: None,
+        };
+        let scope = ManifestScope {
+            id: ScopeId(0),
+            name: DEFAULT_NAME.into(),
+            collections: vec![collection],
+        };
+        CollectionsManifest::assemble(ManifestUid(0), vec![scope], FIRST_USER_ID, FIRST_USER_ID)
     }
 
     /// Version of this manifest.
@@ -123,35 +129,44 @@ impl Manifest {
     }
 
     /// The collection with this id.
-    pub fn collection(&self, id: CollectionId) -> Option<&Collection> {
+    pub fn collection(&self, id: CollectionId) -> Option<&ManifestCollection> {
         let position = self.position(id)?;
         Some(&self.scopes[position.scope].collections[position.collection])
     }
 
     /// The scope that holds the collection with this id.
-    pub fn scope_of(&self, id: CollectionId) -> Option<&Scope> {
+    pub fn scope_of(&self, id: CollectionId) -> Option<&ManifestScope> {
         Some(&self.scopes[self.position(id)?.scope])
     }
 
     /// All scopes in order of creation, `_default` first.
-    pub fn scopes(&self) -> &[Scope] {
+    pub fn scopes(&self) -> &[ManifestScope] {
         &self.scopes
     }
 
     /// The part of the manifest that a user with few rights may see. `_default._default` may be
-    /// missing there, so ask such a manifest with [`Manifest::collection`], not
-    /// [`Manifest::contains`].
+    /// missing there, so ask such a manifest with [`CollectionsManifest::collection`], not
+    /// [`CollectionsManifest::contains`].
     pub fn restricted(
         &self,
-        sees_scope: impl Fn(&Scope) -> bool,
-        sees_collection: impl Fn(&Scope, &Collection) -> bool,
-    ) -> Manifest {
+        sees_scope: impl Fn(&ManifestScope) -> bool,
+        sees_collection: impl Fn(&ManifestScope, &ManifestCollection) -> bool,
+    ) -> CollectionsManifest {
         let seen = self.scopes.iter().filter(|scope| sees_scope(scope)).map(|scope| {
             let collections = scope.collections.iter();
             let collections = collections.filter(|one| sees_collection(scope, one)).cloned();
-            Scope { id: scope.id, name: scope.name.clone(), collections: collections.collect() }
+            ManifestScope {
+                id: scope.id,
+                name: scope.name.clone(),
+                collections: collections.collect(),
+            }
         });
-        Manifest::assemble(self.uid, seen.collect(), self.next_scope_id, self.next_collection_id)
+        CollectionsManifest::assemble(
+            self.uid,
+            seen.collect(),
+            self.next_scope_id,
+            self.next_collection_id,
+        )
     }
 
     /// Id of `scope.collection`. An empty name stands for `_default`, as in the protocol's paths.
@@ -171,7 +186,7 @@ impl Manifest {
         self.lookup_scope(scope).map(|scope| scope.id)
     }
 
-    fn lookup_scope(&self, scope: &str) -> Result<&Scope, LookupError> {
+    fn lookup_scope(&self, scope: &str) -> Result<&ManifestScope, LookupError> {
         let scope = name::for_lookup(scope)?;
         let found = self.scopes.iter().find(|candidate| candidate.name == scope);
         found.ok_or(LookupError::UnknownScope)
@@ -185,10 +200,10 @@ impl Manifest {
     /// Builds a snapshot and its index. The caller has checked names and the uniqueness of ids.
     fn assemble(
         uid: ManifestUid,
-        scopes: Vec<Scope>,
+        scopes: Vec<ManifestScope>,
         next_scope_id: u32,
         next_collection_id: u32,
-    ) -> Manifest {
+    ) -> CollectionsManifest {
         let mut positions = Vec::new();
         for (scope_at, scope) in scopes.iter().enumerate() {
             let places = scope.collections.iter().enumerate();
@@ -199,6 +214,6 @@ impl Manifest {
             }));
         }
         positions.sort_unstable_by_key(|position| position.id);
-        Manifest { uid, scopes, next_scope_id, next_collection_id, positions }
+        CollectionsManifest { uid, scopes, next_scope_id, next_collection_id, positions }
     }
 }

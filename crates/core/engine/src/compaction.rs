@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use crate::block_arena::{self, Goal, Pressure, Round};
 use crate::bucket::Bucket;
 use crate::hash_table::ScanCursor;
-use crate::kept_memory;
+use crate::idle_memory;
 use crate::tasks::{StepClock, Task};
 
 /// Free memory that leisure leaves alone: a part of all, and some bytes.
@@ -78,7 +78,7 @@ pub(crate) fn leave(bucket: &Bucket) {
         // No pager is left to go on with the round, or to look after kept memory.
         drop(sources);
         state.running = None;
-        kept_memory::no_step_follows();
+        idle_memory::no_step_follows();
     }
 }
 

@@ -26,7 +26,7 @@ use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
 
 use crate::item::Item;
 
-pub use inflating::Inflating;
+pub use inflating::Inflater;
 pub use oribi_types::policy::CompressionMode;
 
 /// Values below this size are not worth the attempt: the block of an item has classes of 16 bytes
@@ -77,7 +77,7 @@ impl CompressionSwitch {
 
 /// Why a compressed value is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum InflateError {
     /// It is not a Snappy stream.
     #[error("not a Snappy stream")]
     Corrupt,
@@ -90,19 +90,19 @@ pub enum Unusable {
 /// become that many.
 ///
 /// # Errors
-/// [`Unusable`]; nothing was allocated.
-pub fn inflated_bytes(compressed: &[u8], bytes_max: usize) -> Result<usize, Unusable> {
+/// [`InflateError`]; nothing was allocated.
+pub fn inflated_bytes(compressed: &[u8], bytes_max: usize) -> Result<usize, InflateError> {
     if compressed.is_empty() {
         // The library accepts no bytes as the stream of no bytes, which is one byte long.
-        return Err(Unusable::Corrupt);
+        return Err(InflateError::Corrupt);
     }
-    let bytes = decompress_len(compressed).map_err(|_| Unusable::Corrupt)?;
+    let bytes = decompress_len(compressed).map_err(|_| InflateError::Corrupt)?;
     if bytes > bytes_max {
-        return Err(Unusable::TooLarge);
+        return Err(InflateError::TooLarge);
     }
     // The limit of 20 MiB keeps both products far from overflow.
     match bytes.saturating_mul(ELEMENT_BYTES) > compressed.len().saturating_mul(ELEMENT_BYTES_MAX) {
-        true => Err(Unusable::Corrupt),
+        true => Err(InflateError::Corrupt),
         false => Ok(bytes),
     }
 }
@@ -110,12 +110,12 @@ pub fn inflated_bytes(compressed: &[u8], bytes_max: usize) -> Result<usize, Unus
 /// Appends the inflated form of a stream to `out`, which is left as it was on failure.
 ///
 /// # Errors
-/// [`Unusable`].
+/// [`InflateError`].
 pub fn inflate_into(
     compressed: &[u8],
     bytes_max: usize,
     out: &mut Vec<u8>,
-) -> Result<(), Unusable> {
+) -> Result<(), InflateError> {
     let bytes = inflated_bytes(compressed, bytes_max)?;
     let begin = out.len();
     out.resize(begin + bytes, 0);
@@ -123,7 +123,7 @@ pub fn inflate_into(
         Ok(written) if written == bytes => Ok(()),
         _ => {
             out.truncate(begin);
-            Err(Unusable::Corrupt)
+            Err(InflateError::Corrupt)
         }
     }
 }
@@ -131,8 +131,8 @@ pub fn inflate_into(
 /// The inflated form of a stream.
 ///
 /// # Errors
-/// [`Unusable`].
-pub fn inflate(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Unusable> {
+/// [`InflateError`].
+pub fn inflate(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, InflateError> {
     let mut plain = Vec::new();
     inflate_into(compressed, bytes_max, &mut plain).map(|()| plain)
 }
@@ -157,7 +157,7 @@ pub(crate) fn with_inflated<R>(
     compressed: &[u8],
     bytes_max: usize,
     show: impl FnOnce(&[u8]) -> R,
-) -> Result<R, Unusable> {
+) -> Result<R, InflateError> {
     let bytes = inflated_bytes(compressed, bytes_max)?;
     let _turn = turn_at_scratch(bytes);
     INFLATED.with_borrow_mut(|scratch| {
@@ -167,7 +167,7 @@ pub(crate) fn with_inflated<R>(
         let written = Decoder::new().decompress(compressed, &mut scratch[..bytes]);
         let shown = match written {
             Ok(written) if written == bytes => Ok(show(&scratch[..bytes])),
-            _ => Err(Unusable::Corrupt),
+            _ => Err(InflateError::Corrupt),
         };
         if scratch.len() > SCRATCH_KEPT_BYTES_MAX {
             *scratch = Vec::new();
@@ -213,8 +213,8 @@ impl Item {
     /// Length of the body for a client that does not read compressed ones.
     ///
     /// # Errors
-    /// [`Unusable`] when the stored value is damaged.
-    pub fn plain_body_bytes(&self) -> Result<usize, Unusable> {
+    /// [`InflateError`] when the stored value is damaged.
+    pub fn plain_body_bytes(&self) -> Result<usize, InflateError> {
         match self.is_compressed() {
             true => inflated_bytes(self.body(), crate::limits::VALUE_BYTES_MAX),
             false => Ok(self.body().len()),
@@ -224,8 +224,8 @@ impl Item {
     /// The body, inflated into `scratch` when it is compressed.
     ///
     /// # Errors
-    /// [`Unusable`] when the stored value is damaged.
-    pub fn plain_body<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Unusable> {
+    /// [`InflateError`] when the stored value is damaged.
+    pub fn plain_body<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], InflateError> {
         if !self.is_compressed() {
             return Ok(self.body());
         }
@@ -260,7 +260,7 @@ pub fn check(input: &[u8]) {
         assert!(compressed.len() < input.len());
         assert_eq!(inflate(&compressed, input.len()).as_deref(), Ok(input));
         if !input.is_empty() {
-            assert_eq!(inflate(&compressed, input.len() - 1), Err(Unusable::TooLarge));
+            assert_eq!(inflate(&compressed, input.len() - 1), Err(InflateError::TooLarge));
         }
     }
 }

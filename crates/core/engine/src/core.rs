@@ -16,7 +16,7 @@ use oribi_storage::{KvStore, Ownership, StoreError};
 use oribi_types::{Timestamp, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::collections::{Collections, Manifest};
+use crate::collections::{CollectionsInForce, CollectionsManifest};
 use crate::compression::CompressionSwitch;
 use crate::config::BucketConfig;
 use crate::failure::{FailedOperations, Failures, StoreOperation};
@@ -30,7 +30,7 @@ use crate::vbucket::{Context, VBucket};
 pub(crate) struct Core {
     config: BucketConfig,
     vbuckets: Box<[VBucket]>,
-    collections: Collections,
+    collections: CollectionsInForce,
     store: Arc<dyn KvStore>,
     signals: FlusherSignals,
     compression: CompressionSwitch,
@@ -52,7 +52,7 @@ impl Core {
     pub(crate) fn new(
         config: BucketConfig,
         vbuckets: Box<[VBucket]>,
-        manifest: Manifest,
+        manifest: CollectionsManifest,
         store: Arc<dyn KvStore>,
     ) -> Core {
         debug_assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "a vbucket for each id");
@@ -61,7 +61,7 @@ impl Core {
         Core {
             config,
             vbuckets,
-            collections: Collections::new(manifest),
+            collections: CollectionsInForce::new(manifest),
             store,
             signals,
             compression: CompressionSwitch::default(),
@@ -112,7 +112,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn collections(&self) -> &Collections {
+    pub(crate) fn collections(&self) -> &CollectionsInForce {
         &self.collections
     }
 

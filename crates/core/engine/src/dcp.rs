@@ -35,17 +35,17 @@ use oribi_types::{CollectionId, Seqno, Timestamp, Vbid};
 use crate::bucket::Bucket;
 pub use crate::checkpoint::StreamSink;
 use crate::checkpoint::StreamWaker;
-use crate::system_event::SystemEvent;
+use crate::system_event::ManifestEvent;
 use crate::vbucket::{StreamCursor, VBucket};
 
-use filter::Filter;
-use open::Opening;
-pub use request::{StreamFilter, StreamFlags, StreamRefused, StreamRequest};
-pub use run::{Part, Run};
-use source::{Batch, Source, Turn};
+use filter::FilterState;
+use open::StreamOpening;
+pub use request::{StreamFilter, StreamOpenError, StreamOptions, StreamRequest};
+pub use run::{BackfillPart, StreamRun};
+use source::{SnapshotBatch, StreamSource, StreamTurn};
 pub use step::{
-    Change, ChangedDocument, CopiedRecord, EndReason, SharedRecord, SnapshotMarker, SnapshotSource,
-    StreamPhase, StreamStats, StreamStep,
+    ChangedDocument, CopiedRecord, SharedRecord, SnapshotSource, StreamChange, StreamEndReason,
+    StreamMarker, StreamPhase, StreamStats, StreamStep,
 };
 
 /// Turns without anything to show in one call of [`VbucketDcpStream::next`].
@@ -55,10 +55,10 @@ const TURNS_MAX: usize = 64;
 pub struct VbucketDcpStream {
     bucket: Arc<Bucket>,
     vbid: Vbid,
-    opening: Opening,
-    filter: Filter,
+    opening: StreamOpening,
+    filter: FilterState,
     waker: StreamWaker,
-    source: Source,
+    source: StreamSource,
     /// Its place in the queue; `None` for a stream of the disk only, and before it has one again.
     cursor: Option<StreamCursor>,
     /// Everything up to here was sent or left out.
@@ -69,7 +69,7 @@ pub struct VbucketDcpStream {
     /// The last snapshot from the queue was all that it had.
     has_caught_up: bool,
     /// Why it ends, before it says so.
-    ending: Option<EndReason>,
+    ending: Option<StreamEndReason>,
     is_over: bool,
     progress: Progress,
 }
@@ -101,9 +101,9 @@ impl Bucket {
         request: &StreamRequest,
         sink: Arc<dyn StreamSink>,
         token: u64,
-    ) -> Result<VbucketDcpStream, StreamRefused> {
+    ) -> Result<VbucketDcpStream, StreamOpenError> {
         let opening = open::open(self.core(), request)?;
-        let filter = Filter::new(&request.filter, &self.manifest());
+        let filter = FilterState::new(&request.filter, &self.manifest());
         let mut stream = VbucketDcpStream {
             bucket: Arc::clone(self),
             vbid: request.vbid,
@@ -112,7 +112,7 @@ impl Bucket {
             opening,
             filter,
             waker: StreamWaker::new(sink, token),
-            source: Source::Memory(None),
+            source: StreamSource::Memory(None),
             cursor: None,
             has_caught_up: false,
             ending: None,
@@ -120,16 +120,16 @@ impl Bucket {
             progress: Progress::default(),
         };
         if stream.filter.is_empty() {
-            stream.ending = Some(EndReason::FilterEmpty);
+            stream.ending = Some(StreamEndReason::FilterEmpty);
         } else if stream.is_at_its_end() {
-            stream.ending = Some(EndReason::Ok);
+            stream.ending = Some(StreamEndReason::Ok);
         } else if stream.opening.disk_only {
             stream.ask();
         } else {
             stream.register();
         }
         match stream.ending {
-            Some(EndReason::StateChanged) => Err(StreamRefused::NotMyVbucket),
+            Some(StreamEndReason::StateChanged) => Err(StreamOpenError::NotMyVbucket),
             _ => Ok(stream),
         }
     }
@@ -146,22 +146,22 @@ impl VbucketDcpStream {
     pub fn next(&mut self) -> StreamStep<'_> {
         for _ in 0..TURNS_MAX {
             match self.turn() {
-                Turn::Again => {}
-                Turn::Marker(marker) => {
+                StreamTurn::Again => {}
+                StreamTurn::Marker(marker) => {
                     self.progress.markers += 1;
                     self.progress.snapshot_end = marker.end;
                     return StreamStep::Snapshot(marker);
                 }
-                Turn::Change => {
+                StreamTurn::Change => {
                     let change = self.last_change().expect("the turn has found it");
                     return StreamStep::Change(change);
                 }
-                Turn::Advanced(seqno) => {
+                StreamTurn::Advanced(seqno) => {
                     self.progress.last_advanced = seqno;
                     return StreamStep::SeqnoAdvanced(seqno);
                 }
-                Turn::End(reason) => return StreamStep::End(reason),
-                Turn::Idle => return StreamStep::Idle,
+                StreamTurn::End(reason) => return StreamStep::End(reason),
+                StreamTurn::Idle => return StreamStep::Idle,
             }
         }
         // Nothing to show so far, and others wait for this thread.
@@ -171,33 +171,33 @@ impl VbucketDcpStream {
 
     /// The change of the last [`VbucketDcpStream::next`], until its next call; `None` when it
     /// returned something else.
-    pub fn last_change(&self) -> Option<Change<'_>> {
+    pub fn last_change(&self) -> Option<StreamChange<'_>> {
         let document = match &self.source {
-            Source::Backfill(reading) => reading.current(),
-            Source::Memory(batch) => batch.as_ref().and_then(Batch::current),
+            StreamSource::Backfill(reading) => reading.current(),
+            StreamSource::Memory(batch) => batch.as_ref().and_then(SnapshotBatch::current),
         }?;
         Some(match event_of(&document.record) {
-            Some(event) => Change::Event(event),
-            None => Change::Document(document),
+            Some(event) => StreamChange::Event(event),
+            None => StreamChange::Document(document),
         })
     }
 
     /// Lets go of what was sent. [`VbucketDcpStream::last_change`] may be gone afterwards.
     pub fn release_sent(&mut self) {
-        if let Source::Backfill(reading) = &mut self.source {
+        if let StreamSource::Backfill(reading) = &mut self.source {
             reading.release_passed();
         }
     }
 
     /// True while it keeps a large record for which the process's budget is used.
     pub fn holds_granted(&self) -> bool {
-        matches!(&self.source, Source::Backfill(reading) if reading.holds_granted())
+        matches!(&self.source, StreamSource::Backfill(reading) if reading.holds_granted())
     }
 
     /// Gives up the rest of a backfill that holds memory of the process's budget, for a reader that
     /// does not take it. The stream asks for a backfill again at its next step.
     pub fn give_up_granted(&mut self) {
-        if let Source::Backfill(reading) = &mut self.source
+        if let StreamSource::Backfill(reading) = &mut self.source
             && reading.holds_granted()
         {
             reading.give_up();
@@ -206,19 +206,19 @@ impl VbucketDcpStream {
 
     /// True while it reads from a scan and not from the queue.
     pub fn is_backfilling(&self) -> bool {
-        matches!(self.source, Source::Backfill(_))
+        matches!(self.source, StreamSource::Backfill(_))
     }
 
     /// Figures.
     pub fn stats(&self) -> StreamStats {
         let (bytes, records) = match &self.source {
-            Source::Backfill(reading) => reading.held(),
-            Source::Memory(_) => (0, 0),
+            StreamSource::Backfill(reading) => reading.held(),
+            StreamSource::Memory(_) => (0, 0),
         };
         let phase = match &self.source {
             _ if self.is_over => StreamPhase::Dead,
-            Source::Backfill(_) => StreamPhase::Backfilling,
-            Source::Memory(_) => StreamPhase::InMemory,
+            StreamSource::Backfill(_) => StreamPhase::Backfilling,
+            StreamSource::Memory(_) => StreamPhase::InMemory,
         };
         let vbucket = self.vbucket();
         let ready = self.cursor.map_or(0, |cursor| vbucket.stream_remaining(cursor) as u64);
@@ -245,34 +245,34 @@ impl VbucketDcpStream {
         }
     }
 
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> StreamTurn {
         if self.is_over {
-            return Turn::Idle;
+            return StreamTurn::Idle;
         }
         if let Some(reason) = self.ending {
             return self.end(reason);
         }
         if !self.is_current() {
-            return self.end(EndReason::StateChanged);
+            return self.end(StreamEndReason::StateChanged);
         }
         match &self.source {
-            Source::Backfill(_) => self.turn_backfill(),
-            Source::Memory(_) => self.turn_memory(),
+            StreamSource::Backfill(_) => self.turn_backfill(),
+            StreamSource::Memory(_) => self.turn_memory(),
         }
     }
 
-    fn end(&mut self, reason: EndReason) -> Turn {
+    fn end(&mut self, reason: StreamEndReason) -> StreamTurn {
         self.is_over = true;
         self.release();
-        Turn::End(reason)
+        StreamTurn::End(reason)
     }
 
     /// Gives back whatever it holds.
     fn release(&mut self) {
-        if let Source::Backfill(reading) = &self.source {
+        if let StreamSource::Backfill(reading) = &self.source {
             reading.close();
         }
-        self.set_source(Source::Memory(None));
+        self.set_source(StreamSource::Memory(None));
         if let Some(cursor) = self.cursor.take() {
             let context = self.bucket.core().context(Timestamp::default());
             self.vbucket().drop_stream(&context, cursor);
@@ -284,25 +284,25 @@ impl VbucketDcpStream {
         let name = format!("stream {:x}", self.waker.token());
         let registered = self.vbucket().register_stream(&name, self.read_to, self.waker.clone());
         let Some(registered) = registered else {
-            self.ending = Some(EndReason::StateChanged);
+            self.ending = Some(StreamEndReason::StateChanged);
             return;
         };
         self.cursor = Some(registered.cursor);
         if self.vbucket().incarnation() != self.opening.incarnation {
-            self.ending = Some(EndReason::StateChanged);
+            self.ending = Some(StreamEndReason::StateChanged);
             return;
         }
         if registered.needs_backfill || self.is_inside_what_the_store_has() {
             self.ask();
         } else {
-            self.set_source(Source::Memory(None));
+            self.set_source(StreamSource::Memory(None));
         }
     }
 
     /// Changes where it reads, and gives back what it has copied of the queue.
-    fn set_source(&mut self, source: Source) {
+    fn set_source(&mut self, source: StreamSource) {
         let before = std::mem::replace(&mut self.source, source);
-        if let Source::Memory(Some(batch)) = before {
+        if let StreamSource::Memory(Some(batch)) = before {
             self.bucket.core().memory().released_by_streams(batch.read.copied_bytes());
         }
     }
@@ -341,7 +341,7 @@ impl Drop for VbucketDcpStream {
     }
 }
 
-fn event_of<'a>(record: &Record<'a>) -> Option<SystemEvent<'a>> {
+fn event_of<'a>(record: &Record<'a>) -> Option<ManifestEvent<'a>> {
     let is_event = record.key.collection == CollectionId::SYSTEM;
-    is_event.then(|| SystemEvent::decode(record.seqno, record.value)).flatten()
+    is_event.then(|| ManifestEvent::decode(record.seqno, record.value)).flatten()
 }

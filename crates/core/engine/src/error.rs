@@ -9,7 +9,7 @@ use crate::collections::ManifestError;
 
 /// Why a bucket could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum BucketOpenError {
     /// The configuration is not possible.
     #[error("bucket configuration: {0}")]
     Config(String),

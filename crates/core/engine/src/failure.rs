@@ -115,19 +115,19 @@ impl FailedOperations {
 }
 
 /// An operation and the group of vbuckets in which it is, 0 where there is no group.
-type Place = (StoreOperation, usize);
+type TablePlace = (StoreOperation, usize);
 
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct Failures {
     /// The operations of which `why` has an entry, so that a success costs one load.
     failed: AtomicU8,
-    why: Mutex<BTreeMap<Place, String>>,
+    why: Mutex<BTreeMap<TablePlace, String>>,
 }
 
 impl Failures {
     /// The store has refused an operation.
-    pub fn failed(&self, bucket: &str, (operation, group): Place, error: &StoreError) {
+    pub fn failed(&self, bucket: &str, (operation, group): TablePlace, error: &StoreError) {
         if matches!(error, StoreError::Fenced(_)) {
             return;
         }
@@ -158,13 +158,13 @@ impl Failures {
 
     /// An operation has succeeded. True when that ends a failure.
     #[inline]
-    pub fn succeeded(&self, bucket: &str, (operation, group): Place) -> bool {
+    pub fn succeeded(&self, bucket: &str, (operation, group): TablePlace) -> bool {
         let ends = operation.ends().0;
         self.failed.load(Ordering::Relaxed) & ends != 0 && self.end(bucket, (operation, group))
     }
 
     #[cold]
-    fn end(&self, bucket: &str, (operation, group): Place) -> bool {
+    fn end(&self, bucket: &str, (operation, group): TablePlace) -> bool {
         let mut why = self.why.lock();
         let mut has_ended = false;
         for operation in operation.ends().iter() {

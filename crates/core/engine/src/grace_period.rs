@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-mod limbo;
 mod registry;
+mod retire_list;
 mod retired;
 mod slot;
 
@@ -41,9 +41,9 @@ mod atomic {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
-use limbo::Limbo;
-use registry::Reader;
-pub(crate) use retired::Retired;
+use registry::ThreadReader;
+use retire_list::RetireList;
+pub(crate) use retired::RetiredBlock;
 
 /// What a thread has retired and looks at again only when it gives back what it keeps: beyond
 /// either of these it looks at once, unless it reads.
@@ -55,7 +55,7 @@ thread_local! {
 }
 
 /// What threads that have ended left behind.
-static ORPHANS: Mutex<Limbo> = Mutex::new(Limbo::new());
+static ORPHANS: Mutex<RetireList> = Mutex::new(RetireList::new());
 static HAS_ORPHANS: AtomicBool = AtomicBool::new(false);
 
 /// While there is one, what this thread finds without a lock stays as it is.
@@ -86,7 +86,7 @@ impl Drop for ReadSection {
 /// (1) The caller owns the memory and gives it up, no reader that begins now can find it, and
 /// `release` may be called with its address and length.
 #[inline]
-pub(crate) unsafe fn retire(retired: Retired) {
+pub(crate) unsafe fn retire(retired: RetiredBlock) {
     let kept = LOCAL.try_with(|local| local.retire(retired));
     if kept.is_err() {
         // A destructor that runs after this thread's state is gone. It gets a copy, so that usually
@@ -103,7 +103,7 @@ pub(crate) fn settle() {
 }
 
 #[cold]
-fn leave_behind(add: impl FnOnce(&mut Limbo)) {
+fn leave_behind(add: impl FnOnce(&mut RetireList)) {
     let mut orphans = ORPHANS.lock();
     add(&mut orphans);
     HAS_ORPHANS.store(true, Ordering::Release);
@@ -117,15 +117,19 @@ fn settle_orphans() {
 }
 
 struct Local {
-    reader: Cell<Option<Reader>>,
+    reader: Cell<Option<ThreadReader>>,
     /// Open sections of this thread, one in the other.
     depth: Cell<u32>,
-    limbo: RefCell<Limbo>,
+    retire_list: RefCell<RetireList>,
 }
 
 impl Local {
     const fn new() -> Local {
-        Local { reader: Cell::new(None), depth: Cell::new(0), limbo: RefCell::new(Limbo::new()) }
+        Local {
+            reader: Cell::new(None),
+            depth: Cell::new(0),
+            retire_list: RefCell::new(RetireList::new()),
+        }
     }
 
     #[inline]
@@ -139,8 +143,8 @@ impl Local {
     }
 
     #[cold]
-    fn register(&self) -> Reader {
-        let reader = Reader::register();
+    fn register(&self) -> ThreadReader {
+        let reader = ThreadReader::register();
         self.reader.set(Some(reader));
         reader
     }
@@ -155,23 +159,23 @@ impl Local {
         if let Some(reader) = self.reader.get() {
             reader.slot().leave();
         }
-        let mut limbo = self.limbo.borrow_mut();
-        if !limbo.is_empty() {
-            limbo.settle();
+        let mut retire_list = self.retire_list.borrow_mut();
+        if !retire_list.is_empty() {
+            retire_list.settle();
         }
     }
 
     #[inline]
-    fn retire(&self, retired: Retired) {
-        let mut limbo = self.limbo.borrow_mut();
-        limbo.add(retired);
-        if self.depth.get() == 0 && limbo.has_more_than(RETIRED_MAX, RETIRED_BYTES_MAX) {
-            limbo.settle();
+    fn retire(&self, retired: RetiredBlock) {
+        let mut retire_list = self.retire_list.borrow_mut();
+        retire_list.add(retired);
+        if self.depth.get() == 0 && retire_list.has_more_than(RETIRED_MAX, RETIRED_BYTES_MAX) {
+            retire_list.settle();
         }
     }
 
     fn settle(&self) {
-        self.limbo.borrow_mut().settle();
+        self.retire_list.borrow_mut().settle();
         if HAS_ORPHANS.load(Ordering::Acquire) {
             settle_orphans();
         }
@@ -183,10 +187,10 @@ impl Drop for Local {
         if let Some(reader) = self.reader.take() {
             reader.unregister();
         }
-        let limbo = self.limbo.get_mut();
-        limbo.settle();
-        if !limbo.is_empty() {
-            leave_behind(|orphans| orphans.take_over(limbo));
+        let retire_list = self.retire_list.get_mut();
+        retire_list.settle();
+        if !retire_list.is_empty() {
+            leave_behind(|orphans| orphans.take_over(retire_list));
         }
     }
 }

@@ -35,8 +35,8 @@ pub use hash::{HashSeed, KeyHash};
 pub use scan::ScanCursor;
 pub use stats::{HashTableStats, PROBE_LENGTHS};
 
-pub(crate) use group::{GroupMemory, GroupView, Seen};
-use group::{Groups, Position, SLOTS};
+use group::{GroupArray, GroupPosition, SLOTS};
+pub(crate) use group::{GroupMemory, GroupView, LookupResult};
 
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
 /// before the next growth; two finish early.
@@ -44,19 +44,19 @@ const MIGRATE_GROUPS: usize = 2;
 
 /// Place of one item.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct TablePlace {
     is_old: bool,
-    position: Position,
+    position: GroupPosition,
 }
 
 struct Migration {
-    groups: Groups,
+    groups: GroupArray,
     next: usize,
 }
 
 /// The index of one vbucket.
 pub struct HashTable {
-    current: Groups,
+    current: GroupArray,
     old: Option<Migration>,
     /// Memory of tables before, once all of it has moved: to be dropped after the lock.
     retired: Vec<GroupMemory>,
@@ -73,7 +73,7 @@ impl HashTable {
     /// An empty table that owns no memory until the first insert.
     pub fn new(seed: HashSeed) -> HashTable {
         HashTable {
-            current: Groups::empty(),
+            current: GroupArray::empty(),
             old: None,
             retired: Vec::new(),
             len: 0,
@@ -132,16 +132,16 @@ impl HashTable {
     }
 
     /// Where the item stored under `key` is. Good until the table changes.
-    pub(crate) fn locate(&self, hash: KeyHash, key: DocKey<'_>) -> Option<Place> {
+    pub(crate) fn locate(&self, hash: KeyHash, key: DocKey<'_>) -> Option<TablePlace> {
         if let Some(position) = self.current.position(hash, key) {
-            return Some(Place { is_old: false, position });
+            return Some(TablePlace { is_old: false, position });
         }
         let position = self.old.as_ref()?.groups.position(hash, key)?;
-        Some(Place { is_old: true, position })
+        Some(TablePlace { is_old: true, position })
     }
 
     /// The item at a place.
-    pub(crate) fn at(&self, place: Place) -> Option<&ItemRef> {
+    pub(crate) fn at(&self, place: TablePlace) -> Option<&ItemRef> {
         match (place.is_old, &self.old) {
             (true, Some(old)) => old.groups.at(place.position),
             _ => self.current.at(place.position),
@@ -153,7 +153,7 @@ impl HashTable {
     pub(crate) fn put(
         &mut self,
         hash: KeyHash,
-        place: Option<Place>,
+        place: Option<TablePlace>,
         item: ItemRef,
     ) -> Option<ItemRef> {
         let Some(place) = place else {
@@ -174,7 +174,7 @@ impl HashTable {
         let capacity = items.min(ITEMS_MAX) * 5 / 4 + SLOTS;
         let groups = capacity.div_ceil(SLOTS).next_power_of_two();
         if items > 0 && self.len == 0 && self.old.is_none() && groups > self.current.len() {
-            let before = std::mem::replace(&mut self.current, Groups::with_groups(groups));
+            let before = std::mem::replace(&mut self.current, GroupArray::with_groups(groups));
             self.retired.push(before.into_memory());
             self.bytes = self.current.bytes();
             self.is_shown = false;
@@ -220,7 +220,7 @@ impl HashTable {
         // for every sequence of removals and inserts.
         self.migrate(usize::MAX);
         self.resizes += 1;
-        let doubled = Groups::with_groups((self.current.len() * 2).max(1));
+        let doubled = GroupArray::with_groups((self.current.len() * 2).max(1));
         self.bytes += doubled.bytes();
         let groups = std::mem::replace(&mut self.current, doubled);
         self.old = (groups.len() > 0).then_some(Migration { groups, next: 0 });
@@ -233,7 +233,7 @@ impl HashTable {
         let end = old.next.saturating_add(count).min(old.groups.len());
         for group in old.next..end {
             for slot in 0..SLOTS {
-                let at = Position { group, slot };
+                let at = GroupPosition { group, slot };
                 old.groups.move_to(&mut self.current, at, |item| self.seed.hash(item.key()));
             }
         }

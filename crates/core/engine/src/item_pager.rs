@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::core::Core;
 use crate::hash_table::ScanCursor;
 use crate::memory::MemoryStats;
-use crate::newest_documents::{NewestDocuments, Spared};
+use crate::newest_documents::{NewestDocuments, SpareLimit};
 use crate::tasks::{StepClock, Task};
 use crate::vbucket::{Sweep, SweepReport};
 
@@ -98,8 +98,8 @@ impl State {
             // The limit of the first round is an old one.
             let rounds = (self.vbuckets_of_run / vbuckets).saturating_sub(1) as u32;
             self.newest.move_limit(match is_at_newest && is_over_quota {
-                true => Spared::None,
-                false => Spared::AfterRounds(rounds),
+                true => SpareLimit::None,
+                false => SpareLimit::AfterRounds(rounds),
             });
         }
         if is_round_complete {

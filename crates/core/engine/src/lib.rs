@@ -24,6 +24,7 @@ mod attributes;
 mod backfill;
 mod background_fetch;
 mod bucket;
+mod cache_padded;
 mod checkpoint_recovery;
 mod compaction;
 mod config;
@@ -40,10 +41,10 @@ mod flusher_signal;
 mod grace_period;
 #[allow(unsafe_code, reason = "zeroed groups; invariants in hash_table/group.rs")]
 mod hash_table;
+mod idle_memory;
 #[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
 mod item;
 mod item_pager;
-mod kept_memory;
 mod memory;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "cells that the model checker watches")]
@@ -51,7 +52,6 @@ mod memory;
 mod models;
 mod newest_documents;
 mod outcome;
-mod own_lines;
 mod persistence;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]
 mod prefetch;
@@ -72,13 +72,13 @@ mod warmup;
 pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};
 pub use background_fetch::{FetchOutcome, FetchSink};
 pub use bucket::{
-    Bucket, BucketStats, DiskState, KeyOnDisk, ListError, ListRequest, ListedDocument, ListedPage,
-    MomentScan, WalkCursor,
+    Bucket, BucketStats, DiskState, KeyAhead, KeyOnDisk, ListError, ListRequest, ListedDocument,
+    ListedPage, SnapshotScan, WalkCursor,
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use checkpoint_recovery::RecoveryReport;
 pub use config::{BucketConfig, Upkeep};
-pub use error::{FlushAllError, ManifestUpdateError, OpenError};
+pub use error::{BucketOpenError, FlushAllError, ManifestUpdateError};
 pub use expiry_pager::ExpiryReport;
 pub use failure::{FailedOperations, StoreOperation};
 pub use flusher::FlushReport;
@@ -89,21 +89,20 @@ pub use item_pager::PagerReport;
 pub use memory::{CheckpointPressure, MemoryStats};
 pub use oribi_types::policy::{ConflictResolution, EvictionPolicy, Storage};
 pub use outcome::{
-    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GIVEN_CAS_END, GetOutcome,
-    LOCKED_CAS, LockOutcome, MetaOutcome, Mutation, MutationOutcome, Refused, RewriteOutcome,
-    SharedOutcome, Sought, StoreMode, StoreRequest, UnlockOutcome, VersionOutcome, WithMetaMode,
-    WithMetaRequest,
+    AppliedMutation, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, EXPLICIT_CAS_END,
+    GetOutcome, LOCKED_CAS, LockOutcome, MetaOutcome, MutationOutcome, OperationRejection,
+    ReadTarget, RewriteOutcome, SharedOutcome, StoreCondition, StoreRequest, UnlockOutcome,
+    VersionOutcome, WithMetaMode, WithMetaRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
-pub use prefetch::KeyAhead;
 pub use reader_memory::{MemoryGrant, MemoryRequest, ReaderMemory};
-pub use system_event::{SystemEvent, SystemEventKind};
+pub use system_event::{ManifestEvent, ManifestEventKind};
 pub use tasks::{StepClock, TaskKind, TaskState, TaskStats};
 pub use threads::BucketThreads;
 pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use vbucket::{
-    CollectionStats, Current, KeyStats, NextVersion, Stamp, VBucket, VbucketStats, VersionFields,
-    counter_value,
+    CollectionStats, CurrentVersion, KeyStats, NextVersion, Stamp, VBucket, VbucketStats,
+    VersionFields, counter_value,
 };
 pub use warmup::{WarmupState, WarmupStats, WarmupStep};

@@ -26,7 +26,7 @@ use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use crate::config::BucketConfig;
-use crate::outcome::Refused;
+use crate::outcome::OperationRejection;
 
 use refusals::{RefusalChange, Refusals};
 
@@ -320,7 +320,7 @@ impl Memory {
 
     /// Why a write is refused now, if it is. A write that frees memory does not wait for memory.
     #[inline]
-    pub(crate) fn refuses(&self, frees_memory: bool) -> Option<Refused> {
+    pub(crate) fn refuses(&self, frees_memory: bool) -> Option<OperationRejection> {
         match self.flags.load(Ordering::Relaxed) {
             flags if flags & REFUSING == 0 => None,
             flags => self.refuse(flags, frees_memory),
@@ -328,7 +328,7 @@ impl Memory {
     }
 
     #[cold]
-    fn refuse(&self, flags: u8, frees_memory: bool) -> Option<Refused> {
+    fn refuse(&self, flags: u8, frees_memory: bool) -> Option<OperationRejection> {
         let only_memory = flags & (QUEUE_FULL | STORE_FAILING) == 0;
         if only_memory && frees_memory {
             return None;
@@ -339,8 +339,8 @@ impl Memory {
         let is_full = only_memory && flags & OVER_QUOTA != 0;
         let can_evict = self.policy() != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0;
         let (counter, refused) = match can_evict || !is_full {
-            true => (&self.refused_temporarily, Refused::TemporaryFailure),
-            false => (&self.refused_no_memory, Refused::NoMemory),
+            true => (&self.refused_temporarily, OperationRejection::TemporaryFailure),
+            false => (&self.refused_no_memory, OperationRejection::NoMemory),
         };
         counter.fetch_add(1, Ordering::Relaxed);
         Some(refused)

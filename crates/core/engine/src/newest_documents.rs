@@ -7,7 +7,7 @@
 //! The CAS of a write is its time. The hand notes the CAS of the documents that it spares, and from
 //! time to time moves the limit so that the newer half of all documents is spared. Each whole round
 //! of a run that does not free enough halves that share. The newest document is left to the caller:
-//! it is spared until [`Spared::None`] is asked for.
+//! it is spared until [`SpareLimit::None`] is asked for.
 //!
 //! Invariants: a document that was written after the limit was set is spared; at most
 //! [`WINDOW_DOCUMENTS`] CAS are kept.
@@ -21,7 +21,7 @@ const ROUNDS_MAX: u32 = WINDOW_DOCUMENTS.ilog2();
 
 /// How many documents of a window are spared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spared {
+pub(crate) enum SpareLimit {
     /// Half of them after no round, a quarter after one, ..., at least the newest.
     AfterRounds(u32),
     /// Not even the newest.
@@ -55,10 +55,10 @@ impl NewestDocuments {
     }
 
     /// Moves the limit, and begins the next window.
-    pub(crate) fn move_limit(&mut self, spared: Spared) {
+    pub(crate) fn move_limit(&mut self, spared: SpareLimit) {
         let keep = match spared {
-            Spared::None => 0,
-            Spared::AfterRounds(rounds) => {
+            SpareLimit::None => 0,
+            SpareLimit::AfterRounds(rounds) => {
                 let passed = self.passed.min(WINDOW_DOCUMENTS);
                 (passed >> (1 + rounds.min(ROUNDS_MAX))).max(1)
             }
@@ -90,10 +90,10 @@ mod tests {
         let all = [5, 8, 1, 4, 7, 2, 6, 3];
         assert_eq!(pass(&mut newest, &all), all, "all are spared before the first window");
         for (rounds, spared) in [(0, &[5, 8, 7, 6][..]), (1, &[8, 7]), (2, &[8]), (99, &[8])] {
-            newest.move_limit(Spared::AfterRounds(rounds));
+            newest.move_limit(SpareLimit::AfterRounds(rounds));
             assert_eq!(pass(&mut newest, &all), spared, "{rounds}");
         }
-        newest.move_limit(Spared::None);
+        newest.move_limit(SpareLimit::None);
         assert!(pass(&mut newest, &all).is_empty());
         assert_eq!(pass(&mut newest, &[9]), [9], "it was written later");
     }
@@ -103,7 +103,7 @@ mod tests {
         let mut newest = NewestDocuments::default();
         for _ in 0..20 {
             assert_eq!(pass(&mut newest, &[3]), [3]);
-            newest.move_limit(Spared::AfterRounds(20));
+            newest.move_limit(SpareLimit::AfterRounds(20));
         }
     }
 

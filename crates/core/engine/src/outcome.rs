@@ -10,7 +10,7 @@ use crate::item::{ItemRef, SharedItem};
 
 /// Why an operation was not tried at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum OperationRejection {
     /// The vbucket does not exist here or is not active.
     NotMyVbucket,
     /// The collection is not in the manifest.
@@ -28,7 +28,7 @@ pub enum Refused {
 
 /// Identity of a change that was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mutation {
+pub struct AppliedMutation {
     /// New version.
     pub cas: Cas,
     /// Position in the vbucket's history.
@@ -53,7 +53,7 @@ pub enum LockOutcome {
     /// No such document.
     Miss,
     /// Not tried, or locked already.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// Answer of unlock.
@@ -66,7 +66,7 @@ pub enum UnlockOutcome {
     /// It was not locked.
     NotLocked,
     /// Not tried, or the CAS is not that of the lock.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// Answer of get and get-and-touch.
@@ -79,7 +79,7 @@ pub enum GetOutcome {
     /// No such document.
     Miss,
     /// Not tried.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// Answer of a get that takes no lock.
@@ -100,13 +100,13 @@ pub enum MetaOutcome {
     /// Neither is there.
     Miss,
     /// Not tried.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// What a read looks for, and must rule out in the store before it answers "nothing". It finds any
 /// version in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sought {
+pub enum ReadTarget {
     /// Documents.
     Document,
     /// Tombstones as well, which are in the store only soon after the deletion.
@@ -121,25 +121,25 @@ pub enum VersionOutcome {
     /// Neither is there.
     Miss,
     /// Not tried.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// Answer of a rewrite.
 #[derive(Debug)]
 pub enum RewriteOutcome<E> {
     /// Done, in memory.
-    Done(Mutation),
+    Done(AppliedMutation),
     /// The caller's `build` refused.
     Rejected(E),
     /// Not tried.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// Answer of set, add, replace, append, prepend, delete and touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MutationOutcome {
     /// Done, in memory.
-    Done(Mutation),
+    Done(AppliedMutation),
     /// The document to change does not exist.
     NotFound,
     /// It exists and must not (add), or its CAS differs.
@@ -151,7 +151,7 @@ pub enum MutationOutcome {
     /// The request says that the value is compressed, and it is not.
     Corrupt,
     /// Not tried.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// Answer of increment and decrement.
@@ -160,7 +160,7 @@ pub enum CounterOutcome {
     /// Done, in memory.
     Done {
         /// Identity of the change.
-        mutation: Mutation,
+        mutation: AppliedMutation,
         /// The counter after it.
         value: u64,
     },
@@ -171,36 +171,36 @@ pub enum CounterOutcome {
     /// The document is not a decimal number of 64 bits.
     NotANumber,
     /// Not tried.
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
-impl From<Refused> for GetOutcome {
-    fn from(refused: Refused) -> GetOutcome {
+impl From<OperationRejection> for GetOutcome {
+    fn from(refused: OperationRejection) -> GetOutcome {
         GetOutcome::Refused(refused)
     }
 }
 
-impl<E> From<Refused> for RewriteOutcome<E> {
-    fn from(refused: Refused) -> RewriteOutcome<E> {
+impl<E> From<OperationRejection> for RewriteOutcome<E> {
+    fn from(refused: OperationRejection) -> RewriteOutcome<E> {
         RewriteOutcome::Refused(refused)
     }
 }
 
-impl From<Refused> for MutationOutcome {
-    fn from(refused: Refused) -> MutationOutcome {
+impl From<OperationRejection> for MutationOutcome {
+    fn from(refused: OperationRejection) -> MutationOutcome {
         MutationOutcome::Refused(refused)
     }
 }
 
-impl From<Refused> for CounterOutcome {
-    fn from(refused: Refused) -> CounterOutcome {
+impl From<OperationRejection> for CounterOutcome {
+    fn from(refused: OperationRejection) -> CounterOutcome {
         CounterOutcome::Refused(refused)
     }
 }
 
 /// Condition under which a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StoreMode {
+pub enum StoreCondition {
     /// Always.
     Set,
     /// Only where there is no document.
@@ -213,7 +213,7 @@ pub enum StoreMode {
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
     /// Condition.
-    pub mode: StoreMode,
+    pub mode: StoreCondition,
     /// New value.
     pub value: &'a [u8],
     /// The client says that the value is compressed with Snappy.
@@ -232,7 +232,7 @@ impl<'a> StoreRequest<'a> {
     /// Sets a document to a plain value: no condition, no flags, no expiry.
     pub const fn set(value: &'a [u8]) -> StoreRequest<'a> {
         StoreRequest {
-            mode: StoreMode::Set,
+            mode: StoreCondition::Set,
             value,
             is_compressed: false,
             flags: 0,
@@ -271,7 +271,7 @@ pub struct WithMetaRequest<'a> {
     pub expiry: u32,
     /// A tombstone is an expiration's. Without meaning for documents.
     pub expired: bool,
-    /// Its CAS, below [`GIVEN_CAS_END`]. With `None` it gets one of the vbucket's.
+    /// Its CAS, below [`EXPLICIT_CAS_END`]. With `None` it gets one of the vbucket's.
     pub given_cas: Option<Cas>,
     /// Its revision, from 1 to 2^48 - 1.
     pub rev_seqno: RevSeqno,
@@ -282,7 +282,7 @@ pub struct WithMetaRequest<'a> {
 }
 
 /// Given CAS values end here: one that is higher would leave the vbucket's clock no room to go on.
-pub const GIVEN_CAS_END: Cas = Cas(1 << 63);
+pub const EXPLICIT_CAS_END: Cas = Cas(1 << 63);
 
 /// Which end a value is joined to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

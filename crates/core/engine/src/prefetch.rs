@@ -6,8 +6,8 @@
 //! several keys ahead, as a pipelined connection does, takes each through two steps before it is
 //! served: [`crate::Bucket::announce`] hashes the key and starts loading its group of the hash
 //! table, and some keys later [`crate::Bucket::locate`] reads the group and starts loading the item
-//! whose tag fits. The hash is kept in the [`KeyAhead`], so that the operation does not compute it
-//! again.
+//! whose tag fits. The hash is kept in the [`crate::KeyAhead`], so that the operation does not
+//! compute it again.
 //!
 //! A prefetch decides nothing: a wrong hint costs one cache line. The address of a group is read
 //! without the table's lock and may be stale. Called by the server's connections, by warmup, and by
@@ -15,13 +15,3 @@
 //! which looks ahead as well.
 
 pub(crate) use oribi_storage::prefetch::{load_line, load_line_to_write, load_lines};
-use oribi_types::Vbid;
-
-use crate::hash_table::KeyHash;
-
-/// A key that an operation will need soon, and its hash in that bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyAhead {
-    pub(crate) vbid: Vbid,
-    pub(crate) hash: KeyHash,
-}

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use oribi_storage::testing::Trouble;
 
-use world::{Counts, Setup, World};
+use world::{RunCounts, Setup, World};
 
 /// Seeds of an ordinary run; `cargo xtask soak simulation` runs more.
 const SEEDS: u64 = 100;
@@ -29,7 +29,7 @@ const SEEDS: u64 = 100;
 const STEPS: u64 = 400;
 
 /// One run from its seed, and a last look at everything.
-fn run(setup: Setup) -> Counts {
+fn run(setup: Setup) -> RunCounts {
     let world = World::new(setup);
     for _ in 0..STEPS {
         world.step();
@@ -43,7 +43,7 @@ fn run(setup: Setup) -> Counts {
 }
 
 /// Runs a seed; a failure says which one it was.
-fn run_seed(setup: Setup) -> Counts {
+fn run_seed(setup: Setup) -> RunCounts {
     catch_unwind(AssertUnwindSafe(|| run(setup))).unwrap_or_else(|panic| {
         eprintln!("simulation failed; repeat it with ORIBI_SIMULATION_SEED={:#x}", setup.seed);
         std::panic::resume_unwind(panic)
@@ -77,7 +77,7 @@ fn random_lives_lose_nothing_that_was_promised() {
     let from = number("ORIBI_SIMULATION_FROM").unwrap_or(0x51_0000);
     let seeds = number("ORIBI_SIMULATION_SEEDS").unwrap_or(SEEDS);
     let begun = std::time::Instant::now();
-    let mut sum = Counts::default();
+    let mut sum = RunCounts::default();
     for seed in from..from + seeds {
         sum.add(&run_seed(Setup::of(seed)));
     }

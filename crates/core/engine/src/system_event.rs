@@ -28,7 +28,7 @@ const NAME_AT: usize = 23;
 /// What has happened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub enum SystemEventKind {
+pub enum ManifestEventKind {
     /// A collection was created.
     CollectionBegin = 0,
     /// A collection was dropped.
@@ -42,9 +42,9 @@ pub enum SystemEventKind {
     ScopeEnd = 4,
 }
 
-impl SystemEventKind {
-    fn from_byte(byte: u8) -> Option<SystemEventKind> {
-        use SystemEventKind::{
+impl ManifestEventKind {
+    fn from_byte(byte: u8) -> Option<ManifestEventKind> {
+        use ManifestEventKind::{
             CollectionBegin, CollectionChanged, CollectionEnd, ScopeBegin, ScopeEnd,
         };
         let all = [CollectionBegin, CollectionEnd, CollectionChanged, ScopeBegin, ScopeEnd];
@@ -53,22 +53,22 @@ impl SystemEventKind {
 
     /// True for an event of a scope.
     pub fn is_of_scope(self) -> bool {
-        matches!(self, SystemEventKind::ScopeBegin | SystemEventKind::ScopeEnd)
+        matches!(self, ManifestEventKind::ScopeBegin | ManifestEventKind::ScopeEnd)
     }
 
     /// True for the end of a collection or scope.
     pub fn is_end(self) -> bool {
-        matches!(self, SystemEventKind::CollectionEnd | SystemEventKind::ScopeEnd)
+        matches!(self, ManifestEventKind::CollectionEnd | ManifestEventKind::ScopeEnd)
     }
 }
 
 /// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SystemEvent<'a> {
+pub struct ManifestEvent<'a> {
     /// Position in the vbucket's history.
     pub seqno: Seqno,
     /// What has happened.
-    pub kind: SystemEventKind,
+    pub kind: ManifestEventKind,
     /// The last manifest that a reader knows completely once it has this event.
     pub manifest_uid: ManifestUid,
     /// The scope, or that of the collection.
@@ -81,17 +81,17 @@ pub struct SystemEvent<'a> {
     pub name: &'a str,
 }
 
-impl<'a> SystemEvent<'a> {
+impl<'a> ManifestEvent<'a> {
     /// Bytes of each key.
     pub const KEY_BYTES: usize = 9;
 
     /// The key of the record.
-    pub fn key(&self) -> [u8; SystemEvent::KEY_BYTES] {
+    pub fn key(&self) -> [u8; ManifestEvent::KEY_BYTES] {
         let (letter, id) = match self.collection {
             None => (b's', self.scope.0),
             Some(collection) => (b'c', collection.0),
         };
-        let mut key = [letter; SystemEvent::KEY_BYTES];
+        let mut key = [letter; ManifestEvent::KEY_BYTES];
         for (at, digit) in key[1..].iter_mut().enumerate() {
             let nibble = (id >> (28 - 4 * at)) & 0xf;
             *digit = b"0123456789abcdef"[nibble as usize];
@@ -112,7 +112,7 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// The event of the record with this seqno and body; `None` when the bytes are none of ours.
-    pub fn decode(seqno: Seqno, body: &'a [u8]) -> Option<SystemEvent<'a>> {
+    pub fn decode(seqno: Seqno, body: &'a [u8]) -> Option<ManifestEvent<'a>> {
         let (head, name) = body.split_at_checked(NAME_AT)?;
         let max_ttl_s = u32_at(head, 19)?;
         let max_ttl_s = match head[2] {
@@ -121,13 +121,13 @@ impl<'a> SystemEvent<'a> {
             _ => return None,
         };
         let uid = u64::from(u32_at(head, 3)?) | u64::from(u32_at(head, 7)?) << 32;
-        let (kind, collection) = (SystemEventKind::from_byte(head[1])?, u32_at(head, 15)?);
+        let (kind, collection) = (ManifestEventKind::from_byte(head[1])?, u32_at(head, 15)?);
         let collection = match kind.is_of_scope() {
             true if collection == 0 => None,
             true => return None,
             false => Some(CollectionId(collection)),
         };
-        let event = SystemEvent {
+        let event = ManifestEvent {
             seqno,
             kind,
             manifest_uid: ManifestUid(uid),
@@ -155,9 +155,9 @@ mod tests {
 
     use super::*;
 
-    fn event(kind: u8, numbers: (u64, u32, u32), max_ttl_s: Option<u32>) -> SystemEvent<'static> {
-        let kind = SystemEventKind::from_byte(kind).expect("a kind");
-        SystemEvent {
+    fn event(kind: u8, numbers: (u64, u32, u32), max_ttl_s: Option<u32>) -> ManifestEvent<'static> {
+        let kind = ManifestEventKind::from_byte(kind).expect("a kind");
+        ManifestEvent {
             seqno: Seqno(9),
             kind,
             manifest_uid: ManifestUid(numbers.0),
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(body[11..23], [8, 0, 0, 0, 0xd, 0xc, 0xb, 0xa, 60, 0, 0, 0]);
         assert_eq!(&body[23..], b"orders");
         assert_eq!(&event.key(), b"c0a0b0c0d");
-        let scope = SystemEvent { collection: None, ..event };
+        let scope = ManifestEvent { collection: None, ..event };
         assert_eq!(&scope.key(), b"s00000008");
         assert!(FIRST_KEY.key <= event.key().as_slice() && FIRST_KEY.key <= scope.key().as_slice());
     }
@@ -191,7 +191,7 @@ mod tests {
         ) {
             let event = event(kind, numbers, max_ttl_s);
             let body = event.encode();
-            prop_assert_eq!(SystemEvent::decode(Seqno(9), &body), Some(event));
+            prop_assert_eq!(ManifestEvent::decode(Seqno(9), &body), Some(event));
         }
 
         /// Any bytes decode to nothing, or to an event of exactly these bytes.
@@ -204,7 +204,7 @@ mod tests {
                 (bytes[0], bytes[1], bytes[2]) = (1, bytes[1] % 6, bytes[2] % 3);
                 bytes.iter_mut().skip(NAME_AT).for_each(|byte| *byte &= 0x7f);
             }
-            if let Some(event) = SystemEvent::decode(Seqno(9), &bytes) {
+            if let Some(event) = ManifestEvent::decode(Seqno(9), &bytes) {
                 prop_assert_eq!(event.encode(), bytes);
             }
         }

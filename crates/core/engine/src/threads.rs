@@ -17,12 +17,12 @@ use oribi_storage::StoreError;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use crate::backfill::{BACKFILL_PAUSE, BackfillPause, BackfillReport, Patience};
+use crate::backfill::{BACKFILL_PAUSE, BackfillPause, BackfillReport, ScanPatience};
 use crate::block_arena;
 use crate::bucket::Bucket;
 use crate::compaction::{self, NextStep};
 use crate::flusher_signal::FlusherSignal;
-use crate::kept_memory;
+use crate::idle_memory;
 use crate::tasks::Task;
 use crate::warmup::{WarmupStats, WarmupStep};
 
@@ -353,7 +353,7 @@ fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
         bucket.recover_checkpoints_step();
         let report = bucket.page_items_step(&step_clock());
         let compaction = compaction::step(bucket, &step_clock());
-        let has_unwanted = kept_memory::step(step_clock()());
+        let has_unwanted = idle_memory::step(step_clock()());
         bucket.core().memory().log_refusals(&bucket.config().name, step_clock()());
         let has_expired = bucket.expiry_pager_step(&step_clock()).more;
         let is_compacting = compaction == NextStep::Now;
@@ -402,7 +402,7 @@ fn run_backfiller(bucket: &Bucket, stop: &AtomicBool) {
     // On Linux niceness is a thread's own.
     let _ = rustix::process::nice(BACKFILL_NICENESS);
     let mut failures: u32 = 0;
-    let patience = RefCell::new(Patience::new(Instant::now()));
+    let patience = RefCell::new(ScanPatience::new(Instant::now()));
     let pace = |pause: BackfillPause| {
         if stop.load(Ordering::Acquire) || !patience.borrow_mut().lasts(pause, Instant::now()) {
             return false;

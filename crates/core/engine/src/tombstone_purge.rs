@@ -39,7 +39,7 @@ struct Passes {
 
 /// The tombstone purge of one bucket.
 #[derive(Default)]
-pub(crate) struct TombstonePurge(Mutex<Passes>);
+pub(crate) struct TombstonePurger(Mutex<Passes>);
 
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,7 +50,7 @@ pub struct PurgeReport {
     pub more: bool,
 }
 
-impl TombstonePurge {
+impl TombstonePurger {
     /// Waits for the step under way and keeps the next from beginning.
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.0.lock()

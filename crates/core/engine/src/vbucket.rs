@@ -20,13 +20,13 @@ use oribi_types::policy::Storage;
 use oribi_types::{DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
+use crate::cache_padded::{CachePadded, LINE_BYTES};
 use crate::checkpoint::{CheckpointManager, CursorId, StreamWaker};
 use crate::grace_period::ReadSection;
 use crate::hash_table::{HashSeed, HashTable, KeyHash};
 use crate::limits::FAILOVER_ENTRIES_MAX;
-use crate::own_lines::{LINE_BYTES, OwnLines};
 use crate::persistence::Waiters;
-use crate::system_event::SystemEvent;
+use crate::system_event::ManifestEvent;
 use crate::vbucket_lock::VbucketLock;
 
 mod backfilling;
@@ -62,17 +62,17 @@ mod writing;
 pub use collection_figures::CollectionStats;
 pub(crate) use context::Context;
 use event_list::EventList;
-pub(crate) use fetching::{FetchBegun, Installed};
+pub(crate) use fetching::{FetchBegun, InstallOutcome};
 pub(crate) use flushing::FlushRead;
 pub(crate) use listing::InMemory;
-pub use next_version::{Current, NextVersion, Stamp, VersionFields};
+pub use next_version::{CurrentVersion, NextVersion, Stamp, VersionFields};
 pub use operations::counter_value;
 pub(crate) use operations::store_fields;
 pub(crate) use paging::{Sweep, SweepReport};
 use shared_table::SharedTable;
 pub use stats::{KeyStats, VbucketStats};
 pub(crate) use streaming::{StreamCursor, StreamRead};
-use table::Table;
+use table::VbucketTable;
 
 /// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.
 const LOADING: u8 = 0;
@@ -90,7 +90,7 @@ pub struct VBucket {
     /// as stale. Changes only while table and queue are locked.
     incarnation: AtomicU64,
     table: SharedTable,
-    queue: OwnLines<VbucketLock<CheckpointManager>>,
+    queue: CachePadded<VbucketLock<CheckpointManager>>,
     /// `None` when documents are kept in memory only.
     persistence_cursor: Option<CursorId>,
     failover_table: Mutex<Vec<FailoverEntry>>,
@@ -133,11 +133,11 @@ impl VBucket {
             id,
             incarnation: AtomicU64::new(0),
             table: SharedTable::new(
-                Table::new(HashTable::new(seed.clone()), state.max_deleted_rev_seqno),
+                VbucketTable::new(HashTable::new(seed.clone()), state.max_deleted_rev_seqno),
                 if loading { LOADING } else { state.phase as u8 },
                 seed,
             ),
-            queue: OwnLines(VbucketLock::new(queue)),
+            queue: CachePadded(VbucketLock::new(queue)),
             persistence_cursor,
             failover_table: Mutex::new(state.failover_table.clone()),
             uuid: AtomicU64::new(uuid.0),
@@ -204,7 +204,7 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         uuid: VbUuid,
-        events: &[SystemEvent<'_>],
+        events: &[ManifestEvent<'_>],
     ) -> VbucketState {
         let (streams, dropped, expelled, state) = {
             let mut table = self.table.lock();
@@ -230,7 +230,7 @@ impl VBucket {
     /// known, and each reader begins anew.
     fn emptied_state(
         &self,
-        table: &Table,
+        table: &VbucketTable,
         queue: &CheckpointManager,
         uuid: VbUuid,
     ) -> VbucketState {

@@ -35,7 +35,7 @@ use crate::core::Core;
 use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::VBucket;
 
-use part::{Counts, Extent, PartLoad};
+use part::{LoadExtent, PartCounts, PartLoad};
 pub use stats::{WarmupState, WarmupStats};
 
 /// What one step did.
@@ -62,7 +62,7 @@ pub enum WarmupStep {
 pub(crate) struct Warmup {
     stats: Mutex<WarmupStats>,
     work: Mutex<Work>,
-    extent: Extent,
+    extent: LoadExtent,
     /// Threads that wait for more to load.
     loaders: Mutex<Vec<Thread>>,
 }
@@ -89,7 +89,7 @@ impl Warmup {
         Warmup {
             stats: Mutex::new(stats),
             work: Mutex::default(),
-            extent: Extent::default(),
+            extent: LoadExtent::default(),
             loaders: Mutex::default(),
         }
     }
@@ -232,7 +232,7 @@ impl Warmup {
         }
     }
 
-    fn count(&self, counts: Counts) {
+    fn count(&self, counts: PartCounts) {
         let mut stats = self.stats.lock();
         stats.items += counts.items;
         stats.values += counts.values;

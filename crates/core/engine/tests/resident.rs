@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oribi_engine::{
-    Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, Refused, Storage,
-    StoreRequest,
+    Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, OperationRejection,
+    Storage, StoreRequest,
 };
 use oribi_storage::testing::NullStore;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
@@ -51,7 +51,7 @@ impl Run {
         loop {
             match self.bucket.store(vbid, key, &request, Timestamp::from_unix_s(1_700_000_000)) {
                 MutationOutcome::Done(_) => return,
-                MutationOutcome::Refused(Refused::TemporaryFailure) => {
+                MutationOutcome::Refused(OperationRejection::TemporaryFailure) => {
                     self.look();
                     std::thread::yield_now();
                 }

@@ -59,7 +59,7 @@ impl Random {
 }
 
 #[derive(Default)]
-struct Seen {
+struct LookupResult {
     resident_max: AtomicU64,
     operations: AtomicU64,
     written_bytes: AtomicU64,
@@ -95,7 +95,7 @@ fn open(number: usize, workload: &Workload) -> (Arc<Bucket>, BucketThreads) {
 }
 
 /// One of the threads that do what clients would.
-fn operate(buckets: &[Arc<Bucket>], workload: &Workload, seed: u64, seen: &Seen) {
+fn operate(buckets: &[Arc<Bucket>], workload: &Workload, seed: u64, seen: &LookupResult) {
     let mut random = Random(seed);
     let value = vec![b'x'; workload.value_bytes_max];
     let keys = workload.keys();
@@ -142,7 +142,7 @@ fn run(workload: &Workload) {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let opened: Vec<_> = (0..workload.buckets).map(|number| open(number, workload)).collect();
     let buckets: Vec<Arc<Bucket>> = opened.iter().map(|(bucket, _)| Arc::clone(bucket)).collect();
-    let (seen, before) = (Seen::default(), block_arena::compaction_stats());
+    let (seen, before) = (LookupResult::default(), block_arena::compaction_stats());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (buckets, seen) = (&buckets, &seen);
@@ -164,7 +164,7 @@ fn run(workload: &Workload) {
 /// What was promised, and that it did not cost more than it is worth.
 fn check(
     workload: &Workload,
-    seen: &Seen,
+    seen: &LookupResult,
     buckets: &[Arc<Bucket>],
     after: CompactionStats,
     before: CompactionStats,

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use oribi_engine::dcp::{
-    StreamFilter, StreamFlags, StreamPhase, StreamRequest, StreamSink, StreamStats, StreamStep,
+    StreamFilter, StreamOptions, StreamPhase, StreamRequest, StreamSink, StreamStats, StreamStep,
     VbucketDcpStream,
 };
 use oribi_engine::{
-    Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, Refused, Storage,
-    StoreRequest, block_arena,
+    Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, OperationRejection,
+    Storage, StoreRequest, block_arena,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, VbUuid, Vbid};
@@ -74,7 +74,7 @@ impl World {
             loop {
                 match self.bucket.store(vbid, key, &StoreRequest::set(&value), NOW) {
                     MutationOutcome::Done(_) => break,
-                    MutationOutcome::Refused(Refused::TemporaryFailure) => {
+                    MutationOutcome::Refused(OperationRejection::TemporaryFailure) => {
                         std::thread::sleep(Duration::from_millis(1));
                     }
                     other => panic!("{other:?} {:?}", self.bucket.stats().memory),
@@ -107,7 +107,7 @@ impl World {
             uuid: VbUuid(0),
             snapshot: (Seqno(0), Seqno(0)),
             client_purge_seqno: None,
-            flags: StreamFlags::default(),
+            flags: StreamOptions::default(),
             filter: StreamFilter::All,
         };
         let opened = (0..VBUCKETS)

@@ -34,7 +34,8 @@ use std::sync::Arc;
 
 use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_engine::dcp::{
-    Change, ChangedDocument, EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
+    ChangedDocument, SnapshotSource, StreamChange, StreamEndReason as StreamEnd, StreamFilter,
+    StreamStep,
 };
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::open::OpenFlags;
@@ -448,7 +449,7 @@ fn send_run(
                 break;
             }
             last = document.record.seqno;
-            bytes += writer.change(out, open.head, &Change::Document(document))?;
+            bytes += writer.change(out, open.head, &StreamChange::Document(document))?;
             changes += 1;
             if bytes as u64 >= room {
                 break;
@@ -507,7 +508,7 @@ fn send_change(
     out: &mut WriteBuffer,
 ) -> Result<Sent, Damaged> {
     let Some(change) = open.stream.last_change() else { return Ok(Sent::Nothing) };
-    if let Change::Document(document) = &change
+    if let StreamChange::Document(document) = &change
         && !lends(document, !out.is_empty())
     {
         open.has_unsent_change = true;

@@ -37,15 +37,15 @@ struct Head {
 
 /// Records, as they are being copied.
 #[derive(Default)]
-pub(super) struct Records {
+pub(super) struct ChunkRecords {
     heads: Vec<Head>,
     bytes: Vec<u8>,
 }
 
-impl Records {
+impl ChunkRecords {
     /// Room for about this many bytes of records, so that they are not moved as they come.
-    pub(super) fn with_room(bytes: usize) -> Records {
-        Records { heads: Vec::new(), bytes: Vec::with_capacity(bytes) }
+    pub(super) fn with_room(bytes: usize) -> ChunkRecords {
+        ChunkRecords { heads: Vec::new(), bytes: Vec::with_capacity(bytes) }
     }
 
     pub(super) fn push(&mut self, record: &Record<'_>) {
@@ -99,7 +99,7 @@ impl Records {
 }
 
 enum Content {
-    Copied(Records, Option<Box<dyn MemoryGrant>>),
+    Copied(ChunkRecords, Option<Box<dyn MemoryGrant>>),
     /// Versions that were in memory at the moment of the scan.
     Shared(Vec<ItemRef>),
 }
@@ -111,7 +111,7 @@ struct Kept {
 }
 
 /// A part of a snapshot, in ascending seqno.
-pub(crate) struct Chunk {
+pub(crate) struct BackfillChunk {
     content: Content,
     /// Of the records, or of the versions' blocks.
     bytes: u64,
@@ -124,31 +124,34 @@ pub(crate) struct Chunk {
     account: Arc<AtomicU64>,
 }
 
-impl Chunk {
-    pub(super) fn of_records(mut records: Records, account: &Arc<AtomicU64>) -> Arc<Chunk> {
+impl BackfillChunk {
+    pub(super) fn of_records(
+        mut records: ChunkRecords,
+        account: &Arc<AtomicU64>,
+    ) -> Arc<BackfillChunk> {
         records.bytes.shrink_to_fit();
         let bytes = records.bytes();
         let collection = only(records.heads.iter().map(|head| head.collection));
-        Chunk::new(Content::Copied(records, None), (bytes, bytes), collection, account)
+        BackfillChunk::new(Content::Copied(records, None), (bytes, bytes), collection, account)
     }
 
     /// A chunk of one large record, which `grant` pays for.
     pub(super) fn of_granted(
-        records: Records,
+        records: ChunkRecords,
         mut grant: Box<dyn MemoryGrant>,
         account: &Arc<AtomicU64>,
-    ) -> Arc<Chunk> {
+    ) -> Arc<BackfillChunk> {
         let bytes = records.bytes();
         grant.shrink_to(bytes as usize);
         let collection = only(records.heads.iter().map(|head| head.collection));
-        Chunk::new(Content::Copied(records, Some(grant)), (bytes, 0), collection, account)
+        BackfillChunk::new(Content::Copied(records, Some(grant)), (bytes, 0), collection, account)
     }
 
-    pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<Chunk> {
+    pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<BackfillChunk> {
         let references = size_of_val(&items[..]) as u64;
         let bytes = references + items.iter().map(|item| item.block_bytes() as u64).sum::<u64>();
         let collection = only(items.iter().map(|item| item.key().collection));
-        Chunk::new(Content::Shared(items), (bytes, references), collection, account)
+        BackfillChunk::new(Content::Shared(items), (bytes, references), collection, account)
     }
 
     fn new(
@@ -156,10 +159,17 @@ impl Chunk {
         (bytes, counted): (u64, u64),
         collection: Option<CollectionId>,
         account: &Arc<AtomicU64>,
-    ) -> Arc<Chunk> {
+    ) -> Arc<BackfillChunk> {
         account.fetch_add(counted, Ordering::Relaxed);
         let (kept, account) = (OnceLock::new(), Arc::clone(account));
-        Arc::new(Chunk { content, bytes, counted: counted.into(), collection, kept, account })
+        Arc::new(BackfillChunk {
+            content,
+            bytes,
+            counted: counted.into(),
+            collection,
+            kept,
+            account,
+        })
     }
 
     /// Counts all of it: from now on it stays until the stream that takes it has sent it.
@@ -212,7 +222,7 @@ impl Chunk {
     /// type, when nothing was made and no other reader is left to use it, for a large record, and
     /// for versions in memory, which can be large.
     pub(crate) fn kept<T: Any + Send + Sync>(
-        self: &Arc<Chunk>,
+        self: &Arc<BackfillChunk>,
         make: impl FnOnce() -> (T, usize),
     ) -> Option<Arc<T>> {
         let is_alone = self.kept.get().is_none() && Arc::strong_count(self) == 1;
@@ -234,7 +244,7 @@ fn only(mut collections: impl Iterator<Item = CollectionId>) -> Option<Collectio
     collections.all(|collection| collection == first).then_some(first)
 }
 
-impl Drop for Chunk {
+impl Drop for BackfillChunk {
     fn drop(&mut self) {
         let kept = self.kept.get().map_or(0, |kept| kept.bytes);
         self.account.fetch_sub(*self.counted.get_mut() + kept, Ordering::Relaxed);

@@ -12,12 +12,12 @@ use std::thread::Thread;
 use oribi_types::{CollectionId, Seqno};
 use parking_lot::Mutex;
 
-use super::chunk::Chunk;
-use crate::checkpoint::{Owner, StreamWaker};
+use super::chunk::BackfillChunk;
+use crate::checkpoint::{StreamOwner, StreamWaker};
 
 /// What a scan shows: the vbucket as it was at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct BackfillSnapshot {
     /// Its last seqno.
     pub(crate) end: Seqno,
     /// The last seqno of the default collection in it.
@@ -28,25 +28,25 @@ pub(crate) struct Snapshot {
 
 /// Collections of which a stream wants to see anything at all.
 #[derive(Clone, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum CollectionSet {
     All,
     /// In ascending order.
     Only(Vec<CollectionId>),
 }
 
-impl Wanted {
+impl CollectionSet {
     pub(super) fn has(&self, collection: CollectionId) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::Only(ids) => ids.binary_search(&collection).is_ok(),
+            CollectionSet::All => true,
+            CollectionSet::Only(ids) => ids.binary_search(&collection).is_ok(),
         }
     }
 }
 
 /// What a stream finds in its inbox.
-pub(crate) enum Taken {
+pub(crate) enum InboxItem {
     /// The next part of the snapshot.
-    Chunk(Arc<Chunk>),
+    Chunk(Arc<BackfillChunk>),
     /// Nothing yet; the stream will be woken.
     Nothing,
     /// The snapshot is whole.
@@ -68,11 +68,11 @@ enum Standing {
 }
 
 struct State {
-    chunks: VecDeque<Arc<Chunk>>,
+    chunks: VecDeque<Arc<BackfillChunk>>,
     bytes: u64,
     /// Chunks that the stream has taken.
     taken: u64,
-    snapshot: Option<Snapshot>,
+    snapshot: Option<BackfillSnapshot>,
     standing: Standing,
     /// The stream found nothing.
     is_asleep: bool,
@@ -81,16 +81,20 @@ struct State {
 }
 
 /// See the module text.
-pub(crate) struct Inbox {
+pub(crate) struct BackfillInbox {
     state: Mutex<State>,
-    wanted: Wanted,
+    wanted: CollectionSet,
     waker: StreamWaker,
     /// Bytes in all inboxes of the bucket.
     in_inboxes: Arc<AtomicU64>,
 }
 
-impl Inbox {
-    pub(super) fn new(wanted: Wanted, waker: StreamWaker, in_inboxes: Arc<AtomicU64>) -> Inbox {
+impl BackfillInbox {
+    pub(super) fn new(
+        wanted: CollectionSet,
+        waker: StreamWaker,
+        in_inboxes: Arc<AtomicU64>,
+    ) -> BackfillInbox {
         let state = State {
             chunks: VecDeque::new(),
             bytes: 0,
@@ -100,16 +104,16 @@ impl Inbox {
             is_asleep: false,
             scanner: None,
         };
-        Inbox { state: Mutex::new(state), wanted, waker, in_inboxes }
+        BackfillInbox { state: Mutex::new(state), wanted, waker, in_inboxes }
     }
 
     /// The snapshot, once the scan has begun.
-    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Option<BackfillSnapshot> {
         self.state.lock().snapshot
     }
 
     /// The next chunk, or why there is none.
-    pub(crate) fn take(&self) -> Taken {
+    pub(crate) fn take(&self) -> InboxItem {
         let mut state = self.state.lock();
         if let Some(chunk) = state.chunks.pop_front() {
             state.bytes -= chunk.bytes();
@@ -120,16 +124,16 @@ impl Inbox {
             if let Some((scanner, _)) = state.scanner.take_if(|(_, bytes)| left <= *bytes) {
                 scanner.unpark();
             }
-            return Taken::Chunk(chunk);
+            return InboxItem::Chunk(chunk);
         }
         match state.standing {
             Standing::Open => {
                 state.is_asleep = true;
-                Taken::Nothing
+                InboxItem::Nothing
             }
-            Standing::Complete => Taken::Complete,
-            Standing::LeftBehind | Standing::Closed => Taken::LeftBehind,
-            Standing::Failed => Taken::Failed,
+            Standing::Complete => InboxItem::Complete,
+            Standing::LeftBehind | Standing::Closed => InboxItem::LeftBehind,
+            Standing::Failed => InboxItem::Failed,
         }
     }
 
@@ -164,7 +168,7 @@ impl Inbox {
 
     /// True for a stream that sees only the default collection, and no events.
     pub(super) fn is_legacy(&self) -> bool {
-        matches!(&self.wanted, Wanted::Only(ids) if ids[..] == [CollectionId::DEFAULT])
+        matches!(&self.wanted, CollectionSet::Only(ids) if ids[..] == [CollectionId::DEFAULT])
     }
 
     pub(super) fn holds_any(&self) -> bool {
@@ -184,16 +188,16 @@ impl Inbox {
     }
 
     /// The owner of the stream.
-    pub(super) fn owner(&self) -> Owner {
+    pub(super) fn owner(&self) -> StreamOwner {
         self.waker.owner()
     }
 
     /// The scan begins.
-    pub(super) fn begin(&self, snapshot: Snapshot) {
+    pub(super) fn begin(&self, snapshot: BackfillSnapshot) {
         self.change(|state| state.snapshot = Some(snapshot));
     }
 
-    pub(super) fn push(&self, chunk: &Arc<Chunk>) {
+    pub(super) fn push(&self, chunk: &Arc<BackfillChunk>) {
         self.change(|state| {
             if state.standing == Standing::Open {
                 state.bytes += chunk.bytes();
@@ -260,7 +264,7 @@ impl Inbox {
     }
 }
 
-impl Drop for Inbox {
+impl Drop for BackfillInbox {
     fn drop(&mut self) {
         self.close();
     }

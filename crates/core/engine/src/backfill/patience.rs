@@ -17,21 +17,21 @@ const PAUSES_MAX: u32 = 3000;
 const PAUSES_MAX_FOR_OTHERS: u32 = 100;
 
 /// See the module text.
-pub(crate) struct Patience {
+pub(crate) struct ScanPatience {
     pauses: u32,
     /// The last one that counted, or progress.
     counted: Instant,
 }
 
-impl Patience {
-    pub(crate) fn new(now: Instant) -> Patience {
-        Patience { pauses: 0, counted: now }
+impl ScanPatience {
+    pub(crate) fn new(now: Instant) -> ScanPatience {
+        ScanPatience { pauses: 0, counted: now }
     }
 
     /// True while another pause is worth it.
     pub(crate) fn lasts(&mut self, pause: BackfillPause, now: Instant) -> bool {
         if pause.idle == 0 {
-            *self = Patience::new(now);
+            *self = ScanPatience::new(now);
         } else if now.saturating_duration_since(self.counted) >= BACKFILL_PAUSE {
             (self.pauses, self.counted) = (self.pauses + 1, now);
         }
@@ -46,7 +46,7 @@ mod tests {
     /// Pauses until the patience is over, each this long.
     fn pauses(others_wait: bool, length: Duration, pauses_max: u32) -> u32 {
         let begin = Instant::now();
-        let mut patience = Patience::new(begin);
+        let mut patience = ScanPatience::new(begin);
         let is_over = |idle: &u32| {
             let now = begin + length * *idle;
             !patience.lasts(BackfillPause { idle: *idle, others_wait }, now)
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn progress_begins_anew() {
         let begin = Instant::now();
-        let mut patience = Patience::new(begin);
+        let mut patience = ScanPatience::new(begin);
         for number in 1..1000u32 {
             let pause = BackfillPause { idle: number % 100, others_wait: true };
             assert!(patience.lasts(pause, begin + BACKFILL_PAUSE * number), "{number}");

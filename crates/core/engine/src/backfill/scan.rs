@@ -16,10 +16,10 @@ use oribi_storage::{LARGE_RECORD_BYTES, Record, StoreError};
 use oribi_types::Seqno;
 use oribi_types::policy::Storage;
 
-use super::chunk::{Chunk, Records};
-use super::inbox::{Inbox, Snapshot};
+use super::chunk::{BackfillChunk, ChunkRecords};
+use super::inbox::{BackfillInbox, BackfillSnapshot};
 use super::{BackfillPace, BackfillPause, Backfiller, Bounds, Job};
-use crate::checkpoint::Owner;
+use crate::checkpoint::StreamOwner;
 use crate::core::Core;
 use crate::flusher::Flushers;
 use crate::reader_memory::MemoryGrant;
@@ -54,7 +54,7 @@ impl Backfiller {
             bounds: Bounds::of(core.memory()),
             incarnation: first.incarnation,
             readers: jobs.iter().map(reader).collect(),
-            records: Records::default(),
+            records: ChunkRecords::default(),
             grant: None,
         };
         if core.config().storage == Storage::Memory {
@@ -77,7 +77,7 @@ fn is_same(vbucket: &VBucket, incarnation: u64) -> bool {
 
 #[derive(Clone)]
 struct Reader {
-    inbox: Arc<Inbox>,
+    inbox: Arc<BackfillInbox>,
     start: Seqno,
 }
 
@@ -89,7 +89,7 @@ struct Scan<'a> {
     bounds: Bounds,
     incarnation: u64,
     readers: Vec<Reader>,
-    records: Records,
+    records: ChunkRecords,
     /// Memory for the large record that is read next.
     grant: Option<Box<dyn MemoryGrant>>,
 }
@@ -110,7 +110,7 @@ impl Scan<'_> {
         }
         begun();
         let end = moment.high_seqno;
-        self.begin(Snapshot { end, default_end, purge_seqno: moment.purge_seqno });
+        self.begin(BackfillSnapshot { end, default_end, purge_seqno: moment.purge_seqno });
         let shown = RefCell::new(self);
         scan.resume_asking(&mut |bytes| shown.borrow_mut().reserve(bytes), &mut |record| {
             let mut shown = shown.borrow_mut();
@@ -171,7 +171,7 @@ impl Scan<'_> {
         settled.map(|settled| settled.default_seqno)
     }
 
-    fn begin(&self, snapshot: Snapshot) {
+    fn begin(&self, snapshot: BackfillSnapshot) {
         self.readers.iter().for_each(|reader| reader.inbox.begin(snapshot));
     }
 
@@ -187,7 +187,7 @@ impl Scan<'_> {
             return;
         }
         if self.records.is_empty() {
-            self.records = Records::with_room(self.bounds.chunk_bytes as usize);
+            self.records = ChunkRecords::with_room(self.bounds.chunk_bytes as usize);
         }
         self.records.push(record);
         if self.records.bytes() >= self.bounds.chunk_bytes {
@@ -199,13 +199,13 @@ impl Scan<'_> {
     /// Copies a large record into a chunk of its own.
     fn take_large(&mut self, record: &Record<'_>, grant: Option<Box<dyn MemoryGrant>>) {
         self.deliver();
-        let mut records = Records::with_room(record.key.key.len() + record.value.len());
+        let mut records = ChunkRecords::with_room(record.key.key.len() + record.value.len());
         records.push(record);
         self.backfiller.counts.records.fetch_add(1, Ordering::Relaxed);
         let account = self.core.memory().streams_account();
         let chunk = match grant {
-            Some(grant) => Chunk::of_granted(records, grant, account),
-            None => Chunk::of_records(records, account),
+            Some(grant) => BackfillChunk::of_granted(records, grant, account),
+            None => BackfillChunk::of_records(records, account),
         };
         self.push(&chunk);
         drop(chunk);
@@ -217,11 +217,11 @@ impl Scan<'_> {
         if !records.is_empty() {
             let count = records.len() as u64;
             self.backfiller.counts.records.fetch_add(count, Ordering::Relaxed);
-            self.push(&Chunk::of_records(records, self.core.memory().streams_account()));
+            self.push(&BackfillChunk::of_records(records, self.core.memory().streams_account()));
         }
     }
 
-    fn push(&self, chunk: &Arc<Chunk>) {
+    fn push(&self, chunk: &Arc<BackfillChunk>) {
         self.readers.iter().for_each(|reader| reader.inbox.push(chunk));
         self.core.memory().streams_grew();
     }
@@ -266,7 +266,7 @@ impl Scan<'_> {
     }
 
     fn others_wait(&self, slow: &[Reader]) -> bool {
-        let owners: Vec<Owner> = slow.iter().map(|reader| reader.inbox.owner()).collect();
+        let owners: Vec<StreamOwner> = slow.iter().map(|reader| reader.inbox.owner()).collect();
         self.backfiller.others_wait(&owners)
     }
 
@@ -284,7 +284,7 @@ impl Scan<'_> {
     fn show_memory(self, start: Seqno) -> bool {
         let context = self.core.context(oribi_types::Timestamp::default());
         let Some(shown) = self.vbucket.memory_snapshot(&context, start) else { return false };
-        self.begin(Snapshot {
+        self.begin(BackfillSnapshot {
             end: shown.end,
             default_end: shown.default_end,
             purge_seqno: self.vbucket.purge_seqno(),
@@ -299,7 +299,7 @@ impl Scan<'_> {
                 bytes += next.block_bytes();
                 part.push(next);
             }
-            let chunk = Chunk::of_items(part, account);
+            let chunk = BackfillChunk::of_items(part, account);
             self.backfiller.counts.records.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             self.readers.iter().for_each(|reader| reader.inbox.push(&chunk));
         }

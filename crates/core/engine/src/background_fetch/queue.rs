@@ -50,14 +50,14 @@ pub trait FetchSink: Send + Sync {
 }
 
 /// An operation that waits.
-pub(super) struct Waiter {
+pub(super) struct FetchWaiter {
     sink: Arc<dyn FetchSink>,
     token: u64,
 }
 
-impl Waiter {
-    pub(super) fn new(sink: &Arc<dyn FetchSink>, token: u64) -> Waiter {
-        Waiter { sink: Arc::clone(sink), token }
+impl FetchWaiter {
+    pub(super) fn new(sink: &Arc<dyn FetchSink>, token: u64) -> FetchWaiter {
+        FetchWaiter { sink: Arc::clone(sink), token }
     }
 
     fn tell(self, outcome: FetchOutcome) {
@@ -67,15 +67,15 @@ impl Waiter {
 
 /// The document to read.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
+pub(super) struct FetchKey {
     pub(super) vbid: Vbid,
     collection: CollectionId,
     key: Box<[u8]>,
 }
 
-impl Wanted {
-    pub(super) fn new(vbid: Vbid, key: DocKey<'_>) -> Wanted {
-        Wanted { vbid, collection: key.collection, key: key.key.into() }
+impl FetchKey {
+    pub(super) fn new(vbid: Vbid, key: DocKey<'_>) -> FetchKey {
+        FetchKey { vbid, collection: key.collection, key: key.key.into() }
     }
 
     pub(super) fn key(&self) -> DocKey<'_> {
@@ -85,15 +85,15 @@ impl Wanted {
 
 /// What a fetcher reads in one step.
 #[derive(Default)]
-pub(super) struct Batch {
-    pub(super) wanted: Vec<Wanted>,
+pub(super) struct FetchBatch {
+    pub(super) wanted: Vec<FetchKey>,
     /// It is one document that is large, and the process may read none beside it.
     pub(super) is_large: bool,
 }
 
 /// What a fetcher found out about a key of its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Finding {
+pub(super) enum KeyOutcome {
     /// Its waiters can be told.
     Over(FetchOutcome),
     /// It is large, so it is read by itself.
@@ -104,22 +104,22 @@ pub(super) enum Finding {
 
 /// The waiters of a key.
 struct Entry {
-    waiters: Vec<Waiter>,
+    waiters: Vec<FetchWaiter>,
     /// No fetcher reads it yet.
     is_queued: bool,
 }
 
 struct State {
     /// In order of the first request for each.
-    order: VecDeque<Wanted>,
+    order: VecDeque<FetchKey>,
     /// Keys of large documents.
-    large: VecDeque<Wanted>,
+    large: VecDeque<FetchKey>,
     /// A fetcher reads a large document.
     is_reading_large: bool,
-    entries: HashMap<Wanted, Entry>,
+    entries: HashMap<FetchKey, Entry>,
     waiting: usize,
     /// Waiters that came when too many waited already.
-    turned_away: Vec<Waiter>,
+    turned_away: Vec<FetchWaiter>,
     /// Keys of the next batch at most.
     batch_keys: usize,
     /// How many fetchers there are.
@@ -141,7 +141,7 @@ impl State {
         self.order.is_empty() && !has_large && self.turned_away.is_empty()
     }
 
-    fn add(&mut self, wanted: Wanted, waiter: Waiter) {
+    fn add(&mut self, wanted: FetchKey, waiter: FetchWaiter) {
         if self.waiting >= WAITING_MAX {
             return self.turned_away.push(waiter);
         }
@@ -156,7 +156,7 @@ impl State {
     }
 
     /// The next key of `order` or `large` that has waiters and that nobody reads.
-    fn next(&mut self, is_large: bool) -> Option<Wanted> {
+    fn next(&mut self, is_large: bool) -> Option<FetchKey> {
         let queue = if is_large { &mut self.large } else { &mut self.order };
         while let Some(wanted) = queue.pop_front() {
             if let Some(entry) = self.entries.get_mut(&wanted)
@@ -176,7 +176,7 @@ impl State {
 
     /// Waiters of a key that has been read. Others than those of the read may have come when its
     /// own were told before its end; they wait for the next.
-    fn take_waiters(&mut self, wanted: &Wanted) -> Vec<Waiter> {
+    fn take_waiters(&mut self, wanted: &FetchKey) -> Vec<FetchWaiter> {
         if self.entries.get(wanted).is_none_or(|entry| entry.is_queued) {
             return Vec::new();
         }
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// A key that was not read is to be read by itself, or before all others.
-    fn put_back(&mut self, wanted: Wanted, is_large: bool) {
+    fn put_back(&mut self, wanted: FetchKey, is_large: bool) {
         let Some(entry) = self.entries.get_mut(&wanted).filter(|entry| !entry.is_queued) else {
             return;
         };
@@ -260,7 +260,7 @@ impl FetchQueue {
     }
 
     /// Adds a waiter; after [`FetchQueue::close`] it fails at once.
-    pub(super) fn ask(&self, wanted: Wanted, waiter: Waiter) {
+    pub(super) fn ask(&self, wanted: FetchKey, waiter: FetchWaiter) {
         let mut state = self.state.lock();
         state.asked += 1;
         if state.is_closed {
@@ -300,11 +300,11 @@ impl FetchQueue {
 
     /// Takes the next batch, and wakes another fetcher for what it leaves. Each batch has to be
     /// finished. Waiters that were turned away are told so; how many.
-    pub(super) fn take(&self) -> (Batch, usize) {
+    pub(super) fn take(&self) -> (FetchBatch, usize) {
         let mut state = self.state.lock();
         let turned_away = std::mem::take(&mut state.turned_away);
         state.failed += turned_away.len() as u64;
-        let mut batch = Batch::default();
+        let mut batch = FetchBatch::default();
         if !state.is_reading_large
             && let Some(wanted) = state.next(true)
         {
@@ -328,18 +328,18 @@ impl FetchQueue {
     }
 
     /// Tells the waiters of a batch what was found, key by key; how many were told.
-    pub(super) fn finish(&self, batch: Batch, findings: &[Finding]) -> usize {
-        let Batch { wanted, is_large } = batch;
+    pub(super) fn finish(&self, batch: FetchBatch, findings: &[KeyOutcome]) -> usize {
+        let FetchBatch { wanted, is_large } = batch;
         debug_assert_eq!(wanted.len(), findings.len(), "a finding for each key");
-        let mut told: Vec<(Vec<Waiter>, FetchOutcome)> = Vec::with_capacity(wanted.len());
+        let mut told: Vec<(Vec<FetchWaiter>, FetchOutcome)> = Vec::with_capacity(wanted.len());
         let woken = {
             let mut state = self.state.lock();
             let mut unread = Vec::new();
             for (wanted, finding) in wanted.into_iter().zip(findings) {
                 match finding {
-                    Finding::Over(outcome) => told.push((state.take_waiters(&wanted), *outcome)),
-                    Finding::Large => state.put_back(wanted, true),
-                    Finding::Unread => unread.push(wanted),
+                    KeyOutcome::Over(outcome) => told.push((state.take_waiters(&wanted), *outcome)),
+                    KeyOutcome::Large => state.put_back(wanted, true),
+                    KeyOutcome::Unread => unread.push(wanted),
                 }
             }
             unread.into_iter().rev().for_each(|wanted| state.put_back(wanted, false));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::class::{CLASSES, Class};
 use super::depot::{Depot, DepotStats};
-use super::pool::Pool;
+use super::pool::ChunkPool;
 use super::units::{CHUNK_BYTES, UNIT_BYTES};
 
 /// The arena of the process.
@@ -37,7 +37,7 @@ pub struct ArenaStats {
 
 /// See the top of the file.
 pub(super) struct Arena {
-    pub(super) pool: Pool,
+    pub(super) pool: ChunkPool,
     /// Rounds of compaction that have begun: at a new one, threads give back what they keep ready.
     rounds: AtomicU32,
     depots: [Depot; CLASSES],
@@ -46,7 +46,7 @@ pub(super) struct Arena {
 impl Arena {
     pub(super) const fn new() -> Arena {
         Arena {
-            pool: Pool::new(),
+            pool: ChunkPool::new(),
             rounds: AtomicU32::new(0),
             depots: [const { Depot::new() }; CLASSES],
         }

@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use super::chunk::Chunk;
+use super::chunk::ArenaChunk;
 use super::class::{CLASSES, Class};
-use super::pool::Surveyed;
+use super::pool::ChunkSurvey;
 use super::units::{CHUNK_BYTES, UNIT_BYTES, UNITS};
 
 /// Most chunks of one round, so that at most 2 GiB are out of use at a time.
@@ -33,7 +33,7 @@ struct Room {
 }
 
 /// Chooses chunks of a survey.
-pub(super) fn choose(survey: &[Surveyed], goal: Goal) -> HashSet<NonNull<Chunk>> {
+pub(super) fn choose(survey: &[ChunkSurvey], goal: Goal) -> HashSet<NonNull<ArenaChunk>> {
     let mut room = Room { blocks: [0; CLASSES], units: 0 };
     for chunk in survey {
         room.units += chunk.free_units;
@@ -41,7 +41,7 @@ pub(super) fn choose(survey: &[Surveyed], goal: Goal) -> HashSet<NonNull<Chunk>>
             room.blocks[slab.class.index()] += slab.free;
         }
     }
-    let mut sparse: Vec<(usize, &Surveyed)> = survey
+    let mut sparse: Vec<(usize, &ChunkSurvey)> = survey
         .iter()
         .filter(|chunk| !chunk.has_tables && chunk.free_units < UNITS)
         .map(|chunk| (live_bytes(chunk), chunk))
@@ -66,7 +66,7 @@ pub(super) fn choose(survey: &[Surveyed], goal: Goal) -> HashSet<NonNull<Chunk>>
 }
 
 /// Bytes of live blocks, and of those in threads' magazines.
-pub(super) fn live_bytes(chunk: &Surveyed) -> usize {
+pub(super) fn live_bytes(chunk: &ChunkSurvey) -> usize {
     chunk.slabs.iter().map(|slab| slab.live * slab.class.block_bytes()).sum()
 }
 
@@ -77,7 +77,7 @@ fn is_worth_it(moved: usize, gained: usize, goal: Goal) -> bool {
 impl Room {
     /// The room that is left without a chunk and after its blocks have moved, and the units of new
     /// slabs for them; `None` when they do not fit.
-    fn without(&self, chunk: &Surveyed) -> Option<(Room, usize)> {
+    fn without(&self, chunk: &ChunkSurvey) -> Option<(Room, usize)> {
         // An earlier choice may count on the room in this chunk.
         let units = self.units.checked_sub(chunk.free_units)?;
         let mut rest = Room { blocks: self.blocks, units };

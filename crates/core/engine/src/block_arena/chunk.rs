@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
 use super::class::{BLOCK_BYTES_MIN, Class};
-use super::pages::{Mapping, PageKind};
+use super::pages::{PageKind, PageMapping};
 use super::units::{CHUNK_BYTES, CHUNK_ORDER, UNIT_BYTES, UNITS};
 
 const ALL_UNITS: u32 = u32::MAX;
@@ -48,8 +48,8 @@ const _: () = assert!(size_of::<Slab>() == 256);
 #[repr(C)]
 pub(super) struct ChunkState {
     /// Neighbours in the pool's list.
-    pub(super) next: *mut Chunk,
-    pub(super) previous: *mut Chunk,
+    pub(super) next: *mut ArenaChunk,
+    pub(super) previous: *mut ArenaChunk,
     /// One bit for each unit that is not handed out.
     pub(super) free_units: u32,
     /// Units that were ever handed out since the chunk was mapped; the others are still zero.
@@ -65,12 +65,12 @@ pub(super) struct ChunkState {
     pub(super) classes: [Option<Class>; UNITS],
     /// Which of the pool's lists it belongs to.
     pub(super) page_kind: PageKind,
-    pub(super) mapping: Mapping,
+    pub(super) mapping: PageMapping,
 }
 
 /// The header of a chunk. Never borrowed as a whole: its parts belong to different locks.
 #[repr(C, align(64))]
-pub(super) struct Chunk {
+pub(super) struct ArenaChunk {
     state: ChunkState,
     /// The chunk is to become empty: it gives nothing out any more, and its documents are moved.
     is_marked: AtomicBool,
@@ -78,29 +78,29 @@ pub(super) struct Chunk {
 }
 
 /// Bytes at the beginning of unit 0 that no block can have.
-pub(super) const HEADER_BYTES: usize = size_of::<Chunk>();
+pub(super) const HEADER_BYTES: usize = size_of::<ArenaChunk>();
 const _: () = assert!(HEADER_BYTES < UNIT_BYTES / 4);
 
 /// `1 << order` units of one chunk, aligned to that number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Run {
-    pub(super) chunk: NonNull<Chunk>,
+pub(super) struct UnitRun {
+    pub(super) chunk: NonNull<ArenaChunk>,
     pub(super) unit: usize,
     pub(super) order: u32,
 }
 
-impl Run {
+impl UnitRun {
     /// The run of the given order that `address` lies in.
-    pub(super) fn around(address: NonNull<u8>, order: u32) -> Run {
+    pub(super) fn around(address: NonNull<u8>, order: u32) -> UnitRun {
         let unit = address.addr().get() % CHUNK_BYTES / UNIT_BYTES;
-        Run { chunk: chunk_of(address), unit: unit & !((1 << order) - 1), order }
+        UnitRun { chunk: chunk_of(address), unit: unit & !((1 << order) - 1), order }
     }
 
     /// The run whose first unit has this entry.
-    pub(super) fn of_slab(slab: NonNull<Slab>, order: u32) -> Run {
+    pub(super) fn of_slab(slab: NonNull<Slab>, order: u32) -> UnitRun {
         let chunk = chunk_of(slab.cast());
-        let offset = slab.addr().get() - chunk.addr().get() - offset_of!(Chunk, slabs);
-        Run { chunk, unit: offset / size_of::<Slab>(), order }
+        let offset = slab.addr().get() - chunk.addr().get() - offset_of!(ArenaChunk, slabs);
+        UnitRun { chunk, unit: offset / size_of::<Slab>(), order }
     }
 
     /// One bit for each unit.
@@ -135,15 +135,15 @@ impl Run {
 }
 
 /// (1) The header of the chunk that `address` lies in.
-pub(super) fn chunk_of(address: NonNull<u8>) -> NonNull<Chunk> {
+pub(super) fn chunk_of(address: NonNull<u8>) -> NonNull<ArenaChunk> {
     let base = address.as_ptr().map_addr(|address| address & !(CHUNK_BYTES - 1));
     NonNull::new(base.cast()).expect("a chunk is never mapped at address zero")
 }
 
-impl Chunk {
+impl ArenaChunk {
     /// Writes the header at the beginning of a fresh mapping, all units free.
-    pub(super) fn write_header(mapping: Mapping, page_kind: PageKind) -> NonNull<Chunk> {
-        let chunk = mapping.base().cast::<Chunk>();
+    pub(super) fn write_header(mapping: PageMapping, page_kind: PageKind) -> NonNull<ArenaChunk> {
+        let chunk = mapping.base().cast::<ArenaChunk>();
         let (next, previous) = (std::ptr::null_mut(), std::ptr::null_mut());
         let state = ChunkState {
             next,
@@ -170,13 +170,13 @@ impl Chunk {
     /// # Safety
     /// (10) The caller has a block or a unit of the chunk, or the pool's lock, so that it stays
     /// mapped.
-    pub(super) unsafe fn mark<'a>(chunk: NonNull<Chunk>) -> &'a AtomicBool {
+    pub(super) unsafe fn mark<'a>(chunk: NonNull<ArenaChunk>) -> &'a AtomicBool {
         // SAFETY: (10) the flag was written with the header, and is only ever used as an atomic.
         unsafe { &(*chunk.as_ptr()).is_marked }
     }
 
     /// Where the pool's part is.
-    pub(super) fn state(chunk: NonNull<Chunk>) -> *mut ChunkState {
+    pub(super) fn state(chunk: NonNull<ArenaChunk>) -> *mut ChunkState {
         // SAFETY: (1) a raw borrow inside the header reads nothing.
         unsafe { &raw mut (*chunk.as_ptr()).state }
     }
@@ -189,11 +189,14 @@ impl ChunkState {
     }
 
     /// The slabs of the chunk.
-    pub(super) fn slabs(&self, chunk: NonNull<Chunk>) -> impl Iterator<Item = (Run, Class)> {
+    pub(super) fn slabs(
+        &self,
+        chunk: NonNull<ArenaChunk>,
+    ) -> impl Iterator<Item = (UnitRun, Class)> {
         let used = !(self.free_units | self.table_units);
         self.classes.iter().enumerate().filter_map(move |(unit, class)| {
             let class = class.filter(|_| used & 1 << unit != 0)?;
-            Some((Run { chunk, unit, order: class.slab_order() }, class))
+            Some((UnitRun { chunk, unit, order: class.slab_order() }, class))
         })
     }
 }
@@ -219,7 +222,7 @@ impl Slab {
     ///
     /// # Safety
     /// (2, 4) The caller owns the run, and its order is the class's.
-    pub(super) unsafe fn prepare(run: Run, class: Class) -> NonNull<Slab> {
+    pub(super) unsafe fn prepare(run: UnitRun, class: Class) -> NonNull<Slab> {
         let total = run.blocks(class);
         let mut free_blocks = [0; BITMAP_WORDS];
         for (word, bits) in free_blocks.iter_mut().enumerate() {
@@ -282,7 +285,7 @@ impl Slab {
 
     /// Takes up to `blocks.len()` free blocks, lowest address into the last place, and returns how
     /// many: the last ones of `blocks` are filled. `run` is where this slab is.
-    pub(super) fn take(&mut self, run: Run, class: Class, blocks: &mut [NonNull<u8>]) -> usize {
+    pub(super) fn take(&mut self, run: UnitRun, class: Class, blocks: &mut [NonNull<u8>]) -> usize {
         let (first, block_bytes) = (run.first_block(), class.block_bytes());
         let wanted = blocks.len().min(self.free());
         let mut missing = wanted;
@@ -309,7 +312,7 @@ impl Slab {
     /// # Panics
     /// When the block is not one of this slab's live blocks: it was freed twice, or with a wrong
     /// length.
-    pub(super) fn put(&mut self, run: Run, class: Class, block: NonNull<u8>) {
+    pub(super) fn put(&mut self, run: UnitRun, class: Class, block: NonNull<u8>) {
         assert_eq!(
             self.class.load(Ordering::Relaxed),
             class.number(),

@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use oribi_storage::prefetch::load_line_to_write;
 use parking_lot::Mutex;
 
-use super::chunk::{Chunk, Run, Slab, chunk_of};
+use super::chunk::{ArenaChunk, Slab, UnitRun, chunk_of};
 use super::class::Class;
-use super::pool::{Pool, Taken, Want};
+use super::pool::{ChunkPool, UnitGrant, Want};
 
 /// Counts for statistics.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,14 +55,14 @@ impl Depot {
     }
 
     /// Fills the end of `blocks` with free blocks and returns how many; at least one.
-    pub(super) fn take(&self, class: Class, pool: &Pool, blocks: &mut [NonNull<u8>]) -> usize {
+    pub(super) fn take(&self, class: Class, pool: &ChunkPool, blocks: &mut [NonNull<u8>]) -> usize {
         let taken = self.queue.lock().take(class, blocks);
         if taken > 0 {
             return taken;
         }
         let (order, want) = (class.slab_order(), Want::Slab(class));
         let run = match pool.take_unmarked(order, want) {
-            Some(Taken { run, .. }) => run,
+            Some(UnitGrant { run, .. }) => run,
             None => {
                 if let Some((taken, chunk)) = self.queue.lock().take_draining(class, blocks) {
                     // SAFETY: (10) the caller has got a block of the chunk.
@@ -87,10 +87,10 @@ impl Depot {
     /// # Safety
     /// (5, 7) They are blocks of this class that were taken from this depot, and the caller gives
     /// them up.
-    pub(super) unsafe fn give(&self, class: Class, pool: &Pool, blocks: &[NonNull<u8>]) {
+    pub(super) unsafe fn give(&self, class: Class, pool: &ChunkPool, blocks: &[NonNull<u8>]) {
         // Each block is of another slab, most likely. Their entries load side by side.
         for block in blocks {
-            load_line_to_write(Run::around(*block, class.slab_order()).slab().as_ptr().cast());
+            load_line_to_write(UnitRun::around(*block, class.slab_order()).slab().as_ptr().cast());
         }
         let mut empty = {
             let mut queue = self.queue.lock();
@@ -109,7 +109,7 @@ impl Depot {
             // knows it.
             unsafe {
                 empty = slab.as_ref().next;
-                pool.give(Run::of_slab(slab, class.slab_order()));
+                pool.give(UnitRun::of_slab(slab, class.slab_order()));
             }
         }
     }
@@ -125,7 +125,7 @@ impl Depot {
             return;
         }
         // SAFETY: (11) the chunk is mapped.
-        let mark = unsafe { Chunk::mark(chunk_of(slab.cast())) }.load(Ordering::Relaxed);
+        let mark = unsafe { ArenaChunk::mark(chunk_of(slab.cast())) }.load(Ordering::Relaxed);
         // SAFETY: (4) under the lock, and of this class.
         let entry = unsafe { slab.as_mut() };
         let was_draining = std::mem::replace(&mut entry.is_draining, mark);
@@ -148,7 +148,7 @@ impl Queue {
         {
             // SAFETY: (4) under the lock.
             let slab = unsafe { first.as_mut() };
-            let run = Run::of_slab(first, class.slab_order());
+            let run = UnitRun::of_slab(first, class.slab_order());
             missing -= slab.take(run, class, &mut blocks[..missing]);
             if slab.free() == 0 {
                 self.usable.leave(first);
@@ -165,13 +165,13 @@ impl Queue {
         &mut self,
         class: Class,
         blocks: &mut [NonNull<u8>],
-    ) -> Option<(usize, NonNull<Chunk>)> {
+    ) -> Option<(usize, NonNull<ArenaChunk>)> {
         let mut first = NonNull::new(self.draining.first)?;
         self.draining.leave(first);
         // SAFETY: (4) under the lock.
         let slab = unsafe { first.as_mut() };
         slab.is_draining = false;
-        let run = Run::of_slab(first, class.slab_order());
+        let run = UnitRun::of_slab(first, class.slab_order());
         let taken = slab.take(run, class, blocks);
         if slab.free() > 0 {
             self.usable.enqueue(first);
@@ -185,7 +185,7 @@ impl Queue {
     /// # Safety
     /// As for [`Depot::give`].
     unsafe fn give(&mut self, class: Class, block: NonNull<u8>) -> Option<NonNull<Slab>> {
-        let run = Run::around(block, class.slab_order());
+        let run = UnitRun::around(block, class.slab_order());
         let mut at = run.slab();
         // SAFETY: (4, 5) under the lock; the block's slab is of this class.
         let slab = unsafe { at.as_mut() };
@@ -203,7 +203,7 @@ impl Queue {
         }
         if free == 1 {
             // SAFETY: (10) the slab is in use, so its chunk is mapped.
-            slab.is_draining = unsafe { Chunk::mark(run.chunk) }.load(Ordering::Relaxed);
+            slab.is_draining = unsafe { ArenaChunk::mark(run.chunk) }.load(Ordering::Relaxed);
             self.list(slab.is_draining).enqueue(at);
         }
         None

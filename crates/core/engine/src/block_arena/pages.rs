@@ -5,9 +5,9 @@
 //! cannot map at all (not Linux, no address space left) the system's allocator has to do. Called by
 //! the pool and for large tables.
 //!
-//! Unsafe invariants: A. a [`Mapping`] is the only owner of its bytes, which start at a multiple of
-//! `CHUNK_BYTES` and are given back by the way they came. B. The system never maps fresh anonymous
-//! memory over memory in use.
+//! Unsafe invariants: A. a [`PageMapping`] is the only owner of its bytes, which start at a
+//! multiple of `CHUNK_BYTES` and are given back by the way they came. B. The system never maps
+//! fresh anonymous memory over memory in use.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ enum Source {
 
 /// Zeroed memory, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(super) struct PageMapping {
     base: NonNull<u8>,
     bytes: usize,
     source: Source,
@@ -40,30 +40,30 @@ pub(super) struct Mapping {
 }
 
 // SAFETY: (A) a mapping owns plain memory that no thread is tied to.
-unsafe impl Send for Mapping {}
+unsafe impl Send for PageMapping {}
 // SAFETY: as above; through a shared reference only numbers are read.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for PageMapping {}
 
-impl Mapping {
+impl PageMapping {
     /// `bytes`, a multiple of [`CHUNK_BYTES`], of zeroed memory.
-    pub(super) fn new(bytes: usize, kind: PageKind) -> Mapping {
+    pub(super) fn new(bytes: usize, kind: PageKind) -> PageMapping {
         assert!(bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES));
         taken::count_taken(bytes);
         system::map(bytes).map_or_else(
-            || Mapping::from_allocator(bytes),
+            || PageMapping::from_allocator(bytes),
             |base| {
                 let has_huge_pages = system::advise(base, bytes, kind) && kind == PageKind::Huge;
-                Mapping { base, bytes, source: Source::Mapped, has_huge_pages }
+                PageMapping { base, bytes, source: Source::Mapped, has_huge_pages }
             },
         )
     }
 
-    fn from_allocator(bytes: usize) -> Mapping {
-        let layout = Mapping::layout(bytes);
+    fn from_allocator(bytes: usize) -> PageMapping {
+        let layout = PageMapping::layout(bytes);
         // SAFETY: the size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Mapping { base, bytes, source: Source::SystemAllocator, has_huge_pages: false }
+        PageMapping { base, bytes, source: Source::SystemAllocator, has_huge_pages: false }
     }
 
     fn layout(bytes: usize) -> Layout {
@@ -87,7 +87,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for PageMapping {
     fn drop(&mut self) {
         taken::count_given_back(self.bytes);
         match self.source {
@@ -95,7 +95,7 @@ impl Drop for Mapping {
             Source::Mapped => unsafe { system::unmap(self.base.as_ptr(), self.bytes) },
             // SAFETY: (A) same layout as in `from_allocator`.
             Source::SystemAllocator => unsafe {
-                dealloc(self.base.as_ptr(), Mapping::layout(self.bytes));
+                dealloc(self.base.as_ptr(), PageMapping::layout(self.bytes));
             },
         }
     }

@@ -19,12 +19,12 @@ use parking_lot::Mutex;
 
 mod chosen;
 
-pub(super) use chosen::Surveyed;
+pub(super) use chosen::ChunkSurvey;
 
-use super::chunk::{Chunk, ChunkState, Run, find_run, largest_run};
+use super::chunk::{ArenaChunk, ChunkState, UnitRun, find_run, largest_run};
 use super::class::Class;
 use super::growth;
-use super::pages::{Mapping, PageKind};
+use super::pages::{PageKind, PageMapping};
 use super::units::{CHUNK_BYTES, CHUNK_ORDER, UNITS};
 
 /// Chunks of plain pages that are mapped before the first of huge pages: 32 MiB, within which page
@@ -47,8 +47,8 @@ pub(super) enum Want {
 
 /// Units that were handed out, and which of them may not be zero.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    pub(super) run: Run,
+pub(super) struct UnitGrant {
+    pub(super) run: UnitRun,
     /// One bit for each unit of the chunk that may hold something other than zero.
     pub(super) dirty_units: u32,
 }
@@ -64,7 +64,7 @@ pub(super) struct PoolStats {
 /// Chunks of one kind of page.
 struct Kind {
     /// By order of the largest free run; a chunk without a free unit is in no list.
-    lists: [*mut Chunk; ORDERS],
+    lists: [*mut ArenaChunk; ORDERS],
     chunks: usize,
     unused: usize,
 }
@@ -73,9 +73,9 @@ struct State {
     plain: Kind,
     huge: Kind,
     /// Every chunk, in no order.
-    all: Vec<NonNull<Chunk>>,
+    all: Vec<NonNull<ArenaChunk>>,
     /// Chunks of the round of compaction under way. They stay mapped until it lets go of them.
-    chosen: Vec<NonNull<Chunk>>,
+    chosen: Vec<NonNull<ArenaChunk>>,
     /// Units that chosen chunks have got back.
     gained_units: usize,
     stats: PoolStats,
@@ -86,15 +86,15 @@ struct State {
 unsafe impl Send for State {}
 
 /// See the top of the file.
-pub(super) struct Pool {
+pub(super) struct ChunkPool {
     state: Mutex<State>,
 }
 
-impl Pool {
-    pub(super) const fn new() -> Pool {
+impl ChunkPool {
+    pub(super) const fn new() -> ChunkPool {
         const NONE: Kind = Kind { lists: [null_mut(); ORDERS], chunks: 0, unused: 0 };
         let stats = PoolStats { chunks: 0, huge_chunks: 0, free_units: 0 };
-        Pool {
+        ChunkPool {
             state: Mutex::new(State {
                 plain: NONE,
                 huge: NONE,
@@ -108,7 +108,7 @@ impl Pool {
 
     /// Hands out `1 << order` units: of a marked chunk if the others have no room, of a new one if
     /// no chunk has.
-    pub(super) fn take(&self, order: u32, want: Want) -> Taken {
+    pub(super) fn take(&self, order: u32, want: Want) -> UnitGrant {
         let kind = {
             let mut state = self.state.lock();
             if let Some(taken) = state.take(order, want) {
@@ -124,22 +124,22 @@ impl Pool {
                 Want::Slab(_) | Want::Table => PageKind::Huge,
             }
         };
-        let chunk = Chunk::write_header(Mapping::new(CHUNK_BYTES, kind), kind);
+        let chunk = ArenaChunk::write_header(PageMapping::new(CHUNK_BYTES, kind), kind);
         let taken = self.state.lock().take_from_new(chunk, kind, order, want);
         growth::grown();
         taken
     }
 
     /// Hands out units of an existing chunk that is not marked.
-    pub(super) fn take_unmarked(&self, order: u32, want: Want) -> Option<Taken> {
+    pub(super) fn take_unmarked(&self, order: u32, want: Want) -> Option<UnitGrant> {
         self.state.lock().take(order, want)
     }
 
     /// Takes units back.
     ///
     /// # Safety
-    /// (2) The run came from [`Pool::take`] with the same order, and its owner gives it up.
-    pub(super) unsafe fn give(&self, run: Run) {
+    /// (2) The run came from [`ChunkPool::take`] with the same order, and its owner gives it up.
+    pub(super) unsafe fn give(&self, run: UnitRun) {
         // A mapping that is no longer needed is dropped after the lock.
         // SAFETY: the caller's promise.
         let _unneeded = unsafe { self.state.lock().give(run) };
@@ -151,7 +151,7 @@ impl Pool {
 }
 
 impl State {
-    fn take(&mut self, order: u32, want: Want) -> Option<Taken> {
+    fn take(&mut self, order: u32, want: Want) -> Option<UnitGrant> {
         let kinds: &mut [&mut Kind] = match want {
             Want::Slab(_) => &mut [&mut self.plain, &mut self.huge],
             Want::Table => &mut [&mut self.huge],
@@ -163,13 +163,13 @@ impl State {
 
     fn take_from_new(
         &mut self,
-        chunk: NonNull<Chunk>,
+        chunk: NonNull<ArenaChunk>,
         page_kind: PageKind,
         order: u32,
         want: Want,
-    ) -> Taken {
+    ) -> UnitGrant {
         // SAFETY: (3) under the lock.
-        let state = unsafe { &mut *Chunk::state(chunk) };
+        let state = unsafe { &mut *ArenaChunk::state(chunk) };
         self.stats.chunks += 1;
         self.stats.huge_chunks += usize::from(state.mapping.has_huge_pages());
         self.stats.free_units += state.free_units.count_ones() as usize;
@@ -186,11 +186,12 @@ impl State {
     }
 
     /// # Safety
-    /// As for [`Pool::give`].
-    unsafe fn give(&mut self, run: Run) -> Option<Mapping> {
+    /// As for [`ChunkPool::give`].
+    unsafe fn give(&mut self, run: UnitRun) -> Option<PageMapping> {
         // SAFETY: (3) under the lock.
-        let (page_kind, is_chosen) =
-            unsafe { ((*Chunk::state(run.chunk)).page_kind, (*Chunk::state(run.chunk)).is_chosen) };
+        let (page_kind, is_chosen) = unsafe {
+            ((*ArenaChunk::state(run.chunk)).page_kind, (*ArenaChunk::state(run.chunk)).is_chosen)
+        };
         self.stats.free_units += 1 << run.order;
         if is_chosen {
             self.gained_units += 1 << run.order;
@@ -201,18 +202,18 @@ impl State {
     }
 
     /// Forgets a chunk that is unused and in no list. The caller gives its memory back.
-    fn remove(&mut self, chunk: NonNull<Chunk>) -> Mapping {
+    fn remove(&mut self, chunk: NonNull<ArenaChunk>) -> PageMapping {
         // SAFETY: (2, 3) no unit of the chunk has another owner, so this is the last use of its
         // header.
         let (at, page_kind, mapping) = unsafe {
-            let state = &*Chunk::state(chunk);
+            let state = &*ArenaChunk::state(chunk);
             (state.at, state.page_kind, (&raw const state.mapping).read())
         };
         let removed = self.all.swap_remove(at);
         assert_eq!(removed, chunk, "a chunk knows its place");
         if let Some(moved) = self.all.get(at) {
             // SAFETY: (3) under the lock.
-            unsafe { (*Chunk::state(*moved)).at = at }
+            unsafe { (*ArenaChunk::state(*moved)).at = at }
         }
         self.kind(page_kind).chunks -= 1;
         self.stats.chunks -= 1;
@@ -230,7 +231,7 @@ impl State {
 }
 
 impl Kind {
-    fn take(&mut self, order: u32, want: Want) -> Option<Taken> {
+    fn take(&mut self, order: u32, want: Want) -> Option<UnitGrant> {
         let lists = &self.lists[order as usize..];
         let run = lists.iter().find_map(|first| {
             chunks_from(*first).take(LOOKS_MAX).find_map(|chunk| run_in(chunk, order, want))
@@ -238,10 +239,10 @@ impl Kind {
         Some(self.take_run(run, want))
     }
 
-    fn take_run(&mut self, run: Run, want: Want) -> Taken {
+    fn take_run(&mut self, run: UnitRun, want: Want) -> UnitGrant {
         self.unlink(run.chunk);
         // SAFETY: (3) under the lock.
-        let state = unsafe { &mut *Chunk::state(run.chunk) };
+        let state = unsafe { &mut *ArenaChunk::state(run.chunk) };
         self.unused -= usize::from(state.is_unused());
         let dirty_units = state.dirty_units;
         state.free_units &= !run.mask();
@@ -251,17 +252,17 @@ impl Kind {
             Want::Slab(class) => state.classes[run.unit] = Some(class),
         }
         self.link(run.chunk);
-        Taken { run, dirty_units }
+        UnitGrant { run, dirty_units }
     }
 
     /// True when the chunk is not needed any more; it is in no list then.
     ///
     /// # Safety
-    /// As for [`Pool::give`].
-    unsafe fn give(&mut self, run: Run) -> bool {
+    /// As for [`ChunkPool::give`].
+    unsafe fn give(&mut self, run: UnitRun) -> bool {
         self.unlink(run.chunk);
         // SAFETY: (3) under the lock.
-        let state = unsafe { &mut *Chunk::state(run.chunk) };
+        let state = unsafe { &mut *ArenaChunk::state(run.chunk) };
         assert!(state.free_units & run.mask() == 0, "units are given back once");
         state.free_units |= run.mask();
         state.table_units &= !run.mask();
@@ -278,9 +279,9 @@ impl Kind {
     }
 
     /// Puts a chunk at the front of the list it belongs to.
-    fn link(&mut self, chunk: NonNull<Chunk>) {
+    fn link(&mut self, chunk: NonNull<ArenaChunk>) {
         // SAFETY: (3) under the lock.
-        let state = unsafe { &mut *Chunk::state(chunk) };
+        let state = unsafe { &mut *ArenaChunk::state(chunk) };
         let Some(order) = largest_run(state.free_units) else { return };
         if is_marked(chunk) {
             return;
@@ -289,16 +290,16 @@ impl Kind {
         (state.previous, state.next) = (null_mut(), *first);
         if let Some(next) = NonNull::new(*first) {
             // SAFETY: (3) as above; chunks in a list differ from the one that joins it.
-            unsafe { (*Chunk::state(next)).previous = chunk.as_ptr() }
+            unsafe { (*ArenaChunk::state(next)).previous = chunk.as_ptr() }
         }
         *first = chunk.as_ptr();
     }
 
     /// Takes a chunk out of its list. The free units are still as they were when it was linked.
-    fn unlink(&mut self, chunk: NonNull<Chunk>) {
+    fn unlink(&mut self, chunk: NonNull<ArenaChunk>) {
         // SAFETY: (3) under the lock.
         let (free, next, previous) = unsafe {
-            let state = &*Chunk::state(chunk);
+            let state = &*ArenaChunk::state(chunk);
             (state.free_units, state.next, state.previous)
         };
         let Some(order) = largest_run(free) else { return };
@@ -307,38 +308,38 @@ impl Kind {
         }
         match NonNull::new(previous) {
             // SAFETY: (3) as above.
-            Some(previous) => unsafe { (*Chunk::state(previous)).next = next },
+            Some(previous) => unsafe { (*ArenaChunk::state(previous)).next = next },
             None => self.lists[order as usize] = next,
         }
         if let Some(next) = NonNull::new(next) {
             // SAFETY: (3) as above.
-            unsafe { (*Chunk::state(next)).previous = previous }
+            unsafe { (*ArenaChunk::state(next)).previous = previous }
         }
     }
 }
 
 /// (10) Whether a chunk is to become empty; the caller holds the lock.
-fn is_marked(chunk: NonNull<Chunk>) -> bool {
+fn is_marked(chunk: NonNull<ArenaChunk>) -> bool {
     // SAFETY: (10) under the lock.
-    unsafe { Chunk::mark(chunk) }.load(Ordering::Relaxed)
+    unsafe { ArenaChunk::mark(chunk) }.load(Ordering::Relaxed)
 }
 
 /// (3) The chunks of a list; the caller holds the lock.
-fn chunks_from(first: *mut Chunk) -> impl Iterator<Item = NonNull<Chunk>> {
+fn chunks_from(first: *mut ArenaChunk) -> impl Iterator<Item = NonNull<ArenaChunk>> {
     std::iter::successors(NonNull::new(first), |chunk| {
-        let state: *const ChunkState = Chunk::state(*chunk);
+        let state: *const ChunkState = ArenaChunk::state(*chunk);
         // SAFETY: (3) under the lock.
         NonNull::new(unsafe { (*state).next })
     })
 }
 
 /// (3) A free run of `order` in `chunk`; the caller holds the lock.
-fn run_in(chunk: NonNull<Chunk>, order: u32, want: Want) -> Option<Run> {
+fn run_in(chunk: NonNull<ArenaChunk>, order: u32, want: Want) -> Option<UnitRun> {
     // SAFETY: (3) under the lock.
-    let free = unsafe { (*Chunk::state(chunk)).free_units };
+    let free = unsafe { (*ArenaChunk::state(chunk)).free_units };
     let usable = match want {
         Want::Slab(_) => free,
         Want::Table => free & !1,
     };
-    find_run(usable, order).map(|unit| Run { chunk, unit, order })
+    find_run(usable, order).map(|unit| UnitRun { chunk, unit, order })
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arena::ARENA;
 use super::choice::{Goal, choose, live_bytes};
-use super::chunk::{Chunk, chunk_of};
+use super::chunk::{ArenaChunk, chunk_of};
 use super::class::Class;
 use super::magazine;
 use super::units::{CHUNK_BYTES, SYSTEM_BLOCKS, UNIT_BYTES};
@@ -103,7 +103,7 @@ impl Round {
             return false;
         }
         // SAFETY: (10) a block of a class keeps its chunk mapped.
-        unsafe { Chunk::mark(chunk_of(block)) }.load(Ordering::Relaxed)
+        unsafe { ArenaChunk::mark(chunk_of(block)) }.load(Ordering::Relaxed)
     }
 
     /// Counts a block that should and could move.
@@ -172,6 +172,6 @@ impl Drop for Round {
 }
 
 /// Which chunk of the address space.
-fn number(chunk: NonNull<Chunk>) -> usize {
+fn number(chunk: NonNull<ArenaChunk>) -> usize {
     chunk.addr().get() / CHUNK_BYTES
 }

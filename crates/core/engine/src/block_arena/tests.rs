@@ -10,10 +10,10 @@ use proptest::prelude::*;
 mod rounds;
 
 use super::arena::{ARENA, Arena};
-use super::chunk::{BITMAP_WORDS, HEADER_BYTES, Run, find_run, largest_run};
+use super::chunk::{BITMAP_WORDS, HEADER_BYTES, UnitRun, find_run, largest_run};
 use super::class::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Class};
 use super::magazine::Magazines;
-use super::pool::{Pool, Want};
+use super::pool::{ChunkPool, Want};
 use super::units::{CHUNK_BYTES, CHUNK_ORDER, UNIT_BYTES, UNITS};
 use super::zeroed::take_zeroed;
 use super::{ArenaStats, ZeroedMemory, allocate, free, occupied_bytes};
@@ -151,7 +151,7 @@ struct World<'a> {
     live: Vec<Live>,
     /// Start and end of everything live.
     ranges: BTreeMap<usize, usize>,
-    tables: Vec<(Run, usize)>,
+    tables: Vec<(UnitRun, usize)>,
     marks: u8,
     rounds: usize,
 }
@@ -215,7 +215,7 @@ impl World<'_> {
         unsafe { self.threads[thread].put(live.block, class(live.bytes)) }
     }
 
-    fn drop_table(&mut self, run: Run, bytes: usize) {
+    fn drop_table(&mut self, run: UnitRun, bytes: usize) {
         // SAFETY: the table is live, so its bytes are initialised.
         let table = unsafe { std::slice::from_raw_parts(run.start().as_ptr(), bytes) };
         assert!(table.iter().all(|byte| *byte == 0xa5), "somebody wrote into a live table");
@@ -413,7 +413,7 @@ fn freeing_with_another_length_is_noticed() {
 
 #[test]
 fn table_units_are_zeroed_only_when_they_were_used() {
-    let pool = Pool::new();
+    let pool = ChunkPool::new();
     let fresh = pool.take(2, Want::Table);
     assert_eq!(fresh.dirty_units & fresh.run.mask(), 0);
     // SAFETY: the run is this test's.

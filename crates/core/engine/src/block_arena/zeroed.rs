@@ -14,10 +14,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::ARENA;
-use super::chunk::Run;
+use super::chunk::UnitRun;
 use super::growth;
-use super::pages::{Mapping, PageKind};
-use super::pool::{Pool, Taken, Want};
+use super::pages::{PageKind, PageMapping};
+use super::pool::{ChunkPool, UnitGrant, Want};
 use super::units::{CHUNK_BYTES, SYSTEM_BLOCKS, UNIT_BYTES};
 
 /// Alignment of the memory: a cache line.
@@ -35,7 +35,7 @@ enum Source {
     Nothing,
     System(Layout),
     Units { order: u32 },
-    Pages(Mapping),
+    Pages(PageMapping),
 }
 
 /// Memory that was all zero when it was made, aligned to 64 bytes, released when dropped.
@@ -63,7 +63,7 @@ impl ZeroedMemory {
             let run = take_zeroed(&ARENA.pool, bytes);
             (run.start(), Source::Units { order: run.order })
         } else {
-            let mapping = Mapping::new(bytes.next_multiple_of(CHUNK_BYTES), PageKind::Huge);
+            let mapping = PageMapping::new(bytes.next_multiple_of(CHUNK_BYTES), PageKind::Huge);
             growth::grown();
             (mapping.base(), Source::Pages(mapping))
         };
@@ -106,9 +106,9 @@ fn from_system(bytes: usize) -> (NonNull<u8>, Source) {
 }
 
 /// Units of zeroes that hold `bytes`. Only what was used before has to be overwritten.
-pub(super) fn take_zeroed(pool: &Pool, bytes: usize) -> Run {
+pub(super) fn take_zeroed(pool: &ChunkPool, bytes: usize) -> UnitRun {
     let order = bytes.div_ceil(UNIT_BYTES).next_power_of_two().ilog2();
-    let Taken { run, dirty_units } = pool.take(order, Want::Table);
+    let UnitGrant { run, dirty_units } = pool.take(order, Want::Table);
     for unit in 0..1 << order {
         if dirty_units & 1 << (run.unit + unit) != 0 {
             // SAFETY: (2) the pool has just made this thread the owner of the run.
@@ -125,7 +125,9 @@ impl Drop for ZeroedMemory {
             // SAFETY: (8) same layout as when it was allocated.
             Source::System(layout) => unsafe { dealloc(self.base.as_ptr(), layout) },
             // SAFETY: (2, 8) the owner gives the run up.
-            Source::Units { order } => unsafe { ARENA.pool.give(Run::around(self.base, order)) },
+            Source::Units { order } => unsafe {
+                ARENA.pool.give(UnitRun::around(self.base, order))
+            },
             // A mapping releases itself.
             Source::Nothing | Source::Pages(_) => {}
         }

@@ -13,15 +13,15 @@ use oribi_storage::StoreError;
 use oribi_types::policy::Storage;
 
 use super::Bucket;
-use crate::collections::{Announced, Manifest};
-use crate::system_event::{FIRST_KEY, SystemEvent};
+use crate::collections::{AnnouncedEvents, CollectionsManifest};
+use crate::system_event::{FIRST_KEY, ManifestEvent};
 use crate::vbucket::VBucket;
 
 impl Bucket {
     /// Adds the events of a change to the history of every vbucket that this node owns. Called
     /// before `after` is in force, while no other change is under way.
-    pub(super) fn add_events_of(&self, before: &Manifest, after: &Manifest) {
-        let events = Announced::all_of(before).missing(after);
+    pub(super) fn add_events_of(&self, before: &CollectionsManifest, after: &CollectionsManifest) {
+        let events = AnnouncedEvents::all_of(before).missing(after);
         let context = self.core.context(self.core.latest_time());
         self.vbuckets().iter().for_each(|vbucket| vbucket.add_events(&context, &events));
     }
@@ -44,17 +44,22 @@ impl Bucket {
         });
     }
 
-    fn add_missing(&self, vbucket: &VBucket, announced: &Announced, manifest: &Manifest) {
+    fn add_missing(
+        &self,
+        vbucket: &VBucket,
+        announced: &AnnouncedEvents,
+        manifest: &CollectionsManifest,
+    ) {
         let context = self.core.context(self.core.latest_time());
         vbucket.add_events(&context, &announced.missing(manifest));
     }
 
     /// What the durable part of a history says, and all of one in memory only.
-    fn announced(&self, vbucket: &VBucket) -> Result<Announced, StoreError> {
-        let mut announced = Announced::default();
+    fn announced(&self, vbucket: &VBucket) -> Result<AnnouncedEvents, StoreError> {
+        let mut announced = AnnouncedEvents::default();
         let mut add = |seqno, body: &[u8]| {
             // A record that cannot be read is as good as none.
-            SystemEvent::decode(seqno, body).iter().for_each(|event| announced.add(event));
+            ManifestEvent::decode(seqno, body).iter().for_each(|event| announced.add(event));
         };
         if self.core.config().storage == Storage::Memory {
             vbucket.events_in_memory().iter().for_each(|item| add(item.seqno(), item.value()));

@@ -10,24 +10,26 @@ use std::sync::Arc;
 use oribi_storage::{KvStore, StoreError};
 
 use super::Bucket;
-use crate::collections::{Manifest, ManifestChange};
-use crate::error::{ManifestUpdateError, OpenError};
+use crate::collections::{CollectionsManifest, ManifestChange};
+use crate::error::{BucketOpenError, ManifestUpdateError};
 use crate::failure::StoreOperation;
 
 /// Name of the manifest among the store's local documents.
 const MANIFEST: &str = "manifest";
 
 /// The manifest that a store has, or the first one.
-pub(super) fn stored_manifest(store: &dyn KvStore) -> Result<Manifest, OpenError> {
+pub(super) fn stored_manifest(store: &dyn KvStore) -> Result<CollectionsManifest, BucketOpenError> {
     match store.get_local(MANIFEST)? {
-        None => Ok(Manifest::initial()),
-        Some(bytes) => Manifest::from_stored_bytes(&bytes).map_err(OpenError::Manifest),
+        None => Ok(CollectionsManifest::initial()),
+        Some(bytes) => {
+            CollectionsManifest::from_stored_bytes(&bytes).map_err(BucketOpenError::Manifest)
+        }
     }
 }
 
 impl Bucket {
     /// The current collections manifest.
-    pub fn manifest(&self) -> Arc<Manifest> {
+    pub fn manifest(&self) -> Arc<CollectionsManifest> {
         self.core.collections().manifest()
     }
 
@@ -36,8 +38,8 @@ impl Bucket {
     pub fn update_manifest(
         &self,
         change: &ManifestChange,
-    ) -> Result<Arc<Manifest>, ManifestUpdateError> {
-        let next = |before: &Manifest| {
+    ) -> Result<Arc<CollectionsManifest>, ManifestUpdateError> {
+        let next = |before: &CollectionsManifest| {
             let after = before.apply(change).map_err(ManifestUpdateError::Change)?;
             self.write_manifest(&after)?;
             Ok(Some(after))
@@ -55,9 +57,10 @@ impl Bucket {
     pub fn install_manifest(
         &self,
         stored_json: &str,
-    ) -> Result<Arc<Manifest>, ManifestUpdateError> {
-        let after = Manifest::from_stored_json(stored_json).map_err(ManifestUpdateError::Change)?;
-        let next = |before: &Manifest| Ok((after.uid() > before.uid()).then_some(after));
+    ) -> Result<Arc<CollectionsManifest>, ManifestUpdateError> {
+        let after = CollectionsManifest::from_stored_json(stored_json)
+            .map_err(ManifestUpdateError::Change)?;
+        let next = |before: &CollectionsManifest| Ok((after.uid() > before.uid()).then_some(after));
         self.core.collections().change(self.core.signals().first(), next, |before, after| {
             self.add_events_of(before, after);
         })
@@ -75,7 +78,7 @@ impl Bucket {
         self.write_manifest(&in_force)
     }
 
-    fn write_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
+    fn write_manifest(&self, manifest: &CollectionsManifest) -> Result<(), StoreError> {
         let json = manifest.to_stored_json();
         let written = self.core.store().put_local(MANIFEST, json.as_bytes());
         match &written {

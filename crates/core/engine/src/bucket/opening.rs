@@ -17,13 +17,13 @@ use crate::backfill::Backfiller;
 use crate::background_fetch::Fetcher;
 use crate::config::BucketConfig;
 use crate::core::Core;
-use crate::error::OpenError;
+use crate::error::BucketOpenError;
 use crate::expiry_pager::ExpiryPager;
 use crate::flusher::Flushers;
 use crate::hash_table::HashSeed;
 use crate::item_pager::ItemPager;
 use crate::tasks::Task;
-use crate::tombstone_purge::TombstonePurge;
+use crate::tombstone_purge::TombstonePurger;
 use crate::vbucket::{VBucket, push_history};
 use crate::warmup::Warmup;
 
@@ -38,8 +38,8 @@ impl Bucket {
         store: Arc<dyn KvStore>,
         mut entropy: Box<dyn FnMut() -> u64 + Send>,
         after_clean_shutdown: bool,
-    ) -> Result<Arc<Bucket>, OpenError> {
-        config.check().map_err(OpenError::Config)?;
+    ) -> Result<Arc<Bucket>, BucketOpenError> {
+        config.check().map_err(BucketOpenError::Config)?;
         let manifest = stored_manifest(store.as_ref())?;
         let is_same_history = after_clean_shutdown && config.storage == Storage::Persistent;
         let states = match store.is_shared() {
@@ -73,7 +73,7 @@ impl Bucket {
             fetcher: Fetcher::default(),
             pager: ItemPager::default(),
             expiry_pager: ExpiryPager::default(),
-            tombstone_purge: TombstonePurge::default(),
+            tombstone_purge: TombstonePurger::default(),
             backfiller: Backfiller::default(),
             flush_enabled,
             flush_interval_ms,
@@ -96,14 +96,14 @@ fn prepare_states(
     store: &dyn KvStore,
     entropy: &mut dyn FnMut() -> u64,
     after_clean_shutdown: bool,
-) -> Result<Vec<VbucketState>, OpenError> {
+) -> Result<Vec<VbucketState>, BucketOpenError> {
     let mut states: Vec<Option<VbucketState>> = vec![None; usize::from(config.vbuckets)];
     for (vbid, state) in store.vbucket_states()? {
         match states.get_mut(usize::from(vbid.0)) {
             Some(slot) => *slot = Some(state),
             None => {
                 let text = format!("the store has {vbid}, the bucket {} vbuckets", config.vbuckets);
-                return Err(OpenError::Config(text));
+                return Err(BucketOpenError::Config(text));
             }
         }
     }

@@ -7,15 +7,16 @@
 use oribi_types::{Cas, DocKey, Timestamp, Vbid};
 
 use super::Bucket;
+use super::key_ahead::KeyAhead;
 use crate::grace_period::ReadSection;
 use crate::item::FillingItem;
 use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome, MetaOutcome,
-    MutationOutcome, Refused, RewriteOutcome, SharedOutcome, Sought, StoreRequest, UnlockOutcome,
-    VersionOutcome, WithMetaRequest,
+    MutationOutcome, OperationRejection, ReadTarget, RewriteOutcome, SharedOutcome, StoreRequest,
+    UnlockOutcome, VersionOutcome, WithMetaRequest,
 };
-use crate::prefetch::{KeyAhead, load_line, load_lines};
-use crate::vbucket::{Context, Current, NextVersion, VBucket, store_fields};
+use crate::prefetch::{load_line, load_lines};
+use crate::vbucket::{Context, CurrentVersion, NextVersion, VBucket, store_fields};
 
 impl Bucket {
     /// Hashes a key and starts loading where the table would have it; `None` outside the vbucket
@@ -64,7 +65,7 @@ impl Bucket {
     pub fn get(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
         match self.vbucket(vbid) {
             Some(vbucket) => vbucket.get(&self.core.context(now), vbucket.hash_of(key), key),
-            None => GetOutcome::Refused(Refused::NotMyVbucket),
+            None => GetOutcome::Refused(OperationRejection::NotMyVbucket),
         }
     }
 
@@ -72,7 +73,7 @@ impl Bucket {
     pub fn get_announced(&self, ahead: KeyAhead, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
         match self.vbucket(ahead.vbid) {
             Some(vbucket) => vbucket.get(&self.core.context(now), ahead.hash, key),
-            None => GetOutcome::Refused(Refused::NotMyVbucket),
+            None => GetOutcome::Refused(OperationRejection::NotMyVbucket),
         }
     }
 
@@ -100,7 +101,7 @@ impl Bucket {
     /// Reads a document's or tombstone's metadata.
     pub fn get_meta(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> MetaOutcome {
         let Some(vbucket) = self.vbucket(vbid) else {
-            return MetaOutcome::Refused(Refused::NotMyVbucket);
+            return MetaOutcome::Refused(OperationRejection::NotMyVbucket);
         };
         vbucket.get_meta(&self.core.context(now), key)
     }
@@ -148,8 +149,8 @@ impl Bucket {
     }
 
     /// Set, add or replace with a value that was received into its block; `request.value` is
-    /// ignored. Takes the block, unless the answer is [`Refused::NeedsFetch`] or
-    /// [`Refused::TemporaryFailure`]: the caller may need it again then.
+    /// ignored. Takes the block, unless the answer is [`OperationRejection::NeedsFetch`] or
+    /// [`OperationRejection::TemporaryFailure`]: the caller may need it again then.
     ///
     /// # Panics
     /// When there is no block, or some of the value is missing.
@@ -213,7 +214,7 @@ impl Bucket {
         now: Timestamp,
     ) -> CounterOutcome {
         let Some(vbucket) = self.vbucket(vbid) else {
-            return CounterOutcome::Refused(Refused::NotMyVbucket);
+            return CounterOutcome::Refused(OperationRejection::NotMyVbucket);
         };
         vbucket.counter(&self.core.context(now), key, request)
     }
@@ -228,7 +229,7 @@ impl Bucket {
         now: Timestamp,
     ) -> LockOutcome {
         let Some(vbucket) = self.vbucket(vbid) else {
-            return LockOutcome::Refused(Refused::NotMyVbucket);
+            return LockOutcome::Refused(OperationRejection::NotMyVbucket);
         };
         vbucket.get_and_lock(&self.core.context(now), key, timeout_s)
     }
@@ -236,7 +237,7 @@ impl Bucket {
     /// Ends the lock whose CAS is `cas`.
     pub fn unlock(&self, vbid: Vbid, key: DocKey<'_>, cas: Cas, now: Timestamp) -> UnlockOutcome {
         let Some(vbucket) = self.vbucket(vbid) else {
-            return UnlockOutcome::Refused(Refused::NotMyVbucket);
+            return UnlockOutcome::Refused(OperationRejection::NotMyVbucket);
         };
         vbucket.unlock(&self.core.context(now), key, cas)
     }
@@ -250,7 +251,7 @@ impl Bucket {
         now: Timestamp,
     ) -> GetOutcome {
         let Some(vbucket) = self.vbucket(vbid) else {
-            return GetOutcome::Refused(Refused::NotMyVbucket);
+            return GetOutcome::Refused(OperationRejection::NotMyVbucket);
         };
         vbucket.get_and_touch(&self.core.context(now), key, expiry)
     }
@@ -260,12 +261,12 @@ impl Bucket {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
-        sought: Sought,
+        sought: ReadTarget,
         now: Timestamp,
     ) -> VersionOutcome {
         match self.vbucket(vbid) {
             Some(vbucket) => vbucket.read_version(&self.core.context(now), key, sought),
-            None => VersionOutcome::Refused(Refused::NotMyVbucket),
+            None => VersionOutcome::Refused(OperationRejection::NotMyVbucket),
         }
     }
 
@@ -276,16 +277,16 @@ impl Bucket {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
-        sought: Sought,
+        sought: ReadTarget,
         (expiry, cas): (u32, Cas),
         now: Timestamp,
-        build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
+        build: impl FnMut(CurrentVersion<'_>) -> Result<NextVersion, E>,
     ) -> RewriteOutcome<E> {
         match self.vbucket(vbid) {
             Some(vbucket) => {
                 vbucket.rewrite(&self.core.context(now), key, sought, (expiry, cas), build)
             }
-            None => RewriteOutcome::Refused(Refused::NotMyVbucket),
+            None => RewriteOutcome::Refused(OperationRejection::NotMyVbucket),
         }
     }
 
@@ -301,7 +302,7 @@ impl Bucket {
         operation: impl FnOnce(&VBucket, &Context<'_>) -> MutationOutcome,
     ) -> MutationOutcome {
         let Some(vbucket) = self.vbucket(vbid) else {
-            return MutationOutcome::Refused(Refused::NotMyVbucket);
+            return MutationOutcome::Refused(OperationRejection::NotMyVbucket);
         };
         operation(vbucket, &self.core.context(now))
     }

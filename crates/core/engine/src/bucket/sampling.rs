@@ -7,7 +7,7 @@ use oribi_types::{Cas, CollectionId, Timestamp};
 
 use super::Bucket;
 use crate::item::ItemRef;
-use crate::outcome::Refused;
+use crate::outcome::OperationRejection;
 
 impl Bucket {
     /// A random document of a collection and the CAS that may be shown; nothing when no document's
@@ -19,9 +19,9 @@ impl Bucket {
         &self,
         collection: CollectionId,
         now: Timestamp,
-    ) -> Result<Option<(ItemRef, Cas)>, Refused> {
+    ) -> Result<Option<(ItemRef, Cas)>, OperationRejection> {
         if !self.manifest().contains(collection) {
-            return Err(Refused::UnknownCollection);
+            return Err(OperationRejection::UnknownCollection);
         }
         let items: Vec<u64> =
             self.vbuckets().iter().map(|vbucket| vbucket.collection_items(collection)).collect();

@@ -18,14 +18,14 @@ use crate::record;
 
 /// All versions of a vbucket at one moment, tombstones and events included, in seqno order: what is
 /// persisted, or what is in memory in a bucket without a store.
-pub struct MomentScan(Moment);
+pub struct SnapshotScan(Moment);
 
 enum Moment {
     Store(Box<dyn SeqnoScan>),
     Memory { items: Vec<ItemRef>, at: usize },
 }
 
-impl MomentScan {
+impl SnapshotScan {
     /// Visits the next versions until `visit` breaks or none is left.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl MomentScan {
         self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
     }
 
-    /// As [`MomentScan::resume`]; asks for room before a large record.
+    /// As [`SnapshotScan::resume`]; asks for room before a large record.
     ///
     /// # Errors
     /// The store's.
@@ -139,17 +139,17 @@ impl Bucket {
         &self,
         vbid: Vbid,
         only: Option<CollectionId>,
-    ) -> Result<Option<MomentScan>, StoreError> {
+    ) -> Result<Option<SnapshotScan>, StoreError> {
         if self.config().storage == Storage::Memory {
             let items = self.items_now(vbid);
-            return Ok(items.map(|items| MomentScan(Moment::Memory { items, at: 0 })));
+            return Ok(items.map(|items| SnapshotScan(Moment::Memory { items, at: 0 })));
         }
         let store = self.core.store();
         let scan = match only {
             Some(collection) => store.begin_collection_scan(vbid, collection)?,
             None => store.begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?,
         };
-        Ok(Some(MomentScan(Moment::Store(scan))))
+        Ok(Some(SnapshotScan(Moment::Store(scan))))
     }
 
     /// Visits the persisted version of a key, tombstones included. Asks for room before a large

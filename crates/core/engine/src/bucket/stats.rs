@@ -14,7 +14,7 @@ use crate::failure::{FailedOperations, StoreOperation};
 use crate::hash_table::HashTableStats;
 use crate::item::ItemRef;
 use crate::memory::MemoryStats;
-use crate::outcome::{MetaOutcome, Refused};
+use crate::outcome::{MetaOutcome, OperationRejection};
 use crate::tasks::TaskStats;
 use crate::timings::BucketTimings;
 use crate::vbucket::{CollectionStats, KeyStats, VBucket, VbucketStats};
@@ -188,8 +188,12 @@ impl Bucket {
     ///
     /// # Errors
     /// As a read of the document would be refused.
-    pub fn key_stats(&self, vbid: Vbid, key: DocKey<'_>) -> Result<Option<KeyStats>, Refused> {
-        let vbucket = self.vbucket(vbid).ok_or(Refused::NotMyVbucket)?;
+    pub fn key_stats(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+    ) -> Result<Option<KeyStats>, OperationRejection> {
+        let vbucket = self.vbucket(vbid).ok_or(OperationRejection::NotMyVbucket)?;
         vbucket.key_stats(&self.core.context(Timestamp::default()), key)
     }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use oribi_types::Timestamp;
 
 use super::open::OpenCheckpoint;
-use super::slots::{Items, Slots};
-use super::sums::{Held, Sums};
+use super::slots::{SlotItems, Slots};
+use super::sums::{QueueMemory, Sums};
 use crate::item::ItemRef;
 
 pub(super) struct ClosedCheckpoint {
@@ -50,9 +50,9 @@ impl ClosedCheckpoint {
     }
 
     /// Memory that only the queue holds.
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> QueueMemory {
         let orphan_bytes = self.orphan_bytes.load(Ordering::Relaxed);
-        Held { slot_bytes: self.slot_bytes(), orphan_bytes }
+        QueueMemory { slot_bytes: self.slot_bytes(), orphan_bytes }
     }
 
     /// Notes that the table has released the version of `seqno`. Returns its bytes, or 0 when it is
@@ -81,7 +81,7 @@ impl ClosedCheckpoint {
     }
 
     /// Its items behind `seqno`, in order.
-    pub(super) fn items_after(&self, seqno: u64) -> Items<'_> {
+    pub(super) fn items_after(&self, seqno: u64) -> SlotItems<'_> {
         self.slots.items_from((seqno + 1).saturating_sub(self.start))
     }
 

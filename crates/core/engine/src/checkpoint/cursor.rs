@@ -29,7 +29,7 @@ impl CursorId {
 
 /// What a registration found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Registered {
+pub struct CursorRegistration {
     /// The cursor.
     pub id: CursorId,
     /// Everything from this seqno on is in the queue, and reads return it.
@@ -72,9 +72,9 @@ impl Cursor {
 /// Cursors of streams that were taken away, to be freed without the queue's lock.
 #[must_use = "their owners are to be told"]
 #[derive(Default)]
-pub struct TakenStreams(Group);
+pub struct DetachedStreams(Group);
 
-impl TakenStreams {
+impl DetachedStreams {
     /// Their owners.
     pub fn iter(&self) -> impl Iterator<Item = &StreamWaker> {
         self.0.iter().filter_map(|cursor| cursor.stream.as_ref()).map(|stream| &stream.waker)
@@ -221,13 +221,13 @@ impl Cursors {
     }
 
     /// Takes out the streams that have processed less than `kept`.
-    pub(super) fn take_streams_below(&mut self, kept: u64) -> TakenStreams {
-        TakenStreams(self.streams.take_below(kept))
+    pub(super) fn take_streams_below(&mut self, kept: u64) -> DetachedStreams {
+        DetachedStreams(self.streams.take_below(kept))
     }
 
     /// Takes out every stream.
-    pub(super) fn take_streams(&mut self) -> TakenStreams {
-        TakenStreams(std::mem::take(&mut self.streams))
+    pub(super) fn take_streams(&mut self) -> DetachedStreams {
+        DetachedStreams(std::mem::take(&mut self.streams))
     }
 
     /// Drops those of a name.

@@ -1,26 +1,27 @@
 //! Checkpoints that have left the queue, to be freed without its lock.
 //!
 //! Owns: them, until they are freed. The queue goes on counting their memory until the caller
-//! settles the account with what [`Expelled::free`] returned, because until then it is in use.
+//! settles the account with what [`ExpelledCheckpoints::free`] returned, because until then it is
+//! in use.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::closed::ClosedCheckpoint;
-use super::sums::Held;
+use super::sums::QueueMemory;
 use crate::item::ItemRef;
 
 /// Checkpoints that no cursor needs any more.
 #[must_use = "their memory is counted until they are freed and the queue has settled it"]
 #[derive(Default)]
-pub struct Expelled(pub(super) VecDeque<Arc<ClosedCheckpoint>>);
+pub struct ExpelledCheckpoints(pub(super) VecDeque<Arc<ClosedCheckpoint>>);
 
 /// Bytes that were freed, for [`super::CheckpointManager::settle`].
 #[must_use = "the queue counts these bytes until it has settled them"]
 #[derive(Default, PartialEq, Eq, Debug)]
-pub struct Settlement(pub(super) Held);
+pub struct Settlement(pub(super) QueueMemory);
 
-impl Expelled {
+impl ExpelledCheckpoints {
     /// Items that were still live.
     pub fn items(&self) -> impl Iterator<Item = &ItemRef> {
         self.0.iter().flat_map(|checkpoint| checkpoint.items_after(0))
@@ -39,7 +40,7 @@ impl Expelled {
 
     /// Frees the slots, and the items without another reference.
     pub fn free(self) -> Settlement {
-        let mut freed = Held::default();
+        let mut freed = QueueMemory::default();
         for checkpoint in self.0 {
             let held = checkpoint.held();
             freed.slot_bytes += held.slot_bytes;

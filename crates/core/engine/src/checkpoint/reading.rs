@@ -10,13 +10,13 @@ use std::sync::Arc;
 use oribi_types::{Cas, Seqno, Timestamp};
 
 use super::closed::queued_at;
-use super::cursor::{Cursor, CursorId, Registered};
+use super::cursor::{Cursor, CursorId, CursorRegistration};
 use super::{CheckpointManager, CursorBatch, ReadLimits};
 
 impl CheckpointManager {
     /// Registers a cursor that will read everything behind `from`, or from the oldest slot that is
     /// still here. It is never taken away. One of the same name is dropped.
-    pub fn register_cursor(&mut self, name: &str, from: Seqno) -> Registered {
+    pub fn register_cursor(&mut self, name: &str, from: Seqno) -> CursorRegistration {
         self.cursors.drop_named(name);
         if from.0 + 1 > self.open.start {
             // Mutations behind this cursor are no longer deduplicated.
@@ -24,13 +24,13 @@ impl CheckpointManager {
         }
         let registered = self.find_start(from);
         let id = self.cursors.add(name, registered.first.0 - 1, None);
-        Registered { id, ..registered }
+        CursorRegistration { id, ..registered }
     }
 
     /// Where a cursor begins that wants everything behind `from`. The id is not one yet.
-    pub(super) fn find_start(&self, from: Seqno) -> Registered {
+    pub(super) fn find_start(&self, from: Seqno) -> CursorRegistration {
         let (next, first) = (from.0.min(self.high_seqno) + 1, self.first_start());
-        Registered {
+        CursorRegistration {
             id: CursorId::NONE,
             first: Seqno(next.max(first)),
             needs_backfill: next < first,

@@ -7,13 +7,13 @@
 use oribi_types::{Cas, Seqno};
 
 use super::CheckpointManager;
-use super::cursor::{Cursor, TakenStreams};
-use super::expelled::{Expelled, Settlement};
+use super::cursor::{Cursor, DetachedStreams};
+use super::expelled::{ExpelledCheckpoints, Settlement};
 use super::open::OpenCheckpoint;
 
 impl CheckpointManager {
     /// Removes the checkpoints that every cursor has passed; without a cursor, all of them.
-    pub fn expel(&mut self) -> Expelled {
+    pub fn expel(&mut self) -> ExpelledCheckpoints {
         let lowest = self.cursors.lowest().unwrap_or(self.high_seqno);
         if self.cursors.is_empty() {
             self.close_open();
@@ -21,10 +21,10 @@ impl CheckpointManager {
         let gone = self.closed.partition_point(|closed| closed.end <= lowest);
         // The smaller part is moved.
         if gone <= self.closed.len() / 2 {
-            return Expelled(self.closed.drain(..gone).collect());
+            return ExpelledCheckpoints(self.closed.drain(..gone).collect());
         }
         let rest = self.closed.split_off(gone);
-        Expelled(std::mem::replace(&mut self.closed, rest))
+        ExpelledCheckpoints(std::mem::replace(&mut self.closed, rest))
     }
 
     /// Notes that expelled checkpoints were freed.
@@ -37,7 +37,7 @@ impl CheckpointManager {
     /// Empties the queue; seqno and CAS go on from where they are, and every cursor is at the end.
     /// What a stream would miss has left the vbucket, so the caller ends streams first
     /// ([`Self::end_streams`]).
-    pub fn clear(&mut self) -> Expelled {
+    pub fn clear(&mut self) -> ExpelledCheckpoints {
         self.close_open();
         self.cursors_to_end();
         self.expel()
@@ -51,7 +51,7 @@ impl CheckpointManager {
 
     /// Empties the queue and goes on from another seqno and CAS, be they lower: what was queued
     /// belongs to a history that this one does not continue.
-    pub fn restart(&mut self, high_seqno: Seqno, max_cas: Cas) -> Expelled {
+    pub fn restart(&mut self, high_seqno: Seqno, max_cas: Cas) -> ExpelledCheckpoints {
         let expelled = self.clear();
         let enqueued = self.enqueued();
         (self.high_seqno, self.max_cas) = (high_seqno.0, max_cas.0);
@@ -65,13 +65,13 @@ impl CheckpointManager {
     /// Drops the streams' cursors without which something could leave: those behind all other
     /// cursors, or in front of the open checkpoint if there are no others. The caller wakes their
     /// owners.
-    pub fn drop_slow_cursors(&mut self) -> TakenStreams {
+    pub fn drop_slow_cursors(&mut self) -> DetachedStreams {
         let kept = self.cursors.lowest_of_others().unwrap_or(self.open.start - 1);
         self.cursors.take_streams_below(kept)
     }
 
     /// Drops every stream's cursor. The caller wakes their owners.
-    pub fn end_streams(&mut self) -> TakenStreams {
+    pub fn end_streams(&mut self) -> DetachedStreams {
         self.cursors.take_streams()
     }
 

@@ -45,12 +45,12 @@ impl Drop for Chunk {
 
 /// Items in order. A stream steps through them change by change, so a step is a few instructions.
 #[derive(Default)]
-pub(super) struct Items<'s> {
+pub(super) struct SlotItems<'s> {
     slots: std::slice::Iter<'s, Option<ItemRef>>,
     chunks: std::slice::Iter<'s, Chunk>,
 }
 
-impl<'s> Iterator for Items<'s> {
+impl<'s> Iterator for SlotItems<'s> {
     type Item = &'s ItemRef;
 
     #[inline]
@@ -117,14 +117,14 @@ impl Slots {
     }
 
     /// Items from `index` on, in order.
-    pub(super) fn items_from(&self, index: u64) -> Items<'_> {
+    pub(super) fn items_from(&self, index: u64) -> SlotItems<'_> {
         let (number, place) = position(index);
         match self.chunks.get(number..) {
-            Some([first, others @ ..]) => Items {
+            Some([first, others @ ..]) => SlotItems {
                 slots: first.slots.get(place..).unwrap_or_default().iter(),
                 chunks: others.iter(),
             },
-            _ => Items::default(),
+            _ => SlotItems::default(),
         }
     }
 

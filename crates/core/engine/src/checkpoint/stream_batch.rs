@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use oribi_types::Seqno;
 
 use super::closed::ClosedCheckpoint;
-use super::slots::Items;
+use super::slots::SlotItems;
 use crate::item::ItemRef;
 
 /// See the module text.
@@ -33,12 +33,12 @@ enum Content {
 }
 
 /// The items of a batch, while they are looked at.
-pub struct HeldBatch<'b> {
+pub struct BatchGuard<'b> {
     closed: Option<Arc<ClosedCheckpoint>>,
     copied: &'b [ItemRef],
 }
 
-impl HeldBatch<'_> {
+impl BatchGuard<'_> {
     /// The items behind `seqno`, in ascending order.
     pub fn items_after(&self, seqno: Seqno) -> impl Iterator<Item = &ItemRef> {
         let closed = self.closed.as_ref().map(|closed| closed.items_after(seqno.0));
@@ -57,7 +57,7 @@ impl HeldBatch<'_> {
 }
 
 struct BatchItems<'b> {
-    closed: Items<'b>,
+    closed: SlotItems<'b>,
     copied: std::slice::Iter<'b, ItemRef>,
 }
 
@@ -136,10 +136,10 @@ impl StreamBatch {
     }
 
     /// The items; `None` when they have left the queue, and with them the stream's cursor.
-    pub fn hold(&self) -> Option<HeldBatch<'_>> {
+    pub fn hold(&self) -> Option<BatchGuard<'_>> {
         Some(match &self.content {
-            Content::Closed(closed) => HeldBatch { closed: Some(closed.upgrade()?), copied: &[] },
-            Content::Copied(items, _) => HeldBatch { closed: None, copied: items },
+            Content::Closed(closed) => BatchGuard { closed: Some(closed.upgrade()?), copied: &[] },
+            Content::Copied(items, _) => BatchGuard { closed: None, copied: items },
         })
     }
 }

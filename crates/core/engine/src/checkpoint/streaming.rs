@@ -8,7 +8,7 @@
 
 use oribi_types::Seqno;
 
-use super::cursor::{CursorId, Registered, StreamSide};
+use super::cursor::{CursorId, CursorRegistration, StreamSide};
 use super::wake::StreamWaker;
 use super::{CheckpointManager, ITEMS_AHEAD, StreamBatch};
 use crate::limits::{STREAM_READ_BYTES_MAX, STREAM_READ_ITEMS_MAX, STREAM_READ_SEQNOS_MAX};
@@ -17,11 +17,16 @@ use crate::prefetch::load_line;
 impl CheckpointManager {
     /// Registers a stream's cursor, which will read everything behind `from`, or from the oldest
     /// slot that is still here. Memory recovery may take it away; the waker is told.
-    pub fn register_stream(&mut self, name: &str, from: Seqno, waker: StreamWaker) -> Registered {
+    pub fn register_stream(
+        &mut self,
+        name: &str,
+        from: Seqno,
+        waker: StreamWaker,
+    ) -> CursorRegistration {
         let registered = self.find_start(from);
         let stream = StreamSide { waker, is_idle: false };
         let id = self.cursors.add(name, registered.first.0 - 1, Some(stream));
-        Registered { id, ..registered }
+        CursorRegistration { id, ..registered }
     }
 
     /// Accepts what was read before and reads the next snapshot. It is empty at the end of the

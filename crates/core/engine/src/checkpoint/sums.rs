@@ -12,7 +12,7 @@ pub(super) struct Sums {
 
 /// Memory that only the queue holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct QueueMemory {
     pub(super) slot_bytes: usize,
     /// Blocks that the table has released.
     pub(super) orphan_bytes: usize,

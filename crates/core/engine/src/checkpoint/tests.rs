@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp};
 
-use super::expelled::Expelled;
-use super::sums::Held;
+use super::expelled::ExpelledCheckpoints;
+use super::sums::QueueMemory;
 use super::{
     CheckpointLimits, CheckpointManager, CursorBatch, CursorId, ReadLimits, StreamBatch,
     StreamSink, StreamWaker,
@@ -99,7 +99,7 @@ struct World {
     /// Keys by seqno, from 1.
     history: Vec<u16>,
     /// What has left and is not settled.
-    unsettled: VecDeque<(Expelled, Held)>,
+    unsettled: VecDeque<(ExpelledCheckpoints, QueueMemory)>,
     last_cas: Cas,
     now: Timestamp,
     told: Arc<Told>,
@@ -364,8 +364,8 @@ impl World {
         self.leave(gone);
     }
 
-    fn leave(&mut self, gone: Expelled) {
-        let held = Held {
+    fn leave(&mut self, gone: ExpelledCheckpoints) {
+        let held = QueueMemory {
             slot_bytes: gone.0.iter().map(|closed| closed.slot_bytes()).sum(),
             orphan_bytes: self.orphan_bytes(gone.items()),
         };

@@ -20,7 +20,7 @@ pub struct StreamWaker {
 
 /// Identity of an owner while one of its wakers is there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Owner(usize);
+pub(crate) struct StreamOwner(usize);
 
 impl StreamWaker {
     /// Wakes by calling `sink` with `token`.
@@ -29,8 +29,8 @@ impl StreamWaker {
     }
 
     /// Which owner it is.
-    pub(crate) fn owner(&self) -> Owner {
-        Owner(Arc::as_ptr(&self.sink).addr())
+    pub(crate) fn owner(&self) -> StreamOwner {
+        StreamOwner(Arc::as_ptr(&self.sink).addr())
     }
 
     /// The owner's name for the stream.

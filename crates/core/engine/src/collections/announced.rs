@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 
-use super::{Collection, Manifest, Scope};
-use crate::system_event::{SystemEvent, SystemEventKind};
+use super::{CollectionsManifest, ManifestCollection, ManifestScope};
+use crate::system_event::{ManifestEvent, ManifestEventKind};
 
 /// What events have said so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Announced {
+pub(crate) struct AnnouncedEvents {
     /// Highest uid that was shown.
     uid: ManifestUid,
     scopes: BTreeSet<ScopeId>,
@@ -23,15 +23,15 @@ pub(crate) struct Announced {
     collections: BTreeMap<CollectionId, (ScopeId, Option<u32>)>,
 }
 
-impl Announced {
+impl AnnouncedEvents {
     /// What a history says that has all of a manifest.
-    pub(crate) fn all_of(manifest: &Manifest) -> Announced {
+    pub(crate) fn all_of(manifest: &CollectionsManifest) -> AnnouncedEvents {
         let collections = manifest.scopes().iter().flat_map(|scope| {
             let known = scope.collections.iter().filter(|one| is_announced(one));
             known.map(|one| (one.id, (scope.id, one.max_ttl_s)))
         });
         let scopes = manifest.scopes().iter().map(|scope| scope.id);
-        Announced {
+        AnnouncedEvents {
             uid: manifest.uid(),
             scopes: scopes.filter(|id| *id != ScopeId(0)).collect(),
             collections: collections.collect(),
@@ -39,7 +39,7 @@ impl Announced {
     }
 
     /// Takes in an event, the last one of its collection or scope.
-    pub(crate) fn add(&mut self, event: &SystemEvent<'_>) {
+    pub(crate) fn add(&mut self, event: &ManifestEvent<'_>) {
         self.uid = self.uid.max(event.manifest_uid);
         match (event.kind.is_end(), event.collection) {
             (false, Some(collection)) => {
@@ -53,9 +53,9 @@ impl Announced {
 
     /// The events that lead from here to `manifest`; seqnos are not assigned yet. What is neither
     /// in the manifest nor dropped belongs to a newer one, and stays.
-    pub(crate) fn missing<'m>(&self, manifest: &'m Manifest) -> Vec<SystemEvent<'m>> {
+    pub(crate) fn missing<'m>(&self, manifest: &'m CollectionsManifest) -> Vec<ManifestEvent<'m>> {
         let mut events = Vec::new();
-        let event = |kind, scope, collection| SystemEvent {
+        let event = |kind, scope, collection| ManifestEvent {
             seqno: Seqno(0),
             kind,
             manifest_uid: self.uid,
@@ -66,29 +66,34 @@ impl Announced {
         };
         for (id, (scope, _)) in &self.collections {
             if manifest.has_dropped(*id) {
-                events.push(event(SystemEventKind::CollectionEnd, *scope, Some(*id)));
+                events.push(event(ManifestEventKind::CollectionEnd, *scope, Some(*id)));
             }
         }
-        let is_new = |scope: &&Scope| scope.id != ScopeId(0) && !self.scopes.contains(&scope.id);
+        let is_new =
+            |scope: &&ManifestScope| scope.id != ScopeId(0) && !self.scopes.contains(&scope.id);
         for scope in manifest.scopes().iter().filter(is_new) {
-            let begin = event(SystemEventKind::ScopeBegin, scope.id, None);
-            events.push(SystemEvent { name: &scope.name, ..begin });
+            let begin = event(ManifestEventKind::ScopeBegin, scope.id, None);
+            events.push(ManifestEvent { name: &scope.name, ..begin });
         }
         for scope in manifest.scopes() {
             for one in scope.collections.iter().filter(|one| is_announced(one)) {
                 let kind = match self.collections.get(&one.id) {
-                    None => SystemEventKind::CollectionBegin,
+                    None => ManifestEventKind::CollectionBegin,
                     Some((_, max_ttl_s)) if *max_ttl_s != one.max_ttl_s => {
-                        SystemEventKind::CollectionChanged
+                        ManifestEventKind::CollectionChanged
                     }
                     Some(_) => continue,
                 };
                 let (name, max_ttl_s) = (one.name.as_str(), one.max_ttl_s);
-                events.push(SystemEvent { name, max_ttl_s, ..event(kind, scope.id, Some(one.id)) });
+                events.push(ManifestEvent {
+                    name,
+                    max_ttl_s,
+                    ..event(kind, scope.id, Some(one.id))
+                });
             }
         }
         for id in self.scopes.iter().filter(|id| manifest.has_dropped_scope(**id)) {
-            events.push(event(SystemEventKind::ScopeEnd, *id, None));
+            events.push(event(ManifestEventKind::ScopeEnd, *id, None));
         }
         if let Some(last) = events.last_mut() {
             last.manifest_uid = manifest.uid();
@@ -98,7 +103,7 @@ impl Announced {
 }
 
 /// The default collection was always there.
-fn is_announced(collection: &Collection) -> bool {
+fn is_announced(collection: &ManifestCollection) -> bool {
     collection.id != CollectionId::DEFAULT
 }
 
@@ -110,9 +115,10 @@ mod tests {
         CreateCollection, CreateScope, DropCollection, DropScope, SetMaxTtl,
     };
 
-    fn applied(manifest: &Manifest, changes: &[ManifestChange]) -> Manifest {
-        let step =
-            |before: Manifest, change| before.apply(change).expect("a change that is allowed");
+    fn applied(manifest: &CollectionsManifest, changes: &[ManifestChange]) -> CollectionsManifest {
+        let step = |before: CollectionsManifest, change| {
+            before.apply(change).expect("a change that is allowed")
+        };
         changes.iter().fold(manifest.clone(), step)
     }
 
@@ -120,15 +126,16 @@ mod tests {
         CreateCollection { scope: scope.into(), name: name.into(), max_ttl_s: None }
     }
 
-    fn shown(events: &[SystemEvent<'_>]) -> Vec<(SystemEventKind, u32, u64)> {
-        let id = |event: &SystemEvent<'_>| event.collection.map_or(event.scope.0, |found| found.0);
+    fn shown(events: &[ManifestEvent<'_>]) -> Vec<(ManifestEventKind, u32, u64)> {
+        let id =
+            |event: &ManifestEvent<'_>| event.collection.map_or(event.scope.0, |found| found.0);
         events.iter().map(|event| (event.kind, id(event), event.manifest_uid.0)).collect()
     }
 
     #[test]
     fn several_changes_come_in_order_and_the_last_shows_the_new_uid() {
         let before = applied(
-            &Manifest::initial(),
+            &CollectionsManifest::initial(),
             &[CreateScope { name: "a".into() }, create("a", "x"), create("_default", "y")],
         );
         let after = applied(
@@ -140,8 +147,8 @@ mod tests {
                 SetMaxTtl { scope: "_default".into(), name: "y".into(), max_ttl_s: Some(5) },
             ],
         );
-        let missing = Announced::all_of(&before).missing(&after);
-        use SystemEventKind::{
+        let missing = AnnouncedEvents::all_of(&before).missing(&after);
+        use ManifestEventKind::{
             CollectionBegin, CollectionChanged, CollectionEnd, ScopeBegin, ScopeEnd,
         };
         let expected = [
@@ -158,17 +165,17 @@ mod tests {
     #[test]
     fn a_history_that_took_in_what_was_missing_misses_nothing() {
         let after = applied(
-            &Manifest::initial(),
+            &CollectionsManifest::initial(),
             &[CreateScope { name: "a".into() }, create("a", "x"), create("a", "y")],
         );
         let later = applied(
             &after,
             &[DropCollection { scope: "a".into(), name: "x".into() }, create("a", "x")],
         );
-        let mut announced = Announced::default();
+        let mut announced = AnnouncedEvents::default();
         for manifest in [&after, &later] {
             announced.missing(manifest).iter().for_each(|event| announced.add(event));
-            assert_eq!(announced, Announced::all_of(manifest));
+            assert_eq!(announced, AnnouncedEvents::all_of(manifest));
             assert!(announced.missing(manifest).is_empty());
         }
         // A node that does not know the later manifest yet leaves what only that one has.

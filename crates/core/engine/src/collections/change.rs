@@ -8,7 +8,8 @@ use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
 use super::name::check_user_name;
 use super::{
-    COLLECTIONS_MAX, Collection, DEFAULT_NAME, Manifest, ManifestError, SCOPES_MAX, Scope,
+    COLLECTIONS_MAX, CollectionsManifest, DEFAULT_NAME, ManifestCollection, ManifestError,
+    ManifestScope, SCOPES_MAX,
 };
 
 /// One change, by names as an administrator gives them.
@@ -51,9 +52,9 @@ pub enum ManifestChange {
     },
 }
 
-impl Manifest {
+impl CollectionsManifest {
     /// The manifest after `change`, with the next uid.
-    pub fn apply(&self, change: &ManifestChange) -> Result<Manifest, ManifestError> {
+    pub fn apply(&self, change: &ManifestChange) -> Result<CollectionsManifest, ManifestError> {
         let mut draft = Draft {
             scopes: self.scopes.clone(),
             next_scope_id: self.next_scope_id,
@@ -71,13 +72,18 @@ impl Manifest {
             }
         }
         let uid = ManifestUid(self.uid.0.checked_add(1).ok_or(ManifestError::TooMany)?);
-        Ok(Manifest::assemble(uid, draft.scopes, draft.next_scope_id, draft.next_collection_id))
+        Ok(CollectionsManifest::assemble(
+            uid,
+            draft.scopes,
+            draft.next_scope_id,
+            draft.next_collection_id,
+        ))
     }
 }
 
 /// A copy of a manifest's content while it is being changed.
 struct Draft {
-    scopes: Vec<Scope>,
+    scopes: Vec<ManifestScope>,
     next_scope_id: u32,
     next_collection_id: u32,
 }
@@ -92,7 +98,7 @@ impl Draft {
             return Err(ManifestError::TooMany);
         }
         let id = ScopeId(take_id(&mut self.next_scope_id)?);
-        self.scopes.push(Scope { id, name: name.into(), collections: Vec::new() });
+        self.scopes.push(ManifestScope { id, name: name.into(), collections: Vec::new() });
         Ok(())
     }
 
@@ -121,7 +127,7 @@ impl Draft {
             return Err(ManifestError::TooMany);
         }
         let id = CollectionId(take_id(&mut self.next_collection_id)?);
-        scope.collections.push(Collection { id, name: name.into(), max_ttl_s });
+        scope.collections.push(ManifestCollection { id, name: name.into(), max_ttl_s });
         Ok(())
     }
 
@@ -148,7 +154,10 @@ impl Draft {
     }
 }
 
-fn find_scope<'a>(scopes: &'a mut [Scope], name: &str) -> Result<&'a mut Scope, ManifestError> {
+fn find_scope<'a>(
+    scopes: &'a mut [ManifestScope],
+    name: &str,
+) -> Result<&'a mut ManifestScope, ManifestError> {
     scopes.iter_mut().find(|scope| scope.name == name).ok_or(ManifestError::UnknownScope)
 }
 

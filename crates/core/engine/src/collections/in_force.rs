@@ -11,20 +11,20 @@ use arc_swap::ArcSwap;
 use oribi_types::CollectionId;
 use parking_lot::Mutex;
 
-use super::Manifest;
+use super::CollectionsManifest;
 use crate::flusher_signal::FlusherSignal;
 
 /// See the module text.
-pub(crate) struct Collections {
-    manifest: ArcSwap<Manifest>,
+pub(crate) struct CollectionsInForce {
+    manifest: ArcSwap<CollectionsManifest>,
     /// Serialises changes.
     change: Mutex<()>,
     to_purge: Mutex<Vec<CollectionId>>,
 }
 
-impl Collections {
-    pub(crate) fn new(manifest: Manifest) -> Collections {
-        Collections {
+impl CollectionsInForce {
+    pub(crate) fn new(manifest: CollectionsManifest) -> CollectionsInForce {
+        CollectionsInForce {
             manifest: ArcSwap::from_pointee(manifest),
             change: Mutex::new(()),
             to_purge: Mutex::default(),
@@ -33,12 +33,12 @@ impl Collections {
 
     /// The manifest in force, as operations load it.
     #[inline]
-    pub(crate) fn in_force(&self) -> &ArcSwap<Manifest> {
+    pub(crate) fn in_force(&self) -> &ArcSwap<CollectionsManifest> {
         &self.manifest
     }
 
     /// The manifest in force.
-    pub(crate) fn manifest(&self) -> Arc<Manifest> {
+    pub(crate) fn manifest(&self) -> Arc<CollectionsManifest> {
         self.manifest.load_full()
     }
 
@@ -47,9 +47,9 @@ impl Collections {
     pub(crate) fn change<E>(
         &self,
         signal: &FlusherSignal,
-        next: impl FnOnce(&Manifest) -> Result<Option<Manifest>, E>,
-        announce: impl FnOnce(&Manifest, &Manifest),
-    ) -> Result<Arc<Manifest>, E> {
+        next: impl FnOnce(&CollectionsManifest) -> Result<Option<CollectionsManifest>, E>,
+        announce: impl FnOnce(&CollectionsManifest, &CollectionsManifest),
+    ) -> Result<Arc<CollectionsManifest>, E> {
         let _one_at_a_time = self.change.lock();
         let before = self.manifest();
         let Some(after) = next(&before)? else { return Ok(before) };
@@ -64,7 +64,7 @@ impl Collections {
     }
 
     /// Does something by the manifest in force while it cannot change.
-    pub(crate) fn between_changes<R>(&self, act: impl FnOnce(&Manifest) -> R) -> R {
+    pub(crate) fn between_changes<R>(&self, act: impl FnOnce(&CollectionsManifest) -> R) -> R {
         let _no_change = self.change.lock();
         act(&self.manifest())
     }

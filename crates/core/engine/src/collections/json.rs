@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::name::check_user_name;
 use super::{
-    COLLECTIONS_MAX, Collection, DEFAULT_NAME, FIRST_USER_ID, Manifest, ManifestError, SCOPES_MAX,
-    Scope,
+    COLLECTIONS_MAX, CollectionsManifest, DEFAULT_NAME, FIRST_USER_ID, ManifestCollection,
+    ManifestError, ManifestScope, SCOPES_MAX,
 };
 
 /// The document that `GET_COLLECTIONS_MANIFEST` and the admin HTTP answer. Uids are hexadecimal
@@ -46,14 +46,15 @@ struct CollectionDocument {
     max_ttl_s: Option<u32>,
 }
 
-impl Manifest {
+impl CollectionsManifest {
     /// JSON in the shape that clients expect.
     pub fn to_json(&self) -> String {
         to_text(&self.document())
     }
 
-    /// Reads what [`Manifest::to_json`] wrote. The id counters continue above the highest id seen.
-    pub fn from_json(text: &str) -> Result<Manifest, ManifestError> {
+    /// Reads what [`CollectionsManifest::to_json`] wrote. The id counters continue above the
+    /// highest id seen.
+    pub fn from_json(text: &str) -> Result<CollectionsManifest, ManifestError> {
         let document = parse(text)?;
         if document.next_scope_uid.is_some() || document.next_collection_uid.is_some() {
             return Err(corrupt("id counters do not belong in a client's manifest"));
@@ -69,16 +70,16 @@ impl Manifest {
         to_text(&document)
     }
 
-    /// [`Manifest::from_stored_json`] of bytes that may not be text at all.
-    pub fn from_stored_bytes(bytes: &[u8]) -> Result<Manifest, ManifestError> {
+    /// [`CollectionsManifest::from_stored_json`] of bytes that may not be text at all.
+    pub fn from_stored_bytes(bytes: &[u8]) -> Result<CollectionsManifest, ManifestError> {
         let text = std::str::from_utf8(bytes);
-        Manifest::from_stored_json(
+        CollectionsManifest::from_stored_json(
             text.map_err(|_| ManifestError::Corrupt("not UTF-8".to_owned()))?,
         )
     }
 
-    /// Reads what [`Manifest::to_stored_json`] wrote.
-    pub fn from_stored_json(text: &str) -> Result<Manifest, ManifestError> {
+    /// Reads what [`CollectionsManifest::to_stored_json`] wrote.
+    pub fn from_stored_json(text: &str) -> Result<CollectionsManifest, ManifestError> {
         let document = parse(text)?;
         if document.next_scope_uid.is_none() || document.next_collection_uid.is_none() {
             return Err(corrupt("id counters are missing"));
@@ -87,12 +88,12 @@ impl Manifest {
     }
 
     fn document(&self) -> ManifestDocument {
-        let collection_document = |collection: &Collection| CollectionDocument {
+        let collection_document = |collection: &ManifestCollection| CollectionDocument {
             name: collection.name.clone(),
             uid: hex(collection.id.0.into()),
             max_ttl_s: collection.max_ttl_s,
         };
-        let scope_document = |scope: &Scope| ScopeDocument {
+        let scope_document = |scope: &ManifestScope| ScopeDocument {
             name: scope.name.clone(),
             uid: hex(scope.id.0.into()),
             collections: scope.collections.iter().map(collection_document).collect(),
@@ -133,11 +134,11 @@ fn id_from_hex(text: &str) -> Result<u32, ManifestError> {
     u32::try_from(uid_from_hex(text)?).map_err(|_| corrupt("an id has more than 32 bits"))
 }
 
-fn read(document: ManifestDocument) -> Result<Manifest, ManifestError> {
+fn read(document: ManifestDocument) -> Result<CollectionsManifest, ManifestError> {
     if document.scopes.len() > SCOPES_MAX {
         return Err(ManifestError::TooMany);
     }
-    let mut seen = Seen::default();
+    let mut seen = LookupResult::default();
     let mut scopes = Vec::with_capacity(document.scopes.len());
     for scope in document.scopes {
         scopes.push(read_scope(scope, &mut seen)?);
@@ -151,18 +152,21 @@ fn read(document: ManifestDocument) -> Result<Manifest, ManifestError> {
     let uid = ManifestUid(uid_from_hex(&document.uid)?);
     let next_scope_id = next_id(document.next_scope_uid, &seen.scope_ids)?;
     let next_collection_id = next_id(document.next_collection_uid, &seen.collection_ids)?;
-    Ok(Manifest::assemble(uid, scopes, next_scope_id, next_collection_id))
+    Ok(CollectionsManifest::assemble(uid, scopes, next_scope_id, next_collection_id))
 }
 
 /// Ids and names met so far, to refuse the second of each.
 #[derive(Default)]
-struct Seen {
+struct LookupResult {
     scope_ids: HashSet<u32>,
     scope_names: HashSet<String>,
     collection_ids: HashSet<u32>,
 }
 
-fn read_scope(document: ScopeDocument, seen: &mut Seen) -> Result<Scope, ManifestError> {
+fn read_scope(
+    document: ScopeDocument,
+    seen: &mut LookupResult,
+) -> Result<ManifestScope, ManifestError> {
     let id = id_from_hex(&document.uid)?;
     check_identity(id, &document.name)?;
     if !seen.scope_ids.insert(id) || !seen.scope_names.insert(document.name.clone()) {
@@ -180,9 +184,9 @@ fn read_scope(document: ScopeDocument, seen: &mut Seen) -> Result<Scope, Manifes
             return Err(corrupt("a collection appears twice"));
         }
         let (id, name) = (CollectionId(collection_id), collection.name);
-        collections.push(Collection { id, name, max_ttl_s: collection.max_ttl_s });
+        collections.push(ManifestCollection { id, name, max_ttl_s: collection.max_ttl_s });
     }
-    Ok(Scope { id: ScopeId(id), name: document.name, collections })
+    Ok(ManifestScope { id: ScopeId(id), name: document.name, collections })
 }
 
 /// Id 0 and the name `_default` belong together; everything else has a user's name and id.

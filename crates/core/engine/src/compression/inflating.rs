@@ -3,7 +3,7 @@
 //! Owns: the decoder's state between two pieces. A copy in the stream refers to what came before
 //! it. Encoders work on blocks of 64 KiB and refer to nothing outside the block, so the decoder
 //! keeps that much of what it made, and a piece more. The format allows references of any distance;
-//! a stream that has one is decoded as a whole from there on, which [`Inflating::held_bytes`]
+//! a stream that has one is decoded as a whole from there on, which [`Inflater::held_bytes`]
 //! reports. Source of the format: Snappy's format description.
 //!
 //! Invariants: `made - made_from <= made_window.len()`; the decoder makes no more than the
@@ -12,7 +12,7 @@
 
 use snap::raw::Decoder;
 
-use super::{Unusable, inflated_bytes};
+use super::{InflateError, inflated_bytes};
 
 /// How far back the blocks of encoders refer.
 const HISTORY_BYTES: usize = 64 << 10;
@@ -25,7 +25,7 @@ const COPY_BYTES_MAX: usize = 64;
 
 /// See the module text.
 #[derive(Debug)]
-pub struct Inflating {
+pub struct Inflater {
     /// Length of the whole, inflated.
     bytes: usize,
     /// Where the next element begins in the stream.
@@ -38,15 +38,15 @@ pub struct Inflating {
     window_from: usize,
 }
 
-impl Inflating {
+impl Inflater {
     /// Begins with a stream; nothing of it is made yet.
     ///
     /// # Errors
-    /// [`Unusable`], as far as that is seen by the announced length.
-    pub fn new(stream: &[u8], bytes_max: usize) -> Result<Inflating, Unusable> {
+    /// [`InflateError`], as far as that is seen by the announced length.
+    pub fn new(stream: &[u8], bytes_max: usize) -> Result<Inflater, InflateError> {
         let bytes = inflated_bytes(stream, bytes_max)?;
-        let (_, read) = announced(stream).ok_or(Unusable::Corrupt)?;
-        Ok(Inflating { bytes, read, literal: 0, window: Vec::new(), window_from: 0 })
+        let (_, read) = announced(stream).ok_or(InflateError::Corrupt)?;
+        Ok(Inflater { bytes, read, literal: 0, window: Vec::new(), window_from: 0 })
     }
 
     /// Length of the whole.
@@ -68,8 +68,8 @@ impl Inflating {
     /// Does nothing when something lies ready there.
     ///
     /// # Errors
-    /// [`Unusable::Corrupt`].
-    pub fn make(&mut self, stream: &[u8], position: usize) -> Result<(), Unusable> {
+    /// [`InflateError::Corrupt`].
+    pub fn make(&mut self, stream: &[u8], position: usize) -> Result<(), InflateError> {
         if position == self.bytes || !self.ready(position).is_empty() {
             return Ok(());
         }
@@ -102,9 +102,9 @@ impl Inflating {
         self.window_from += gone;
     }
 
-    fn copy_literal(&mut self, stream: &[u8], until: usize) -> Result<(), Unusable> {
+    fn copy_literal(&mut self, stream: &[u8], until: usize) -> Result<(), InflateError> {
         let bytes = self.literal.min(until - self.made());
-        let literal = stream.get(self.read..self.read + bytes).ok_or(Unusable::Corrupt)?;
+        let literal = stream.get(self.read..self.read + bytes).ok_or(InflateError::Corrupt)?;
         self.window.extend_from_slice(literal);
         self.read += bytes;
         self.literal -= bytes;
@@ -112,34 +112,34 @@ impl Inflating {
     }
 
     /// Takes the next element; false when it refers to what is forgotten.
-    fn element(&mut self, stream: &[u8]) -> Result<bool, Unusable> {
-        let rest = stream.get(self.read..).ok_or(Unusable::Corrupt)?;
-        let (&tag, operands) = rest.split_first().ok_or(Unusable::Corrupt)?;
+    fn element(&mut self, stream: &[u8]) -> Result<bool, InflateError> {
+        let rest = stream.get(self.read..).ok_or(InflateError::Corrupt)?;
+        let (&tag, operands) = rest.split_first().ok_or(InflateError::Corrupt)?;
         let kind = tag & 3;
         let (length, distance, taken) = match kind {
             0 => {
-                let (length, taken) = literal_length(tag, operands).ok_or(Unusable::Corrupt)?;
+                let (length, taken) = literal_length(tag, operands).ok_or(InflateError::Corrupt)?;
                 if length > self.bytes - self.made() {
-                    return Err(Unusable::Corrupt);
+                    return Err(InflateError::Corrupt);
                 }
                 self.literal = length;
                 self.read += 1 + taken;
                 return Ok(true);
             }
             1 => {
-                let low = *operands.first().ok_or(Unusable::Corrupt)?;
+                let low = *operands.first().ok_or(InflateError::Corrupt)?;
                 let distance = usize::from(tag >> 5) << 8 | usize::from(low);
                 (4 + usize::from(tag >> 2 & 7), distance, 1)
             }
             _ => {
                 let taken = if kind == 2 { 2 } else { 4 };
-                let distance = little_endian(operands, taken).ok_or(Unusable::Corrupt)?;
+                let distance = little_endian(operands, taken).ok_or(InflateError::Corrupt)?;
                 (1 + usize::from(tag >> 2), distance, taken)
             }
         };
         let is_sound = distance != 0 && distance <= self.made();
         if !is_sound || length > self.bytes - self.made() {
-            return Err(Unusable::Corrupt);
+            return Err(InflateError::Corrupt);
         }
         if distance > self.window.len() {
             return Ok(false);
@@ -162,11 +162,11 @@ impl Inflating {
 
     /// Decodes the whole stream: something in it refers further back than the window reaches.
     #[cold]
-    fn make_whole(&mut self, stream: &[u8]) -> Result<(), Unusable> {
+    fn make_whole(&mut self, stream: &[u8]) -> Result<(), InflateError> {
         let mut whole = vec![0; self.bytes];
         match Decoder::new().decompress(stream, &mut whole) {
             Ok(written) if written == self.bytes => {}
-            _ => return Err(Unusable::Corrupt),
+            _ => return Err(InflateError::Corrupt),
         }
         (self.window, self.window_from) = (whole, 0);
         Ok(())
@@ -204,14 +204,14 @@ mod tests {
     use proptest::prelude::*;
     use snap::raw::{Decoder, Encoder};
 
-    use super::{HISTORY_BYTES, Inflating, PIECE_BYTES};
-    use crate::compression::Unusable;
+    use super::{HISTORY_BYTES, Inflater, PIECE_BYTES};
+    use crate::compression::InflateError;
 
     const LIMIT: usize = 20 << 20;
 
     /// All of a stream in pieces, with the most memory that was held.
-    fn inflate(stream: &[u8], taken_at_once: usize) -> Result<(Vec<u8>, usize), Unusable> {
-        let mut inflating = Inflating::new(stream, LIMIT)?;
+    fn inflate(stream: &[u8], taken_at_once: usize) -> Result<(Vec<u8>, usize), InflateError> {
+        let mut inflating = Inflater::new(stream, LIMIT)?;
         let (mut whole, mut held) = (Vec::new(), 0);
         while whole.len() < inflating.total_bytes() {
             inflating.make(stream, whole.len())?;
@@ -270,7 +270,7 @@ mod tests {
         plain.push(plain[0]);
         assert!(whole == plain && held >= plain.len());
         let before_the_beginning = with_copy(&plain, 600_002);
-        assert_eq!(inflate(&before_the_beginning, 1000), Err(Unusable::Corrupt));
+        assert_eq!(inflate(&before_the_beginning, 1000), Err(InflateError::Corrupt));
     }
 
     proptest! {
@@ -290,7 +290,7 @@ mod tests {
             let got = inflate(&stream, taken);
             match expected {
                 // A stream whose length cannot be is refused beforehand.
-                Some(plain) if got != Err(Unusable::Corrupt) || damage.is_none() => {
+                Some(plain) if got != Err(InflateError::Corrupt) || damage.is_none() => {
                     prop_assert_eq!(got.map(|(whole, _)| whole), Ok(plain));
                 }
                 // Bytes behind the announced length are not looked at, as what is stored was

@@ -3,23 +3,23 @@
 use proptest::prelude::*;
 
 use super::{
-    COMPRESS_BYTES_MIN, CompressionMode, CompressionSwitch, Unusable, check, inflate,
+    COMPRESS_BYTES_MIN, CompressionMode, CompressionSwitch, InflateError, check, inflate,
     inflated_bytes, with_compressed,
 };
 
 #[test]
 fn a_length_is_checked_before_anything_else() {
     // Lengths are varints: 4 GiB minus one, 1 GiB, 100, 64 bytes from one copy of nothing.
-    assert_eq!(inflated_bytes(b"\xff\xff\xff\xff\x0f\0", 1 << 20), Err(Unusable::TooLarge));
-    assert_eq!(inflated_bytes(b"\x80\x80\x80\x80\x04\0", usize::MAX), Err(Unusable::Corrupt));
-    assert_eq!(inflated_bytes(b"\x64\0\0", 100), Err(Unusable::Corrupt));
-    assert_eq!(inflated_bytes(b"", 100), Err(Unusable::Corrupt));
-    assert_eq!(inflated_bytes(b"\xff\xff\xff\xff\xff\xff", 100), Err(Unusable::Corrupt));
+    assert_eq!(inflated_bytes(b"\xff\xff\xff\xff\x0f\0", 1 << 20), Err(InflateError::TooLarge));
+    assert_eq!(inflated_bytes(b"\x80\x80\x80\x80\x04\0", usize::MAX), Err(InflateError::Corrupt));
+    assert_eq!(inflated_bytes(b"\x64\0\0", 100), Err(InflateError::Corrupt));
+    assert_eq!(inflated_bytes(b"", 100), Err(InflateError::Corrupt));
+    assert_eq!(inflated_bytes(b"\xff\xff\xff\xff\xff\xff", 100), Err(InflateError::Corrupt));
     assert_eq!(inflate(b"\0", 0), Ok(Vec::new()));
     assert_eq!(inflate(b"\x03\x08abc", 3), Ok(b"abc".to_vec()));
-    assert_eq!(inflate(b"\x03\x08abc", 2), Err(Unusable::TooLarge));
+    assert_eq!(inflate(b"\x03\x08abc", 2), Err(InflateError::TooLarge));
     for damaged in [&b"\x03\x08ab"[..], b"\x04\x08abc", b"\x02\x08abc", b"\x03\x08abcd"] {
-        assert_eq!(inflate(damaged, 100), Err(Unusable::Corrupt), "{damaged:?}");
+        assert_eq!(inflate(damaged, 100), Err(InflateError::Corrupt), "{damaged:?}");
     }
 }
 

@@ -7,10 +7,10 @@
 use oribi_types::Seqno;
 
 use super::VbucketDcpStream;
-use super::filter::Shown;
-use super::source::{Reading, Source, Turn};
-use crate::backfill::{FAILURES_MAX, Snapshot, Taken};
-use crate::dcp::step::{EndReason, SnapshotMarker, SnapshotSource};
+use super::filter::Visibility;
+use super::source::{Reading, StreamSource, StreamTurn};
+use crate::backfill::{BackfillSnapshot, FAILURES_MAX, InboxItem};
+use crate::dcp::step::{SnapshotSource, StreamEndReason, StreamMarker};
 
 impl VbucketDcpStream {
     /// Asks for a backfill from where the stream stands.
@@ -29,19 +29,19 @@ impl VbucketDcpStream {
             passed: None,
             is_last: false,
         };
-        self.set_source(Source::Backfill(reading));
+        self.set_source(StreamSource::Backfill(reading));
     }
 
-    pub(super) fn turn_backfill(&mut self) -> Turn {
-        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
+    pub(super) fn turn_backfill(&mut self) -> StreamTurn {
+        let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         if reading.snapshot.is_none() {
             reading.snapshot = reading.inbox.snapshot();
             if let Some(snapshot) = reading.snapshot {
                 if self.misses_tombstones(snapshot) {
-                    return self.end(EndReason::StateChanged);
+                    return self.end(StreamEndReason::StateChanged);
                 }
                 self.opening.purge_seqno = snapshot.purge_seqno;
-                return Turn::Again;
+                return StreamTurn::Again;
             }
         }
         if reading.passed.is_some() {
@@ -51,27 +51,27 @@ impl VbucketDcpStream {
             return self.pass_on();
         }
         match reading.inbox.take() {
-            Taken::Chunk(chunk) => {
+            InboxItem::Chunk(chunk) => {
                 (reading.chunk, reading.at) = (Some(chunk), 0);
                 self.progress.failures = 0;
             }
-            Taken::Nothing => return Turn::Idle,
-            Taken::Complete => return self.complete(),
-            Taken::LeftBehind => self.ask(),
-            Taken::Failed => {
+            InboxItem::Nothing => return StreamTurn::Idle,
+            InboxItem::Complete => return self.complete(),
+            InboxItem::LeftBehind => self.ask(),
+            InboxItem::Failed => {
                 self.progress.failures += 1;
                 if self.progress.failures >= FAILURES_MAX {
-                    return self.end(EndReason::BackfillFailed);
+                    return self.end(StreamEndReason::BackfillFailed);
                 }
                 self.ask();
             }
         }
-        Turn::Again
+        StreamTurn::Again
     }
 
     /// True when tombstones behind what the reader has were purged since it has it.
-    fn misses_tombstones(&self, snapshot: Snapshot) -> bool {
-        let Source::Backfill(reading) = &self.source else { return false };
+    fn misses_tombstones(&self, snapshot: BackfillSnapshot) -> bool {
+        let StreamSource::Backfill(reading) = &self.source else { return false };
         reading.from > Seqno(0)
             && reading.from < snapshot.purge_seqno
             && snapshot.purge_seqno > self.opening.purge_seqno
@@ -80,19 +80,19 @@ impl VbucketDcpStream {
 
     /// Finds the next record of the chunk that is shown. Chunk and manifest are shared with other
     /// threads, so no reference to them is counted for a record.
-    fn pass_on(&mut self) -> Turn {
+    fn pass_on(&mut self) -> StreamTurn {
         let manifest = self.bucket.core().collections().in_force().load();
         self.filter.adopt(&manifest);
-        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
-        let Reading { chunk: Some(chunk), at, .. } = reading else { return Turn::Again };
+        let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
+        let Reading { chunk: Some(chunk), at, .. } = reading else { return StreamTurn::Again };
         while let Some(record) = chunk.record(*at) {
             let is_dropped = manifest.has_dropped(record.key.collection);
             if record.seqno > self.read_to && !is_dropped {
                 match self.filter.pass(&record) {
-                    Shown::No => {}
+                    Visibility::No => {}
                     shown => {
                         reading.passed = Some(record.seqno);
-                        reading.is_last = shown == Shown::Last;
+                        reading.is_last = shown == Visibility::Last;
                         return self.announce();
                     }
                 }
@@ -101,13 +101,13 @@ impl VbucketDcpStream {
             *at += 1;
         }
         reading.chunk = None;
-        Turn::Again
+        StreamTurn::Again
     }
 
     /// The marker, unless it is sent.
-    fn announce(&mut self) -> Turn {
-        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
-        let Some(snapshot) = reading.snapshot else { return Turn::Again };
+    fn announce(&mut self) -> StreamTurn {
+        let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
+        let Some(snapshot) = reading.snapshot else { return StreamTurn::Again };
         if reading.announced.is_some() {
             return self.send_passed();
         }
@@ -116,7 +116,7 @@ impl VbucketDcpStream {
             false => snapshot.end,
         };
         reading.announced = Some(end);
-        Turn::Marker(SnapshotMarker {
+        StreamTurn::Marker(StreamMarker {
             start: self.whole_to,
             end,
             source: SnapshotSource::Disk,
@@ -125,31 +125,31 @@ impl VbucketDcpStream {
         })
     }
 
-    fn send_passed(&mut self) -> Turn {
-        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
+    fn send_passed(&mut self) -> StreamTurn {
+        let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         self.read_to = reading.passed.take().unwrap_or(self.read_to);
         reading.at += 1;
         if reading.is_last {
-            self.ending = Some(EndReason::FilterEmpty);
+            self.ending = Some(StreamEndReason::FilterEmpty);
         }
         self.progress.last_sent = self.read_to;
         self.progress.backfill_sent += 1;
-        Turn::Change
+        StreamTurn::Change
     }
 
     /// The snapshot is whole: the queue goes on from here.
-    fn complete(&mut self) -> Turn {
-        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
-        let Some(snapshot) = reading.snapshot else { return Turn::Again };
+    fn complete(&mut self) -> StreamTurn {
+        let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
+        let Some(snapshot) = reading.snapshot else { return StreamTurn::Again };
         let announced = reading.announced;
         self.pass_whole(snapshot.end);
         self.progress.failures = 0;
-        self.set_source(Source::Memory(None));
+        self.set_source(StreamSource::Memory(None));
         match announced {
             Some(end) if end > self.progress.last_sent && !self.filter.is_legacy() => {
-                Turn::Advanced(end)
+                StreamTurn::Advanced(end)
             }
-            _ => Turn::Again,
+            _ => StreamTurn::Again,
         }
     }
 }

@@ -9,13 +9,13 @@ use oribi_storage::Record;
 use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
 use super::request::StreamFilter;
-use crate::backfill::Wanted;
-use crate::collections::Manifest;
-use crate::system_event::{SystemEvent, SystemEventKind};
+use crate::backfill::CollectionSet;
+use crate::collections::CollectionsManifest;
+use crate::system_event::{ManifestEvent, ManifestEventKind};
 
 /// Whether a change is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shown {
+pub(super) enum Visibility {
     No,
     Yes,
     /// It is, and nothing will ever be after it.
@@ -23,7 +23,7 @@ pub(super) enum Shown {
 }
 
 /// A filter, and the collections that it lets through now.
-pub(super) enum Filter {
+pub(super) enum FilterState {
     Default,
     All { gone: Vec<CollectionId> },
     Scope(ScopeFilter),
@@ -40,7 +40,7 @@ pub(super) struct ScopeFilter {
 }
 
 impl ScopeFilter {
-    fn adopt(&mut self, manifest: &Manifest) {
+    fn adopt(&mut self, manifest: &CollectionsManifest) {
         if self.manifest_uid.replace(manifest.uid()) == Some(manifest.uid()) {
             return;
         }
@@ -53,61 +53,61 @@ impl ScopeFilter {
     }
 }
 
-impl Filter {
-    pub(super) fn new(filter: &StreamFilter, manifest: &Manifest) -> Filter {
+impl FilterState {
+    pub(super) fn new(filter: &StreamFilter, manifest: &CollectionsManifest) -> FilterState {
         match filter {
-            StreamFilter::Default => Filter::Default,
-            StreamFilter::All => Filter::All { gone: Vec::new() },
+            StreamFilter::Default => FilterState::Default,
+            StreamFilter::All => FilterState::All { gone: Vec::new() },
             StreamFilter::Scope(scope) => {
                 let (collections, gone) = (Vec::new(), Vec::new());
                 let mut filter =
                     ScopeFilter { scope: *scope, collections, gone, manifest_uid: None };
                 filter.adopt(manifest);
-                Filter::Scope(filter)
+                FilterState::Scope(filter)
             }
-            StreamFilter::Collections(ids) => Filter::Collections(ids.clone()),
+            StreamFilter::Collections(ids) => FilterState::Collections(ids.clone()),
         }
     }
 
     /// Collections of which it may show anything.
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> CollectionSet {
         match self {
-            Filter::Default => Wanted::Only(vec![CollectionId::DEFAULT]),
-            Filter::All { .. } | Filter::Scope(_) => Wanted::All,
-            Filter::Collections(ids) => {
+            FilterState::Default => CollectionSet::Only(vec![CollectionId::DEFAULT]),
+            FilterState::All { .. } | FilterState::Scope(_) => CollectionSet::All,
+            FilterState::Collections(ids) => {
                 let mut wanted = ids.clone();
                 wanted.push(CollectionId::SYSTEM);
                 wanted.sort_unstable();
-                Wanted::Only(wanted)
+                CollectionSet::Only(wanted)
             }
         }
     }
 
     /// True for a reader that knows neither collections nor what comes with them.
     pub(super) fn is_legacy(&self) -> bool {
-        matches!(self, Filter::Default)
+        matches!(self, FilterState::Default)
     }
 
     /// True when nothing was asked for.
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Filter::Collections(ids) if ids.is_empty())
+        matches!(self, FilterState::Collections(ids) if ids.is_empty())
     }
 
     /// Takes note of a manifest that is in force. The creation of a collection may have been passed
     /// before its manifest was; its documents come later.
-    pub(super) fn adopt(&mut self, manifest: &Manifest) {
-        if let Filter::Scope(filter) = self {
+    pub(super) fn adopt(&mut self, manifest: &CollectionsManifest) {
+        if let FilterState::Scope(filter) = self {
             filter.adopt(manifest);
         }
     }
 
     /// Decides about the next change of the history.
-    pub(super) fn pass(&mut self, record: &Record<'_>) -> Shown {
+    pub(super) fn pass(&mut self, record: &Record<'_>) -> Visibility {
         if record.key.collection == CollectionId::SYSTEM {
-            let event = SystemEvent::decode(record.seqno, record.value);
-            return event.map_or(Shown::No, |event| self.pass_event(&event));
+            let event = ManifestEvent::decode(record.seqno, record.value);
+            return event.map_or(Visibility::No, |event| self.pass_event(&event));
         }
-        if self.shows(record) { Shown::Yes } else { Shown::No }
+        if self.shows(record) { Visibility::Yes } else { Visibility::No }
     }
 
     /// True when it shows this version of a document, or tombstone.
@@ -118,46 +118,46 @@ impl Filter {
     /// True when it shows every version of every document of the collection, and every tombstone.
     pub(super) fn shows_all_of(&self, collection: CollectionId) -> bool {
         match self {
-            Filter::Default => collection == CollectionId::DEFAULT,
-            Filter::All { gone } => !gone.contains(&collection),
-            Filter::Scope(ScopeFilter { collections, gone, .. }) => {
+            FilterState::Default => collection == CollectionId::DEFAULT,
+            FilterState::All { gone } => !gone.contains(&collection),
+            FilterState::Scope(ScopeFilter { collections, gone, .. }) => {
                 collections.contains(&collection) && !gone.contains(&collection)
             }
-            Filter::Collections(ids) => ids.contains(&collection),
+            FilterState::Collections(ids) => ids.contains(&collection),
         }
     }
 
-    fn pass_event(&mut self, event: &SystemEvent<'_>) -> Shown {
-        let ends = event.kind == SystemEventKind::CollectionEnd;
+    fn pass_event(&mut self, event: &ManifestEvent<'_>) -> Visibility {
+        let ends = event.kind == ManifestEventKind::CollectionEnd;
         match self {
-            Filter::Default => Shown::No,
-            Filter::All { gone } => {
+            FilterState::Default => Visibility::No,
+            FilterState::All { gone } => {
                 if ends {
                     gone.extend(event.collection);
                 }
-                Shown::Yes
+                Visibility::Yes
             }
-            Filter::Scope(filter) if event.scope != filter.scope => Shown::No,
-            Filter::Scope(ScopeFilter { collections, gone, .. }) => match event.kind {
-                SystemEventKind::ScopeEnd => Shown::Last,
-                SystemEventKind::CollectionEnd => {
+            FilterState::Scope(filter) if event.scope != filter.scope => Visibility::No,
+            FilterState::Scope(ScopeFilter { collections, gone, .. }) => match event.kind {
+                ManifestEventKind::ScopeEnd => Visibility::Last,
+                ManifestEventKind::CollectionEnd => {
                     gone.extend(event.collection);
-                    Shown::Yes
+                    Visibility::Yes
                 }
-                SystemEventKind::CollectionBegin | SystemEventKind::CollectionChanged => {
+                ManifestEventKind::CollectionBegin | ManifestEventKind::CollectionChanged => {
                     collections.extend(event.collection);
-                    Shown::Yes
+                    Visibility::Yes
                 }
-                SystemEventKind::ScopeBegin => Shown::Yes,
+                ManifestEventKind::ScopeBegin => Visibility::Yes,
             },
-            Filter::Collections(ids) => {
+            FilterState::Collections(ids) => {
                 let Some(collection) = event.collection.filter(|id| ids.contains(id)) else {
-                    return Shown::No;
+                    return Visibility::No;
                 };
                 if ends {
                     ids.retain(|id| *id != collection);
                 }
-                if ids.is_empty() { Shown::Last } else { Shown::Yes }
+                if ids.is_empty() { Visibility::Last } else { Visibility::Yes }
             }
         }
     }

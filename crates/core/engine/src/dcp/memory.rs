@@ -8,49 +8,49 @@
 use oribi_types::{Seqno, Timestamp};
 
 use super::VbucketDcpStream;
-use super::filter::Shown;
+use super::filter::Visibility;
 use super::run::is_document;
-use super::source::{Batch, Source, Turn};
-use super::step::{EndReason, SnapshotMarker, SnapshotSource};
+use super::source::{SnapshotBatch, StreamSource, StreamTurn};
+use super::step::{SnapshotSource, StreamEndReason, StreamMarker};
 use crate::checkpoint::StreamBatch;
 use crate::item::ItemRef;
 use crate::record;
 use crate::vbucket::StreamRead;
 
 impl VbucketDcpStream {
-    pub(super) fn turn_memory(&mut self) -> Turn {
-        let Source::Memory(Some(batch)) = &mut self.source else { return self.read_queue() };
+    pub(super) fn turn_memory(&mut self) -> StreamTurn {
+        let StreamSource::Memory(Some(batch)) = &mut self.source else { return self.read_queue() };
         if batch.is_sent() {
             self.finish_batch();
-            return Turn::Again;
+            return StreamTurn::Again;
         }
-        let Batch { marker, read, at, last, is_event, current, .. } = batch;
+        let SnapshotBatch { marker, read, at, last, is_event, current, .. } = batch;
         let Some(held) = read.hold() else {
             // Memory recovery took the cursor, and the rest of the snapshot has left with it.
-            self.set_source(Source::Memory(None));
-            return Turn::Again;
+            self.set_source(StreamSource::Memory(None));
+            return StreamTurn::Again;
         };
         if let Some(marker) = marker.take() {
-            return Turn::Marker(marker);
+            return StreamTurn::Marker(marker);
         }
         let is_shown = |item: &&ItemRef| *is_event || self.filter.shows(&record::of(item));
         let Some(item) = held.items_after(*at).find(is_shown) else {
             debug_assert!(false, "the last change of a snapshot is shown");
             *at = *last;
-            return Turn::Again;
+            return StreamTurn::Again;
         };
         *at = item.seqno();
         *current = Some(item.clone());
         self.read_to = *at;
         self.progress.last_sent = *at;
         self.progress.memory_sent += 1;
-        Turn::Change
+        StreamTurn::Change
     }
 
     /// Notes that all of the snapshot was sent, if so. The last step of
     /// [`VbucketDcpStream::next`] stays until its next call.
     pub(super) fn finish_batch(&mut self) {
-        let Source::Memory(Some(batch)) = &self.source else { return };
+        let StreamSource::Memory(Some(batch)) = &self.source else { return };
         if !batch.is_sent() {
             return;
         }
@@ -58,9 +58,9 @@ impl VbucketDcpStream {
         self.pass_whole(end);
         self.has_caught_up = is_rest;
         if is_last {
-            self.ending = Some(EndReason::FilterEmpty);
+            self.ending = Some(StreamEndReason::FilterEmpty);
         }
-        self.set_source(Source::Memory(None));
+        self.set_source(StreamSource::Memory(None));
     }
 
     /// Notes that the reader has everything up to `end`.
@@ -69,9 +69,9 @@ impl VbucketDcpStream {
         self.whole_to = self.read_to;
     }
 
-    fn read_queue(&mut self) -> Turn {
+    fn read_queue(&mut self) -> StreamTurn {
         if self.is_at_its_end() {
-            return self.end(EndReason::Ok);
+            return self.end(StreamEndReason::Ok);
         }
         let context = self.bucket.core().context(Timestamp::default());
         let read = match self.cursor {
@@ -80,15 +80,15 @@ impl VbucketDcpStream {
         };
         match read {
             StreamRead::Batch(batch) => self.load(batch),
-            StreamRead::Idle => return Turn::Idle,
+            StreamRead::Idle => return StreamTurn::Idle,
             StreamRead::Dropped => {
                 self.progress.cursors_dropped += u64::from(self.cursor.is_some());
                 self.cursor = None;
                 self.register();
             }
-            StreamRead::Ended => return self.end(EndReason::StateChanged),
+            StreamRead::Ended => return self.end(StreamEndReason::StateChanged),
         }
-        Turn::Again
+        StreamTurn::Again
     }
 
     /// Begins a snapshot, behind what a backfill has sent of it already.
@@ -104,8 +104,8 @@ impl VbucketDcpStream {
         let last = match event {
             Some(record) => {
                 let shown = self.filter.pass(&record);
-                is_last = shown == Shown::Last;
-                (shown != Shown::No).then_some(record.seqno)
+                is_last = shown == Visibility::Last;
+                (shown != Visibility::No).then_some(record.seqno)
             }
             None => {
                 let is_shown = |item: &&ItemRef| self.filter.shows(&record::of(item));
@@ -118,7 +118,7 @@ impl VbucketDcpStream {
         };
         // The filter has taken note of an event, so it must not be lost.
         let kept = held.items_after(at).next().filter(|_| is_event).cloned();
-        let marker = SnapshotMarker {
+        let marker = StreamMarker {
             // A reader that goes back to it gets what the snapshot leaves out, and the rest of one
             // that was cut short.
             start: self.whole_to,
@@ -134,7 +134,7 @@ impl VbucketDcpStream {
         };
         self.bucket.core().memory().copied_for_streams(read.copied_bytes());
         let (marker, current) = (Some(marker), None);
-        let batch = Batch { marker, read, at, last, is_event, is_last, current };
-        self.set_source(Source::Memory(Some(batch)));
+        let batch = SnapshotBatch { marker, read, at, last, is_event, is_last, current };
+        self.set_source(StreamSource::Memory(Some(batch)));
     }
 }

@@ -7,14 +7,14 @@ use oribi_storage::FailoverEntry;
 use oribi_types::Seqno;
 use oribi_types::policy::Storage;
 
-use super::request::{StreamFilter, StreamRefused, StreamRequest};
-use super::rollback::{Known, rollback};
-use crate::collections::Manifest;
+use super::request::{StreamFilter, StreamOpenError, StreamRequest};
+use super::rollback::{KnownHistory, rollback};
+use crate::collections::CollectionsManifest;
 use crate::core::Core;
 use crate::vbucket::VBucket;
 
 /// A stream that may be opened.
-pub(super) struct Opening {
+pub(super) struct StreamOpening {
     /// The last seqno that the reader has.
     pub(super) start: Seqno,
     pub(super) end: Seqno,
@@ -29,14 +29,14 @@ pub(super) struct Opening {
     pub(super) incarnation: u64,
 }
 
-pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<Opening, StreamRefused> {
+pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening, StreamOpenError> {
     let serving = core.vbucket(request.vbid).filter(|vbucket| vbucket.is_serving());
-    let vbucket = serving.ok_or(StreamRefused::NotMyVbucket)?;
+    let vbucket = serving.ok_or(StreamOpenError::NotMyVbucket)?;
     let incarnation = vbucket.incarnation();
     let (start, end) = (request.start, request.end);
     let (snapshot_start, snapshot_end) = request.snapshot;
     if start > end || snapshot_start > start || start > snapshot_end {
-        return Err(StreamRefused::Range);
+        return Err(StreamOpenError::Range);
     }
     let manifest = core.collections().manifest();
     check_filter(&request.filter, &manifest)?;
@@ -44,29 +44,29 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<Opening, Stre
     let high = vbucket.high_seqno();
     let request = &adjusted(request, &failover_table, high);
     let purge_seqno = vbucket.purge_seqno();
-    let known = Known {
+    let known = KnownHistory {
         failover_table: &failover_table,
         high_seqno: high,
         purge_seqno,
         filtered_high_seqno: filtered_high_seqno(&request.filter, vbucket),
     };
     if let Some(to) = rollback(request, known) {
-        return Err(StreamRefused::Rollback(to));
+        return Err(StreamOpenError::Rollback(to));
     }
     let end = last_seqno(core, request, vbucket, high);
     if request.start > end || request.start > high {
-        return Err(StreamRefused::Range);
+        return Err(StreamOpenError::Range);
     }
     if core.memory().used_bytes() > core.memory().backfill_threshold_bytes() {
-        return Err(StreamRefused::NoMemory);
+        return Err(StreamOpenError::NoMemory);
     }
     if vbucket.is_loading() {
-        return Err(StreamRefused::TryLater);
+        return Err(StreamOpenError::TryLater);
     }
     if !vbucket.is_serving() || vbucket.incarnation() != incarnation {
-        return Err(StreamRefused::NotMyVbucket);
+        return Err(StreamOpenError::NotMyVbucket);
     }
-    Ok(Opening {
+    Ok(StreamOpening {
         start: request.start,
         end,
         snapshot: match request.start == request.snapshot.1 {
@@ -81,16 +81,19 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<Opening, Stre
     })
 }
 
-fn check_filter(filter: &StreamFilter, manifest: &Manifest) -> Result<(), StreamRefused> {
+fn check_filter(
+    filter: &StreamFilter,
+    manifest: &CollectionsManifest,
+) -> Result<(), StreamOpenError> {
     match filter {
         StreamFilter::Default | StreamFilter::All => Ok(()),
         StreamFilter::Scope(scope) => {
             let is_known = manifest.scopes().iter().any(|known| known.id == *scope);
-            is_known.then_some(()).ok_or(StreamRefused::UnknownScope)
+            is_known.then_some(()).ok_or(StreamOpenError::UnknownScope)
         }
         StreamFilter::Collections(ids) => {
             let are_known = ids.iter().all(|id| manifest.contains(*id));
-            are_known.then_some(()).ok_or(StreamRefused::UnknownCollection)
+            are_known.then_some(()).ok_or(StreamOpenError::UnknownCollection)
         }
     }
 }

@@ -20,14 +20,14 @@ pub struct StreamRequest {
     /// The purge seqno that the reader saw last, if it tells one.
     pub client_purge_seqno: Option<Seqno>,
     /// Variants.
-    pub flags: StreamFlags,
+    pub flags: StreamOptions,
     /// What the reader wants to see.
     pub filter: StreamFilter,
 }
 
 /// Variants of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StreamFlags {
+pub struct StreamOptions {
     /// End at the seqno that is the highest at the opening.
     pub to_latest: bool,
     /// Begin behind the seqno that is the highest at the opening.
@@ -57,7 +57,7 @@ pub enum StreamFilter {
 
 /// Why a stream is not opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StreamRefused {
+pub enum StreamOpenError {
     /// This node does not serve the vbucket.
     NotMyVbucket,
     /// Start, end and snapshot contradict each other.

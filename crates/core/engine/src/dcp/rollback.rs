@@ -13,7 +13,7 @@ use super::request::StreamRequest;
 
 /// What the vbucket knows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct KnownHistory<'a> {
     /// Histories, newest first.
     pub(super) failover_table: &'a [FailoverEntry],
     pub(super) high_seqno: Seqno,
@@ -24,7 +24,7 @@ pub(super) struct Known<'a> {
 }
 
 /// Where the reader must go back to before it asks again; `None` when it may go on.
-pub(super) fn rollback(request: &StreamRequest, known: Known<'_>) -> Option<Seqno> {
+pub(super) fn rollback(request: &StreamRequest, known: KnownHistory<'_>) -> Option<Seqno> {
     let start = request.start;
     if start == Seqno(0) && (!request.flags.strict_uuid || request.uuid.0 == 0) {
         return None;
@@ -55,7 +55,7 @@ pub(super) fn rollback(request: &StreamRequest, known: Known<'_>) -> Option<Seqn
 }
 
 /// True when a tombstone behind the start may be gone that this reader needs.
-pub(super) fn misses_tombstones(request: &StreamRequest, known: Known<'_>) -> bool {
+pub(super) fn misses_tombstones(request: &StreamRequest, known: KnownHistory<'_>) -> bool {
     let start = request.start;
     let purged = match request.flags.ignore_purged {
         true => Seqno(0),

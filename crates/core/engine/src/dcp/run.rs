@@ -4,8 +4,8 @@
 //! asks [`VbucketDcpStream::next`] for what is between them: markers, events, the first change of a
 //! backfill, and ends. Readers of one scan get the same records by reference, so what a reader
 //! makes of a part of the backfill, such as its messages, can serve the others too:
-//! [`Part::made_once`]. Items of the queue are read where they are, without counting a reference,
-//! and their memory is loaded some items ahead.
+//! [`BackfillPart::made_once`]. Items of the queue are read where they are, without counting a
+//! reference, and their memory is loaded some items ahead.
 
 use std::any::Any;
 use std::ops::Range;
@@ -15,11 +15,11 @@ use oribi_storage::Record;
 use oribi_types::{CollectionId, Seqno};
 
 use super::VbucketDcpStream;
-use super::filter::Filter;
-use super::source::{Batch, Reading, Source, document_of};
+use super::filter::FilterState;
+use super::source::{Reading, SnapshotBatch, StreamSource, document_of};
 use super::step::ChangedDocument;
-use crate::backfill::Chunk;
-use crate::checkpoint::{HeldBatch, ITEMS_AHEAD};
+use crate::backfill::BackfillChunk;
+use crate::checkpoint::{BatchGuard, ITEMS_AHEAD};
 use crate::item::ItemRef;
 use crate::prefetch::{load_line, load_lines};
 use crate::record;
@@ -33,30 +33,30 @@ const SENT_AHEAD_BYTES_MAX: usize = 1024;
 const HEADERS_AHEAD: usize = SENT_AHEAD + ITEMS_AHEAD;
 
 /// See the module text.
-pub struct Run<'a> {
+pub struct StreamRun<'a> {
     content: Content<'a>,
 }
 
 enum Content<'a> {
-    Part(Part<'a>),
+    Part(BackfillPart<'a>),
     Queued(Queued<'a>),
 }
 
 /// A run of a backfill.
-pub struct Part<'a> {
-    chunk: &'a Arc<Chunk>,
+pub struct BackfillPart<'a> {
+    chunk: &'a Arc<BackfillChunk>,
     range: Range<usize>,
 }
 
 /// A run of the queue.
 struct Queued<'a> {
-    items: HeldBatch<'a>,
-    filter: &'a Filter,
+    items: BatchGuard<'a>,
+    filter: &'a FilterState,
     behind: Seqno,
     changes_max: usize,
 }
 
-impl Run<'_> {
+impl StreamRun<'_> {
     /// Its documents: one at least.
     pub fn documents(&self) -> impl Iterator<Item = ChangedDocument<'_>> {
         let (mut part, mut queued) = match &self.content {
@@ -70,7 +70,7 @@ impl Run<'_> {
     }
 
     /// Where it is in a part of a backfill; `None` if it is of the queue.
-    pub fn part(&self) -> Option<&Part<'_>> {
+    pub fn part(&self) -> Option<&BackfillPart<'_>> {
         match &self.content {
             Content::Part(part) => Some(part),
             Content::Queued(_) => None,
@@ -78,7 +78,7 @@ impl Run<'_> {
     }
 }
 
-impl Part<'_> {
+impl BackfillPart<'_> {
     /// Where the changes of the run are in their part.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
@@ -129,24 +129,35 @@ impl Queued<'_> {
 impl VbucketDcpStream {
     /// The documents that come next, `changes_max` at most. They stay next until
     /// [`VbucketDcpStream::pass_run`]. `None` when [`VbucketDcpStream::next`] has to be asked.
-    pub fn next_run(&self, changes_max: usize) -> Option<Run<'_>> {
+    pub fn next_run(&self, changes_max: usize) -> Option<StreamRun<'_>> {
         if self.is_over || self.ending.is_some() || !self.is_current() || changes_max == 0 {
             return None;
         }
         let content = match &self.source {
-            Source::Backfill(reading) => Content::Part(self.run_of_part(reading, changes_max)?),
-            Source::Memory(Some(Batch {
-                marker: None, is_event: false, read, at, last, ..
+            StreamSource::Backfill(reading) => {
+                Content::Part(self.run_of_part(reading, changes_max)?)
+            }
+            StreamSource::Memory(Some(SnapshotBatch {
+                marker: None,
+                is_event: false,
+                read,
+                at,
+                last,
+                ..
             })) if at < last => {
                 let (items, filter, behind) = (read.hold()?, &self.filter, *at);
                 Content::Queued(Queued { items, filter, behind, changes_max })
             }
-            Source::Memory(_) => return None,
+            StreamSource::Memory(_) => return None,
         };
-        Some(Run { content })
+        Some(StreamRun { content })
     }
 
-    fn run_of_part<'a>(&self, reading: &'a Reading, changes_max: usize) -> Option<Part<'a>> {
+    fn run_of_part<'a>(
+        &self,
+        reading: &'a Reading,
+        changes_max: usize,
+    ) -> Option<BackfillPart<'a>> {
         let Reading { chunk: Some(chunk), passed: None, announced: Some(_), at, .. } = reading
         else {
             return None;
@@ -173,24 +184,24 @@ impl VbucketDcpStream {
             true => end - *at,
             false => (*at..end).take_while(is_shown).count(),
         };
-        (changes > 0).then_some(Part { chunk, range: *at..*at + changes })
+        (changes > 0).then_some(BackfillPart { chunk, range: *at..*at + changes })
     }
 
     /// Notes that the first `changes` of the run were sent, one at least. `last` is the seqno of
     /// the last of them.
     pub fn pass_run(&mut self, changes: usize, last: Seqno) {
         match &mut self.source {
-            Source::Backfill(reading) => {
+            StreamSource::Backfill(reading) => {
                 reading.at += changes;
                 self.progress.backfill_sent += changes as u64;
                 debug_assert!(reading.current().is_some_and(|sent| sent.record.seqno == last));
                 reading.release_passed();
             }
-            Source::Memory(Some(batch)) => {
+            StreamSource::Memory(Some(batch)) => {
                 (batch.at, batch.current) = (last, None);
                 self.progress.memory_sent += changes as u64;
             }
-            Source::Memory(None) => {}
+            StreamSource::Memory(None) => {}
         }
         self.read_to = last;
         self.progress.last_sent = last;
@@ -201,7 +212,7 @@ impl VbucketDcpStream {
     /// is not called for what comes next, so the reader asks again by itself, or now until
     /// [`VbucketDcpStream::next`] is idle. Until then the queue keeps what was read.
     pub fn has_caught_up(&self) -> bool {
-        let is_between = matches!(self.source, Source::Memory(None)) && self.ending.is_none();
+        let is_between = matches!(self.source, StreamSource::Memory(None)) && self.ending.is_none();
         is_between && self.has_caught_up && !self.is_over && !self.is_at_its_end()
     }
 }

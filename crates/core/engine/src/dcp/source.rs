@@ -6,38 +6,38 @@ use std::sync::Arc;
 
 use oribi_types::Seqno;
 
-use super::step::{ChangedDocument, CopiedRecord, EndReason, SnapshotMarker};
-use crate::backfill::{Chunk, Inbox, Snapshot};
+use super::step::{ChangedDocument, CopiedRecord, StreamEndReason, StreamMarker};
+use crate::backfill::{BackfillChunk, BackfillInbox, BackfillSnapshot};
 use crate::checkpoint::StreamBatch;
 use crate::item::ItemRef;
 use crate::record;
 
 /// Where a stream reads.
-pub(super) enum Source {
+pub(super) enum StreamSource {
     Backfill(Reading),
-    Memory(Option<Batch>),
+    Memory(Option<SnapshotBatch>),
 }
 
 /// What one look at the source has found.
-pub(super) enum Turn {
+pub(super) enum StreamTurn {
     Again,
-    Marker(SnapshotMarker),
+    Marker(StreamMarker),
     /// The stream has it.
     Change,
     Advanced(Seqno),
-    End(EndReason),
+    End(StreamEndReason),
     Idle,
 }
 
 /// A scan, as the stream reads it.
 pub(super) struct Reading {
-    pub(super) inbox: Arc<Inbox>,
+    pub(super) inbox: Arc<BackfillInbox>,
     /// Where the stream stood when it asked.
     pub(super) from: Seqno,
-    pub(super) snapshot: Option<Snapshot>,
+    pub(super) snapshot: Option<BackfillSnapshot>,
     /// End of the marker, once it is sent.
     pub(super) announced: Option<Seqno>,
-    pub(super) chunk: Option<Arc<Chunk>>,
+    pub(super) chunk: Option<Arc<BackfillChunk>>,
     /// The next record of the chunk.
     pub(super) at: usize,
     /// Seqno of that record once the filter has let it through, and whether it will let nothing
@@ -77,22 +77,22 @@ impl Reading {
     /// True while it keeps a large record that the process's budget has granted, and has not
     /// passed it.
     pub(super) fn holds_granted(&self) -> bool {
-        let is_granted = |chunk: &Arc<Chunk>| chunk.is_granted();
+        let is_granted = |chunk: &Arc<BackfillChunk>| chunk.is_granted();
         self.chunk.as_ref().is_some_and(is_granted) || self.inbox.holds_granted()
     }
 }
 
 /// A record of a chunk.
-pub(super) fn document_of(chunk: &Arc<Chunk>, index: usize) -> Option<ChangedDocument<'_>> {
+pub(super) fn document_of(chunk: &Arc<BackfillChunk>, index: usize) -> Option<ChangedDocument<'_>> {
     let (record, item) = (chunk.record(index)?, chunk.item(index));
     let copied = item.is_none().then_some(CopiedRecord { chunk, index });
     Some(ChangedDocument { record, item, copied })
 }
 
 /// One snapshot. Nothing of it is looked at before its turn, but what decides where it ends.
-pub(super) struct Batch {
+pub(super) struct SnapshotBatch {
     /// Until it is sent.
-    pub(super) marker: Option<SnapshotMarker>,
+    pub(super) marker: Option<StreamMarker>,
     pub(super) read: StreamBatch,
     /// Everything up to here was sent or left out.
     pub(super) at: Seqno,
@@ -106,7 +106,7 @@ pub(super) struct Batch {
     pub(super) current: Option<ItemRef>,
 }
 
-impl Batch {
+impl SnapshotBatch {
     /// True when everything that is shown of it was sent.
     pub(super) fn is_sent(&self) -> bool {
         self.marker.is_none() && self.at >= self.last

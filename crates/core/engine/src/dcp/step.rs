@@ -8,29 +8,29 @@ use std::sync::Arc;
 use oribi_storage::Record;
 use oribi_types::Seqno;
 
-use crate::backfill::Chunk;
+use crate::backfill::BackfillChunk;
 use crate::item::ItemRef;
-use crate::system_event::SystemEvent;
+use crate::system_event::ManifestEvent;
 
 /// The next thing to send.
 #[derive(Debug)]
 pub enum StreamStep<'a> {
     /// A snapshot begins.
-    Snapshot(SnapshotMarker),
+    Snapshot(StreamMarker),
     /// One change inside of it.
-    Change(Change<'a>),
+    Change(StreamChange<'a>),
     /// The snapshot is whole up to here, and the last of it is not shown to this stream. Never for
     /// [`crate::dcp::StreamFilter::Default`].
     SeqnoAdvanced(Seqno),
     /// The stream is over; nothing follows.
-    End(EndReason),
+    End(StreamEndReason),
     /// Nothing for now. [`crate::dcp::StreamSink::ready`] tells when there is more.
     Idle,
 }
 
 /// The announcement of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SnapshotMarker {
+pub struct StreamMarker {
     /// No change of the snapshot is below this seqno.
     pub start: Seqno,
     /// Its last seqno; a change or a [`StreamStep::SeqnoAdvanced`] follows with exactly this one.
@@ -54,11 +54,11 @@ pub enum SnapshotSource {
 
 /// One change.
 #[derive(Debug)]
-pub enum Change<'a> {
+pub enum StreamChange<'a> {
     /// A document was written, deleted or has expired.
     Document(ChangedDocument<'a>),
     /// A scope or collection came or went.
-    Event(SystemEvent<'a>),
+    Event(ManifestEvent<'a>),
 }
 
 /// A version of a document, or its tombstone.
@@ -76,7 +76,7 @@ pub struct ChangedDocument<'a> {
 /// A record that a backfill has copied.
 #[derive(Clone, Copy)]
 pub struct CopiedRecord<'a> {
-    pub(super) chunk: &'a Arc<Chunk>,
+    pub(super) chunk: &'a Arc<BackfillChunk>,
     pub(super) index: usize,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Debug for CopiedRecord<'_> {
 
 /// A reference to a record that a backfill has copied.
 pub struct SharedRecord {
-    chunk: Arc<Chunk>,
+    chunk: Arc<BackfillChunk>,
     index: usize,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Debug for SharedRecord {
 
 /// Why a stream ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EndReason {
+pub enum StreamEndReason {
     /// The end seqno is reached.
     Ok,
     /// The vbucket is no longer this node's, was emptied, or has lost deletions that the reader

@@ -6,10 +6,10 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use super::slot::Slot;
+use super::slot::ReaderSlot;
 
 struct Entry {
-    slot: Slot,
+    slot: ReaderSlot,
     is_taken: AtomicBool,
     next: AtomicPtr<Entry>,
 }
@@ -18,13 +18,13 @@ static FIRST: AtomicPtr<Entry> = AtomicPtr::new(null_mut());
 
 /// A thread's place in the list.
 #[derive(Clone, Copy)]
-pub(super) struct Reader(&'static Entry);
+pub(super) struct ThreadReader(&'static Entry);
 
-impl Reader {
+impl ThreadReader {
     /// Takes a place for this thread.
-    pub(super) fn register() -> Reader {
+    pub(super) fn register() -> ThreadReader {
         let free = entries().find(|entry| !entry.is_taken.swap(true, Ordering::AcqRel));
-        Reader(free.unwrap_or_else(append))
+        ThreadReader(free.unwrap_or_else(append))
     }
 
     /// Gives the place up. No section of the thread is open.
@@ -33,13 +33,13 @@ impl Reader {
     }
 
     #[inline]
-    pub(super) fn slot(self) -> &'static Slot {
+    pub(super) fn slot(self) -> &'static ReaderSlot {
         &self.0.slot
     }
 }
 
 /// The slots of all readers.
-pub(super) fn slots() -> impl Iterator<Item = &'static Slot> {
+pub(super) fn slots() -> impl Iterator<Item = &'static ReaderSlot> {
     entries().map(|entry| &entry.slot)
 }
 
@@ -55,7 +55,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 
 fn append() -> &'static Entry {
     let entry: &'static mut Entry = Box::leak(Box::new(Entry {
-        slot: Slot::new(),
+        slot: ReaderSlot::new(),
         is_taken: AtomicBool::new(true),
         next: AtomicPtr::new(null_mut()),
     }));
@@ -64,8 +64,8 @@ fn append() -> &'static Entry {
     loop {
         // SAFETY: the entry was leaked; no other thread knows it yet.
         unsafe { (*address).next.store(first, Ordering::Relaxed) };
-        // A reader that opens a section publishes its entry first: the fence of `Slot::enter` is
-        // behind this store.
+        // A reader that opens a section publishes its entry first: the fence of `ReaderSlot::enter`
+        // is behind this store.
         match FIRST.compare_exchange(first, address, Ordering::SeqCst, Ordering::Acquire) {
             // SAFETY: the entry was leaked.
             Ok(_) => return unsafe { &*address },

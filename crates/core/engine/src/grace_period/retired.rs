@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 /// Memory that no reader can find any more.
 #[derive(Clone, Copy)]
-pub(crate) struct Retired {
+pub(crate) struct RetiredBlock {
     pub(crate) address: NonNull<u8>,
     pub(crate) bytes: usize,
     /// Frees it, given address and bytes. It retires nothing.
@@ -15,9 +15,9 @@ pub(crate) struct Retired {
 }
 
 // SAFETY: (1) the memory has no owner but this, and any thread may free it.
-unsafe impl Send for Retired {}
+unsafe impl Send for RetiredBlock {}
 
-impl Retired {
+impl RetiredBlock {
     /// # Safety
     /// (2) The grace period is over.
     pub(super) unsafe fn release(self) {

@@ -14,11 +14,11 @@ use super::atomic::{AtomicU64, Ordering, fence};
 
 /// The sections of one thread. Its cache lines are its own: neighbours are loaded in pairs.
 #[repr(align(128))]
-pub(super) struct Slot(AtomicU64);
+pub(super) struct ReaderSlot(AtomicU64);
 
-impl Slot {
-    pub(super) fn new() -> Slot {
-        Slot(AtomicU64::new(0))
+impl ReaderSlot {
+    pub(super) fn new() -> ReaderSlot {
+        ReaderSlot(AtomicU64::new(0))
     }
 
     /// Opens a section. Only the slot's thread calls this.

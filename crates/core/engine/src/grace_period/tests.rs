@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use super::{RETIRED_MAX, ReadSection, Retired, retire, settle};
+use super::{RETIRED_MAX, ReadSection, RetiredBlock, retire, settle};
 
 /// Counts its releases.
 struct Probe(AtomicUsize);
@@ -33,7 +33,7 @@ fn retire_probe(probe: &Arc<Probe>, bytes: usize) {
     let address = NonNull::new(Arc::into_raw(Arc::clone(probe)).cast_mut().cast());
     let address = address.expect("an Arc is not null");
     // SAFETY: (1) the leaked count is given up.
-    unsafe { retire(Retired { address, bytes, release }) }
+    unsafe { retire(RetiredBlock { address, bytes, release }) }
 }
 
 /// Other tests of this process read as well, briefly.

@@ -9,8 +9,8 @@
 //! Unsafe invariants:
 //! 1. A [`Group`] of all zero bytes is a valid empty group: empty slots, tag 0 for each of them,
 //!    overflow 0.
-//! 2. A [`Groups`] is the only owner of its memory, which has room for `count` groups, and of the
-//!    items in them; it drops these when it is dropped. Only its methods that take `&mut self`
+//! 2. A [`GroupArray`] is the only owner of its memory, which has room for `count` groups, and of
+//!    the items in them; it drops these when it is dropped. Only its methods that take `&mut self`
 //!    write to slots and tags.
 //! 3. A view leads to groups of a table whose memory was not retired when the view was last shown
 //!    the table. The table's owner shows it under the lock under which groups change, before it
@@ -18,7 +18,7 @@
 //!    reader finds outlive its read section.
 
 mod invariants;
-mod shown;
+mod published;
 mod view;
 
 /// The atomics of [`shown`]; a model checker has its own.
@@ -26,7 +26,7 @@ mod atomic {
     pub(super) use std::sync::atomic::{AtomicPtr, Ordering};
 }
 
-pub(crate) use shown::Seen;
+pub(crate) use published::LookupResult;
 pub(crate) use view::GroupView;
 
 use std::ptr::{NonNull, null_mut};
@@ -36,7 +36,7 @@ use oribi_types::DocKey;
 
 use super::hash::KeyHash;
 use crate::block_arena::ZeroedMemory;
-use crate::grace_period::{Retired, retire};
+use crate::grace_period::{RetiredBlock, retire};
 use crate::item::{ItemRef, ItemSlot};
 
 /// Slots per group: eight words of a cache line, less one for the tags.
@@ -104,13 +104,13 @@ impl Tags {
 
 /// Place of one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Position {
+pub(super) struct GroupPosition {
     pub(super) group: usize,
     pub(super) slot: usize,
 }
 
 /// A power of two of groups, or none at all.
-pub(super) struct Groups {
+pub(super) struct GroupArray {
     memory: GroupMemory,
     count: usize,
 }
@@ -134,7 +134,7 @@ impl Drop for GroupMemory {
         let bytes = memory.occupied_bytes();
         let address = NonNull::from(Box::leak(memory)).cast();
         // SAFETY: (3) no view leads to the groups any more; the box came from the line above.
-        unsafe { retire(Retired { address, bytes, release: free_memory }) }
+        unsafe { retire(RetiredBlock { address, bytes, release: free_memory }) }
     }
 }
 
@@ -146,19 +146,19 @@ unsafe fn free_memory(address: NonNull<u8>, _bytes: usize) {
 }
 
 // SAFETY: (2) it owns its groups, and items may be sent and shared.
-unsafe impl Send for Groups {}
+unsafe impl Send for GroupArray {}
 // SAFETY: (2) as above.
-unsafe impl Sync for Groups {}
+unsafe impl Sync for GroupArray {}
 
-impl Groups {
-    pub(super) fn empty() -> Groups {
-        Groups { memory: GroupMemory::new(0), count: 0 }
+impl GroupArray {
+    pub(super) fn empty() -> GroupArray {
+        GroupArray { memory: GroupMemory::new(0), count: 0 }
     }
 
     /// `count` empty groups; a power of two.
-    pub(super) fn with_groups(count: usize) -> Groups {
+    pub(super) fn with_groups(count: usize) -> GroupArray {
         assert!(count.is_power_of_two());
-        Groups { memory: GroupMemory::new(count * size_of::<Group>()), count }
+        GroupArray { memory: GroupMemory::new(count * size_of::<Group>()), count }
     }
 
     /// The memory of groups that are all empty.
@@ -191,7 +191,7 @@ impl Groups {
         (0..self.count).map(move |step| home.wrapping_add(step) & mask)
     }
 
-    pub(super) fn position(&self, hash: KeyHash, key: DocKey<'_>) -> Option<Position> {
+    pub(super) fn position(&self, hash: KeyHash, key: DocKey<'_>) -> Option<GroupPosition> {
         let (groups, tag) = (self.all(), tag_of(hash));
         let mask = groups.len().wrapping_sub(1);
         let mut index = hash.0 as usize & mask;
@@ -202,7 +202,7 @@ impl Groups {
             while matches != 0 {
                 let slot = (matches.trailing_zeros() / 8) as usize;
                 if group.slots[slot].get().is_some_and(|item| item.has_key(key)) {
-                    return Some(Position { group: index, slot });
+                    return Some(GroupPosition { group: index, slot });
                 }
                 matches &= matches - 1;
             }
@@ -232,12 +232,12 @@ impl Groups {
         self.at(self.position(hash, key)?)
     }
 
-    pub(super) fn at(&self, at: Position) -> Option<&ItemRef> {
+    pub(super) fn at(&self, at: GroupPosition) -> Option<&ItemRef> {
         self.all()[at.group].slots[at.slot].get()
     }
 
     /// Puts `item` in the place of another version of its key, which it returns.
-    pub(super) fn replace(&mut self, at: Position, item: ItemRef) -> Option<ItemRef> {
+    pub(super) fn replace(&mut self, at: GroupPosition, item: ItemRef) -> Option<ItemRef> {
         let slot = &self.all()[at.group].slots[at.slot];
         debug_assert!(slot.get().is_some_and(|before| before.has_key(item.key())), "a stale place");
         // SAFETY: (2) nobody else writes.
@@ -253,8 +253,8 @@ impl Groups {
     /// Moves what is in a slot to other groups. A reader finds it in one place or both.
     pub(super) fn move_to(
         &mut self,
-        to: &mut Groups,
-        at: Position,
+        to: &mut GroupArray,
+        at: GroupPosition,
         hash_of: impl FnOnce(&ItemRef) -> KeyHash,
     ) {
         let Some(item) = self.at(at) else { return };
@@ -267,20 +267,20 @@ impl Groups {
     }
 
     /// An empty slot for this hash, after the groups before it were marked as passed.
-    fn make_way(&mut self, hash: KeyHash) -> Position {
+    fn make_way(&mut self, hash: KeyHash) -> GroupPosition {
         for index in self.probe(hash) {
             let group = &self.all()[index];
             let tags = group.tags.load();
             let empty = tags.matches(0);
             if empty != 0 {
-                return Position { group: index, slot: (empty.trailing_zeros() / 8) as usize };
+                return GroupPosition { group: index, slot: (empty.trailing_zeros() / 8) as usize };
             }
             group.tags.store(tags.with_overflow(tags.overflow().saturating_add(1)));
         }
         unreachable!("the load factor keeps at least one slot empty");
     }
 
-    fn fill(&mut self, hash: KeyHash, at: Position, item: ItemRef) {
+    fn fill(&mut self, hash: KeyHash, at: GroupPosition, item: ItemRef) {
         let group = &self.all()[at.group];
         // SAFETY: (2) nobody else writes.
         let before = unsafe { group.slots[at.slot].replace(item) };
@@ -301,7 +301,7 @@ impl Groups {
     }
 
     /// Empties one slot. Overflow counts stay, so a look-up of what was displaced still finds it.
-    pub(in crate::hash_table) fn take(&mut self, at: Position) -> Option<ItemRef> {
+    pub(in crate::hash_table) fn take(&mut self, at: GroupPosition) -> Option<ItemRef> {
         let group = &self.all()[at.group];
         group.tags.store(group.tags.load().with_byte(at.slot, 0));
         // SAFETY: (2) nobody else writes.
@@ -313,7 +313,7 @@ impl Groups {
     }
 }
 
-impl Drop for Groups {
+impl Drop for GroupArray {
     fn drop(&mut self) {
         for slot in self.all().iter().flat_map(|group| &group.slots) {
             // SAFETY: (2) nobody else writes.

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use super::{Groups, HashTable};
+use super::{GroupArray, HashTable};
 use crate::item::ItemRef;
 use crate::prefetch::load_line;
 
@@ -119,7 +119,7 @@ impl HashTable {
 
 /// Visits the items of these groups, while those of the next groups are being loaded: each is a
 /// miss.
-fn visit_all(groups: &Groups, range: Range<usize>, visit: &mut impl FnMut(&ItemRef)) {
+fn visit_all(groups: &GroupArray, range: Range<usize>, visit: &mut impl FnMut(&ItemRef)) {
     let load = |group| groups.items(group).for_each(|item| load_line(item.address()));
     range.clone().take(GROUPS_AHEAD).for_each(load);
     for group in range.clone() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno};
 use proptest::prelude::{ProptestConfig, Strategy, any, prop_oneof, proptest};
 
-use super::group::Groups;
+use super::group::GroupArray;
 use super::{HashSeed, HashTable, KeyHash, PROBE_LENGTHS, ScanCursor};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
@@ -113,7 +113,7 @@ fn a_million_items_fit_the_slot_budget() {
 
 #[test]
 fn a_probe_is_as_long_as_the_walk_from_the_home_group() {
-    let mut groups = Groups::with_groups(4);
+    let mut groups = GroupArray::with_groups(4);
     // 21 items fill their home group and two behind it, one of them by wrapping around.
     let hash = KeyHash(6);
     (0..21).for_each(|key| groups.insert_new(hash, item(key, 1)));

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 
 use super::ItemRef;
 use crate::block_arena;
-use crate::grace_period::{Retired, retire};
+use crate::grace_period::{RetiredBlock, retire};
 
 impl Drop for ItemRef {
     fn drop(&mut self) {
@@ -36,6 +36,6 @@ impl ItemRef {
         let (address, bytes) = (self.block().cast(), self.header().block_bytes());
         // SAFETY: (1, 4) this was the last count, no slot leads to the block any more, and the
         // length is the one of the allocation.
-        unsafe { retire(Retired { address, bytes, release: block_arena::free }) }
+        unsafe { retire(RetiredBlock { address, bytes, release: block_arena::free }) }
     }
 }

@@ -13,7 +13,7 @@ use loom::thread;
 #[path = "../grace_period/slot.rs"]
 mod slot;
 
-use slot::{Slot, order_removal_before_look};
+use slot::{ReaderSlot, order_removal_before_look};
 
 const FREED: u64 = u64::MAX;
 
@@ -26,17 +26,17 @@ trait Sections: Send + Sync + 'static {
     fn wait(&self);
 }
 
-impl Sections for Slot {
-    fn new() -> Slot {
-        Slot::new()
+impl Sections for ReaderSlot {
+    fn new() -> ReaderSlot {
+        ReaderSlot::new()
     }
 
     fn enter(&self) {
-        Slot::enter(self);
+        ReaderSlot::enter(self);
     }
 
     fn leave(&self) {
-        Slot::leave(self);
+        ReaderSlot::leave(self);
     }
 
     fn wait(&self) {
@@ -100,15 +100,15 @@ fn get_while_replaced<S: Sections>() {
 // until the read section ends.
 #[test]
 fn a_block_is_freed_after_every_read() {
-    loom::model(get_while_replaced::<Slot>);
+    loom::model(get_while_replaced::<ReaderSlot>);
 }
 
 /// Planted bug: what was removed is freed at once.
-struct NoGrace(Slot);
+struct NoGrace(ReaderSlot);
 
 impl Sections for NoGrace {
     fn new() -> NoGrace {
-        NoGrace(Slot::new())
+        NoGrace(ReaderSlot::new())
     }
 
     fn enter(&self) {

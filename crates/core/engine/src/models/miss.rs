@@ -1,8 +1,8 @@
 //! A look-up without the lock that finds nothing, while the table grows and an item moves.
 //!
-//! What groups are shown is kept by `hash_table/group/shown.rs`. A table's groups are a stand-in:
-//! one slot each, for the one item, which is in the table all the time. So a look-up that says that
-//! nothing is there is wrong, and so is an item that is found in no order of the threads.
+//! What groups are shown is kept by `hash_table/group/published.rs`. A table's groups are a
+//! stand-in: one slot each, for the one item, which is in the table all the time. So a look-up that
+//! says that nothing is there is wrong, and so is an item that is found in no order of the threads.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ mod atomic {
     pub(super) use loom::sync::atomic::{AtomicPtr, Ordering};
 }
 
-#[path = "../hash_table/group/shown.rs"]
+#[path = "../hash_table/group/published.rs"]
 mod shown;
 
-use shown::{Seen, Shown};
+use shown::{LookupResult, PublishedGroups};
 
 /// Groups with room for the item.
-struct Groups {
+struct GroupArray {
     has_item: AtomicBool,
 }
 
-impl Groups {
-    fn new(has_item: bool) -> Groups {
-        Groups { has_item: AtomicBool::new(has_item) }
+impl GroupArray {
+    fn new(has_item: bool) -> GroupArray {
+        GroupArray { has_item: AtomicBool::new(has_item) }
     }
 
-    fn place(&self) -> *mut Groups {
+    fn place(&self) -> *mut GroupArray {
         std::ptr::from_ref(self).cast_mut()
     }
 }
@@ -52,15 +52,15 @@ enum Bug {
 }
 
 struct World {
-    shown: Shown<Groups>,
-    tables: [Groups; 3],
+    shown: PublishedGroups<GroupArray>,
+    tables: [GroupArray; 3],
     bug: Bug,
 }
 
 impl World {
     fn new(bug: Bug) -> Arc<World> {
-        let tables = [Groups::new(true), Groups::new(false), Groups::new(false)];
-        let world = Arc::new(World { shown: Shown::new(null_mut()), tables, bug });
+        let tables = [GroupArray::new(true), GroupArray::new(false), GroupArray::new(false)];
+        let world = Arc::new(World { shown: PublishedGroups::new(null_mut()), tables, bug });
         world.shown.show(world.tables[0].place(), null_mut());
         world
     }
@@ -87,16 +87,16 @@ impl World {
         self.shown.show(new.place(), null_mut());
     }
 
-    fn search(&self, groups: *mut Groups) -> Option<()> {
+    fn search(&self, groups: *mut GroupArray) -> Option<()> {
         let at = self.tables.iter().position(|one| one.place() == groups);
         self.tables[at.expect("one of these")].has_item.load(Ordering::Acquire).then_some(())
     }
 
-    fn find(&self) -> Seen<()> {
+    fn find(&self) -> LookupResult<()> {
         match self.bug {
             Bug::DoesNotLookAgain => match self.shown.look_up(|groups| self.search(groups)) {
-                Seen::Found(()) => Seen::Found(()),
-                Seen::Nothing | Seen::Unsettled => Seen::Nothing,
+                LookupResult::Found(()) => LookupResult::Found(()),
+                LookupResult::Nothing | LookupResult::Unsettled => LookupResult::Nothing,
             },
             Bug::SearchesCurrentFirst => {
                 let mut searched = Vec::new();
@@ -107,9 +107,9 @@ impl World {
                 let current = self.shown.current();
                 let found = searched.iter().rev().find_map(|groups| self.search(*groups));
                 match found {
-                    Some(()) => Seen::Found(()),
-                    None if self.shown.current() == current => Seen::Nothing,
-                    None => Seen::Unsettled,
+                    Some(()) => LookupResult::Found(()),
+                    None if self.shown.current() == current => LookupResult::Nothing,
+                    None => LookupResult::Unsettled,
                 }
             }
             _ => self.shown.look_up(|groups| self.search(groups)),
@@ -123,11 +123,14 @@ fn find_while_growing(bug: Bug, growths: usize) -> impl Fn() + Send + Sync + 'st
         let world = World::new(bug);
         let reading = Arc::clone(&world);
         let reader = thread::spawn(move || {
-            assert!(!matches!(reading.find(), Seen::Nothing), "an item that is there is missed");
+            assert!(
+                !matches!(reading.find(), LookupResult::Nothing),
+                "an item that is there is missed"
+            );
         });
         (0..growths).for_each(|from| world.grow(from));
         reader.join().expect("no assertion fails");
-        assert!(matches!(world.find(), Seen::Found(())));
+        assert!(matches!(world.find(), LookupResult::Found(())));
     }
 }
 
@@ -149,7 +152,7 @@ fn a_growth_during_a_look_up_is_noticed() {
         let world = World::new(Bug::None);
         let (reading, noted) = (Arc::clone(&world), Arc::clone(&noted));
         let reader = thread::spawn(move || {
-            let is_unsettled = matches!(reading.find(), Seen::Unsettled);
+            let is_unsettled = matches!(reading.find(), LookupResult::Unsettled);
             noted[usize::from(is_unsettled)].store(true, NotedOrdering::Relaxed);
         });
         world.grow(0);

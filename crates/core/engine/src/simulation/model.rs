@@ -11,20 +11,20 @@ use oribi_types::{Cas, CollectionId, DocKey, Seqno, VbUuid, Vbid};
 
 /// One document's place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct ModelKey {
     pub(super) vbid: Vbid,
     pub(super) collection: CollectionId,
     pub(super) name: Vec<u8>,
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for ModelKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = String::from_utf8_lossy(&self.name);
         write!(f, "{}/{}/{name}", self.vbid, self.collection.0)
     }
 }
 
-impl Key {
+impl ModelKey {
     pub(super) fn doc_key(&self) -> DocKey<'_> {
         DocKey { collection: self.collection, key: &self.name }
     }
@@ -32,9 +32,9 @@ impl Key {
 
 /// Bytes of a value, shown in short.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Value(pub(super) Vec<u8>);
+pub(super) struct ModelValue(pub(super) Vec<u8>);
 
-impl std::fmt::Debug for Value {
+impl std::fmt::Debug for ModelValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = String::from_utf8_lossy(&self.0[..self.0.len().min(20)]);
         write!(f, "{shown:?} of {} bytes", self.0.len())
@@ -43,24 +43,24 @@ impl std::fmt::Debug for Value {
 
 /// What a client wrote.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Document {
-    pub(super) value: Value,
+pub(super) struct ModelDocument {
+    pub(super) value: ModelValue,
     pub(super) flags: u32,
     pub(super) expiry: u32,
 }
 
 /// One version; no document is a tombstone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Version {
+pub(super) struct ModelVersion {
     pub(super) seqno: Seqno,
     /// Unknown for a tombstone that the engine made of an expired document.
     pub(super) cas: Option<Cas>,
-    pub(super) document: Option<Document>,
+    pub(super) document: Option<ModelDocument>,
 }
 
-impl Version {
+impl ModelVersion {
     /// The document, unless it is gone or has expired.
-    pub(super) fn live(&self, now_s: u32) -> Option<&Document> {
+    pub(super) fn live(&self, now_s: u32) -> Option<&ModelDocument> {
         self.document.as_ref().filter(|document| document.expiry == 0 || document.expiry > now_s)
     }
 }
@@ -69,13 +69,13 @@ impl Version {
 #[derive(Default)]
 pub(super) struct VbucketModel {
     /// Newest versions, tombstones included.
-    pub(super) current: BTreeMap<Key, Version>,
+    pub(super) current: BTreeMap<ModelKey, ModelVersion>,
     /// State at the beginning of this life.
-    base: BTreeMap<Key, Version>,
+    base: BTreeMap<ModelKey, ModelVersion>,
     /// Everything since, in order of seqno.
-    history: Vec<(Key, Version)>,
+    history: Vec<(ModelKey, ModelVersion)>,
     /// Everything ever written that survived.
-    log: Vec<(Key, Version)>,
+    log: Vec<(ModelKey, ModelVersion)>,
     pub(super) high: Seqno,
     /// Every CAS up to the base is at or below this one.
     pub(super) max_cas: Cas,
@@ -88,7 +88,7 @@ pub(super) struct VbucketModel {
 }
 
 impl VbucketModel {
-    pub(super) fn write(&mut self, key: &Key, version: Version) {
+    pub(super) fn write(&mut self, key: &ModelKey, version: ModelVersion) {
         assert_eq!(version.seqno.0, self.high.0 + 1, "seqnos follow each other: {version:?}");
         self.high = version.seqno;
         if let Some(cas) = version.cas {
@@ -101,14 +101,14 @@ impl VbucketModel {
     }
 
     /// What was written with this seqno.
-    pub(super) fn written_at(&self, seqno: Seqno) -> Option<(&Key, &Version)> {
+    pub(super) fn written_at(&self, seqno: Seqno) -> Option<(&ModelKey, &ModelVersion)> {
         let at = self.log.binary_search_by_key(&seqno, |(_, version)| version.seqno).ok()?;
         let (key, version) = &self.log[at];
         Some((key, version))
     }
 
     /// The documents at a seqno, expired ones included.
-    pub(super) fn documents_at(&self, seqno: Seqno) -> BTreeMap<&Key, &Document> {
+    pub(super) fn documents_at(&self, seqno: Seqno) -> BTreeMap<&ModelKey, &ModelDocument> {
         let mut documents = BTreeMap::new();
         for (key, version) in self.log.iter().take_while(|(_, found)| found.seqno <= seqno) {
             match &version.document {
@@ -121,7 +121,7 @@ impl VbucketModel {
 
     /// True unless the newest version of the default collection up to `seqno` is a tombstone.
     pub(super) fn default_ends_with_a_document(&self, seqno: Seqno) -> bool {
-        let is_of_default = |key: &Key| key.collection == CollectionId::DEFAULT;
+        let is_of_default = |key: &ModelKey| key.collection == CollectionId::DEFAULT;
         let mut newest = self.log.iter().rev().filter(|(_, version)| version.seqno <= seqno);
         let newest = newest.find(|(key, _)| is_of_default(key));
         newest.is_none_or(|(_, version)| version.document.is_some())

@@ -7,14 +7,14 @@
 use oribi_storage::SeededRandom;
 use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Timestamp, Vbid};
 
-use super::model::{Document, Key, Value, Version};
+use super::model::{ModelDocument, ModelKey, ModelValue, ModelVersion};
 use crate::bucket::Bucket;
 use crate::grace_period::ReadSection;
 use crate::item::ItemRef;
 use crate::outcome::{
-    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome,
-    MetaOutcome, Mutation, MutationOutcome, Refused, SharedOutcome, StoreMode, StoreRequest,
-    UnlockOutcome, WithMetaMode, WithMetaRequest,
+    AppliedMutation, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome,
+    LockOutcome, MetaOutcome, MutationOutcome, OperationRejection, SharedOutcome, StoreCondition,
+    StoreRequest, UnlockOutcome, WithMetaMode, WithMetaRequest,
 };
 
 /// Which version a request names.
@@ -28,19 +28,19 @@ pub(super) enum NamedCas {
 
 /// One request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Operation {
+pub(super) enum ModelOperation {
     Get,
     GetMeta,
     Store {
-        mode: StoreMode,
-        value: Value,
+        mode: StoreCondition,
+        value: ModelValue,
         flags: u32,
         expiry: u32,
         cas: NamedCas,
     },
     Concat {
         mode: ConcatMode,
-        value: Value,
+        value: ModelValue,
     },
     Delete {
         cas: NamedCas,
@@ -58,7 +58,7 @@ pub(super) enum Operation {
     /// A version that comes with its metadata and takes the place of whatever is there.
     WithMeta {
         mode: WithMetaMode,
-        value: Value,
+        value: ModelValue,
         expiry: u32,
         rev_seqno: u64,
     },
@@ -73,13 +73,13 @@ pub(super) enum Operation {
 
 /// What the engine answered, in one form for all operations.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum OperationAnswer {
     /// A document was read and not changed.
     Read(ItemRef),
     /// Metadata of a tombstone.
     Tombstone(ItemRef),
     /// A mutation was made; a document came with it.
-    Done(Option<Mutation>, Option<ItemRef>),
+    Done(Option<AppliedMutation>, Option<ItemRef>),
     Missing,
     Exists,
     NotStored,
@@ -88,7 +88,7 @@ pub(super) enum Answer {
     Locked(ItemRef, Cas),
     Unlocked,
     NotLocked,
-    Refused(Refused),
+    Refused(OperationRejection),
 }
 
 /// What it has to be.
@@ -96,7 +96,7 @@ pub(super) enum Answer {
 pub(super) enum Expected {
     Read,
     /// The document becomes this; `None` deletes it.
-    Done(Option<Document>),
+    Done(Option<ModelDocument>),
     /// The version that there is answers, and nothing is written.
     Unchanged,
     /// A miss, or for metadata a tombstone.
@@ -110,13 +110,13 @@ pub(super) enum Expected {
     Unlocked,
 }
 
-impl Operation {
-    pub(super) fn random(random: &mut SeededRandom) -> Operation {
+impl ModelOperation {
+    pub(super) fn random(random: &mut SeededRandom) -> ModelOperation {
         let expiry = match random.below(4) {
             0 => 1 + random.below(40) as u32,
             _ => 0,
         };
-        let value = Value(random_value(random));
+        let value = ModelValue(random_value(random));
         let cas = match random.below(6) {
             0 => NamedCas::Current,
             1 => NamedCas::Wrong,
@@ -124,19 +124,25 @@ impl Operation {
         };
         let flags = random.below(3) as u32;
         match random.below(24) {
-            0..5 => Operation::Get,
-            5 => Operation::GetMeta,
-            6..10 => Operation::Store { mode: StoreMode::Set, value, flags, expiry, cas },
-            10 => {
-                Operation::Store { mode: StoreMode::Add, value, flags, expiry, cas: NamedCas::Any }
+            0..5 => ModelOperation::Get,
+            5 => ModelOperation::GetMeta,
+            6..10 => ModelOperation::Store { mode: StoreCondition::Set, value, flags, expiry, cas },
+            10 => ModelOperation::Store {
+                mode: StoreCondition::Add,
+                value,
+                flags,
+                expiry,
+                cas: NamedCas::Any,
+            },
+            11 => {
+                ModelOperation::Store { mode: StoreCondition::Replace, value, flags, expiry, cas }
             }
-            11 => Operation::Store { mode: StoreMode::Replace, value, flags, expiry, cas },
-            12 => Operation::Concat { mode: ConcatMode::Append, value },
-            13 => Operation::Concat { mode: ConcatMode::Prepend, value },
-            14..17 => Operation::Delete { cas },
-            17 => Operation::Touch { expiry },
-            18 => Operation::GetAndTouch { expiry },
-            19 => Operation::Count {
+            12 => ModelOperation::Concat { mode: ConcatMode::Append, value },
+            13 => ModelOperation::Concat { mode: ConcatMode::Prepend, value },
+            14..17 => ModelOperation::Delete { cas },
+            17 => ModelOperation::Touch { expiry },
+            18 => ModelOperation::GetAndTouch { expiry },
+            19 => ModelOperation::Count {
                 delta: random.below(100),
                 initial: (random.below(3) > 0).then(|| random.below(1000)),
             },
@@ -144,20 +150,20 @@ impl Operation {
                 let modes = [WithMetaMode::Set, WithMetaMode::Add, WithMetaMode::Delete];
                 let mode = modes[random.below(3) as usize];
                 let rev_seqno = 1 + random.below(1000);
-                Operation::WithMeta { mode, value, expiry, rev_seqno }
+                ModelOperation::WithMeta { mode, value, expiry, rev_seqno }
             }
-            22 => Operation::Lock { seconds: 1 + random.below(30) as u32 },
-            _ => Operation::Unlock { is_owner: random.below(3) > 0 },
+            22 => ModelOperation::Lock { seconds: 1 + random.below(30) as u32 },
+            _ => ModelOperation::Unlock { is_owner: random.below(3) > 0 },
         }
     }
 
     /// A set or a deletion.
-    pub(super) fn random_write(random: &mut SeededRandom) -> Operation {
+    pub(super) fn random_write(random: &mut SeededRandom) -> ModelOperation {
         match random.below(3) {
-            0 => Operation::Delete { cas: NamedCas::Any },
-            _ => Operation::Store {
-                mode: StoreMode::Set,
-                value: Value(random_value(random)),
+            0 => ModelOperation::Delete { cas: NamedCas::Any },
+            _ => ModelOperation::Store {
+                mode: StoreCondition::Set,
+                value: ModelValue(random_value(random)),
                 flags: 0,
                 expiry: 0,
                 cas: NamedCas::Any,
@@ -166,73 +172,79 @@ impl Operation {
     }
 
     /// What has to come of it when the newest version is `version`.
-    pub(super) fn expected(&self, version: Option<&Version>, now_s: u32) -> Expected {
+    pub(super) fn expected(&self, version: Option<&ModelVersion>, now_s: u32) -> Expected {
         let live = version.and_then(|version| version.live(now_s));
         match (self, live) {
-            (Operation::Get | Operation::GetMeta, Some(_)) => Expected::Read,
-            (Operation::Get | Operation::GetMeta, None) => Expected::Missing,
-            (Operation::Store { mode, value, flags, expiry, cas }, live) => {
+            (ModelOperation::Get | ModelOperation::GetMeta, Some(_)) => Expected::Read,
+            (ModelOperation::Get | ModelOperation::GetMeta, None) => Expected::Missing,
+            (ModelOperation::Store { mode, value, flags, expiry, cas }, live) => {
                 match (mode, live, cas) {
-                    (StoreMode::Add, Some(_), _) => Expected::Exists,
-                    (StoreMode::Replace, None, _) => Expected::Missing,
+                    (StoreCondition::Add, Some(_), _) => Expected::Exists,
+                    (StoreCondition::Replace, None, _) => Expected::Missing,
                     // A version that does not exist cannot be replaced by its CAS.
                     (_, None, NamedCas::Wrong) => Expected::Missing,
                     (_, Some(_), NamedCas::Wrong) => Expected::Exists,
-                    _ => Expected::Done(Some(Document {
+                    _ => Expected::Done(Some(ModelDocument {
                         value: value.clone(),
                         flags: *flags,
                         expiry: absolute(*expiry, now_s),
                     })),
                 }
             }
-            (Operation::Lock { .. } | Operation::Unlock { .. }, None) => Expected::Missing,
-            (Operation::Lock { .. }, Some(_)) => Expected::Locked,
-            (Operation::Unlock { .. }, Some(_)) => Expected::Unlocked,
-            (Operation::WithMeta { mode: WithMetaMode::Add, .. }, Some(_)) => Expected::Exists,
-            // A deletion leaves a tombstone, whatever was there.
-            (Operation::WithMeta { mode: WithMetaMode::Delete, .. }, _) => Expected::Done(None),
-            (Operation::WithMeta { value, expiry, .. }, _) => {
-                let expiry = absolute(*expiry, now_s);
-                Expected::Done(Some(Document { value: value.clone(), flags: 0, expiry }))
+            (ModelOperation::Lock { .. } | ModelOperation::Unlock { .. }, None) => {
+                Expected::Missing
             }
-            (Operation::Concat { .. }, None) => Expected::NotStored,
-            (Operation::Concat { mode, value }, Some(live)) => {
+            (ModelOperation::Lock { .. }, Some(_)) => Expected::Locked,
+            (ModelOperation::Unlock { .. }, Some(_)) => Expected::Unlocked,
+            (ModelOperation::WithMeta { mode: WithMetaMode::Add, .. }, Some(_)) => Expected::Exists,
+            // A deletion leaves a tombstone, whatever was there.
+            (ModelOperation::WithMeta { mode: WithMetaMode::Delete, .. }, _) => {
+                Expected::Done(None)
+            }
+            (ModelOperation::WithMeta { value, expiry, .. }, _) => {
+                let expiry = absolute(*expiry, now_s);
+                Expected::Done(Some(ModelDocument { value: value.clone(), flags: 0, expiry }))
+            }
+            (ModelOperation::Concat { .. }, None) => Expected::NotStored,
+            (ModelOperation::Concat { mode, value }, Some(live)) => {
                 let parts = match mode {
                     ConcatMode::Append => [&live.value.0, &value.0],
                     ConcatMode::Prepend => [&value.0, &live.value.0],
                 };
-                let value = Value([parts[0].as_slice(), parts[1]].concat());
-                Expected::Done(Some(Document { value, ..live.clone() }))
+                let value = ModelValue([parts[0].as_slice(), parts[1]].concat());
+                Expected::Done(Some(ModelDocument { value, ..live.clone() }))
             }
-            (Operation::Delete { .. } | Operation::Touch { .. }, None) => Expected::Missing,
-            (Operation::Delete { cas: NamedCas::Wrong }, Some(_)) => Expected::Exists,
-            (Operation::Delete { .. }, Some(_)) => Expected::Done(None),
-            (Operation::Touch { expiry }, Some(live)) => {
+            (ModelOperation::Delete { .. } | ModelOperation::Touch { .. }, None) => {
+                Expected::Missing
+            }
+            (ModelOperation::Delete { cas: NamedCas::Wrong }, Some(_)) => Expected::Exists,
+            (ModelOperation::Delete { .. }, Some(_)) => Expected::Done(None),
+            (ModelOperation::Touch { expiry }, Some(live)) => {
                 let expiry = absolute(*expiry, now_s);
                 match expiry == live.expiry {
                     true => Expected::Unchanged,
-                    false => Expected::Done(Some(Document { expiry, ..live.clone() })),
+                    false => Expected::Done(Some(ModelDocument { expiry, ..live.clone() })),
                 }
             }
-            (Operation::GetAndTouch { .. }, None) => Expected::Missing,
-            (Operation::GetAndTouch { expiry }, Some(live)) => {
+            (ModelOperation::GetAndTouch { .. }, None) => Expected::Missing,
+            (ModelOperation::GetAndTouch { expiry }, Some(live)) => {
                 let expiry = absolute(*expiry, now_s);
                 match expiry == live.expiry {
                     true => Expected::Read,
-                    false => Expected::Done(Some(Document { expiry, ..live.clone() })),
+                    false => Expected::Done(Some(ModelDocument { expiry, ..live.clone() })),
                 }
             }
-            (Operation::Count { initial: None, .. }, None) => Expected::Missing,
-            (Operation::Count { initial: Some(initial), .. }, None) => {
-                let value = Value(initial.to_string().into_bytes());
-                Expected::Done(Some(Document { value, flags: 0, expiry: 0 }))
+            (ModelOperation::Count { initial: None, .. }, None) => Expected::Missing,
+            (ModelOperation::Count { initial: Some(initial), .. }, None) => {
+                let value = ModelValue(initial.to_string().into_bytes());
+                Expected::Done(Some(ModelDocument { value, flags: 0, expiry: 0 }))
             }
-            (Operation::Count { delta, .. }, Some(live)) => match number(&live.value.0) {
+            (ModelOperation::Count { delta, .. }, Some(live)) => match number(&live.value.0) {
                 None => Expected::NotANumber,
                 Some(before) => {
                     let value = before.wrapping_add(*delta).to_string();
-                    let value = Value(value.into_bytes());
-                    Expected::Done(Some(Document { value, ..live.clone() }))
+                    let value = ModelValue(value.into_bytes());
+                    Expected::Done(Some(ModelDocument { value, ..live.clone() }))
                 }
             },
         }
@@ -243,10 +255,10 @@ impl Operation {
     pub(super) fn run(
         &self,
         bucket: &Bucket,
-        key: &Key,
+        key: &ModelKey,
         current: Option<Cas>,
         now: Timestamp,
-    ) -> Answer {
+    ) -> OperationAnswer {
         let (vbid, doc_key) = (key.vbid, key.doc_key());
         let cas_of = |named: NamedCas| match named {
             NamedCas::Any => Cas(0),
@@ -254,14 +266,16 @@ impl Operation {
             NamedCas::Wrong => Cas(3),
         };
         match self {
-            Operation::Get => of_get(get_either_way(bucket, vbid, doc_key, now)),
-            Operation::GetMeta => match bucket.get_meta(vbid, doc_key, now) {
-                MetaOutcome::Found(item, _) if item.is_deleted() => Answer::Tombstone(item),
-                MetaOutcome::Found(item, _) => Answer::Read(item),
-                MetaOutcome::Miss => Answer::Missing,
-                MetaOutcome::Refused(refused) => Answer::Refused(refused),
+            ModelOperation::Get => of_get(get_either_way(bucket, vbid, doc_key, now)),
+            ModelOperation::GetMeta => match bucket.get_meta(vbid, doc_key, now) {
+                MetaOutcome::Found(item, _) if item.is_deleted() => {
+                    OperationAnswer::Tombstone(item)
+                }
+                MetaOutcome::Found(item, _) => OperationAnswer::Read(item),
+                MetaOutcome::Miss => OperationAnswer::Missing,
+                MetaOutcome::Refused(refused) => OperationAnswer::Refused(refused),
             },
-            Operation::Store { mode, value, flags, expiry, cas } => {
+            ModelOperation::Store { mode, value, flags, expiry, cas } => {
                 let request = StoreRequest {
                     mode: *mode,
                     flags: *flags,
@@ -271,23 +285,25 @@ impl Operation {
                 };
                 of_mutation(bucket.store(vbid, doc_key, &request, now))
             }
-            Operation::Concat { mode, value } => {
+            ModelOperation::Concat { mode, value } => {
                 let request = ConcatRequest { mode: *mode, value: &value.0, cas: Cas(0) };
                 of_mutation(bucket.concat(vbid, doc_key, &request, now))
             }
-            Operation::Delete { cas } => {
+            ModelOperation::Delete { cas } => {
                 of_mutation(bucket.delete(vbid, doc_key, cas_of(*cas), now))
             }
-            Operation::Touch { expiry } => of_mutation(bucket.touch(vbid, doc_key, *expiry, now)),
-            Operation::GetAndTouch { expiry } => {
+            ModelOperation::Touch { expiry } => {
+                of_mutation(bucket.touch(vbid, doc_key, *expiry, now))
+            }
+            ModelOperation::GetAndTouch { expiry } => {
                 match bucket.get_and_touch(vbid, doc_key, *expiry, now) {
                     GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
-                        Answer::Done(None, Some(item))
+                        OperationAnswer::Done(None, Some(item))
                     }
                     other => of_get(other),
                 }
             }
-            Operation::WithMeta { mode, value, expiry, rev_seqno } => {
+            ModelOperation::WithMeta { mode, value, expiry, rev_seqno } => {
                 let is_deletion = *mode == WithMetaMode::Delete;
                 let request = WithMetaRequest {
                     mode: *mode,
@@ -303,23 +319,23 @@ impl Operation {
                 };
                 of_mutation(bucket.store_with_meta(vbid, doc_key, &request, now))
             }
-            Operation::Lock { seconds } => {
+            ModelOperation::Lock { seconds } => {
                 match bucket.get_and_lock(vbid, doc_key, *seconds, now) {
-                    LockOutcome::Done { item, cas } => Answer::Locked(item, cas),
-                    LockOutcome::Miss => Answer::Missing,
-                    LockOutcome::Refused(refused) => Answer::Refused(refused),
+                    LockOutcome::Done { item, cas } => OperationAnswer::Locked(item, cas),
+                    LockOutcome::Miss => OperationAnswer::Missing,
+                    LockOutcome::Refused(refused) => OperationAnswer::Refused(refused),
                 }
             }
-            Operation::Unlock { is_owner } => {
+            ModelOperation::Unlock { is_owner } => {
                 let named = if *is_owner { NamedCas::Current } else { NamedCas::Wrong };
                 match bucket.unlock(vbid, doc_key, cas_of(named), now) {
-                    UnlockOutcome::Done => Answer::Unlocked,
-                    UnlockOutcome::NotFound => Answer::Missing,
-                    UnlockOutcome::NotLocked => Answer::NotLocked,
-                    UnlockOutcome::Refused(refused) => Answer::Refused(refused),
+                    UnlockOutcome::Done => OperationAnswer::Unlocked,
+                    UnlockOutcome::NotFound => OperationAnswer::Missing,
+                    UnlockOutcome::NotLocked => OperationAnswer::NotLocked,
+                    UnlockOutcome::Refused(refused) => OperationAnswer::Refused(refused),
                 }
             }
-            Operation::Count { delta, initial } => {
+            ModelOperation::Count { delta, initial } => {
                 let request = CounterRequest {
                     delta: *delta,
                     decrement: false,
@@ -328,11 +344,13 @@ impl Operation {
                     cas: Cas(0),
                 };
                 match bucket.counter(vbid, doc_key, &request, now) {
-                    CounterOutcome::Done { mutation, .. } => Answer::Done(Some(mutation), None),
-                    CounterOutcome::NotFound => Answer::Missing,
-                    CounterOutcome::Exists => Answer::Exists,
-                    CounterOutcome::NotANumber => Answer::NotANumber,
-                    CounterOutcome::Refused(refused) => Answer::Refused(refused),
+                    CounterOutcome::Done { mutation, .. } => {
+                        OperationAnswer::Done(Some(mutation), None)
+                    }
+                    CounterOutcome::NotFound => OperationAnswer::Missing,
+                    CounterOutcome::Exists => OperationAnswer::Exists,
+                    CounterOutcome::NotANumber => OperationAnswer::NotANumber,
+                    CounterOutcome::Refused(refused) => OperationAnswer::Refused(refused),
                 }
             }
         }
@@ -340,12 +358,13 @@ impl Operation {
 
     /// True for what takes memory, which a full bucket may refuse.
     pub(super) fn is_write(&self) -> bool {
-        !self.is_read() && !matches!(self, Operation::Lock { .. } | Operation::Unlock { .. })
+        !self.is_read()
+            && !matches!(self, ModelOperation::Lock { .. } | ModelOperation::Unlock { .. })
     }
 
     /// True for what no lock stands in the way of.
     pub(super) fn is_read(&self) -> bool {
-        matches!(self, Operation::Get | Operation::GetMeta)
+        matches!(self, ModelOperation::Get | ModelOperation::GetMeta)
     }
 }
 
@@ -368,22 +387,22 @@ fn get_either_way(bucket: &Bucket, vbid: Vbid, key: DocKey<'_>, now: Timestamp) 
     outcome
 }
 
-fn of_get(outcome: GetOutcome) -> Answer {
+fn of_get(outcome: GetOutcome) -> OperationAnswer {
     match outcome {
-        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => Answer::Read(item),
-        GetOutcome::Miss => Answer::Missing,
-        GetOutcome::Refused(refused) => Answer::Refused(refused),
+        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => OperationAnswer::Read(item),
+        GetOutcome::Miss => OperationAnswer::Missing,
+        GetOutcome::Refused(refused) => OperationAnswer::Refused(refused),
     }
 }
 
-fn of_mutation(outcome: MutationOutcome) -> Answer {
+fn of_mutation(outcome: MutationOutcome) -> OperationAnswer {
     match outcome {
-        MutationOutcome::Done(mutation) => Answer::Done(Some(mutation), None),
-        MutationOutcome::NotFound => Answer::Missing,
-        MutationOutcome::Exists => Answer::Exists,
-        MutationOutcome::NotStored => Answer::NotStored,
+        MutationOutcome::Done(mutation) => OperationAnswer::Done(Some(mutation), None),
+        MutationOutcome::NotFound => OperationAnswer::Missing,
+        MutationOutcome::Exists => OperationAnswer::Exists,
+        MutationOutcome::NotStored => OperationAnswer::NotStored,
         MutationOutcome::TooLarge | MutationOutcome::Corrupt => panic!("every value can be stored"),
-        MutationOutcome::Refused(refused) => Answer::Refused(refused),
+        MutationOutcome::Refused(refused) => OperationAnswer::Refused(refused),
     }
 }
 

@@ -8,15 +8,15 @@ use oribi_storage::CompactionStep;
 use oribi_storage::testing::Trouble;
 use oribi_types::{Cas, Seqno, Timestamp};
 
-use super::model::{Document, Key, Version};
-use super::operation::{Answer, Expected, Operation};
-use super::world::{HeldLock, TOMBSTONE_PURGE_AGE_S, Waiting, World};
+use super::model::{ModelDocument, ModelKey, ModelVersion};
+use super::operation::{Expected, ModelOperation, OperationAnswer};
+use super::world::{HeldLock, PendingFetch, TOMBSTONE_PURGE_AGE_S, World};
 use crate::background_fetch::{FetchOutcome, FetchSink};
 use crate::collections::ManifestChange;
 use crate::error::ManifestUpdateError;
 use crate::failure::StoreOperation;
 use crate::item::ItemRef;
-use crate::outcome::{MetaOutcome, Mutation, Refused};
+use crate::outcome::{AppliedMutation, MetaOutcome, OperationRejection};
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::warmup::WarmupStep;
 
@@ -59,41 +59,47 @@ impl World {
 
     /// A client's operation, or one that has waited for a fetch.
     pub(super) fn operate(&self) {
-        let (key, operation) = (self.random_key(), self.with_random(Operation::random));
-        self.attempt(Waiting { key, operation, tries: 0 });
+        let (key, operation) = (self.random_key(), self.with_random(ModelOperation::random));
+        self.attempt(PendingFetch { key, operation, tries: 0 });
     }
 
     /// Tries an operation; true when it was answered.
-    fn attempt(&self, waiting: Waiting) -> bool {
+    fn attempt(&self, waiting: PendingFetch) -> bool {
         let now = self.now.get();
         let version = self.version(&waiting.key);
         let expected = waiting.operation.expected(version.as_ref(), now.unix_s());
         let live = version.as_ref().filter(|version| version.live(now.unix_s()).is_some());
         let lock = live.and_then(|version| self.lock_of(&waiting.key, version));
         let current = match (&waiting.operation, lock) {
-            (Operation::Unlock { .. }, Some(lock)) => Some(lock.cas),
+            (ModelOperation::Unlock { .. }, Some(lock)) => Some(lock.cas),
             _ => live.and_then(|version| version.cas),
         };
         let bucket = self.bucket();
         let answer = waiting.operation.run(&bucket, &waiting.key, current, now);
         match answer {
-            Answer::Refused(Refused::NeedsFetch) => {
+            OperationAnswer::Refused(OperationRejection::NeedsFetch) => {
                 self.wait(waiting);
                 return false;
             }
-            Answer::Refused(Refused::Locked) => {
+            OperationAnswer::Refused(OperationRejection::Locked) => {
                 let key = &waiting.key;
                 let operation = &waiting.operation;
                 let is_right = lock.is_some() && !operation.is_read();
-                let is_owner = *operation == Operation::Unlock { is_owner: true };
+                let is_owner = *operation == ModelOperation::Unlock { is_owner: true };
                 assert!(is_right && !is_owner, "{operation:?} of {key:?}, which is not locked");
                 self.count(|counts| counts.locked += 1);
             }
-            Answer::Refused(refused) => self.refused(&waiting, refused),
-            Answer::Done(..) | Answer::Locked(..) | Answer::NotLocked if lock.is_some() => {
+            OperationAnswer::Refused(refused) => self.refused(&waiting, refused),
+            OperationAnswer::Done(..)
+            | OperationAnswer::Locked(..)
+            | OperationAnswer::NotLocked
+                if lock.is_some() =>
+            {
                 panic!("{:?} of {:?}, which is locked: {answer:?}", waiting.operation, waiting.key)
             }
-            Answer::Unlocked if lock.is_none() => panic!("{:?} was not locked", waiting.key),
+            OperationAnswer::Unlocked if lock.is_none() => {
+                panic!("{:?} was not locked", waiting.key)
+            }
             answer => self.answered(&waiting, expected, answer, version.as_ref()),
         }
         self.settle_expiries(&waiting.key);
@@ -101,14 +107,14 @@ impl World {
     }
 
     /// The lock of this version of a document, while it holds.
-    fn lock_of(&self, key: &Key, version: &Version) -> Option<HeldLock> {
+    fn lock_of(&self, key: &ModelKey, version: &ModelVersion) -> Option<HeldLock> {
         let lock = self.locks.borrow().get(key).copied()?;
         let holds = lock.seqno == version.seqno && lock.until_s > self.now.get().unix_s();
         holds.then_some(lock)
     }
 
-    fn locked(&self, waiting: &Waiting, item: &ItemRef, cas: Cas) {
-        let Operation::Lock { seconds } = waiting.operation else {
+    fn locked(&self, waiting: &PendingFetch, item: &ItemRef, cas: Cas) {
+        let ModelOperation::Lock { seconds } = waiting.operation else {
             panic!("{:?} locks nothing", waiting.operation);
         };
         let until_s = self.now.get().unix_s() + seconds;
@@ -116,25 +122,25 @@ impl World {
         self.locks.borrow_mut().insert(waiting.key.clone(), lock);
     }
 
-    fn version(&self, key: &Key) -> Option<Version> {
+    fn version(&self, key: &ModelKey) -> Option<ModelVersion> {
         self.vbuckets.borrow()[&key.vbid].current.get(key).cloned()
     }
 
-    fn wait(&self, waiting: Waiting) {
+    fn wait(&self, waiting: PendingFetch) {
         let (token, life) = (self.token(), self.life());
         assert!(waiting.tries < TRIES_MAX, "{:?} is fetched for ever", waiting.key);
         let sink: Arc<dyn FetchSink> = Arc::clone(&life.sink) as Arc<dyn FetchSink>;
         let key = waiting.key.clone();
-        let waiting = Waiting { tries: waiting.tries + 1, ..waiting };
+        let waiting = PendingFetch { tries: waiting.tries + 1, ..waiting };
         self.waiting.borrow_mut().insert(token, waiting);
         life.bucket.fetch(key.vbid, key.doc_key(), &sink, token);
     }
 
-    fn refused(&self, waiting: &Waiting, refused: Refused) {
+    fn refused(&self, waiting: &PendingFetch, refused: OperationRejection) {
         self.count(|counts| counts.refusals += 1);
         let (operation, key) = (&waiting.operation, &waiting.key);
         let is_allowed = match refused {
-            Refused::TemporaryFailure | Refused::NoMemory => {
+            OperationRejection::TemporaryFailure | OperationRejection::NoMemory => {
                 operation.is_write() || self.is_troubled.get()
             }
             _ => false,
@@ -144,37 +150,42 @@ impl World {
 
     fn answered(
         &self,
-        waiting: &Waiting,
+        waiting: &PendingFetch,
         expected: Expected,
-        answer: Answer,
-        version: Option<&Version>,
+        answer: OperationAnswer,
+        version: Option<&ModelVersion>,
     ) {
         let key = &waiting.key;
         self.count(|counts| counts.answers += 1);
         match (expected, answer) {
-            (Expected::Read, Answer::Read(item) | Answer::Done(None, Some(item))) => {
+            (
+                Expected::Read,
+                OperationAnswer::Read(item) | OperationAnswer::Done(None, Some(item)),
+            ) => {
                 self.check_item(key, &item, version);
             }
-            (Expected::Unchanged, Answer::Done(Some(mutation), None)) => {
+            (Expected::Unchanged, OperationAnswer::Done(Some(mutation), None)) => {
                 let version = version.expect("what is touched is known");
                 assert_eq!((mutation.seqno, Some(mutation.cas)), (version.seqno, version.cas));
             }
-            (Expected::Locked, Answer::Locked(item, cas)) => {
+            (Expected::Locked, OperationAnswer::Locked(item, cas)) => {
                 self.check_item(key, &item, version);
                 self.locked(waiting, &item, cas);
             }
-            (Expected::Unlocked, Answer::Unlocked) => drop(self.locks.borrow_mut().remove(key)),
-            (Expected::Unlocked, Answer::NotLocked) => {}
-            (Expected::Missing, Answer::Tombstone(item)) => {
+            (Expected::Unlocked, OperationAnswer::Unlocked) => {
+                drop(self.locks.borrow_mut().remove(key))
+            }
+            (Expected::Unlocked, OperationAnswer::NotLocked) => {}
+            (Expected::Missing, OperationAnswer::Tombstone(item)) => {
                 // Of a document that expired just now, the tombstone is newer than the model.
                 let known = version.is_some_and(|version| version.seqno == item.seqno());
                 assert!(known || item.seqno() > self.vbuckets.borrow()[&key.vbid].high);
             }
-            (Expected::Missing, Answer::Missing)
-            | (Expected::Exists, Answer::Exists)
-            | (Expected::NotStored, Answer::NotStored)
-            | (Expected::NotANumber, Answer::NotANumber) => {}
-            (Expected::Done(document), Answer::Done(mutation, item)) => {
+            (Expected::Missing, OperationAnswer::Missing)
+            | (Expected::Exists, OperationAnswer::Exists)
+            | (Expected::NotStored, OperationAnswer::NotStored)
+            | (Expected::NotANumber, OperationAnswer::NotANumber) => {}
+            (Expected::Done(document), OperationAnswer::Done(mutation, item)) => {
                 self.wrote(key, document, mutation, item.as_ref());
             }
             (expected, answer) => panic!(
@@ -184,7 +195,7 @@ impl World {
         }
     }
 
-    fn check_item(&self, key: &Key, item: &ItemRef, version: Option<&Version>) {
+    fn check_item(&self, key: &ModelKey, item: &ItemRef, version: Option<&ModelVersion>) {
         let version = version.expect("what is read is known");
         let document = version.document.as_ref().expect("what is read is a document");
         assert_eq!(item.key(), key.doc_key());
@@ -199,9 +210,9 @@ impl World {
 
     fn wrote(
         &self,
-        key: &Key,
-        document: Option<Document>,
-        mutation: Option<Mutation>,
+        key: &ModelKey,
+        document: Option<ModelDocument>,
+        mutation: Option<AppliedMutation>,
         item: Option<&ItemRef>,
     ) {
         let (seqno, cas) = match (mutation, item) {
@@ -216,14 +227,14 @@ impl World {
             if let Some(mutation) = mutation {
                 assert_eq!(Some(mutation.vb_uuid), model.uuid(), "history of {key:?}");
             }
-            model.write(key, Version { seqno, cas: Some(cas), document });
+            model.write(key, ModelVersion { seqno, cas: Some(cas), document });
         }
         if self.below(3) == 0 {
             self.wait_for_persistence(key, seqno);
         }
     }
 
-    fn wait_for_persistence(&self, key: &Key, seqno: Seqno) {
+    fn wait_for_persistence(&self, key: &ModelKey, seqno: Seqno) {
         let (token, life) = (self.token(), self.life());
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&life.sink) as Arc<dyn PersistenceSink>;
         match life.bucket.when_persisted(key.vbid, (seqno, None), &sink, token) {
@@ -240,7 +251,7 @@ impl World {
     }
 
     /// Takes in what the engine did by itself: a tombstone for a document that expired.
-    fn settle_expiries(&self, key: &Key) {
+    fn settle_expiries(&self, key: &ModelKey) {
         let (bucket, now) = (self.bucket(), self.now.get());
         let vbucket = bucket.vbucket(key.vbid).expect("the vbucket is there");
         let high = vbucket.stats().high_seqno;
@@ -253,7 +264,7 @@ impl World {
             version.document.is_some() && version.live(now.unix_s()).is_none()
         });
         assert!(is_expired && high.0 == model.high.0 + 1, "{key:?}: a seqno without a write");
-        model.write(key, Version { seqno: high, cas: None, document: None });
+        model.write(key, ModelVersion { seqno: high, cas: None, document: None });
         // Its CAS is above all before, and below all that come.
         model.max_cas = vbucket.stats().max_cas;
     }
@@ -324,8 +335,8 @@ impl World {
             return;
         };
         drop(waiting);
-        let operation = self.with_random(Operation::random_write);
-        if !self.attempt(Waiting { key: key.clone(), operation, tries: 0 }) && may_flush {
+        let operation = self.with_random(ModelOperation::random_write);
+        if !self.attempt(PendingFetch { key: key.clone(), operation, tries: 0 }) && may_flush {
             self.fetch();
         }
         if may_flush {
@@ -373,7 +384,7 @@ impl World {
             if vbucket.stats().high_seqno == self.vbuckets.borrow()[&vbucket.id()].high {
                 continue;
             }
-            let mut found: Vec<(Seqno, Cas, Key)> = Vec::new();
+            let mut found: Vec<(Seqno, Cas, ModelKey)> = Vec::new();
             for key in self.all_keys().into_iter().filter(|key| key.vbid == vbucket.id()) {
                 let version = self.version(&key).filter(|version| version.document.is_some());
                 if version.is_none_or(|version| version.live(now.unix_s()).is_some()) {
@@ -390,7 +401,7 @@ impl World {
             let model = models.get_mut(&vbucket.id()).expect("every vbucket has a model");
             for (seqno, cas, key) in found {
                 self.count(|counts| counts.expired += 1);
-                model.write(&key, Version { seqno, cas: Some(cas), document: None });
+                model.write(&key, ModelVersion { seqno, cas: Some(cas), document: None });
             }
             assert_eq!(vbucket.stats().high_seqno, model.high, "a seqno without a write");
         }
@@ -508,7 +519,8 @@ impl World {
     /// Reads every document and compares.
     pub(super) fn read_everything(&self) {
         for key in self.all_keys() {
-            let read = || Waiting { key: key.clone(), operation: Operation::Get, tries: 0 };
+            let read =
+                || PendingFetch { key: key.clone(), operation: ModelOperation::Get, tries: 0 };
             let mut tries = 0;
             while !self.attempt(read()) {
                 self.fetch();

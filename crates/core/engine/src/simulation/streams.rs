@@ -13,14 +13,14 @@ use oribi_storage::Record;
 use oribi_types::{CollectionId, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
-use super::model::{Document, Key, Value, VbucketModel};
+use super::model::{ModelDocument, ModelKey, ModelValue, VbucketModel};
 use super::world::{VBUCKETS, World};
 use crate::backfill::BackfillPause;
 use crate::dcp::{
-    Change, EndReason, SnapshotMarker, StreamFilter, StreamFlags, StreamPhase, StreamRefused,
-    StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
+    StreamChange, StreamEndReason, StreamFilter, StreamMarker, StreamOpenError, StreamOptions,
+    StreamPhase, StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
 };
-use crate::system_event::SystemEvent;
+use crate::system_event::ManifestEvent;
 
 /// Readers at once.
 const READERS: u64 = 4;
@@ -29,9 +29,9 @@ const ROUNDS_MAX: u32 = 400;
 
 /// Streams that have more, by token.
 #[derive(Default)]
-pub(super) struct Awake(Mutex<BTreeSet<u64>>);
+pub(super) struct ReadyStreams(Mutex<BTreeSet<u64>>);
 
-impl StreamSink for Awake {
+impl StreamSink for ReadyStreams {
     fn ready(&self, token: u64) {
         self.0.lock().insert(token);
     }
@@ -42,9 +42,9 @@ struct Open {
     stream: VbucketDcpStream,
     token: u64,
     end: Seqno,
-    marker: Option<SnapshotMarker>,
+    marker: Option<StreamMarker>,
     /// Keys of the snapshot so far.
-    keys: BTreeSet<Key>,
+    keys: BTreeSet<ModelKey>,
     /// Backfills before the marker.
     backfills: u64,
     is_reopened: bool,
@@ -58,7 +58,7 @@ struct Reader {
     uuid: VbUuid,
     snapshot: (Seqno, Seqno),
     /// Everything that it has heard and not taken back.
-    heard: Vec<(Seqno, Key, Option<Document>)>,
+    heard: Vec<(Seqno, ModelKey, Option<ModelDocument>)>,
     open: Option<Open>,
 }
 
@@ -66,7 +66,7 @@ struct Reader {
 #[derive(Default)]
 pub(super) struct Readers {
     readers: Vec<Option<Reader>>,
-    pub(super) awake: Arc<Awake>,
+    pub(super) awake: Arc<ReadyStreams>,
 }
 
 impl Readers {
@@ -77,7 +77,7 @@ impl Readers {
     }
 }
 
-fn shows(filter: &StreamFilter, key: &Key) -> bool {
+fn shows(filter: &StreamFilter, key: &ModelKey) -> bool {
     let collection = key.collection;
     if collection == CollectionId::SYSTEM {
         return shows_event(filter, &key.name);
@@ -101,9 +101,9 @@ fn shows_event(filter: &StreamFilter, name: &[u8]) -> bool {
     }
 }
 
-fn document_of(record: &Record<'_>) -> Option<Document> {
-    let document = Document {
-        value: Value(record.value.to_vec()),
+fn document_of(record: &Record<'_>) -> Option<ModelDocument> {
+    let document = ModelDocument {
+        value: ModelValue(record.value.to_vec()),
         flags: record.flags,
         expiry: record.expiry,
     };
@@ -111,7 +111,7 @@ fn document_of(record: &Record<'_>) -> Option<Document> {
 }
 
 impl Reader {
-    fn table(&self) -> BTreeMap<&Key, &Document> {
+    fn table(&self) -> BTreeMap<&ModelKey, &ModelDocument> {
         let mut table = BTreeMap::new();
         for (_, key, document) in &self.heard {
             match document {
@@ -125,13 +125,13 @@ impl Reader {
     /// It must have the exact state at `seqno`.
     fn compare(&self, model: &VbucketModel, seqno: Seqno) {
         let (found, wanted) = (self.table(), model.documents_at(seqno));
-        let shown = |key: &Key| shows(&self.filter, key);
-        let wanted: BTreeMap<&Key, &Document> =
+        let shown = |key: &ModelKey| shows(&self.filter, key);
+        let wanted: BTreeMap<&ModelKey, &ModelDocument> =
             wanted.into_iter().filter(|(key, _)| shown(key)).collect();
         assert_eq!(found, wanted, "{} with {:?} at {seqno:?}", self.vbid, self.filter);
     }
 
-    fn request(&self, end: Seqno, flags: StreamFlags) -> StreamRequest {
+    fn request(&self, end: Seqno, flags: StreamOptions) -> StreamRequest {
         StreamRequest {
             vbid: self.vbid,
             start: self.seqno,
@@ -144,7 +144,7 @@ impl Reader {
         }
     }
 
-    fn announced(&mut self, marker: SnapshotMarker) {
+    fn announced(&mut self, marker: StreamMarker) {
         let open = self.open.as_mut().expect("an open stream");
         let backfills = open.stream.stats().backfills;
         if let Some(last) = open.marker {
@@ -173,21 +173,27 @@ impl Reader {
 
     fn changed(&mut self, record: &Record<'_>, model: &VbucketModel) {
         let (seqno, collection) = (record.seqno, record.key.collection);
-        let key = Key { vbid: self.vbid, collection, name: record.key.key.to_vec() };
+        let key = ModelKey { vbid: self.vbid, collection, name: record.key.key.to_vec() };
         let version = model.written_at(seqno).map(|(_, version)| version);
         let cas = version.and_then(|version| version.cas);
         assert!(cas.is_none_or(|cas| cas == record.cas), "{record:?}");
         self.took(seqno, key, document_of(record), model);
     }
 
-    fn changed_by(&mut self, event: &SystemEvent<'_>, model: &VbucketModel) {
+    fn changed_by(&mut self, event: &ManifestEvent<'_>, model: &VbucketModel) {
         let (collection, name) = (CollectionId::SYSTEM, event.key().to_vec());
-        let key = Key { vbid: self.vbid, collection, name };
-        let nothing = || Document { value: Value(Vec::new()), flags: 0, expiry: 0 };
+        let key = ModelKey { vbid: self.vbid, collection, name };
+        let nothing = || ModelDocument { value: ModelValue(Vec::new()), flags: 0, expiry: 0 };
         self.took(event.seqno, key, (!event.kind.is_end()).then(nothing), model);
     }
 
-    fn took(&mut self, seqno: Seqno, key: Key, document: Option<Document>, model: &VbucketModel) {
+    fn took(
+        &mut self,
+        seqno: Seqno,
+        key: ModelKey,
+        document: Option<ModelDocument>,
+        model: &VbucketModel,
+    ) {
         assert!(seqno > self.seqno, "{seqno:?} of {key:?} behind {:?}", self.seqno);
         assert!(shows(&self.filter, &key), "{key:?} passes {:?}", self.filter);
         let written = model.written_at(seqno);
@@ -264,9 +270,9 @@ impl World {
         let models = self.vbuckets.borrow();
         let model = &models[&reader.vbid];
         let flags = match self.below(10) {
-            0 => StreamFlags { to_latest: true, ..StreamFlags::default() },
-            1 => StreamFlags { disk_only: true, ..StreamFlags::default() },
-            _ => StreamFlags::default(),
+            0 => StreamOptions { to_latest: true, ..StreamOptions::default() },
+            1 => StreamOptions { disk_only: true, ..StreamOptions::default() },
+            _ => StreamOptions::default(),
         };
         let end = match self.below(6) {
             0 => Seqno(reader.seqno.0 + self.below(model.high.0 + 2)),
@@ -286,21 +292,21 @@ impl World {
             self.count(|counts| counts.streams += 1);
             reader.open = Some(Open { stream, token, end, marker, keys, backfills, is_reopened });
             awake.ready(token);
-        } else if let Err(StreamRefused::Rollback(to)) = opened {
+        } else if let Err(StreamOpenError::Rollback(to)) = opened {
             self.count(|counts| counts.rollbacks += 1);
             reader.go_back(to);
         }
     }
 
     /// The answer follows from what survived of what the reader has.
-    fn check_opening(&self, reader: &Reader, model: &VbucketModel, no: Option<&StreamRefused>) {
+    fn check_opening(&self, reader: &Reader, model: &VbucketModel, no: Option<&StreamOpenError>) {
         let vbucket_stats = self.bucket().vbucket_stats(reader.vbid).expect("a vbucket");
         let (start, (from, to)) = (reader.seqno, reader.snapshot);
         let back = match no {
             None => None,
-            Some(StreamRefused::Rollback(to)) => Some(*to),
-            Some(StreamRefused::TryLater) if vbucket_stats.loading => return,
-            Some(StreamRefused::NoMemory | StreamRefused::Range) => return,
+            Some(StreamOpenError::Rollback(to)) => Some(*to),
+            Some(StreamOpenError::TryLater) if vbucket_stats.loading => return,
+            Some(StreamOpenError::NoMemory | StreamOpenError::Range) => return,
             Some(refused) => panic!("{:?} was refused: {refused:?}", reader.filter),
         };
         if start == Seqno(0) {
@@ -388,11 +394,11 @@ impl World {
         let mut owned = None;
         match open.stream.next() {
             StreamStep::Snapshot(found) => marker = Some(found),
-            StreamStep::Change(Change::Document(found)) => {
+            StreamStep::Change(StreamChange::Document(found)) => {
                 owned = Some(OwnedChange::of(&found.record));
                 change = Some(());
             }
-            StreamStep::Change(Change::Event(found)) => {
+            StreamStep::Change(StreamChange::Event(found)) => {
                 // It borrows from the stream, which the reader gets back first.
                 event = Some((found.encode(), found.seqno));
             }
@@ -420,7 +426,7 @@ impl World {
             reader.changed(&owned.record(), model);
         }
         if let Some((body, seqno)) = event {
-            let event = SystemEvent::decode(seqno, &body).expect("it was one");
+            let event = ManifestEvent::decode(seqno, &body).expect("it was one");
             reader.changed_by(&event, model);
         }
         if let Some(seqno) = advanced {
@@ -442,10 +448,10 @@ impl World {
         Some(found)
     }
 
-    fn stream_ended(&self, reader: &mut Reader, reason: EndReason, model: &VbucketModel) {
+    fn stream_ended(&self, reader: &mut Reader, reason: StreamEndReason, model: &VbucketModel) {
         let open = reader.open.take().expect("an open stream");
         match reason {
-            EndReason::Ok => {
+            StreamEndReason::Ok => {
                 let is_whole = open.marker.is_none_or(|marker| marker.end == reader.seqno);
                 assert!(is_whole, "the stream ends inside {:?} at {:?}", open.marker, reader.seqno);
                 assert!(open.stream.stats().last_read_seqno >= open.end, "an early end");
@@ -454,12 +460,14 @@ impl World {
                     reader.compare(model, reader.seqno.max(open.stream.stats().last_read_seqno));
                 }
             }
-            EndReason::BackfillFailed => assert!(self.is_troubled.get(), "no disk has failed"),
-            EndReason::StateChanged => {
+            StreamEndReason::BackfillFailed => {
+                assert!(self.is_troubled.get(), "no disk has failed")
+            }
+            StreamEndReason::StateChanged => {
                 let stats = self.bucket().vbucket_stats(reader.vbid).expect("a vbucket");
                 assert!(stats.purge_seqno > Seqno(0), "nothing has changed");
             }
-            EndReason::FilterEmpty => panic!("the collections are there"),
+            StreamEndReason::FilterEmpty => panic!("the collections are there"),
         }
     }
 

@@ -17,16 +17,16 @@ use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use super::interrupts::{self, InterruptedStore};
-use super::model::{Document, Key, Value, VbucketModel, Version};
-use super::operation::Operation;
+use super::model::{ModelDocument, ModelKey, ModelValue, ModelVersion, VbucketModel};
+use super::operation::ModelOperation;
 use super::streams::Readers;
 use crate::background_fetch::{FetchOutcome, FetchSink};
 use crate::bucket::Bucket;
 use crate::collections::ManifestChange;
 use crate::config::{BucketConfig, Upkeep};
-use crate::error::OpenError;
+use crate::error::BucketOpenError;
 use crate::persistence::{PersistOutcome, PersistenceSink};
-use crate::system_event::SystemEvent;
+use crate::system_event::ManifestEvent;
 
 /// Few of everything, so that operations meet each other.
 pub(super) const VBUCKETS: u16 = 2;
@@ -88,9 +88,9 @@ impl FetchSink for Sink {
 }
 
 /// An operation that waits for a fetch.
-pub(super) struct Waiting {
-    pub(super) key: Key,
-    pub(super) operation: Operation,
+pub(super) struct PendingFetch {
+    pub(super) key: ModelKey,
+    pub(super) operation: ModelOperation,
     pub(super) tries: u32,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Life {
 
 /// What a run did, to show that it did something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct RunCounts {
     pub(super) answers: u64,
     pub(super) mutations: u64,
     pub(super) refusals: u64,
@@ -139,8 +139,8 @@ pub(super) struct Counts {
     pub(super) cursors_dropped: u64,
 }
 
-impl Counts {
-    pub(super) fn add(&mut self, other: &Counts) {
+impl RunCounts {
+    pub(super) fn add(&mut self, other: &RunCounts) {
         self.answers += other.answers;
         self.mutations += other.mutations;
         self.refusals += other.refusals;
@@ -212,9 +212,9 @@ pub(super) struct World {
     pub(super) now: Cell<Timestamp>,
     /// Waits for persistence by token: vbucket and seqno.
     pub(super) waits: RefCell<BTreeMap<u64, (Vbid, Seqno)>>,
-    pub(super) waiting: RefCell<BTreeMap<u64, Waiting>>,
+    pub(super) waiting: RefCell<BTreeMap<u64, PendingFetch>>,
     /// By document; of one that has another version by now the lock has ended.
-    pub(super) locks: RefCell<BTreeMap<Key, HeldLock>>,
+    pub(super) locks: RefCell<BTreeMap<ModelKey, HeldLock>>,
     next_token: Cell<u64>,
     /// How deep operations are nested.
     pub(super) depth: Cell<u32>,
@@ -222,7 +222,7 @@ pub(super) struct World {
     pub(super) churns: Cell<u32>,
     /// Some I/O was made to fail in this life, so that it may be refused from now on.
     pub(super) is_troubled: Cell<bool>,
-    pub(super) counts: RefCell<Counts>,
+    pub(super) counts: RefCell<RunCounts>,
 }
 
 impl World {
@@ -281,7 +281,7 @@ impl World {
         take(&mut self.random.borrow_mut())
     }
 
-    pub(super) fn count(&self, count: impl FnOnce(&mut Counts)) {
+    pub(super) fn count(&self, count: impl FnOnce(&mut RunCounts)) {
         count(&mut self.counts.borrow_mut());
     }
 
@@ -298,22 +298,22 @@ impl World {
         Arc::clone(&self.life().bucket)
     }
 
-    pub(super) fn random_key(&self) -> Key {
+    pub(super) fn random_key(&self) -> ModelKey {
         let vbid = Vbid(self.below(u64::from(VBUCKETS)) as u16);
         let collection = match self.below(3) {
             0 => self.collection.get(),
             _ => CollectionId::DEFAULT,
         };
-        Key { vbid, collection, name: format!("k{}", self.below(NAMES)).into_bytes() }
+        ModelKey { vbid, collection, name: format!("k{}", self.below(NAMES)).into_bytes() }
     }
 
     /// Every document that there may be.
-    pub(super) fn all_keys(&self) -> Vec<Key> {
+    pub(super) fn all_keys(&self) -> Vec<ModelKey> {
         let collections = [CollectionId::DEFAULT, self.collection.get()];
         let mut keys = Vec::new();
         for vbid in (0..VBUCKETS).map(Vbid) {
             for collection in collections {
-                keys.extend((0..NAMES).map(|name| Key {
+                keys.extend((0..NAMES).map(|name| ModelKey {
                     vbid,
                     collection,
                     name: format!("k{name}").into_bytes(),
@@ -366,7 +366,7 @@ impl World {
             }
             wanted.retain(|name| !name.ends_with("00000000"));
             wanted.sort_by_key(|name| name.starts_with('c'));
-            let is_there = |version: &Version| version.document.is_some();
+            let is_there = |version: &ModelVersion| version.document.is_some();
             let known = model.current.iter().filter(|(key, version)| {
                 key.collection == CollectionId::SYSTEM && is_there(version)
             });
@@ -377,11 +377,14 @@ impl World {
             let begun = new.map(|name| (name.clone().into_bytes(), true));
             let ended = gone.map(|name| (name.clone(), false));
             for (name, is_begin) in begun.chain(ended).collect::<Vec<_>>() {
-                let document =
-                    is_begin.then(|| Document { value: Value(Vec::new()), flags: 0, expiry: 0 });
+                let document = is_begin.then(|| ModelDocument {
+                    value: ModelValue(Vec::new()),
+                    flags: 0,
+                    expiry: 0,
+                });
                 let seqno = Seqno(model.high.0 + 1);
-                let key = Key { vbid: vbucket.id(), collection: CollectionId::SYSTEM, name };
-                model.write(&key, Version { seqno, cas: None, document });
+                let key = ModelKey { vbid: vbucket.id(), collection: CollectionId::SYSTEM, name };
+                model.write(&key, ModelVersion { seqno, cas: None, document });
             }
             assert_eq!(vbucket.stats().high_seqno, model.high, "one seqno for each event");
             model.max_cas = vbucket.stats().max_cas;
@@ -395,7 +398,7 @@ impl World {
         self.files.heal();
     }
 
-    fn try_open(&self, is_clean: bool) -> Result<Life, OpenError> {
+    fn try_open(&self, is_clean: bool) -> Result<Life, BucketOpenError> {
         let options = LogOptions {
             logs: self.setup.logs,
             segment_bytes: 8192,
@@ -469,10 +472,10 @@ impl World {
     fn check_store(&self, store: &LogStore) {
         let models = self.vbuckets.borrow();
         for (vbid, model) in models.iter() {
-            let mut found: Vec<Key> = Vec::new();
+            let mut found: Vec<ModelKey> = Vec::new();
             let scanned = store.scan_keys(*vbid, &mut |record| {
                 let DocKey { collection, key: name } = record.key;
-                let key = Key { vbid: *vbid, collection, name: name.to_vec() };
+                let key = ModelKey { vbid: *vbid, collection, name: name.to_vec() };
                 let version = model.current.get(&key);
                 let Some(version) = version else {
                     panic!("{key:?} is in the store and was never written: {record:?}");
@@ -481,7 +484,7 @@ impl World {
                 assert!(version.cas.is_none_or(|cas| cas == record.cas), "{key:?}: {record:?}");
                 assert_eq!(record.deleted, version.document.is_none(), "{key:?}: {record:?}");
                 if collection == CollectionId::SYSTEM {
-                    let event = SystemEvent::decode(record.seqno, record.value);
+                    let event = ManifestEvent::decode(record.seqno, record.value);
                     let event = event.unwrap_or_else(|| panic!("{record:?} is no event"));
                     assert_eq!(event.kind.is_end(), record.deleted, "{event:?}");
                     assert_eq!(event.key(), name, "{event:?}");

@@ -23,7 +23,7 @@ const GROUPS_PER_SLICE: usize = 64;
 
 /// What the store has, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Settled {
+pub(crate) struct StoreContents {
     /// Its last seqno.
     pub(crate) seqno: Seqno,
     /// The last one of the default collection.
@@ -48,7 +48,7 @@ impl StreamSink for NoOwner {
 
 impl VBucket {
     /// What the store has; `None` while a commit is under way or the last one is in doubt.
-    pub(crate) fn settled_store(&self) -> Option<Settled> {
+    pub(crate) fn settled_store(&self) -> Option<StoreContents> {
         let table = self.table.lock();
         let queue = self.queue.lock();
         let seqno = queue.settled(self.persistence_cursor?)?;
@@ -56,7 +56,7 @@ impl VBucket {
         let default_seqno = default.map_or(Seqno(0), |found| found.persisted_high_seqno);
         let is_certain = self.doubtful_seqno.load(Ordering::Relaxed) <= seqno.0;
         let incarnation = self.incarnation();
-        is_certain.then_some(Settled { seqno, default_seqno, incarnation })
+        is_certain.then_some(StoreContents { seqno, default_seqno, incarnation })
     }
 
     /// The state of a vbucket that has no store. `None` when memory is so short that the cursor was

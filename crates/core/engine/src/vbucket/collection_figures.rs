@@ -52,7 +52,7 @@ pub(super) struct CollectionFigures {
 
 /// What one version adds to the sums while it is in the table; zero by default.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Share {
+pub(super) struct ItemFigures {
     pub(super) items: u64,
     pub(super) tombstones: u64,
     pub(super) item_bytes: u64,
@@ -62,19 +62,19 @@ pub(super) struct Share {
     pub(super) datatype: Option<Datatype>,
 }
 
-impl Share {
+impl ItemFigures {
     /// Both are documents of one datatype, with their values, or both are tombstones.
     #[inline]
-    pub(super) fn is_alike(&self, other: &Share) -> bool {
-        let kind = |share: &Share| (share.tombstones, share.evicted, share.datatype);
+    pub(super) fn is_alike(&self, other: &ItemFigures) -> bool {
+        let kind = |share: &ItemFigures| (share.tombstones, share.evicted, share.datatype);
         kind(self) == kind(other)
     }
 }
 
-impl Share {
-    pub(super) fn of(item: &ItemRef) -> Share {
+impl ItemFigures {
+    pub(super) fn of(item: &ItemRef) -> ItemFigures {
         let items = u64::from(!item.is_deleted());
-        Share {
+        ItemFigures {
             items,
             tombstones: 1 - items,
             item_bytes: item.block_bytes() as u64,
@@ -90,7 +90,7 @@ impl CollectionStats {
     pub(super) const OVERWRITTEN_BYTES: usize = offset_of!(CollectionStats, stored_only);
 
     /// One version has taken the place of another in the table; either may be nothing.
-    pub(super) fn exchange(&mut self, new: &Share, old: &Share) {
+    pub(super) fn exchange(&mut self, new: &ItemFigures, old: &ItemFigures) {
         self.items = self.items + new.items - old.items;
         self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
         self.disk_bytes = self.disk_bytes + new.disk_bytes - old.disk_bytes;

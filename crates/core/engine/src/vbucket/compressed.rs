@@ -9,17 +9,17 @@ use oribi_types::{Datatype, DocKey};
 use super::context::Context;
 use crate::attributes::datatype_with;
 use crate::compression::{
-    CompressionMode, Unusable, inflated_bytes, with_compressed, with_inflated,
+    CompressionMode, InflateError, inflated_bytes, with_compressed, with_inflated,
 };
 use crate::datatype;
 use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::outcome::{MutationOutcome, Refused, StoreRequest};
+use crate::outcome::{MutationOutcome, OperationRejection, StoreRequest};
 
-impl From<Unusable> for MutationOutcome {
-    fn from(unusable: Unusable) -> MutationOutcome {
+impl From<InflateError> for MutationOutcome {
+    fn from(unusable: InflateError) -> MutationOutcome {
         match unusable {
-            Unusable::Corrupt => MutationOutcome::Corrupt,
-            Unusable::TooLarge => MutationOutcome::TooLarge,
+            InflateError::Corrupt => MutationOutcome::Corrupt,
+            InflateError::TooLarge => MutationOutcome::TooLarge,
         }
     }
 }
@@ -31,7 +31,7 @@ pub(super) fn stored_form(
     key: DocKey<'_>,
     fields: ItemFields,
     request: &StoreRequest<'_>,
-) -> Result<NewItem, Unusable> {
+) -> Result<NewItem, InflateError> {
     let mode = context.compression.get();
     if request.is_compressed {
         return compressed_form(context, key, fields, request.value);
@@ -51,7 +51,7 @@ pub(super) fn received_form(
     context: &Context<'_>,
     new: NewItem,
     request: &StoreRequest<'_>,
-) -> Result<NewItem, Unusable> {
+) -> Result<NewItem, InflateError> {
     if !request.is_compressed {
         let datatype = datatype::detect(new.as_item().value());
         let new = new.with_datatype(datatype);
@@ -73,7 +73,7 @@ fn compressed_form(
     key: DocKey<'_>,
     fields: ItemFields,
     value: &[u8],
-) -> Result<NewItem, Unusable> {
+) -> Result<NewItem, InflateError> {
     let keeps = is_kept_compressed(context, value)?;
     with_inflated(value, context.value_bytes_max, |plain| {
         let json = datatype::detect(plain);
@@ -84,7 +84,7 @@ fn compressed_form(
 }
 
 /// False in mode off, and for a value that is shorter when inflated.
-fn is_kept_compressed(context: &Context<'_>, value: &[u8]) -> Result<bool, Unusable> {
+fn is_kept_compressed(context: &Context<'_>, value: &[u8]) -> Result<bool, InflateError> {
     let plain_bytes = inflated_bytes(value, context.value_bytes_max)?;
     Ok(context.compression.get() != CompressionMode::Off && value.len() < plain_bytes)
 }
@@ -125,6 +125,6 @@ fn fields_of(item: &ItemRef, keeps_expiry: bool) -> ItemFields {
 pub(super) fn plain_body<'a>(
     item: &'a ItemRef,
     scratch: &'a mut Vec<u8>,
-) -> Result<&'a [u8], Refused> {
-    item.plain_body(scratch).map_err(|_| Refused::TemporaryFailure)
+) -> Result<&'a [u8], OperationRejection> {
+    item.plain_body(scratch).map_err(|_| OperationRejection::TemporaryFailure)
 }

@@ -12,12 +12,12 @@ use super::context::Context;
 use super::{RETIRING, VBucket};
 use crate::checkpoint::CheckpointManager;
 use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::system_event::SystemEvent;
+use crate::system_event::ManifestEvent;
 
 impl VBucket {
     /// Adds events to the history, unless the vbucket is not this node's or about to go: then its
     /// next owner adds them. Their seqnos are assigned here.
-    pub(crate) fn add_events(&self, context: &Context<'_>, events: &[SystemEvent<'_>]) {
+    pub(crate) fn add_events(&self, context: &Context<'_>, events: &[ManifestEvent<'_>]) {
         if events.is_empty() {
             return;
         }
@@ -42,7 +42,7 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         queue: &mut CheckpointManager,
-        events: &[SystemEvent<'_>],
+        events: &[ManifestEvent<'_>],
     ) {
         for event in events {
             // The clock of the last write, if none was handed in.
@@ -68,7 +68,7 @@ impl VBucket {
     }
 }
 
-fn item_of(event: &SystemEvent<'_>, clock: Timestamp) -> NewItem {
+fn item_of(event: &ManifestEvent<'_>, clock: Timestamp) -> NewItem {
     let key = event.key();
     let key = DocKey { collection: CollectionId::SYSTEM, key: &key };
     let deleted = event.kind.is_end();

@@ -13,13 +13,13 @@ use oribi_types::{Cas, DocKey, RevSeqno, Seqno};
 
 use super::VBucket;
 use super::context::Context;
-use super::table::Table;
+use super::table::VbucketTable;
 use crate::hash_table::{GroupMemory, KeyHash};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// What became of a record that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Installed {
+pub(crate) enum InstallOutcome {
     /// The operation can be tried again.
     Done,
     /// The record is stale; the store has to be read again.
@@ -69,42 +69,51 @@ impl VBucket {
         key: DocKey<'_>,
         begun: FetchBegun,
         fetched: Option<ItemRef>,
-    ) -> Installed {
+    ) -> InstallOutcome {
         let hash = self.table.seed().hash(key);
         let item = fetched.unwrap_or_else(|| absence_marker(key));
         debug_assert!(item.has_key(key), "what was read is not what was asked for");
         let garbage = {
             let mut table = self.table.lock();
             if self.incarnation() != begun.incarnation || !context.knows(key.collection) {
-                return Installed::Done;
+                return InstallOutcome::Done;
             }
             let begun = begun.high_seqno;
             match table.index.locate(hash, key) {
                 Some(place) => {
                     let current = table.index.at(place).filter(|current| current.is_evicted());
-                    let Some(current) = current else { return Installed::Done };
+                    let Some(current) = current else { return InstallOutcome::Done };
                     let is_same = current.seqno() == item.seqno() && current.cas() == item.cas();
                     if !is_same || item.is_deleted() {
                         let is_newer = current.seqno() > begun;
-                        return if is_newer { Installed::Overtaken } else { Installed::Differs };
+                        return if is_newer {
+                            InstallOutcome::Overtaken
+                        } else {
+                            InstallOutcome::Differs
+                        };
                     }
                     (Some(table.substitute(hash, place, item)), Vec::new())
                 }
-                None if !self.may_be_in_store_only(&table) => return Installed::Done,
-                None if table.max_removed_seqno() > begun => return Installed::Overtaken,
+                None if !self.may_be_in_store_only(&table) => return InstallOutcome::Done,
+                None if table.max_removed_seqno() > begun => return InstallOutcome::Overtaken,
                 // All documents are in the table, so this one has been deleted since.
                 None if !item.is_deleted() && !self.is_absence_uncertain() => {
-                    return Installed::Overtaken;
+                    return InstallOutcome::Overtaken;
                 }
                 None => (None, self.install_absent(&mut table, hash, item)),
             }
         };
         drop(garbage);
         self.report_memory(context);
-        Installed::Done
+        InstallOutcome::Done
     }
 
-    fn install_absent(&self, table: &mut Table, hash: KeyHash, item: ItemRef) -> Vec<GroupMemory> {
+    fn install_absent(
+        &self,
+        table: &mut VbucketTable,
+        hash: KeyHash,
+        item: ItemRef,
+    ) -> Vec<GroupMemory> {
         table.install(hash, item, self.is_loading());
         table.index.take_retired()
     }

@@ -11,7 +11,7 @@ use oribi_storage::{VbucketPhase, VbucketState};
 use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 
 use super::VBucket;
-use crate::checkpoint::{CursorBatch, Expelled, ReadLimits, StreamWaker};
+use crate::checkpoint::{CursorBatch, ExpelledCheckpoints, ReadLimits, StreamWaker};
 use crate::flusher_signal::FlusherSignals;
 
 /// What a vbucket brings into a commit.
@@ -176,7 +176,7 @@ impl VBucket {
     /// Tombstones that have left the queue leave the table, unless documents are still being
     /// loaded: a tombstone keeps the loader from bringing the deleted document back. In memory only
     /// they are gone then, so the purge seqno rises first.
-    pub(super) fn finish_expel(&self, expelled: Expelled) {
+    pub(super) fn finish_expel(&self, expelled: ExpelledCheckpoints) {
         if expelled.is_empty() {
             return;
         }
@@ -198,7 +198,7 @@ impl VBucket {
     }
 
     /// Frees what has left the queue, then takes it off the account.
-    pub(super) fn settle(&self, expelled: Expelled) {
+    pub(super) fn settle(&self, expelled: ExpelledCheckpoints) {
         let freed = expelled.free();
         self.queue.lock().settle(freed);
     }

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use oribi_types::{CollectionId, Seqno};
 
 use super::VBucket;
-use super::collection_figures::{CollectionStats, Share};
-use super::table::Table;
+use super::collection_figures::{CollectionStats, ItemFigures};
+use super::table::VbucketTable;
 use crate::checkpoint::CheckpointManager;
 use crate::hash_table::ScanCursor;
 
@@ -36,7 +36,7 @@ impl VBucket {
         (table.reported(), table.used(queue_bytes))
     }
 
-    fn check_versions(&self, table: &Table, queue: &CheckpointManager) {
+    fn check_versions(&self, table: &VbucketTable, queue: &CheckpointManager) {
         let (high_seqno, max_cas) = (queue.high_seqno(), queue.max_cas());
         table.index.scan(&mut ScanCursor::default(), usize::MAX, |item| {
             assert!(item.seqno() <= high_seqno, "a version from the future");
@@ -52,15 +52,15 @@ impl VBucket {
     }
 }
 
-impl Table {
+impl VbucketTable {
     /// Panics unless every sum is that of what is in the table and of what was evicted whole.
     fn check_sums(&self) {
         let (mut all, mut documents) =
             (CollectionStats::default(), [0u32; super::table::DATATYPES]);
         let (mut tombstones, mut evicted) = (0, 0);
         self.index.scan(&mut ScanCursor::default(), usize::MAX, |item| {
-            let share = Share::of(item);
-            all.exchange(&share, &Share::default());
+            let share = ItemFigures::of(item);
+            all.exchange(&share, &ItemFigures::default());
             tombstones += share.tombstones;
             evicted += share.evicted;
             if let Some(datatype) = share.datatype {

@@ -9,7 +9,7 @@ use super::VBucket;
 use super::context::Context;
 use super::locks::Locks;
 use crate::item::ItemRef;
-use crate::outcome::{LockOutcome, Refused, Sought, UnlockOutcome};
+use crate::outcome::{LockOutcome, OperationRejection, ReadTarget, UnlockOutcome};
 
 impl VBucket {
     pub(crate) fn get_and_lock(
@@ -20,10 +20,10 @@ impl VBucket {
     ) -> LockOutcome {
         let lock = |locks: &mut Locks, item: &ItemRef| {
             if item.is_evicted() {
-                return Err(Refused::NeedsFetch);
+                return Err(OperationRejection::NeedsFetch);
             }
             if locks.is_locked(item, context.now) {
-                return Err(Refused::Locked);
+                return Err(OperationRejection::Locked);
             }
             let cas = self.queue.lock().take_cas(context.now);
             locks.lock(item, cas, timeout_s, context.now);
@@ -52,9 +52,9 @@ impl VBucket {
         context: &Context<'_>,
         key: DocKey<'_>,
         act: impl FnOnce(&mut Locks, &ItemRef) -> T,
-    ) -> Result<Option<(ItemRef, T)>, Refused> {
+    ) -> Result<Option<(ItemRef, T)>, OperationRejection> {
         let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
-        let found = self.look_up(context, hash, key, Sought::Document, |locks, item| {
+        let found = self.look_up(context, hash, key, ReadTarget::Document, |locks, item| {
             (item.clone(), item.is_live(now_s).then(|| act(locks, item)))
         })?;
         if let Some((expired, _)) = found.as_ref().filter(|(item, _)| item.is_expired(now_s)) {

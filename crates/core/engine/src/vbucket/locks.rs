@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use oribi_types::{Cas, Seqno, Timestamp};
 
 use crate::item::ItemRef;
-use crate::outcome::{LOCKED_CAS, Refused, UnlockOutcome};
+use crate::outcome::{LOCKED_CAS, OperationRejection, UnlockOutcome};
 
 /// Shortest time for which an ended lock is remembered, in nanoseconds: one minute, twice the
 /// longest lock.
@@ -78,7 +78,7 @@ impl Locks {
         live: Option<&ItemRef>,
         claim: Claim,
         now: Timestamp,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, OperationRejection> {
         match (live, claim) {
             (Some(live), Claim::Cas(cas)) if !self.by_version.is_empty() => {
                 self.admit_over(live, cas, now)
@@ -88,10 +88,15 @@ impl Locks {
     }
 
     #[cold]
-    fn admit_over(&self, live: &ItemRef, cas: Cas, now: Timestamp) -> Result<bool, Refused> {
+    fn admit_over(
+        &self,
+        live: &ItemRef,
+        cas: Cas,
+        now: Timestamp,
+    ) -> Result<bool, OperationRejection> {
         match self.by_version.get(&live.seqno()) {
             Some(lock) if lock.cas == cas => Ok(true),
-            Some(lock) if lock.until_ns > now.unix_ns => Err(Refused::Locked),
+            Some(lock) if lock.until_ns > now.unix_ns => Err(OperationRejection::Locked),
             _ => Ok(false),
         }
     }
@@ -135,7 +140,7 @@ impl Locks {
                 lock.until_ns = now.unix_ns;
                 UnlockOutcome::Done
             }
-            Some(_) => UnlockOutcome::Refused(Refused::Locked),
+            Some(_) => UnlockOutcome::Refused(OperationRejection::Locked),
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{LOADING, VBucket};
 use crate::checkpoint::CheckpointManagerStats;
 use crate::hash_table::HashTableStats;
 use crate::item::ItemRef;
-use crate::outcome::{Refused, Sought};
+use crate::outcome::{OperationRejection, ReadTarget};
 
 impl VBucket {
     /// Seqno of the newest version of a collection; 0 when it never had one here.
@@ -104,10 +104,10 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
-    ) -> Result<Option<KeyStats>, Refused> {
+    ) -> Result<Option<KeyStats>, OperationRejection> {
         let (hash, refer) =
             (self.table.seed().hash(key), |_: &mut Locks, item: &ItemRef| item.clone());
-        let found = self.look_up(context, hash, key, Sought::Document, refer)?;
+        let found = self.look_up(context, hash, key, ReadTarget::Document, refer)?;
         let found = found.filter(|item| !is_absence_marker(item));
         Ok(found.map(|item| KeyStats {
             is_dirty: item.seqno() > self.persisted_seqno(),

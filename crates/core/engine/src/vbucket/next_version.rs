@@ -12,7 +12,7 @@ const STAMP_DIGITS: usize = 16;
 
 /// What the next version of a rewrite is made from.
 #[derive(Clone, Copy, Debug)]
-pub struct Current<'a> {
+pub struct CurrentVersion<'a> {
     /// The document, its tombstone, or nothing.
     pub version: Option<&'a ItemRef>,
     /// The request named the CAS of a lock of this version, so the version's own does not matter.

@@ -11,16 +11,16 @@ use super::VBucket;
 use super::compressed::{body_compressed, plain_body, received_form, stored_form};
 use super::context::Context;
 use super::locks::Claim;
-use super::next_version::{Current, NextVersion};
-use super::table::Table;
-use super::writing::{Basis, Denied, Found};
+use super::next_version::{CurrentVersion, NextVersion};
+use super::table::VbucketTable;
+use super::writing::{Basis, WriteError, WriteTarget};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
 use crate::datatype;
 use crate::hash_table::KeyHash;
 use crate::item::{FillingItem, ItemFields, ItemRef, NewItem};
 use crate::outcome::{
-    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, Mutation,
-    MutationOutcome, Refused, RewriteOutcome, Sought, StoreMode, StoreRequest,
+    AppliedMutation, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome,
+    MutationOutcome, OperationRejection, ReadTarget, RewriteOutcome, StoreCondition, StoreRequest,
 };
 
 impl VBucket {
@@ -68,7 +68,7 @@ impl VBucket {
         match self.store_new(context, hash, new, request) {
             Ok(mutation) => MutationOutcome::Done(mutation),
             Err((refusal, new)) => {
-                let again = [Refused::NeedsFetch, Refused::TemporaryFailure];
+                let again = [OperationRejection::NeedsFetch, OperationRejection::TemporaryFailure];
                 if again.map(MutationOutcome::Refused).contains(&refusal) {
                     *received = Some(FillingItem::filled(new));
                 }
@@ -84,16 +84,16 @@ impl VBucket {
         hash: KeyHash,
         new: NewItem,
         request: &StoreRequest<'_>,
-    ) -> Result<Mutation, (MutationOutcome, NewItem)> {
+    ) -> Result<AppliedMutation, (MutationOutcome, NewItem)> {
         let claim = match request.mode {
-            StoreMode::Add => Claim::Any,
-            StoreMode::Set | StoreMode::Replace => Claim::Cas(request.cas),
+            StoreCondition::Add => Claim::Any,
+            StoreCondition::Set | StoreCondition::Replace => Claim::Cas(request.cas),
         };
-        let decide = |_: &Table, found: &Found<'_>, new: &mut NewItem| {
+        let decide = |_: &VbucketTable, found: &WriteTarget<'_>, new: &mut NewItem| {
             check_store(request, found)?;
             if let Some(live) = found.live {
                 if live.has_attributes() {
-                    return Err(Denied::Rebase);
+                    return Err(WriteError::Rebase);
                 }
                 if request.preserve_expiry {
                     new.set_expiry(live.expiry());
@@ -103,8 +103,8 @@ impl VBucket {
         };
         match self.publish(context, hash, claim.into(), new, decide, |_| ()) {
             Ok((mutation, ())) => Ok(mutation),
-            Err((Denied::Refused(refusal), new)) => Err((refusal, new)),
-            Err((Denied::Rebase, body)) => self.store_body(context, claim, body, request),
+            Err((WriteError::Refused(refusal), new)) => Err((refusal, new)),
+            Err((WriteError::Rebase, body)) => self.store_body(context, claim, body, request),
         }
     }
 
@@ -116,7 +116,7 @@ impl VBucket {
         claim: Claim,
         body: NewItem,
         request: &StoreRequest<'_>,
-    ) -> Result<Mutation, (MutationOutcome, NewItem)> {
+    ) -> Result<AppliedMutation, (MutationOutcome, NewItem)> {
         let new = body.as_item();
         let written = self.write(context, new.key(), Basis::Document, claim.into(), |found| {
             check_store(request, found)?;
@@ -135,15 +135,15 @@ impl VBucket {
     ) -> MutationOutcome {
         let (hash, claim) = (self.table.seed().hash(key), Claim::Cas(cas));
         let new = tombstone(key, context.now);
-        let decide = |_: &Table, found: &Found<'_>, _: &mut NewItem| {
+        let decide = |_: &VbucketTable, found: &WriteTarget<'_>, _: &mut NewItem| {
             let live = check_existing(found, cas, MutationOutcome::NotFound)?;
-            if live.has_attributes() { Err(Denied::Rebase) } else { Ok(()) }
+            if live.has_attributes() { Err(WriteError::Rebase) } else { Ok(()) }
         };
         match self.publish(context, hash, claim.into(), new, decide, |_| ()) {
             Ok((mutation, ())) => MutationOutcome::Done(mutation),
-            Err((Denied::Refused(refusal), _)) => refusal,
+            Err((WriteError::Refused(refusal), _)) => refusal,
             // The system's attributes stay.
-            Err((Denied::Rebase, _)) => mutated(self.update(context, key, cas, |found| {
+            Err((WriteError::Rebase, _)) => mutated(self.update(context, key, cas, |found| {
                 let live = check_existing(found, cas, MutationOutcome::NotFound)?;
                 Ok(tombstone_of(live, context.now))
             })),
@@ -190,7 +190,7 @@ impl VBucket {
             // The same expiry again is no mutation, so the current version is the answer.
             Some(live) if live.expiry() == expiry => {
                 let (cas, seqno, vb_uuid) = (live.cas(), live.seqno(), self.uuid());
-                Err(MutationOutcome::Done(Mutation { cas, seqno, vb_uuid }))
+                Err(MutationOutcome::Done(AppliedMutation { cas, seqno, vb_uuid }))
             }
             Some(live) => Ok(with_expiry(live, expiry)),
         }))
@@ -254,15 +254,15 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
-        sought: Sought,
+        sought: ReadTarget,
         (wire_expiry, cas): (u32, Cas),
-        mut build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
+        mut build: impl FnMut(CurrentVersion<'_>) -> Result<NextVersion, E>,
     ) -> RewriteOutcome<E> {
         let expiry = context.expiry(key.collection, wire_expiry);
         let terms = Claim::Cas(cas).into();
         let written = self.write(context, key, Basis::Settled(sought), terms, |found| {
             let current =
-                Current { version: found.version, is_lock_cas: found.is_lock_cas, expiry };
+                CurrentVersion { version: found.version, is_lock_cas: found.is_lock_cas, expiry };
             let next = build(current).map_err(RewriteOutcome::Rejected)?;
             // Stamps are in the attributes, which stay where they are.
             Ok(NextVersion { item: body_compressed(context, next.item, false), ..next })
@@ -271,13 +271,13 @@ impl VBucket {
     }
 
     /// Writes what `build` makes of the document, for a request that names `cas`.
-    fn update<R: From<Refused>>(
+    fn update<R: From<OperationRejection>>(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
         cas: Cas,
-        build: impl FnMut(&Found<'_>) -> Result<NewItem, R>,
-    ) -> Result<(Mutation, ItemRef), R> {
+        build: impl FnMut(&WriteTarget<'_>) -> Result<NewItem, R>,
+    ) -> Result<(AppliedMutation, ItemRef), R> {
         self.write(context, key, Basis::Document, Claim::Cas(cas).into(), build)
     }
 }
@@ -298,23 +298,25 @@ pub(crate) fn store_fields(
 }
 
 /// The answer of an operation that returns nothing but the mutation.
-pub(super) fn mutated(written: Result<(Mutation, ItemRef), MutationOutcome>) -> MutationOutcome {
+pub(super) fn mutated(
+    written: Result<(AppliedMutation, ItemRef), MutationOutcome>,
+) -> MutationOutcome {
     written.map_or_else(|denied| denied, |(mutation, _)| MutationOutcome::Done(mutation))
 }
 
 /// Refuses a store request whose condition does not hold.
 #[inline]
-fn check_store(request: &StoreRequest<'_>, found: &Found<'_>) -> Result<(), MutationOutcome> {
+fn check_store(request: &StoreRequest<'_>, found: &WriteTarget<'_>) -> Result<(), MutationOutcome> {
     match (request.mode, found.live) {
-        (StoreMode::Add, Some(_)) => Err(MutationOutcome::Exists),
-        (StoreMode::Replace, None) => Err(MutationOutcome::NotFound),
+        (StoreCondition::Add, Some(_)) => Err(MutationOutcome::Exists),
+        (StoreCondition::Replace, None) => Err(MutationOutcome::NotFound),
         _ => check_cas(found, request.cas),
     }
 }
 
 /// The document to change; without one the answer is `missing`.
 fn check_existing<'a>(
-    found: &Found<'a>,
+    found: &WriteTarget<'a>,
     cas: Cas,
     missing: MutationOutcome,
 ) -> Result<&'a ItemRef, MutationOutcome> {
@@ -324,7 +326,7 @@ fn check_existing<'a>(
 
 /// Refuses a request whose CAS, if it names one, is not that of the document.
 #[inline]
-pub(super) fn check_cas(found: &Found<'_>, cas: Cas) -> Result<(), MutationOutcome> {
+pub(super) fn check_cas(found: &WriteTarget<'_>, cas: Cas) -> Result<(), MutationOutcome> {
     match found.live {
         _ if found.admits(cas) => Ok(()),
         None => Err(MutationOutcome::NotFound),

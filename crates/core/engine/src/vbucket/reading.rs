@@ -11,25 +11,27 @@ use oribi_types::{Cas, DocKey, RevSeqno};
 use super::context::Context;
 use super::fetching::is_absence_marker;
 use super::locks::Locks;
-use super::table::Table;
+use super::table::VbucketTable;
 use super::{FAILED, LOADING, VBucket};
 use crate::grace_period::ReadSection;
-use crate::hash_table::{KeyHash, Seen};
+use crate::hash_table::{KeyHash, LookupResult};
 use crate::item::{ItemRef, SharedItem};
-use crate::outcome::{GetOutcome, MetaOutcome, Refused, SharedOutcome, Sought, VersionOutcome};
+use crate::outcome::{
+    GetOutcome, MetaOutcome, OperationRejection, ReadTarget, SharedOutcome, VersionOutcome,
+};
 
 impl VBucket {
     pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
         let refer = |locks: &mut Locks, item: &ItemRef| {
             (item.clone_for_use(), locks.is_locked(item, context.now))
         };
-        match self.look_up(context, hash, key, Sought::Document, refer) {
+        match self.look_up(context, hash, key, ReadTarget::Document, refer) {
             Err(refused) => GetOutcome::Refused(refused),
             Ok(Some((item, is_locked))) if item.is_live(context.now.unix_s()) => {
                 match (item.is_evicted(), is_locked) {
                     (false, false) => GetOutcome::Hit(item),
                     (false, true) => GetOutcome::HitLocked(item),
-                    (true, _) => GetOutcome::Refused(Refused::NeedsFetch),
+                    (true, _) => GetOutcome::Refused(OperationRejection::NeedsFetch),
                 }
             }
             Ok(Some((item, _))) => {
@@ -61,10 +63,12 @@ impl VBucket {
             return SharedOutcome::Undecided;
         }
         match found {
-            Seen::Found(item) => self.share(context, item),
+            LookupResult::Found(item) => self.share(context, item),
             // A document that was evicted meanwhile has left the table after this was shown.
-            Seen::Nothing if was_active && !self.is_absence_uncertain() => SharedOutcome::Miss,
-            Seen::Nothing | Seen::Unsettled => SharedOutcome::Undecided,
+            LookupResult::Nothing if was_active && !self.is_absence_uncertain() => {
+                SharedOutcome::Miss
+            }
+            LookupResult::Nothing | LookupResult::Unsettled => SharedOutcome::Undecided,
         }
     }
 
@@ -83,7 +87,7 @@ impl VBucket {
 
     pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
         // An expired document is shown like a deleted one: by its tombstone.
-        match self.find_settled_shown(context, key, Sought::Tombstone) {
+        match self.find_settled_shown(context, key, ReadTarget::Tombstone) {
             Ok(Some((item, cas))) => MetaOutcome::Found(item, cas),
             Ok(None) => MetaOutcome::Miss,
             Err(refused) => MetaOutcome::Refused(refused),
@@ -94,11 +98,11 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
-        sought: Sought,
+        sought: ReadTarget,
     ) -> VersionOutcome {
         match self.find_settled_shown(context, key, sought) {
             Ok(Some((item, _))) if item.is_evicted() => {
-                VersionOutcome::Refused(Refused::NeedsFetch)
+                VersionOutcome::Refused(OperationRejection::NeedsFetch)
             }
             Ok(Some((item, cas))) => VersionOutcome::Found(item, cas),
             Ok(None) => VersionOutcome::Miss,
@@ -111,8 +115,8 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
-        sought: Sought,
-    ) -> Result<Option<(ItemRef, Cas)>, Refused> {
+        sought: ReadTarget,
+    ) -> Result<Option<(ItemRef, Cas)>, OperationRejection> {
         let hash = self.table.seed().hash(key);
         let shown =
             |locks: &mut Locks, item: &ItemRef| (item.clone(), locks.shown_cas(item, context.now));
@@ -125,8 +129,8 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         hash: KeyHash,
-        find: impl Fn() -> Result<Option<(ItemRef, T)>, Refused>,
-    ) -> Result<Option<(ItemRef, T)>, Refused> {
+        find: impl Fn() -> Result<Option<(ItemRef, T)>, OperationRejection>,
+    ) -> Result<Option<(ItemRef, T)>, OperationRejection> {
         let now_s = context.now.unix_s();
         let mut found = find()?;
         if let Some((expired, _)) = found.as_ref().filter(|(item, _)| item.is_expired(now_s)) {
@@ -144,26 +148,26 @@ impl VBucket {
         context: &Context<'_>,
         hash: KeyHash,
         key: DocKey<'_>,
-        sought: Sought,
+        sought: ReadTarget,
         refer: impl FnOnce(&mut Locks, &ItemRef) -> T,
-    ) -> Result<Option<T>, Refused> {
+    ) -> Result<Option<T>, OperationRejection> {
         debug_assert_eq!(hash, self.table.seed().hash(key), "the hash is that of the key");
         let mut guard = self.table.lock();
         let table = &mut *guard;
         self.check_phase()?;
         if !context.knows(key.collection) {
-            return Err(Refused::UnknownCollection);
+            return Err(OperationRejection::UnknownCollection);
         }
         if let Some(item) = table.index.get(hash, key) {
             return Ok(Some(refer(&mut table.locks, item)));
         }
         let is_uncertain = match sought {
-            Sought::Document => self.is_absence_uncertain(),
-            Sought::Tombstone => self.may_be_in_store_only(table),
+            ReadTarget::Document => self.is_absence_uncertain(),
+            ReadTarget::Tombstone => self.may_be_in_store_only(table),
         };
         drop(guard);
         if is_uncertain && context.memory.may_be_stored(self.id, key) {
-            return Err(Refused::NeedsFetch);
+            return Err(OperationRejection::NeedsFetch);
         }
         Ok(None)
     }
@@ -177,20 +181,20 @@ impl VBucket {
 
     /// True when the store may have a document or a tombstone whose key is not in the table:
     /// tombstones leave it once they are durable.
-    pub(super) fn may_be_in_store_only(&self, table: &Table) -> bool {
+    pub(super) fn may_be_in_store_only(&self, table: &VbucketTable) -> bool {
         let has_stored_tombstones =
             self.persistence_cursor.is_some() && table.max_deleted_rev() > RevSeqno(0);
         has_stored_tombstones || self.is_absence_uncertain()
     }
 
     /// The phase changes under the table's lock.
-    pub(super) fn check_phase(&self) -> Result<(), Refused> {
+    pub(super) fn check_phase(&self) -> Result<(), OperationRejection> {
         match self.table.phase().load(Ordering::Acquire) {
             phase if phase == VbucketPhase::Active as u8 => Ok(()),
             // What is not loaded yet can be fetched.
             LOADING => Ok(()),
-            FAILED => Err(Refused::TemporaryFailure),
-            _ => Err(Refused::NotMyVbucket),
+            FAILED => Err(OperationRejection::TemporaryFailure),
+            _ => Err(OperationRejection::NotMyVbucket),
         }
     }
 }

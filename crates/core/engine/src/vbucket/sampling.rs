@@ -22,12 +22,12 @@ const GROUP_SLOTS: u64 = 7;
 
 /// What is looked for.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct SampleWish {
     collection: CollectionId,
     now: Timestamp,
 }
 
-impl Wanted {
+impl SampleWish {
     fn fits(self, item: &ItemRef) -> bool {
         item.key().collection == self.collection
             && item.is_live(self.now.unix_s())
@@ -52,7 +52,7 @@ impl VBucket {
         now: Timestamp,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<(ItemRef, Cas)> {
-        let wanted = Wanted { collection, now };
+        let wanted = SampleWish { collection, now };
         {
             let table = self.table.lock();
             if !self.is_serving() {
@@ -78,13 +78,13 @@ impl VBucket {
     }
 
     /// The first fitting document behind a random group; if there is none, the first of all.
-    fn next_item(&self, wanted: Wanted, random: u64) -> Option<(ItemRef, Cas)> {
+    fn next_item(&self, wanted: SampleWish, random: u64) -> Option<(ItemRef, Cas)> {
         let behind = self.table.lock().index.cursor_at(random)?;
         self.first_item(wanted, behind).or_else(|| self.first_item(wanted, ScanCursor::default()))
     }
 
     /// The first fitting document that a scan meets from `cursor` on.
-    fn first_item(&self, wanted: Wanted, mut cursor: ScanCursor) -> Option<(ItemRef, Cas)> {
+    fn first_item(&self, wanted: SampleWish, mut cursor: ScanCursor) -> Option<(ItemRef, Cas)> {
         let mut is_complete = false;
         while !is_complete {
             let table = self.table.lock();

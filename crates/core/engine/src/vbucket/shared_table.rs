@@ -19,21 +19,21 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use oribi_types::Timestamp;
 
 use super::collection_figures::CollectionFigures;
-use super::table::{OVERWRITTEN_BYTES, Table};
+use super::table::{OVERWRITTEN_BYTES, VbucketTable};
+use crate::cache_padded::{CachePadded, LINE_BYTES};
 use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash};
 use crate::item::ItemRef;
-use crate::own_lines::{LINE_BYTES, OwnLines};
 use crate::vbucket_lock::{VbucketGuard, VbucketLock};
 
 /// See the top of the file.
 pub(super) struct SharedTable {
-    shown: Shown,
-    table: OwnLines<VbucketLock<Table>>,
+    shown: PublishedState,
+    table: CachePadded<VbucketLock<VbucketTable>>,
 }
 
 /// Aligned to the pairs in which cache lines are loaded.
 #[repr(align(128))]
-struct Shown {
+struct PublishedState {
     groups: GroupView,
     /// A `VbucketPhase`, or a value beyond.
     phase: AtomicU8,
@@ -45,18 +45,18 @@ struct Shown {
 }
 
 // The lock is the first byte and the table follows, aligned.
-const _: () = assert!(align_of::<Table>() + OVERWRITTEN_BYTES <= LINE_BYTES);
+const _: () = assert!(align_of::<VbucketTable>() + OVERWRITTEN_BYTES <= LINE_BYTES);
 
 impl SharedTable {
-    pub(super) fn new(table: Table, phase: u8, seed: HashSeed) -> SharedTable {
-        let shown = Shown {
+    pub(super) fn new(table: VbucketTable, phase: u8, seed: HashSeed) -> SharedTable {
+        let shown = PublishedState {
             groups: GroupView::default(),
             phase: AtomicU8::new(phase),
             seed,
             locked_until_ns: AtomicU64::new(0),
             has_left_any: AtomicBool::new(false),
         };
-        SharedTable { shown, table: OwnLines(VbucketLock::new(table)) }
+        SharedTable { shown, table: CachePadded(VbucketLock::new(table)) }
     }
 
     #[inline]
@@ -97,8 +97,8 @@ impl SharedTable {
 
 /// The table, for as long as its lock is held.
 pub(super) struct TableGuard<'a> {
-    table: VbucketGuard<'a, Table>,
-    shown: &'a Shown,
+    table: VbucketGuard<'a, VbucketTable>,
+    shown: &'a PublishedState,
 }
 
 impl TableGuard<'_> {
@@ -126,17 +126,17 @@ impl TableGuard<'_> {
 }
 
 impl Deref for TableGuard<'_> {
-    type Target = Table;
+    type Target = VbucketTable;
 
     #[inline]
-    fn deref(&self) -> &Table {
+    fn deref(&self) -> &VbucketTable {
         &self.table
     }
 }
 
 impl DerefMut for TableGuard<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Table {
+    fn deref_mut(&mut self) -> &mut VbucketTable {
         &mut self.table
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct StreamCursor {
 
 /// What a registration found, all at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RegisteredStream {
+pub(crate) struct StreamRegistration {
     pub(crate) cursor: StreamCursor,
     /// True when something behind the requested seqno has left memory. The store has it, even if
     /// the persisted seqno does not say so yet.
@@ -48,7 +48,7 @@ impl VBucket {
         name: &str,
         from: Seqno,
         waker: StreamWaker,
-    ) -> Option<RegisteredStream> {
+    ) -> Option<StreamRegistration> {
         let mut queue = self.queue.lock();
         // A vbucket that stops serving ends streams under this lock, after its phase has changed.
         if !self.is_serving() {
@@ -57,7 +57,7 @@ impl VBucket {
         let high_seqno = queue.high_seqno();
         let registered = queue.register_stream(name, from, waker);
         let cursor = StreamCursor { id: registered.id, incarnation: self.incarnation() };
-        Some(RegisteredStream { cursor, needs_backfill: registered.needs_backfill, high_seqno })
+        Some(StreamRegistration { cursor, needs_backfill: registered.needs_backfill, high_seqno })
     }
 
     /// Accepts what a stream was given before, and reads on.

@@ -9,9 +9,9 @@ use std::mem::offset_of;
 use oribi_storage::Record;
 use oribi_types::{CollectionId, RevSeqno, Seqno};
 
-use super::collection_figures::{CollectionFigures, CollectionStats, Share};
+use super::collection_figures::{CollectionFigures, CollectionStats, ItemFigures};
 use super::locks::Locks;
-use crate::hash_table::{HashTable, KeyHash, Place, ScanCursor};
+use crate::hash_table::{HashTable, KeyHash, ScanCursor, TablePlace};
 use crate::item::ItemRef;
 
 /// How many datatypes there are: combinations of JSON, Snappy and extended attributes.
@@ -19,7 +19,7 @@ pub(crate) const DATATYPES: usize = 8;
 
 /// Writes by what they did to the table, since it was made.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Writes {
+pub(super) struct WriteCounts {
     pub(super) created: u64,
     pub(super) updated: u64,
     pub(super) deleted: u64,
@@ -29,7 +29,7 @@ pub(super) struct Writes {
 /// before it, it is one cache line. The lines behind it change more rarely, so they stay in the
 /// caches of all cores that write.
 #[repr(C)]
-pub(super) struct Table {
+pub(super) struct VbucketTable {
     item_bytes: u64,
     updated: u64,
     collections: CollectionFigures,
@@ -51,13 +51,13 @@ pub(super) struct Table {
     deleted: u64,
 }
 
-/// Bytes of a [`Table`] that an overwrite changes.
+/// Bytes of a [`VbucketTable`] that an overwrite changes.
 pub(super) const OVERWRITTEN_BYTES: usize =
-    offset_of!(Table, collections) + CollectionStats::OVERWRITTEN_BYTES;
+    offset_of!(VbucketTable, collections) + CollectionStats::OVERWRITTEN_BYTES;
 
-impl Table {
-    pub(super) fn new(index: HashTable, max_deleted_rev: RevSeqno) -> Table {
-        Table {
+impl VbucketTable {
+    pub(super) fn new(index: HashTable, max_deleted_rev: RevSeqno) -> VbucketTable {
+        VbucketTable {
             item_bytes: 0,
             updated: 0,
             collections: CollectionFigures::default(),
@@ -136,8 +136,8 @@ impl Table {
         RevSeqno(self.max_deleted_rev)
     }
 
-    pub(super) fn writes(&self) -> Writes {
-        Writes { created: self.created, updated: self.updated, deleted: self.deleted }
+    pub(super) fn writes(&self) -> WriteCounts {
+        WriteCounts { created: self.created, updated: self.updated, deleted: self.deleted }
     }
 
     pub(super) fn collections(&self) -> &CollectionFigures {
@@ -149,16 +149,16 @@ impl Table {
     pub(super) fn write(
         &mut self,
         hash: KeyHash,
-        place: Option<Place>,
+        place: Option<TablePlace>,
         item: ItemRef,
     ) -> Option<ItemRef> {
-        let (new, seqno) = (Share::of(&item), item.seqno());
+        let (new, seqno) = (ItemFigures::of(&item), item.seqno());
         if new.tombstones > 0 {
             self.max_deleted_rev = self.max_deleted_rev.max(item.rev_seqno().0);
         }
         let collection = item.key().collection;
         let replaced = self.index.put(hash, place, item);
-        let old = replaced.as_ref().map_or(Share::default(), Share::of);
+        let old = replaced.as_ref().map_or(ItemFigures::default(), ItemFigures::of);
         match new.items & old.items {
             0 => {
                 self.deleted += new.tombstones;
@@ -174,13 +174,13 @@ impl Table {
     pub(super) fn substitute(
         &mut self,
         hash: KeyHash,
-        place: Place,
+        place: TablePlace,
         item: ItemRef,
     ) -> Option<ItemRef> {
-        let new = Share::of(&item);
+        let new = ItemFigures::of(&item);
         let collection = item.key().collection;
         let replaced = self.index.put(hash, Some(place), item);
-        let old = replaced.as_ref().map_or(Share::default(), Share::of);
+        let old = replaced.as_ref().map_or(ItemFigures::default(), ItemFigures::of);
         self.exchange(collection, &new, &old);
         replaced
     }
@@ -189,8 +189,8 @@ impl Table {
     pub(super) fn evict_whole(&mut self, hash: KeyHash, item: &ItemRef) -> Option<ItemRef> {
         let removed = self.index.remove(hash, item.key());
         debug_assert!(removed.as_ref().is_some_and(|removed| removed.same_block(item)));
-        let share = Share::of(item);
-        let left = Share { item_bytes: 0, evicted: 0, tombstones: 0, ..share };
+        let share = ItemFigures::of(item);
+        let left = ItemFigures { item_bytes: 0, evicted: 0, tombstones: 0, ..share };
         self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
         self.stored_only += share.items;
         self.exchange(item.key().collection, &left, &share).stored_only += share.items;
@@ -199,14 +199,15 @@ impl Table {
 
     /// Adds what a fetch has read under a key that is not in the table.
     pub(super) fn install(&mut self, hash: KeyHash, item: ItemRef, is_loading: bool) {
-        let (share, seqno) = (Share::of(&item), item.seqno());
+        let (share, seqno) = (ItemFigures::of(&item), item.seqno());
         let collection = item.key().collection;
         self.index.put(hash, None, item);
         // A document that was evicted whole is counted, one that is still to be loaded is not.
         let was_counted = if is_loading { 0 } else { share.items };
         let disk_bytes = if is_loading { 0 } else { share.disk_bytes };
         let datatype = share.datatype.filter(|_| !is_loading);
-        let old = Share { items: was_counted, disk_bytes, datatype, ..Share::default() };
+        let old =
+            ItemFigures { items: was_counted, disk_bytes, datatype, ..ItemFigures::default() };
         self.stored_only -= was_counted;
         let figures = self.exchange(collection, &share, &old);
         figures.stored_only -= was_counted;
@@ -216,14 +217,18 @@ impl Table {
     /// Adds a document that was read from the store. Returns it instead if there is a version under
     /// its key. Only while loading.
     pub(super) fn load(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
-        let (new, seqno) = (Share::of(&item), item.seqno());
+        let (new, seqno) = (ItemFigures::of(&item), item.seqno());
         let collection = item.key().collection;
         let place = self.index.locate(hash, item.key());
         if place.is_some() {
             self.collections.of(collection).stored(seqno);
             return Some(item);
         }
-        let old = self.index.put(hash, place, item).as_ref().map_or(Share::default(), Share::of);
+        let old = self
+            .index
+            .put(hash, place, item)
+            .as_ref()
+            .map_or(ItemFigures::default(), ItemFigures::of);
         self.exchange(collection, &new, &old).stored(seqno);
         None
     }
@@ -270,7 +275,7 @@ impl Table {
         if self.has_same(hash, item) {
             self.index.remove(hash, item.key());
             self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
-            self.exchange(item.key().collection, &Share::default(), &Share::of(item));
+            self.exchange(item.key().collection, &ItemFigures::default(), &ItemFigures::of(item));
         }
     }
 
@@ -278,8 +283,8 @@ impl Table {
     fn exchange(
         &mut self,
         collection: CollectionId,
-        new: &Share,
-        old: &Share,
+        new: &ItemFigures,
+        old: &ItemFigures,
     ) -> &mut CollectionStats {
         self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
         if !new.is_alike(old) {
@@ -290,7 +295,7 @@ impl Table {
         figures
     }
 
-    fn exchange_kinds(&mut self, new: &Share, old: &Share) {
+    fn exchange_kinds(&mut self, new: &ItemFigures, old: &ItemFigures) {
         self.tombstones = self.tombstones + new.tombstones - old.tombstones;
         self.evicted = self.evicted + new.evicted - old.evicted;
         if let Some(datatype) = new.datatype {

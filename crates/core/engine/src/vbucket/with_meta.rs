@@ -22,11 +22,11 @@ use super::compressed::body_compressed;
 use super::context::Context;
 use super::locks::Claim;
 use super::operations::{check_cas, mutated};
-use super::writing::{Basis, Found, Terms};
+use super::writing::{Basis, WriteTarget, WriteTerms};
 use crate::attributes::datatype_with;
 use crate::datatype;
 use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::outcome::{MutationOutcome, Sought, WithMetaMode, WithMetaRequest};
+use crate::outcome::{MutationOutcome, ReadTarget, WithMetaMode, WithMetaRequest};
 
 impl VBucket {
     pub(crate) fn store_with_meta(
@@ -39,8 +39,8 @@ impl VBucket {
             return MutationOutcome::TooLarge;
         }
         // A comparison has to know deletions as well.
-        let sought = request.resolution.map_or(Sought::Document, |_| Sought::Tombstone);
-        let terms = Terms {
+        let sought = request.resolution.map_or(ReadTarget::Document, |_| ReadTarget::Tombstone);
+        let terms = WriteTerms {
             claim: Claim::Cas(request.cas),
             cas: request.given_cas,
             rev_seqno: Some(request.rev_seqno),
@@ -63,7 +63,7 @@ fn is_too_large(request: &WithMetaRequest<'_>, value_bytes_max: usize) -> bool {
 }
 
 /// Whether a version may be stored in place of what was found.
-fn check(request: &WithMetaRequest<'_>, found: &Found<'_>) -> Result<(), MutationOutcome> {
+fn check(request: &WithMetaRequest<'_>, found: &WriteTarget<'_>) -> Result<(), MutationOutcome> {
     check_cas(found, request.cas)?;
     if request.mode == WithMetaMode::Add && found.live.is_some() {
         return Err(MutationOutcome::Exists);

@@ -2,8 +2,8 @@
 //!
 //! Owns: the checks before a write (phase, memory, collection, certainty about the store, locks),
 //! and the effects of a write on table, queue and accounts. An operation builds its version outside
-//! the locks and gives its verdict under them: write it, refuse ([`Denied::Refused`]), or build it
-//! again because it does not fit the current version ([`Denied::Rebase`]).
+//! the locks and gives its verdict under them: write it, refuse ([`WriteError::Refused`]), or build
+//! it again because it does not fit the current version ([`WriteError::Rebase`]).
 //!
 //! [`VBucket::write`] is the loop: look up, build from what was found, publish if that is still
 //! current. An operation that can build without looking, as SET does, calls [`VBucket::publish`]
@@ -19,30 +19,30 @@ use super::context::Context;
 use super::fetching::is_absence_marker;
 use super::locks::Claim;
 use super::next_version::{NextVersion, stamp};
-use super::table::Table;
+use super::table::VbucketTable;
 use crate::attributes::expiration_of;
-use crate::hash_table::{KeyHash, Place};
+use crate::hash_table::{KeyHash, TablePlace};
 use crate::item::{ItemRef, NewItem, drop_both};
-use crate::outcome::{Mutation, Refused, Sought};
+use crate::outcome::{AppliedMutation, OperationRejection, ReadTarget};
 use crate::prefetch::load_line_to_write;
 
 /// Why a block does not become the next version.
-pub(super) enum Denied<R> {
+pub(super) enum WriteError<R> {
     /// The operation is answered by this.
     Refused(R),
     /// It was not built from what is current, so it has to be built again.
     Rebase,
 }
 
-impl<R> From<R> for Denied<R> {
-    fn from(answer: R) -> Denied<R> {
-        Denied::Refused(answer)
+impl<R> From<R> for WriteError<R> {
+    fn from(answer: R) -> WriteError<R> {
+        WriteError::Refused(answer)
     }
 }
 
 /// The terms of a write: everything about it but its block.
 #[derive(Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct WriteTerms {
     pub(super) claim: Claim,
     /// The CAS of a version that was made elsewhere; `None`: it gets one of this vbucket's.
     pub(super) cas: Option<Cas>,
@@ -50,9 +50,9 @@ pub(super) struct Terms {
     pub(super) rev_seqno: Option<RevSeqno>,
 }
 
-impl From<Claim> for Terms {
-    fn from(claim: Claim) -> Terms {
-        Terms { claim, cas: None, rev_seqno: None }
+impl From<Claim> for WriteTerms {
+    fn from(claim: Claim) -> WriteTerms {
+        WriteTerms { claim, cas: None, rev_seqno: None }
     }
 }
 
@@ -63,15 +63,15 @@ pub(super) enum Basis {
     Document,
     /// The document or its tombstone, with its value. An expired document becomes its tombstone
     /// first.
-    Settled(Sought),
+    Settled(ReadTarget),
     /// The metadata of a document, expired or not, or of a tombstone.
-    Metadata(Sought),
+    Metadata(ReadTarget),
 }
 
 impl Basis {
-    fn sought(self) -> Sought {
+    fn sought(self) -> ReadTarget {
         match self {
-            Basis::Document => Sought::Document,
+            Basis::Document => ReadTarget::Document,
             Basis::Settled(sought) | Basis::Metadata(sought) => sought,
         }
     }
@@ -86,7 +86,7 @@ impl Basis {
 }
 
 /// What a write finds under its key.
-pub(super) struct Found<'a> {
+pub(super) struct WriteTarget<'a> {
     /// Whatever is there; while the next version is built, only what counts for the [`Basis`].
     pub(super) version: Option<&'a ItemRef>,
     /// The same if it is a document.
@@ -95,7 +95,7 @@ pub(super) struct Found<'a> {
     pub(super) is_lock_cas: bool,
 }
 
-impl Found<'_> {
+impl WriteTarget<'_> {
     /// True when a request that names `cas`, 0 for none, may replace what is there.
     #[inline]
     pub(super) fn admits(&self, cas: Cas) -> bool {
@@ -105,7 +105,7 @@ impl Found<'_> {
 
 /// The place and the version of a write that passed every check.
 struct Admitted<'a> {
-    place: Option<Place>,
+    place: Option<TablePlace>,
     previous: Option<&'a ItemRef>,
     rev_seqno: RevSeqno,
 }
@@ -113,24 +113,25 @@ struct Admitted<'a> {
 impl VBucket {
     /// Writes what `build` makes of the current version. `build` runs outside the locks, and again
     /// when another write came in between.
-    pub(super) fn write<R: From<Refused>, N: Into<NextVersion>>(
+    pub(super) fn write<R: From<OperationRejection>, N: Into<NextVersion>>(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
         basis: Basis,
-        terms: Terms,
-        mut build: impl FnMut(&Found<'_>) -> Result<N, R>,
-    ) -> Result<(Mutation, ItemRef), R> {
+        terms: WriteTerms,
+        mut build: impl FnMut(&WriteTarget<'_>) -> Result<N, R>,
+    ) -> Result<(AppliedMutation, ItemRef), R> {
         let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
         loop {
             // Before the look-up, so that whatever it misses is younger.
-            let looked_at = (basis.sought() == Sought::Tombstone).then(|| self.high_seqno());
+            let looked_at = (basis.sought() == ReadTarget::Tombstone).then(|| self.high_seqno());
             let seen = self.see(context, hash, key, basis, terms.claim)?;
             let version = seen.as_ref().map(|(item, _)| item);
             let live = version.filter(|item| item.is_live(now_s));
             let is_lock_cas = seen.as_ref().is_some_and(|(_, is_lock_cas)| *is_lock_cas);
-            let NextVersion { item, stamps } = build(&Found { version, live, is_lock_cas })?.into();
-            let decide = |table: &Table, found: &Found<'_>, new: &mut NewItem| {
+            let NextVersion { item, stamps } =
+                build(&WriteTarget { version, live, is_lock_cas })?.into();
+            let decide = |table: &VbucketTable, found: &WriteTarget<'_>, new: &mut NewItem| {
                 let current = found.version.filter(|item| basis.counts(item, now_s));
                 let is_current = match (version, current) {
                     (Some(seen), Some(current)) => seen.same_block(current),
@@ -143,12 +144,12 @@ impl VBucket {
                     // The table is locked, so the next enqueue is that of this version.
                     stamp(new, &stamps, self.queue.lock().next_version(context.now));
                 }
-                if is_current { Ok(()) } else { Err(Denied::Rebase) }
+                if is_current { Ok(()) } else { Err(WriteError::Rebase) }
             };
             match self.publish(context, hash, terms, item, decide, ItemRef::clone) {
                 Ok(written) => return Ok(written),
-                Err((Denied::Refused(answer), _)) => return Err(answer),
-                Err((Denied::Rebase, _)) => {}
+                Err((WriteError::Refused(answer), _)) => return Err(answer),
+                Err((WriteError::Rebase, _)) => {}
             }
         }
     }
@@ -161,7 +162,7 @@ impl VBucket {
         key: DocKey<'_>,
         basis: Basis,
         claim: Claim,
-    ) -> Result<Option<(ItemRef, bool)>, Refused> {
+    ) -> Result<Option<(ItemRef, bool)>, OperationRejection> {
         let now_s = context.now.unix_s();
         let find = || {
             let found = self.look_up(context, hash, key, basis.sought(), |locks, item| {
@@ -177,7 +178,7 @@ impl VBucket {
         let seen = found.filter(|(item, _)| basis.counts(item, now_s));
         match (&seen, basis) {
             (Some((item, _)), Basis::Document | Basis::Settled(_)) if item.is_evicted() => {
-                Err(Refused::NeedsFetch)
+                Err(OperationRejection::NeedsFetch)
             }
             _ => Ok(seen),
         }
@@ -205,25 +206,26 @@ impl VBucket {
         claim: Claim,
         is_same: impl FnOnce(&ItemRef) -> bool,
     ) -> bool {
-        let decide = |_: &Table, found: &Found<'_>, _: &mut NewItem| {
-            if found.version.is_some_and(is_same) { Ok(()) } else { Err(Denied::Rebase) }
+        let decide = |_: &VbucketTable, found: &WriteTarget<'_>, _: &mut NewItem| {
+            if found.version.is_some_and(is_same) { Ok(()) } else { Err(WriteError::Rebase) }
         };
-        self.publish::<Refused, ()>(context, hash, claim.into(), new, decide, |_| ()).is_ok()
+        self.publish::<OperationRejection, ()>(context, hash, claim.into(), new, decide, |_| ())
+            .is_ok()
     }
 
     /// Publishes `new` if every check and `decide` let it pass; `decide` may complete it. Otherwise
     /// returns it. What `keep` takes of the new version is returned with the answer. Most callers
     /// need none: a reference would be written by this core when others read the version already.
     #[inline]
-    pub(super) fn publish<R: From<Refused>, K>(
+    pub(super) fn publish<R: From<OperationRejection>, K>(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
-        terms: Terms,
+        terms: WriteTerms,
         mut new: NewItem,
-        decide: impl FnOnce(&Table, &Found<'_>, &mut NewItem) -> Result<(), Denied<R>>,
+        decide: impl FnOnce(&VbucketTable, &WriteTarget<'_>, &mut NewItem) -> Result<(), WriteError<R>>,
         keep: impl FnOnce(&ItemRef) -> K,
-    ) -> Result<(Mutation, K), (Denied<R>, NewItem)> {
+    ) -> Result<(AppliedMutation, K), (WriteError<R>, NewItem)> {
         // Asked here first, so that a write that will be refused does not count as pressure on
         // memory.
         if let Err(refused) = self.check_phase() {
@@ -251,7 +253,7 @@ impl VBucket {
             drop(queue);
             let item = queued.item;
             let (cas, seqno, vb_uuid) = (item.cas(), item.seqno(), self.uuid());
-            let written = (Mutation { cas, seqno, vb_uuid }, keep(&item));
+            let written = (AppliedMutation { cas, seqno, vb_uuid }, keep(&item));
             let unkept = (!self.keeps(&item)).then(|| item.clone());
             let replaced = table.write(hash, place, item);
             if let Some(replaced) = &replaced {
@@ -283,21 +285,21 @@ impl VBucket {
 
     /// Makes every check of a write under the table's lock.
     #[inline]
-    fn admit<'a, R: From<Refused>>(
+    fn admit<'a, R: From<OperationRejection>>(
         &self,
         context: &Context<'_>,
-        table: &'a Table,
+        table: &'a VbucketTable,
         hash: KeyHash,
-        terms: Terms,
+        terms: WriteTerms,
         new: &mut NewItem,
-        decide: impl FnOnce(&Table, &Found<'_>, &mut NewItem) -> Result<(), Denied<R>>,
-    ) -> Result<Admitted<'a>, Denied<R>> {
+        decide: impl FnOnce(&VbucketTable, &WriteTarget<'_>, &mut NewItem) -> Result<(), WriteError<R>>,
+    ) -> Result<Admitted<'a>, WriteError<R>> {
         // Ownership ends under this lock, so nothing is written after it.
         self.check_phase().map_err(denied)?;
         let key = new.as_item().key();
         debug_assert_eq!(hash, self.table.seed().hash(key), "the hash is that of the key");
         if !context.knows(key.collection) {
-            return Err(denied(Refused::UnknownCollection));
+            return Err(denied(OperationRejection::UnknownCollection));
         }
         let place = table.index.locate(hash, key);
         let version = place.and_then(|place| table.index.at(place));
@@ -306,11 +308,11 @@ impl VBucket {
             && self.is_absence_uncertain()
             && context.memory.may_be_stored(self.id, key)
         {
-            return Err(denied(Refused::NeedsFetch));
+            return Err(denied(OperationRejection::NeedsFetch));
         }
         let live = version.filter(|item| item.is_live(context.now.unix_s()));
         let is_lock_cas = table.locks.admit(live, terms.claim, context.now).map_err(denied)?;
-        decide(table, &Found { version, live, is_lock_cas }, new)?;
+        decide(table, &WriteTarget { version, live, is_lock_cas }, new)?;
         let (previous, rev_seqno) = match version {
             Some(previous) if !is_absence_marker(previous) => {
                 new.inherit_frequency(previous);
@@ -329,7 +331,7 @@ impl VBucket {
 
     /// Removes a tombstone that the table does not keep, unless it is queued for streams. Then it
     /// leaves the table when it leaves the queue.
-    fn purge_unqueued(&self, table: &mut Table, hash: KeyHash, item: &ItemRef) {
+    fn purge_unqueued(&self, table: &mut VbucketTable, hash: KeyHash, item: &ItemRef) {
         if self.queue.lock().lowest_needed() > item.seqno() {
             self.raise_purge_seqno(item.seqno());
             table.remove_same(hash, item);
@@ -337,6 +339,6 @@ impl VBucket {
     }
 }
 
-fn denied<R: From<Refused>>(refused: Refused) -> Denied<R> {
-    Denied::Refused(refused.into())
+fn denied<R: From<OperationRejection>>(refused: OperationRejection) -> WriteError<R> {
+    WriteError::Refused(refused.into())
 }

@@ -13,7 +13,7 @@ use oribi_storage::Record;
 use oribi_types::policy::EvictionPolicy;
 use oribi_types::{CollectionId, Vbid};
 
-use crate::collections::Manifest;
+use crate::collections::CollectionsManifest;
 use crate::core::Core;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
@@ -31,11 +31,11 @@ const REVIEW_EVERY: u64 = 1024;
 /// How much of a document goes into memory: all of it, or key and metadata. One for all loaders of
 /// a bucket.
 #[derive(Default)]
-pub(super) struct Extent {
+pub(super) struct LoadExtent {
     is_metadata: AtomicBool,
 }
 
-impl Extent {
+impl LoadExtent {
     pub(super) fn keeps_values(&self) -> bool {
         !self.is_metadata.load(Ordering::Relaxed)
     }
@@ -56,7 +56,7 @@ impl Extent {
 
 /// Counts of one part.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
+pub(super) struct PartCounts {
     pub(super) items: u64,
     pub(super) values: u64,
     pub(super) tombstones: u64,
@@ -66,11 +66,11 @@ pub(super) struct Counts {
 /// A part that is being loaded.
 pub(super) struct PartLoad<'b> {
     core: &'b Core,
-    extent: &'b Extent,
+    extent: &'b LoadExtent,
     /// The newest manifest that a record needed so far.
-    manifest: Arc<Manifest>,
+    manifest: Arc<CollectionsManifest>,
     keeps_values: bool,
-    counts: Counts,
+    counts: PartCounts,
     /// Collections that are not in the manifest.
     unknown: Vec<CollectionId>,
     vbid: Vbid,
@@ -83,7 +83,7 @@ pub(super) struct PartLoad<'b> {
 impl<'b> PartLoad<'b> {
     pub(super) fn new(
         core: &'b Core,
-        extent: &'b Extent,
+        extent: &'b LoadExtent,
         incarnation: Option<u64>,
     ) -> PartLoad<'b> {
         PartLoad {
@@ -91,7 +91,7 @@ impl<'b> PartLoad<'b> {
             extent,
             manifest: core.collections().manifest(),
             keeps_values: extent.keeps_values(),
-            counts: Counts::default(),
+            counts: PartCounts::default(),
             unknown: Vec::new(),
             vbid: Vbid(0),
             batch: Vec::with_capacity(BATCH),
@@ -179,7 +179,7 @@ impl<'b> PartLoad<'b> {
     }
 
     /// Inserts the rest; the counts, and the collections that no manifest had.
-    pub(super) fn finish(mut self) -> (Counts, Vec<CollectionId>) {
+    pub(super) fn finish(mut self) -> (PartCounts, Vec<CollectionId>) {
         self.insert();
         (self.counts, self.unknown)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
-    Bucket, CollectionStats, ConcatMode, ConcatRequest, CounterRequest, MetaOutcome, StoreMode,
-    StoreRequest,
+    Bucket, CollectionStats, ConcatMode, ConcatRequest, CounterRequest, MetaOutcome,
+    StoreCondition, StoreRequest,
 };
 use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryMedium, MemoryStore, SeededRandom};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp};
@@ -93,7 +93,7 @@ impl World {
         let now = Timestamp::from_unix_s(self.now_s);
         let value = "7".repeat(self.random.below(40) as usize);
         let expiry = if self.random.below(3) == 0 { 1 + self.random.below(8) as u32 } else { 0 };
-        let modes = [StoreMode::Set, StoreMode::Add, StoreMode::Replace];
+        let modes = [StoreCondition::Set, StoreCondition::Add, StoreCondition::Replace];
         let mode = modes[self.random.below(3) as usize];
         let bucket = &self.bucket;
         // Outcomes do not matter: what the table then holds is looked at.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oribi_engine::compression::{CompressionMode, inflate};
 use oribi_engine::{
     Bucket, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, ItemRef,
-    MutationOutcome, Refused, StoreRequest,
+    MutationOutcome, OperationRejection, StoreRequest,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, Datatype};
@@ -159,7 +159,7 @@ fn eviction_and_a_restart_bring_back_what_was_stored() {
     assert!(bucket.evict(VB, key("k")));
     assert_eq!(bucket.stats().datatypes, stats.datatypes);
     let missing = bucket.get(VB, key("k"), NOW);
-    assert!(matches!(missing, GetOutcome::Refused(Refused::NeedsFetch)), "{missing:?}");
+    assert!(matches!(missing, GetOutcome::Refused(OperationRejection::NeedsFetch)), "{missing:?}");
     drop(bucket);
     let bucket = open(store_of_both);
     check(&bucket, "k", &json, JSON | SNAPPY);

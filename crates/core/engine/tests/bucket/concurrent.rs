@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use oribi_engine::{
-    Bucket, GetOutcome, Item, ItemRef, MutationOutcome, ReadSection, SharedOutcome, StoreMode,
+    Bucket, GetOutcome, Item, ItemRef, MutationOutcome, ReadSection, SharedOutcome, StoreCondition,
     StoreRequest,
 };
 use oribi_storage::MemoryStore;
@@ -132,10 +132,10 @@ impl World {
             };
             let (outcome, stamp) = match random.below(10) {
                 0 => (self.bucket.delete(vbid(index), key, Cas(0), NOW), None),
-                1 => store(StoreMode::Add, Cas(0)),
-                2 => store(StoreMode::Replace, Cas(0)),
-                3 => store(StoreMode::Set, self.get(index).map_or(Cas(0), |item| item.cas())),
-                _ => store(StoreMode::Set, Cas(0)),
+                1 => store(StoreCondition::Add, Cas(0)),
+                2 => store(StoreCondition::Replace, Cas(0)),
+                3 => store(StoreCondition::Set, self.get(index).map_or(Cas(0), |item| item.cas())),
+                _ => store(StoreCondition::Set, Cas(0)),
             };
             match outcome {
                 MutationOutcome::Done(mutation) => {
@@ -153,7 +153,7 @@ impl World {
     /// their own and without the table's lock.
     fn read(&self, reader: usize) -> (usize, usize) {
         let mut random = Random(0x1234_5678 + reader as u64);
-        let mut seen = Seen::default();
+        let mut seen = LookupResult::default();
         let mut kept: Vec<ItemRef> = Vec::new();
         let (mut counted, mut shared) = (0, 0);
         while self.writing.load(Ordering::Acquire) > 0 || counted == 0 || shared == 0 {
@@ -174,7 +174,7 @@ impl World {
     }
 
     /// Reads some documents without a lock; what was found stays what it is to the section's end.
-    fn read_shared(&self, random: &mut Random, seen: &mut Seen) -> usize {
+    fn read_shared(&self, random: &mut Random, seen: &mut LookupResult) -> usize {
         let section = ReadSection::open();
         let mut found = Vec::new();
         for _ in 0..8 {
@@ -201,18 +201,18 @@ impl World {
 }
 
 /// What one reader has seen of each key.
-struct Seen {
+struct LookupResult {
     newest: Vec<Option<(Cas, Stamp)>>,
     numbers: [[u64; WRITERS]; KEYS],
 }
 
-impl Default for Seen {
-    fn default() -> Seen {
-        Seen { newest: vec![None; KEYS], numbers: [[0; WRITERS]; KEYS] }
+impl Default for LookupResult {
+    fn default() -> LookupResult {
+        LookupResult { newest: vec![None; KEYS], numbers: [[0; WRITERS]; KEYS] }
     }
 }
 
-impl Seen {
+impl LookupResult {
     /// The document is whole, was written under this key, and is not older than what was seen.
     fn check(&mut self, world: &World, index: usize, item: &Item) {
         let (cas, stamp) = (item.cas(), Stamp::read(item.value()));

@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use oribi_engine::collections::{Manifest, ManifestChange};
+use oribi_engine::collections::{CollectionsManifest, ManifestChange};
 use oribi_engine::{
-    Bucket, GetOutcome, MutationOutcome, Refused, Storage, SystemEvent, SystemEventKind,
+    Bucket, GetOutcome, ManifestEvent, ManifestEventKind, MutationOutcome, OperationRejection,
+    Storage,
 };
 use oribi_storage::{KvStore, MemoryMedium, MemoryStore, OwnedRecord, SharedMedium};
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
@@ -32,7 +33,7 @@ fn flush(bucket: &Bucket) {
 }
 
 /// The events that the store has of a vbucket: seqno, kind, collection or scope, and manifest uid.
-fn stored(bucket: &Bucket, vbid: Vbid) -> Vec<(u64, SystemEventKind, u32, u64)> {
+fn stored(bucket: &Bucket, vbid: Vbid) -> Vec<(u64, ManifestEventKind, u32, u64)> {
     flush(bucket);
     let mut records = Vec::new();
     let scanned = bucket.scan_persisted(vbid, FIRST, &mut |record| {
@@ -44,7 +45,7 @@ fn stored(bucket: &Bucket, vbid: Vbid) -> Vec<(u64, SystemEventKind, u32, u64)> 
         .iter()
         .map(|record| {
             let record = record.borrow();
-            let event = SystemEvent::decode(record.seqno, record.value).expect("an event");
+            let event = ManifestEvent::decode(record.seqno, record.value).expect("an event");
             assert_eq!((event.kind.is_end(), &event.key()[..]), (record.deleted, record.key.key));
             let id = event.collection.map_or(event.scope.0, |collection| collection.0);
             (record.seqno.0, event.kind, id, event.manifest_uid.0)
@@ -58,7 +59,7 @@ fn high(bucket: &Bucket, vbid: Vbid) -> Seqno {
     bucket.vbucket(vbid).expect("it is in the map").stats().high_seqno
 }
 
-use SystemEventKind::{CollectionBegin, CollectionChanged, CollectionEnd, ScopeBegin, ScopeEnd};
+use ManifestEventKind::{CollectionBegin, CollectionChanged, CollectionEnd, ScopeBegin, ScopeEnd};
 
 // Compat (Change streams): Seqnos
 #[test]
@@ -111,11 +112,11 @@ fn events_are_no_documents() {
     assert!(figures.iter().all(|(id, _)| *id != CollectionId::SYSTEM), "{figures:?}");
     let event = DocKey { collection: CollectionId::SYSTEM, key: b"c00000008" };
     let read = bucket.get(VB, event, NOW);
-    assert!(matches!(read, GetOutcome::Refused(Refused::UnknownCollection)));
+    assert!(matches!(read, GetOutcome::Refused(OperationRejection::UnknownCollection)));
     let written = bucket.store(VB, event, &set("v"), NOW);
-    assert_eq!(written, MutationOutcome::Refused(Refused::UnknownCollection));
+    assert_eq!(written, MutationOutcome::Refused(OperationRejection::UnknownCollection));
     let sampled = bucket.random_document(CollectionId::SYSTEM, NOW);
-    assert_eq!(sampled.err(), Some(Refused::UnknownCollection));
+    assert_eq!(sampled.err(), Some(OperationRejection::UnknownCollection));
 }
 
 // Invariant: Between changes of the manifest, the history of each served vbucket says what the
@@ -143,7 +144,7 @@ fn events_that_a_crash_lost_are_added_at_the_next_start() {
 #[test]
 fn a_data_directory_without_events_gets_them() {
     let store = Arc::new(MemoryStore::new());
-    let mut manifest = Manifest::initial();
+    let mut manifest = CollectionsManifest::initial();
     for change in [create_scope("s"), create("a"), create("b")] {
         manifest = manifest.apply(&change).unwrap();
     }

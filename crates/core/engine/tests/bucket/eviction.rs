@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::{
     Bucket, BucketConfig, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest,
-    EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, MetaOutcome, MutationOutcome, Refused,
-    StoreMode, StoreRequest, Upkeep, WarmupStep,
+    EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, MetaOutcome, MutationOutcome,
+    OperationRejection, StoreCondition, StoreRequest, Upkeep, WarmupStep,
 };
 use oribi_storage::{MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -83,7 +83,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What may have to wait before it is answered.
 enum Answer<T> {
     Is(T),
-    Wait(Refused),
+    Wait(OperationRejection),
 }
 
 impl Client {
@@ -98,8 +98,10 @@ impl Client {
         while Instant::now() < deadline {
             match operate(self) {
                 Answer::Is(answer) => return answer,
-                Answer::Wait(Refused::NeedsFetch) => self.fetch(number),
-                Answer::Wait(Refused::TemporaryFailure | Refused::NoMemory) => self.make_memory(),
+                Answer::Wait(OperationRejection::NeedsFetch) => self.fetch(number),
+                Answer::Wait(
+                    OperationRejection::TemporaryFailure | OperationRejection::NoMemory,
+                ) => self.make_memory(),
                 Answer::Wait(refused) => panic!("{refused:?}"),
             }
         }
@@ -216,8 +218,8 @@ impl Client {
         let (vbid, name) = place(number);
         let live = self.live(number);
         let (value, expiry) = (self.random_value(), self.random_expiry());
-        let mode =
-            [StoreMode::Set, StoreMode::Add, StoreMode::Replace][self.random.below(3) as usize];
+        let mode = [StoreCondition::Set, StoreCondition::Add, StoreCondition::Replace]
+            [self.random.below(3) as usize];
         let cas = match (self.random.below(4), &live) {
             (0, Some(live)) => live.cas,
             (1, _) => Cas(77),
@@ -237,8 +239,8 @@ impl Client {
         let answer =
             self.mutate(number, |bucket, now| bucket.store(vbid, doc_key(&name), &request, now));
         let expected = match (mode, &live) {
-            (StoreMode::Add, Some(_)) => Err(MutationOutcome::Exists),
-            (StoreMode::Replace, None) => Err(MutationOutcome::NotFound),
+            (StoreCondition::Add, Some(_)) => Err(MutationOutcome::Exists),
+            (StoreCondition::Replace, None) => Err(MutationOutcome::NotFound),
             (_, None) if cas != Cas(0) => Err(MutationOutcome::NotFound),
             (_, Some(live)) if cas != Cas(0) && cas != live.cas => Err(MutationOutcome::Exists),
             _ => Ok(()),

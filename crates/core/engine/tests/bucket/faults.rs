@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, Mutation,
-    MutationOutcome, PersistOutcome, PersistenceSink, Refused, StoreRequest,
+    AppliedMutation, Bucket, BucketConfig, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome,
+    MutationOutcome, OperationRejection, PersistOutcome, PersistenceSink, StoreRequest,
 };
 use oribi_storage::{FaultPlan, FaultStore, MemoryStore};
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
@@ -65,14 +65,14 @@ impl Fixture {
     }
 
     /// Writes one new document of a kilobyte.
-    fn write_next(&self) -> Result<Mutation, Refused> {
+    fn write_next(&self) -> Result<AppliedMutation, OperationRejection> {
         let number = self.written.load(Ordering::Relaxed);
         let mutation = self.write(number, 1000)?;
         self.written.fetch_add(1, Ordering::Relaxed);
         Ok(mutation)
     }
 
-    fn write(&self, number: u64, bytes: usize) -> Result<Mutation, Refused> {
+    fn write(&self, number: u64, bytes: usize) -> Result<AppliedMutation, OperationRejection> {
         let (vbid, name) = place(number);
         let value = value(number, bytes);
         let request = StoreRequest::set(&value);
@@ -93,7 +93,7 @@ impl Fixture {
                     return Some(item.value().to_vec());
                 }
                 GetOutcome::Miss => return None,
-                GetOutcome::Refused(Refused::NeedsFetch) => {
+                GetOutcome::Refused(OperationRejection::NeedsFetch) => {
                     self.bucket.fetch(vbid, key(&name), &sink, number);
                     assert_eq!(self.bucket.fetch_step(), 1);
                 }
@@ -113,7 +113,7 @@ impl Fixture {
     }
 
     /// Asks to be told when a mutation is durable; true when it is already.
-    fn wait_for(&self, number: u64, mutation: &Mutation) -> bool {
+    fn wait_for(&self, number: u64, mutation: &AppliedMutation) -> bool {
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&self.told) as Arc<dyn PersistenceSink>;
         let position = (mutation.seqno, Some(mutation.vb_uuid));
         self.bucket.when_persisted(place(number).0, position, &sink, number)

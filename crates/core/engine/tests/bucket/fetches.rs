@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome,
-    MetaOutcome, MutationOutcome, Refused, Sought, Storage, StoreMode, StoreRequest,
-    VersionOutcome,
+    MetaOutcome, MutationOutcome, OperationRejection, ReadTarget, Storage, StoreCondition,
+    StoreRequest, VersionOutcome,
 };
 use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, Timestamp};
@@ -261,7 +261,7 @@ fn everybody_is_told_once_by_several_fetchers() {
                     let bytes = loop {
                         match bucket.get(vbid, doc_key(&name), now) {
                             GetOutcome::Hit(item) => break item.value().len(),
-                            GetOutcome::Refused(Refused::NeedsFetch) => fetches += 1,
+                            GetOutcome::Refused(OperationRejection::NeedsFetch) => fetches += 1,
                             other => panic!("{other:?}"),
                         }
                         assert!(fetches < 1000, "{number} is fetched for ever");
@@ -322,22 +322,28 @@ fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
     let (vbid, name) = place(1);
     let key = doc_key(&name);
     let look = |sought| bucket.read_version(vbid, key, sought, now);
-    assert!(matches!(look(Sought::Tombstone), VersionOutcome::Miss), "nothing was ever deleted");
+    assert!(
+        matches!(look(ReadTarget::Tombstone), VersionOutcome::Miss),
+        "nothing was ever deleted"
+    );
     let stored = bucket.store(vbid, key, &crate::set("value"), now);
     assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
     let MutationOutcome::Done(deletion) = bucket.delete(vbid, key, Cas(0), now) else {
         panic!("the document is there");
     };
     bucket.flush_step().expect("the store works");
-    assert!(matches!(look(Sought::Document), VersionOutcome::Miss), "no need to ask the store");
-    let refused = look(Sought::Tombstone);
-    assert!(matches!(refused, VersionOutcome::Refused(Refused::NeedsFetch)), "{refused:?}");
+    assert!(matches!(look(ReadTarget::Document), VersionOutcome::Miss), "no need to ask the store");
+    let refused = look(ReadTarget::Tombstone);
+    assert!(
+        matches!(refused, VersionOutcome::Refused(OperationRejection::NeedsFetch)),
+        "{refused:?}"
+    );
     let refused = bucket.get_meta(vbid, key, now);
-    assert!(matches!(refused, MetaOutcome::Refused(Refused::NeedsFetch)), "{refused:?}");
+    assert!(matches!(refused, MetaOutcome::Refused(OperationRejection::NeedsFetch)), "{refused:?}");
     let sink: Arc<dyn FetchSink> = Arc::new(Told::default());
     bucket.fetch(vbid, key, &sink, 1);
     assert_eq!(bucket.fetch_step(), 1);
-    let VersionOutcome::Found(tombstone, _) = look(Sought::Tombstone) else {
+    let VersionOutcome::Found(tombstone, _) = look(ReadTarget::Tombstone) else {
         panic!("it is there")
     };
     assert!(tombstone.is_deleted());
@@ -347,11 +353,12 @@ fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
     // Of a key that was never written the store says that there is nothing, and that is kept in
     // mind.
     let never = oribi_types::DocKey { key: b"never", ..key };
-    if let VersionOutcome::Refused(_) = bucket.read_version(vbid, never, Sought::Tombstone, now) {
+    if let VersionOutcome::Refused(_) = bucket.read_version(vbid, never, ReadTarget::Tombstone, now)
+    {
         bucket.fetch(vbid, never, &sink, 2);
         assert_eq!(bucket.fetch_step(), 1);
     }
-    let found = bucket.read_version(vbid, never, Sought::Tombstone, now);
+    let found = bucket.read_version(vbid, never, ReadTarget::Tombstone, now);
     assert!(matches!(found, VersionOutcome::Miss), "{found:?}");
     let stored = bucket.store(vbid, key, &crate::set("again"), now);
     assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
@@ -365,11 +372,11 @@ fn a_value_comes_back_into_its_block_after_a_fetch() {
     evict_one(&bucket, 1);
     let (vbid, name) = place(1);
     let now = Timestamp::from_unix_s(BEGIN_S);
-    let request = StoreRequest { mode: StoreMode::Replace, ..crate::set("") };
+    let request = StoreRequest { mode: StoreCondition::Replace, ..crate::set("") };
     let mut received = bucket.begin_store(doc_key(&name), &request, 4, now);
     received.as_mut().expect("there is room").append(b"next");
     let refused = bucket.store_received(vbid, &mut received, &request, now);
-    assert_eq!(refused, MutationOutcome::Refused(Refused::NeedsFetch));
+    assert_eq!(refused, MutationOutcome::Refused(OperationRejection::NeedsFetch));
     assert!(received.is_some(), "the block is needed again");
     let sink: Arc<dyn FetchSink> = Arc::new(Told::default());
     bucket.fetch(vbid, doc_key(&name), &sink, 1);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
-    Bucket, BucketConfig, BucketThreads, MutationOutcome, PersistOutcome, PersistenceSink, Refused,
-    StoreOperation, WarmupStep,
+    Bucket, BucketConfig, BucketThreads, MutationOutcome, OperationRejection, PersistOutcome,
+    PersistenceSink, StoreOperation, WarmupStep,
 };
 use oribi_storage::{FaultPlan, FaultStore, KvStore, MemoryStore};
 use oribi_types::{DocKey, Vbid};
@@ -182,7 +182,7 @@ fn a_group_that_fails_refuses_writes_until_it_works_again() {
     let is_refused = |vbid| {
         matches!(
             bucket.store(vbid, key("k"), &set("2"), NOW),
-            MutationOutcome::Refused(Refused::TemporaryFailure)
+            MutationOutcome::Refused(OperationRejection::TemporaryFailure)
         )
     };
     for _ in 0..3 {

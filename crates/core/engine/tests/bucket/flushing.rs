@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::limits::{CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX};
 use oribi_engine::{
-    Bucket, BucketConfig, BucketThreads, FlushReport, Mutation, PersistOutcome, PersistenceSink,
-    Upkeep, WarmupStep,
+    AppliedMutation, Bucket, BucketConfig, BucketThreads, FlushReport, PersistOutcome,
+    PersistenceSink, Upkeep, WarmupStep,
 };
 use oribi_storage::{Fault, FaultPlan, FaultStore, KvStore, MemoryStore};
 use oribi_types::{Seqno, Vbid};
@@ -122,7 +122,7 @@ fn one_vbucket_a_step(store: Arc<dyn KvStore>) -> Arc<Bucket> {
     rarely_flushed(store, Upkeep { flush_bytes_max: 1, ..Upkeep::default() })
 }
 
-fn write(bucket: &Bucket, vbucket: u16) -> Mutation {
+fn write(bucket: &Bucket, vbucket: u16) -> AppliedMutation {
     done(bucket.store(Vbid(vbucket), key("k"), &set("1"), NOW))
 }
 

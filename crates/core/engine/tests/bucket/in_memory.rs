@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oribi_engine::{
     Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, ReadSection,
-    Storage, StoreMode, StoreRequest,
+    Storage, StoreCondition, StoreRequest,
 };
 use oribi_storage::{KvStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
@@ -17,7 +17,7 @@ fn in_memory(store: Arc<dyn KvStore>) -> Arc<Bucket> {
     Bucket::open(config, store, entropy(), true).expect("the bucket opens")
 }
 
-fn request(mode: StoreMode) -> StoreRequest<'static> {
+fn request(mode: StoreCondition) -> StoreRequest<'static> {
     StoreRequest { mode, flags: 5, ..StoreRequest::set(b"") }
 }
 
@@ -58,7 +58,7 @@ fn an_announced_key_is_the_same_key() {
         let ahead = bucket.announce(VB, key(&name)).expect("the vbucket is in the map");
         bucket.locate(&ReadSection::open(), &ahead, 3);
         assert!(matches!(bucket.get_announced(ahead, key(&name), NOW), GetOutcome::Miss));
-        let request = StoreRequest { value: name.as_bytes(), ..request(StoreMode::Add) };
+        let request = StoreRequest { value: name.as_bytes(), ..request(StoreCondition::Add) };
         done(bucket.store_announced(ahead, key(&name), &request, NOW));
         bucket.locate(&ReadSection::open(), &ahead, 3);
         let GetOutcome::Hit(item) = bucket.get(VB, key(&name), NOW) else { panic!("{name}") };
@@ -74,17 +74,18 @@ fn a_value_received_in_place_is_stored_like_any_other() {
     let name = DocKey { collection: CollectionId::DEFAULT, key: b"large" };
     let value = format!("[{}1]", "1,".repeat(100_000));
     let mut receiving =
-        bucket.begin_store(name, &request(StoreMode::Set), value.len(), NOW).expect("it fits");
+        bucket.begin_store(name, &request(StoreCondition::Set), value.len(), NOW).expect("it fits");
     for piece in value.as_bytes().chunks(4096) {
         receiving.append(piece);
     }
-    done(bucket.store_received(VB, &mut Some(receiving), &request(StoreMode::Set), NOW));
+    done(bucket.store_received(VB, &mut Some(receiving), &request(StoreCondition::Set), NOW));
     let GetOutcome::Hit(item) = bucket.get(VB, name, NOW) else { panic!("a miss") };
     assert_eq!((item.value(), item.flags()), (value.as_bytes(), 5));
     assert_eq!(item.datatype(), Datatype::JSON);
-    let mut second = bucket.begin_store(name, &request(StoreMode::Add), 1, NOW).expect("it fits");
+    let mut second =
+        bucket.begin_store(name, &request(StoreCondition::Add), 1, NOW).expect("it fits");
     second.append(b"x");
-    let refused = bucket.store_received(VB, &mut Some(second), &request(StoreMode::Add), NOW);
+    let refused = bucket.store_received(VB, &mut Some(second), &request(StoreCondition::Add), NOW);
     assert_eq!(refused, MutationOutcome::Exists);
-    assert!(bucket.begin_store(name, &request(StoreMode::Set), (1 << 20) + 1, NOW).is_none());
+    assert!(bucket.begin_store(name, &request(StoreCondition::Set), (1 << 20) + 1, NOW).is_none());
 }

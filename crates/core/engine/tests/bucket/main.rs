@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use oribi_engine::{Bucket, BucketConfig, Mutation, MutationOutcome, StoreRequest, WarmupStep};
+use oribi_engine::{
+    AppliedMutation, Bucket, BucketConfig, MutationOutcome, StoreRequest, WarmupStep,
+};
 use oribi_storage::KvStore;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
@@ -62,7 +64,7 @@ fn set(value: &str) -> StoreRequest<'_> {
     StoreRequest { flags: 7, ..StoreRequest::set(value.as_bytes()) }
 }
 
-fn done(outcome: MutationOutcome) -> Mutation {
+fn done(outcome: MutationOutcome) -> AppliedMutation {
     match outcome {
         MutationOutcome::Done(mutation) => mutation,
         other => panic!("{other:?}"),

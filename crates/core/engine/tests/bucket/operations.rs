@@ -5,8 +5,8 @@ use std::sync::Arc;
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest,
-    EvictionPolicy, GetOutcome, ItemRef, MutationOutcome, PersistOutcome, PersistenceSink, Refused,
-    StoreMode, StoreRequest, TaskState,
+    EvictionPolicy, GetOutcome, ItemRef, MutationOutcome, OperationRejection, PersistOutcome,
+    PersistenceSink, StoreCondition, StoreRequest, TaskState,
 };
 use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Timestamp, Vbid};
@@ -39,12 +39,12 @@ fn conditions_of_set_add_replace_and_delete() {
     let bucket = open(Arc::new(MemoryStore::new()));
     let store =
         |mode, cas| bucket.store(VB, key("k"), &StoreRequest { mode, cas, ..set("{}") }, NOW);
-    assert_eq!(store(StoreMode::Replace, Cas(0)), MutationOutcome::NotFound);
-    assert_eq!(store(StoreMode::Set, Cas(9)), MutationOutcome::NotFound);
-    let first = done(store(StoreMode::Add, Cas(0)));
-    assert_eq!(store(StoreMode::Add, Cas(0)), MutationOutcome::Exists);
-    assert_eq!(store(StoreMode::Set, Cas(first.cas.0 + 1)), MutationOutcome::Exists);
-    let second = done(store(StoreMode::Replace, first.cas));
+    assert_eq!(store(StoreCondition::Replace, Cas(0)), MutationOutcome::NotFound);
+    assert_eq!(store(StoreCondition::Set, Cas(9)), MutationOutcome::NotFound);
+    let first = done(store(StoreCondition::Add, Cas(0)));
+    assert_eq!(store(StoreCondition::Add, Cas(0)), MutationOutcome::Exists);
+    assert_eq!(store(StoreCondition::Set, Cas(first.cas.0 + 1)), MutationOutcome::Exists);
+    let second = done(store(StoreCondition::Replace, first.cas));
     assert!(second.cas > first.cas);
     assert_eq!((first.seqno, second.seqno), (Seqno(1), Seqno(2)));
     let item = hit(bucket.get(VB, key("k"), NOW));
@@ -55,7 +55,7 @@ fn conditions_of_set_add_replace_and_delete() {
     assert!(deleted.cas > second.cas);
     assert!(is_miss(&bucket.get(VB, key("k"), NOW)));
     assert_eq!(bucket.delete(VB, key("k"), Cas(0), NOW), MutationOutcome::NotFound);
-    done(store(StoreMode::Add, Cas(0)));
+    done(store(StoreCondition::Add, Cas(0)));
     assert_eq!(
         hit(bucket.get(VB, key("k"), NOW)).rev_seqno().0,
         4,
@@ -182,7 +182,10 @@ fn what_was_flushed_survives_a_restart_and_a_crash_starts_a_new_history() {
     drop(bucket);
     let clean = Bucket::open(config(), Arc::new(MemoryStore::on(disk)), entropy(), true).unwrap();
     assert_eq!(clean.vbucket_stats(VB).unwrap().uuid, after.uuid, "a clean stop keeps the history");
-    assert!(matches!(clean.get(VB, key("k42"), NOW), GetOutcome::Refused(Refused::NeedsFetch)));
+    assert!(matches!(
+        clean.get(VB, key("k42"), NOW),
+        GetOutcome::Refused(OperationRejection::NeedsFetch)
+    ));
 }
 
 #[test]
@@ -224,7 +227,7 @@ fn fail_and_heal(fault: Fault) {
         Seqno(0)
     );
     let refused = bucket.store(VB, key("k2"), &set("2"), NOW);
-    assert_eq!(refused, MutationOutcome::Refused(Refused::TemporaryFailure));
+    assert_eq!(refused, MutationOutcome::Refused(OperationRejection::TemporaryFailure));
     assert_eq!(hit(bucket.get(VB, key("k"), NOW)).value(), b"1", "reads go on");
     plan.heal();
     assert_eq!(bucket.flush_step().expect("the test knows that this works").items, 1);
@@ -274,7 +277,7 @@ fn a_dropped_collection_is_gone_at_once_from_memory_soon_and_never_comes_back() 
     let named = |name| DocKey { collection, key: name };
     assert_eq!(
         bucket.store(VB, DocKey { collection: CollectionId(99), key: b"k" }, &set("x"), NOW),
-        MutationOutcome::Refused(Refused::UnknownCollection)
+        MutationOutcome::Refused(OperationRejection::UnknownCollection)
     );
     done(bucket.store(VB, named(b"flushed"), &set("1"), NOW));
     assert_eq!(hit(bucket.get(VB, named(b"flushed"), NOW)).expiry(), NOW.unix_s() + 60);
@@ -286,7 +289,7 @@ fn a_dropped_collection_is_gone_at_once_from_memory_soon_and_never_comes_back() 
     bucket.update_manifest(&drop).unwrap();
     assert!(matches!(
         bucket.get(VB, named(b"flushed"), NOW),
-        GetOutcome::Refused(Refused::UnknownCollection)
+        GetOutcome::Refused(OperationRejection::UnknownCollection)
     ));
     bucket.flush_step().unwrap();
     assert_eq!(bucket.stats().items, 1);
@@ -330,7 +333,7 @@ fn memory_beyond_the_quota_refuses_writes_but_not_deletes() {
             bucket.flush_step().unwrap();
             let outcome = bucket.store(VB, key(&format!("k{n}")), &set(&value), NOW);
             let is_done = matches!(outcome, MutationOutcome::Done(_));
-            assert!(is_done || outcome == MutationOutcome::Refused(Refused::NoMemory));
+            assert!(is_done || outcome == MutationOutcome::Refused(OperationRejection::NoMemory));
             is_done
         })
         .count();
@@ -383,11 +386,11 @@ fn a_vbucket_outside_the_map_is_refused() {
     let outside = Vbid(4);
     assert!(matches!(
         bucket.get(outside, key("k"), NOW),
-        GetOutcome::Refused(Refused::NotMyVbucket)
+        GetOutcome::Refused(OperationRejection::NotMyVbucket)
     ));
     assert_eq!(
         bucket.store(outside, key("k"), &set("1"), NOW),
-        MutationOutcome::Refused(Refused::NotMyVbucket)
+        MutationOutcome::Refused(OperationRejection::NotMyVbucket)
     );
 }
 

@@ -6,10 +6,10 @@ mod overtaken;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::collections::{Manifest, ManifestChange};
+use oribi_engine::collections::{CollectionsManifest, ManifestChange};
 use oribi_engine::{
-    Bucket, FetchOutcome, FetchSink, GetOutcome, MutationOutcome, PersistOutcome, PersistenceSink,
-    Refused, WarmupStep,
+    Bucket, FetchOutcome, FetchSink, GetOutcome, MutationOutcome, OperationRejection,
+    PersistOutcome, PersistenceSink, WarmupStep,
 };
 use oribi_storage::{
     KvStore, Ownership, PartVisitor, Record, RecordVisitor, SeqnoScan, SharedMedium,
@@ -34,8 +34,8 @@ fn nodes(medium: &Arc<SharedMedium>) -> (Arc<Bucket>, Arc<Bucket>) {
 fn is_elsewhere(bucket: &Bucket, vbid: Vbid, name: &str) -> bool {
     let read = bucket.get(vbid, key(name), NOW);
     let written = bucket.store(vbid, key(name), &set("never"), NOW);
-    matches!(read, GetOutcome::Refused(Refused::NotMyVbucket))
-        && written == MutationOutcome::Refused(Refused::NotMyVbucket)
+    matches!(read, GetOutcome::Refused(OperationRejection::NotMyVbucket))
+        && written == MutationOutcome::Refused(OperationRejection::NotMyVbucket)
 }
 
 fn load_all(bucket: &Bucket) {
@@ -108,7 +108,10 @@ fn an_orderly_hand_over_loses_nothing_and_begins_a_history() {
 
     new.take_over(&[VB]).unwrap();
     // It serves at once; that a key is absent is certain only after the load.
-    assert!(matches!(new.get(VB, key("k"), NOW), GetOutcome::Refused(Refused::NeedsFetch)));
+    assert!(matches!(
+        new.get(VB, key("k"), NOW),
+        GetOutcome::Refused(OperationRejection::NeedsFetch)
+    ));
     load_all(&new);
     assert_eq!(value(&new, VB, "k").as_deref(), Some("1"));
     let next = done(new.store(VB, key("k"), &set("2"), NOW));
@@ -454,7 +457,7 @@ fn a_manifest_is_taken_up_while_another_is_being_stored() {
 
 /// A stored manifest after these collections were created, one after the other.
 fn manifest_with(names: &[&str]) -> String {
-    let changed = names.iter().fold(Manifest::initial(), |manifest, name| {
+    let changed = names.iter().fold(CollectionsManifest::initial(), |manifest, name| {
         let change = ManifestChange::CreateCollection {
             scope: "_default".to_owned(),
             name: (*name).to_owned(),

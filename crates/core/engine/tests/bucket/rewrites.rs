@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, BucketConfig, Current, EvictionPolicy, NextVersion, Refused, RewriteOutcome, Sought,
-    Storage, Upkeep, VersionFields, VersionOutcome,
+    Bucket, BucketConfig, CurrentVersion, EvictionPolicy, NextVersion, OperationRejection,
+    ReadTarget, RewriteOutcome, Storage, Upkeep, VersionFields, VersionOutcome,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, Datatype, Timestamp};
@@ -22,19 +22,24 @@ fn staged(digit: u8) -> NextVersion {
 
 /// Stages a tombstone unless something is there.
 fn stage(bucket: &Bucket, digit: u8, meanwhile: impl Fn()) -> RewriteOutcome<&'static str> {
-    bucket.rewrite(VB, key("k"), Sought::Tombstone, (0, Cas(0)), NOW, |current: Current<'_>| {
-        match current.version {
+    bucket.rewrite(
+        VB,
+        key("k"),
+        ReadTarget::Tombstone,
+        (0, Cas(0)),
+        NOW,
+        |current: CurrentVersion<'_>| match current.version {
             Some(_) => Err("there is one"),
             None => {
                 meanwhile();
                 Ok(staged(digit))
             }
-        }
-    })
+        },
+    )
 }
 
 fn staged_digit(bucket: &Bucket) -> Option<u8> {
-    match bucket.read_version(VB, key("k"), Sought::Tombstone, NOW) {
+    match bucket.read_version(VB, key("k"), ReadTarget::Tombstone, NOW) {
         VersionOutcome::Found(item, _) => item.value().get(11).copied(),
         VersionOutcome::Miss => None,
         VersionOutcome::Refused(refused) => panic!("{refused:?}"),
@@ -54,7 +59,10 @@ fn what_was_staged_and_flushed_meanwhile_is_not_overwritten() {
             assert_eq!(bucket.vbucket(VB).unwrap().stats().tombstones, 0, "only in the store");
         }
     });
-    assert!(matches!(outcome, RewriteOutcome::Refused(Refused::NeedsFetch)), "{outcome:?}");
+    assert!(
+        matches!(outcome, RewriteOutcome::Refused(OperationRejection::NeedsFetch)),
+        "{outcome:?}"
+    );
 }
 
 #[test]

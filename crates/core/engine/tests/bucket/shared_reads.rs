@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, LockOutcome, ReadSection, Refused,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, LockOutcome, OperationRejection, ReadSection,
     SharedOutcome, StoreRequest, WarmupStep,
 };
 use oribi_storage::{KvStore, MemoryStore, SharedMemoryStore};
@@ -150,7 +150,10 @@ fn after_a_document_was_evicted_whole_no_miss_is_certain() {
     assert!(bucket.evict(VB, key("k")));
     assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
     assert_eq!(shared(&bucket, key("other"), NOW), Shared::Undecided);
-    assert!(matches!(bucket.get(VB, key("k"), NOW), GetOutcome::Refused(Refused::NeedsFetch)));
+    assert!(matches!(
+        bucket.get(VB, key("k"), NOW),
+        GetOutcome::Refused(OperationRejection::NeedsFetch)
+    ));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use oribi_engine::collections::ManifestChange;
-use oribi_engine::{Bucket, DiskState, Refused, StoreRequest, TaskState, TaskStats, WarmupStep};
+use oribi_engine::{
+    Bucket, DiskState, OperationRejection, StoreRequest, TaskState, TaskStats, WarmupStep,
+};
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
@@ -72,8 +74,8 @@ fn a_key_is_dirty_until_it_is_flushed() {
     let stats = bucket.key_stats(VB, key("k")).unwrap().unwrap();
     assert!(stats.is_dirty && stats.is_deleted);
     let unknown = DocKey { collection: CollectionId(99), key: b"k" };
-    assert_eq!(bucket.key_stats(VB, unknown), Err(Refused::UnknownCollection));
-    assert_eq!(bucket.key_stats(Vbid(4), key("k")), Err(Refused::NotMyVbucket));
+    assert_eq!(bucket.key_stats(VB, unknown), Err(OperationRejection::UnknownCollection));
+    assert_eq!(bucket.key_stats(Vbid(4), key("k")), Err(OperationRejection::NotMyVbucket));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_engine::dcp::{
-    Change, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase, StreamRefused,
-    StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
+    SnapshotSource, StreamChange, StreamEndReason, StreamFilter, StreamOpenError, StreamOptions,
+    StreamPhase, StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
 };
 use oribi_engine::{
     BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, Upkeep, WarmupStep,
@@ -50,7 +50,7 @@ fn from(start: u64, uuid: VbUuid, filter: StreamFilter) -> StreamRequest {
         uuid,
         snapshot: (Seqno(start), Seqno(start)),
         client_purge_seqno: None,
-        flags: StreamFlags::default(),
+        flags: StreamOptions::default(),
         filter,
     }
 }
@@ -63,7 +63,7 @@ struct Heard {
     /// First and last seqno of each snapshot.
     snapshots: Vec<(Seqno, Seqno)>,
     sources: Vec<SnapshotSource>,
-    end: Option<EndReason>,
+    end: Option<StreamEndReason>,
 }
 
 impl Heard {
@@ -77,8 +77,8 @@ impl Heard {
                     self.sources.push(marker.source);
                 }
                 StreamStep::SeqnoAdvanced(seqno) => self.seqno = seqno.0,
-                StreamStep::Change(Change::Event(event)) => self.seqno = event.seqno.0,
-                StreamStep::Change(Change::Document(found)) => {
+                StreamStep::Change(StreamChange::Event(event)) => self.seqno = event.seqno.0,
+                StreamStep::Change(StreamChange::Document(found)) => {
                     let (record, key) = (found.record, found.record.key.key.to_vec());
                     assert!(record.seqno.0 > self.seqno, "seqnos ascend");
                     self.seqno = record.seqno.0;
@@ -208,8 +208,8 @@ fn streams_that_wait_for_a_vbucket_share_one_scan() {
 fn a_stream_ends_when_the_bucket_is_emptied_and_at_its_end() {
     let bucket = over_a_store();
     write(&bucket, 0..10, "value");
-    let to_latest = StreamFlags { to_latest: true, ..StreamFlags::default() };
-    for flags in [to_latest, StreamFlags::default()] {
+    let to_latest = StreamOptions { to_latest: true, ..StreamOptions::default() };
+    for flags in [to_latest, StreamOptions::default()] {
         let uuid = bucket.vbucket(VB).unwrap().uuid();
         let request = StreamRequest { flags, ..from(0, uuid, StreamFilter::All) };
         let sink = Arc::new(Woken::default());
@@ -218,17 +218,17 @@ fn a_stream_ends_when_the_bucket_is_emptied_and_at_its_end() {
         heard.read(&mut stream);
         assert_eq!(heard.table.len(), 10, "the queue has all of it");
         match flags.to_latest {
-            true => assert_eq!(heard.end, Some(EndReason::Ok)),
+            true => assert_eq!(heard.end, Some(StreamEndReason::Ok)),
             false => {
                 assert_eq!(heard.end, None);
                 bucket.flush_all().expect("the bucket may be emptied");
                 assert!(sink.0.load(Ordering::SeqCst) > 0, "the owner is told");
                 heard.read(&mut stream);
-                assert_eq!(heard.end, Some(EndReason::StateChanged));
+                assert_eq!(heard.end, Some(StreamEndReason::StateChanged));
                 let again = StreamRequest { start: Seqno(10), ..request };
                 let again = StreamRequest { snapshot: (Seqno(10), Seqno(10)), ..again };
                 let refused = bucket.open_stream(&again, sink, 2).err();
-                assert_eq!(refused, Some(StreamRefused::Rollback(Seqno(0))));
+                assert_eq!(refused, Some(StreamOpenError::Rollback(Seqno(0))));
             }
         }
     }
@@ -243,7 +243,7 @@ fn a_reader_in_memory_that_misses_deletions_begins_anew() {
     done(bucket.delete(VB, key("k3"), Cas(0), NOW));
     let request = from(10, uuid, StreamFilter::All);
     let refused = bucket.open_stream(&request, Arc::<Woken>::default(), 1).err();
-    assert_eq!(refused, Some(StreamRefused::Rollback(Seqno(0))));
+    assert_eq!(refused, Some(StreamOpenError::Rollback(Seqno(0))));
 }
 
 /// The snapshot left out a version that a later one in it had replaced. A checkpoint that ends
@@ -264,7 +264,7 @@ fn a_reader_that_comes_back_in_mid_snapshot_gets_the_rest_of_it_in_one() {
     Heard::default().read(&mut live);
     write(&bucket, 0..1, "new");
     while bucket.flush_step().expect("the store is sound").more {}
-    let flags = StreamFlags { disk_only: true, ..StreamFlags::default() };
+    let flags = StreamOptions { disk_only: true, ..StreamOptions::default() };
     let mut stream = open(&StreamRequest { flags, ..all(0, VbUuid(0)) });
     backfill(&bucket);
     let step = stream.next();
@@ -310,7 +310,7 @@ fn a_reader_that_misses_a_purged_deletion_begins_anew_after_a_restart_too() {
             let opened = bucket.open_stream(&from(10, uuid, filter), Arc::<Woken>::default(), 1);
             (purged, opened.err())
         };
-        let wanted = (Seqno(11), Some(StreamRefused::Rollback(Seqno(0))));
+        let wanted = (Seqno(11), Some(StreamOpenError::Rollback(Seqno(0))));
         if !purges_while_loading {
             purge(&bucket);
             bucket.flush_step().expect("the store is sound");
@@ -420,7 +420,7 @@ fn a_reader_is_sent_back_after_a_purge_that_failed_late() {
                 backfill(&bucket);
                 ends.push(format!("{:?}", stream.next()));
             }
-            Err(refused) => return assert_eq!(refused, StreamRefused::Rollback(Seqno(0))),
+            Err(refused) => return assert_eq!(refused, StreamOpenError::Rollback(Seqno(0))),
         }
     }
     panic!("never sent back: {ends:?}");
@@ -437,7 +437,7 @@ fn a_vbucket_that_loads_opens_no_stream_yet() {
     let bucket = Bucket::open(config(), store, entropy(), false).expect("the bucket opens");
     let request = from(0, VbUuid(0), StreamFilter::All);
     let open_stream = || bucket.open_stream(&request, Arc::<Woken>::default(), 1);
-    assert_eq!(open_stream().err(), Some(StreamRefused::TryLater));
+    assert_eq!(open_stream().err(), Some(StreamOpenError::TryLater));
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
     let mut stream = open_stream().expect("it opens");
     let mut heard = Heard::default();
@@ -500,7 +500,7 @@ fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
     let pace = |_| {
         if writes.get() == 0 {
             let mut stream = stream.borrow_mut();
-            while !matches!(stream.next(), StreamStep::Change(Change::Document(_))) {}
+            while !matches!(stream.next(), StreamStep::Change(StreamChange::Document(_))) {}
         }
         assert!(held() > CHUNK_BYTES, "the scan is ahead of its reader");
         // A write waits neither for the scan nor for its reader.
@@ -582,5 +582,5 @@ fn a_stream_outlives_a_failure_of_the_store_and_ends_with_lasting_ones() {
     let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
     let mut heard = Heard::default();
     read_over_failures(&bucket, &mut stream, &mut heard);
-    assert_eq!(heard.end, Some(EndReason::BackfillFailed));
+    assert_eq!(heard.end, Some(StreamEndReason::BackfillFailed));
 }

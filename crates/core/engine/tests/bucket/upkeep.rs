@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oribi_engine::collections::ManifestChange;
-use oribi_engine::{Bucket, GetOutcome, MutationOutcome, Refused, StoreRequest, Upkeep};
+use oribi_engine::{Bucket, GetOutcome, MutationOutcome, OperationRejection, StoreRequest, Upkeep};
 use oribi_storage::{KvStore, MemoryStore, VbucketState};
 use oribi_types::{Cas, DocKey, Seqno, Timestamp, Vbid};
 
@@ -143,7 +143,7 @@ fn full_queues_refuse_writes_until_they_are_flushed() {
     let value = "v".repeat(1000);
     let write = |n| bucket.store(VB, key(&format!("k{n}")), &set(&value), NOW);
     let refused = (0..1000).map(write).find(|outcome| !matches!(outcome, MutationOutcome::Done(_)));
-    assert_eq!(refused, Some(MutationOutcome::Refused(Refused::TemporaryFailure)));
+    assert_eq!(refused, Some(MutationOutcome::Refused(OperationRejection::TemporaryFailure)));
     let queued = bucket.stats().queue_bytes as u64;
     let quota = bucket.checkpoint_quota_bytes();
     assert!((quota..quota + quota / 10).contains(&queued), "{queued} of {quota}: without a review");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use oribi_engine::{
     Bucket, BucketConfig, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, MetaOutcome,
-    MutationOutcome, Refused, WarmupState, WarmupStep,
+    MutationOutcome, OperationRejection, WarmupState, WarmupStep,
 };
 use oribi_storage::{KvStore, LogOptions, LogStore, MemoryStore};
 use oribi_types::{Cas, Vbid};
@@ -190,13 +190,14 @@ fn damage_in_one_vbucket_does_not_hide_the_others() {
         let found = bucket.get(vbid, key("key-7"), NOW);
         match vbid {
             Vbid(1) => {
-                assert!(matches!(found, GetOutcome::Refused(Refused::TemporaryFailure)));
+                assert!(matches!(found, GetOutcome::Refused(OperationRejection::TemporaryFailure)));
             }
             _ => assert!(matches!(found, GetOutcome::Hit(_)), "{vbid}: {found:?}"),
         }
     }
     let refused = bucket.store(Vbid(1), key("key-7"), &set("new"), NOW);
-    let is_refused = matches!(refused, MutationOutcome::Refused(Refused::TemporaryFailure));
+    let is_refused =
+        matches!(refused, MutationOutcome::Refused(OperationRejection::TemporaryFailure));
     assert!(is_refused, "a vbucket of unknown content takes no writes: {refused:?}");
 }
 
@@ -219,12 +220,12 @@ fn fetching<T>(
     bucket: &Bucket,
     vbid: Vbid,
     name: &str,
-    mut operation: impl FnMut() -> Result<T, Refused>,
+    mut operation: impl FnMut() -> Result<T, OperationRejection>,
 ) -> (T, usize) {
     for fetches in 0..3 {
         match operation() {
             Ok(outcome) => return (outcome, fetches),
-            Err(refused) => assert_eq!(refused, Refused::NeedsFetch),
+            Err(refused) => assert_eq!(refused, OperationRejection::NeedsFetch),
         }
         fetch(bucket, vbid, name);
     }

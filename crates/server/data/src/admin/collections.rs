@@ -9,7 +9,9 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use oribi_auth::Identity;
 use oribi_engine::ManifestUpdateError;
-use oribi_engine::collections::{Collection, Manifest, ManifestChange, ManifestError, Scope};
+use oribi_engine::collections::{
+    CollectionsManifest, ManifestChange, ManifestCollection, ManifestError, ManifestScope,
+};
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
@@ -31,10 +33,10 @@ pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity
 }
 
 /// A manifest in the shape of this interface, where every collection has every field. `maxTTL` is 0
-/// for "the bucket's value" and -1 for "no limit"; [`Manifest::to_json`] distinguishes these by
+/// for "the bucket's value" and -1 for "no limit"; [`CollectionsManifest::to_json`] distinguishes these by
 /// leaving the field out.
-fn manifest_json(manifest: &Manifest) -> Value {
-    let collection_json = |collection: &Collection| {
+fn manifest_json(manifest: &CollectionsManifest) -> Value {
+    let collection_json = |collection: &ManifestCollection| {
         let max_ttl_s = match collection.max_ttl_s {
             None => 0,
             Some(0) => -1,
@@ -47,7 +49,7 @@ fn manifest_json(manifest: &Manifest) -> Value {
             "history": false,
         })
     };
-    let scope_json = |scope: &Scope| {
+    let scope_json = |scope: &ManifestScope| {
         let collections: Vec<Value> = scope.collections.iter().map(collection_json).collect();
         json!({
             "name": scope.name,

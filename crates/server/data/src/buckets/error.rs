@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use oribi_engine::OpenError;
+use oribi_engine::BucketOpenError;
 use oribi_storage::StoreError;
 
 use oribi_system::data_file::DataFileError;
@@ -64,7 +64,7 @@ pub enum BucketError {
         /// Which bucket.
         name: String,
         /// The error of the engine.
-        error: OpenError,
+        error: BucketOpenError,
     },
 }
 

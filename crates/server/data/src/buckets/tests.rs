@@ -4,7 +4,7 @@ use std::path::Path;
 
 use oribi_config::BucketStorage;
 use oribi_config::Settings;
-use oribi_engine::{GetOutcome, MutationOutcome, StoreMode, StoreRequest};
+use oribi_engine::{GetOutcome, MutationOutcome, StoreCondition, StoreRequest};
 use oribi_system::data_file::DataFileError;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
@@ -65,7 +65,7 @@ fn documents_after_a_restart(storage: BucketStorage) -> u32 {
     for number in 0..500 {
         let (name, vbid) = (document(number), Vbid((number % 4) as u16));
         let request = StoreRequest {
-            mode: StoreMode::Set,
+            mode: StoreCondition::Set,
             value: name.as_bytes(),
             is_compressed: false,
             flags: number,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use oribi_config::{EtcdSettings, Settings};
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
-    BucketConfig, EvictionPolicy, GetOutcome, Mutation, MutationOutcome, Refused, Storage,
-    StoreMode, StoreRequest, Upkeep,
+    AppliedMutation, BucketConfig, EvictionPolicy, GetOutcome, MutationOutcome, OperationRejection,
+    Storage, StoreCondition, StoreRequest, Upkeep,
 };
 use oribi_storage::{SharedMedium, SharedMemoryStore};
 use oribi_system::clock::wall_clock;
@@ -97,20 +97,22 @@ impl Node {
         let read = || self.bucket().bucket().get(vbid, key(name), wall_clock());
         let outcome = poll_until(PATIENCE, || match read() {
             // It is being loaded.
-            GetOutcome::Refused(Refused::NeedsFetch | Refused::TemporaryFailure) => None,
+            GetOutcome::Refused(
+                OperationRejection::NeedsFetch | OperationRejection::TemporaryFailure,
+            ) => None,
             outcome => Some(outcome),
         });
         match outcome.expect("it is loaded") {
             GetOutcome::Hit(item) => Some(Some(String::from_utf8_lossy(item.value()).into_owned())),
             GetOutcome::Miss => Some(None),
-            GetOutcome::Refused(Refused::NotMyVbucket) => None,
+            GetOutcome::Refused(OperationRejection::NotMyVbucket) => None,
             other => panic!("{other:?}"),
         }
     }
 
-    fn write(&self, vbid: Vbid, name: &str, value: &str) -> Option<Mutation> {
+    fn write(&self, vbid: Vbid, name: &str, value: &str) -> Option<AppliedMutation> {
         let request = StoreRequest {
-            mode: StoreMode::Set,
+            mode: StoreCondition::Set,
             value: value.as_bytes(),
             flags: 0,
             expiry: 0,
@@ -120,19 +122,19 @@ impl Node {
         };
         let write = || self.bucket().bucket().store(vbid, key(name), &request, wall_clock());
         let outcome = poll_until(PATIENCE, || match write() {
-            MutationOutcome::Refused(Refused::NeedsFetch) => None,
+            MutationOutcome::Refused(OperationRejection::NeedsFetch) => None,
             outcome => Some(outcome),
         });
         match outcome.expect("it is loaded") {
             MutationOutcome::Done(mutation) => Some(mutation),
-            MutationOutcome::Refused(Refused::NotMyVbucket) => None,
+            MutationOutcome::Refused(OperationRejection::NotMyVbucket) => None,
             other => panic!("{other:?}"),
         }
     }
 
     fn serves(&self, vbid: Vbid) -> bool {
         let read = self.bucket().bucket().get(vbid, key("any"), wall_clock());
-        !matches!(read, GetOutcome::Refused(Refused::NotMyVbucket))
+        !matches!(read, GetOutcome::Refused(OperationRejection::NotMyVbucket))
     }
 
     fn served(&self) -> usize {

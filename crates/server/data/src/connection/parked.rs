@@ -7,7 +7,7 @@
 //!
 //! Callers: the write dispatcher (park) and the connection (complete, time out).
 
-use oribi_engine::{ItemRef, Mutation};
+use oribi_engine::{AppliedMutation, ItemRef};
 use oribi_protocol::response::ServerDuration;
 use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Seqno, VbUuid};
@@ -21,20 +21,20 @@ use crate::limits::PARKED_MAX;
 #[derive(Debug)]
 pub enum Answer {
     /// Set, add, replace, append, prepend, delete.
-    Mutation(Mutation),
+    Mutation(AppliedMutation),
     /// Increment and decrement.
     Counter {
         /// CAS and seqno of the new value.
-        mutation: Mutation,
+        mutation: AppliedMutation,
         /// The new value.
         value: u64,
     },
     /// Touch: only the CAS is answered.
-    Touched(Mutation),
+    Touched(AppliedMutation),
     /// Mutations of sub-documents.
     SubDocument {
         /// CAS and seqno of the new value.
-        mutation: Mutation,
+        mutation: AppliedMutation,
         /// Success, or success on a tombstone.
         status: Status,
         /// The new values of counters.
@@ -166,14 +166,14 @@ impl ParkedWrites {
 
 #[cfg(test)]
 mod tests {
-    use oribi_engine::Mutation;
+    use oribi_engine::AppliedMutation;
     use oribi_types::{Cas, Seqno, VbUuid};
 
     use super::{Answer, ParkToken, Parked, ParkedWrites};
     use crate::connection::request_id::RequestId;
 
     fn answer() -> Answer {
-        Answer::Mutation(Mutation { cas: Cas(1), seqno: Seqno(2), vb_uuid: VbUuid(3) })
+        Answer::Mutation(AppliedMutation { cas: Cas(1), seqno: Seqno(2), vb_uuid: VbUuid(3) })
     }
 
     fn write(serial: u32, opaque: u32, deadline_ms: u64) -> Parked {

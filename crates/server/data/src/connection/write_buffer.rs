@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_engine::ItemRef;
-use oribi_engine::compression::Inflating;
+use oribi_engine::compression::Inflater;
 use oribi_engine::dcp::SharedRecord;
 use oribi_protocol::write_buffer::{Broken, PinnedBytes};
 
@@ -29,11 +29,11 @@ pub enum PinnedValue {
     /// A part of messages that several connections send.
     Messages(Arc<Vec<u8>>, Range<u32>),
     /// The compressed body of a stored item, inflated piece by piece as the client takes it.
-    Inflating(ItemRef, Box<Inflating>),
+    Inflating(ItemRef, Box<Inflater>),
     /// A part of the value of a record that a backfill has copied, by its offsets there.
     Record(SharedRecord, Range<u32>),
     /// The compressed end of such a value from an offset on, inflated piece by piece.
-    InflatingRecord(SharedRecord, u32, Box<Inflating>),
+    InflatingRecord(SharedRecord, u32, Box<Inflater>),
 }
 
 /// The range of `part` within `whole`, if it lies there.

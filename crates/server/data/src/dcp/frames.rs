@@ -10,9 +10,9 @@
 
 use std::borrow::Cow;
 
-use oribi_engine::compression::{Inflating, inflate_into, inflated_bytes, with_compressed};
-use oribi_engine::dcp::{Change, ChangedDocument, SnapshotMarker, SnapshotSource};
-use oribi_engine::{SystemEvent, SystemEventKind};
+use oribi_engine::compression::{Inflater, inflate_into, inflated_bytes, with_compressed};
+use oribi_engine::dcp::{ChangedDocument, SnapshotSource, StreamChange, StreamMarker};
+use oribi_engine::{ManifestEvent, ManifestEventKind};
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::item::{DeletionExtras, DeletionLayout, MutationExtras};
 use oribi_protocol::dcp::marker::{self, MarkerFlags};
@@ -74,7 +74,7 @@ impl FrameWriter<'_> {
         &self,
         out: &mut WriteBuffer,
         stream: StreamHead,
-        marker: &SnapshotMarker,
+        marker: &StreamMarker,
     ) -> usize {
         let (source, purge_seqno) = match marker.source {
             SnapshotSource::Memory => (MarkerFlags::MEMORY, None),
@@ -99,14 +99,14 @@ impl FrameWriter<'_> {
         &self,
         out: &mut WriteBuffer,
         stream: StreamHead,
-        change: &Change<'_>,
+        change: &StreamChange<'_>,
     ) -> Result<usize, Damaged> {
         match change {
-            Change::Document(document) if document.record.deleted => {
+            StreamChange::Document(document) if document.record.deleted => {
                 self.deletion(out, stream, document)
             }
-            Change::Document(document) => self.mutation(out, stream, document),
-            Change::Event(event) => {
+            StreamChange::Document(document) => self.mutation(out, stream, document),
+            StreamChange::Event(event) => {
                 event_of(event).map(|event| event.write(out.tail(), stream)).ok_or(Damaged)
             }
         }
@@ -299,14 +299,14 @@ fn write_inflated(
     out.tail().extend_from_slice(attributes);
     if bytes >= GATHER_VALUE_BYTES_MIN
         && let Some(item) = document.item.filter(|item| item.body().len() == body.len())
-        && let Ok(inflating) = Inflating::new(item.body(), VALUE_BYTES_MAX)
+        && let Ok(inflating) = Inflater::new(item.body(), VALUE_BYTES_MAX)
     {
         out.pin(PinnedValue::Inflating(item.clone(), Box::new(inflating)));
         return Ok(frame_bytes);
     }
     if bytes >= RESERVED_ANSWER_BYTES_MIN
         && let Some(copied) = document.copied
-        && let Ok(inflating) = Inflating::new(body, VALUE_BYTES_MAX)
+        && let Ok(inflating) = Inflater::new(body, VALUE_BYTES_MAX)
     {
         let from = (document.record.value.len() - body.len()) as u32;
         out.pin(PinnedValue::InflatingRecord(copied.share(), from, Box::new(inflating)));
@@ -326,22 +326,22 @@ fn write_compressed(out: &mut WriteBuffer, head: MessageHead<'_>, body: &[u8]) -
 }
 
 /// An event as on the wire; `None` for one without its collection.
-fn event_of<'a>(event: &SystemEvent<'a>) -> Option<system_event::SystemEvent<'a>> {
+fn event_of<'a>(event: &ManifestEvent<'a>) -> Option<system_event::SystemEvent<'a>> {
     let name = event.name.as_bytes();
     let change = match event.kind {
         // A later description of a collection that the reader has not seen begin.
-        SystemEventKind::CollectionBegin | SystemEventKind::CollectionChanged => {
+        ManifestEventKind::CollectionBegin | ManifestEventKind::CollectionChanged => {
             EventChange::CollectionBegin {
                 collection: event.collection?,
                 name,
                 max_ttl: event.max_ttl_s,
             }
         }
-        SystemEventKind::CollectionEnd => {
+        ManifestEventKind::CollectionEnd => {
             EventChange::CollectionEnd { collection: event.collection? }
         }
-        SystemEventKind::ScopeBegin => EventChange::ScopeBegin { name },
-        SystemEventKind::ScopeEnd => EventChange::ScopeEnd,
+        ManifestEventKind::ScopeBegin => EventChange::ScopeBegin { name },
+        ManifestEventKind::ScopeEnd => EventChange::ScopeEnd,
     };
     Some(system_event::SystemEvent {
         by_seqno: event.seqno,

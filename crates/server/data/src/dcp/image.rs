@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use oribi_engine::dcp::{Change, Part};
+use oribi_engine::dcp::{BackfillPart, StreamChange};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::frame::set_opaque;
@@ -59,7 +59,11 @@ pub(crate) struct Image {
 
 impl Image {
     /// The messages of a run; `None` when the connection has to make them one by one.
-    pub fn of(part: &Part<'_>, writer: &FrameWriter<'_>, stream: StreamHead) -> Option<Arc<Image>> {
+    pub fn of(
+        part: &BackfillPart<'_>,
+        writer: &FrameWriter<'_>,
+        stream: StreamHead,
+    ) -> Option<Arc<Image>> {
         let made = part.made_once(|| {
             // A part with a damaged document has none; the stream fails when it comes to it. One
             // with a large document has none either.
@@ -72,7 +76,7 @@ impl Image {
     }
 
     fn make(
-        part: &Part<'_>,
+        part: &BackfillPart<'_>,
         writer: &FrameWriter<'_>,
         stream: StreamHead,
     ) -> Result<Image, Damaged> {
@@ -84,7 +88,7 @@ impl Image {
         let mut ends = Vec::with_capacity(part.whole_len());
         for document in documents() {
             if let Some(document) = document {
-                writer.change(&mut out, stream, &Change::Document(document))?;
+                writer.change(&mut out, stream, &StreamChange::Document(document))?;
             }
             let end = u32::try_from(out.tail().len());
             ends.push(end.expect("a part is 64 KiB, or one document"));

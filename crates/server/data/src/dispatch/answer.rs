@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-use oribi_engine::Refused;
+use oribi_engine::OperationRejection;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::response::{ResponseParts, ServerDuration, write_response};
 use oribi_protocol::status::Status;
@@ -111,8 +111,12 @@ pub(super) fn conclude_other(
 ) -> End {
     match outcome {
         Ok(reply) => send(req, out, rule, reply),
-        Err(Rejection::Engine(Refused::NeedsFetch)) if !req.tries.is_over() => return End::Fetch,
-        Err(Rejection::Engine(Refused::TemporaryFailure)) if room::waits_for_bucket(req) => {
+        Err(Rejection::Engine(OperationRejection::NeedsFetch)) if !req.tries.is_over() => {
+            return End::Fetch;
+        }
+        Err(Rejection::Engine(OperationRejection::TemporaryFailure))
+            if room::waits_for_bucket(req) =>
+        {
             return End::Later;
         }
         Err(Rejection::Later(wait)) => {
@@ -253,13 +257,13 @@ fn log_refusal(req: &mut Request<'_>, status: Status, context: &str) -> Option<R
 }
 
 /// Answers that the engine did not look at the key, and tells the client how to do better.
-fn refuse_by_engine(req: &mut Request<'_>, out: &mut WriteBuffer, refused: Refused) {
+fn refuse_by_engine(req: &mut Request<'_>, out: &mut WriteBuffer, refused: OperationRejection) {
     let status = status::of_refused(refused);
     let context = count_refused(req, refused);
     match refused {
-        Refused::NotMyVbucket => send_map(req, out),
-        Refused::UnknownCollection => fail_unknown(req, out, status),
-        Refused::Locked => {
+        OperationRejection::NotMyVbucket => send_map(req, out),
+        OperationRejection::UnknownCollection => fail_unknown(req, out, status),
+        OperationRejection::Locked => {
             let is_old = !req.state.features.has(Feature::XError);
             let is_temporary = is_old && status::locked_is_temporary(req.opcode);
             fail(req, out, if is_temporary { Status::Etmpfail } else { status }, None);
@@ -269,23 +273,23 @@ fn refuse_by_engine(req: &mut Request<'_>, out: &mut WriteBuffer, refused: Refus
 }
 
 /// Counts a refusal of the engine, and says it in words.
-fn count_refused(req: &Request<'_>, refused: Refused) -> &'static str {
+fn count_refused(req: &Request<'_>, refused: OperationRejection) -> &'static str {
     match refused {
-        Refused::NotMyVbucket => "another node has the document",
-        Refused::UnknownCollection => "unknown collection, or no right in it",
-        Refused::Locked => {
+        OperationRejection::NotMyVbucket => "another node has the document",
+        OperationRejection::UnknownCollection => "unknown collection, or no right in it",
+        OperationRejection::Locked => {
             req.counters().lock_errors.add(1);
             "the document is locked"
         }
-        Refused::NoMemory => {
+        OperationRejection::NoMemory => {
             req.counters().ep_oom_errors.add(1);
             "the bucket's memory is full"
         }
-        Refused::TemporaryFailure => {
+        OperationRejection::TemporaryFailure => {
             req.counters().ep_tmp_oom_errors.add(1);
             "the bucket's memory or queue is full for now, or its store fails"
         }
-        Refused::NeedsFetch => {
+        OperationRejection::NeedsFetch => {
             req.counters().ep_tmp_oom_errors.add(1);
             "the document could not be read from the store"
         }

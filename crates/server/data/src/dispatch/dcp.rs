@@ -8,8 +8,10 @@
 
 use std::sync::Arc;
 
-use oribi_engine::Refused;
-use oribi_engine::dcp::{StreamFilter, StreamFlags as EngineFlags, StreamRefused, StreamRequest};
+use oribi_engine::OperationRejection;
+use oribi_engine::dcp::{
+    StreamFilter, StreamOpenError, StreamOptions as EngineFlags, StreamRequest,
+};
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::dcp::stream_request::{FailoverLog, StreamFlags, StreamRequestExtras};
 use oribi_protocol::dcp::{StreamHead, decode_buffer_ack};
@@ -132,7 +134,7 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let opened = producer.bucket.bucket().open_stream(&request, sink, token);
     let stream = match opened {
         Ok(stream) => stream,
-        Err(StreamRefused::TryLater) if room::waits_to_load(req) => {
+        Err(StreamOpenError::TryLater) if room::waits_to_load(req) => {
             return Err(Rejection::Later(Pending::Room));
         }
         Err(refused) => return refuse_stream(refused),
@@ -160,7 +162,7 @@ fn check_request(req: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), 
         return refuse(Status::Einval, "collections were not negotiated");
     }
     if !req.bucket().is_serving(req.named_vbucket()) {
-        return Err(Refused::NotMyVbucket.into());
+        return Err(OperationRejection::NotMyVbucket.into());
     }
     if extras.flags.has(StreamFlags::TAKEOVER) {
         return refuse(Status::NotSupported, "this server hands vbuckets over in another way");
@@ -234,19 +236,19 @@ fn engine_flags(flags: StreamFlags) -> EngineFlags {
     }
 }
 
-fn refuse_stream<'a>(refused: StreamRefused) -> Outcome<'a> {
+fn refuse_stream<'a>(refused: StreamOpenError) -> Outcome<'a> {
     let because = |status, context| Err(Rejection::Because(status, context));
     match refused {
-        StreamRefused::NotMyVbucket => Err(Refused::NotMyVbucket.into()),
-        StreamRefused::Range => because(Status::Erange, "the vbucket is not that far"),
-        StreamRefused::Rollback(seqno) => Ok(Reply::Value {
+        StreamOpenError::NotMyVbucket => Err(OperationRejection::NotMyVbucket.into()),
+        StreamOpenError::Range => because(Status::Erange, "the vbucket is not that far"),
+        StreamOpenError::Rollback(seqno) => Ok(Reply::Value {
             status: Status::Rollback,
             value: seqno.0.to_be_bytes().to_vec().into(),
         }),
-        StreamRefused::UnknownCollection => Err(Rejection::Unknown(Status::UnknownCollection)),
-        StreamRefused::UnknownScope => Err(Rejection::Unknown(Status::UnknownScope)),
-        StreamRefused::NoMemory => because(Status::Enomem, "the bucket's memory is full"),
-        StreamRefused::TryLater => because(Status::Etmpfail, "the vbucket is still loading"),
+        StreamOpenError::UnknownCollection => Err(Rejection::Unknown(Status::UnknownCollection)),
+        StreamOpenError::UnknownScope => Err(Rejection::Unknown(Status::UnknownScope)),
+        StreamOpenError::NoMemory => because(Status::Enomem, "the bucket's memory is full"),
+        StreamOpenError::TryLater => because(Status::Etmpfail, "the vbucket is still loading"),
     }
 }
 

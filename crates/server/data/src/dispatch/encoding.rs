@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use oribi_engine::compression::{Inflating, Unusable, inflate_into};
-use oribi_engine::{Item, ItemRef, Mutation};
+use oribi_engine::compression::{InflateError, Inflater, inflate_into};
+use oribi_engine::{AppliedMutation, Item, ItemRef};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, VALUE_BYTES_MAX};
 use oribi_protocol::response::{
@@ -101,8 +101,8 @@ fn write_inflated(
 
 /// The body of a document, inflated as it is sent. The first piece is made at once, so a body that
 /// is damaged at its beginning still gets an error answer.
-pub(super) fn inflating_of(item: &ItemRef) -> Result<Inflating, Unusable> {
-    let mut inflating = Inflating::new(item.body(), VALUE_BYTES_MAX)?;
+pub(super) fn inflating_of(item: &ItemRef) -> Result<Inflater, InflateError> {
+    let mut inflating = Inflater::new(item.body(), VALUE_BYTES_MAX)?;
     inflating.make(item.body(), 0)?;
     Ok(inflating)
 }
@@ -203,7 +203,7 @@ pub(super) fn write_mutation(
     out: &mut WriteBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
-    mutation: &Mutation,
+    mutation: &AppliedMutation,
 ) {
     let token = MutationExtras { vb_uuid: mutation.vb_uuid, seqno: mutation.seqno }.encode();
     let extras: &[u8] = if features.has(Feature::MutationSeqno) { &token } else { &[] };

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use oribi_auth::Privilege;
-use oribi_engine::Refused;
+use oribi_engine::OperationRejection;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
@@ -48,10 +48,10 @@ pub(super) fn get_keys<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let (vbid, collection) = (from.vbid(req), from.key.collection);
     req.demand(collection, Privilege::Read.into())?;
     if !req.bucket().is_serving(vbid) {
-        return Err(Refused::NotMyVbucket.into());
+        return Err(OperationRejection::NotMyVbucket.into());
     }
     if !req.bucket().manifest().contains(collection) {
-        return Err(Refused::UnknownCollection.into());
+        return Err(OperationRejection::UnknownCollection.into());
     }
     if req.handle().is_in_memory() {
         return Err(Rejection::Because(Status::NotSupported, "the bucket is in memory only"));

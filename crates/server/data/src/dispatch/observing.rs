@@ -4,7 +4,7 @@
 //! have to ask the store about each of its keys, so the blocking thread answers it.
 
 use oribi_auth::Privilege;
-use oribi_engine::{MetaOutcome, Refused};
+use oribi_engine::{MetaOutcome, OperationRejection};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
@@ -33,7 +33,7 @@ struct Asked {
 /// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first.
 pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let vbucket = req.bucket().vbucket(req.named_vbucket()).filter(|vbucket| vbucket.is_serving());
-    let vbucket = vbucket.ok_or(Refused::NotMyVbucket)?;
+    let vbucket = vbucket.ok_or(OperationRejection::NotMyVbucket)?;
     let mut value = Vec::new();
     for entry in vbucket.failover_table() {
         value.extend_from_slice(&entry.uuid.0.to_be_bytes());
@@ -52,7 +52,7 @@ pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     while !rest.is_empty() {
         let (one, behind) = next_asked(req, rest).ok_or(CUT_OFF)?;
         if !req.bucket().is_serving(one.vbid) {
-            return Err(Refused::NotMyVbucket.into());
+            return Err(OperationRejection::NotMyVbucket.into());
         }
         req.demand(one.collection, Privilege::MetaRead.into())?;
         if asked.len() == KEYS_MAX {
@@ -112,7 +112,8 @@ fn state_of(
             Ok((state, cas.0))
         }
         MetaOutcome::Miss => Ok((NOT_FOUND, 0)),
-        MetaOutcome::Refused(Refused::NeedsFetch) => match bucket.key_on_disk(vbid, key) {
+        MetaOutcome::Refused(OperationRejection::NeedsFetch) => match bucket.key_on_disk(vbid, key)
+        {
             Ok(Some(found)) if !found.is_deleted => Ok((PERSISTED, found.cas.0)),
             Ok(_) => Ok((NOT_FOUND, 0)),
             Err(_) => Err(Status::Etmpfail),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use oribi_auth::PrivilegeSet;
-use oribi_engine::{ItemRef, MutationOutcome, Refused, SharedItem};
+use oribi_engine::{ItemRef, MutationOutcome, OperationRejection, SharedItem};
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, Datatype};
 use smallvec::SmallVec;
@@ -109,7 +109,7 @@ pub(super) enum Rejection {
     Because(Status, &'static str),
     /// The engine did not look at the key. A request that needs a fetch is tried again behind it
     /// instead of answered.
-    Engine(Refused),
+    Engine(OperationRejection),
     /// A scope or collection is not in the manifest.
     Unknown(Status),
     /// The rules or the user's rights refuse it.
@@ -129,9 +129,9 @@ pub(super) enum RuleRejection {
     UnknownCollection,
 }
 
-impl From<Refused> for Rejection {
+impl From<OperationRejection> for Rejection {
     #[inline]
-    fn from(refused: Refused) -> Rejection {
+    fn from(refused: OperationRejection) -> Rejection {
         Rejection::Engine(refused)
     }
 }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use oribi_auth::PrivilegeSet;
-use oribi_engine::Refused;
+use oribi_engine::OperationRejection;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Vbid};
@@ -133,7 +133,7 @@ pub(super) fn cancel<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 fn served(req: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
     let (vbid, handle) = (req.named_vbucket(), Arc::clone(req.handle()));
     if !handle.bucket().is_serving(vbid) {
-        return Err(Refused::NotMyVbucket.into());
+        return Err(OperationRejection::NotMyVbucket.into());
     }
     Ok((vbid, handle))
 }

@@ -4,7 +4,7 @@
 //! for most documents it writes nothing that another worker reads.
 
 use oribi_auth::Privilege;
-use oribi_engine::{GetOutcome, LOCKED_CAS, MetaOutcome, Refused, SharedOutcome};
+use oribi_engine::{GetOutcome, LOCKED_CAS, MetaOutcome, OperationRejection, SharedOutcome};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::status::Status;
@@ -133,7 +133,7 @@ pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let uuid = <[u8; 8]>::try_from(req.frame.value).map_err(|_| NO_UUID)?;
     let vbid = req.named_vbucket();
     let vbucket = req.bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
-    let vbucket = vbucket.ok_or(Refused::NotMyVbucket)?;
+    let vbucket = vbucket.ok_or(OperationRejection::NotMyVbucket)?;
     let (stats, table) = (vbucket.stats(), vbucket.failover_table());
     let asked = VbUuid(u64::from_be_bytes(uuid));
     // Newest first: the history at an index ended where the one before it in the table began.
@@ -182,7 +182,7 @@ pub(super) fn get_all_vb_seqnos<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     }
     let collection = if has_collections { collection } else { Some(CollectionId::DEFAULT) };
     if collection.is_some_and(|id| !req.bucket().manifest().contains(id)) {
-        return Err(Refused::UnknownCollection.into());
+        return Err(OperationRejection::UnknownCollection.into());
     }
     let mut value = Vec::new();
     for vbucket in req.bucket().vbuckets() {

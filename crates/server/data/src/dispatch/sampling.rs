@@ -4,7 +4,7 @@
 //! system's attributes get those.
 
 use oribi_auth::Privilege;
-use oribi_engine::{ItemRef, MetaOutcome, Refused};
+use oribi_engine::{ItemRef, MetaOutcome, OperationRejection};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::leb128::encode_u32;
 use oribi_protocol::status::Status;
@@ -99,7 +99,7 @@ pub(super) fn evict_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
     let (vbid, key) = (document.vbid(req), document.key);
     match req.bucket().get_meta(vbid, key, req.env.now) {
-        MetaOutcome::Refused(Refused::NeedsFetch) => Ok(look_on_disk(req, vbid, key)),
+        MetaOutcome::Refused(OperationRejection::NeedsFetch) => Ok(look_on_disk(req, vbid, key)),
         MetaOutcome::Refused(refused) => Err(refused.into()),
         MetaOutcome::Found(item, _) if item.is_evicted() => Ok(Reply::text(ALREADY_EVICTED)),
         MetaOutcome::Found(item, _) if !item.is_deleted() => {

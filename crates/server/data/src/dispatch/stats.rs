@@ -32,8 +32,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_auth::{Privilege, PrivilegeSet};
-use oribi_engine::collections::{LookupError, Manifest, Scope};
-use oribi_engine::{BucketStats, Refused};
+use oribi_engine::collections::{CollectionsManifest, LookupError, ManifestScope};
+use oribi_engine::{BucketStats, OperationRejection};
 use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, ScopeId, Timestamp, Vbid};
@@ -83,7 +83,7 @@ struct Asker<'a> {
     /// The client reads a histogram as one JSON document.
     reads_histograms: bool,
     /// The part of the bucket's manifest that the client may see.
-    manifest: Arc<Manifest>,
+    manifest: Arc<CollectionsManifest>,
 }
 
 /// Stat.
@@ -170,7 +170,7 @@ fn selected(req: &mut Request<'_>) -> Result<Arc<BucketHandle>, RuleRejection> {
 }
 
 /// The scopes and collections whose figures the user may see.
-fn visible_manifest(req: &mut Request<'_>) -> Arc<Manifest> {
+fn visible_manifest(req: &mut Request<'_>) -> Arc<CollectionsManifest> {
     let manifest = req.bucket().manifest();
     if req.state.rights.everywhere().holds(SIMPLE) {
         return manifest;
@@ -183,7 +183,8 @@ fn visible_manifest(req: &mut Request<'_>) -> Arc<Manifest> {
         .map(|collection| collection.id)
         .filter(|id| req.state.rights.within(*id, Arc::clone(&manifest)).holds(SIMPLE))
         .collect();
-    let has_any = |scope: &Scope| scope.collections.iter().any(|one| held.contains(&one.id));
+    let has_any =
+        |scope: &ManifestScope| scope.collections.iter().any(|one| held.contains(&one.id));
     Arc::new(visible.restricted(has_any, |_, collection| held.contains(&collection.id)))
 }
 
@@ -419,7 +420,7 @@ fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, R
 fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, Rejection> {
     let Ok(number) = text.parse() else { return Err(Rejection::Status(Status::Einval)) };
     if number >= bucket.vbuckets() {
-        return Err(Rejection::Engine(Refused::NotMyVbucket));
+        return Err(Rejection::Engine(OperationRejection::NotMyVbucket));
     }
     Ok(Vbid(number))
 }
@@ -427,7 +428,7 @@ fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, Rejection> {
 /// Plans groups that sum over all vbuckets.
 fn plan_sums(
     bucket: &Arc<BucketHandle>,
-    manifest: &Arc<Manifest>,
+    manifest: &Arc<CollectionsManifest>,
     group: &str,
     argument: &str,
 ) -> Planned {
@@ -452,14 +453,17 @@ fn plan_sums(
 }
 
 /// Parses `scope.collection`.
-fn parse_path(manifest: &Manifest, path: &str) -> Result<CollectionId, Rejection> {
+fn parse_path(manifest: &CollectionsManifest, path: &str) -> Result<CollectionId, Rejection> {
     let Some((scope, collection)) = path.split_once('.') else {
         return Err(Rejection::Status(Status::Einval));
     };
     manifest.collection_id(scope, collection).map_err(refuse_lookup)
 }
 
-fn parse_collection_id(manifest: &Manifest, text: &str) -> Result<CollectionId, Rejection> {
+fn parse_collection_id(
+    manifest: &CollectionsManifest,
+    text: &str,
+) -> Result<CollectionId, Rejection> {
     let id = CollectionId(parse_hexadecimal(text)?);
     match manifest.collection(id) {
         Some(_) => Ok(id),
@@ -511,7 +515,7 @@ fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
         return plan_vkey(bucket, key);
     }
     let stats = match keys::in_memory(bucket, &key) {
-        Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, false)),
+        Err(OperationRejection::NeedsFetch) => return Ok(plan_stored_key(bucket, key, false)),
         stats => stats.map_err(Rejection::Engine)?,
     };
     let Some(stats) = stats else { return Err(Rejection::Status(Status::KeyEnoent)) };
@@ -521,7 +525,7 @@ fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
 
 fn plan_vkey(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
     let stats = match keys::in_memory(bucket, &key) {
-        Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, true)),
+        Err(OperationRejection::NeedsFetch) => return Ok(plan_stored_key(bucket, key, true)),
         stats => stats.map_err(Rejection::Engine)?,
     };
     let Some(stats) = stats else { return Err(Rejection::Status(Status::KeyEnoent)) };

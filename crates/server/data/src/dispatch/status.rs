@@ -5,22 +5,24 @@
 //! dispatcher calls this. [`for_legacy`] gives classic memcached statuses to a client that did not
 //! negotiate extended ones.
 
-use oribi_engine::{CounterOutcome, MutationOutcome, PersistOutcome, Refused, UnlockOutcome};
+use oribi_engine::{
+    CounterOutcome, MutationOutcome, OperationRejection, PersistOutcome, UnlockOutcome,
+};
 use oribi_protocol::frame_info::FrameInfoError;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_subdoc::SubdocError;
 
 /// Why the engine did not look at the key.
-pub fn of_refused(refused: Refused) -> Status {
+pub fn of_refused(refused: OperationRejection) -> Status {
     match refused {
-        Refused::NotMyVbucket => Status::NotMyVbucket,
-        Refused::UnknownCollection => Status::UnknownCollection,
-        Refused::TemporaryFailure => Status::Etmpfail,
-        Refused::NoMemory => Status::Enomem,
+        OperationRejection::NotMyVbucket => Status::NotMyVbucket,
+        OperationRejection::UnknownCollection => Status::UnknownCollection,
+        OperationRejection::TemporaryFailure => Status::Etmpfail,
+        OperationRejection::NoMemory => Status::Enomem,
         // A caller that cannot wait for a fetch tells the client to come again.
-        Refused::NeedsFetch => Status::Etmpfail,
-        Refused::Locked => Status::Locked,
+        OperationRejection::NeedsFetch => Status::Etmpfail,
+        OperationRejection::Locked => Status::Locked,
     }
 }
 
@@ -138,12 +140,12 @@ mod tests {
     #[test]
     fn every_refusal_has_its_own_status_in_every_family() {
         let all = [
-            (Refused::NotMyVbucket, Status::NotMyVbucket),
-            (Refused::UnknownCollection, Status::UnknownCollection),
-            (Refused::TemporaryFailure, Status::Etmpfail),
-            (Refused::NoMemory, Status::Enomem),
-            (Refused::NeedsFetch, Status::Etmpfail),
-            (Refused::Locked, Status::Locked),
+            (OperationRejection::NotMyVbucket, Status::NotMyVbucket),
+            (OperationRejection::UnknownCollection, Status::UnknownCollection),
+            (OperationRejection::TemporaryFailure, Status::Etmpfail),
+            (OperationRejection::NoMemory, Status::Enomem),
+            (OperationRejection::NeedsFetch, Status::Etmpfail),
+            (OperationRejection::Locked, Status::Locked),
         ];
         for (refused, status) in all {
             assert_eq!(of_refused(refused), status);

@@ -19,7 +19,7 @@ mod virtual_attributes;
 use std::borrow::Cow;
 
 use oribi_auth::{Privilege, PrivilegeSet};
-use oribi_engine::{ItemRef, Refused, RewriteOutcome, Sought, VersionOutcome};
+use oribi_engine::{ItemRef, OperationRejection, ReadTarget, RewriteOutcome, VersionOutcome};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, LOOKUP_HEAD_BYTES, mutation_failure};
@@ -80,7 +80,7 @@ fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
     demand_rights(req, document, &paths, Kind::Lookup)?;
     if paths.has(DocFlags::REPLICA_READ) {
         // No node has replicas, and an active vbucket is no replica.
-        return Err(Refused::NotMyVbucket.into());
+        return Err(OperationRejection::NotMyVbucket.into());
     }
     let (vbid, key) = (document.vbid(req), document.key);
     let outcome = req.bucket().read_version(vbid, key, sought(&paths), req.env.now);
@@ -218,10 +218,10 @@ fn may_see(paths: &PathRequest<'_>, item: &ItemRef) -> bool {
 }
 
 /// A request that does not see tombstones need not wait for one to be read.
-fn sought(paths: &PathRequest<'_>) -> Sought {
+fn sought(paths: &PathRequest<'_>) -> ReadTarget {
     match paths.sees_tombstones() {
-        true => Sought::Tombstone,
-        false => Sought::Document,
+        true => ReadTarget::Tombstone,
+        false => ReadTarget::Document,
     }
 }
 

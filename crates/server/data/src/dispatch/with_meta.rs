@@ -10,7 +10,7 @@
 use oribi_auth::Privilege;
 use oribi_engine::compression::inflate_into;
 use oribi_engine::{
-    ConflictResolution, GIVEN_CAS_END, MutationOutcome, WithMetaMode, WithMetaRequest,
+    ConflictResolution, EXPLICIT_CAS_END, MutationOutcome, WithMetaMode, WithMetaRequest,
 };
 use oribi_protocol::limits::{FRAME_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
@@ -110,7 +110,7 @@ impl Extras {
         match self.cas {
             _ if self.has(REGENERATE_CAS) => Ok(None),
             0 | u64::MAX => Err(Rejection::Because(Status::KeyEexists, CONTEXT)),
-            cas if cas >= GIVEN_CAS_END.0 => {
+            cas if cas >= EXPLICIT_CAS_END.0 => {
                 Err(Rejection::Because(Status::CasValueInvalid, CONTEXT))
             }
             cas => Ok(Some(Cas(cas))),

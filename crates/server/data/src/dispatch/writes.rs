@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use oribi_engine::{
-    ConcatMode, ConcatRequest, FillingItem, FlushAllError, MutationOutcome, StoreMode,
+    ConcatMode, ConcatRequest, FillingItem, FlushAllError, MutationOutcome, StoreCondition,
     StoreRequest, compression,
 };
 use oribi_protocol::opcode::Opcode;
@@ -26,21 +26,21 @@ use crate::dispatch::job::{Job, Lane};
 /// Set.
 #[inline(always)]
 pub(super) fn set<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    store(req, StoreMode::Set)
+    store(req, StoreCondition::Set)
 }
 
 /// Add.
 pub(super) fn add<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    store(req, StoreMode::Add)
+    store(req, StoreCondition::Add)
 }
 
 /// Replace.
 pub(super) fn replace<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    store(req, StoreMode::Replace)
+    store(req, StoreCondition::Replace)
 }
 
 #[inline(always)]
-fn store<'a>(req: &mut Request<'a>, mode: StoreMode) -> Outcome<'a> {
+fn store<'a>(req: &mut Request<'a>, mode: StoreCondition) -> Outcome<'a> {
     let document = req.locate()?;
     let request = store_request(req, mode).ok_or(Status::Einval)?;
     req.admit_durable()?;
@@ -52,7 +52,7 @@ fn store<'a>(req: &mut Request<'a>, mode: StoreMode) -> Outcome<'a> {
 
 /// The store that a request asks for; `None` when its extras are not valid.
 #[inline(always)]
-fn store_request<'a>(req: &Request<'a>, mode: StoreMode) -> Option<StoreRequest<'a>> {
+fn store_request<'a>(req: &Request<'a>, mode: StoreCondition) -> Option<StoreRequest<'a>> {
     let SetExtras { flags, expiry } = SetExtras::decode(req.frame.extras)?;
     Some(StoreRequest {
         mode,
@@ -84,7 +84,7 @@ fn plain_value<'a>(req: &Request<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> 
 pub(super) fn begin_store(req: &Request<'_>, value_bytes: usize) -> Option<FillingItem> {
     let key = req.state.doc_key(req.frame.key)?;
     // The mode is checked once the value is there.
-    let request = store_request(req, StoreMode::Set)?;
+    let request = store_request(req, StoreCondition::Set)?;
     req.bucket().begin_store(key, &request, value_bytes, req.env.now)
 }
 

@@ -17,8 +17,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use oribi_config::CollectionPath;
 use oribi_engine::{
-    Bucket, FetchOutcome, FetchSink, MutationOutcome, PersistOutcome, PersistenceSink, Refused,
-    StoreMode, StoreRequest,
+    Bucket, FetchOutcome, FetchSink, MutationOutcome, OperationRejection, PersistOutcome,
+    PersistenceSink, StoreCondition, StoreRequest,
 };
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -261,7 +261,7 @@ impl<'a> Writer<'a> {
         let vbid = vbucket_of(&row.key, self.vbuckets);
         let key = DocKey { collection, key: &row.key };
         let request = StoreRequest {
-            mode: StoreMode::Add,
+            mode: StoreCondition::Add,
             flags: row.flags,
             ..StoreRequest::set(&row.value)
         };
@@ -274,10 +274,12 @@ impl<'a> Writer<'a> {
                     return Ok(());
                 }
                 MutationOutcome::Exists => return Ok(()),
-                MutationOutcome::Refused(Refused::NeedsFetch) if began.elapsed() < PATIENCE => {
+                MutationOutcome::Refused(OperationRejection::NeedsFetch)
+                    if began.elapsed() < PATIENCE =>
+                {
                     self.fetch(vbid, key);
                 }
-                MutationOutcome::Refused(Refused::TemporaryFailure)
+                MutationOutcome::Refused(OperationRejection::TemporaryFailure)
                     if began.elapsed() < PATIENCE =>
                 {
                     std::thread::sleep(PAUSE);

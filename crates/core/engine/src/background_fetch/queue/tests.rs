@@ -18,7 +18,7 @@ struct Fixture {
     told: Arc<Told>,
 }
 
-const READY: Finding = Finding::Over(FetchOutcome::Ready);
+const READY: KeyOutcome = KeyOutcome::Over(FetchOutcome::Ready);
 
 impl Fixture {
     fn new(fetchers: usize) -> Fixture {
@@ -29,10 +29,10 @@ impl Fixture {
 
     fn ask(&self, key: u16, token: u64) {
         let sink: Arc<dyn FetchSink> = Arc::clone(&self.told) as Arc<dyn FetchSink>;
-        self.queue.ask(wanted(key), Waiter::new(&sink, token));
+        self.queue.ask(wanted(key), FetchWaiter::new(&sink, token));
     }
 
-    fn take(&self) -> Batch {
+    fn take(&self) -> FetchBatch {
         self.queue.take().0
     }
 
@@ -46,11 +46,11 @@ impl Fixture {
     }
 }
 
-fn wanted(key: u16) -> Wanted {
-    Wanted::new(Vbid(key), DocKey { collection: CollectionId::DEFAULT, key: &key.to_be_bytes() })
+fn wanted(key: u16) -> FetchKey {
+    FetchKey::new(Vbid(key), DocKey { collection: CollectionId::DEFAULT, key: &key.to_be_bytes() })
 }
 
-fn keys(batch: &Batch) -> Vec<u16> {
+fn keys(batch: &FetchBatch) -> Vec<u16> {
     batch.wanted.iter().map(|wanted| wanted.vbid.0).collect()
 }
 
@@ -89,7 +89,8 @@ fn what_was_not_read_comes_first_and_large_ones_by_themselves() {
     (1..=5).for_each(|key| fixture.ask(key, u64::from(key)));
     let batch = fixture.take();
     fixture.ask(6, 6);
-    let findings = [Finding::Large, READY, Finding::Unread, Finding::Large, Finding::Unread];
+    let findings =
+        [KeyOutcome::Large, READY, KeyOutcome::Unread, KeyOutcome::Large, KeyOutcome::Unread];
     assert_eq!(fixture.queue.finish(batch, &findings), 1);
     assert_eq!(fixture.told(), [(2, FetchOutcome::Ready)]);
     let large = fixture.take();
@@ -111,7 +112,7 @@ fn what_was_not_read_comes_first_and_large_ones_by_themselves() {
 /// afterwards are told by a later read.
 #[test]
 fn who_gives_up_is_told_once() {
-    for finding in [READY, Finding::Unread, Finding::Large] {
+    for finding in [READY, KeyOutcome::Unread, KeyOutcome::Large] {
         let fixture = Fixture::new(2);
         (1..=3).for_each(|key| fixture.ask(key, u64::from(key)));
         let batch = fixture.take();
@@ -131,7 +132,7 @@ fn who_gives_up_is_told_once() {
 
 #[test]
 fn a_closed_queue_keeps_nobody() {
-    for finding in [READY, Finding::Unread, Finding::Large] {
+    for finding in [READY, KeyOutcome::Unread, KeyOutcome::Large] {
         let fixture = Fixture::new(2);
         fixture.ask(1, 1);
         let batch = fixture.take();

@@ -10,34 +10,34 @@ use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::super::chunk::{Chunk, Run, Slab};
+use super::super::chunk::{ArenaChunk, Slab, UnitRun};
 use super::super::class::Class;
-use super::super::pages::{Mapping, PageKind};
-use super::{Pool, State, UNUSED_KEPT, Want, is_marked, run_in};
+use super::super::pages::{PageKind, PageMapping};
+use super::{ChunkPool, State, UNUSED_KEPT, Want, is_marked, run_in};
 
 /// Chunks that a survey looks at under one hold of the lock.
 const SURVEYED_AT_ONCE: usize = 32;
 
 /// A chunk as it was a moment ago.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Surveyed {
-    pub(in super::super) chunk: NonNull<Chunk>,
+pub(in super::super) struct ChunkSurvey {
+    pub(in super::super) chunk: NonNull<ArenaChunk>,
     pub(in super::super) free_units: usize,
     pub(in super::super) has_tables: bool,
-    pub(in super::super) slabs: Vec<SurveyedSlab>,
+    pub(in super::super) slabs: Vec<SlabSurvey>,
 }
 
 /// A slab as it was a moment ago.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct SurveyedSlab {
+pub(in super::super) struct SlabSurvey {
     pub(in super::super) class: Class,
     pub(in super::super) live: usize,
     pub(in super::super) free: usize,
 }
 
-impl Pool {
+impl ChunkPool {
     /// Every chunk and its slabs, for estimates: the lock is held for some chunks at a time.
-    pub(in super::super) fn survey(&self) -> Vec<Surveyed> {
+    pub(in super::super) fn survey(&self) -> Vec<ChunkSurvey> {
         let mut surveyed = Vec::new();
         loop {
             let state = self.state.lock();
@@ -50,59 +50,59 @@ impl Pool {
     }
 
     /// Marks those chunks of `wanted` that are still there, for a round of compaction.
-    pub(in super::super) fn choose(&self, wanted: &HashSet<NonNull<Chunk>>) {
+    pub(in super::super) fn choose(&self, wanted: &HashSet<NonNull<ArenaChunk>>) {
         let mut state = self.state.lock();
         assert!(state.chosen.is_empty(), "one round of compaction at a time");
         state.gained_units = 0;
-        let present: Vec<NonNull<Chunk>> =
+        let present: Vec<NonNull<ArenaChunk>> =
             state.all.iter().copied().filter(|chunk| wanted.contains(chunk)).collect();
         for chunk in present {
             // SAFETY: (3) under the lock.
-            let pool_part = unsafe { &mut *Chunk::state(chunk) };
+            let pool_part = unsafe { &mut *ArenaChunk::state(chunk) };
             if pool_part.is_unused() || pool_part.table_units != 0 {
                 continue;
             }
             pool_part.is_chosen = true;
             state.kind(pool_part.page_kind).unlink(chunk);
             // SAFETY: (10) under the lock.
-            unsafe { Chunk::mark(chunk) }.store(true, Ordering::Relaxed);
+            unsafe { ArenaChunk::mark(chunk) }.store(true, Ordering::Relaxed);
             state.chosen.push(chunk);
         }
     }
 
     /// The chosen chunks that are still marked, as they are now.
-    pub(in super::super) fn survey_chosen(&self) -> Vec<Surveyed> {
+    pub(in super::super) fn survey_chosen(&self) -> Vec<ChunkSurvey> {
         let state = self.state.lock();
         state.chosen.iter().filter(|chunk| is_marked(**chunk)).map(|chunk| survey(*chunk)).collect()
     }
 
     /// Slabs of the chosen chunks, marked or not.
-    pub(in super::super) fn chosen_slabs(&self) -> Vec<(Run, Class)> {
+    pub(in super::super) fn chosen_slabs(&self) -> Vec<(UnitRun, Class)> {
         let state = self.state.lock();
         let chosen = state.chosen.iter();
         // SAFETY: (3) under the lock.
-        chosen.flat_map(|chunk| unsafe { (*Chunk::state(*chunk)).slabs(*chunk) }).collect()
+        chosen.flat_map(|chunk| unsafe { (*ArenaChunk::state(*chunk)).slabs(*chunk) }).collect()
     }
 
     /// Removes the mark of a chosen chunk.
     ///
     /// # Safety
     /// (10) The caller has a block or a unit of the chunk, or runs the round that has chosen it.
-    pub(in super::super) unsafe fn unmark(&self, chunk: NonNull<Chunk>) {
+    pub(in super::super) unsafe fn unmark(&self, chunk: NonNull<ArenaChunk>) {
         self.state.lock().unmark(chunk);
     }
 
     /// Gives marked chunks that have become empty back to the system.
     pub(in super::super) fn release_emptied(&self) {
-        let _unneeded: Vec<Mapping> = {
+        let _unneeded: Vec<PageMapping> = {
             let mut state = self.state.lock();
             let (emptied, chosen) =
                 std::mem::take(&mut state.chosen).into_iter().partition(|chunk| {
                     // SAFETY: (3) under the lock.
-                    is_marked(*chunk) && unsafe { (*Chunk::state(*chunk)).is_unused() }
+                    is_marked(*chunk) && unsafe { (*ArenaChunk::state(*chunk)).is_unused() }
                 });
             state.chosen = chosen;
-            let emptied: Vec<NonNull<Chunk>> = emptied;
+            let emptied: Vec<NonNull<ArenaChunk>> = emptied;
             emptied.into_iter().map(|chunk| state.remove(chunk)).collect()
         };
     }
@@ -114,7 +114,7 @@ impl Pool {
         let mut state = self.state.lock();
         for chunk in std::mem::take(&mut state.chosen) {
             // SAFETY: (3) under the lock.
-            let pool_part = unsafe { &mut *Chunk::state(chunk) };
+            let pool_part = unsafe { &mut *ArenaChunk::state(chunk) };
             pool_part.is_chosen = false;
             let page_kind = pool_part.page_kind;
             if pool_part.is_unused() && state.kind(page_kind).unused > UNUSED_KEPT {
@@ -131,14 +131,15 @@ impl Pool {
 
 impl State {
     /// A chunk without a mark gives out what it has again.
-    pub(super) fn unmark(&mut self, chunk: NonNull<Chunk>) {
+    pub(super) fn unmark(&mut self, chunk: NonNull<ArenaChunk>) {
         // SAFETY: (10) under the lock.
-        if !unsafe { Chunk::mark(chunk) }.swap(false, Ordering::Relaxed) {
+        if !unsafe { ArenaChunk::mark(chunk) }.swap(false, Ordering::Relaxed) {
             return;
         }
         // SAFETY: (3) under the lock.
-        let (page_kind, is_unused) =
-            unsafe { ((*Chunk::state(chunk)).page_kind, (*Chunk::state(chunk)).is_unused()) };
+        let (page_kind, is_unused) = unsafe {
+            ((*ArenaChunk::state(chunk)).page_kind, (*ArenaChunk::state(chunk)).is_unused())
+        };
         let kind = self.kind(page_kind);
         kind.unused += usize::from(is_unused);
         kind.link(chunk);
@@ -146,9 +147,9 @@ impl State {
 
     /// Takes the mark away from a chunk that has a run of `order`; false when none has.
     pub(super) fn unmark_with_room(&mut self, order: u32, want: Want) -> bool {
-        let has_room = |chunk: &NonNull<Chunk>| {
+        let has_room = |chunk: &NonNull<ArenaChunk>| {
             // SAFETY: (3) under the lock.
-            let page_kind = unsafe { (*Chunk::state(*chunk)).page_kind };
+            let page_kind = unsafe { (*ArenaChunk::state(*chunk)).page_kind };
             let is_of_kind = want != Want::Table || page_kind == PageKind::Huge;
             is_of_kind && is_marked(*chunk) && run_in(*chunk, order, want).is_some()
         };
@@ -158,16 +159,16 @@ impl State {
     }
 }
 
-fn survey(chunk: NonNull<Chunk>) -> Surveyed {
+fn survey(chunk: NonNull<ArenaChunk>) -> ChunkSurvey {
     // SAFETY: (3) the caller holds the lock.
-    let state = unsafe { &*Chunk::state(chunk) };
+    let state = unsafe { &*ArenaChunk::state(chunk) };
     let slabs = state.slabs(chunk).map(|(run, class)| {
         let total = run.blocks(class);
         // A slab that is just being made may have any number.
         let free = Slab::free_now(run.slab()).min(total);
-        SurveyedSlab { class, live: total - free, free }
+        SlabSurvey { class, live: total - free, free }
     });
-    Surveyed {
+    ChunkSurvey {
         chunk,
         free_units: state.free_units.count_ones() as usize,
         has_tables: state.table_units != 0,

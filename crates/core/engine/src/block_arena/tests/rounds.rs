@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::Goal;
 use super::super::arena::Arena;
 use super::super::choice::choose;
-use super::super::chunk::{Chunk, chunk_of};
+use super::super::chunk::{ArenaChunk, chunk_of};
 use super::super::class::Class;
 use super::super::magazine::Magazines;
-use super::super::pool::Surveyed;
+use super::super::pool::ChunkSurvey;
 use super::{Live, assert_empty, class};
 
 fn is_marked(block: NonNull<u8>) -> bool {
     // SAFETY: (10) the tests ask about live blocks.
-    unsafe { Chunk::mark(chunk_of(block)) }.load(std::sync::atomic::Ordering::Relaxed)
+    unsafe { ArenaChunk::mark(chunk_of(block)) }.load(std::sync::atomic::Ordering::Relaxed)
 }
 
 const GOAL: Goal = Goal { gain_bytes: 64 << 20, moved_per_gained: 1 };
@@ -140,7 +140,7 @@ fn only_what_fits_elsewhere_is_chosen_and_no_more_than_is_wanted() {
     let lonely: Vec<_> = survey
         .iter()
         .filter(|chunk| one.contains(&chunk.chunk))
-        .map(|chunk| Surveyed { free_units: 0, ..chunk.clone() })
+        .map(|chunk| ChunkSurvey { free_units: 0, ..chunk.clone() })
         .collect();
     assert_eq!(lonely.len(), 1);
     assert!(choose(&lonely, GOAL).is_empty(), "there is no room anywhere else");

@@ -3,8 +3,8 @@
 use oribi_storage::FailoverEntry;
 use oribi_types::{Seqno, VbUuid, Vbid};
 
-use super::{Known, rollback};
-use crate::dcp::{StreamFilter, StreamFlags, StreamRequest};
+use super::{KnownHistory, rollback};
+use crate::dcp::{StreamFilter, StreamOptions, StreamRequest};
 
 const NONE: u64 = 0;
 const OLD: u64 = 11;
@@ -28,14 +28,14 @@ fn request(uuid: u64, start: u64, snapshot: (u64, u64)) -> StreamRequest {
         uuid: VbUuid(uuid),
         snapshot: (Seqno(snapshot.0), Seqno(snapshot.1)),
         client_purge_seqno: None,
-        flags: StreamFlags::default(),
+        flags: StreamOptions::default(),
         filter: StreamFilter::All,
     }
 }
 
 fn decide(request: &StreamRequest, purged: u64, filtered_high: Option<u64>) -> Option<u64> {
     let table = table();
-    let known = Known {
+    let known = KnownHistory {
         failover_table: &table,
         high_seqno: Seqno(HIGH),
         purge_seqno: Seqno(purged),
@@ -78,7 +78,7 @@ fn each_reader_goes_back_as_far_as_it_must() {
 fn purged_tombstones_send_a_reader_back_to_the_beginning() {
     let plain = request(OLD, 5, (5, 5));
     let told = |purged| StreamRequest { client_purge_seqno: Some(Seqno(purged)), ..plain.clone() };
-    let flags = StreamFlags { ignore_purged: true, ..StreamFlags::default() };
+    let flags = StreamOptions { ignore_purged: true, ..StreamOptions::default() };
     let indifferent = StreamRequest { flags, ..plain.clone() };
     for (what, request, filtered_high, expected) in [
         ("before the purge seqno", plain.clone(), None, Some(0)),
@@ -98,7 +98,7 @@ fn purged_tombstones_send_a_reader_back_to_the_beginning() {
 
 #[test]
 fn a_strict_reader_from_0_must_name_the_right_history() {
-    let flags = StreamFlags { strict_uuid: true, ..StreamFlags::default() };
+    let flags = StreamOptions { strict_uuid: true, ..StreamOptions::default() };
     for (what, uuid, expected) in
         [("none", NONE, None), ("unknown", UNKNOWN, Some(0)), ("known", OLD, None)]
     {

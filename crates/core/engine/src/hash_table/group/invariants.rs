@@ -3,14 +3,14 @@
 //! Owns: the check of one array of groups. It visits every item and hashes its key, so it is for
 //! the simulation and for slow points of debug builds.
 
-use super::{Groups, OVERFLOW_STUCK, SLOTS, tag_of};
+use super::{GroupArray, OVERFLOW_STUCK, SLOTS, tag_of};
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
 
-impl Groups {
+impl GroupArray {
     /// Panics unless every slot, tag and overflow count agrees with the items. Returns their
     /// number. Groups that are being drained may count more overflows than there are, because
-    /// [`Groups::take`] lowers none.
+    /// [`GroupArray::take`] lowers none.
     pub(in crate::hash_table) fn check_invariants(
         &self,
         hash_of: impl Fn(&ItemRef) -> KeyHash,

@@ -3,7 +3,7 @@
 //! Owns: the look-up that takes no lock and writes nothing. What it finds was in the table at the
 //! moment of its last load: a slot that has been emptied leads nowhere. What it does not find was
 //! not there, unless it says that the table has grown meanwhile; then the caller looks again under
-//! the lock. [`shown`](super::shown) says why. The numbers of unsafe invariants are those of
+//! the lock. [`shown`](super::published) says why. The numbers of unsafe invariants are those of
 //! `group.rs`.
 //!
 //! Within one array items do not move, so its search needs no check. A group that an item's insert
@@ -13,8 +13,8 @@ use std::ptr::null_mut;
 
 use oribi_types::DocKey;
 
-use super::shown::{Seen, Shown};
-use super::{Group, Groups, Tags, tag_of};
+use super::published::{LookupResult, PublishedGroups};
+use super::{Group, GroupArray, Tags, tag_of};
 use crate::grace_period::ReadSection;
 use crate::hash_table::KeyHash;
 use crate::item::SharedItem;
@@ -24,19 +24,19 @@ const LOGARITHM: usize = align_of::<Group>() - 1;
 const _: () = assert!(usize::BITS as usize <= LOGARITHM + 1);
 
 /// See the top of the file. Written when a table grows, so it stays in every reader's cache.
-pub(crate) struct GroupView(Shown<Group>);
+pub(crate) struct GroupView(PublishedGroups<Group>);
 
 impl Default for GroupView {
     fn default() -> GroupView {
-        GroupView(Shown::new(null_mut()))
+        GroupView(PublishedGroups::new(null_mut()))
     }
 }
 
 impl GroupView {
     /// Shows the groups that the table has now. The caller holds the table's lock.
     #[inline]
-    pub(in crate::hash_table) fn show(&self, current: &Groups, old: Option<&Groups>) {
-        self.0.show(current.place(), old.map_or(null_mut(), Groups::place));
+    pub(in crate::hash_table) fn show(&self, current: &GroupArray, old: Option<&GroupArray>) {
+        self.0.show(current.place(), old.map_or(null_mut(), GroupArray::place));
     }
 
     /// Address of the group that a look-up of `hash` reads first, most likely. For prefetches.
@@ -64,7 +64,7 @@ impl GroupView {
         section: &'s ReadSection,
         hash: KeyHash,
         key: DocKey<'_>,
-    ) -> Seen<SharedItem<'s>> {
+    ) -> LookupResult<SharedItem<'s>> {
         self.0.look_up(|place| {
             // SAFETY: (3) the section is open.
             find(unsafe { groups_at(place) }, section, hash, key)

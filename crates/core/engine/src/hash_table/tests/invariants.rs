@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::item;
-use crate::hash_table::{HashSeed, HashTable, MIGRATE_GROUPS, Position};
+use crate::hash_table::{GroupPosition, HashSeed, HashTable, MIGRATE_GROUPS};
 
 /// A table in the middle of growing.
 fn growing() -> HashTable {
@@ -28,7 +28,7 @@ fn the_check_finds_what_is_wrong() {
             let groups = 0..table.current.len();
             let taken = groups
                 .into_iter()
-                .find_map(|group| table.current.take(Position { group, slot: 0 }));
+                .find_map(|group| table.current.take(GroupPosition { group, slot: 0 }));
             assert!(taken.is_some(), "some group has an item");
         }),
         ("a key in both tables", |table| {

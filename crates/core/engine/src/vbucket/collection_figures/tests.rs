@@ -2,7 +2,7 @@
 
 use oribi_types::CollectionId;
 
-use super::{CollectionFigures, CollectionStats, Share};
+use super::{CollectionFigures, CollectionStats, ItemFigures};
 
 fn listed(figures: &CollectionFigures) -> Vec<(u32, u64)> {
     let mut out = Vec::new();
@@ -13,12 +13,12 @@ fn listed(figures: &CollectionFigures) -> Vec<(u32, u64)> {
         .collect()
 }
 
-fn share(items: u64) -> Share {
-    Share { items, item_bytes: 48 * items, ..Share::default() }
+fn share(items: u64) -> ItemFigures {
+    ItemFigures { items, item_bytes: 48 * items, ..ItemFigures::default() }
 }
 
 fn add(figures: &mut CollectionFigures, id: u32) {
-    figures.of(CollectionId(id)).exchange(&share(1), &Share::default());
+    figures.of(CollectionId(id)).exchange(&share(1), &ItemFigures::default());
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_purge_moves_the_others_and_their_figures_stay_theirs() {
     for id in [8, 9, 10, 11] {
         add(&mut figures, id);
     }
-    figures.of(CollectionId(8)).exchange(&Share::default(), &share(1));
+    figures.of(CollectionId(8)).exchange(&ItemFigures::default(), &share(1));
     figures.retain(|id| id != CollectionId(8));
     for id in [11, 11, 9] {
         add(&mut figures, id);
@@ -55,7 +55,7 @@ fn a_purge_leaves_a_collection_that_is_still_being_loaded() {
     add(&mut figures, 8);
     figures.retain(|id| id != CollectionId(8));
     assert_eq!(listed(&figures), [(0, 0), (8, 1)]);
-    figures.of(CollectionId(8)).exchange(&Share::default(), &share(1));
+    figures.of(CollectionId(8)).exchange(&ItemFigures::default(), &share(1));
     figures.retain(|id| id != CollectionId(8));
     assert_eq!(listed(&figures), [(0, 0)]);
 }

@@ -7,7 +7,7 @@ use oribi_storage::MemoryStore;
 use oribi_types::policy::{EvictionPolicy, Storage};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
-use super::{RegisteredStream, StreamRead};
+use super::{StreamRead, StreamRegistration};
 use crate::bucket::Bucket;
 use crate::checkpoint::{StreamSink, StreamWaker};
 use crate::collections::ManifestChange;
@@ -56,7 +56,7 @@ impl Fixture {
         self.bucket.vbucket(VB).expect("it is in the map")
     }
 
-    fn register(&self, from: u64) -> RegisteredStream {
+    fn register(&self, from: u64) -> StreamRegistration {
         let waker = StreamWaker::new(Arc::clone(&self.told) as _, 7);
         self.vbucket().register_stream("stream", Seqno(from), waker).expect("it serves")
     }
@@ -74,7 +74,7 @@ impl Fixture {
     }
 
     /// Seqnos, and whether each is a tombstone, up to where the stream idles.
-    fn read(&self, stream: RegisteredStream) -> Vec<(u64, bool)> {
+    fn read(&self, stream: StreamRegistration) -> Vec<(u64, bool)> {
         let mut found = Vec::new();
         let context = self.bucket.core().context(NOW);
         loop {
@@ -90,7 +90,7 @@ impl Fixture {
         }
     }
 
-    fn drop_stream(&self, stream: RegisteredStream) {
+    fn drop_stream(&self, stream: StreamRegistration) {
         self.vbucket().drop_stream(&self.bucket.core().context(NOW), stream.cursor);
         self.vbucket().check_invariants();
     }

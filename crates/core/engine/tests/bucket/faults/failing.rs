@@ -2,7 +2,9 @@
 //! recovers.
 
 use oribi_engine::collections::ManifestChange;
-use oribi_engine::{EvictionPolicy, MutationOutcome, PersistOutcome, Refused, StoreOperation};
+use oribi_engine::{
+    EvictionPolicy, MutationOutcome, OperationRejection, PersistOutcome, StoreOperation,
+};
 use oribi_storage::Fault;
 use oribi_types::{Cas, Timestamp};
 
@@ -28,7 +30,11 @@ fn a_failed_commit_acknowledges_nothing_and_the_next_one_has_everything() {
         assert!(told.iter().all(|(_, outcome)| *outcome == PersistOutcome::Failed));
         assert!(fixture.bucket.vbuckets().iter().all(|vbucket| vbucket.persisted_seqno().0 == 0));
         assert!((0..20).all(|number| fixture.read(number).is_some()), "reads go on");
-        assert_eq!(fixture.write_next(), Err(Refused::TemporaryFailure), "writes do not");
+        assert_eq!(
+            fixture.write_next(),
+            Err(OperationRejection::TemporaryFailure),
+            "writes do not"
+        );
 
         let report = fixture.bucket.flush_step().expect("the store works again");
         assert_eq!(report.items, 20, "{fault:?}: the same documents are written again");
@@ -84,7 +90,11 @@ fn writes_come_back_after_a_failed_purge_with_nothing_to_commit() {
     fixture.plan.fail_other_writes(true);
     for _ in 0..3 {
         fixture.bucket.flush_step().expect_err("the purge fails");
-        assert_eq!(fixture.write_next(), Err(Refused::TemporaryFailure), "writes are refused");
+        assert_eq!(
+            fixture.write_next(),
+            Err(OperationRejection::TemporaryFailure),
+            "writes are refused"
+        );
     }
     let failed = fixture.bucket.stats().failed;
     assert_eq!(failed.iter().collect::<Vec<_>>(), [StoreOperation::CollectionPurge]);
@@ -105,7 +115,11 @@ fn each_operation_ends_its_own_failure() {
     let change = ManifestChange::CreateScope { name: "s".to_owned() };
     fixture.bucket.update_manifest(&change).expect("only commits fail");
     fixture.bucket.flush_step().expect_err("the commit fails");
-    assert_eq!(fixture.write_next(), Err(Refused::TemporaryFailure), "writes are refused");
+    assert_eq!(
+        fixture.write_next(),
+        Err(OperationRejection::TemporaryFailure),
+        "writes are refused"
+    );
     fixture.plan.heal();
     fixture.upkeep();
     fixture.write_next().expect("writes are taken again");

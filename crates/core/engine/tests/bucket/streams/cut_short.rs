@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use oribi_engine::collections::ManifestChange;
-use oribi_engine::dcp::{EndReason, StreamFilter, StreamStep, VbucketDcpStream};
+use oribi_engine::dcp::{StreamEndReason, StreamFilter, StreamStep, VbucketDcpStream};
 use oribi_engine::{BackfillPause, Bucket, BucketConfig};
 use oribi_storage::MemoryStore;
 use oribi_types::{Seqno, VbUuid};
@@ -44,7 +44,7 @@ fn a_stream_ends_with_its_last_collection_also_when_its_cursor_goes_meanwhile() 
         let before = heard.seqno;
         heard.read(&mut stream);
         assert!(heard.seqno > before, "the event comes");
-        assert_eq!(heard.end, Some(EndReason::FilterEmpty), "cursor dropped: {is_short}");
+        assert_eq!(heard.end, Some(StreamEndReason::FilterEmpty), "cursor dropped: {is_short}");
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use oribi_engine::{
-    Bucket, FetchOutcome, FetchSink, GetOutcome, ItemRef, LOCKED_CAS, ListError, ListRequest,
-    ListedPage, Mutation, MutationOutcome, Refused, StoreRequest,
+    AppliedMutation, Bucket, FetchOutcome, FetchSink, GetOutcome, ItemRef, LOCKED_CAS, ListError,
+    ListRequest, ListedPage, MutationOutcome, OperationRejection, StoreRequest,
 };
 use oribi_protocol::hash::vbucket_of;
 use oribi_system::clock::wall_clock;
@@ -92,7 +92,7 @@ impl DocumentTarget {
     /// Runs an operation, and again after each fetch that it needs.
     async fn run<T>(
         &self,
-        mut operation: impl FnMut(&Bucket) -> Result<T, Refused>,
+        mut operation: impl FnMut(&Bucket) -> Result<T, OperationRejection>,
     ) -> Result<T, HttpRejection> {
         for _ in 0..FETCHES_MAX {
             let session = self.session();
@@ -103,7 +103,7 @@ impl DocumentTarget {
             }
             match outcome {
                 Ok(done) => return Ok(done),
-                Err(Refused::NeedsFetch) => self.fetch().await?,
+                Err(OperationRejection::NeedsFetch) => self.fetch().await?,
                 Err(refused) => return Err(refused_reply(refused).into()),
             }
         }
@@ -121,20 +121,24 @@ impl DocumentTarget {
     }
 }
 
-fn refused_reply(refused: Refused) -> HttpReply {
+fn refused_reply(refused: OperationRejection) -> HttpReply {
     match refused {
-        Refused::NotMyVbucket => {
+        OperationRejection::NotMyVbucket => {
             busy("this node does not serve the document's vbucket; another node does")
         }
-        Refused::UnknownCollection => error(StatusCode::NOT_FOUND, "The collection was dropped"),
-        Refused::TemporaryFailure | Refused::NeedsFetch => busy(
+        OperationRejection::UnknownCollection => {
+            error(StatusCode::NOT_FOUND, "The collection was dropped")
+        }
+        OperationRejection::TemporaryFailure | OperationRejection::NeedsFetch => busy(
             "the bucket cannot serve this now: it loads, its queue is full, or its store fails",
         ),
-        Refused::NoMemory => error(
+        OperationRejection::NoMemory => error(
             StatusCode::INSUFFICIENT_STORAGE,
             "The memory quota of the bucket is used up; raise it or delete documents",
         ),
-        Refused::Locked => error(StatusCode::LOCKED, "The document is locked by a client"),
+        OperationRejection::Locked => {
+            error(StatusCode::LOCKED, "The document is locked by a client")
+        }
     }
 }
 
@@ -186,7 +190,7 @@ pub(super) async fn delete(target: &DocumentTarget, cas: Cas) -> Result<HttpRepl
 
 fn written(target: &DocumentTarget, outcome: MutationOutcome) -> Result<HttpReply, HttpRejection> {
     match outcome {
-        MutationOutcome::Done(Mutation { cas, seqno, vb_uuid }) => Ok(json_reply(&json!({
+        MutationOutcome::Done(AppliedMutation { cas, seqno, vb_uuid }) => Ok(json_reply(&json!({
             "cas": cas.0.to_string(),
             "seqno": seqno.0.to_string(),
             "vb_uuid": vb_uuid.0.to_string(),

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use hyper::StatusCode;
 use oribi_auth::Privilege;
-use oribi_engine::StoreMode;
+use oribi_engine::StoreCondition;
 use oribi_types::Cas;
 
 use super::super::message::{FormFields, HttpRejection, error, field_error};
@@ -46,7 +46,7 @@ pub(super) struct WriteParameters {
     pub flags: u32,
     /// As on the wire; `None` keeps the document's.
     pub expiry: Option<u32>,
-    pub mode: StoreMode,
+    pub mode: StoreCondition,
 }
 
 #[derive(Debug)]
@@ -133,14 +133,14 @@ impl WriteParameters {
             Some(Err(_)) => return Err(field_error("cas", "The value must be an integer").into()),
         };
         let mode = match form.get("mode") {
-            None | Some("set") => StoreMode::Set,
-            Some("add") => StoreMode::Add,
-            Some("replace") => StoreMode::Replace,
+            None | Some("set") => StoreCondition::Set,
+            Some("add") => StoreCondition::Add,
+            Some("replace") => StoreCondition::Replace,
             Some(_) => {
                 return Err(field_error("mode", "The value must be set, add or replace").into());
             }
         };
-        if mode == StoreMode::Add && cas != Cas(0) {
+        if mode == StoreCondition::Add && cas != Cas(0) {
             return Err(field_error("cas", "A new document has none").into());
         }
         let (flags, expiry) = (number_u32("flags")?.unwrap_or(0), number_u32("expiry")?);
@@ -150,8 +150,8 @@ impl WriteParameters {
     /// The right that the write needs.
     pub(super) fn needed(&self) -> Privilege {
         match self.mode {
-            StoreMode::Add => Privilege::Insert,
-            StoreMode::Set | StoreMode::Replace => Privilege::Upsert,
+            StoreCondition::Add => Privilege::Insert,
+            StoreCondition::Set | StoreCondition::Replace => Privilege::Upsert,
         }
     }
 }

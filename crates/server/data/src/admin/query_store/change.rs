@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use oribi_auth::Privilege;
 use oribi_engine::{
-    Bucket, FetchOutcome, FetchSink, MutationOutcome, Refused, StoreMode, StoreRequest,
+    Bucket, FetchOutcome, FetchSink, MutationOutcome, OperationRejection, StoreCondition,
+    StoreRequest,
 };
 use oribi_protocol::hash::vbucket_of;
 use oribi_query::{DocumentMutation, Precondition, QueryError, Result};
@@ -47,7 +48,7 @@ pub(super) fn apply(keyspace: &KeyspacePlace, mutation: &DocumentMutation) -> Re
     for _ in 0..FETCHES_MAX {
         keyspace.control.check().map_err(|error| keyspace.read_error(&error))?;
         match attempt(keyspace, vbid, key, mutation)? {
-            MutationOutcome::Refused(Refused::NeedsFetch) => fetch(keyspace, vbid, key)?,
+            MutationOutcome::Refused(OperationRejection::NeedsFetch) => fetch(keyspace, vbid, key)?,
             outcome => return result_of(outcome, mutation),
         }
     }
@@ -64,9 +65,9 @@ fn attempt(
     let node = keyspace.server.node_of(&keyspace.handle);
     let session = node.as_ref().map(|node| node.lease().session());
     let (mode, cas) = match mutation.precondition {
-        Precondition::None => (StoreMode::Set, Cas(0)),
-        Precondition::Absent => (StoreMode::Add, Cas(0)),
-        Precondition::Cas(cas) => (StoreMode::Replace, Cas(cas)),
+        Precondition::None => (StoreCondition::Set, Cas(0)),
+        Precondition::Absent => (StoreCondition::Add, Cas(0)),
+        Precondition::Cas(cas) => (StoreCondition::Replace, Cas(cas)),
     };
     let outcome = match &mutation.value {
         None => bucket.delete(vbid, key, cas, now),
@@ -106,19 +107,21 @@ fn result_of(outcome: MutationOutcome, mutation: &DocumentMutation) -> Result<u6
         MutationOutcome::NotStored => refused(KEY_MISSING, "Key not found"),
         MutationOutcome::TooLarge => refused(NOT_DONE, "The value is too large"),
         MutationOutcome::Corrupt => refused(NOT_DONE, "The value is not what it says"),
-        MutationOutcome::Refused(Refused::NotMyVbucket) => {
+        MutationOutcome::Refused(OperationRejection::NotMyVbucket) => {
             refused(NOT_DONE, "Another node serves the document's vbucket")
         }
-        MutationOutcome::Refused(Refused::UnknownCollection) => {
+        MutationOutcome::Refused(OperationRejection::UnknownCollection) => {
             refused(NOT_DONE, "The collection was dropped")
         }
-        MutationOutcome::Refused(Refused::NoMemory) => {
+        MutationOutcome::Refused(OperationRejection::NoMemory) => {
             refused(NOT_DONE, "The memory quota of the bucket is used up")
         }
-        MutationOutcome::Refused(Refused::Locked) => refused(NOT_DONE, "The document is locked"),
-        MutationOutcome::Refused(Refused::TemporaryFailure | Refused::NeedsFetch) => {
-            refused(NOT_DONE, "The bucket loads, its queue is full, or its store fails")
+        MutationOutcome::Refused(OperationRejection::Locked) => {
+            refused(NOT_DONE, "The document is locked")
         }
+        MutationOutcome::Refused(
+            OperationRejection::TemporaryFailure | OperationRejection::NeedsFetch,
+        ) => refused(NOT_DONE, "The bucket loads, its queue is full, or its store fails"),
     }
 }
 

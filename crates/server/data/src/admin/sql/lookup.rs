@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::Result;
-use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, Refused};
+use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, OperationRejection};
 use oribi_protocol::hash::vbucket_of;
 use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentStream, StoredDocument};
@@ -66,8 +66,10 @@ impl DocumentLookup {
             }
             GetOutcome::HitLocked(item) => (item, LOCKED_CAS.0),
             // A collection that is dropped at this moment has no documents.
-            GetOutcome::Miss | GetOutcome::Refused(Refused::UnknownCollection) => return Ok(()),
-            GetOutcome::Refused(Refused::NeedsFetch) => {
+            GetOutcome::Miss | GetOutcome::Refused(OperationRejection::UnknownCollection) => {
+                return Ok(());
+            }
+            GetOutcome::Refused(OperationRejection::NeedsFetch) => {
                 let now_s = u32::try_from(now.unix_ns / 1_000_000_000).unwrap_or(u32::MAX);
                 let (found, large) = (&mut self.found, &mut self.large);
                 let mut refused = None;
@@ -102,7 +104,7 @@ impl DocumentLookup {
                     ))),
                 };
             }
-            GetOutcome::Refused(Refused::NotMyVbucket) => return Err(reader.not_here()),
+            GetOutcome::Refused(OperationRejection::NotMyVbucket) => return Err(reader.not_here()),
             GetOutcome::Refused(_) => {
                 return Err(reader.control.unavailable(format!(
                     "the bucket {:?} is loading or short of memory; try again",

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use oribi_engine::{Bucket, MomentScan, PersistOutcome, PersistenceSink};
+use oribi_engine::{Bucket, PersistOutcome, PersistenceSink, SnapshotScan};
 use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentScan, DocumentStream, StoredDocument};
 use oribi_storage::{LARGE_RECORD_BYTES, Record, ScanProgress, StoreError};
@@ -39,7 +39,7 @@ pub(super) struct SnapshotScans {
     /// The manifest that the collections were compared with.
     manifest: ManifestUid,
     left: VecDeque<Vbid>,
-    current: Option<(Vbid, MomentScan)>,
+    current: Option<(Vbid, SnapshotScan)>,
     batch: DocumentBatch,
     /// For the batch, and what a scan reads ahead.
     _usual: Reservation,
@@ -110,7 +110,7 @@ impl SnapshotScans {
         Ok(true)
     }
 
-    fn begin_vbucket(&self, vbid: Vbid) -> Result<MomentScan> {
+    fn begin_vbucket(&self, vbid: Vbid) -> Result<SnapshotScan> {
         let bucket = self.reader.handle.bucket();
         if !bucket.is_serving(vbid) {
             return Err(self.reader.not_here());
@@ -125,7 +125,7 @@ impl SnapshotScans {
         }
     }
 
-    fn resume(&mut self, vbid: Vbid, scan: &mut MomentScan) -> Result<ScanProgress> {
+    fn resume(&mut self, vbid: Vbid, scan: &mut SnapshotScan) -> Result<ScanProgress> {
         let control = &self.reader.control;
         let large = RefCell::new(None);
         let mut refused = None;

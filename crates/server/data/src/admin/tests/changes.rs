@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use oribi_auth::{Role, StoredUser, UserFile};
-use oribi_engine::{MutationOutcome, StoreMode, StoreRequest};
+use oribi_engine::{MutationOutcome, StoreCondition, StoreRequest};
 use oribi_protocol::change_token::ChangeToken;
 use oribi_protocol::hash::vbucket_of;
 use oribi_types::{Cas, CollectionId, DocKey};
@@ -28,7 +28,7 @@ impl Fixture {
     pub(super) fn put_in(&self, collection: CollectionId, key: &str, value: &[u8]) {
         let bucket = self.server.as_ref().unwrap().context().buckets.get("default").unwrap();
         let request = StoreRequest {
-            mode: StoreMode::Set,
+            mode: StoreCondition::Set,
             value,
             is_compressed: false,
             flags: 7,

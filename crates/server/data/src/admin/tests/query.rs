@@ -346,7 +346,7 @@ fn buckets_in_memory_have_rows() {
         let key = format!("k{number}");
         let vbid = oribi_protocol::hash::vbucket_of(key.as_bytes(), bucket.vbuckets());
         let request = oribi_engine::StoreRequest {
-            mode: oribi_engine::StoreMode::Set,
+            mode: oribi_engine::StoreCondition::Set,
             value: b"{\"n\":1}",
             is_compressed: false,
             flags: 0,

@@ -18,7 +18,7 @@ impl Fixture {
         let bucket = server.context().buckets.get("default").unwrap();
         let vbid = oribi_protocol::hash::vbucket_of(key.as_bytes(), bucket.vbuckets());
         let request = oribi_engine::StoreRequest {
-            mode: oribi_engine::StoreMode::Set,
+            mode: oribi_engine::StoreCondition::Set,
             value: &value,
             is_compressed: true,
             flags: 0,

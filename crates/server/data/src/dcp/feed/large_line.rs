@@ -13,7 +13,7 @@ use std::ops::Range;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use oribi_engine::ItemRef;
-use oribi_engine::compression::Inflating;
+use oribi_engine::compression::Inflater;
 use oribi_engine::dcp::{ChangedDocument, SharedRecord};
 use oribi_protocol::change_line::in_one_line;
 use oribi_protocol::change_token::Position;
@@ -50,7 +50,7 @@ pub(crate) struct LargeLine {
     place: Place,
     /// The value without attributes, and for JSON without spaces around it.
     body: Range<usize>,
-    inflating: Option<Box<Inflating>>,
+    inflating: Option<Box<Inflater>>,
     is_json: bool,
     head: Vec<u8>,
     tail: Vec<u8>,
@@ -144,8 +144,8 @@ fn encode(rest: &mut Vec<u8>, step: &[u8], is_end: bool, out: &mut Vec<u8>) {
     rest.drain(..whole);
 }
 
-fn begin(body: &[u8]) -> Result<Box<Inflating>, Damaged> {
-    Inflating::new(body, VALUE_BYTES_MAX).map(Box::new).map_err(|_| Damaged)
+fn begin(body: &[u8]) -> Result<Box<Inflater>, Damaged> {
+    Inflater::new(body, VALUE_BYTES_MAX).map(Box::new).map_err(|_| Damaged)
 }
 
 /// Whether a compressed body is JSON, as far as pieces of it can show: [`is_json`] wants all of it
@@ -167,7 +167,7 @@ fn inflates_to_json(body: &[u8]) -> Result<bool, Damaged> {
 /// Reads a compressed body in pieces, as long as they are UTF-8.
 struct Pieces<'a> {
     body: &'a [u8],
-    inflating: Box<Inflating>,
+    inflating: Box<Inflater>,
     at: usize,
     /// The begun character at the end of the last piece.
     open: Vec<u8>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use oribi_engine::compression::{inflate, inflated_bytes};
 use oribi_engine::dcp::ChangedDocument;
-use oribi_engine::{SystemEvent, SystemEventKind};
+use oribi_engine::{ManifestEvent, ManifestEventKind};
 use oribi_protocol::change_line::{
     DocumentChange, DocumentLine, LineValue, LineXattr, SystemChange, SystemLine,
 };
@@ -135,18 +135,18 @@ fn plain_body<'d>(document: &ChangedDocument<'d>) -> Result<Cow<'d, [u8]>, Damag
 /// Appends the line of a collection or scope that changed.
 pub(super) fn write_event(
     out: &mut Vec<u8>,
-    event: &SystemEvent<'_>,
+    event: &ManifestEvent<'_>,
     position: &Position,
     names: &Names,
 ) {
     let change = match event.kind {
         // As on the wire, where a later description is another creation.
-        SystemEventKind::CollectionBegin | SystemEventKind::CollectionChanged => {
+        ManifestEventKind::CollectionBegin | ManifestEventKind::CollectionChanged => {
             SystemChange::CollectionCreated
         }
-        SystemEventKind::CollectionEnd => SystemChange::CollectionDropped,
-        SystemEventKind::ScopeBegin => SystemChange::ScopeCreated,
-        SystemEventKind::ScopeEnd => SystemChange::ScopeDropped,
+        ManifestEventKind::CollectionEnd => SystemChange::CollectionDropped,
+        ManifestEventKind::ScopeBegin => SystemChange::ScopeCreated,
+        ManifestEventKind::ScopeEnd => SystemChange::ScopeDropped,
     };
     let collection_name = event.collection.and_then(|id| names.collection(id));
     let line = SystemLine {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oribi_engine::collections::Manifest;
-use oribi_engine::{SystemEvent, SystemEventKind};
+use oribi_engine::collections::CollectionsManifest;
+use oribi_engine::{ManifestEvent, ManifestEventKind};
 use oribi_types::{CollectionId, ScopeId};
 
 /// Names that the reader may see; they come from the manifest and from events.
@@ -21,7 +21,7 @@ impl Names {
     }
 
     /// Adds those of a manifest.
-    pub fn learn(&mut self, manifest: &Manifest) {
+    pub fn learn(&mut self, manifest: &CollectionsManifest) {
         for scope in manifest.scopes() {
             let name: Arc<str> = scope.name.as_str().into();
             self.scopes.insert(scope.id, Arc::clone(&name));
@@ -33,13 +33,13 @@ impl Names {
     }
 
     /// Adds that of an event.
-    pub fn learn_from(&mut self, event: &SystemEvent<'_>) {
+    pub fn learn_from(&mut self, event: &ManifestEvent<'_>) {
         match (event.kind, event.collection) {
-            (SystemEventKind::ScopeBegin, _) => {
+            (ManifestEventKind::ScopeBegin, _) => {
                 self.scopes.insert(event.scope, event.name.into());
             }
             (
-                SystemEventKind::CollectionBegin | SystemEventKind::CollectionChanged,
+                ManifestEventKind::CollectionBegin | ManifestEventKind::CollectionChanged,
                 Some(collection),
             ) => {
                 if let Some(scope) = self.scopes.get(&event.scope) {

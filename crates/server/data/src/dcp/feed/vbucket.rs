@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::Bucket;
 use oribi_engine::dcp::{
-    Change, ChangedDocument, EndReason, StreamFilter, StreamFlags, StreamRefused, StreamRequest,
-    StreamSink, StreamStats, StreamStep, VbucketDcpStream,
+    ChangedDocument, StreamChange, StreamEndReason, StreamFilter, StreamOpenError, StreamOptions,
+    StreamRequest, StreamSink, StreamStats, StreamStep, VbucketDcpStream,
 };
 use oribi_protocol::change_cursor::{ChangeCursor, OutOfOrder};
 use oribi_protocol::change_token::{ChangeToken, Position, Rest};
@@ -193,7 +193,7 @@ impl FeedVbucket {
             Err(refused) => refused,
         };
         match refused {
-            StreamRefused::Rollback(to) => {
+            StreamOpenError::Rollback(to) => {
                 let from = self.position().seqno;
                 let Some(cursor) = &mut self.cursor else { return Err(End::Range) };
                 let to = cursor.roll_back(to).map_err(|_| End::Range)?;
@@ -203,7 +203,7 @@ impl FeedVbucket {
                 self.state = State::Waiting { since: now, due: now };
                 return Ok(Opened::RolledBack);
             }
-            StreamRefused::UnknownCollection | StreamRefused::UnknownScope => {
+            StreamOpenError::UnknownCollection | StreamOpenError::UnknownScope => {
                 let manifest = bucket.manifest();
                 if let StreamFilter::Collections(ids) = &mut wanted.filter {
                     ids.retain(|id| manifest.contains(*id));
@@ -217,11 +217,13 @@ impl FeedVbucket {
                     return Ok(Opened::Finished);
                 }
             }
-            StreamRefused::Range => return Err(End::Range),
-            StreamRefused::NotMyVbucket if now.duration_since(since) > ABSENCE_MAX => {
+            StreamOpenError::Range => return Err(End::Range),
+            StreamOpenError::NotMyVbucket if now.duration_since(since) > ABSENCE_MAX => {
                 return Err(End::NotMyVbucket);
             }
-            StreamRefused::NotMyVbucket | StreamRefused::NoMemory | StreamRefused::TryLater => {}
+            StreamOpenError::NotMyVbucket
+            | StreamOpenError::NoMemory
+            | StreamOpenError::TryLater => {}
         }
         self.state = State::Waiting { since, due: now + PAUSE };
         Ok(Opened::Later)
@@ -236,11 +238,11 @@ impl FeedVbucket {
             uuid: position.vb_uuid,
             snapshot: position.snapshot,
             client_purge_seqno: None,
-            flags: StreamFlags {
+            flags: StreamOptions {
                 from_latest: self.cursor.is_none(),
                 to_latest: wanted.until_now && self.end.is_none(),
                 active_only: true,
-                ..StreamFlags::default()
+                ..StreamOptions::default()
             },
             filter: wanted.filter.clone(),
         }
@@ -290,19 +292,21 @@ impl FeedVbucket {
         let run = if open.has_change { None } else { open.stream.next_run(1) };
         let has_run = run.is_some();
         let change = match &run {
-            Some(run) => run.documents().next().map(Change::Document),
+            Some(run) => run.documents().next().map(StreamChange::Document),
             None => open.stream.last_change(),
         };
         let Some(change) = change else { return Ok(News::Nothing) };
         let seqno = match &change {
-            Change::Document(document) => document.record.seqno,
-            Change::Event(event) => event.seqno,
+            StreamChange::Document(document) => document.record.seqno,
+            StreamChange::Event(event) => event.seqno,
         };
         let mut moved = *cursor;
         let position = moved.advance(seqno).map_err(contradiction)?;
         let news = match &change {
-            Change::Document(document) => make_line(document, &position, extent, offer, names)?,
-            Change::Event(event) => {
+            StreamChange::Document(document) => {
+                make_line(document, &position, extent, offer, names)?
+            }
+            StreamChange::Event(event) => {
                 names.learn_from(event);
                 self.manifest_uid = self.manifest_uid.max(event.manifest_uid);
                 offer.begin_line();
@@ -355,15 +359,15 @@ impl FeedVbucket {
         }))
     }
 
-    fn end(&mut self, reason: EndReason) -> News {
+    fn end(&mut self, reason: StreamEndReason) -> News {
         match reason {
-            EndReason::Ok | EndReason::FilterEmpty => News::Finished,
-            EndReason::StateChanged => {
+            StreamEndReason::Ok | StreamEndReason::FilterEmpty => News::Finished,
+            StreamEndReason::StateChanged => {
                 // The next history may be shorter than this end.
                 self.end = None;
                 News::Lost
             }
-            EndReason::BackfillFailed => News::Lost,
+            StreamEndReason::BackfillFailed => News::Lost,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use oribi_engine::{DiskState, KeyOnDisk, KeyStats, Refused};
+use oribi_engine::{DiskState, KeyOnDisk, KeyStats, OperationRejection};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
 
@@ -31,7 +31,7 @@ impl OwnedKey {
 pub(super) fn in_memory(
     handle: &BucketHandle,
     key: &OwnedKey,
-) -> Result<Option<KeyStats>, Refused> {
+) -> Result<Option<KeyStats>, OperationRejection> {
     let found = handle.bucket().key_stats(key.vbid, key.borrow())?;
     Ok(found.filter(|stats| !stats.is_deleted))
 }

@@ -5,7 +5,7 @@
 //! the new version. If another client writes in between, the caller tries again with the new
 //! current version.
 
-use oribi_engine::{Current, ItemRef, NextVersion, VersionFields};
+use oribi_engine::{CurrentVersion, ItemRef, NextVersion, VersionFields};
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, write_mutation_result};
 use oribi_subdoc::path::Component;
@@ -69,7 +69,7 @@ impl<'a> Job<'_, 'a> {
     /// Makes the next version, with the expiry of `current` unless the old one's is kept.
     pub(super) fn next_version(
         &self,
-        current: &Current<'_>,
+        current: &CurrentVersion<'_>,
         results: &mut Results,
     ) -> Result<NextVersion, Failure> {
         let base = self.base(current).map_err(Failure::Request)?;
@@ -101,7 +101,7 @@ impl<'a> Job<'_, 'a> {
     }
 
     /// The version to start from; `None` for a document that is to be created.
-    fn base<'i>(&self, current: &Current<'i>) -> Result<Option<&'i ItemRef>, Status> {
+    fn base<'i>(&self, current: &CurrentVersion<'i>) -> Result<Option<&'i ItemRef>, Status> {
         let has = |flag| self.request.has(flag);
         let sees_deleted = self.request.sees_tombstones();
         let seen = current.version.filter(|item| !item.is_deleted() || sees_deleted);

@@ -4,7 +4,7 @@
 //! document ([`Marks`]), as in memcached. Only a document with marks takes their path; any other
 //! one takes that of the binary protocol.
 
-use oribi_engine::{ItemRef, Mutation, counter_value};
+use oribi_engine::{AppliedMutation, ItemRef, counter_value};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{CounterExtras, ExpiryExtras};
 use oribi_protocol::status::Status;
@@ -63,7 +63,7 @@ pub(super) fn touch_marked(
     req: &Request<'_>,
     located: Located<'_>,
     expiry: u32,
-) -> Result<Option<(ItemRef, Mutation)>, Rejection> {
+) -> Result<Option<(ItemRef, AppliedMutation)>, Rejection> {
     for _ in 0..ATTEMPTS_MAX {
         let Some((item, marks)) = marked(req, located)? else { return Ok(None) };
         let change = Change { marks, expiry: Some(expiry), ..Change::default() };

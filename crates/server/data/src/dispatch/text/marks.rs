@@ -7,8 +7,8 @@
 //! (`handling.rs`).
 
 use oribi_engine::{
-    Current, Item, ItemRef, Mutation, NextVersion, RewriteOutcome, Sought, Stamp, VersionFields,
-    VersionOutcome,
+    AppliedMutation, CurrentVersion, Item, ItemRef, NextVersion, ReadTarget, RewriteOutcome, Stamp,
+    VersionFields, VersionOutcome,
 };
 use oribi_protocol::status::Status;
 use oribi_subdoc::json;
@@ -95,8 +95,12 @@ pub(super) fn current(
     req: &Request<'_>,
     located: Located<'_>,
 ) -> Result<Option<ItemRef>, Rejection> {
-    let outcome =
-        req.bucket().read_version(located.vbid(req), located.key, Sought::Document, req.env.now);
+    let outcome = req.bucket().read_version(
+        located.vbid(req),
+        located.key,
+        ReadTarget::Document,
+        req.env.now,
+    );
     match outcome {
         VersionOutcome::Found(item, _) => Ok(Some(item).filter(|item| !item.is_deleted())),
         VersionOutcome::Miss => Ok(None),
@@ -111,13 +115,13 @@ pub(super) fn rewrite(
     document: Located<'_>,
     cas: Cas,
     change: &Change<'_>,
-) -> Result<Mutation, Rejection> {
+) -> Result<AppliedMutation, Rejection> {
     let asked = (change.expiry.unwrap_or(0), cas);
-    let build = |current: Current<'_>| next_version(req, document, cas, change, current);
+    let build = |current: CurrentVersion<'_>| next_version(req, document, cas, change, current);
     let outcome = req.bucket().rewrite(
         document.vbid(req),
         document.key,
-        Sought::Document,
+        ReadTarget::Document,
         asked,
         req.env.now,
         build,
@@ -134,7 +138,7 @@ fn next_version(
     document: Located<'_>,
     cas: Cas,
     change: &Change<'_>,
-    current: Current<'_>,
+    current: CurrentVersion<'_>,
 ) -> Result<NextVersion, Status> {
     let item = current.version.filter(|item| !item.is_deleted());
     match item {

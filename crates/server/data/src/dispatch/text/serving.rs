@@ -2,7 +2,7 @@
 //!
 //! Owns: rights, counters, times and retries, as `dispatch.rs` has them for binary requests.
 
-use oribi_engine::{FillingItem, KeyAhead, ReadSection, Refused};
+use oribi_engine::{FillingItem, KeyAhead, OperationRejection, ReadSection};
 
 use super::super::answer::End;
 use super::super::outcome::{Outcome, Rejection};
@@ -151,8 +151,10 @@ fn conclude(
 /// How a command ends that is to be offered again; `None` when it has to be answered.
 pub(super) fn offered_again(req: &mut Request<'_>, not_done: Rejection) -> Option<End> {
     match not_done {
-        Rejection::Engine(Refused::NeedsFetch) if !req.tries.is_over() => Some(End::Fetch),
-        Rejection::Engine(Refused::TemporaryFailure) if room::waits_for_bucket(req) => {
+        Rejection::Engine(OperationRejection::NeedsFetch) if !req.tries.is_over() => {
+            Some(End::Fetch)
+        }
+        Rejection::Engine(OperationRejection::TemporaryFailure) if room::waits_for_bucket(req) => {
             Some(End::Later)
         }
         Rejection::Later(wait) => {

@@ -3,8 +3,8 @@
 use std::ops::Deref;
 
 use oribi_engine::{
-    GetOutcome, Item, ItemRef, LOCKED_CAS, Refused, SharedItem, SharedOutcome, Sought,
-    VersionOutcome,
+    GetOutcome, Item, ItemRef, LOCKED_CAS, OperationRejection, ReadTarget, SharedItem,
+    SharedOutcome, VersionOutcome,
 };
 use oribi_protocol::status::Status;
 use oribi_protocol::text::Meta;
@@ -82,12 +82,12 @@ fn find<'a>(
     req: &Request<'a>,
     located: Located<'_>,
     is_no_use: bool,
-) -> Result<Option<Found<'a>>, Refused> {
+) -> Result<Option<Found<'a>>, OperationRejection> {
     if is_no_use {
         let outcome = req.bucket().read_version(
             located.vbid(req),
             located.key,
-            Sought::Document,
+            ReadTarget::Document,
             req.env.now,
         );
         return match outcome {

@@ -1,7 +1,7 @@
 //! `ms`, `md` and `ma`.
 
 use oribi_engine::{
-    FillingItem, GIVEN_CAS_END, MetaOutcome, MutationOutcome, WithMetaMode, WithMetaRequest,
+    EXPLICIT_CAS_END, FillingItem, MetaOutcome, MutationOutcome, WithMetaMode, WithMetaRequest,
 };
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
@@ -127,7 +127,7 @@ fn concat_or_add(req: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Resul
 fn set_with_cas(req: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64, Rejection> {
     const INVALID: Rejection =
         Rejection::Because(Status::Einval, "a CAS is chosen between 0 and 2^63");
-    if new == 0 || new >= GIVEN_CAS_END.0 {
+    if new == 0 || new >= EXPLICIT_CAS_END.0 {
         return Err(INVALID);
     }
     let value = store.value;

@@ -18,7 +18,7 @@
 use super::atomic::{AtomicPtr, Ordering};
 
 /// What a look-up without the lock finds.
-pub(crate) enum Seen<T> {
+pub(crate) enum LookupResult<T> {
     /// It is there.
     Found(T),
     /// It was not there, at some moment of the look-up.
@@ -28,15 +28,15 @@ pub(crate) enum Seen<T> {
 }
 
 /// See the top of the file.
-pub(super) struct Shown<T> {
+pub(super) struct PublishedGroups<T> {
     current: AtomicPtr<T>,
     /// Null, or what is being moved out of.
     old: AtomicPtr<T>,
 }
 
-impl<T> Shown<T> {
-    pub(super) fn new(none: *mut T) -> Shown<T> {
-        Shown { current: AtomicPtr::new(none), old: AtomicPtr::new(none) }
+impl<T> PublishedGroups<T> {
+    pub(super) fn new(none: *mut T) -> PublishedGroups<T> {
+        PublishedGroups { current: AtomicPtr::new(none), old: AtomicPtr::new(none) }
     }
 
     /// Shows others. The caller holds the table's lock, and nothing has moved into `current` that
@@ -55,14 +55,17 @@ impl<T> Shown<T> {
 
     /// Searches old groups, if there are any, and then the current ones.
     #[inline]
-    pub(super) fn look_up<R>(&self, mut search: impl FnMut(*mut T) -> Option<R>) -> Seen<R> {
+    pub(super) fn look_up<R>(
+        &self,
+        mut search: impl FnMut(*mut T) -> Option<R>,
+    ) -> LookupResult<R> {
         let current = self.current.load(Ordering::Acquire);
         let old = self.old.load(Ordering::Acquire);
         let in_old = if old.is_null() { None } else { search(old) };
         match in_old.or_else(|| search(current)) {
-            Some(found) => Seen::Found(found),
-            None if self.current.load(Ordering::Acquire) == current => Seen::Nothing,
-            None => Seen::Unsettled,
+            Some(found) => LookupResult::Found(found),
+            None if self.current.load(Ordering::Acquire) == current => LookupResult::Nothing,
+            None => LookupResult::Unsettled,
         }
     }
 }

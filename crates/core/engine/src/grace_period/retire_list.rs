@@ -6,8 +6,8 @@
 //! retired meanwhile waits for the next look.
 
 use super::registry::slots;
-use super::retired::Retired;
-use super::slot::{Slot, order_removal_before_look};
+use super::retired::RetiredBlock;
+use super::slot::{ReaderSlot, order_removal_before_look};
 
 /// A list that has grown beyond this many entries is given back when it is empty.
 const KEPT_ENTRIES_MAX: usize = 4096;
@@ -16,19 +16,19 @@ const KEPT_ENTRIES_MAX: usize = 4096;
 const SECTIONS_EXPECTED: usize = 16;
 
 /// See the top of the file.
-pub(super) struct Limbo {
-    retired: Vec<Retired>,
+pub(super) struct RetireList {
+    retired: Vec<RetiredBlock>,
     /// Entries that were there at the last look. They come first.
     waiting: usize,
     /// Sections that were open at the last look and have not been seen to end.
-    open: Vec<(&'static Slot, u64)>,
+    open: Vec<(&'static ReaderSlot, u64)>,
     /// Bytes of the entries since the last look.
     fresh_bytes: usize,
 }
 
-impl Limbo {
-    pub(super) const fn new() -> Limbo {
-        Limbo { retired: Vec::new(), waiting: 0, open: Vec::new(), fresh_bytes: 0 }
+impl RetireList {
+    pub(super) const fn new() -> RetireList {
+        RetireList { retired: Vec::new(), waiting: 0, open: Vec::new(), fresh_bytes: 0 }
     }
 
     #[inline]
@@ -43,13 +43,13 @@ impl Limbo {
     }
 
     #[inline]
-    pub(super) fn add(&mut self, retired: Retired) {
+    pub(super) fn add(&mut self, retired: RetiredBlock) {
         self.fresh_bytes += retired.bytes;
         self.retired.push(retired);
     }
 
     /// Takes everything over from another, to be looked at anew.
-    pub(super) fn take_over(&mut self, other: &mut Limbo) {
+    pub(super) fn take_over(&mut self, other: &mut RetireList) {
         (other.waiting, other.fresh_bytes) = (0, 0);
         other.retired.drain(..).for_each(|retired| self.add(retired));
     }

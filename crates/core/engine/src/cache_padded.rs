@@ -11,9 +11,9 @@ pub(crate) const LINE_BYTES: usize = 64;
 /// Begins a cache line, and nothing else is on its last one. What changes most often comes first
 /// in it; a lock is its first byte.
 #[repr(C, align(64))]
-pub(crate) struct OwnLines<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
-impl<T> Deref for OwnLines<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
 
     #[inline]
@@ -22,4 +22,4 @@ impl<T> Deref for OwnLines<T> {
     }
 }
 
-const _: () = assert!(align_of::<OwnLines<u8>>() == LINE_BYTES);
+const _: () = assert!(align_of::<CachePadded<u8>>() == LINE_BYTES);
