@@ -9,9 +9,9 @@
 //! block's length, so none is stored.
 //!
 //! ```text
-//! allocate ◀─ magazine of the thread and class ◀─ depot of the class ◀─ pool of chunks ◀─ the
-//! system free     ─▶  (an array of block addresses)    ─▶  (slabs, one bit a block) ─▶ (units of
-//! 64 KiB) ```
+//! allocate ◀─ magazine of the thread and class ◀─ depot of the class ◀─ pool of chunks ◀─ the system
+//! free     ─▶  (an array of block addresses)    ─▶  (slabs, one bit a block) ─▶ (units of 64 KiB)
+//! ```
 //!
 //! A magazine is filled from its depot, and emptied into it, in batches; so a thread that only
 //! frees what others allocated, as the flusher does, keeps no more than one magazine of each class.

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use crate::backfill::Backfiller;
 use crate::background_fetch::Fetcher;
-use crate::collections::{AnnouncedEvents, CollectionsManifest};
+use crate::collections::{AnnouncedEvents, BucketManifest};
 use crate::compression::CompressionMode;
 use crate::config::BucketConfig;
 use crate::core::Core;
@@ -227,7 +227,7 @@ impl Bucket {
     }
 
     /// Empties every vbucket. Each history begins with the events of the manifest.
-    fn empty(&self, manifest: &CollectionsManifest) -> Result<(), StoreError> {
+    fn empty(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
         let mut batches = Vec::with_capacity(self.vbuckets().len());
         let context = self.core.context(self.core.latest_time());
         for vbucket in self.vbuckets() {

@@ -5,7 +5,7 @@
 //! Invariants: `_default._default` (ids 0 and 0) is always there; ids 1 to 7 are never given out;
 //! an id that was given out once is never given to another scope or collection, because a client
 //! may go on using it for minutes; every change raises the uid by exactly one.
-//! Callers: the data path asks [`CollectionsManifest::contains`] for each request; collection
+//! Callers: the data path asks [`BucketManifest::contains`] for each request; collection
 //! look-ups and the admin HTTP ask for names; `Bucket::update_manifest` applies changes and swaps
 //! snapshots. It does not know documents: the flusher purges those of a dropped collection.
 
@@ -38,7 +38,7 @@ const FIRST_USER_ID: u32 = 8;
 
 /// A named collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ManifestCollection {
+pub struct CollectionDefinition {
     /// Id that clients put before each key.
     pub id: CollectionId,
     /// Name, unique within its scope.
@@ -49,13 +49,13 @@ pub struct ManifestCollection {
 
 /// A named group of collections.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ManifestScope {
+pub struct ScopeDefinition {
     /// Id as clients see it in the manifest.
     pub id: ScopeId,
     /// Name, unique within the bucket.
     pub name: String,
     /// In order of creation.
-    pub collections: Vec<ManifestCollection>,
+    pub collections: Vec<CollectionDefinition>,
 }
 
 /// Where a collection stands in the tree of scopes.
@@ -68,29 +68,29 @@ struct Position {
 
 /// All scopes and collections of a bucket at one uid. Shared as a snapshot and never modified.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CollectionsManifest {
+pub struct BucketManifest {
     uid: ManifestUid,
-    scopes: Vec<ManifestScope>,
+    scopes: Vec<ScopeDefinition>,
     next_scope_id: u32,
     next_collection_id: u32,
     /// Every collection in order of id, for `contains` and `collection`.
     positions: Vec<Position>,
 }
 
-impl CollectionsManifest {
+impl BucketManifest {
     /// What a new bucket has: uid 0, and `_default._default` only.
-    pub fn initial() -> CollectionsManifest {
-        let collection = ManifestCollection {
+    pub fn initial() -> BucketManifest {
+        let collection = CollectionDefinition {
             id: CollectionId::DEFAULT,
             name: DEFAULT_NAME.into(),
             max_ttl_s: None,
         };
-        let scope = ManifestScope {
+        let scope = ScopeDefinition {
             id: ScopeId(0),
             name: DEFAULT_NAME.into(),
             collections: vec![collection],
         };
-        CollectionsManifest::assemble(ManifestUid(0), vec![scope], FIRST_USER_ID, FIRST_USER_ID)
+        BucketManifest::assemble(ManifestUid(0), vec![scope], FIRST_USER_ID, FIRST_USER_ID)
     }
 
     /// Version of this manifest.
@@ -129,39 +129,39 @@ impl CollectionsManifest {
     }
 
     /// The collection with this id.
-    pub fn collection(&self, id: CollectionId) -> Option<&ManifestCollection> {
+    pub fn collection(&self, id: CollectionId) -> Option<&CollectionDefinition> {
         let position = self.position(id)?;
         Some(&self.scopes[position.scope].collections[position.collection])
     }
 
     /// The scope that holds the collection with this id.
-    pub fn scope_of(&self, id: CollectionId) -> Option<&ManifestScope> {
+    pub fn scope_of(&self, id: CollectionId) -> Option<&ScopeDefinition> {
         Some(&self.scopes[self.position(id)?.scope])
     }
 
     /// All scopes in order of creation, `_default` first.
-    pub fn scopes(&self) -> &[ManifestScope] {
+    pub fn scopes(&self) -> &[ScopeDefinition] {
         &self.scopes
     }
 
     /// The part of the manifest that a user with few rights may see. `_default._default` may be
-    /// missing there, so ask such a manifest with [`CollectionsManifest::collection`], not
-    /// [`CollectionsManifest::contains`].
+    /// missing there, so ask such a manifest with [`BucketManifest::collection`], not
+    /// [`BucketManifest::contains`].
     pub fn restricted(
         &self,
-        sees_scope: impl Fn(&ManifestScope) -> bool,
-        sees_collection: impl Fn(&ManifestScope, &ManifestCollection) -> bool,
-    ) -> CollectionsManifest {
+        sees_scope: impl Fn(&ScopeDefinition) -> bool,
+        sees_collection: impl Fn(&ScopeDefinition, &CollectionDefinition) -> bool,
+    ) -> BucketManifest {
         let seen = self.scopes.iter().filter(|scope| sees_scope(scope)).map(|scope| {
             let collections = scope.collections.iter();
             let collections = collections.filter(|one| sees_collection(scope, one)).cloned();
-            ManifestScope {
+            ScopeDefinition {
                 id: scope.id,
                 name: scope.name.clone(),
                 collections: collections.collect(),
             }
         });
-        CollectionsManifest::assemble(
+        BucketManifest::assemble(
             self.uid,
             seen.collect(),
             self.next_scope_id,
@@ -186,7 +186,7 @@ impl CollectionsManifest {
         self.lookup_scope(scope).map(|scope| scope.id)
     }
 
-    fn lookup_scope(&self, scope: &str) -> Result<&ManifestScope, LookupError> {
+    fn lookup_scope(&self, scope: &str) -> Result<&ScopeDefinition, LookupError> {
         let scope = name::for_lookup(scope)?;
         let found = self.scopes.iter().find(|candidate| candidate.name == scope);
         found.ok_or(LookupError::UnknownScope)
@@ -200,10 +200,10 @@ impl CollectionsManifest {
     /// Builds a snapshot and its index. The caller has checked names and the uniqueness of ids.
     fn assemble(
         uid: ManifestUid,
-        scopes: Vec<ManifestScope>,
+        scopes: Vec<ScopeDefinition>,
         next_scope_id: u32,
         next_collection_id: u32,
-    ) -> CollectionsManifest {
+    ) -> BucketManifest {
         let mut positions = Vec::new();
         for (scope_at, scope) in scopes.iter().enumerate() {
             let places = scope.collections.iter().enumerate();
@@ -214,6 +214,6 @@ impl CollectionsManifest {
             }));
         }
         positions.sort_unstable_by_key(|position| position.id);
-        CollectionsManifest { uid, scopes, next_scope_id, next_collection_id, positions }
+        BucketManifest { uid, scopes, next_scope_id, next_collection_id, positions }
     }
 }

@@ -16,7 +16,7 @@ use oribi_storage::{KvStore, Ownership, StoreError};
 use oribi_types::{Timestamp, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::collections::{CollectionsInForce, CollectionsManifest};
+use crate::collections::{BucketManifest, CollectionsInForce};
 use crate::compression::CompressionSwitch;
 use crate::config::BucketConfig;
 use crate::failure::{FailedOperations, Failures, StoreOperation};
@@ -52,7 +52,7 @@ impl Core {
     pub(crate) fn new(
         config: BucketConfig,
         vbuckets: Box<[VBucket]>,
-        manifest: CollectionsManifest,
+        manifest: BucketManifest,
         store: Arc<dyn KvStore>,
     ) -> Core {
         debug_assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "a vbucket for each id");

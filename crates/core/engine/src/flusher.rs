@@ -18,7 +18,7 @@ use oribi_types::{CollectionId, Seqno, Timestamp, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::checkpoint::{CursorBatch, ReadLimits};
-use crate::collections::CollectionsManifest;
+use crate::collections::BucketManifest;
 use crate::core::Core;
 use crate::failure::StoreOperation;
 use crate::flush_pass::FlushPass;
@@ -322,7 +322,7 @@ impl<'a> Reading<'a> {
     /// before it.
     fn add_batches<'b>(
         &'b self,
-        manifest: &CollectionsManifest,
+        manifest: &BucketManifest,
         batches: &mut Vec<VbBatch<'b>>,
     ) -> NewestSeqnos {
         let mut newest = NewestSeqnos::new();

@@ -38,7 +38,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use oribi_engine::ManifestUpdateError;
-use oribi_engine::collections::{CollectionsManifest, ManifestChange, ManifestError};
+use oribi_engine::collections::{BucketManifest, ManifestChange, ManifestError};
 use oribi_storage::StoreError;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
@@ -145,7 +145,7 @@ impl Cluster {
         &self,
         handle: &BucketHandle,
         change: &ManifestChange,
-    ) -> Result<Arc<CollectionsManifest>, ManifestUpdateError> {
+    ) -> Result<Arc<BucketManifest>, ManifestUpdateError> {
         let text = self.runtime.block_on(self.agree_on_manifest(handle.name(), change))?;
         let installed = handle.bucket().install_manifest(&text);
         self.wake();
@@ -171,7 +171,7 @@ impl Cluster {
                 let text = format!("bucket {bucket:?} is not known to the cluster yet");
                 ManifestUpdateError::Store(StoreError::Io(text))
             })?;
-            let before = CollectionsManifest::from_stored_bytes(&found.value);
+            let before = BucketManifest::from_stored_bytes(&found.value);
             let after = before.and_then(|before| before.apply(change));
             let text = after.map_err(ManifestUpdateError::Change)?.to_stored_json();
             let unchanged = [Condition::Unchanged(key.clone(), found.mod_revision)];

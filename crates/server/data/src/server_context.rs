@@ -13,7 +13,7 @@ use oribi_auth::UserStore;
 use oribi_auth::audit::AuditLog;
 use oribi_config::SlowThresholds;
 use oribi_config::Subnet;
-use oribi_engine::collections::{CollectionsManifest, ManifestChange};
+use oribi_engine::collections::{BucketManifest, ManifestChange};
 use oribi_engine::{FlushAllError, ManifestUpdateError};
 use oribi_system::clock::wall_clock;
 use oribi_system::data_file::DataFileError;
@@ -182,7 +182,7 @@ impl ServerContext {
         &self,
         handle: &BucketHandle,
         change: &ManifestChange,
-    ) -> Result<Arc<CollectionsManifest>, ManifestUpdateError> {
+    ) -> Result<Arc<BucketManifest>, ManifestUpdateError> {
         let changed = match self.node_of(handle) {
             Some(node) => node.update_manifest(handle, change),
             None => handle.bucket().update_manifest(change),

@@ -105,7 +105,7 @@ enum Content {
 }
 
 /// What a reader has made of a chunk, and its bytes.
-struct Kept {
+struct DerivedData {
     made: Arc<dyn Any + Send + Sync>,
     bytes: u64,
 }
@@ -119,7 +119,7 @@ pub(crate) struct BackfillChunk {
     counted: AtomicU64,
     /// That of all records, where there is only one.
     collection: Option<CollectionId>,
-    kept: OnceLock<Kept>,
+    kept: OnceLock<DerivedData>,
     /// Bytes of all chunks of the bucket.
     account: Arc<AtomicU64>,
 }
@@ -233,7 +233,7 @@ impl BackfillChunk {
         let kept = self.kept.get_or_init(|| {
             let (made, bytes) = make();
             self.account.fetch_add(bytes as u64, Ordering::Relaxed);
-            Kept { made: Arc::new(made), bytes: bytes as u64 }
+            DerivedData { made: Arc::new(made), bytes: bytes as u64 }
         });
         Arc::clone(&kept.made).downcast().ok()
     }

@@ -86,7 +86,7 @@ pub fn kept_bytes() -> u64 {
 }
 
 /// A kept block, and how many blocks had been kept before it.
-struct Kept {
+struct AgedBlock {
     block: LargeBlock,
     number: u64,
 }
@@ -94,7 +94,7 @@ struct Kept {
 /// See the top of the file.
 struct KeptBlocks {
     /// By rounded length, the oldest first. An empty list stays; there are few lengths.
-    by_bytes: BTreeMap<usize, VecDeque<Kept>>,
+    by_bytes: BTreeMap<usize, VecDeque<AgedBlock>>,
     blocks: usize,
     bytes: usize,
     /// Number of the next block that is kept.
@@ -122,7 +122,7 @@ impl KeptBlocks {
         self.bytes += block.bytes();
         let number = self.next;
         self.next += 1;
-        self.by_bytes.entry(block.bytes()).or_default().push_back(Kept { block, number });
+        self.by_bytes.entry(block.bytes()).or_default().push_back(AgedBlock { block, number });
     }
 
     /// The shortest block of this rounded length or somewhat more.
@@ -141,13 +141,13 @@ impl KeptBlocks {
     }
 
     fn take_oldest_below(&mut self, end: u64) -> Option<LargeBlock> {
-        let age = |kept: &VecDeque<Kept>| kept.front().map_or(u64::MAX, |kept| kept.number);
+        let age = |kept: &VecDeque<AgedBlock>| kept.front().map_or(u64::MAX, |kept| kept.number);
         let oldest = self.by_bytes.values_mut().min_by_key(|kept| age(kept))?;
         let kept = if age(oldest) < end { oldest.pop_front() } else { None }?;
         Some(self.taken(kept))
     }
 
-    fn taken(&mut self, kept: Kept) -> LargeBlock {
+    fn taken(&mut self, kept: AgedBlock) -> LargeBlock {
         self.blocks -= 1;
         self.bytes -= kept.block.bytes();
         kept.block

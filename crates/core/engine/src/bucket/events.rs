@@ -13,14 +13,14 @@ use oribi_storage::StoreError;
 use oribi_types::policy::Storage;
 
 use super::Bucket;
-use crate::collections::{AnnouncedEvents, CollectionsManifest};
+use crate::collections::{AnnouncedEvents, BucketManifest};
 use crate::system_event::{FIRST_KEY, ManifestEvent};
 use crate::vbucket::VBucket;
 
 impl Bucket {
     /// Adds the events of a change to the history of every vbucket that this node owns. Called
     /// before `after` is in force, while no other change is under way.
-    pub(super) fn add_events_of(&self, before: &CollectionsManifest, after: &CollectionsManifest) {
+    pub(super) fn add_events_of(&self, before: &BucketManifest, after: &BucketManifest) {
         let events = AnnouncedEvents::all_of(before).missing(after);
         let context = self.core.context(self.core.latest_time());
         self.vbuckets().iter().for_each(|vbucket| vbucket.add_events(&context, &events));
@@ -48,7 +48,7 @@ impl Bucket {
         &self,
         vbucket: &VBucket,
         announced: &AnnouncedEvents,
-        manifest: &CollectionsManifest,
+        manifest: &BucketManifest,
     ) {
         let context = self.core.context(self.core.latest_time());
         vbucket.add_events(&context, &announced.missing(manifest));

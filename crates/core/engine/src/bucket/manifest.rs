@@ -10,7 +10,7 @@ use std::sync::Arc;
 use oribi_storage::{KvStore, StoreError};
 
 use super::Bucket;
-use crate::collections::{CollectionsManifest, ManifestChange};
+use crate::collections::{BucketManifest, ManifestChange};
 use crate::error::{BucketOpenError, ManifestUpdateError};
 use crate::failure::StoreOperation;
 
@@ -18,18 +18,16 @@ use crate::failure::StoreOperation;
 const MANIFEST: &str = "manifest";
 
 /// The manifest that a store has, or the first one.
-pub(super) fn stored_manifest(store: &dyn KvStore) -> Result<CollectionsManifest, BucketOpenError> {
+pub(super) fn stored_manifest(store: &dyn KvStore) -> Result<BucketManifest, BucketOpenError> {
     match store.get_local(MANIFEST)? {
-        None => Ok(CollectionsManifest::initial()),
-        Some(bytes) => {
-            CollectionsManifest::from_stored_bytes(&bytes).map_err(BucketOpenError::Manifest)
-        }
+        None => Ok(BucketManifest::initial()),
+        Some(bytes) => BucketManifest::from_stored_bytes(&bytes).map_err(BucketOpenError::Manifest),
     }
 }
 
 impl Bucket {
     /// The current collections manifest.
-    pub fn manifest(&self) -> Arc<CollectionsManifest> {
+    pub fn manifest(&self) -> Arc<BucketManifest> {
         self.core.collections().manifest()
     }
 
@@ -38,8 +36,8 @@ impl Bucket {
     pub fn update_manifest(
         &self,
         change: &ManifestChange,
-    ) -> Result<Arc<CollectionsManifest>, ManifestUpdateError> {
-        let next = |before: &CollectionsManifest| {
+    ) -> Result<Arc<BucketManifest>, ManifestUpdateError> {
+        let next = |before: &BucketManifest| {
             let after = before.apply(change).map_err(ManifestUpdateError::Change)?;
             self.write_manifest(&after)?;
             Ok(Some(after))
@@ -57,10 +55,10 @@ impl Bucket {
     pub fn install_manifest(
         &self,
         stored_json: &str,
-    ) -> Result<Arc<CollectionsManifest>, ManifestUpdateError> {
-        let after = CollectionsManifest::from_stored_json(stored_json)
-            .map_err(ManifestUpdateError::Change)?;
-        let next = |before: &CollectionsManifest| Ok((after.uid() > before.uid()).then_some(after));
+    ) -> Result<Arc<BucketManifest>, ManifestUpdateError> {
+        let after =
+            BucketManifest::from_stored_json(stored_json).map_err(ManifestUpdateError::Change)?;
+        let next = |before: &BucketManifest| Ok((after.uid() > before.uid()).then_some(after));
         self.core.collections().change(self.core.signals().first(), next, |before, after| {
             self.add_events_of(before, after);
         })
@@ -78,7 +76,7 @@ impl Bucket {
         self.write_manifest(&in_force)
     }
 
-    fn write_manifest(&self, manifest: &CollectionsManifest) -> Result<(), StoreError> {
+    fn write_manifest(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
         let json = manifest.to_stored_json();
         let written = self.core.store().put_local(MANIFEST, json.as_bytes());
         match &written {

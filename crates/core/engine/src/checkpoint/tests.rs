@@ -84,9 +84,9 @@ impl Reader {
 
 /// Notes which reader was told.
 #[derive(Default)]
-struct Told(Mutex<Vec<u64>>);
+struct RecordingSink(Mutex<Vec<u64>>);
 
-impl StreamSink for Told {
+impl StreamSink for RecordingSink {
     fn ready(&self, token: u64) {
         self.0.lock().push(token);
     }
@@ -102,7 +102,7 @@ struct World {
     unsettled: VecDeque<(ExpelledCheckpoints, QueueMemory)>,
     last_cas: Cas,
     now: Timestamp,
-    told: Arc<Told>,
+    told: Arc<RecordingSink>,
 }
 
 impl World {

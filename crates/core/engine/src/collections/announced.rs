@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 
-use super::{CollectionsManifest, ManifestCollection, ManifestScope};
+use super::{BucketManifest, CollectionDefinition, ScopeDefinition};
 use crate::system_event::{ManifestEvent, ManifestEventKind};
 
 /// What events have said so far.
@@ -25,7 +25,7 @@ pub(crate) struct AnnouncedEvents {
 
 impl AnnouncedEvents {
     /// What a history says that has all of a manifest.
-    pub(crate) fn all_of(manifest: &CollectionsManifest) -> AnnouncedEvents {
+    pub(crate) fn all_of(manifest: &BucketManifest) -> AnnouncedEvents {
         let collections = manifest.scopes().iter().flat_map(|scope| {
             let known = scope.collections.iter().filter(|one| is_announced(one));
             known.map(|one| (one.id, (scope.id, one.max_ttl_s)))
@@ -53,7 +53,7 @@ impl AnnouncedEvents {
 
     /// The events that lead from here to `manifest`; seqnos are not assigned yet. What is neither
     /// in the manifest nor dropped belongs to a newer one, and stays.
-    pub(crate) fn missing<'m>(&self, manifest: &'m CollectionsManifest) -> Vec<ManifestEvent<'m>> {
+    pub(crate) fn missing<'m>(&self, manifest: &'m BucketManifest) -> Vec<ManifestEvent<'m>> {
         let mut events = Vec::new();
         let event = |kind, scope, collection| ManifestEvent {
             seqno: Seqno(0),
@@ -70,7 +70,7 @@ impl AnnouncedEvents {
             }
         }
         let is_new =
-            |scope: &&ManifestScope| scope.id != ScopeId(0) && !self.scopes.contains(&scope.id);
+            |scope: &&ScopeDefinition| scope.id != ScopeId(0) && !self.scopes.contains(&scope.id);
         for scope in manifest.scopes().iter().filter(is_new) {
             let begin = event(ManifestEventKind::ScopeBegin, scope.id, None);
             events.push(ManifestEvent { name: &scope.name, ..begin });
@@ -103,7 +103,7 @@ impl AnnouncedEvents {
 }
 
 /// The default collection was always there.
-fn is_announced(collection: &ManifestCollection) -> bool {
+fn is_announced(collection: &CollectionDefinition) -> bool {
     collection.id != CollectionId::DEFAULT
 }
 
@@ -115,8 +115,8 @@ mod tests {
         CreateCollection, CreateScope, DropCollection, DropScope, SetMaxTtl,
     };
 
-    fn applied(manifest: &CollectionsManifest, changes: &[ManifestChange]) -> CollectionsManifest {
-        let step = |before: CollectionsManifest, change| {
+    fn applied(manifest: &BucketManifest, changes: &[ManifestChange]) -> BucketManifest {
+        let step = |before: BucketManifest, change| {
             before.apply(change).expect("a change that is allowed")
         };
         changes.iter().fold(manifest.clone(), step)
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn several_changes_come_in_order_and_the_last_shows_the_new_uid() {
         let before = applied(
-            &CollectionsManifest::initial(),
+            &BucketManifest::initial(),
             &[CreateScope { name: "a".into() }, create("a", "x"), create("_default", "y")],
         );
         let after = applied(
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_history_that_took_in_what_was_missing_misses_nothing() {
         let after = applied(
-            &CollectionsManifest::initial(),
+            &BucketManifest::initial(),
             &[CreateScope { name: "a".into() }, create("a", "x"), create("a", "y")],
         );
         let later = applied(

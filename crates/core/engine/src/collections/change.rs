@@ -8,8 +8,8 @@ use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
 use super::name::check_user_name;
 use super::{
-    COLLECTIONS_MAX, CollectionsManifest, DEFAULT_NAME, ManifestCollection, ManifestError,
-    ManifestScope, SCOPES_MAX,
+    BucketManifest, COLLECTIONS_MAX, CollectionDefinition, DEFAULT_NAME, ManifestError, SCOPES_MAX,
+    ScopeDefinition,
 };
 
 /// One change, by names as an administrator gives them.
@@ -52,9 +52,9 @@ pub enum ManifestChange {
     },
 }
 
-impl CollectionsManifest {
+impl BucketManifest {
     /// The manifest after `change`, with the next uid.
-    pub fn apply(&self, change: &ManifestChange) -> Result<CollectionsManifest, ManifestError> {
+    pub fn apply(&self, change: &ManifestChange) -> Result<BucketManifest, ManifestError> {
         let mut draft = Draft {
             scopes: self.scopes.clone(),
             next_scope_id: self.next_scope_id,
@@ -72,7 +72,7 @@ impl CollectionsManifest {
             }
         }
         let uid = ManifestUid(self.uid.0.checked_add(1).ok_or(ManifestError::TooMany)?);
-        Ok(CollectionsManifest::assemble(
+        Ok(BucketManifest::assemble(
             uid,
             draft.scopes,
             draft.next_scope_id,
@@ -83,7 +83,7 @@ impl CollectionsManifest {
 
 /// A copy of a manifest's content while it is being changed.
 struct Draft {
-    scopes: Vec<ManifestScope>,
+    scopes: Vec<ScopeDefinition>,
     next_scope_id: u32,
     next_collection_id: u32,
 }
@@ -98,7 +98,7 @@ impl Draft {
             return Err(ManifestError::TooMany);
         }
         let id = ScopeId(take_id(&mut self.next_scope_id)?);
-        self.scopes.push(ManifestScope { id, name: name.into(), collections: Vec::new() });
+        self.scopes.push(ScopeDefinition { id, name: name.into(), collections: Vec::new() });
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Draft {
             return Err(ManifestError::TooMany);
         }
         let id = CollectionId(take_id(&mut self.next_collection_id)?);
-        scope.collections.push(ManifestCollection { id, name: name.into(), max_ttl_s });
+        scope.collections.push(CollectionDefinition { id, name: name.into(), max_ttl_s });
         Ok(())
     }
 
@@ -155,9 +155,9 @@ impl Draft {
 }
 
 fn find_scope<'a>(
-    scopes: &'a mut [ManifestScope],
+    scopes: &'a mut [ScopeDefinition],
     name: &str,
-) -> Result<&'a mut ManifestScope, ManifestError> {
+) -> Result<&'a mut ScopeDefinition, ManifestError> {
     scopes.iter_mut().find(|scope| scope.name == name).ok_or(ManifestError::UnknownScope)
 }
 

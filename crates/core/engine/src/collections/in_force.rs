@@ -11,19 +11,19 @@ use arc_swap::ArcSwap;
 use oribi_types::CollectionId;
 use parking_lot::Mutex;
 
-use super::CollectionsManifest;
+use super::BucketManifest;
 use crate::flusher_signal::FlusherSignal;
 
 /// See the module text.
 pub(crate) struct CollectionsInForce {
-    manifest: ArcSwap<CollectionsManifest>,
+    manifest: ArcSwap<BucketManifest>,
     /// Serialises changes.
     change: Mutex<()>,
     to_purge: Mutex<Vec<CollectionId>>,
 }
 
 impl CollectionsInForce {
-    pub(crate) fn new(manifest: CollectionsManifest) -> CollectionsInForce {
+    pub(crate) fn new(manifest: BucketManifest) -> CollectionsInForce {
         CollectionsInForce {
             manifest: ArcSwap::from_pointee(manifest),
             change: Mutex::new(()),
@@ -33,12 +33,12 @@ impl CollectionsInForce {
 
     /// The manifest in force, as operations load it.
     #[inline]
-    pub(crate) fn in_force(&self) -> &ArcSwap<CollectionsManifest> {
+    pub(crate) fn in_force(&self) -> &ArcSwap<BucketManifest> {
         &self.manifest
     }
 
     /// The manifest in force.
-    pub(crate) fn manifest(&self) -> Arc<CollectionsManifest> {
+    pub(crate) fn manifest(&self) -> Arc<BucketManifest> {
         self.manifest.load_full()
     }
 
@@ -47,9 +47,9 @@ impl CollectionsInForce {
     pub(crate) fn change<E>(
         &self,
         signal: &FlusherSignal,
-        next: impl FnOnce(&CollectionsManifest) -> Result<Option<CollectionsManifest>, E>,
-        announce: impl FnOnce(&CollectionsManifest, &CollectionsManifest),
-    ) -> Result<Arc<CollectionsManifest>, E> {
+        next: impl FnOnce(&BucketManifest) -> Result<Option<BucketManifest>, E>,
+        announce: impl FnOnce(&BucketManifest, &BucketManifest),
+    ) -> Result<Arc<BucketManifest>, E> {
         let _one_at_a_time = self.change.lock();
         let before = self.manifest();
         let Some(after) = next(&before)? else { return Ok(before) };
@@ -64,7 +64,7 @@ impl CollectionsInForce {
     }
 
     /// Does something by the manifest in force while it cannot change.
-    pub(crate) fn between_changes<R>(&self, act: impl FnOnce(&CollectionsManifest) -> R) -> R {
+    pub(crate) fn between_changes<R>(&self, act: impl FnOnce(&BucketManifest) -> R) -> R {
         let _no_change = self.change.lock();
         act(&self.manifest())
     }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::name::check_user_name;
 use super::{
-    COLLECTIONS_MAX, CollectionsManifest, DEFAULT_NAME, FIRST_USER_ID, ManifestCollection,
-    ManifestError, ManifestScope, SCOPES_MAX,
+    BucketManifest, COLLECTIONS_MAX, CollectionDefinition, DEFAULT_NAME, FIRST_USER_ID,
+    ManifestError, SCOPES_MAX, ScopeDefinition,
 };
 
 /// The document that `GET_COLLECTIONS_MANIFEST` and the admin HTTP answer. Uids are hexadecimal
@@ -46,15 +46,15 @@ struct CollectionDocument {
     max_ttl_s: Option<u32>,
 }
 
-impl CollectionsManifest {
+impl BucketManifest {
     /// JSON in the shape that clients expect.
     pub fn to_json(&self) -> String {
         to_text(&self.document())
     }
 
-    /// Reads what [`CollectionsManifest::to_json`] wrote. The id counters continue above the
+    /// Reads what [`BucketManifest::to_json`] wrote. The id counters continue above the
     /// highest id seen.
-    pub fn from_json(text: &str) -> Result<CollectionsManifest, ManifestError> {
+    pub fn from_json(text: &str) -> Result<BucketManifest, ManifestError> {
         let document = parse(text)?;
         if document.next_scope_uid.is_some() || document.next_collection_uid.is_some() {
             return Err(corrupt("id counters do not belong in a client's manifest"));
@@ -70,16 +70,16 @@ impl CollectionsManifest {
         to_text(&document)
     }
 
-    /// [`CollectionsManifest::from_stored_json`] of bytes that may not be text at all.
-    pub fn from_stored_bytes(bytes: &[u8]) -> Result<CollectionsManifest, ManifestError> {
+    /// [`BucketManifest::from_stored_json`] of bytes that may not be text at all.
+    pub fn from_stored_bytes(bytes: &[u8]) -> Result<BucketManifest, ManifestError> {
         let text = std::str::from_utf8(bytes);
-        CollectionsManifest::from_stored_json(
+        BucketManifest::from_stored_json(
             text.map_err(|_| ManifestError::Corrupt("not UTF-8".to_owned()))?,
         )
     }
 
-    /// Reads what [`CollectionsManifest::to_stored_json`] wrote.
-    pub fn from_stored_json(text: &str) -> Result<CollectionsManifest, ManifestError> {
+    /// Reads what [`BucketManifest::to_stored_json`] wrote.
+    pub fn from_stored_json(text: &str) -> Result<BucketManifest, ManifestError> {
         let document = parse(text)?;
         if document.next_scope_uid.is_none() || document.next_collection_uid.is_none() {
             return Err(corrupt("id counters are missing"));
@@ -88,12 +88,12 @@ impl CollectionsManifest {
     }
 
     fn document(&self) -> ManifestDocument {
-        let collection_document = |collection: &ManifestCollection| CollectionDocument {
+        let collection_document = |collection: &CollectionDefinition| CollectionDocument {
             name: collection.name.clone(),
             uid: hex(collection.id.0.into()),
             max_ttl_s: collection.max_ttl_s,
         };
-        let scope_document = |scope: &ManifestScope| ScopeDocument {
+        let scope_document = |scope: &ScopeDefinition| ScopeDocument {
             name: scope.name.clone(),
             uid: hex(scope.id.0.into()),
             collections: scope.collections.iter().map(collection_document).collect(),
@@ -134,7 +134,7 @@ fn id_from_hex(text: &str) -> Result<u32, ManifestError> {
     u32::try_from(uid_from_hex(text)?).map_err(|_| corrupt("an id has more than 32 bits"))
 }
 
-fn read(document: ManifestDocument) -> Result<CollectionsManifest, ManifestError> {
+fn read(document: ManifestDocument) -> Result<BucketManifest, ManifestError> {
     if document.scopes.len() > SCOPES_MAX {
         return Err(ManifestError::TooMany);
     }
@@ -152,7 +152,7 @@ fn read(document: ManifestDocument) -> Result<CollectionsManifest, ManifestError
     let uid = ManifestUid(uid_from_hex(&document.uid)?);
     let next_scope_id = next_id(document.next_scope_uid, &seen.scope_ids)?;
     let next_collection_id = next_id(document.next_collection_uid, &seen.collection_ids)?;
-    Ok(CollectionsManifest::assemble(uid, scopes, next_scope_id, next_collection_id))
+    Ok(BucketManifest::assemble(uid, scopes, next_scope_id, next_collection_id))
 }
 
 /// Ids and names met so far, to refuse the second of each.
@@ -166,7 +166,7 @@ struct LookupResult {
 fn read_scope(
     document: ScopeDocument,
     seen: &mut LookupResult,
-) -> Result<ManifestScope, ManifestError> {
+) -> Result<ScopeDefinition, ManifestError> {
     let id = id_from_hex(&document.uid)?;
     check_identity(id, &document.name)?;
     if !seen.scope_ids.insert(id) || !seen.scope_names.insert(document.name.clone()) {
@@ -184,9 +184,9 @@ fn read_scope(
             return Err(corrupt("a collection appears twice"));
         }
         let (id, name) = (CollectionId(collection_id), collection.name);
-        collections.push(ManifestCollection { id, name, max_ttl_s: collection.max_ttl_s });
+        collections.push(CollectionDefinition { id, name, max_ttl_s: collection.max_ttl_s });
     }
-    Ok(ManifestScope { id: ScopeId(id), name: document.name, collections })
+    Ok(ScopeDefinition { id: ScopeId(id), name: document.name, collections })
 }
 
 /// Id 0 and the name `_default` belong together; everything else has a user's name and id.

@@ -4,7 +4,7 @@ use oribi_types::{CollectionId, ManifestUid, ScopeId};
 use proptest::prelude::*;
 
 use super::{
-    COLLECTIONS_MAX, CollectionsManifest, LookupError, ManifestChange, ManifestError, SCOPES_MAX,
+    BucketManifest, COLLECTIONS_MAX, LookupError, ManifestChange, ManifestError, SCOPES_MAX,
 };
 
 fn create_scope(name: &str) -> ManifestChange {
@@ -27,15 +27,15 @@ fn set_max_ttl(scope: &str, name: &str, max_ttl_s: Option<u32>) -> ManifestChang
     ManifestChange::SetMaxTtl { scope: scope.into(), name: name.into(), max_ttl_s }
 }
 
-fn applied(changes: &[ManifestChange]) -> CollectionsManifest {
-    changes.iter().fold(CollectionsManifest::initial(), |manifest, change| {
+fn applied(changes: &[ManifestChange]) -> BucketManifest {
+    changes.iter().fold(BucketManifest::initial(), |manifest, change| {
         manifest.apply(change).expect("the change is valid")
     })
 }
 
 #[test]
 fn initial_manifest_has_the_documented_json() {
-    let manifest = CollectionsManifest::initial();
+    let manifest = BucketManifest::initial();
     assert_eq!(
         manifest.to_json(),
         r#"{"uid":"0","scopes":[{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0"}]}]}"#
@@ -69,7 +69,7 @@ fn lookups_follow_the_protocol() {
 
 #[test]
 fn names_are_checked_when_created() {
-    let manifest = CollectionsManifest::initial();
+    let manifest = BucketManifest::initial();
     for name in ["", "_system", "%x", "a b", "a.b", "ä", "$x", &"x".repeat(252)] {
         assert_eq!(manifest.apply(&create_scope(name)), Err(ManifestError::InvalidName), "{name}");
         let change = create_collection("_default", name);
@@ -95,7 +95,7 @@ fn ids_are_never_reused_even_across_a_restart() {
     assert!(!manifest.contains(CollectionId(8)) && !manifest.contains(CollectionId(9)));
     assert_eq!(manifest.uid(), ManifestUid(5));
     let manifest =
-        CollectionsManifest::from_stored_json(&manifest.to_stored_json()).expect("just written");
+        BucketManifest::from_stored_json(&manifest.to_stored_json()).expect("just written");
     let manifest = manifest.apply(&create_scope("one")).expect("the name is free again");
     let manifest = manifest.apply(&create_collection("one", "a")).expect("the scope is there");
     assert_eq!(manifest.scope_id("one"), Ok(ScopeId(9)));
@@ -131,7 +131,7 @@ fn max_ttl_is_set_cleared_and_written() {
     let manifest = applied(&[create_scope("s"), create_collection("s", "c")]);
     let limited = manifest.apply(&set_max_ttl("s", "c", Some(30))).expect("the collection exists");
     assert!(limited.to_json().contains(r#"{"name":"c","uid":"8","maxTTL":30}"#));
-    assert_eq!(CollectionsManifest::from_json(&limited.to_json()), Ok(limited.clone()));
+    assert_eq!(BucketManifest::from_json(&limited.to_json()), Ok(limited.clone()));
     let cleared = limited.apply(&set_max_ttl("s", "c", None)).expect("the collection exists");
     assert_eq!(cleared.scopes(), manifest.scopes());
     assert_eq!(cleared.uid(), ManifestUid(4));
@@ -139,7 +139,7 @@ fn max_ttl_is_set_cleared_and_written() {
 
 #[test]
 fn limits_hold() {
-    let mut manifest = CollectionsManifest::initial();
+    let mut manifest = BucketManifest::initial();
     for number in 1..COLLECTIONS_MAX {
         manifest = manifest.apply(&create_collection("_default", &format!("c{number}"))).unwrap();
     }
@@ -149,14 +149,14 @@ fn limits_hold() {
         manifest = manifest.apply(&create_scope(&format!("s{number}"))).unwrap();
     }
     assert_eq!(manifest.apply(&create_scope("more")), Err(ManifestError::TooMany));
-    assert_eq!(CollectionsManifest::from_stored_json(&manifest.to_stored_json()), Ok(manifest));
+    assert_eq!(BucketManifest::from_stored_json(&manifest.to_stored_json()), Ok(manifest));
 }
 
 #[test]
 fn the_last_id_does_not_wrap() {
-    let text = CollectionsManifest::initial().to_stored_json();
+    let text = BucketManifest::initial().to_stored_json();
     let text = text.replace(r#""nextCollectionUid":"8""#, r#""nextCollectionUid":"ffffffff""#);
-    let manifest = CollectionsManifest::from_stored_json(&text).expect("a high counter is valid");
+    let manifest = BucketManifest::from_stored_json(&text).expect("a high counter is valid");
     let change = create_collection("_default", "c");
     assert_eq!(manifest.apply(&change), Err(ManifestError::TooMany));
 }
@@ -167,7 +167,7 @@ fn manifests_that_break_an_invariant_are_corrupt() {
         r#"{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0"}]}"#;
     let with = |scopes: &str| format!(r#"{{"uid":"1","scopes":[{scopes}]}}"#);
     let good = with(&format!(r#"{default_scope},{{"name":"s","uid":"8","collections":[]}}"#));
-    assert!(CollectionsManifest::from_json(&good).is_ok());
+    assert!(BucketManifest::from_json(&good).is_ok());
     let scope = |name: &str, uid: &str, collections: &str| {
         format!(
             r#"{default_scope},{{"name":"{name}","uid":"{uid}","collections":[{collections}]}}"#
@@ -192,20 +192,16 @@ fn manifests_that_break_an_invariant_are_corrupt() {
         good.replace(r#""uid":"1""#, r#""uid":"11111111111111111""#),
         good.replace(r#""uid":"1""#, r#""uid":1"#),
         format!("{good}x"),
-        CollectionsManifest::initial().to_stored_json(),
+        BucketManifest::initial().to_stored_json(),
     ];
     for text in bad {
-        let outcome = CollectionsManifest::from_json(&text);
+        let outcome = BucketManifest::from_json(&text);
         assert!(matches!(outcome, Err(ManifestError::Corrupt(_))), "{text}: {outcome:?}");
     }
     let behind = applied(&[create_collection("_default", "c")]).to_stored_json();
     let behind = behind.replace(r#""nextCollectionUid":"9""#, r#""nextCollectionUid":"8""#);
-    assert!(matches!(
-        CollectionsManifest::from_stored_json(&behind),
-        Err(ManifestError::Corrupt(_))
-    ));
-    let without_counters =
-        CollectionsManifest::from_stored_json(&CollectionsManifest::initial().to_json());
+    assert!(matches!(BucketManifest::from_stored_json(&behind), Err(ManifestError::Corrupt(_))));
+    let without_counters = BucketManifest::from_stored_json(&BucketManifest::initial().to_json());
     assert!(matches!(without_counters, Err(ManifestError::Corrupt(_))));
 }
 
@@ -226,8 +222,8 @@ fn any_change() -> impl Strategy<Value = ManifestChange> {
 proptest! {
     #[test]
     fn arbitrary_text_never_panics(text in any::<String>()) {
-        prop_assert!(CollectionsManifest::from_json(&text).is_err());
-        prop_assert!(CollectionsManifest::from_stored_json(&text).is_err());
+        prop_assert!(BucketManifest::from_json(&text).is_err());
+        prop_assert!(BucketManifest::from_stored_json(&text).is_err());
     }
 
     /// Damages a valid document: whatever is still accepted must be written back unchanged.
@@ -237,15 +233,15 @@ proptest! {
         let replaced = text.chars().enumerate().map(|(position, character)| {
             if position == at { replacement } else { character }
         });
-        if let Ok(manifest) = CollectionsManifest::from_stored_json(&replaced.collect::<String>()) {
-            let again = CollectionsManifest::from_stored_json(&manifest.to_stored_json());
+        if let Ok(manifest) = BucketManifest::from_stored_json(&replaced.collect::<String>()) {
+            let again = BucketManifest::from_stored_json(&manifest.to_stored_json());
             prop_assert_eq!(again, Ok(manifest));
         }
     }
 
     #[test]
     fn any_history_keeps_the_invariants(changes in prop::collection::vec(any_change(), 0..40)) {
-        let mut manifest = CollectionsManifest::initial();
+        let mut manifest = BucketManifest::initial();
         let mut given_out = std::collections::HashMap::new();
         for change in changes {
             let Ok(next) = manifest.apply(&change) else { continue };
@@ -263,9 +259,9 @@ proptest! {
                 }
             }
             prop_assert!(next.contains(CollectionId::DEFAULT));
-            let restarted = CollectionsManifest::from_stored_json(&next.to_stored_json());
+            let restarted = BucketManifest::from_stored_json(&next.to_stored_json());
             prop_assert_eq!(restarted.as_ref(), Ok(&next));
-            prop_assert!(CollectionsManifest::from_json(&next.to_json()).is_ok());
+            prop_assert!(BucketManifest::from_json(&next.to_json()).is_ok());
             manifest = next;
         }
     }

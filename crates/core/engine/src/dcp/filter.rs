@@ -10,7 +10,7 @@ use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
 use super::request::StreamFilter;
 use crate::backfill::CollectionSet;
-use crate::collections::CollectionsManifest;
+use crate::collections::BucketManifest;
 use crate::system_event::{ManifestEvent, ManifestEventKind};
 
 /// Whether a change is shown.
@@ -40,7 +40,7 @@ pub(super) struct ScopeFilter {
 }
 
 impl ScopeFilter {
-    fn adopt(&mut self, manifest: &CollectionsManifest) {
+    fn adopt(&mut self, manifest: &BucketManifest) {
         if self.manifest_uid.replace(manifest.uid()) == Some(manifest.uid()) {
             return;
         }
@@ -54,7 +54,7 @@ impl ScopeFilter {
 }
 
 impl FilterState {
-    pub(super) fn new(filter: &StreamFilter, manifest: &CollectionsManifest) -> FilterState {
+    pub(super) fn new(filter: &StreamFilter, manifest: &BucketManifest) -> FilterState {
         match filter {
             StreamFilter::Default => FilterState::Default,
             StreamFilter::All => FilterState::All { gone: Vec::new() },
@@ -95,7 +95,7 @@ impl FilterState {
 
     /// Takes note of a manifest that is in force. The creation of a collection may have been passed
     /// before its manifest was; its documents come later.
-    pub(super) fn adopt(&mut self, manifest: &CollectionsManifest) {
+    pub(super) fn adopt(&mut self, manifest: &BucketManifest) {
         if let FilterState::Scope(filter) = self {
             filter.adopt(manifest);
         }

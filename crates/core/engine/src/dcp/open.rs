@@ -9,7 +9,7 @@ use oribi_types::policy::Storage;
 
 use super::request::{StreamFilter, StreamOpenError, StreamRequest};
 use super::rollback::{KnownHistory, rollback};
-use crate::collections::CollectionsManifest;
+use crate::collections::BucketManifest;
 use crate::core::Core;
 use crate::vbucket::VBucket;
 
@@ -81,10 +81,7 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
     })
 }
 
-fn check_filter(
-    filter: &StreamFilter,
-    manifest: &CollectionsManifest,
-) -> Result<(), StreamOpenError> {
+fn check_filter(filter: &StreamFilter, manifest: &BucketManifest) -> Result<(), StreamOpenError> {
     match filter {
         StreamFilter::Default | StreamFilter::All => Ok(()),
         StreamFilter::Scope(scope) => {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arc_swap::ArcSwap;
 use oribi_types::{CollectionId, Timestamp};
 
-use crate::collections::CollectionsManifest;
+use crate::collections::BucketManifest;
 use crate::compression::CompressionSwitch;
 use crate::expiry;
 use crate::flusher_signal::FlusherSignals;
@@ -18,7 +18,7 @@ use crate::memory::Memory;
 /// See the top of the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) manifest: &'a ArcSwap<CollectionsManifest>,
+    pub(crate) manifest: &'a ArcSwap<BucketManifest>,
     pub(crate) signals: &'a FlusherSignals,
     pub(crate) now: Timestamp,
     pub(crate) value_bytes_max: usize,

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::locks::Claim;
 use super::next_version::{CurrentVersion, NextVersion};
 use super::table::VbucketTable;
-use super::writing::{Basis, WriteError, WriteTarget};
+use super::writing::{Basis, FoundVersion, WriteError};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
 use crate::datatype;
 use crate::hash_table::KeyHash;
@@ -89,7 +89,7 @@ impl VBucket {
             StoreCondition::Add => Claim::Any,
             StoreCondition::Set | StoreCondition::Replace => Claim::Cas(request.cas),
         };
-        let decide = |_: &VbucketTable, found: &WriteTarget<'_>, new: &mut NewItem| {
+        let decide = |_: &VbucketTable, found: &FoundVersion<'_>, new: &mut NewItem| {
             check_store(request, found)?;
             if let Some(live) = found.live {
                 if live.has_attributes() {
@@ -135,7 +135,7 @@ impl VBucket {
     ) -> MutationOutcome {
         let (hash, claim) = (self.table.seed().hash(key), Claim::Cas(cas));
         let new = tombstone(key, context.now);
-        let decide = |_: &VbucketTable, found: &WriteTarget<'_>, _: &mut NewItem| {
+        let decide = |_: &VbucketTable, found: &FoundVersion<'_>, _: &mut NewItem| {
             let live = check_existing(found, cas, MutationOutcome::NotFound)?;
             if live.has_attributes() { Err(WriteError::Rebase) } else { Ok(()) }
         };
@@ -276,7 +276,7 @@ impl VBucket {
         context: &Context<'_>,
         key: DocKey<'_>,
         cas: Cas,
-        build: impl FnMut(&WriteTarget<'_>) -> Result<NewItem, R>,
+        build: impl FnMut(&FoundVersion<'_>) -> Result<NewItem, R>,
     ) -> Result<(AppliedMutation, ItemRef), R> {
         self.write(context, key, Basis::Document, Claim::Cas(cas).into(), build)
     }
@@ -306,7 +306,10 @@ pub(super) fn mutated(
 
 /// Refuses a store request whose condition does not hold.
 #[inline]
-fn check_store(request: &StoreRequest<'_>, found: &WriteTarget<'_>) -> Result<(), MutationOutcome> {
+fn check_store(
+    request: &StoreRequest<'_>,
+    found: &FoundVersion<'_>,
+) -> Result<(), MutationOutcome> {
     match (request.mode, found.live) {
         (StoreCondition::Add, Some(_)) => Err(MutationOutcome::Exists),
         (StoreCondition::Replace, None) => Err(MutationOutcome::NotFound),
@@ -316,7 +319,7 @@ fn check_store(request: &StoreRequest<'_>, found: &WriteTarget<'_>) -> Result<()
 
 /// The document to change; without one the answer is `missing`.
 fn check_existing<'a>(
-    found: &WriteTarget<'a>,
+    found: &FoundVersion<'a>,
     cas: Cas,
     missing: MutationOutcome,
 ) -> Result<&'a ItemRef, MutationOutcome> {
@@ -326,7 +329,7 @@ fn check_existing<'a>(
 
 /// Refuses a request whose CAS, if it names one, is not that of the document.
 #[inline]
-pub(super) fn check_cas(found: &WriteTarget<'_>, cas: Cas) -> Result<(), MutationOutcome> {
+pub(super) fn check_cas(found: &FoundVersion<'_>, cas: Cas) -> Result<(), MutationOutcome> {
     match found.live {
         _ if found.admits(cas) => Ok(()),
         None => Err(MutationOutcome::NotFound),

@@ -22,7 +22,7 @@ use super::compressed::body_compressed;
 use super::context::Context;
 use super::locks::Claim;
 use super::operations::{check_cas, mutated};
-use super::writing::{Basis, WriteTarget, WriteTerms};
+use super::writing::{Basis, FoundVersion, WriteTerms};
 use crate::attributes::datatype_with;
 use crate::datatype;
 use crate::item::{ItemFields, ItemRef, NewItem};
@@ -63,7 +63,7 @@ fn is_too_large(request: &WithMetaRequest<'_>, value_bytes_max: usize) -> bool {
 }
 
 /// Whether a version may be stored in place of what was found.
-fn check(request: &WithMetaRequest<'_>, found: &WriteTarget<'_>) -> Result<(), MutationOutcome> {
+fn check(request: &WithMetaRequest<'_>, found: &FoundVersion<'_>) -> Result<(), MutationOutcome> {
     check_cas(found, request.cas)?;
     if request.mode == WithMetaMode::Add && found.live.is_some() {
         return Err(MutationOutcome::Exists);

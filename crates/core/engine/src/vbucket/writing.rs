@@ -86,7 +86,7 @@ impl Basis {
 }
 
 /// What a write finds under its key.
-pub(super) struct WriteTarget<'a> {
+pub(super) struct FoundVersion<'a> {
     /// Whatever is there; while the next version is built, only what counts for the [`Basis`].
     pub(super) version: Option<&'a ItemRef>,
     /// The same if it is a document.
@@ -95,7 +95,7 @@ pub(super) struct WriteTarget<'a> {
     pub(super) is_lock_cas: bool,
 }
 
-impl WriteTarget<'_> {
+impl FoundVersion<'_> {
     /// True when a request that names `cas`, 0 for none, may replace what is there.
     #[inline]
     pub(super) fn admits(&self, cas: Cas) -> bool {
@@ -119,7 +119,7 @@ impl VBucket {
         key: DocKey<'_>,
         basis: Basis,
         terms: WriteTerms,
-        mut build: impl FnMut(&WriteTarget<'_>) -> Result<N, R>,
+        mut build: impl FnMut(&FoundVersion<'_>) -> Result<N, R>,
     ) -> Result<(AppliedMutation, ItemRef), R> {
         let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
         loop {
@@ -130,8 +130,8 @@ impl VBucket {
             let live = version.filter(|item| item.is_live(now_s));
             let is_lock_cas = seen.as_ref().is_some_and(|(_, is_lock_cas)| *is_lock_cas);
             let NextVersion { item, stamps } =
-                build(&WriteTarget { version, live, is_lock_cas })?.into();
-            let decide = |table: &VbucketTable, found: &WriteTarget<'_>, new: &mut NewItem| {
+                build(&FoundVersion { version, live, is_lock_cas })?.into();
+            let decide = |table: &VbucketTable, found: &FoundVersion<'_>, new: &mut NewItem| {
                 let current = found.version.filter(|item| basis.counts(item, now_s));
                 let is_current = match (version, current) {
                     (Some(seen), Some(current)) => seen.same_block(current),
@@ -206,7 +206,7 @@ impl VBucket {
         claim: Claim,
         is_same: impl FnOnce(&ItemRef) -> bool,
     ) -> bool {
-        let decide = |_: &VbucketTable, found: &WriteTarget<'_>, _: &mut NewItem| {
+        let decide = |_: &VbucketTable, found: &FoundVersion<'_>, _: &mut NewItem| {
             if found.version.is_some_and(is_same) { Ok(()) } else { Err(WriteError::Rebase) }
         };
         self.publish::<OperationRejection, ()>(context, hash, claim.into(), new, decide, |_| ())
@@ -223,7 +223,7 @@ impl VBucket {
         hash: KeyHash,
         terms: WriteTerms,
         mut new: NewItem,
-        decide: impl FnOnce(&VbucketTable, &WriteTarget<'_>, &mut NewItem) -> Result<(), WriteError<R>>,
+        decide: impl FnOnce(&VbucketTable, &FoundVersion<'_>, &mut NewItem) -> Result<(), WriteError<R>>,
         keep: impl FnOnce(&ItemRef) -> K,
     ) -> Result<(AppliedMutation, K), (WriteError<R>, NewItem)> {
         // Asked here first, so that a write that will be refused does not count as pressure on
@@ -292,7 +292,7 @@ impl VBucket {
         hash: KeyHash,
         terms: WriteTerms,
         new: &mut NewItem,
-        decide: impl FnOnce(&VbucketTable, &WriteTarget<'_>, &mut NewItem) -> Result<(), WriteError<R>>,
+        decide: impl FnOnce(&VbucketTable, &FoundVersion<'_>, &mut NewItem) -> Result<(), WriteError<R>>,
     ) -> Result<Admitted<'a>, WriteError<R>> {
         // Ownership ends under this lock, so nothing is written after it.
         self.check_phase().map_err(denied)?;
@@ -312,7 +312,7 @@ impl VBucket {
         }
         let live = version.filter(|item| item.is_live(context.now.unix_s()));
         let is_lock_cas = table.locks.admit(live, terms.claim, context.now).map_err(denied)?;
-        decide(table, &WriteTarget { version, live, is_lock_cas }, new)?;
+        decide(table, &FoundVersion { version, live, is_lock_cas }, new)?;
         let (previous, rev_seqno) = match version {
             Some(previous) if !is_absence_marker(previous) => {
                 new.inherit_frequency(previous);

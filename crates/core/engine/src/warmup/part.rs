@@ -13,7 +13,7 @@ use oribi_storage::Record;
 use oribi_types::policy::EvictionPolicy;
 use oribi_types::{CollectionId, Vbid};
 
-use crate::collections::CollectionsManifest;
+use crate::collections::BucketManifest;
 use crate::core::Core;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
@@ -68,7 +68,7 @@ pub(super) struct PartLoad<'b> {
     core: &'b Core,
     extent: &'b LoadExtent,
     /// The newest manifest that a record needed so far.
-    manifest: Arc<CollectionsManifest>,
+    manifest: Arc<BucketManifest>,
     keeps_values: bool,
     counts: PartCounts,
     /// Collections that are not in the manifest.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use oribi_engine::collections::{CollectionsManifest, ManifestChange};
+use oribi_engine::collections::{BucketManifest, ManifestChange};
 use oribi_engine::{
     Bucket, GetOutcome, ManifestEvent, ManifestEventKind, MutationOutcome, OperationRejection,
     Storage,
@@ -144,7 +144,7 @@ fn events_that_a_crash_lost_are_added_at_the_next_start() {
 #[test]
 fn a_data_directory_without_events_gets_them() {
     let store = Arc::new(MemoryStore::new());
-    let mut manifest = CollectionsManifest::initial();
+    let mut manifest = BucketManifest::initial();
     for change in [create_scope("s"), create("a"), create("b")] {
         manifest = manifest.apply(&change).unwrap();
     }

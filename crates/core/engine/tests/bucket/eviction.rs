@@ -42,9 +42,9 @@ impl Random {
 }
 
 #[derive(Default)]
-pub struct Told(pub Mutex<Vec<(u64, FetchOutcome)>>);
+pub struct RecordingSink(pub Mutex<Vec<(u64, FetchOutcome)>>);
 
-impl FetchSink for Told {
+impl FetchSink for RecordingSink {
     fn fetched(&self, token: u64, outcome: FetchOutcome) {
         self.0.lock().push((token, outcome));
     }
@@ -110,7 +110,7 @@ impl Client {
 
     fn fetch(&mut self, number: u64) {
         let (vbid, name) = place(number);
-        let told = Arc::new(Told::default());
+        let told = Arc::new(RecordingSink::default());
         let sink: Arc<dyn FetchSink> = told.clone();
         self.bucket.fetch(vbid, doc_key(&name), &sink, number);
         let deadline = Instant::now() + PATIENCE;

@@ -22,21 +22,21 @@ const QUOTA_BYTES: u64 = 8 << 20;
 struct Fixture {
     bucket: Arc<Bucket>,
     plan: Arc<FaultPlan>,
-    told: Arc<Told>,
+    told: Arc<RecordingSink>,
     written: AtomicU64,
 }
 
 /// What waiters were told, by token.
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, PersistOutcome)>>);
+struct RecordingSink(Mutex<Vec<(u64, PersistOutcome)>>);
 
-impl PersistenceSink for Told {
+impl PersistenceSink for RecordingSink {
     fn persisted(&self, token: u64, outcome: PersistOutcome) {
         self.0.lock().push((token, outcome));
     }
 }
 
-impl FetchSink for Told {
+impl FetchSink for RecordingSink {
     fn fetched(&self, _token: u64, outcome: FetchOutcome) {
         assert_eq!(outcome, FetchOutcome::Ready, "reads do not fail");
     }

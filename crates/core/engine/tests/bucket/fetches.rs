@@ -12,7 +12,7 @@ use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, Timestamp};
 
 use crate::entropy;
-use crate::eviction::{BEGIN_S, Told, doc_key, open, place, small};
+use crate::eviction::{BEGIN_S, RecordingSink, doc_key, open, place, small};
 
 #[test]
 fn a_bucket_in_memory_deletes_what_is_not_used() {
@@ -62,7 +62,7 @@ fn equal_fetches_are_one_read_and_a_closed_bucket_refuses_them() {
     bucket.flush_step().expect("the store works");
     assert!(bucket.evict(vbid, doc_key(&name)));
     assert!(bucket.needs_fetch(vbid, doc_key(&name)));
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn FetchSink> = told.clone();
     let reads = bucket.stats().store.records_read;
     (0..5).for_each(|token| bucket.fetch(vbid, doc_key(&name), &sink, token));
@@ -100,7 +100,7 @@ fn a_store_that_cannot_be_read_fails_the_fetch_and_nothing_else() {
     evict_one(&bucket, 1);
     let (vbid, name) = place(1);
     let now = Timestamp::from_unix_s(BEGIN_S);
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn FetchSink> = told.clone();
     plan.fail_gets(true);
     bucket.fetch(vbid, doc_key(&name), &sink, 1);
@@ -125,7 +125,7 @@ fn when_the_store_is_away_all_fetches_give_up_together() {
     let config = BucketConfig { memory_quota_bytes: 64 << 20, ..small(EvictionPolicy::Value) };
     let bucket = Bucket::open(config, Arc::new(store), entropy(), true).expect("the bucket opens");
     (0..DOCUMENTS).for_each(|number| evict_one(&bucket, number));
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn FetchSink> = told.clone();
     let ask = || {
         for number in 0..DOCUMENTS {
@@ -162,7 +162,7 @@ fn a_batch_ends_when_it_has_read_enough() {
         .expect("the bucket opens");
     small_ones.clone().for_each(|number| evict_one(&bucket, number));
     large_ones.clone().for_each(|number| evict_one_of(&bucket, number, BYTES));
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn FetchSink> = told.clone();
     let ask = |number: u64| {
         let (vbid, name) = place(number);
@@ -207,7 +207,7 @@ fn large_documents_are_read_one_by_one_and_small_ones_between_them() {
         .expect("the bucket opens");
     large_ones.clone().for_each(|number| evict_one_of(&bucket, number, 1 << 20));
     small_ones.clone().for_each(|number| evict_one(&bucket, number));
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn FetchSink> = told.clone();
     for number in large_ones.clone().chain(small_ones.clone()) {
         let (vbid, name) = place(number);
@@ -251,7 +251,7 @@ fn everybody_is_told_once_by_several_fetchers() {
         for client in 0..CLIENTS {
             let bucket = &bucket;
             scope.spawn(move || {
-                let told = Arc::new(Told::default());
+                let told = Arc::new(RecordingSink::default());
                 let sink: Arc<dyn FetchSink> = told.clone();
                 for read in 0..READS {
                     // The clients meet: all of them want the same documents at about the same time.
@@ -297,7 +297,7 @@ fn threads_fetch_until_they_are_stopped_and_then_nobody_waits() {
     evict_one(&bucket, 1);
     evict_one(&bucket, 2);
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn FetchSink> = told.clone();
     let (vbid, name) = place(1);
     bucket.fetch(vbid, doc_key(&name), &sink, 1);
@@ -340,7 +340,7 @@ fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
     );
     let refused = bucket.get_meta(vbid, key, now);
     assert!(matches!(refused, MetaOutcome::Refused(OperationRejection::NeedsFetch)), "{refused:?}");
-    let sink: Arc<dyn FetchSink> = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = Arc::new(RecordingSink::default());
     bucket.fetch(vbid, key, &sink, 1);
     assert_eq!(bucket.fetch_step(), 1);
     let VersionOutcome::Found(tombstone, _) = look(ReadTarget::Tombstone) else {
@@ -378,7 +378,7 @@ fn a_value_comes_back_into_its_block_after_a_fetch() {
     let refused = bucket.store_received(vbid, &mut received, &request, now);
     assert_eq!(refused, MutationOutcome::Refused(OperationRejection::NeedsFetch));
     assert!(received.is_some(), "the block is needed again");
-    let sink: Arc<dyn FetchSink> = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = Arc::new(RecordingSink::default());
     bucket.fetch(vbid, doc_key(&name), &sink, 1);
     bucket.fetch_step();
     let stored = bucket.store_received(vbid, &mut received, &request, now);

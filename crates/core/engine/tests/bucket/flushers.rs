@@ -97,9 +97,9 @@ fn unflushed(bucket: &Bucket) -> Vec<u16> {
 }
 
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, PersistOutcome)>>);
+struct RecordingSink(Mutex<Vec<(u64, PersistOutcome)>>);
 
-impl PersistenceSink for Told {
+impl PersistenceSink for RecordingSink {
     fn persisted(&self, token: u64, outcome: PersistOutcome) {
         self.0.lock().push((token, outcome));
     }
@@ -154,7 +154,7 @@ fn who_waits_for_a_vbucket_hurries_its_flusher_only() {
     let Fixture { bucket, .. } = fixture(3_600_000);
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     write_all(&bucket, "1");
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn PersistenceSink> = Arc::clone(&told) as Arc<dyn PersistenceSink>;
     let durable = done(bucket.store(Vbid(4), key("durable"), &set("1"), NOW));
     bucket.when_persisted(Vbid(4), (durable.seqno, Some(durable.vb_uuid)), &sink, 9);

@@ -26,9 +26,9 @@ fn is_miss(outcome: &GetOutcome) -> bool {
 }
 
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, PersistOutcome)>>);
+struct RecordingSink(Mutex<Vec<(u64, PersistOutcome)>>);
 
-impl PersistenceSink for Told {
+impl PersistenceSink for RecordingSink {
     fn persisted(&self, token: u64, outcome: PersistOutcome) {
         self.0.lock().push((token, outcome));
     }
@@ -191,7 +191,7 @@ fn what_was_flushed_survives_a_restart_and_a_crash_starts_a_new_history() {
 #[test]
 fn waiters_are_told_after_the_commit_and_only_then() {
     let bucket = open(Arc::new(MemoryStore::new()));
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn PersistenceSink> = told.clone();
     let first = done(bucket.store(VB, key("k"), &set("1"), NOW));
     assert!(!bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 5));
@@ -215,7 +215,7 @@ fn fail_and_heal(fault: Fault) {
     let plan = FaultPlan::none();
     let faulty = FaultStore::new(MemoryStore::on(disk.clone()), plan.clone());
     let bucket = open(Arc::new(faulty));
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn PersistenceSink> = told.clone();
     let written = done(bucket.store(VB, key("k"), &set("1"), NOW));
     assert!(!bucket.when_persisted(VB, (written.seqno, Some(written.vb_uuid)), &sink, 5));

@@ -6,7 +6,7 @@ mod overtaken;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::collections::{CollectionsManifest, ManifestChange};
+use oribi_engine::collections::{BucketManifest, ManifestChange};
 use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, GetOutcome, MutationOutcome, OperationRejection,
     PersistOutcome, PersistenceSink, WarmupStep,
@@ -53,9 +53,9 @@ fn value(bucket: &Bucket, vbid: Vbid, name: &str) -> Option<String> {
 }
 
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, PersistOutcome)>>);
+struct RecordingSink(Mutex<Vec<(u64, PersistOutcome)>>);
 
-impl PersistenceSink for Told {
+impl PersistenceSink for RecordingSink {
     fn persisted(&self, token: u64, outcome: PersistOutcome) {
         self.0.lock().push((token, outcome));
     }
@@ -126,7 +126,7 @@ fn an_orderly_hand_over_loses_nothing_and_begins_a_history() {
 fn who_loses_a_vbucket_tells_its_waiters_that_nobody_knows() {
     let (bucket, _) = nodes(&Arc::default());
     bucket.take_over(&ALL).unwrap();
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn PersistenceSink> = told.clone();
     let first = done(bucket.store(VB, key("k"), &set("1"), NOW));
     assert!(!bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 1));
@@ -457,7 +457,7 @@ fn a_manifest_is_taken_up_while_another_is_being_stored() {
 
 /// A stored manifest after these collections were created, one after the other.
 fn manifest_with(names: &[&str]) -> String {
-    let changed = names.iter().fold(CollectionsManifest::initial(), |manifest, name| {
+    let changed = names.iter().fold(BucketManifest::initial(), |manifest, name| {
         let change = ManifestChange::CreateCollection {
             scope: "_default".to_owned(),
             name: (*name).to_owned(),
@@ -497,7 +497,7 @@ fn who_waits_in_one_history_is_told_nothing_of_the_next() {
     let store = Interrupted::on(&medium);
     let bucket = node(store.clone());
     bucket.take_over(&ALL).unwrap();
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn PersistenceSink> = told.clone();
     let written = done(bucket.store(VB, key("k"), &set("lost"), NOW));
     bucket.deactivate(VB);

@@ -201,16 +201,16 @@ fn damage_in_one_vbucket_does_not_hide_the_others() {
     assert!(is_refused, "a vbucket of unknown content takes no writes: {refused:?}");
 }
 
-struct Told;
+struct RecordingSink;
 
-impl FetchSink for Told {
+impl FetchSink for RecordingSink {
     fn fetched(&self, _: u64, outcome: FetchOutcome) {
         assert_eq!(outcome, FetchOutcome::Ready);
     }
 }
 
 fn fetch(bucket: &Bucket, vbid: Vbid, name: &str) {
-    let sink: Arc<dyn FetchSink> = Arc::new(Told);
+    let sink: Arc<dyn FetchSink> = Arc::new(RecordingSink);
     bucket.fetch(vbid, key(name), &sink, 0);
     while bucket.fetch_step() > 0 {}
 }

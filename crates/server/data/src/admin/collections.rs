@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use oribi_auth::Identity;
 use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{
-    CollectionsManifest, ManifestChange, ManifestCollection, ManifestError, ManifestScope,
+    BucketManifest, CollectionDefinition, ManifestChange, ManifestError, ScopeDefinition,
 };
 use serde_json::{Value, json};
 
@@ -33,10 +33,10 @@ pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity
 }
 
 /// A manifest in the shape of this interface, where every collection has every field. `maxTTL` is 0
-/// for "the bucket's value" and -1 for "no limit"; [`CollectionsManifest::to_json`] distinguishes these by
+/// for "the bucket's value" and -1 for "no limit"; [`BucketManifest::to_json`] distinguishes these by
 /// leaving the field out.
-fn manifest_json(manifest: &CollectionsManifest) -> Value {
-    let collection_json = |collection: &ManifestCollection| {
+fn manifest_json(manifest: &BucketManifest) -> Value {
+    let collection_json = |collection: &CollectionDefinition| {
         let max_ttl_s = match collection.max_ttl_s {
             None => 0,
             Some(0) => -1,
@@ -49,7 +49,7 @@ fn manifest_json(manifest: &CollectionsManifest) -> Value {
             "history": false,
         })
     };
-    let scope_json = |scope: &ManifestScope| {
+    let scope_json = |scope: &ScopeDefinition| {
         let collections: Vec<Value> = scope.collections.iter().map(collection_json).collect();
         json!({
             "name": scope.name,

@@ -20,7 +20,7 @@ mod place;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use oribi_engine::collections::CollectionsManifest;
+use oribi_engine::collections::BucketManifest;
 use oribi_query::{
     Datastore, IndexChange, IndexDefinition, Keyspace, KeyspaceName, QueryError, Result,
 };
@@ -57,7 +57,7 @@ impl BucketStore {
     }
 
     /// The bucket and the part of its manifest that the user sees; none without any right.
-    fn visible(&self, bucket: &str) -> Option<(Arc<BucketHandle>, Arc<CollectionsManifest>)> {
+    fn visible(&self, bucket: &str) -> Option<(Arc<BucketHandle>, Arc<BucketManifest>)> {
         let identity = self.control.identity();
         if !identity.access.reaches(bucket) {
             return None;

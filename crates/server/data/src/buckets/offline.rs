@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use oribi_config::BucketStorage;
 use oribi_config::is_bucket_name;
-use oribi_engine::collections::{CollectionsManifest, LookupError, ManifestError};
+use oribi_engine::collections::{BucketManifest, LookupError, ManifestError};
 use oribi_engine::compression::inflate_into;
 use oribi_engine::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, ScanProgress, SeqnoScan, StoreError, VBUCKETS_MAX, VbucketPhase};
@@ -94,7 +94,7 @@ pub struct StoredDocument<'a> {
 pub struct OfflineBucket {
     // The store is closed before the lock of the directory is released.
     store: Arc<dyn KvStore>,
-    manifest: CollectionsManifest,
+    manifest: BucketManifest,
     _data_dir: Arc<DataDir>,
 }
 
@@ -173,8 +173,8 @@ impl OfflineBucket {
         };
         let store = open_store(&storage_in(&bucket_dir), &place)?;
         let manifest = match store.get_local(MANIFEST)? {
-            None => CollectionsManifest::initial(),
-            Some(bytes) => CollectionsManifest::from_stored_json(&String::from_utf8_lossy(&bytes))
+            None => BucketManifest::initial(),
+            Some(bytes) => BucketManifest::from_stored_json(&String::from_utf8_lossy(&bytes))
                 .map_err(OfflineError::Manifest)?,
         };
         Ok(OfflineBucket { store, manifest, _data_dir: locked })
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn only_live_documents_of_the_collection_are_visited() {
-        let manifest = CollectionsManifest::initial();
+        let manifest = BucketManifest::initial();
         let change = ManifestChange::CreateScope { name: "s".to_owned() };
         let manifest = manifest.apply(&change).unwrap();
         let change = ManifestChange::CreateCollection {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use oribi_engine::collections::CollectionsManifest;
+use oribi_engine::collections::BucketManifest;
 use oribi_types::CollectionId;
 
 use oribi_auth::{Identity, PrivilegeSet};
@@ -37,9 +37,9 @@ struct NarrowRights {
 #[derive(Debug)]
 struct Table {
     /// The manifest that it was built from.
-    manifest: Arc<CollectionsManifest>,
+    manifest: Arc<BucketManifest>,
     /// The part of it that the user may see.
-    visible: Arc<CollectionsManifest>,
+    visible: Arc<BucketManifest>,
     /// Ascending by id; collections without any right are missing.
     collections: Vec<(CollectionId, PrivilegeSet)>,
 }
@@ -80,7 +80,7 @@ impl Rights {
     }
 
     /// The rights in one collection. `manifest` is the bucket's current one.
-    pub fn within(&mut self, id: CollectionId, manifest: Arc<CollectionsManifest>) -> PrivilegeSet {
+    pub fn within(&mut self, id: CollectionId, manifest: Arc<BucketManifest>) -> PrivilegeSet {
         let Some(narrow) = &mut self.narrow else { return self.everywhere };
         let collections = &narrow.table(manifest).collections;
         let found = collections.binary_search_by_key(&id, |(id, _)| *id);
@@ -97,7 +97,7 @@ impl Rights {
     /// The part of `manifest`, the bucket's current one, that the user may see. A user with a right
     /// in the whole bucket sees all of it. Any other user sees the scopes and collections with a
     /// right in them, possibly none.
-    pub fn visible(&mut self, manifest: Arc<CollectionsManifest>) -> Arc<CollectionsManifest> {
+    pub fn visible(&mut self, manifest: Arc<BucketManifest>) -> Arc<BucketManifest> {
         if !self.everywhere.is_empty() {
             return manifest;
         }
@@ -109,7 +109,7 @@ impl Rights {
 }
 
 impl NarrowRights {
-    fn table(&mut self, manifest: Arc<CollectionsManifest>) -> &Table {
+    fn table(&mut self, manifest: Arc<BucketManifest>) -> &Table {
         // The pointer also distinguishes a manifest from that of another bucket of the same name.
         let is_current = |table: &Table| Arc::ptr_eq(&table.manifest, &manifest);
         let current = self.table.take().filter(is_current);
@@ -149,11 +149,7 @@ mod tests {
         })
     }
 
-    fn with_collection(
-        manifest: &CollectionsManifest,
-        scope: &str,
-        name: &str,
-    ) -> CollectionsManifest {
+    fn with_collection(manifest: &BucketManifest, scope: &str, name: &str) -> BucketManifest {
         let create = ManifestChange::CreateScope { name: scope.to_owned() };
         let manifest = manifest.apply(&create).unwrap_or_else(|_| manifest.clone());
         let (scope, name) = (scope.to_owned(), name.to_owned());
@@ -163,7 +159,7 @@ mod tests {
 
     #[test]
     fn users_of_whole_buckets_have_no_table() {
-        let manifest = Arc::new(CollectionsManifest::initial());
+        let manifest = Arc::new(BucketManifest::initial());
         for role in ["admin", "read-only:*", "read-write:b"] {
             let mut rights = Rights::of(&identity(&[role, "read-only:other/s"]), "b");
             assert!(rights.narrow.is_none() && !rights.everywhere().is_empty());
@@ -173,7 +169,7 @@ mod tests {
 
     #[test]
     fn without_any_right_nothing_is_visible() {
-        let manifest = Arc::new(with_collection(&CollectionsManifest::initial(), "s", "c"));
+        let manifest = Arc::new(with_collection(&BucketManifest::initial(), "s", "c"));
         let mut rights = Rights::of(&identity(&["read-only:other"]), "b");
         assert!(rights.somewhere().is_empty());
         let visible = rights.visible(manifest);
@@ -184,7 +180,7 @@ mod tests {
     #[test]
     fn table_follows_the_manifest() {
         let mut rights = Rights::of(&identity(&["read-only:b/s/c", "insert:b/s"]), "b");
-        let empty = Arc::new(CollectionsManifest::initial());
+        let empty = Arc::new(BucketManifest::initial());
         assert!(rights.within(CollectionId::DEFAULT, Arc::clone(&empty)).is_empty());
         assert_eq!(rights.visible(empty.clone()).scopes().len(), 0);
         assert_eq!(rights.somewhere(), PrivilegeSet::READ_ONLY.and(Privilege::Insert.into()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oribi_engine::collections::{CollectionsManifest, DEFAULT_NAME, LookupError};
+use oribi_engine::collections::{BucketManifest, DEFAULT_NAME, LookupError};
 use oribi_protocol::response::CollectionIdExtras;
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, ManifestUid};
@@ -37,7 +37,7 @@ pub(super) fn get_scope_id<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// The part of the bucket's manifest that the user may see.
-fn visible(req: &mut Request<'_>) -> Arc<CollectionsManifest> {
+fn visible(req: &mut Request<'_>) -> Arc<BucketManifest> {
     let manifest = req.bucket().manifest();
     req.state.rights.visible(manifest)
 }

@@ -32,7 +32,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_auth::{Privilege, PrivilegeSet};
-use oribi_engine::collections::{CollectionsManifest, LookupError, ManifestScope};
+use oribi_engine::collections::{BucketManifest, LookupError, ScopeDefinition};
 use oribi_engine::{BucketStats, OperationRejection};
 use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
@@ -83,7 +83,7 @@ struct Asker<'a> {
     /// The client reads a histogram as one JSON document.
     reads_histograms: bool,
     /// The part of the bucket's manifest that the client may see.
-    manifest: Arc<CollectionsManifest>,
+    manifest: Arc<BucketManifest>,
 }
 
 /// Stat.
@@ -170,7 +170,7 @@ fn selected(req: &mut Request<'_>) -> Result<Arc<BucketHandle>, RuleRejection> {
 }
 
 /// The scopes and collections whose figures the user may see.
-fn visible_manifest(req: &mut Request<'_>) -> Arc<CollectionsManifest> {
+fn visible_manifest(req: &mut Request<'_>) -> Arc<BucketManifest> {
     let manifest = req.bucket().manifest();
     if req.state.rights.everywhere().holds(SIMPLE) {
         return manifest;
@@ -184,7 +184,7 @@ fn visible_manifest(req: &mut Request<'_>) -> Arc<CollectionsManifest> {
         .filter(|id| req.state.rights.within(*id, Arc::clone(&manifest)).holds(SIMPLE))
         .collect();
     let has_any =
-        |scope: &ManifestScope| scope.collections.iter().any(|one| held.contains(&one.id));
+        |scope: &ScopeDefinition| scope.collections.iter().any(|one| held.contains(&one.id));
     Arc::new(visible.restricted(has_any, |_, collection| held.contains(&collection.id)))
 }
 
@@ -428,7 +428,7 @@ fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, Rejection> {
 /// Plans groups that sum over all vbuckets.
 fn plan_sums(
     bucket: &Arc<BucketHandle>,
-    manifest: &Arc<CollectionsManifest>,
+    manifest: &Arc<BucketManifest>,
     group: &str,
     argument: &str,
 ) -> Planned {
@@ -453,17 +453,14 @@ fn plan_sums(
 }
 
 /// Parses `scope.collection`.
-fn parse_path(manifest: &CollectionsManifest, path: &str) -> Result<CollectionId, Rejection> {
+fn parse_path(manifest: &BucketManifest, path: &str) -> Result<CollectionId, Rejection> {
     let Some((scope, collection)) = path.split_once('.') else {
         return Err(Rejection::Status(Status::Einval));
     };
     manifest.collection_id(scope, collection).map_err(refuse_lookup)
 }
 
-fn parse_collection_id(
-    manifest: &CollectionsManifest,
-    text: &str,
-) -> Result<CollectionId, Rejection> {
+fn parse_collection_id(manifest: &BucketManifest, text: &str) -> Result<CollectionId, Rejection> {
     let id = CollectionId(parse_hexadecimal(text)?);
     match manifest.collection(id) {
         Some(_) => Ok(id),

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::*;
 
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, FetchOutcome)>>);
+struct RecordingSink(Mutex<Vec<(u64, FetchOutcome)>>);
 
-impl FetchSink for Told {
+impl FetchSink for RecordingSink {
     fn fetched(&self, token: u64, outcome: FetchOutcome) {
         self.0.lock().push((token, outcome));
     }
@@ -15,7 +15,7 @@ impl FetchSink for Told {
 
 struct Fixture {
     queue: FetchQueue,
-    told: Arc<Told>,
+    told: Arc<RecordingSink>,
 }
 
 const READY: KeyOutcome = KeyOutcome::Over(FetchOutcome::Ready);

@@ -20,9 +20,9 @@ const VB: Vbid = Vbid(0);
 const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
 
 #[derive(Default)]
-struct Told(AtomicU64);
+struct RecordingSink(AtomicU64);
 
-impl StreamSink for Told {
+impl StreamSink for RecordingSink {
     fn ready(&self, _: u64) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -30,7 +30,7 @@ impl StreamSink for Told {
 
 struct Fixture {
     bucket: Arc<Bucket>,
-    told: Arc<Told>,
+    told: Arc<RecordingSink>,
 }
 
 impl Fixture {

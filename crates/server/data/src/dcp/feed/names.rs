@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oribi_engine::collections::CollectionsManifest;
+use oribi_engine::collections::BucketManifest;
 use oribi_engine::{ManifestEvent, ManifestEventKind};
 use oribi_types::{CollectionId, ScopeId};
 
@@ -21,7 +21,7 @@ impl Names {
     }
 
     /// Adds those of a manifest.
-    pub fn learn(&mut self, manifest: &CollectionsManifest) {
+    pub fn learn(&mut self, manifest: &BucketManifest) {
         for scope in manifest.scopes() {
             let name: Arc<str> = scope.name.as_str().into();
             self.scopes.insert(scope.id, Arc::clone(&name));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hdrhistogram::Histogram;
-use oribi_engine::collections::CollectionsManifest;
+use oribi_engine::collections::BucketManifest;
 use oribi_types::CollectionId;
 use parking_lot::Mutex;
 
@@ -67,7 +67,7 @@ impl BucketOperations {
     /// Operations on each collection of `manifest` that was used.
     pub fn collections(
         &self,
-        manifest: &CollectionsManifest,
+        manifest: &BucketManifest,
     ) -> BTreeMap<CollectionId, CollectionOperations> {
         let mut sums: BTreeMap<CollectionId, CollectionOperations> = BTreeMap::new();
         for worker in self.all() {
@@ -123,7 +123,7 @@ impl SelectedOperations {
     pub fn collection(
         &mut self,
         id: CollectionId,
-        manifest: impl FnOnce() -> Arc<CollectionsManifest>,
+        manifest: impl FnOnce() -> Arc<BucketManifest>,
     ) -> &CollectionCounters {
         if self.last.as_ref().is_none_or(|last| last.id() != id) {
             self.last = Some(self.worker.collections.of(id, manifest));
@@ -136,7 +136,7 @@ impl SelectedOperations {
 mod tests {
     use std::sync::Arc;
 
-    use oribi_engine::collections::CollectionsManifest;
+    use oribi_engine::collections::BucketManifest;
     use oribi_types::CollectionId;
 
     use super::{BucketOperations, CommandKind, SelectedOperations};
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn sums_are_over_workers_and_reset_forgets_times() {
         let bucket = BucketOperations::default();
-        let manifest = Arc::new(CollectionsManifest::initial());
+        let manifest = Arc::new(BucketManifest::initial());
         for index in [0, 2] {
             let mut selected = SelectedOperations::new(bucket.worker(index));
             selected.counters().cmd_get.add(2);

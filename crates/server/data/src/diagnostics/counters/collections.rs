@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use oribi_engine::collections::{COLLECTIONS_MAX, CollectionsManifest};
+use oribi_engine::collections::{BucketManifest, COLLECTIONS_MAX};
 use oribi_types::CollectionId;
 use parking_lot::Mutex;
 
@@ -56,7 +56,7 @@ impl CollectionTable {
     pub fn of(
         &self,
         id: CollectionId,
-        manifest: impl FnOnce() -> Arc<CollectionsManifest>,
+        manifest: impl FnOnce() -> Arc<BucketManifest>,
     ) -> Arc<CollectionCounters> {
         let mut table = self.0.lock();
         let at = match table.binary_search_by_key(&id, |counters| counters.id) {
@@ -76,7 +76,7 @@ impl CollectionTable {
     /// the entries of collections that are not in it.
     pub fn visit(
         &self,
-        manifest: &CollectionsManifest,
+        manifest: &BucketManifest,
         mut visit: impl FnMut(CollectionId, CollectionOperations),
     ) {
         let mut table = self.0.lock();
@@ -96,14 +96,14 @@ impl CollectionTable {
 mod tests {
     use std::sync::Arc;
 
-    use oribi_engine::collections::{COLLECTIONS_MAX, CollectionsManifest};
+    use oribi_engine::collections::{BucketManifest, COLLECTIONS_MAX};
     use oribi_types::CollectionId;
 
     use super::CollectionTable;
 
     #[test]
     fn entries_of_dropped_collections_go_when_read_and_when_there_are_too_many() {
-        let manifest = Arc::new(CollectionsManifest::initial());
+        let manifest = Arc::new(BucketManifest::initial());
         let table = CollectionTable::default();
         table.of(CollectionId(9), || Arc::clone(&manifest)).gets.add(1);
         table.of(CollectionId::DEFAULT, || Arc::clone(&manifest)).stores.add(2);

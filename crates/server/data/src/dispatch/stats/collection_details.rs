@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_engine::CollectionStats;
-use oribi_engine::collections::CollectionsManifest;
+use oribi_engine::collections::BucketManifest;
 use oribi_types::{CollectionId, ScopeId, Vbid};
 
 use super::collections::write_identities;
@@ -38,7 +38,7 @@ struct Listed {
 pub(super) struct CollectionDetails {
     detail: Detail,
     bucket: Arc<BucketHandle>,
-    manifest: Arc<CollectionsManifest>,
+    manifest: Arc<BucketManifest>,
     /// Ascending by id.
     listed: Vec<Listed>,
     /// Vbuckets not yet begun.
@@ -62,7 +62,7 @@ impl CollectionDetails {
     pub fn new(
         detail: Detail,
         bucket: &Arc<BucketHandle>,
-        manifest: Arc<CollectionsManifest>,
+        manifest: Arc<BucketManifest>,
         vbuckets: Range<u16>,
         is_all: bool,
     ) -> CollectionDetails {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use oribi_engine::collections::{CollectionsManifest, ManifestCollection, ManifestScope};
+use oribi_engine::collections::{BucketManifest, CollectionDefinition, ScopeDefinition};
 use oribi_types::{CollectionId, ScopeId, Vbid};
 
 use crate::buckets::BucketHandle;
@@ -40,7 +40,7 @@ impl AddAssign for CollectionSum {
 /// Sums of every collection in `manifest` that was ever used. This takes each vbucket's lock once.
 pub(super) fn sum(
     bucket: &BucketHandle,
-    manifest: &CollectionsManifest,
+    manifest: &BucketManifest,
 ) -> BTreeMap<CollectionId, CollectionSum> {
     let mut sums: BTreeMap<CollectionId, CollectionSum> = BTreeMap::new();
     let mut figures = Vec::new();
@@ -75,7 +75,7 @@ pub(super) enum Selection {
 
 /// The producer of these groups.
 pub(super) struct CollectionSums {
-    manifest: Arc<CollectionsManifest>,
+    manifest: Arc<BucketManifest>,
     sums: BTreeMap<CollectionId, CollectionSum>,
     /// The names are written; the sums follow.
     in_sums: bool,
@@ -87,7 +87,7 @@ impl CollectionSums {
     /// Sums up the part of `manifest` that `selection` needs. Slow.
     pub fn collect(
         bucket: &BucketHandle,
-        manifest: Arc<CollectionsManifest>,
+        manifest: Arc<BucketManifest>,
         selection: Selection,
     ) -> CollectionSums {
         let sums = sum(bucket, &manifest);
@@ -166,8 +166,8 @@ fn write_from<T>(
 }
 
 fn all_collections(
-    manifest: &CollectionsManifest,
-) -> impl Iterator<Item = (&ManifestScope, &ManifestCollection)> {
+    manifest: &BucketManifest,
+) -> impl Iterator<Item = (&ScopeDefinition, &CollectionDefinition)> {
     let scopes = manifest.scopes().iter();
     scopes.flat_map(|scope| scope.collections.iter().map(move |collection| (scope, collection)))
 }
@@ -176,7 +176,7 @@ fn all_collections(
 /// before the first. Returns the next position when the slice is full.
 pub(super) fn write_identities(
     writer: &mut StatWriter<'_>,
-    manifest: &CollectionsManifest,
+    manifest: &BucketManifest,
     next: usize,
 ) -> Option<usize> {
     if next == 0 {
@@ -191,7 +191,7 @@ pub(super) fn write_identities(
 
 fn write_scope_names(
     writer: &mut StatWriter<'_>,
-    manifest: &CollectionsManifest,
+    manifest: &BucketManifest,
     next: usize,
 ) -> Option<usize> {
     if next == 0 {
@@ -211,12 +211,12 @@ fn write_scope_names(
     })
 }
 
-fn write_manifest_uid(writer: &mut StatWriter<'_>, manifest: &CollectionsManifest) {
+fn write_manifest_uid(writer: &mut StatWriter<'_>, manifest: &BucketManifest) {
     writer.prefix();
     writer.number("manifest_uid", manifest.uid().0);
 }
 
-fn write_scope_identity(writer: &mut StatWriter<'_>, scope: &ManifestScope) {
+fn write_scope_identity(writer: &mut StatWriter<'_>, scope: &ScopeDefinition) {
     writer.prefix().scope(scope.id);
     writer.text("name", &scope.name);
     writer.number("collections", scope.collections.len());
@@ -233,8 +233,8 @@ fn write_sum(writer: &mut StatWriter<'_>, sum: &CollectionSum) {
 
 fn write_collection(
     writer: &mut StatWriter<'_>,
-    scope: &ManifestScope,
-    collection: &ManifestCollection,
+    scope: &ScopeDefinition,
+    collection: &CollectionDefinition,
     sum: &CollectionSum,
 ) {
     writer.prefix().scope(scope.id).collection(collection.id);
@@ -246,7 +246,7 @@ fn write_collection(
     }
 }
 
-fn write_scope(writer: &mut StatWriter<'_>, scope: &ManifestScope, sum: &CollectionSum) {
+fn write_scope(writer: &mut StatWriter<'_>, scope: &ScopeDefinition, sum: &CollectionSum) {
     writer.prefix().scope(scope.id);
     write_sum(writer, sum);
     write_scope_identity(writer, scope);
