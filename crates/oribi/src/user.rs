@@ -27,7 +27,6 @@ const DATA_DIR_VARIABLE: &str = "ORIBI_DATA_DIR";
 /// What `oribi user change` can change.
 const CHANGES: [&str; 5] = ["roles", "bucket", "collection", "new_password", "password_stdin"];
 
-/// Manage users.
 #[derive(Subcommand)]
 pub enum UserCommand {
     /// Add a user, or give a user a new password and new roles.
@@ -143,7 +142,6 @@ impl Place {
     }
 }
 
-/// Runs the subcommand.
 pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
     let place = Place::of(matches)?;
     if let Place::Files(data_dir) = &place {

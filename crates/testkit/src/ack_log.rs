@@ -41,7 +41,7 @@ use branches::Branches;
 use key_history::{KeyHistory, Resolution};
 use vbucket_history::VbucketHistory;
 
-pub use evidence::{Acknowledgement, Ending, Found, Recovered};
+pub use evidence::{Acknowledgement, Ending, ReadResult, Recovered};
 pub use writes::{ValueHash, Write, Writes, value_hash};
 
 /// One broken promise, in words for a person.
@@ -66,7 +66,6 @@ pub struct AttemptId {
 /// Counts of what the record has seen, to show that it checked something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Mutations acknowledged.
     pub acknowledged: u64,
     /// Of these, acknowledged as persisted.
     pub persisted: u64,
@@ -85,7 +84,8 @@ pub struct AckLog {
     vbuckets: BTreeMap<Vbid, VbucketHistory>,
     violations: Vec<Violation>,
     tally: Tally,
-    /// Every start begins a new history, because other servers may have had the vbuckets meanwhile.
+    /// Every start begins a new history, because other servers may have had the vbuckets
+    /// concurrently.
     is_shared: bool,
     /// What streams of changes are compared with.
     writes: Writes,
@@ -153,7 +153,6 @@ impl AckLog {
         self.vbuckets.entry(vbid).or_default().shown_as_persisted(persisted);
     }
 
-    /// Notes another violation.
     pub fn complain(&mut self, vbid: Vbid, name: &[u8], text: &str) {
         let name = String::from_utf8_lossy(name);
         self.violations.push(Violation(format!("{vbid} document {name}: {text}")));
@@ -169,7 +168,7 @@ impl AckLog {
 
     /// Compares a document with the record. The document was read while no attempt on it was in
     /// flight. From then on the state found is certain.
-    pub fn read(&mut self, vbid: Vbid, name: &[u8], found: &Found) {
+    pub fn read(&mut self, vbid: Vbid, name: &[u8], found: &ReadResult) {
         let history = self.documents.entry((vbid, name.to_vec())).or_default();
         match history.judge(found) {
             Ok(()) => self.tally.read += 1,

@@ -17,7 +17,6 @@ use crate::{ServerOptions, ServerProcess};
 /// See the module text.
 pub struct DevelopmentServer {
     // Declared before its directory, so that it ends first.
-    /// The server.
     pub server: ServerProcess,
     /// Scratch space; the server's data is below it.
     pub directory: TempDir,
@@ -90,7 +89,6 @@ impl Drop for DevelopmentServer {
 #[macro_export]
 macro_rules! fixture {
     () => {
-        /// A running server.
         struct Fixture($crate::DevelopmentServer);
 
         impl Fixture {

@@ -19,7 +19,6 @@ use crate::skip::skip;
 
 const REQUIRED: &str = "ORIBI_ETCD_REQUIRED";
 
-/// A running etcd.
 #[derive(Debug)]
 pub struct EtcdServer {
     child: Child,

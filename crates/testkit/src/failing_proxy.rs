@@ -15,7 +15,6 @@ use anyhow::{Context, Result};
 /// What happens to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Nothing.
     None,
     /// It is closed when this many bytes of the request have come.
     CutRequest(usize),
@@ -25,7 +24,6 @@ pub enum Fault {
     Status(u16),
     /// Each piece of the answer comes later by this much.
     Slow(Duration),
-    /// Nothing is answered.
     Silent,
 }
 

@@ -22,10 +22,8 @@ pub struct HttpClient {
     credentials: Option<(String, String)>,
 }
 
-/// An answer.
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
-    /// Status code.
     pub status: u16,
     /// Header fields in order, names in lower case.
     pub headers: Vec<(String, String)>,
@@ -67,12 +65,10 @@ impl HttpClient {
         self
     }
 
-    /// `GET path`.
     pub fn get(&self, path: &str) -> Result<HttpResponse> {
         self.request("GET", path, "", b"")
     }
 
-    /// `DELETE path`.
     pub fn delete(&self, path: &str) -> Result<HttpResponse> {
         self.request("DELETE", path, "", b"")
     }
@@ -226,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_with_length_with_chunks_and_to_the_end_are_read() {
+    fn all_http_body_framings_are_read() {
         let answer = |head: &str, body: &str| {
             parse(format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}").as_bytes())
         };

@@ -1,4 +1,4 @@
-//! Kill cycles: a server is killed again and again under load, and the oracle judges it each time.
+//! Kill cycles: a server is killed again and again under load, and the oracle checks it each time.
 //!
 //! Owns: the cycle. The server starts on the same directory and reports how far each vbucket came
 //! back. Writers, each with its own documents, begin at once, while the server still warms up; some
@@ -6,8 +6,8 @@
 //! random time, the server is killed with SIGKILL. Now and then it is stopped in order instead, or
 //! killed once more while it starts.
 //!
-//! Consumers of change streams run beside the writers. One goes on in the next life where it was;
-//! others begin at the beginning. A second oracle judges what they hear.
+//! Consumers of change streams run next to the writers. One continues in the next life where it
+//! was; others begin at the beginning. A second oracle checks what they hear.
 //!
 //! Writers mix sets, adds, replaces, deletions, appends, prepends and counters, plain and durable,
 //! in two collections, and know the correct answer to each. Every few cycles they read all
@@ -69,7 +69,7 @@ pub struct KillReport {
     pub killed_loading: u64,
     /// What the oracle has seen.
     pub tally: Tally,
-    /// What the oracle of streams has seen of the consumer that goes on.
+    /// What the oracle of streams has seen of the consumer that continues.
     pub streams: StreamTally,
 }
 
@@ -80,7 +80,7 @@ pub struct KillCycles {
     server: ServerProcess,
     collection: CollectionId,
     log: Mutex<AckLog>,
-    /// What the consumer has heard that goes on in each life.
+    /// What the consumer has heard that continues in each life.
     streams: StreamLog,
     /// The last consumer that began at the beginning.
     late: StreamLog,
@@ -116,12 +116,10 @@ impl KillCycles {
         Ok(cycles)
     }
 
-    /// The running server.
     pub fn server(&self) -> &ServerProcess {
         &self.server
     }
 
-    /// Results so far.
     pub fn report(&self) -> KillReport {
         KillReport {
             tally: self.log.lock().map(|log| log.tally()).unwrap_or_default(),
@@ -339,7 +337,7 @@ impl KillCycles {
     }
 }
 
-/// Creates a collection beside the default one.
+/// Creates a collection next to the default one.
 fn create_collection(server: &ServerProcess) -> Result<CollectionId> {
     const SCOPES: &str = "/pools/default/buckets/default/scopes";
     let admin = HttpClient::new(server.admin_port())

@@ -1,5 +1,5 @@
 //! A real Kudu cluster as processes: masters and tablet servers on the loopback interface. The C++
-//! command-line tool beside them is the second opinion of a test.
+//! command-line tool next to them is the second opinion of a test.
 //!
 //! Owns the server processes, their scratch directory and their ports. Invariants: no process and
 //! no directory outlives this value, and neither outlives this process, however it ends (see
@@ -116,7 +116,6 @@ pub enum KuduServer {
 pub struct ToolOutput {
     /// True when the tool ended with 0.
     pub success: bool,
-    /// Its standard output.
     pub stdout: String,
     /// Its standard error, where it also logs.
     pub stderr: String,
@@ -362,7 +361,7 @@ impl Drop for KuduCluster {
 }
 
 /// A cluster that the tests of one binary share. The first test that asks starts it, and it ends
-/// with the process. Every test uses tables of its own.
+/// with the process. Every test uses its own tables.
 ///
 /// ```no_run
 /// use oribi_testkit::SharedKuduCluster;

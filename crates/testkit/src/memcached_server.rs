@@ -18,7 +18,6 @@ const REQUIRED: &str = "ORIBI_MEMCACHED_REQUIRED";
 /// Enough that nothing a test stores is evicted.
 const MEMORY_MIB: &str = "1024";
 
-/// A running memcached.
 #[derive(Debug)]
 pub struct MemcachedServer {
     child: Child,

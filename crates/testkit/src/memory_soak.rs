@@ -42,7 +42,6 @@ const BATCH_BYTES: usize = 512 << 10;
 pub struct BucketPlan {
     /// Name; `default` exists from the start.
     pub name: String,
-    /// Quota.
     pub quota_mib: u64,
     /// `log`, `memory`, or the URL of a Kudu table.
     pub storage: String,
@@ -81,7 +80,6 @@ impl BucketPlan {
 pub struct MemorySoakOptions {
     /// The server, on a directory that belongs to the test.
     pub server: ServerOptions,
-    /// The buckets.
     pub buckets: Vec<BucketPlan>,
     /// Clients of each hostile kind.
     pub hostile: usize,

@@ -127,7 +127,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// Its address.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }

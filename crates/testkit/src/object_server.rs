@@ -14,16 +14,13 @@ use crate::kudu_cluster::ports;
 use crate::poll::{PATIENCE, poll_until};
 use crate::skip::skip;
 
-/// Which server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectServerKind {
-    /// moto's server.
     Moto,
     /// Azurite, with its only account.
     Azurite,
 }
 
-/// A running server.
 #[derive(Debug)]
 pub struct ObjectServer {
     child: Child,

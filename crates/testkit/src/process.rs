@@ -49,12 +49,10 @@ impl ServerOptions {
         }
     }
 
-    /// The data directory.
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 
-    /// The program.
     pub fn program(&self) -> &Path {
         &self.binary
     }
@@ -78,7 +76,6 @@ impl ServerOptions {
         self
     }
 
-    /// Adds `--NAME VALUE`.
     pub fn setting(self, name: &str, value: impl ToString) -> ServerOptions {
         self.argument(format!("--{name}")).argument(value.to_string())
     }
@@ -126,8 +123,7 @@ impl ServerProcess {
         Ok(process)
     }
 
-    /// Address at which the server is reached: the loopback interface, if it has no host of its
-    /// own.
+    /// Address at which the server is reached: the loopback interface, if it has no host.
     pub fn host(&self) -> Ipv4Addr {
         self.options.host
     }
@@ -142,7 +138,6 @@ impl ServerProcess {
         self.admin_port
     }
 
-    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -29,7 +29,6 @@ pub const DEFAULT_VBUCKETS: u16 = 64;
 
 /// Name of the user that a server without users accepts.
 pub const DEVELOPMENT_USER: &str = "Administrator";
-/// Its password.
 pub const DEVELOPMENT_PASSWORD: &str = "password";
 
 /// Features that [`RawConnection::login`] negotiates: all that the tests use.
@@ -184,12 +183,10 @@ impl RawConnection {
         request.encode(opaque, self.vbuckets, self.collections)
     }
 
-    /// Sends bytes unchanged.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("cannot send")
     }
 
-    /// Receives one response.
     pub fn receive(&mut self) -> Result<Response> {
         let (header, bytes) = self.receive_header()?;
         Response::from_parts(&header, &bytes[HEADER_BYTES..])

@@ -2,7 +2,7 @@
 //!
 //! Owns the rule: `cargo test` runs fixed seeds, so every run of one commit makes the same choices.
 //! Other seeds are a lane, `cargo xtask soak seeds`, which sets `ORIBI_TEST_SEED`. A seed that
-//! failed joins the fixed ones as a test of its own. Property tests take the same rule from
+//! failed joins the fixed ones as its own test. Property tests take the same rule from
 //! `PROPTEST_RNG_SEED` in `.cargo/config.toml`.
 
 use std::env;

@@ -11,7 +11,6 @@ use crate::poll::{PATIENCE, poll_until};
 pub(crate) enum Signal {
     /// Requests an orderly end.
     Terminate,
-    /// What Ctrl-C sends.
     Interrupt,
     /// Says that the terminal is gone; servers reload.
     HangUp,
@@ -50,7 +49,7 @@ pub(crate) fn stop(pid: u32) -> io::Result<()> {
 
 fn is_stopped(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    // A thread that ends meanwhile does not run either.
+    // A thread that ends concurrently does not run either.
     threads.flatten().all(|thread| state_of(&thread.path()).is_none_or(|state| state == 'T'))
 }
 

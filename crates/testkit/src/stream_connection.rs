@@ -1,7 +1,7 @@
 //! A consumer's connection: change streams of a server, message by message.
 //!
 //! Owns the set-up of a consumer, the acknowledgements of flow control and the answers to no-ops.
-//! It does not judge what the server sends: a test does, or the [`StreamLog`](crate::StreamLog).
+//! It does not oracle what the server sends: a test does, or the [`StreamLog`](crate::StreamLog).
 
 use anyhow::{Context, Result, bail};
 use oribi_protocol::dcp::end_reason::EndReason;
@@ -30,9 +30,7 @@ pub const SMALL_WINDOW_BYTES: u32 = 32 << 10;
 /// Something that the server said about a vbucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// The vbucket.
     pub vbid: Vbid,
-    /// What was said.
     pub what: What,
 }
 
@@ -45,15 +43,12 @@ pub enum What {
     Rollback(Seqno),
     /// The stream is refused.
     Refused(Status),
-    /// A snapshot begins.
     Marker(SnapshotMarker),
-    /// A document changed.
     Document(HeardDocument),
     /// A collection or scope began or ended.
     Event {
         /// Its place in the history.
         seqno: Seqno,
-        /// The scope.
         scope: ScopeId,
         /// The collection, unless the event is about a scope.
         collection: Option<CollectionId>,
@@ -64,7 +59,6 @@ pub enum What {
     End(EndReason),
 }
 
-/// A changed document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeardDocument {
     /// Its place in the history.
@@ -73,9 +67,7 @@ pub struct HeardDocument {
     pub collection: CollectionId,
     /// Key without the collection.
     pub key: Vec<u8>,
-    /// Version.
     pub cas: Cas,
-    /// Datatype bits.
     pub datatype: u8,
     /// Value; `None` for a deletion or expiration.
     pub value: Option<Vec<u8>>,
@@ -113,7 +105,6 @@ impl StreamConnection {
         Ok(StreamConnection { raw, window_bytes, unacknowledged_bytes: 0 })
     }
 
-    /// The connection below.
     pub fn raw(&mut self) -> &mut RawConnection {
         &mut self.raw
     }

@@ -1,9 +1,9 @@
 //! A copy of some vbuckets that a consumer makes from change streams, and its positions in them.
 //!
 //! Owns: what a careful consumer does. It keeps its history, seqno and snapshot for each vbucket,
-//! goes on from there on any connection, forgets what a server tells it to forget, and refuses what
-//! breaks the order of a stream. Tests that know what was written compare the copy with it. The
-//! oracle of kill cycles is the [`StreamLog`](crate::StreamLog).
+//! continues from there on any connection, forgets what a server tells it to forget, and refuses
+//! what breaks the order of a stream. Tests that know what was written compare the copy with it.
+//! The oracle of kill cycles is the [`StreamLog`](crate::StreamLog).
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -1,11 +1,11 @@
 //! The oracle of change streams: what one consumer has heard, and whether a server may say it.
 //!
-//! A consumer keeps its log over the lives of a server and goes on where it was, as a real one
+//! A consumer keeps its log over the lives of a server and continues where it was, as a real one
 //! does. The oracle checks, for each vbucket:
 //!
 //! 1. seqnos ascend and lie in the snapshot that was announced; a snapshot is complete before the
 //!    next one begins and has a document at most once (`vbucket_stream.rs`). A slow consumer may be
-//!    left behind by a scan of the disk; the next scan goes on where it stopped;
+//!    left behind by a scan of the disk; the next scan continues where it stopped;
 //! 2. every change is a write that was attempted. One with the seqno of an acknowledged write is
 //!    that write;
 //! 3. where a snapshot ends, every acknowledged write up to there was heard, or a later one of its
@@ -14,7 +14,7 @@
 //!    end of what both know. So nothing that was promised durable is taken back;
 //! 5. in the end, the table that the log makes is the one that a full read finds.
 //!
-//! The oracle does no I/O. The caller reports what a connection brought, and lets it judge when no
+//! The oracle does no I/O. The caller reports what a connection brought, and lets it oracle when no
 //! write is in flight.
 
 #[cfg(test)]
@@ -35,9 +35,7 @@ const VIOLATIONS_MAX: usize = 100;
 /// Counts of what a log has heard, to show that it checked something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTally {
-    /// Changed documents.
     pub changes: u64,
-    /// Snapshots.
     pub snapshots: u64,
     /// Streams that had to go back.
     pub rollbacks: u64,
@@ -66,7 +64,7 @@ impl StreamLog {
         StreamLog { vbuckets: of_another.collect(), ..StreamLog::default() }
     }
 
-    /// The request that goes on where a vbucket's stream was.
+    /// The request that continues where a vbucket's stream was.
     pub fn request(&self, vbid: Vbid) -> StreamRequestExtras {
         self.vbuckets.get(&vbid).map(VbucketStream::request).unwrap_or_default()
     }
@@ -89,7 +87,6 @@ impl StreamLog {
         self.check(vbid, |stream| stream.rolled_back(to));
     }
 
-    /// A snapshot begins.
     pub fn marker(&mut self, vbid: Vbid, start: Seqno, end: Seqno) {
         self.tally.snapshots += 1;
         self.check(vbid, |stream| stream.marker(start, end));

@@ -22,8 +22,8 @@ use anyhow::Result;
 
 use crate::random::Random;
 use case::Case;
-use command::Command;
-use session::Session;
+use command::TextCommand;
+use session::TextSession;
 
 pub use case::Commands;
 
@@ -34,7 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The same for the repeats that shorten a case.
 const PATIENCE_OF_REPEATS: Duration = Duration::from_millis(500);
 
-/// What is compared.
 #[derive(Clone, Debug)]
 pub struct TextDifferential {
     /// Ports of the two servers on the loopback interface; the second one is the reference.
@@ -45,16 +44,13 @@ pub struct TextDifferential {
     pub first_case: u64,
     /// Commands to send, more or less.
     pub commands: u64,
-    /// Which ones.
     pub kinds: Commands,
     /// Differences after which the comparison ends.
     pub differences_max: usize,
 }
 
-/// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct TextReport {
-    /// Cases that ran.
     pub cases: u64,
     /// Commands sent to each server.
     pub commands: u64,
@@ -88,8 +84,8 @@ impl TextDifferential {
         Case::random(&mut Random::new(self.seed.rotate_left(32) ^ number), self.kinds)
     }
 
-    /// Runs a case on both servers; what differs, if anything does. Every run of a case has keys of
-    /// its own.
+    /// Runs a case on both servers; what differs, if anything does. Every run of a
+    /// case has its own keys.
     fn difference(
         &self,
         case: &Case,
@@ -100,8 +96,8 @@ impl TextDifferential {
         *runs += 1;
         let prefix = format!("{:06x}{:04x}", number & 0xff_ffff, *runs & 0xffff);
         let mut sessions = [
-            Session::connect(self.ports[0], &prefix, case.touches, patience)?,
-            Session::connect(self.ports[1], &prefix, case.touches, patience)?,
+            TextSession::connect(self.ports[0], &prefix, case.touches, patience)?,
+            TextSession::connect(self.ports[1], &prefix, case.touches, patience)?,
         ];
         let mut tearing = Random::new(number);
         for (round, commands) in case.rounds.iter().enumerate() {
@@ -156,7 +152,7 @@ impl TextDifferential {
     }
 }
 
-fn show_command(command: &Command) -> String {
+fn show_command(command: &TextCommand) -> String {
     shown(&command.rendered("KEY-", |_| &[]))
 }
 

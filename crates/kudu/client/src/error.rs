@@ -1,7 +1,7 @@
 //! The errors of the crate, from a caller's point of view.
 //!
 //! One enum serves the crate. A variant says which server, table or tablet refused, during which
-//! operation, and with which Kudu code. The client keeps a server's text beside the code and never
+//! operation, and with which Kudu code. The client keeps a server's text next to the code and never
 //! decides by it. Errors are cheap to clone: one lost connection fails every call in flight on it,
 //! and one failed batch fails all its rows. A row that a tablet server refused is not an error of
 //! this kind. The batch succeeded, and the session reports the row. The client has retried every
@@ -125,7 +125,7 @@ pub enum Error {
         subject: String,
         /// The master's code.
         code: MasterErrorCode,
-        /// The general status beside it.
+        /// The general status next to it.
         status: StatusCode,
         /// The master's message.
         message: String,
@@ -145,7 +145,7 @@ pub enum Error {
         tablet_id: String,
         /// The server's code.
         code: TabletServerErrorCode,
-        /// The general status beside it.
+        /// The general status next to it.
         status: StatusCode,
         /// The server's message.
         message: Box<str>,

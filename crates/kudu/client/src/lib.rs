@@ -92,7 +92,7 @@
 //! | [`FlushMode`] | `apply` | use it for |
 //! |---|---|---|
 //! | `Background` (default) | takes the row; waits only while the buffer is full | loading: a hundred times faster than `Sync` |
-//! | `Manual` | takes the row, or says that the buffer is full | batches with a meaning of their own: you call `flush` |
+//! | `Manual` | takes the row, or says that the buffer is full | batches that mean something to you: you call `flush` |
 //! | `Sync` | ends when the row is written or refused | single rows whose fate must be known |
 //!
 //! - **Errors come later.** In the buffering modes a row that a server refuses does not fail its

@@ -65,7 +65,7 @@ pub(crate) struct KeyColumn {
     pub data_type: DataType,
 }
 
-/// A range with hash dimensions of its own.
+/// A range with its own hash dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CustomRange {
     start: Box<[u8]>,

@@ -1,7 +1,7 @@
 //! Calls to tablets, with retries until they have an outcome.
 //!
 //! It owns the one executor of sessions, scanners and lookups. The executor chooses a replica,
-//! sends, and judges the result by the table in [`remedy`]. Then it does what the table says: it
+//! sends, and checks the result by the table in [`remedy`]. Then it does what the table says: it
 //! waits, moves to another replica, asks the master, or renews a token. Invariants: an attempt is
 //! bounded, so one silent server does not cost the whole deadline. A write keeps its request id
 //! over all attempts, so the server applies it once. Each attempt lays out the request again,

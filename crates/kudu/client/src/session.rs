@@ -245,7 +245,7 @@ impl Session {
     }
 
     /// Starts to send all buffered rows and does not wait. The program can apply more rows
-    /// meanwhile.
+    /// concurrently.
     pub fn start_flush(&mut self) {
         let mut filling = self.shared.filling.lock();
         let sealed = filling.seal_all();

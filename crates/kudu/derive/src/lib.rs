@@ -1,8 +1,8 @@
 //! `#[derive(KuduRow)]`: a struct whose fields are the cells of a row of a Kudu table.
 //!
 //! Use it through `oribi_kudu::KuduRow`, which says what the derived code does. Each field is one
-//! column, of the field's name or of `#[kudu(column = "name")]`. The derived code has no look-ups
-//! of its own: it names the columns once, and hands each field over by its number.
+//! column, of the field's name or of `#[kudu(column = "name")]`. The derived code looks
+//! nothing up itself: it names the columns once, and hands each field over by its number.
 //!
 //! Fields of other types than cells have are refused by the compiler, and so are structs without
 //! named fields:
@@ -40,7 +40,7 @@ fn implementation(input: &DeriveInput) -> Result<TokenStream, Error> {
     let names: Vec<_> = fields.iter().map(|field| &field.ident).collect();
     let numbers: Vec<_> = (0..fields.len()).collect();
 
-    // A struct that borrows is read from rows of its own lifetime, any other from rows of any
+    // A struct that borrows is read from rows of that lifetime, any other from rows of any
     // lifetime.
     let mut generics = input.generics.clone();
     let row = match generics.lifetimes().map(|parameter| parameter.lifetime.clone()).next() {

@@ -28,8 +28,8 @@ impl Stopping {
     }
 }
 
-/// Ends the process when a signal says so, without waiting for the flush. Signals that came in the
-/// meantime are handled at once, however many they are.
+/// Ends the process when a signal says so, without waiting for the flush. Signals that came
+/// concurrently are handled at once, however many they are.
 pub fn end_at_once(signals: &mut Signals, first: Instant) {
     let mut stopping = Stopping { later_signals: 0 };
     for signal in signals.forever() {

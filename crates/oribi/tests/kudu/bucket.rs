@@ -37,7 +37,6 @@ fn options(cluster: &KuduCluster, database: &str, directory: &TempDir) -> Server
     ServerOptions::new(ORIBI, directory.path().join("data")).setting("storage", url)
 }
 
-/// Starts one.
 fn start(cluster: &KuduCluster, database: &str, directory: &TempDir) -> ServerProcess {
     ServerProcess::start(options(cluster, database, directory)).unwrap()
 }

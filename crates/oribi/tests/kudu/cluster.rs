@@ -2,9 +2,9 @@
 //! stopped in order.
 //!
 //! The oracle is a number in each document, which a writer raises: what was acknowledged as
-//! persisted is the least that may be read, what was sent the most. Nodes on hosts of their own are
-//! judged by the oracle of the crash tests, too. Without Kudu or etcd these tests are left out, and
-//! say so.
+//! persisted is the least that may be read, what was sent the most. Nodes on their own hosts are
+//! checked by the oracle of the crash tests, too. Without Kudu or etcd these tests are left out,
+//! and say so.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 

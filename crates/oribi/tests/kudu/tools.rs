@@ -1,6 +1,6 @@
 //! `oribi perf` against a real Kudu, with the C++ tool as the second opinion.
 //!
-//! All tests share one cluster and use tables of their own. Without Kudu they are left out, and say
+//! All tests share one cluster and use their own tables. Without Kudu they are left out, and say
 //! so.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]

@@ -67,7 +67,7 @@ fn quotas_beyond_the_memory_are_said_at_the_start() {
 }
 
 #[test]
-fn a_reload_changes_what_can_change_and_a_bad_file_nothing() {
+fn a_reload_applies_changes_a_bad_file_none() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("reloaded.toml");
     let write = |text: &str| fs::write(&file, text).unwrap();

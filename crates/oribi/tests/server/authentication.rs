@@ -1,4 +1,4 @@
-//! Who gets in: the development user, configured users with their roles, and nobody else.
+//! Who gets in: the development user, configured users with their roles, and no other client.
 
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
@@ -57,7 +57,7 @@ fn a_legacy_client_is_refused_once_there_are_users() {
 
 // Compat (Differences): Memcached clients
 #[test]
-fn a_legacy_client_gets_the_default_bucket_in_development_mode() {
+fn legacy_clients_get_the_default_bucket_unconfigured() {
     let fixture = Fixture::start();
     let mut legacy = RawConnection::connect(fixture.server.port()).unwrap();
     // Such clients know no vbuckets and always send 0.

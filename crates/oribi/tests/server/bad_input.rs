@@ -1,5 +1,5 @@
 //! Bytes that no sound client sends: each gets a status or a disconnect with a logged reason, and
-//! nobody else notices.
+//! no other client notices.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -85,7 +85,7 @@ fn a_body_shorter_than_its_parts_ends_the_connection() {
 }
 
 #[test]
-fn wrong_extras_and_missing_parts_are_answered_and_the_connection_goes_on() {
+fn wrong_extras_and_missing_parts_are_answered() {
     let mut bystander = Bystander::new();
     let connection = &mut bystander.connection;
     let requests = [
@@ -117,7 +117,7 @@ fn wrong_extras_and_missing_parts_are_answered_and_the_connection_goes_on() {
 
 // Compat (Key-value):
 #[test]
-fn an_unknown_opcode_is_answered_and_the_connection_goes_on() {
+fn an_unknown_opcode_is_answered_the_connection_stays() {
     let mut bystander = Bystander::new();
     let unknown: Vec<u8> = (0..=255).filter(|code| Opcode::from_u8(*code).is_none()).collect();
     assert!(unknown.len() > 10);
@@ -142,7 +142,7 @@ fn a_value_over_the_limit_is_skipped_and_answered() {
 }
 
 #[test]
-fn a_frame_over_the_limit_ends_the_connection_before_it_arrives() {
+fn an_oversized_frame_ends_the_connection_early() {
     let bystander = Bystander::new();
     let before = bystander.fixture.server.resident_bytes().unwrap();
     for body in [(30 << 20) + 1, u32::MAX] {
@@ -155,7 +155,7 @@ fn a_frame_over_the_limit_ends_the_connection_before_it_arrives() {
 }
 
 #[test]
-fn an_announced_large_frame_costs_nothing_until_its_bytes_come() {
+fn a_large_frame_costs_memory_only_as_bytes_arrive() {
     let bystander = Bystander::new();
     let before = bystander.fixture.server.resident_bytes().unwrap();
     let mut waiting = Vec::new();
@@ -207,7 +207,7 @@ fn garbage_before_authentication_ends_the_connection() {
 
 // Compat (Differences): Frame limits
 #[test]
-fn a_large_frame_before_authentication_ends_the_connection() {
+fn a_large_frame_before_auth_ends_the_connection() {
     let bystander = Bystander::new();
     let mut connection = RawConnection::connect(bystander.fixture.server.port()).unwrap();
     connection.hello(&[]).unwrap();
@@ -216,7 +216,7 @@ fn a_large_frame_before_authentication_ends_the_connection() {
 }
 
 #[test]
-fn invalid_collection_prefixes_are_answered_and_the_connection_goes_on() {
+fn invalid_collection_prefixes_are_answered() {
     let mut bystander = Bystander::new();
     let keys: [&[u8]; 8] = [
         b"\x80",
@@ -237,7 +237,7 @@ fn invalid_collection_prefixes_are_answered_and_the_connection_goes_on() {
 }
 
 #[test]
-fn malformed_frame_infos_are_answered_and_the_connection_goes_on() {
+fn malformed_frame_infos_are_answered() {
     let mut bystander = Bystander::new();
     for (framing, status) in [
         (&[0x12, 1][..], Status::Einval),

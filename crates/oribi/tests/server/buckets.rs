@@ -63,7 +63,7 @@ fn a_bucket_is_created_used_and_deleted() {
 }
 
 #[test]
-fn a_deleted_bucket_is_gone_for_connections_that_selected_it() {
+fn a_deleted_bucket_ends_for_its_connections() {
     let fixture = Fixture::start();
     assert_eq!(create(&fixture, "second"), 202);
     let mut connection = authenticated(&fixture);

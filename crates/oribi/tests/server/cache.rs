@@ -47,7 +47,7 @@ fn name(number: u32) -> String {
 }
 
 #[test]
-fn a_full_cache_evicts_the_least_used_and_refuses_no_write() {
+fn a_full_cache_evicts_and_rejects_no_write() {
     let fixture = start(|options| options.argument("--cache"));
     let mut client = client(&fixture);
     for first in (0..DOCUMENTS).step_by(BATCH as usize) {
@@ -82,7 +82,7 @@ fn a_cache_has_what_was_just_stored_at_any_size() {
 
 // Compat (Differences): Memory
 #[test]
-fn a_bulk_load_waits_for_the_disk_instead_of_being_refused() {
+fn a_bulk_load_waits_for_the_disk() {
     let fixture = start(|options| options);
     let mut client = client(&fixture);
     for first in (0..DOCUMENTS).step_by(BATCH as usize * 8) {

@@ -37,7 +37,7 @@ fn admin(server: &ServerProcess) -> HttpClient {
 }
 
 #[test]
-fn the_initial_state_of_the_page_is_there_when_the_server_is_ready() {
+fn the_pages_initial_state_exists_when_ready() {
     let directory = TempDir::new().unwrap();
     let mut server = start(directory.path());
     for _ in 0..2 {
@@ -64,7 +64,7 @@ fn the_initial_state_of_the_page_is_there_when_the_server_is_ready() {
 }
 
 #[test]
-fn the_map_names_the_ports_that_the_administrator_tells() {
+fn the_map_names_the_configured_ports() {
     let directory = TempDir::new().unwrap();
     let server = start(directory.path());
     let form = b"hostname=localhost&kv=21210&mgmt=28091";
@@ -77,7 +77,7 @@ fn the_map_names_the_ports_that_the_administrator_tells() {
 }
 
 #[test]
-fn ports_that_the_settings_advertise_are_those_of_the_map() {
+fn advertised_ports_are_those_of_the_map() {
     let fixture = crate::fixture::Fixture::start_with(|options| {
         options.setting("advertise-port", 21210).setting("advertise-admin-port", 28091)
     });

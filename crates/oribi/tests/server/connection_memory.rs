@@ -1,5 +1,5 @@
 //! What connections may cost together, whatever clients do: the process stays within quotas + 10 %
-//! + 64 MiB, others are served meanwhile, and memory goes back when it is over.
+//! + 64 MiB, others are served concurrently, and memory goes back when it is over.
 
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Bystander {
     }
 
     /// Writes and reads, and measures both. A large document in the queue takes all of its quota
-    /// until it is flushed, so a write may have to come again.
+    /// until it is flushed, so a write may have to retry.
     fn look(&mut self) {
         let set = Request::set("bystander", "unharmed");
         let written = poll_until(PATIENCE, || {
@@ -120,7 +120,7 @@ fn store_compressed(fixture: &Fixture, key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn readers_of_compressed_documents_that_do_not_read_cost_a_window_each() {
+fn stalled_snappy_readers_cost_a_window_each() {
     let fixture = start();
     let plain = store_compressed(&fixture, "large");
     let mut bystander = Bystander::of(fixture);
@@ -173,7 +173,7 @@ fn trickle(connection: &mut RawConnection, bytes: &[u8], sent: &mut usize) -> bo
 // Invariant: A large request is reserved as a whole before it is received; a connection waits only
 // while it holds nothing.
 #[test]
-fn unfinished_requests_wait_for_memory_and_end_when_others_wait() {
+fn unfinished_requests_yield_memory_to_others() {
     let mut bystander = Bystander::of(start());
     let value = vec![b'v'; LARGE];
     let mut clients: Vec<(RawConnection, usize)> =
@@ -191,7 +191,7 @@ fn unfinished_requests_wait_for_memory_and_end_when_others_wait() {
     let mut honest = bystander.fixture.login();
     let stored = poll_until(PATIENCE, || {
         let Ok(answer) = honest.call(&Request::set("honest", &value)) else {
-            // On a machine that is busy it may stand still for so long that it has to go as well.
+            // On a machine that is busy it may stall for so long that it has to go as well.
             honest = bystander.fixture.login();
             return None;
         };
@@ -211,7 +211,7 @@ fn unfinished_requests_wait_for_memory_and_end_when_others_wait() {
 }
 
 #[test]
-fn requests_of_users_without_rights_are_refused_before_they_are_received() {
+fn requests_without_rights_are_not_received() {
     let fixture = Fixture::with_users(|options| {
         options.setting("memory-quota-mib", QUOTA_MIB).setting("workers", 2)
     });
@@ -239,7 +239,7 @@ fn requests_of_users_without_rights_are_refused_before_they_are_received() {
     }
     let grown = fixture.server.resident_bytes().unwrap().saturating_sub(resident_before);
     assert!(grown < 16 * MIB, "requests that are refused cost {} MiB", grown / MIB);
-    // What is refused is passed over, and the connection goes on.
+    // What is refused is passed over, and the connection continues.
     for (client, last) in &mut clients {
         client.send_bytes(&[*last]).unwrap();
         expect(client.call(&Request::new(Opcode::Noop)).unwrap(), Status::Success);
@@ -248,7 +248,7 @@ fn requests_of_users_without_rights_are_refused_before_they_are_received() {
 }
 
 #[test]
-fn large_documents_that_are_replaced_while_nobody_reads_them_are_bounded() {
+fn replaced_unread_large_documents_are_bounded() {
     let mut bystander = Bystander::of(start());
     let mut writer = bystander.fixture.login();
     let mut readers = Vec::new();
@@ -295,7 +295,7 @@ fn many_small_unfinished_requests_are_bounded() {
     bystander.assert_bounds();
     let grown = bystander.resident_most.saturating_sub(bystander.resident_before);
     // The clients would have 50 MiB. Connections may hold 35, and workers that close some of them
-    // have blocks of their own.
+    // have their own blocks.
     assert!(grown <= 44 * MIB, "small requests cost {} MiB", grown / MIB);
     bystander.fixture.expect_logged("hold more memory than they may");
     bystander.fixture.finish(&[]);

@@ -1,4 +1,4 @@
-//! SIGKILL under load, again and again on one directory, judged by the oracle of the test kit.
+//! SIGKILL under load, again and again on one directory, checked by the oracle of the test kit.
 //!
 //! `oribi_testkit::kill_cycles` describes a cycle. The few cycles of an ordinary run become as many
 //! as the variable `ORIBI_KILL_CYCLES` says; `cargo xtask soak kill` runs thousands against a
@@ -54,7 +54,7 @@ fn larger_than_memory(options: KillOptions) -> KillOptions {
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_when_values_are_evicted() {
+fn value_eviction_loses_no_acknowledged_write() {
     let server = |server: ServerOptions| {
         let server = server.setting("memory-quota-mib", 8).setting("eviction", "value");
         server.setting("logs", 3)
@@ -63,7 +63,7 @@ fn no_acknowledged_write_is_lost_when_values_are_evicted() {
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_when_documents_are_evicted() {
+fn full_eviction_loses_no_acknowledged_write() {
     let server = |server: ServerOptions| {
         let server = server.setting("storage", "log").setting("eviction", "full");
         server.setting("memory-quota-mib", 8)
@@ -72,7 +72,7 @@ fn no_acknowledged_write_is_lost_when_documents_are_evicted() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_over_orderly_stops_under_load() {
+fn orderly_stops_under_load_lose_nothing() {
     let server = |server: ServerOptions| server.setting("logs", 2);
     run(4, server, |options| KillOptions { clean_stop_one_in: 1, ..options });
 }

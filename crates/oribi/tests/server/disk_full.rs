@@ -111,7 +111,7 @@ fn run(logs: usize) {
     assert!(!acknowledged.is_empty(), "some documents fit");
     println!("{logs} logs: {} documents fit", acknowledged.len());
 
-    // Plain writes are refused as well instead of filling memory, and reads go on.
+    // Plain writes are refused as well instead of filling memory, and reads continue.
     let refused = poll_until(PATIENCE, || {
         let response = connection.call(&Request::set("plain", "1")).unwrap();
         (response.status() == Status::Etmpfail).then_some(())
@@ -147,6 +147,6 @@ fn a_full_disk_loses_nothing_in_the_log_store() {
 }
 
 #[test]
-fn a_full_disk_loses_nothing_in_a_store_of_several_logs() {
+fn a_full_disk_loses_nothing_in_several_logs() {
     run(2);
 }

@@ -8,7 +8,7 @@ use crate::fixture::{Fixture, call_when_warm, expect};
 
 // Compat (Differences): Durability on one node
 #[test]
-fn a_persisted_write_survives_a_kill_that_follows_its_answer() {
+fn a_persisted_write_survives_a_kill_after_its_answer() {
     let mut fixture = Fixture::start();
     for level in [DurabilityLevel::MajorityAndPersistOnMaster, DurabilityLevel::PersistToMajority] {
         let mut connection = fixture.login();
@@ -59,7 +59,7 @@ fn a_level_that_does_not_exist_is_refused() {
 }
 
 #[test]
-fn answers_keep_their_order_while_a_durable_write_waits() {
+fn answers_keep_order_while_a_durable_write_waits() {
     // Unordered execution is not negotiated here, so the GET must not overtake the write.
     let fixture = Fixture::start();
     let mut connection = fixture.login();

@@ -16,7 +16,6 @@ const QUOTA_MIB: u64 = 64;
 const PROMISED_BYTES: u64 = (3 * QUOTA_MIB + 3 * QUOTA_MIB / 10 + 64) * MIB;
 const LARGE: usize = 8_000_000;
 const DOCUMENTS: usize = 3;
-/// Of each bucket.
 const READERS: usize = 33;
 
 fn store(fixture: &Fixture, bucket: &str, number: usize, byte: u8) {

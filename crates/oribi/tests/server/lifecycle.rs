@@ -52,7 +52,7 @@ fn ctrl_c_ends_the_server_in_order() {
 
 /// `timeout` signals its child and then the process group, so a server gets SIGTERM twice.
 #[test]
-fn a_second_sigterm_right_after_the_first_loses_nothing() {
+fn a_second_sigterm_loses_nothing() {
     const DOCUMENTS: usize = 4000;
     let interval = |options: ServerOptions| options.setting("flush-interval-ms", 600_000);
     let mut fixture = Fixture::start_with(interval);
@@ -79,7 +79,7 @@ fn a_second_sigterm_right_after_the_first_loses_nothing() {
     fixture.finish(&[]);
 }
 
-/// The flush goes on for as long as there is something to flush, so more is given to it until the
+/// The flush continues for as long as there is something to flush, so more is given to it until the
 /// third signal comes in between.
 #[test]
 fn a_third_signal_ends_the_server_without_flushing() {
@@ -166,7 +166,7 @@ fn a_corrupt_marker_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_corrupt_bucket_document_is_refused_and_left_alone() {
+fn a_corrupt_bucket_document_is_rejected_and_kept() {
     let mut fixture = Fixture::start();
     fixture.stop();
     let data_dir = fixture.server.data_dir().to_owned();

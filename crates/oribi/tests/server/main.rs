@@ -2,7 +2,7 @@
 //!
 //! One test program for all of them, because linking is what costs. A module covers one promise of
 //! the server; [`fixture`] starts what they need. Tests run in parallel, each with a server, a data
-//! directory and ports of its own, and wait by polling only.
+//! directory and its own ports, and wait by polling only.
 
 // A helper that fails fails its test, which is all that `unwrap` does.
 #![allow(clippy::unwrap_used)]

@@ -25,7 +25,7 @@ fn say(stream: &mut TcpStream, command: &str) -> String {
 // Compat (memcached's text protocol): Documents
 // Compat (Differences): Memcached clients
 #[test]
-fn clients_without_a_choice_use_the_place_of_the_settings() {
+fn clients_without_a_choice_use_the_configured_place() {
     let fixture = Fixture::start_with(|options| {
         options
             .setting("buckets", "default,cache")

@@ -2,8 +2,8 @@
 //! what is promised.
 //!
 //! `oribi_testkit::memory_soak` describes a run. An ordinary one lasts some seconds; `cargo xtask
-//! soak memory` goes on for as long as wanted, against a release binary, with more hostile clients
-//! and with Kudu.
+//! soak memory` continues for as long as wanted, against a release binary, with more hostile
+//! clients and with Kudu.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const DURATION: Duration = Duration::from_secs(15);
 
 // Invariant: The process stays within all quotas, a tenth of them, and 64 MiB.
 #[test]
-fn several_buckets_and_hostile_clients_stay_within_what_is_promised() {
+fn hostile_clients_and_buckets_stay_within_the_bound() {
     let directory = tempfile::tempdir().unwrap();
     let options = MemorySoakOptions {
         server: ServerOptions::new(ORIBI, directory.path().join("data")),

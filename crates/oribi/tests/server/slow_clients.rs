@@ -26,7 +26,7 @@ fn a_client_that_never_authenticates_is_disconnected() {
 }
 
 #[test]
-fn in_development_mode_a_client_may_be_idle_but_not_halfway_through_a_frame() {
+fn idle_clients_stay_unless_in_mid_frame() {
     let fixture = Fixture::start_with(|options| options.setting("auth-deadline-ms", 500));
     let mut idle = RawConnection::connect(fixture.server.port()).unwrap();
     let mut halfway = RawConnection::connect(fixture.server.port()).unwrap();
@@ -39,7 +39,7 @@ fn in_development_mode_a_client_may_be_idle_but_not_halfway_through_a_frame() {
 }
 
 #[test]
-fn a_frame_that_is_never_completed_ends_its_connection() {
+fn an_incomplete_frame_ends_its_connection() {
     let fixture = Fixture::start_with(|options| options.setting("frame-deadline-ms", 500));
     let mut other = fixture.login();
     let mut slow = fixture.login();
@@ -53,7 +53,7 @@ fn a_frame_that_is_never_completed_ends_its_connection() {
 }
 
 #[test]
-fn a_client_that_never_reads_costs_bounded_memory_and_is_disconnected() {
+fn a_never_reading_client_costs_bounded_memory() {
     let fixture = Fixture::start_with(|options| options.setting("send-deadline-ms", 2000));
     let mut writer = fixture.login();
     let value = vec![b'v'; 1 << 20];
@@ -77,7 +77,7 @@ fn a_client_that_never_reads_costs_bounded_memory_and_is_disconnected() {
 }
 
 #[test]
-fn a_client_that_pipelines_without_reading_is_held_back() {
+fn a_pipelining_client_that_never_reads_is_paused() {
     let fixture = Fixture::start();
     let mut other = fixture.login();
     let before = fixture.server.resident_bytes().unwrap();
@@ -105,7 +105,7 @@ fn a_client_that_pipelines_without_reading_is_held_back() {
 }
 
 #[test]
-fn connections_over_the_limit_are_closed_and_places_come_back() {
+fn connections_over_the_limit_are_closed() {
     let fixture = Fixture::start_with(|options| options.setting("connections-max", 3));
     let mut first: Vec<RawConnection> = (0..3).map(|_| fixture.login()).collect();
     let mut over = RawConnection::connect(fixture.server.port()).unwrap();

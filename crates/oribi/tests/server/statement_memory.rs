@@ -5,7 +5,6 @@ use crate::fixture::Fixture;
 
 const MIB: u64 = 1 << 20;
 const QUOTA_MIB: u64 = 64;
-/// The process's bound.
 const RESIDENT_BYTES_MAX: u64 = (QUOTA_MIB + QUOTA_MIB / 10 + 64) * MIB;
 /// What may stay with the allocator after a statement.
 const IDLE_BYTES_MAX: u64 = 12 * MIB;

@@ -329,7 +329,7 @@ pub(crate) fn await_persistence(client: &mut Client, wanted: &BTreeMap<Vbid, Seq
 }
 
 #[test]
-fn an_elasticsearch_connector_goes_on_from_its_checkpoints() {
+fn an_elasticsearch_connector_resumes() {
     let mut fixture = Fixture::start();
     let written = write(&fixture, "before");
     let (vbid, seqno) = written.first_key_value().map(|(vbid, seqno)| (*vbid, *seqno)).unwrap();
@@ -562,7 +562,7 @@ fn what_breaks_the_order_of_a_connection_is_refused() {
         let refused = unordered.call(&open_request("unordered", 0x01)).unwrap();
         expect(refused, Status::NotSupported);
     }
-    // A new connection of the same name ends the old one and goes on.
+    // A new connection of the same name ends the old one and continues.
     let mut newer = fixture.login();
     expect(newer.call(&open_request("twice", 0x01)).unwrap(), Status::Success);
     assert_eq!(raw.read_until_closed().unwrap(), []);

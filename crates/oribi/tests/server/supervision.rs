@@ -1,6 +1,6 @@
 //! What a panic in a thread of the server means: each is planted in the real binary.
 //!
-//! A thread that owns state ends the process with a code of its own, and what was acknowledged as
+//! A thread that owns state ends the process with its own code, and what was acknowledged as
 //! durable is there after a restart. A job that panics is answered so, and the next one is done by
 //! the same thread.
 
@@ -76,7 +76,7 @@ fn ends_the_process(place: &str, provoke: impl Fn(&Planted, &mut RawConnection))
 
 // Invariant: A panic in a thread that owns state ends the process; a panic in a job ends the job.
 #[test]
-fn a_flusher_that_panics_ends_the_process_and_waiters_are_not_left_hanging() {
+fn a_panicking_flusher_ends_the_process_and_waits() {
     ends_the_process("flusher", |_, connection| {
         connection.send(&durable("waits")).unwrap();
         // Closed, and not answered.
@@ -85,7 +85,7 @@ fn a_flusher_that_panics_ends_the_process_and_waiters_are_not_left_hanging() {
 }
 
 #[test]
-fn a_pager_that_panics_ends_the_process_as_it_looks_by_itself() {
+fn a_panicking_pager_ends_the_process() {
     ends_the_process("pager", |_, _| {});
 }
 
@@ -117,7 +117,7 @@ fn an_acceptor_that_panics_ends_the_process() {
 
 // Invariant: A panic in a thread that owns state ends the process; a panic in a job ends the job.
 #[test]
-fn a_login_that_panics_is_an_error_and_the_next_is_none() {
+fn a_panicking_login_fails_alone() {
     let planted = Planted::start("login");
     planted.begin();
     let port = planted.fixture.server.port();
@@ -128,7 +128,7 @@ fn a_login_that_panics_is_an_error_and_the_next_is_none() {
 }
 
 #[test]
-fn a_blocking_job_that_panics_is_an_internal_error_and_the_next_is_none() {
+fn a_panicking_blocking_job_fails_alone() {
     let planted = Planted::start("blocking");
     let mut connection = planted.fixture.login();
     planted.begin();
@@ -140,7 +140,7 @@ fn a_blocking_job_that_panics_is_an_internal_error_and_the_next_is_none() {
 }
 
 #[test]
-fn a_route_that_panics_is_an_internal_error_and_the_next_is_none() {
+fn a_panicking_route_fails_alone() {
     let planted = Planted::start("http");
     let admin: HttpClient = HttpClient::new(planted.fixture.server.admin_port())
         .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);

@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn the_tool_replaces_the_process_and_gets_its_arguments() {
+fn the_tool_replaces_the_process_with_its_arguments() {
     let (directory, oribi) = server_alone();
     // The shell stands for the tools; the first argument names its script.
     std::os::unix::fs::symlink("/bin/sh", directory.path().join("oribi-tools")).unwrap();
@@ -49,7 +49,7 @@ fn the_tool_replaces_the_process_and_gets_its_arguments() {
 }
 
 #[test]
-fn without_its_tools_the_server_says_where_they_should_be() {
+fn a_server_without_tools_names_their_place() {
     let (directory, oribi) = server_alone();
     let place = directory.path().canonicalize().unwrap().join("oribi-tools");
     for tool in ["doc", "sql", "backup"] {
@@ -96,7 +96,7 @@ fn a_symbolic_link_to_the_program_finds_the_tools() {
 }
 
 #[test]
-fn both_programs_give_the_same_help_and_the_same_errors() {
+fn both_programs_give_equal_help_and_errors() {
     let help = run(ORIBI, &["--help"]);
     let tools = run(TOOLS, &["--help"]);
     let names = text(&tools.stdout).lines().filter_map(|line| line.strip_prefix("  "));

@@ -130,7 +130,7 @@ const STATEMENTS: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn a_running_server_and_its_data_directory_have_the_same_rows() {
+fn a_server_and_its_data_directory_have_equal_rows() {
     let mut fixture = Fixture::filled();
     for (statement, expected) in STATEMENTS {
         let expected: Value = serde_json::from_str(expected).unwrap();
@@ -212,7 +212,7 @@ fn buckets_in_memory_have_rows() {
 /// in its middle when the connections end. What comes then is in no order, so keys that have come
 /// are left out.
 #[test]
-fn each_document_is_a_row_once_when_the_connections_of_a_scan_end() {
+fn a_resumed_scan_lists_each_document_once() {
     const COUNT: usize = 120;
     let fixture = Fixture::start();
     // Of one vbucket, however many there are up to 1024.

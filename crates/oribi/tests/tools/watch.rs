@@ -45,7 +45,6 @@ impl Fixture {
     }
 }
 
-/// A running watch.
 struct Watch {
     child: Child,
     lines: Receiver<Value>,

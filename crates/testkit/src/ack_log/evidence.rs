@@ -3,7 +3,7 @@
 use oribi_types::{Cas, Seqno, VbUuid};
 
 /// A document as read: value and CAS, or `None` when there is none.
-pub type Found = Option<(Vec<u8>, Cas)>;
+pub type ReadResult = Option<(Vec<u8>, Cas)>;
 
 /// The server's answer to a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

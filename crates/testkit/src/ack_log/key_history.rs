@@ -5,14 +5,13 @@
 
 use oribi_types::Cas;
 
-use super::evidence::{Acknowledgement, Found};
+use super::evidence::{Acknowledgement, ReadResult};
 
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolution {
     /// No answer: it may have happened.
     InDoubt,
-    /// It happened.
     Acknowledged(Acknowledgement),
     /// No answer, but a read has shown its result with this CAS. A crash may still lose it.
     Seen(Cas),
@@ -32,7 +31,7 @@ struct Attempt {
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyHistory {
     /// The state if none of the attempts happened.
-    start: Found,
+    start: ReadResult,
     attempts: Vec<Attempt>,
 }
 
@@ -72,7 +71,7 @@ impl KeyHistory {
     }
 
     /// The state unless a later attempt in doubt happened, and the index at which those begin.
-    fn newest_certain(&self) -> (Found, usize) {
+    fn newest_certain(&self) -> (ReadResult, usize) {
         match self.newest() {
             Some((index, cas)) => {
                 (self.attempts[index].value.clone().map(|value| (value, cas)), index + 1)
@@ -96,7 +95,7 @@ impl KeyHistory {
 
     /// Compares the state that was read; an error when it is invalid. The read settles attempts in
     /// doubt, but a crash may still lose what is not persisted.
-    pub(super) fn judge(&mut self, found: &Found) -> Result<(), String> {
+    pub(super) fn judge(&mut self, found: &ReadResult) -> Result<(), String> {
         let (certain, after) = self.newest_certain();
         let explained_by =
             self.attempts.iter().enumerate().skip(after).rposition(|(_, attempt)| {
@@ -132,7 +131,7 @@ impl KeyHistory {
         }
     }
 
-    fn complaint(&self, found: &Found, certain: &Found, after: usize) -> String {
+    fn complaint(&self, found: &ReadResult, certain: &ReadResult, after: usize) -> String {
         format!(
             "found {}, promised was {} and {} attempts are in doubt since; {}",
             describe(found),
@@ -143,7 +142,7 @@ impl KeyHistory {
     }
 
     /// The origin of an invalid state.
-    fn past_of(&self, found: &Found) -> String {
+    fn past_of(&self, found: &ReadResult) -> String {
         let value = found.as_ref().map(|(value, _)| value);
         let from = self.attempts.iter().rposition(|attempt| attempt.value.as_ref() == value);
         match from {
@@ -183,7 +182,7 @@ impl KeyHistory {
 }
 
 /// True when `found` can be the result of an attempt in doubt that came after `certain`.
-fn explains(attempt: &Attempt, found: &Found, certain: &Found) -> bool {
+fn explains(attempt: &Attempt, found: &ReadResult, certain: &ReadResult) -> bool {
     match (&attempt.value, found) {
         (None, None) => true,
         (Some(value), Some((found_value, cas))) => {
@@ -194,7 +193,7 @@ fn explains(attempt: &Attempt, found: &Found, certain: &Found) -> bool {
     }
 }
 
-fn describe(found: &Found) -> String {
+fn describe(found: &ReadResult) -> String {
     match found {
         None => "no document".to_owned(),
         Some((value, cas)) => {

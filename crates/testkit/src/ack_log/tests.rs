@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
-use super::{AckLog, Acknowledgement, Ending, Found, Recovered};
+use super::{AckLog, Acknowledgement, Ending, ReadResult, Recovered};
 
 const VB: Vbid = Vbid(7);
 const CRASH: Ending = Ending::Crash { starts: 1 };
@@ -31,12 +31,11 @@ fn write(log: &mut AckLog, key: &str, value: &str, answer: Acknowledgement) {
     log.acknowledged(&attempt, answer);
 }
 
-/// Writes in doubt.
 fn try_write(log: &mut AckLog, key: &str, value: &str) {
     log.attempt(VB, key.as_bytes(), Some(value.as_bytes()));
 }
 
-fn document(value: &str, seqno: u64) -> Found {
+fn document(value: &str, seqno: u64) -> ReadResult {
     Some((value.as_bytes().to_vec(), Cas(seqno * 100)))
 }
 
@@ -239,7 +238,7 @@ fn seqno_and_cas_going_back_after_a_restart_are_named() {
 }
 
 #[test]
-fn a_vbucket_that_comes_back_shorter_than_it_began_is_named() {
+fn the_oracle_names_a_shortened_vbucket() {
     let mut log = log();
     write(&mut log, "a", "one", ack(1, false));
     crash(&mut log, 1);
@@ -259,7 +258,7 @@ fn a_seqno_given_twice_and_cas_out_of_order_are_named() {
 }
 
 #[test]
-fn the_failover_table_grows_over_a_crash_and_only_then() {
+fn only_a_crash_grows_the_failover_table() {
     let life = |ending, histories: &[(u64, u64)]| {
         let mut log = log();
         write(&mut log, "a", "one", ack(1, true));
@@ -281,7 +280,7 @@ fn the_failover_table_grows_over_a_crash_and_only_then() {
 /// A kill right after a collection was created: its events are in the manifest's file and not in
 /// the store, so the next start gives them seqnos behind the beginning of its history.
 #[test]
-fn events_that_a_crash_took_come_again_behind_the_beginning_of_a_history() {
+fn events_lost_in_a_crash_follow_the_history_start() {
     let life = |given: u64, high: u64, histories: &[(u64, u64)]| {
         let mut log = AckLog::new();
         restart(&mut log, CLEAN, 2, &[(1, 0)]);
@@ -311,7 +310,7 @@ fn settled(log: &mut AckLog, histories: &[(u64, u64)]) -> String {
 }
 
 #[test]
-fn what_a_history_had_when_it_ended_goes_on_and_nothing_else() {
+fn only_the_final_state_of_a_history_continues() {
     let mut log = AckLog::of_cluster();
     assert_eq!(settled(&mut log, &[(1, 0)]), "");
     write(&mut log, "a", "one", ack_in(1, 1, true));

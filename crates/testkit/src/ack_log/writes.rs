@@ -20,14 +20,10 @@ pub fn value_hash(value: Option<&[u8]>) -> ValueHash {
     })
 }
 
-/// One acknowledged write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Document.
     pub name: Vec<u8>,
-    /// What was written.
     pub value: ValueHash,
-    /// Version.
     pub cas: Cas,
 }
 

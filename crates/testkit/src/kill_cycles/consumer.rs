@@ -1,4 +1,4 @@
-//! Consumers beside the writers: they hear all vbuckets of one life and report to a stream oracle.
+//! Consumers next to the writers: they hear all vbuckets of one life and report to a stream oracle.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,7 +9,7 @@ pub struct KillOptions {
     pub server: ServerOptions,
     /// Seed of every choice.
     pub seed: u64,
-    /// Threads that write, each on a connection of its own.
+    /// Threads that write, each on its own connection.
     pub writers: u64,
     /// Documents of each writer.
     pub documents_per_writer: u64,

@@ -51,7 +51,6 @@ pub(super) fn collection_id(connection: &mut RawConnection, path: &str) -> Resul
     Ok(extras.collection)
 }
 
-/// `vb_7:rest`.
 fn parts(name: &str) -> Result<(Vbid, &str)> {
     let (vbid, rest) = name
         .strip_prefix("vb_")

@@ -63,7 +63,7 @@ struct Pending {
 }
 
 enum Expected {
-    /// A read, judged by the oracle.
+    /// A read, checked by the oracle.
     Document,
     /// The persisted seqno of the vbucket.
     Progress,

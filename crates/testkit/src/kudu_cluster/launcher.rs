@@ -72,7 +72,6 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    /// Guards `directory`.
     pub(super) fn of(directory: &Path) -> Result<Guardian> {
         let child = Command::new("sh")
             .args(["-c", GUARD, "guardian"])

@@ -176,7 +176,7 @@ fn check(number: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Keys with spaces are none of this protocol, so it has documents of its own.
+/// Keys with spaces are none of this protocol, so it has its own documents.
 fn text_all(shared: &Shared<'_>) -> Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", shared.server.port()))?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -45,7 +45,6 @@ impl Request {
         request
     }
 
-    /// Reads a document.
     pub fn get(key: impl AsRef<[u8]>) -> Request {
         Request::about(Opcode::Get, key)
     }
@@ -60,7 +59,6 @@ impl Request {
         Request::about(opcode, key).extras(&SetExtras::default().encode()).value(value)
     }
 
-    /// Deletes a document.
     pub fn delete(key: impl AsRef<[u8]>) -> Request {
         Request::about(Opcode::Delete, key)
     }
@@ -71,7 +69,6 @@ impl Request {
         Request::about(opcode, key).extras(&extras.encode())
     }
 
-    /// TOUCH or get-and-touch.
     pub fn touch(opcode: Opcode, key: impl AsRef<[u8]>, expiry: u32) -> Request {
         Request::about(opcode, key).extras(&ExpiryExtras { expiry }.encode())
     }
@@ -106,31 +103,26 @@ impl Request {
         self
     }
 
-    /// Expected version.
     pub fn cas(mut self, cas: Cas) -> Request {
         self.cas = cas;
         self
     }
 
-    /// Datatype bits.
     pub fn datatype(mut self, datatype: u8) -> Request {
         self.datatype = datatype;
         self
     }
 
-    /// Framing extras.
     pub fn framing(mut self, framing: &[u8]) -> Request {
         self.framing = framing.to_vec();
         self
     }
 
-    /// Extras.
     pub fn extras(mut self, extras: &[u8]) -> Request {
         self.extras = extras.to_vec();
         self
     }
 
-    /// Value.
     pub fn value(mut self, value: impl AsRef<[u8]>) -> Request {
         self.value = value.as_ref().to_vec();
         self

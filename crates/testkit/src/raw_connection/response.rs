@@ -11,7 +11,6 @@ use oribi_types::{Cas, Seqno, VbUuid};
 pub struct Response {
     /// Opcode of the request that it answers.
     pub opcode: u8,
-    /// Status as received.
     pub status_code: u16,
     /// Opaque of the request that it answers.
     pub opaque: u32,
@@ -19,11 +18,8 @@ pub struct Response {
     pub cas: Cas,
     /// Datatype bits of the value.
     pub datatype: u8,
-    /// Extras.
     pub extras: Vec<u8>,
-    /// Key field.
     pub key: Vec<u8>,
-    /// Value.
     pub value: Vec<u8>,
 }
 
@@ -72,7 +68,6 @@ impl Response {
         Status::from_u16(code).unwrap_or_else(|| panic!("status 0x{code:04x} does not exist"))
     }
 
-    /// The mutation's token.
     pub fn mutation(&self) -> Result<Mutation> {
         let extras = MutationExtras::decode(&self.extras)
             .with_context(|| format!("not a mutation with a token: {self:?}"))?;

@@ -166,7 +166,7 @@ fn a_snapshot_in_the_middle_of_another_is_named() {
 }
 
 #[test]
-fn a_snapshot_that_was_cut_short_is_told_again_from_its_beginning() {
+fn a_cut_snapshot_is_sent_again_from_its_start() {
     for (start, is_right) in [(0, true), (1, false), (2, false)] {
         let mut world = World::new();
         world.write("a", "1", 1);
@@ -269,7 +269,7 @@ fn accepting_what_a_crash_has_lost_is_named() {
 }
 
 #[test]
-fn accepting_the_middle_of_a_snapshot_that_a_crash_has_lost_is_named() {
+fn the_oracle_names_a_resumed_lost_snapshot() {
     let mut world = World::new();
     // The snapshot replaces a version with seqno 2 that comes back after the crash.
     world.write("b", "1", 1);
@@ -305,7 +305,7 @@ fn a_rollback_below_what_was_promised_is_named() {
 }
 
 #[test]
-fn in_the_middle_of_a_snapshot_its_start_may_be_the_point_to_return_to() {
+fn in_mid_snapshot_its_start_is_a_rollback_point() {
     let mut world = World::new();
     world.both(1..=3);
     world.write("x", "1", 4);
@@ -345,7 +345,7 @@ fn a_rollback_after_an_orderly_stop_is_named() {
 }
 
 #[test]
-fn a_version_that_a_crash_brings_back_and_the_stream_does_not_is_named() {
+fn the_oracle_names_an_unstreamed_recovered_version() {
     let mut world = World::new();
     world.write("a", "old", 1);
     world.marker(1, 1);

@@ -66,7 +66,7 @@ pub(super) fn comparable(received: &[u8], cas_values: &mut CasValues) -> Vec<u8>
 }
 
 /// The digits of a counter that is padded with spaces. memcached pads one that gets shorter, unless
-/// somebody reads it just then.
+/// a client reads it just then.
 fn padded_counter(data: &[u8]) -> Option<&[u8]> {
     let digits = data.iter().position(|byte| !byte.is_ascii_digit())?;
     let spaces = data[digits..].iter().position(|byte| *byte != b' ')?;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the mix of text, meta and senseless commands.
 
-use super::command::Command;
+use super::command::TextCommand;
 use super::parts::{end_of_line, line_end, pick};
 use super::{meta_commands, text_commands};
 use crate::random::Random;
@@ -14,18 +14,15 @@ const COMMANDS_MAX: u64 = 12;
 /// Which commands the cases consist of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Commands {
-    /// The text protocol.
     Text,
-    /// The meta commands.
     Meta,
     /// Both, on the same documents.
     Both,
 }
 
-/// Rounds of commands.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
-    pub(super) rounds: Vec<Vec<Command>>,
+    pub(super) rounds: Vec<Vec<TextCommand>>,
     /// Some command announces other data than it has, so data may be missing at the end of a round.
     pub(super) may_swallow: bool,
     /// Times to live change, so CAS values are not compared.
@@ -34,33 +31,33 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn random(random: &mut Random, kinds: Commands) -> Case {
-        let mut rounds: Vec<Vec<Command>> = Vec::new();
+        let mut rounds: Vec<Vec<TextCommand>> = Vec::new();
         for _ in 0..=random.below(ROUNDS_MAX) {
             let count = 1 + random.below(COMMANDS_MAX);
             rounds.push((0..count).map(|_| command(random, kinds)).collect());
         }
         if random.one_in(20) {
             let last = rounds.last_mut().expect("there is a round");
-            last.push(Command { is_last: true, ..text_commands::quit(random) });
+            last.push(TextCommand { is_last: true, ..text_commands::quit(random) });
         }
         let touches = random.one_in(3);
         for round in &mut rounds {
             round.retain(|command| touches || !command.touches);
             if touches {
-                *round = std::mem::take(round).into_iter().map(Command::without_cas).collect();
+                *round = std::mem::take(round).into_iter().map(TextCommand::without_cas).collect();
             }
         }
         let may_swallow = rounds.iter().flatten().any(|command| command.may_swallow);
         if may_swallow {
             // What is swallowed has to be of one length on both servers.
             for round in &mut rounds {
-                *round = std::mem::take(round).into_iter().map(Command::without_cas).collect();
+                *round = std::mem::take(round).into_iter().map(TextCommand::without_cas).collect();
             }
         }
         // The first byte says which protocol it is.
-        rounds[0].insert(0, Command::new(line_end(b"mn", "\r\n")));
+        rounds[0].insert(0, TextCommand::new(line_end(b"mn", "\r\n")));
         if kinds == Commands::Text {
-            rounds[0][0] = Command::new(line_end(b"delete nothing", "\r\n"));
+            rounds[0][0] = TextCommand::new(line_end(b"delete nothing", "\r\n"));
         }
         Case { rounds, may_swallow, touches }
     }
@@ -83,7 +80,7 @@ impl Case {
     }
 }
 
-fn command(random: &mut Random, kinds: Commands) -> Command {
+fn command(random: &mut Random, kinds: Commands) -> TextCommand {
     if random.one_in(25) {
         return garbage(random);
     }
@@ -96,7 +93,7 @@ fn command(random: &mut Random, kinds: Commands) -> Command {
 }
 
 /// A line that is no command.
-fn garbage(random: &mut Random) -> Command {
+fn garbage(random: &mut Random) -> TextCommand {
     let words: [&[u8]; 12] = [
         b"",
         b" ",
@@ -116,5 +113,5 @@ fn garbage(random: &mut Random) -> Command {
         let bytes = random.below(60);
         line.extend((0..bytes).map(|_| random.below(256) as u8).filter(|byte| *byte != b'\n'));
     }
-    Command::new(line_end(&line, end_of_line(random)))
+    TextCommand::new(line_end(&line, end_of_line(random)))
 }

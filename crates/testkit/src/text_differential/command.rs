@@ -8,7 +8,7 @@ pub(super) const WRONG_CAS: &[u8] = b"9223372036854775807";
 
 /// A part of a command.
 #[derive(Clone, Debug)]
-pub(super) enum Piece {
+pub(super) enum CommandPiece {
     Bytes(Vec<u8>),
     /// The prefix of the run and this.
     Key(Vec<u8>),
@@ -20,8 +20,8 @@ pub(super) enum Piece {
 
 /// One command, its data included.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Command {
-    pub(super) pieces: Vec<Piece>,
+pub(super) struct TextCommand {
+    pub(super) pieces: Vec<CommandPiece>,
     /// The server closes the connection.
     pub(super) is_last: bool,
     /// It changes a time to live, or may let a reader win. Oribi's document then has another CAS,
@@ -31,38 +31,38 @@ pub(super) struct Command {
     pub(super) may_swallow: bool,
 }
 
-impl Command {
-    pub(super) fn new(name: impl AsRef<[u8]>) -> Command {
-        Command::default().and(name.as_ref())
+impl TextCommand {
+    pub(super) fn new(name: impl AsRef<[u8]>) -> TextCommand {
+        TextCommand::default().and(name.as_ref())
     }
 
-    pub(super) fn and(mut self, bytes: impl AsRef<[u8]>) -> Command {
-        self.pieces.push(Piece::Bytes(bytes.as_ref().to_vec()));
+    pub(super) fn and(mut self, bytes: impl AsRef<[u8]>) -> TextCommand {
+        self.pieces.push(CommandPiece::Bytes(bytes.as_ref().to_vec()));
         self
     }
 
     /// Adds a space and a token.
-    pub(super) fn token(self, token: impl AsRef<[u8]>) -> Command {
+    pub(super) fn token(self, token: impl AsRef<[u8]>) -> TextCommand {
         self.and(" ").and(token)
     }
 
     /// Adds a space and a piece.
-    pub(super) fn piece(mut self, piece: Piece) -> Command {
+    pub(super) fn piece(mut self, piece: CommandPiece) -> TextCommand {
         self = self.and(" ");
         self.pieces.push(piece);
         self
     }
 
     /// Marks a command that changes a time to live.
-    pub(super) fn touching(self) -> Command {
-        Command { touches: true, ..self }
+    pub(super) fn touching(self) -> TextCommand {
+        TextCommand { touches: true, ..self }
     }
 
     /// The same, but CAS values that it would take from earlier answers match nothing.
-    pub(super) fn without_cas(mut self) -> Command {
+    pub(super) fn without_cas(mut self) -> TextCommand {
         for piece in &mut self.pieces {
-            if let Piece::Cas(_) = piece {
-                *piece = Piece::Bytes(WRONG_CAS.to_vec());
+            if let CommandPiece::Cas(_) = piece {
+                *piece = CommandPiece::Bytes(WRONG_CAS.to_vec());
             }
         }
         self
@@ -77,12 +77,12 @@ impl Command {
         let mut bytes = Vec::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Bytes(part) => bytes.extend_from_slice(part),
-                Piece::Key(name) => bytes.extend(key(prefix, name)),
-                Piece::KeyBase64(name) => bytes.extend(base64(&key(prefix, name))),
-                Piece::Cas(back) => {
+                CommandPiece::Bytes(part) => bytes.extend_from_slice(part),
+                CommandPiece::Key(name) => bytes.extend(key(prefix, name)),
+                CommandPiece::KeyBase64(name) => bytes.extend(base64(&key(prefix, name))),
+                CommandPiece::Cas(back) => {
                     let document = self.pieces.iter().find_map(|piece| match piece {
-                        Piece::Key(name) => Some(key(prefix, name)),
+                        CommandPiece::Key(name) => Some(key(prefix, name)),
                         _ => None,
                     });
                     let seen = document.map_or(&[][..], |document| cas_values(&document));

@@ -12,7 +12,7 @@
 //! - A counter that it cannot change in place loses its marks and its new time to live: when it
 //!   gets longer, or when a reader holds it. Here counters have no marks, and `ma` has no flag T.
 
-use super::command::{Command, Piece};
+use super::command::{CommandPiece, TextCommand};
 use super::parts::{
     announced, cas, counter, end_of_line, exptime, flags, key_name, number, pick, text_key, value,
     with_data,
@@ -20,22 +20,22 @@ use super::parts::{
 use crate::random::Random;
 
 /// A command, mostly a valid one.
-pub(super) fn random(random: &mut Random) -> Command {
+pub(super) fn random(random: &mut Random) -> TextCommand {
     let command = match random.below(100) {
         0..36 => get(random),
         36..64 => return set(random),
         64..78 => delete(random),
         78..93 => arithmetic(random),
-        93..95 => Command::new("me").piece(text_key(random)),
-        95..98 => Command::new(pick(random, &["mn", "mn", "mn x"])),
-        _ => Command::new(pick(random, &["mg", "ms", "md", "ma", "me", "mg  ", "md b"])),
+        93..95 => TextCommand::new("me").piece(text_key(random)),
+        95..98 => TextCommand::new(pick(random, &["mn", "mn", "mn x"])),
+        _ => TextCommand::new(pick(random, &["mg", "ms", "md", "ma", "me", "mg  ", "md b"])),
     };
     command.and(end_of_line(random))
 }
 
 /// The name and a key in base64, with its flag.
-fn in_base64(name: &str, key: Vec<u8>) -> Command {
-    Command::new(name).piece(Piece::KeyBase64(key)).token("b")
+fn in_base64(name: &str, key: Vec<u8>) -> TextCommand {
+    TextCommand::new(name).piece(CommandPiece::KeyBase64(key)).token("b")
 }
 
 /// A key that is only ever sent in base64; few, so that commands meet.
@@ -48,7 +48,7 @@ fn binary_key(random: &mut Random) -> Vec<u8> {
     }
 }
 
-fn get(random: &mut Random) -> Command {
+fn get(random: &mut Random) -> TextCommand {
     const CREATING: &[u8] = b"cfhklqstvvvkONRT";
     const READING: &[u8] = b"cfhklqstvvvkO";
     let (command, known) = match random.below(24) {
@@ -56,24 +56,24 @@ fn get(random: &mut Random) -> Command {
         1 => (in_base64("mg", binary_key(random)), b"cfhklqstvvvkORT".as_slice()),
         // The flag is forgotten.
         2 => {
-            let command = Command::new("mg").piece(Piece::KeyBase64(binary_key(random)));
+            let command = TextCommand::new("mg").piece(CommandPiece::KeyBase64(binary_key(random)));
             (command, b"cfhlqstvvvO".as_slice())
         }
-        3..9 => (Command::new("mg").piece(counter(random)), b"cfklqtvvvvkOT".as_slice()),
-        9..12 => (Command::new("mg").piece(text_key(random)), READING),
-        _ => (Command::new("mg").piece(text_key(random)), CREATING),
+        3..9 => (TextCommand::new("mg").piece(counter(random)), b"cfklqtvvvvkOT".as_slice()),
+        9..12 => (TextCommand::new("mg").piece(text_key(random)), READING),
+        _ => (TextCommand::new("mg").piece(text_key(random)), CREATING),
     };
     with_flags(random, command, known)
 }
 
-fn set(random: &mut Random) -> Command {
+fn set(random: &mut Random) -> TextCommand {
     let value = value(random);
     let (length, is_wrong) = announced(random, value.len());
     let is_blank = value.iter().all(u8::is_ascii_whitespace);
     let (command, known) = match random.below(8) {
         0 => (in_base64("ms", binary_key(random)), true),
-        1 | 2 if !is_blank => (Command::new("ms").piece(counter(random)), false),
-        _ => (Command::new("ms").piece(text_key(random)), true),
+        1 | 2 if !is_blank => (TextCommand::new("ms").piece(counter(random)), false),
+        _ => (TextCommand::new("ms").piece(text_key(random)), true),
     };
     let command = if random.one_in(80) { command } else { command.token(length) };
     let known = if known { b"cCCFIkOqTMMM".as_slice() } else { b"cCCFkOqT" };
@@ -81,30 +81,30 @@ fn set(random: &mut Random) -> Command {
     with_data(random, command, value, is_wrong)
 }
 
-fn delete(random: &mut Random) -> Command {
+fn delete(random: &mut Random) -> TextCommand {
     let command = match random.below(16) {
         0 => in_base64("md", key_name(random)),
         1 => in_base64("md", binary_key(random)),
         2..6 => {
-            let command = Command::new("md").piece(counter(random));
+            let command = TextCommand::new("md").piece(counter(random));
             return with_flags(random, command, b"CkOq");
         }
-        _ => Command::new("md").piece(text_key(random)),
+        _ => TextCommand::new("md").piece(text_key(random)),
     };
     let command = with_flags(random, command, b"CIIkOqT");
     // A reader may win the stale document. That of an `ms` with flag I is as stale, but a case
     // whose CAS values are not compared would have none to be too old.
-    let marks = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes == b"I");
+    let marks = |piece: &CommandPiece| matches!(piece, CommandPiece::Bytes(bytes) if bytes == b"I");
     if command.pieces.iter().any(marks) { command.touching() } else { command }
 }
 
-fn arithmetic(random: &mut Random) -> Command {
-    let command = Command::new("ma").piece(counter(random));
+fn arithmetic(random: &mut Random) -> TextCommand {
+    let command = TextCommand::new("ma").piece(counter(random));
     with_flags(random, command, b"CNNJDMMqtcvvvkO")
 }
 
 /// A few of these flags, with tokens; now and then one twice, without its token, or unknown.
-fn with_flags(random: &mut Random, mut command: Command, known: &[u8]) -> Command {
+fn with_flags(random: &mut Random, mut command: TextCommand, known: &[u8]) -> TextCommand {
     let count = random.below(5);
     let mut used = Vec::new();
     for _ in 0..count {
@@ -122,7 +122,12 @@ fn with_flags(random: &mut Random, mut command: Command, known: &[u8]) -> Comman
     }
 }
 
-fn flagged(random: &mut Random, command: Command, flag: u8, may_have_long_opaque: bool) -> Command {
+fn flagged(
+    random: &mut Random,
+    command: TextCommand,
+    flag: u8,
+    may_have_long_opaque: bool,
+) -> TextCommand {
     let without_token = random.one_in(50);
     let token = match flag {
         _ if without_token => String::new(),

@@ -3,10 +3,10 @@
 //! Owns: how often each kind occurs, and what is left out because memcached itself does not always
 //! answer it alike.
 
-use super::command::{Command, Piece, WRONG_CAS};
+use super::command::{CommandPiece, TextCommand, WRONG_CAS};
 use crate::random::Random;
 
-/// Names behind the prefix: few, so that commands meet. Counters have names of their own, because
+/// Names behind the prefix: few, so that commands meet. Counters have their own names, because
 /// memcached is at odds with itself over them: it reads one that is blank beyond its end. It
 /// changes one in place and pads it with spaces, unless a reader holds it just then; that makes a
 /// new document, not read yet.
@@ -21,7 +21,6 @@ pub(super) const MISSING_BYTES_MAX: usize = 100;
 const KEY_BYTES_MAX: usize = 250;
 pub(super) const PREFIX_BYTES: usize = 10;
 
-/// One of these.
 pub(super) fn pick<'a, T: ?Sized>(random: &mut Random, choices: &[&'a T]) -> &'a T {
     choices[random.below(choices.len() as u64) as usize]
 }
@@ -38,33 +37,31 @@ pub(super) fn key_name(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Any key.
-pub(super) fn key(random: &mut Random) -> Piece {
+pub(super) fn key(random: &mut Random) -> CommandPiece {
     if random.one_in(3) { counter(random) } else { text_key(random) }
 }
 
 /// A key that is no counter's.
-pub(super) fn text_key(random: &mut Random) -> Piece {
-    Piece::Key(key_name(random))
+pub(super) fn text_key(random: &mut Random) -> CommandPiece {
+    CommandPiece::Key(key_name(random))
 }
 
-/// A counter's key.
-pub(super) fn counter(random: &mut Random) -> Piece {
-    Piece::Key(pick(random, &COUNTERS).as_bytes().to_vec())
+pub(super) fn counter(random: &mut Random) -> CommandPiece {
+    CommandPiece::Key(pick(random, &COUNTERS).as_bytes().to_vec())
 }
 
 /// A key under which this value may be stored.
-pub(super) fn key_for(random: &mut Random, value: &[u8]) -> Piece {
+pub(super) fn key_for(random: &mut Random, value: &[u8]) -> CommandPiece {
     let is_blank = value.iter().all(u8::is_ascii_whitespace);
     if is_blank { text_key(random) } else { key(random) }
 }
 
 /// A key that is not too long.
-pub(super) fn key_that_fits(random: &mut Random) -> Piece {
+pub(super) fn key_that_fits(random: &mut Random) -> CommandPiece {
     match key(random) {
-        Piece::Key(mut name) => {
+        CommandPiece::Key(mut name) => {
             name.truncate(KEY_BYTES_MAX - PREFIX_BYTES);
-            Piece::Key(name)
+            CommandPiece::Key(name)
         }
         other => other,
     }
@@ -123,12 +120,12 @@ pub(super) fn flags(random: &mut Random) -> &'static str {
 }
 
 /// CAS values that match, mostly.
-pub(super) fn cas(random: &mut Random) -> Piece {
+pub(super) fn cas(random: &mut Random) -> CommandPiece {
     match random.below(12) {
-        0 => Piece::Bytes(WRONG_CAS.to_vec()),
-        1 => Piece::Bytes(b"0".to_vec()),
-        2 => Piece::Bytes(pick(random, &["x", "-1", "18446744073709551616"]).into()),
-        _ => Piece::Cas(random.below(3) as usize),
+        0 => CommandPiece::Bytes(WRONG_CAS.to_vec()),
+        1 => CommandPiece::Bytes(b"0".to_vec()),
+        2 => CommandPiece::Bytes(pick(random, &["x", "-1", "18446744073709551616"]).into()),
+        _ => CommandPiece::Cas(random.below(3) as usize),
     }
 }
 
@@ -150,7 +147,6 @@ pub(super) fn value(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Mostly both bytes.
 pub(super) fn end_of_line(random: &mut Random) -> &'static str {
     if random.one_in(12) { "\n" } else { "\r\n" }
 }
@@ -172,10 +168,10 @@ pub(super) fn announced(random: &mut Random, bytes: usize) -> (String, bool) {
 /// Adds the end of the line and the data; now and then its own end is short of a byte.
 pub(super) fn with_data(
     random: &mut Random,
-    command: Command,
+    command: TextCommand,
     value: Vec<u8>,
     is_wrong: bool,
-) -> Command {
+) -> TextCommand {
     let is_short = random.one_in(60);
     if value.len() >= VALUE_BYTES_LARGE {
         return large(&value);
@@ -183,14 +179,14 @@ pub(super) fn with_data(
     let command = command.and(end_of_line(random)).and(value);
     let command = command.and(if is_short { "\n" } else { "\r\n" });
     // A stored document has a new CAS in any case.
-    Command { may_swallow: is_wrong || is_short, touches: false, ..command }
+    TextCommand { may_swallow: is_wrong || is_short, touches: false, ..command }
 }
 
 /// Stores a large value, whatever data an earlier command waits for.
-fn large(value: &[u8]) -> Command {
-    Command::new(b"\r\n".repeat(MISSING_BYTES_MAX / 2))
+fn large(value: &[u8]) -> TextCommand {
+    TextCommand::new(b"\r\n".repeat(MISSING_BYTES_MAX / 2))
         .and("set")
-        .piece(Piece::Key(NAMES[0].into()))
+        .piece(CommandPiece::Key(NAMES[0].into()))
         .token("0 0")
         .token(value.len().to_string())
         .and("\r\n")

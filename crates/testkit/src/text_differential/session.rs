@@ -11,14 +11,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::answer::{self, CasValues};
-use super::command::Command;
+use super::command::TextCommand;
 use super::parts::MISSING_BYTES_MAX;
 use crate::random::Random;
 
 /// Stands for the answers that did not come in time.
 pub(super) const NO_END: &str = "[no end of the answers]";
 
-pub(super) struct Session {
+pub(super) struct TextSession {
     stream: TcpStream,
     prefix: String,
     cas_values: CasValues,
@@ -26,20 +26,20 @@ pub(super) struct Session {
     is_closing: bool,
 }
 
-impl Session {
+impl TextSession {
     pub(super) fn connect(
         port: u16,
         prefix: &str,
         touches: bool,
         patience: Duration,
-    ) -> Result<Session> {
+    ) -> Result<TextSession> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
             .with_context(|| format!("cannot connect to port {port}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         let prefix = prefix.to_owned();
-        Ok(Session {
+        Ok(TextSession {
             stream,
             prefix,
             cas_values: CasValues::new(touches),
@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// Sends the commands and the round's end, cut at random places.
-    pub(super) fn send(&mut self, commands: &[Command], may_swallow: bool, mut cuts: Random) {
+    pub(super) fn send(&mut self, commands: &[TextCommand], may_swallow: bool, mut cuts: Random) {
         self.rounds += 1;
         let mut bytes = Vec::new();
         for command in commands {

@@ -2,7 +2,7 @@
 //!
 //! Owns: what a valid one looks like, and the ways in which one can be wrong.
 
-use super::command::Command;
+use super::command::TextCommand;
 use super::parts::{
     announced, cas, counter, end_of_line, exptime, flags, key, key_for, key_that_fits, number,
     pick, text_key, value, with_data,
@@ -10,21 +10,21 @@ use super::parts::{
 use crate::random::Random;
 
 /// A command, mostly a valid one.
-pub(super) fn random(random: &mut Random) -> Command {
+pub(super) fn random(random: &mut Random) -> TextCommand {
     let command = match random.below(100) {
         0..36 => return storage(random),
         36..56 => {
             let name = pick(random, &["get", "gets", "get", "gets", "get "]);
-            keys(random, Command::new(name))
+            keys(random, TextCommand::new(name))
         }
         56..62 => {
-            let command = Command::new(pick(random, &["gat", "gats"])).token(exptime(random));
+            let command = TextCommand::new(pick(random, &["gat", "gats"])).token(exptime(random));
             keys(random, command).touching()
         }
         62..80 => arithmetic(random),
         80..88 => delete(random),
         88..94 => {
-            let command = Command::new("touch").piece(key(random)).token(exptime(random));
+            let command = TextCommand::new("touch").piece(key(random)).token(exptime(random));
             noreply(random, command).touching()
         }
         _ => return other(random),
@@ -33,12 +33,11 @@ pub(super) fn random(random: &mut Random) -> Command {
     command.and(end_of_line(random))
 }
 
-/// Ends the connection.
-pub(super) fn quit(random: &mut Random) -> Command {
-    Command::new("quit").and(end_of_line(random))
+pub(super) fn quit(random: &mut Random) -> TextCommand {
+    TextCommand::new("quit").and(end_of_line(random))
 }
 
-fn storage(random: &mut Random) -> Command {
+fn storage(random: &mut Random) -> TextCommand {
     let name = pick(random, &["set", "set", "set", "add", "replace", "append", "prepend", "cas"]);
     let value = value(random);
     let (length, is_wrong) = announced(random, value.len());
@@ -48,7 +47,7 @@ fn storage(random: &mut Random) -> Command {
         _ => key_for(random, &value),
     };
     let mut command =
-        Command::new(name).piece(key).token(flags(random)).token(exptime(random)).token(length);
+        TextCommand::new(name).piece(key).token(flags(random)).token(exptime(random)).token(length);
     if name == "cas" && !random.one_in(40) {
         command = command.piece(cas(random));
     }
@@ -59,7 +58,7 @@ fn storage(random: &mut Random) -> Command {
     with_data(random, command, value, is_wrong)
 }
 
-fn keys(random: &mut Random, mut command: Command) -> Command {
+fn keys(random: &mut Random, mut command: TextCommand) -> TextCommand {
     let count = match random.below(30) {
         0 => 0,
         1 => 22 + random.below(30),
@@ -73,21 +72,21 @@ fn keys(random: &mut Random, mut command: Command) -> Command {
     command
 }
 
-fn arithmetic(random: &mut Random) -> Command {
-    let command = Command::new(pick(random, &["incr", "decr"])).piece(counter(random));
+fn arithmetic(random: &mut Random) -> TextCommand {
+    let command = TextCommand::new(pick(random, &["incr", "decr"])).piece(counter(random));
     let command = if random.one_in(30) { command } else { command.token(number(random)) };
     noreply(random, command)
 }
 
-fn delete(random: &mut Random) -> Command {
-    let mut command = Command::new("delete").piece(key(random));
+fn delete(random: &mut Random) -> TextCommand {
+    let mut command = TextCommand::new("delete").piece(key(random));
     if random.one_in(6) {
         command = command.token(pick(random, &["0", "1", "x", "0 noreply", "0 x"]));
     }
     noreply(random, command)
 }
 
-fn other(random: &mut Random) -> Command {
+fn other(random: &mut Random) -> TextCommand {
     let command = pick(
         random,
         &[
@@ -107,10 +106,10 @@ fn other(random: &mut Random) -> Command {
             "version x",
         ],
     );
-    Command::new(command).and(end_of_line(random))
+    TextCommand::new(command).and(end_of_line(random))
 }
 
-fn noreply(random: &mut Random, command: Command) -> Command {
+fn noreply(random: &mut Random, command: TextCommand) -> TextCommand {
     match random.below(24) {
         0 | 1 => command.token("noreply"),
         2 => command.token("noreplyx"),
@@ -119,6 +118,6 @@ fn noreply(random: &mut Random, command: Command) -> Command {
 }
 
 /// More spaces or words than the command wants.
-fn surplus(random: &mut Random, command: Command) -> Command {
+fn surplus(random: &mut Random, command: TextCommand) -> TextCommand {
     command.and(pick(random, &["  ", " x", " 1 2 3 4 5 6 7 8", " noreply noreply"]))
 }

@@ -6,7 +6,7 @@
 use crate::checked_text;
 use crate::error::ArchiveError;
 use crate::limits::TEXT_BYTES_MAX;
-use crate::manifest::{Begin, Descriptor, FORMAT, Kind, Manifest, VERSION};
+use crate::manifest::{BackupKind, BackupManifest, Begin, Descriptor, FORMAT, VERSION};
 use crate::sealed_store::{Key, SealedStore};
 use crate::store::{ArchiveStore, Files};
 use crate::time;
@@ -28,8 +28,7 @@ pub struct Archive {
 
 /// A backup in an archive.
 #[derive(Debug)]
-pub struct Entry {
-    /// Its id.
+pub struct ArchiveEntry {
     pub id: String,
     /// What became of it.
     pub state: EntryState,
@@ -39,16 +38,16 @@ pub struct Entry {
 #[derive(Debug)]
 pub enum EntryState {
     /// It can be restored.
-    Finished(Box<Manifest>),
+    Finished(Box<BackupManifest>),
     /// It was interrupted, or is under way.
     Unfinished(Box<Begin>),
     /// Its manifest cannot be read.
     Damaged(ArchiveError),
 }
 
-impl Entry {
+impl ArchiveEntry {
     /// Its manifest, if it is finished.
-    pub fn manifest(&self) -> Option<&Manifest> {
+    pub fn manifest(&self) -> Option<&BackupManifest> {
         match &self.state {
             EntryState::Finished(manifest) => Some(manifest),
             _ => None,
@@ -129,8 +128,9 @@ impl Archive {
 
     /// A new id for a backup that begins at this time, after the ones there are: a number, and the
     /// time for people. So ids sort by age also when a clock was set back.
-    pub fn new_id(entries: &[Entry], unix_s: u64) -> String {
-        let number = |entry: &Entry| entry.id.split('-').next().and_then(|text| text.parse().ok());
+    pub fn new_id(entries: &[ArchiveEntry], unix_s: u64) -> String {
+        let number =
+            |entry: &ArchiveEntry| entry.id.split('-').next().and_then(|text| text.parse().ok());
         let last: u64 = entries.iter().filter_map(number).max().unwrap_or(0);
         format!("{:06}-{}", last + 1, time::compact(unix_s))
     }
@@ -139,7 +139,7 @@ impl Archive {
     ///
     /// # Errors
     /// When the store fails. A damaged backup is no error.
-    pub fn entries(&self) -> Result<Vec<Entry>, ArchiveError> {
+    pub fn entries(&self) -> Result<Vec<ArchiveEntry>, ArchiveError> {
         let mut ids: Vec<String> = Vec::new();
         for file in self.store.entries(BACKUPS)? {
             let id = file.name[BACKUPS.len()..].split('/').next().unwrap_or_default();
@@ -147,7 +147,7 @@ impl Archive {
                 ids.push(id.to_owned());
             }
         }
-        ids.into_iter().map(|id| Ok(Entry { state: self.state(&id)?, id })).collect()
+        ids.into_iter().map(|id| Ok(ArchiveEntry { state: self.state(&id)?, id })).collect()
     }
 
     fn state(&self, id: &str) -> Result<EntryState, ArchiveError> {
@@ -173,8 +173,8 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError::Unknown`] when there is none with this id.
-    pub fn manifest(&self, id: &str) -> Result<Manifest, ArchiveError> {
-        let manifest: Manifest = self.text(id, MANIFEST)?;
+    pub fn manifest(&self, id: &str) -> Result<BackupManifest, ArchiveError> {
+        let manifest: BackupManifest = self.text(id, MANIFEST)?;
         check_id(&path(id, MANIFEST), id, &manifest.begin)?;
         Ok(manifest)
     }
@@ -203,8 +203,7 @@ impl Archive {
         self.store.write(&name, &text(&name, begin)?)
     }
 
-    /// Finishes a backup.
-    pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), ArchiveError> {
+    pub(crate) fn write_manifest(&self, manifest: &BackupManifest) -> Result<(), ArchiveError> {
         let name = path(&manifest.begin.id, MANIFEST);
         self.store.write(&name, &text(&name, manifest)?)?;
         self.store.delete(&path(&manifest.begin.id, BEGIN))
@@ -233,13 +232,17 @@ impl Archive {
     ///
     /// # Errors
     /// When there is none.
-    pub fn find(&self, bucket: Option<&str>, at: Option<&str>) -> Result<Manifest, ArchiveError> {
+    pub fn find(
+        &self,
+        bucket: Option<&str>,
+        at: Option<&str>,
+    ) -> Result<BackupManifest, ArchiveError> {
         if let Some(id) = at.filter(|at| time::parse(at).is_none()) {
             return self.manifest(id);
         }
         let until = at.and_then(time::parse).unwrap_or(u64::MAX);
         let entries = self.entries()?;
-        let manifests = entries.iter().filter_map(Entry::manifest);
+        let manifests = entries.iter().filter_map(ArchiveEntry::manifest);
         let mut fitting = manifests.filter(|manifest| {
             manifest.finished_at <= until
                 && bucket.is_none_or(|bucket| manifest.begin.bucket == bucket)
@@ -253,8 +256,12 @@ impl Archive {
     }
 
     /// The backup that an incremental one of the same documents would build on: the last one.
-    pub fn parent_for<'a>(&self, entries: &'a [Entry], begin: &Begin) -> Option<&'a Manifest> {
-        let mut fitting = entries.iter().filter_map(Entry::manifest).filter(|manifest| {
+    pub fn parent_for<'a>(
+        &self,
+        entries: &'a [ArchiveEntry],
+        begin: &Begin,
+    ) -> Option<&'a BackupManifest> {
+        let mut fitting = entries.iter().filter_map(ArchiveEntry::manifest).filter(|manifest| {
             let other = &manifest.begin;
             other.bucket == begin.bucket
                 && other.collections == begin.collections
@@ -267,7 +274,7 @@ impl Archive {
 
     /// The interrupted backup that one of the same documents would continue: the last backup, if it
     /// is unfinished.
-    pub fn unfinished_for<'a>(entries: &'a [Entry], begin: &Begin) -> Option<&'a Begin> {
+    pub fn unfinished_for<'a>(entries: &'a [ArchiveEntry], begin: &Begin) -> Option<&'a Begin> {
         let last = entries.iter().rev().find_map(|entry| match &entry.state {
             EntryState::Finished(manifest) => {
                 (manifest.begin.bucket == begin.bucket).then_some(None)
@@ -314,7 +321,7 @@ fn check_id(name: &str, id: &str, begin: &Begin) -> Result<(), ArchiveError> {
         return Err(ArchiveError::damaged(name, format!("it is of the backup {:?}", begin.id)));
     }
     let has_parent = begin.parent.is_some();
-    match has_parent == (begin.kind == Kind::Incremental) {
+    match has_parent == (begin.kind == BackupKind::Incremental) {
         true => Ok(()),
         false => Err(ArchiveError::damaged(name, "only an incremental backup has a parent")),
     }

@@ -9,9 +9,9 @@ use std::ops::Range;
 use crate::archive::{Archive, manifest_name, segment_name};
 use crate::error::ArchiveError;
 use crate::limits::SEGMENT_BYTES_MAX;
-use crate::manifest::{Kind, Manifest, SegmentEntry};
-use crate::record::Record;
-use crate::segment::{Footer, Segment};
+use crate::manifest::{BackupKind, BackupManifest, SegmentEntry};
+use crate::record::ArchiveRecord;
+use crate::segment::{ArchiveSegment, Footer};
 use crate::store::Files;
 
 /// Longest chain; a longer one names a backup twice.
@@ -21,11 +21,10 @@ const LENGTH_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Chain {
     /// The full one first.
-    manifests: Vec<Manifest>,
+    manifests: Vec<BackupManifest>,
     segments: Vec<Position>,
     /// Per vbucket, how many of the first segments are void for it.
     void: Vec<usize>,
-    /// Ids, sorted.
     collections: Vec<u32>,
 }
 
@@ -39,8 +38,7 @@ struct Position {
 /// A backup of a chain.
 #[derive(Clone, Debug)]
 pub struct Backup<'a> {
-    /// Its manifest.
-    pub manifest: &'a Manifest,
+    pub manifest: &'a BackupManifest,
     /// Which of the chain's segments are its own.
     pub segments: Range<usize>,
 }
@@ -53,7 +51,7 @@ impl Archive {
     pub fn chain(&self, id: &str) -> Result<Chain, ArchiveError> {
         let mut manifests = vec![self.manifest(id)?];
         while let Some(child) = manifests.last()
-            && child.begin.kind == Kind::Incremental
+            && child.begin.kind == BackupKind::Incremental
             && let Some(parent) = &child.begin.parent
         {
             let name = manifest_name(&child.begin.id);
@@ -78,7 +76,7 @@ impl Archive {
 }
 
 impl Chain {
-    fn new(manifests: Vec<Manifest>) -> Chain {
+    fn new(manifests: Vec<BackupManifest>) -> Chain {
         let mut segments = Vec::new();
         let mut void = Vec::new();
         for manifest in &manifests {
@@ -102,7 +100,7 @@ impl Chain {
     }
 
     /// The backups, the full one first.
-    pub fn manifests(&self) -> &[Manifest] {
+    pub fn manifests(&self) -> &[BackupManifest] {
         &self.manifests
     }
 
@@ -116,7 +114,7 @@ impl Chain {
     }
 
     /// The backup that is wanted.
-    pub fn wanted(&self) -> &Manifest {
+    pub fn wanted(&self) -> &BackupManifest {
         self.manifests.last().expect("a chain has the backup that it was asked for")
     }
 
@@ -160,13 +158,13 @@ impl Chain {
         &'a self,
         segment: usize,
         bytes: &'a [u8],
-    ) -> Result<Segment<'a>, ArchiveError> {
+    ) -> Result<ArchiveSegment<'a>, ArchiveError> {
         let Position { name, entry } = &self.segments[segment];
         if bytes.len() as u64 != entry.bytes {
             let reason = format!("it has {} bytes, not {}", bytes.len(), entry.bytes);
             return Err(ArchiveError::damaged(name, reason));
         }
-        let opened = Segment::open(name, bytes)?;
+        let opened = ArchiveSegment::open(name, bytes)?;
         match opened.entry() == *entry {
             true => Ok(opened),
             false => Err(ArchiveError::damaged(name, "it is not the one that its manifest names")),
@@ -186,7 +184,7 @@ impl Chain {
 
     /// False for a record of a segment that a vbucket's new beginning voids, and for one of a
     /// collection that is not in the wanted backup.
-    pub fn counts(&self, segment: usize, record: &Record<'_>) -> bool {
+    pub fn counts(&self, segment: usize, record: &ArchiveRecord<'_>) -> bool {
         let void = self.void.get(usize::from(record.vbid.0)).copied().unwrap_or_default();
         segment >= void && self.collections.binary_search(&record.collection.0).is_ok()
     }

@@ -12,7 +12,6 @@ use crate::error::ArchiveError;
 /// Bytes behind the text: two line feeds and 64 digits.
 const TRAILER_BYTES: usize = 66;
 
-/// SHA-256 in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -13,12 +13,12 @@ use oribi_types::Vbid;
 
 use crate::archive::manifest_name;
 use crate::error::ArchiveError;
-use crate::manifest::Manifest;
+use crate::manifest::BackupManifest;
 use crate::segment::Footer;
 
 /// See the module text.
 pub struct BackupChecker<'a> {
-    manifest: &'a Manifest,
+    manifest: &'a BackupManifest,
     /// Last seqno of each vbucket.
     last: HashMap<u16, u64>,
     mutations: u64,
@@ -32,7 +32,7 @@ impl<'a> BackupChecker<'a> {
     ///
     /// # Errors
     /// When the manifest does not say where the backup begins.
-    pub fn new(manifest: &'a Manifest) -> Result<BackupChecker<'a>, ArchiveError> {
+    pub fn new(manifest: &'a BackupManifest) -> Result<BackupChecker<'a>, ArchiveError> {
         let from = token(manifest, &manifest.begin.from)?;
         let last = from.positions().iter().map(|place| (place.vbid.0, place.seqno.0)).collect();
         Ok(BackupChecker { manifest, last, mutations: 0, removals: 0, has_gap: false })
@@ -92,7 +92,7 @@ impl<'a> BackupChecker<'a> {
     }
 }
 
-fn token(manifest: &Manifest, text: &str) -> Result<ChangeToken, ArchiveError> {
+fn token(manifest: &BackupManifest, text: &str) -> Result<ChangeToken, ArchiveError> {
     text.parse().map_err(|error: oribi_protocol::change_token::InvalidToken| {
         ArchiveError::damaged(&manifest_name(&manifest.begin.id), error.to_string())
     })

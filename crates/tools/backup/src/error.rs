@@ -5,30 +5,23 @@ use std::io;
 /// What failed, on which file.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The store failed.
     #[error("cannot {action} {name}: {reason}")]
     Store {
         /// "read", "write", "list" or "remove".
         action: &'static str,
-        /// The file.
         name: String,
-        /// Why.
         reason: io::Error,
     },
     /// A file is not what was written.
     #[error("{name} is damaged: {reason}")]
     Damaged {
-        /// The file.
         name: String,
         /// What is wrong with it.
         reason: String,
     },
     /// A file is not there.
     #[error("{name} is missing")]
-    Missing {
-        /// The file.
-        name: String,
-    },
+    Missing { name: String },
     /// A file is there that this writer was to write.
     #[error("{0} is there already: another program writes to the archive")]
     Contended(String),

@@ -33,7 +33,7 @@ pub mod time;
 pub mod verify;
 pub mod writer;
 
-pub use archive::{Archive, Entry, EntryState};
+pub use archive::{Archive, ArchiveEntry, EntryState};
 pub use error::ArchiveError;
 pub use prune::Retention;
-pub use record::{Record, RecordKind};
+pub use record::{ArchiveRecord, RecordKind};

@@ -13,12 +13,9 @@ pub const FORMAT: &str = "oribi-backup";
 /// Version of the format. Version 1 was that of builds before the first release.
 pub const VERSION: u32 = 2;
 
-/// `archive.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// [`FORMAT`].
     pub format: String,
-    /// [`VERSION`].
     pub version: u32,
     /// Random id of the archive, hexadecimal.
     pub id: String,
@@ -40,16 +37,15 @@ pub struct Encryption {
 /// Whether a backup has everything, or what changed since its parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum BackupKind {
     /// It needs no other backup.
     Full,
     /// It needs its parent.
     Incremental,
 }
 
-/// A collection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct BackupCollection {
     /// Id in the bucket that was backed up, which records carry.
     pub id: u32,
     /// Name of its scope.
@@ -60,8 +56,7 @@ pub struct Place {
     pub max_ttl_s: Option<u32>,
 }
 
-impl Place {
-    /// `scope.collection`.
+impl BackupCollection {
     pub fn path(&self) -> String {
         format!("{}.{}", self.scope, self.collection)
     }
@@ -72,7 +67,6 @@ impl Place {
 pub struct CollectionEvent {
     /// Version of the bucket's list of collections with this change and all before it.
     pub manifest_uid: u64,
-    /// What happened.
     #[serde(flatten)]
     pub change: CollectionChange,
 }
@@ -82,22 +76,13 @@ pub struct CollectionEvent {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum CollectionChange {
     /// A collection was created, or its limit changed.
-    Created(Place),
+    Created(BackupCollection),
     /// A collection was dropped, with its documents.
-    Dropped {
-        /// Its id.
-        id: u32,
-    },
+    Dropped { id: u32 },
     /// A scope was created.
-    ScopeCreated {
-        /// Its name.
-        name: String,
-    },
+    ScopeCreated { name: String },
     /// A scope was dropped.
-    ScopeDropped {
-        /// Its name.
-        name: String,
-    },
+    ScopeDropped { name: String },
 }
 
 /// `begin.json`: what a backup is of, and where it begins.
@@ -105,8 +90,7 @@ pub enum CollectionChange {
 pub struct Begin {
     /// Id, also the name of the backup's directory. Ids sort by age.
     pub id: String,
-    /// Full or incremental.
-    pub kind: Kind,
+    pub kind: BackupKind,
     /// Id of the backup that an incremental one builds on.
     pub parent: Option<String>,
     /// Name of the bucket.
@@ -115,7 +99,6 @@ pub struct Begin {
     pub source: String,
     /// Name and version of the program.
     pub tool: String,
-    /// UNIX seconds.
     pub started_at: u64,
     /// Vbuckets of the bucket.
     pub vbuckets: u16,
@@ -126,7 +109,7 @@ pub struct Begin {
     /// Version of the bucket's list of collections.
     pub manifest_uid: u64,
     /// The collections that there were, with their ids.
-    pub places: Vec<Place>,
+    pub places: Vec<BackupCollection>,
     /// Names of the scopes that there were; scopes may be empty.
     pub scopes: Vec<String>,
     /// The bucket's settings as the admin HTTP shows them, if it could be asked.
@@ -146,7 +129,6 @@ pub struct SegmentEntry {
     pub bytes: u64,
     /// SHA-256 of its footer, hexadecimal. The footer has the checksums of the blocks.
     pub footer_sha256: String,
-    /// Records in it.
     pub records: u64,
     /// Vbuckets that begin anew behind it: their records up to here are void.
     pub resets: Vec<u16>,
@@ -154,11 +136,10 @@ pub struct SegmentEntry {
 
 /// `manifest.json`: a finished backup.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct BackupManifest {
     /// What it began with; `places` and `scopes` are those at its end.
     #[serde(flatten)]
     pub begin: Begin,
-    /// UNIX seconds.
     pub finished_at: u64,
     /// Segments in their order.
     pub segments: Vec<SegmentEntry>,

@@ -6,9 +6,9 @@
 
 use std::collections::HashSet;
 
-use crate::archive::{Archive, Entry, EntryState};
+use crate::archive::{Archive, ArchiveEntry, EntryState};
 use crate::error::ArchiveError;
-use crate::manifest::{Begin, Manifest};
+use crate::manifest::{BackupManifest, Begin};
 
 /// Which backups of each bucket are kept: those that any of the rules names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,10 +29,10 @@ impl Archive {
     pub fn superfluous(&self, retention: Retention) -> Result<Vec<String>, ArchiveError> {
         let entries = self.entries()?;
         let kept = kept(&entries, retention);
-        let is_superfluous = |entry: &&Entry| match &entry.state {
+        let is_superfluous = |entry: &&ArchiveEntry| match &entry.state {
             EntryState::Finished(_) => !kept.contains(entry.id.as_str()),
             EntryState::Unfinished(begin) => is_outdated(&entries, begin),
-            // Somebody should look at it first.
+            // A client should look at it first.
             EntryState::Damaged(_) => false,
         };
         Ok(entries.iter().filter(is_superfluous).map(|entry| entry.id.clone()).rev().collect())
@@ -51,13 +51,14 @@ impl Archive {
 const NEWEST_KEPT: usize = 1;
 
 /// True for an unfinished backup that will not be resumed: a newer one is finished.
-fn is_outdated(entries: &[Entry], begin: &Begin) -> bool {
-    let mut finished = entries.iter().filter_map(Entry::manifest);
+fn is_outdated(entries: &[ArchiveEntry], begin: &Begin) -> bool {
+    let mut finished = entries.iter().filter_map(ArchiveEntry::manifest);
     finished.any(|other| other.begin.bucket == begin.bucket && other.begin.id > begin.id)
 }
 
-fn kept(entries: &[Entry], retention: Retention) -> HashSet<&str> {
-    let manifests: Vec<&Manifest> = entries.iter().filter_map(Entry::manifest).collect();
+fn kept(entries: &[ArchiveEntry], retention: Retention) -> HashSet<&str> {
+    let manifests: Vec<&BackupManifest> =
+        entries.iter().filter_map(ArchiveEntry::manifest).collect();
     let mut kept = HashSet::new();
     for (index, manifest) in manifests.iter().enumerate() {
         let bucket = &manifest.begin.bucket;
@@ -80,7 +81,7 @@ fn kept(entries: &[Entry], retention: Retention) -> HashSet<&str> {
 }
 
 /// Keeps a backup and what it builds on.
-fn keep<'m>(manifests: &[&'m Manifest], id: Option<&str>, kept: &mut HashSet<&'m str>) {
+fn keep<'m>(manifests: &[&'m BackupManifest], id: Option<&str>, kept: &mut HashSet<&'m str>) {
     let mut wanted = id;
     while let Some(manifest) =
         manifests.iter().find(|other| Some(other.begin.id.as_str()) == wanted)
@@ -102,7 +103,7 @@ mod tests {
     use oribi_protocol::change_token::ChangeToken;
 
     use super::*;
-    use crate::store::MemoryStore;
+    use crate::store::MemoryArchiveStore;
     use crate::testing::{archive_of, begin};
     use crate::writer::BackupWriter;
 
@@ -110,7 +111,7 @@ mod tests {
     // builds on
     #[test]
     fn what_a_kept_backup_builds_on_is_kept() {
-        let store = MemoryStore::default();
+        let store = MemoryArchiveStore::default();
         let archive = Arc::new(archive_of(&store));
         let parents =
             [("1", None), ("2", Some("1")), ("3", None), ("4", Some("3")), ("5", Some("4"))];

@@ -35,9 +35,7 @@ const LENGTH_BYTES: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// It was written.
     Mutation = 1,
-    /// It was deleted.
     Deletion = 2,
     /// Its time was over.
     Expiration = 3,
@@ -45,10 +43,8 @@ pub enum RecordKind {
 
 /// One version of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record<'a> {
-    /// What happened.
+pub struct ArchiveRecord<'a> {
     pub kind: RecordKind,
-    /// Its vbucket.
     pub vbid: Vbid,
     /// Its place in the vbucket's history.
     pub seqno: Seqno,
@@ -64,7 +60,6 @@ pub struct Record<'a> {
     pub collection: CollectionId,
     /// Type of the value.
     pub datatype: Datatype,
-    /// The document's key.
     pub key: &'a [u8],
     /// Attributes and value as they were stored.
     pub value: &'a [u8],
@@ -77,8 +72,8 @@ pub struct NoRecord(&'static str);
 
 const CUT_OFF: NoRecord = NoRecord("a record is cut off");
 
-impl<'a> Record<'a> {
-    /// Bytes that [`Record::encode`] appends.
+impl<'a> ArchiveRecord<'a> {
+    /// Bytes that [`ArchiveRecord::encode`] appends.
     pub fn encoded_bytes(&self) -> usize {
         HEAD_BYTES + self.key.len() + self.value.len()
     }
@@ -148,7 +143,7 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     /// When there is none.
-    pub fn decode(bytes: &mut &'a [u8]) -> Result<Record<'a>, NoRecord> {
+    pub fn decode(bytes: &mut &'a [u8]) -> Result<ArchiveRecord<'a>, NoRecord> {
         let head: &[u8; HEAD_BYTES] = bytes.first_chunk().ok_or(CUT_OFF)?;
         let behind = number(head, 0, LENGTH_BYTES) as usize;
         let (record, rest) = bytes.split_at_checked(LENGTH_BYTES + behind).ok_or(CUT_OFF)?;
@@ -162,7 +157,7 @@ impl<'a> Record<'a> {
             _ => return Err(NoRecord("a record of an unknown kind")),
         };
         *bytes = rest;
-        Ok(Record {
+        Ok(ArchiveRecord {
             kind,
             vbid: Vbid(number(head, 6, 2) as u16),
             seqno: Seqno(number(head, 8, 8)),
@@ -189,11 +184,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{Document, any_document};
+    use crate::testing::{TestDocument, any_document};
 
     #[test]
     fn the_layout_is_the_documented_one() {
-        let record = Record {
+        let record = ArchiveRecord {
             kind: RecordKind::Deletion,
             vbid: Vbid(0x0102),
             seqno: Seqno(3),
@@ -218,12 +213,12 @@ mod tests {
     #[test]
     fn what_no_server_has_is_refused() {
         let value = vec![0; RECORD_BYTES_MAX];
-        let document = Document::default();
-        let record = Record { value: &value, ..document.as_record() };
+        let document = TestDocument::default();
+        let record = ArchiveRecord { value: &value, ..document.as_record() };
         let mut out = Vec::new();
         record.encode(&mut out).unwrap_err();
         let key = vec![0; usize::from(u16::MAX) + 1];
-        Record { key: &key, ..record }.encode(&mut out).unwrap_err();
+        ArchiveRecord { key: &key, ..record }.encode(&mut out).unwrap_err();
         assert!(out.is_empty());
     }
 
@@ -237,15 +232,15 @@ mod tests {
             let mut rest = &bytes[..];
             for document in &documents {
                 let record = document.as_record();
-                let seen = Record::peek(rest).unwrap();
+                let seen = ArchiveRecord::peek(rest).unwrap();
                 prop_assert_eq!(seen, (record.vbid, record.encoded_bytes()));
-                prop_assert_eq!(Record::decode(&mut rest).unwrap(), record);
+                prop_assert_eq!(ArchiveRecord::decode(&mut rest).unwrap(), record);
             }
             prop_assert!(rest.is_empty());
             let mut torn = &bytes[..bytes.len().saturating_sub(cut)];
             while !torn.is_empty() {
                 let before = torn.len();
-                match Record::decode(&mut torn) {
+                match ArchiveRecord::decode(&mut torn) {
                     Ok(_) => prop_assert!(torn.len() < before),
                     Err(_) => break,
                 }
@@ -256,8 +251,8 @@ mod tests {
         fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut rest = &bytes[..];
             loop {
-                let (seen, before) = (Record::peek(rest), rest.len());
-                let Ok(record) = Record::decode(&mut rest) else { break };
+                let (seen, before) = (ArchiveRecord::peek(rest), rest.len());
+                let Ok(record) = ArchiveRecord::decode(&mut rest) else { break };
                 prop_assert!(record.encoded_bytes() <= bytes.len());
                 prop_assert_eq!(seen, Ok((record.vbid, before - rest.len())));
             }

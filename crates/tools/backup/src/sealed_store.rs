@@ -1,10 +1,10 @@
 //! Files encrypted by a key that only their owner has.
 //!
-//! Each archive derives a key of its own by HKDF-SHA256 from the key file and a random salt. A file
-//! is `ORIBIENC`, the version as u32 (1), a random nonce of 12 bytes, and AES-256-GCM of the
-//! content with the file's name as additional data. So a file that was changed, cut, or renamed
-//! to another cannot be opened. Random nonces of 96 bits are safe for 2^32 files of one key.
-//! `archive.json` is not encrypted; it has the salt.
+//! Each archive derives its own key by HKDF-SHA256 from the key file and a random salt. A file is
+//! `ORIBIENC`, the version as u32 (1), a random nonce of 12 bytes, and AES-256-GCM of the content
+//! with the file's name as additional data. So a file that was changed, cut, or renamed to another
+//! cannot be opened. Random nonces of 96 bits are safe for 2^32 files of one key. `archive.json` is
+//! not encrypted; it has the salt.
 
 use std::io::{self, ErrorKind};
 
@@ -171,7 +171,7 @@ mod tests {
     //! Only the right key opens a file, and only the file that it was.
 
     use super::*;
-    use crate::store::MemoryStore;
+    use crate::store::MemoryArchiveStore;
 
     fn key(byte: u8) -> Key {
         Key([byte; KEY_BYTES])
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn files_come_back_by_their_key_and_name_only() {
-        let memory = MemoryStore::default();
+        let memory = MemoryArchiveStore::default();
         let encryption = key(1).new_encryption().unwrap();
         let open = |key: &Key| SealedStore::open(Box::new(memory.clone()), key, &encryption);
         let store = open(&key(1)).unwrap();

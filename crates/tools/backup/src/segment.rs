@@ -12,7 +12,7 @@
 //! The footer is at the end because it says what the blocks have, with a CRC-32 of each; the last
 //! sixteen bytes lead to it. So a checksum of the footer is one of the whole segment, and the
 //! manifest has no other. A segment stands for itself: the footer of the last one tells where a
-//! backup that was interrupted goes on.
+//! backup that was interrupted continues.
 
 mod raw_frame;
 mod records;
@@ -24,7 +24,7 @@ use crate::checked_text::sha256;
 use crate::error::ArchiveError;
 use crate::limits::{BLOCK_BYTES, BLOCK_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::manifest::{CollectionEvent, SegmentEntry};
-use crate::record::Record;
+use crate::record::ArchiveRecord;
 
 const MAGIC: &[u8; 8] = b"ORIBISEG";
 const END: &[u8; 8] = b"ORIBIEND";
@@ -43,7 +43,6 @@ const FAST_WINDOW_LOG: u32 = 18;
 /// What a segment says about its vbucket's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Range {
-    /// The vbucket.
     pub vbucket: u16,
     /// Seqno of the first record.
     pub first: u64,
@@ -55,14 +54,13 @@ pub struct Range {
 
 /// Where a block is, and what it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Block {
+pub struct ArchiveBlock {
     /// Bytes of the file before the block.
     pub offset: u64,
     /// Bytes of its frame.
     pub stored: u64,
     /// Bytes of its records.
     pub inflated: u64,
-    /// Records in it.
     pub records: u64,
     /// CRC-32 of the frame.
     pub crc32: u32,
@@ -80,8 +78,7 @@ pub struct Footer {
     pub resets: Vec<u16>,
     /// Collections that came and went while the segment was made.
     pub events: Vec<CollectionEvent>,
-    /// Its blocks.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ArchiveBlock>,
     /// Its vbuckets, in their order.
     pub vbuckets: Vec<Range>,
     /// Records that are documents.
@@ -96,7 +93,7 @@ pub struct Footer {
 
 /// Makes segments in memory, one after the other, and keeps its buffers from one to the next.
 ///
-/// Several of them make one backup together when each has vbuckets of its own:
+/// Several of them make one backup together when each has its own vbuckets:
 /// [`crate::writer::BackupWriter::cut`].
 pub struct SegmentWriter {
     bytes: Vec<u8>,
@@ -171,7 +168,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// When it is longer than any server's.
-    pub fn push(&mut self, record: &Record<'_>) -> Result<(), ArchiveError> {
+    pub fn push(&mut self, record: &ArchiveRecord<'_>) -> Result<(), ArchiveError> {
         if self.block.len() >= BLOCK_BYTES {
             self.close_block();
         }
@@ -218,7 +215,7 @@ impl SegmentWriter {
             None => raw_frame::append(&self.block, &mut self.bytes),
         }
         let frame = &self.bytes[offset..];
-        self.footer.blocks.push(Block {
+        self.footer.blocks.push(ArchiveBlock {
             offset: offset as u64,
             stored: frame.len() as u64,
             inflated: self.block.len() as u64,
@@ -287,19 +284,19 @@ fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
 }
 
 /// A segment that was read.
-pub struct Segment<'a> {
+pub struct ArchiveSegment<'a> {
     name: &'a str,
     bytes: &'a [u8],
     footer_text: &'a [u8],
     footer: Footer,
 }
 
-impl<'a> Segment<'a> {
+impl<'a> ArchiveSegment<'a> {
     /// Reads the footer of the file called `name`, and finds the blocks.
     ///
     /// # Errors
     /// When the bytes are no whole segment.
-    pub fn open(name: &'a str, bytes: &'a [u8]) -> Result<Segment<'a>, ArchiveError> {
+    pub fn open(name: &'a str, bytes: &'a [u8]) -> Result<ArchiveSegment<'a>, ArchiveError> {
         let damaged = |reason: &str| ArchiveError::damaged(name, reason);
         let mut head = MAGIC.to_vec();
         head.extend_from_slice(&VERSION.to_be_bytes());
@@ -334,7 +331,7 @@ impl<'a> Segment<'a> {
         if at != blocks_end as u64 {
             return Err(damaged("its blocks do not end at the footer"));
         }
-        Ok(Segment { name, bytes, footer_text, footer })
+        Ok(ArchiveSegment { name, bytes, footer_text, footer })
     }
 
     /// What a manifest that has this segment says of it.
@@ -342,7 +339,6 @@ impl<'a> Segment<'a> {
         SegmentEntry::of(self.bytes.len(), self.footer_text, &self.footer)
     }
 
-    /// What it has.
     pub fn footer(&self) -> &Footer {
         &self.footer
     }
@@ -356,10 +352,10 @@ impl<'a> Segment<'a> {
     ///
     /// # Errors
     /// When zstd cannot be set up.
-    pub fn blocks(&self) -> Result<Blocks<'_>, ArchiveError> {
+    pub fn blocks(&self) -> Result<ArchiveBlocks<'_>, ArchiveError> {
         let inflater = zstd::bulk::Decompressor::new()
             .map_err(|error| self.damaged(format!("zstd cannot be set up: {error}")))?;
-        Ok(Blocks { segment: self, next: 0, inflater })
+        Ok(ArchiveBlocks { segment: self, next: 0, inflater })
     }
 
     /// Compares the checksum of every block.
@@ -387,14 +383,14 @@ impl<'a> Segment<'a> {
     /// When a block is damaged, or what `visit` returns. Records before it were visited.
     pub fn for_each<E: From<ArchiveError>>(
         &self,
-        mut visit: impl FnMut(&Record<'_>) -> Result<(), E>,
+        mut visit: impl FnMut(&ArchiveRecord<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut blocks = self.blocks()?;
         let mut plain = Vec::new();
         while let Some(records) = blocks.inflate_next(&mut plain)? {
             let (mut rest, mut count) = (&plain[..], 0);
             while !rest.is_empty() {
-                let record = Record::decode(&mut rest)
+                let record = ArchiveRecord::decode(&mut rest)
                     .map_err(|error| self.damaged(format!("block {}: {error}", blocks.next - 1)))?;
                 count += 1;
                 visit(&record)?;
@@ -414,14 +410,14 @@ impl<'a> Segment<'a> {
 }
 
 /// The blocks of a segment, inflated one by one.
-pub struct Blocks<'a> {
-    segment: &'a Segment<'a>,
+pub struct ArchiveBlocks<'a> {
+    segment: &'a ArchiveSegment<'a>,
     /// Index of the next block.
     next: usize,
     inflater: zstd::bulk::Decompressor<'static>,
 }
 
-impl Blocks<'_> {
+impl ArchiveBlocks<'_> {
     /// Inflates the next block into `plain`, whose content and memory are replaced or reused.
     /// Returns how many records it has; `None` behind the last block.
     ///

@@ -12,14 +12,13 @@ use std::io;
 
 pub use directory::{DirectoryStore, Lock};
 #[cfg(test)]
-pub use memory::MemoryStore;
+pub use memory::MemoryArchiveStore;
 
 use crate::error::ArchiveError;
 
 /// A file of an archive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FileEntry {
-    /// Name with slashes.
     pub name: String,
     /// Bytes as they are stored.
     pub bytes: u64,

@@ -4,13 +4,13 @@ use oribi_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, Vbid};
 use proptest::prelude::*;
 
 use crate::archive::Archive;
-use crate::manifest::{Begin, Kind, Place};
-use crate::record::{Record, RecordKind};
-use crate::store::MemoryStore;
+use crate::manifest::{BackupCollection, BackupKind, Begin};
+use crate::record::{ArchiveRecord, RecordKind};
+use crate::store::MemoryArchiveStore;
 
 /// A record that owns its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Document {
+pub struct TestDocument {
     pub kind: RecordKind,
     pub vbid: u16,
     pub seqno: u64,
@@ -21,9 +21,9 @@ pub struct Document {
     pub value: Vec<u8>,
 }
 
-impl Default for Document {
-    fn default() -> Document {
-        Document {
+impl Default for TestDocument {
+    fn default() -> TestDocument {
+        TestDocument {
             kind: RecordKind::Mutation,
             vbid: 0,
             seqno: 1,
@@ -36,10 +36,10 @@ impl Default for Document {
     }
 }
 
-impl Document {
-    pub fn as_record(&self) -> Record<'_> {
+impl TestDocument {
+    pub fn as_record(&self) -> ArchiveRecord<'_> {
         let (cas, rev, flags, expiry) = self.numbers;
-        Record {
+        ArchiveRecord {
             kind: self.kind,
             vbid: Vbid(self.vbid),
             seqno: Seqno(self.seqno),
@@ -54,8 +54,8 @@ impl Document {
         }
     }
 
-    pub fn of(record: &Record<'_>) -> Document {
-        Document {
+    pub fn of(record: &ArchiveRecord<'_>) -> TestDocument {
+        TestDocument {
             kind: record.kind,
             vbid: record.vbid.0,
             seqno: record.seqno.0,
@@ -68,7 +68,7 @@ impl Document {
     }
 }
 
-pub fn any_document() -> impl Strategy<Value = Document> {
+pub fn any_document() -> impl Strategy<Value = TestDocument> {
     let kind = prop_oneof![
         4 => Just(RecordKind::Mutation),
         1 => Just(RecordKind::Deletion),
@@ -85,15 +85,8 @@ pub fn any_document() -> impl Strategy<Value = Document> {
         bytes(20),
         bytes(300),
     )
-        .prop_map(|(kind, vbid, seqno, numbers, collection, datatype, key, value)| Document {
-            kind,
-            vbid,
-            seqno,
-            numbers,
-            collection,
-            datatype,
-            key,
-            value,
+        .prop_map(|(kind, vbid, seqno, numbers, collection, datatype, key, value)| {
+            TestDocument { kind, vbid, seqno, numbers, collection, datatype, key, value }
         })
 }
 
@@ -101,7 +94,7 @@ pub fn any_document() -> impl Strategy<Value = Document> {
 pub fn begin(id: &str, parent: Option<&str>, from: &str) -> Begin {
     Begin {
         id: id.to_owned(),
-        kind: if parent.is_some() { Kind::Incremental } else { Kind::Full },
+        kind: if parent.is_some() { BackupKind::Incremental } else { BackupKind::Full },
         parent: parent.map(str::to_owned),
         bucket: "default".to_owned(),
         source: "test".to_owned(),
@@ -123,11 +116,16 @@ pub fn begin(id: &str, parent: Option<&str>, from: &str) -> Begin {
     }
 }
 
-pub fn place(id: u32, scope: &str, collection: &str) -> Place {
-    Place { id, scope: scope.to_owned(), collection: collection.to_owned(), max_ttl_s: None }
+pub fn place(id: u32, scope: &str, collection: &str) -> BackupCollection {
+    BackupCollection {
+        id,
+        scope: scope.to_owned(),
+        collection: collection.to_owned(),
+        max_ttl_s: None,
+    }
 }
 
 /// The archive in a store, or a new one.
-pub fn archive_of(store: &MemoryStore) -> Archive {
+pub fn archive_of(store: &MemoryArchiveStore) -> Archive {
     Archive::open_or_create(Box::new(store.clone()), None).expect("the store works")
 }

@@ -1,19 +1,15 @@
 //! Whether an archive is what was written: every file, every record, and that nothing is missing
 //! between a backup and its parent.
 
-use crate::archive::{Archive, Entry, EntryState, is_text_of_finished, segment_name};
+use crate::archive::{Archive, ArchiveEntry, EntryState, is_text_of_finished, segment_name};
 use crate::checker::BackupChecker;
 use crate::error::ArchiveError;
-use crate::manifest::Manifest;
+use crate::manifest::BackupManifest;
 
-/// What was found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Finished backups.
     pub backups: u64,
-    /// Their segments.
     pub segments: u64,
-    /// Their records.
     pub records: u64,
     /// Bytes of their segments.
     pub bytes: u64,
@@ -33,7 +29,7 @@ pub fn verify(
     mut progress: impl FnMut(u64),
 ) -> Result<Report, ArchiveError> {
     let mut report = Report::default();
-    let entries: Vec<Entry> = match only {
+    let entries: Vec<ArchiveEntry> = match only {
         None => archive.entries()?,
         Some(id) => {
             // What it builds on is part of it.
@@ -47,7 +43,7 @@ pub fn verify(
                 }
                 Ok(chain) => chain,
             };
-            let of = |manifest: &Manifest| Entry {
+            let of = |manifest: &BackupManifest| ArchiveEntry {
                 id: manifest.begin.id.clone(),
                 state: EntryState::Finished(Box::new(manifest.clone())),
             };
@@ -71,7 +67,7 @@ pub fn verify(
 
 fn check_backup(
     archive: &Archive,
-    manifest: &Manifest,
+    manifest: &BackupManifest,
     report: &mut Report,
     progress: &mut impl FnMut(u64),
 ) -> Result<(), ArchiveError> {

@@ -1,7 +1,7 @@
 //! One backup while it is made.
 //!
 //! Records go into [`SegmentWriter`]s, which [`BackupWriter::cut`] makes durable now and then, with
-//! the stream's token at that moment. Several streams, each with vbuckets of its own, may fill
+//! the stream's token at that moment. Several streams, each with its own vbuckets, may fill
 //! segments and cut them at the same time. Each cut gets the next number, and its footer a token
 //! that covers exactly the segments up to that number: the newest cut positions of all vbuckets.
 //!
@@ -19,8 +19,8 @@ use oribi_protocol::change_token::{ChangeToken, Rest};
 use crate::archive::{Archive, segment_name};
 use crate::error::ArchiveError;
 use crate::limits::SEGMENT_BYTES_MAX;
-use crate::manifest::{self, Begin, CollectionEvent, Manifest, SegmentEntry};
-use crate::segment::{Footer, Segment, SegmentWriter};
+use crate::manifest::{self, BackupManifest, Begin, CollectionEvent, SegmentEntry};
+use crate::segment::{ArchiveSegment, Footer, SegmentWriter};
 use crate::store::Files;
 
 /// See the module text.
@@ -34,7 +34,7 @@ pub struct BackupWriter {
 /// What all who cut share.
 struct State {
     /// Its token and segments are filled in at the end.
-    manifest: Manifest,
+    manifest: BackupManifest,
     /// By number; `None` for one that is being written.
     segments: Vec<Option<SegmentEntry>>,
     /// Where the streams are behind all segments so far.
@@ -68,7 +68,7 @@ impl BackupWriter {
     ) -> Result<BackupWriter, ArchiveError> {
         let writer = BackupWriter::new(archive, begin, level)?;
         let (archive, id) = (&writer.archive, &writer.id);
-        // What another program writes meanwhile is not in this list, and so not removed.
+        // What another program writes concurrently is not in this list, and so not removed.
         let files = archive.files(id)?;
         let mut state = writer.state();
         loop {
@@ -78,7 +78,7 @@ impl BackupWriter {
                 Err(ArchiveError::Damaged { .. }) | Ok(None) => break,
                 bytes => bytes?.unwrap_or_default(),
             };
-            let Ok(segment) = Segment::open(&name, &bytes) else { break };
+            let Ok(segment) = ArchiveSegment::open(&name, &bytes) else { break };
             let footer = segment.footer();
             if footer.backup != *id || footer.number as usize != number {
                 break;
@@ -111,7 +111,7 @@ impl BackupWriter {
             })?,
         };
         let id = begin.id.clone();
-        let manifest = Manifest {
+        let manifest = BackupManifest {
             begin,
             finished_at: 0,
             segments: Vec::new(),
@@ -185,7 +185,7 @@ impl BackupWriter {
     ///
     /// # Errors
     /// When the store fails, now or before; the backup can be resumed.
-    pub fn finish(&self, token: &ChangeToken, unix_s: u64) -> Result<Manifest, ArchiveError> {
+    pub fn finish(&self, token: &ChangeToken, unix_s: u64) -> Result<BackupManifest, ArchiveError> {
         let state = self.state();
         let mut manifest = state.manifest.clone();
         for (number, entry) in state.segments.iter().enumerate() {

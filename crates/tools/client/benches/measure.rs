@@ -1,6 +1,6 @@
 //! What the benches of this crate share: the clocks, the command line, and how samples are written.
 //!
-//! A bench writes one JSON object per sample to standard output and judges nothing; `bench/run`
+//! A bench writes one JSON object per sample to standard output and checks nothing; `bench/run`
 //! makes figures of them. Processor time is that of the measuring thread alone, so a peer may run
 //! in another thread of the same process without being counted.
 

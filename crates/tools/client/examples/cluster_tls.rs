@@ -50,7 +50,7 @@ pub async fn run(options: ConnectOptions) -> Result<(), Box<dyn Error>> {
             Some(node) => println!("{key} is in {vbid} on {node}"),
             None => println!("{key} is in {vbid}, which no node serves now"),
         }
-        // The client follows the map by itself, also when it changes meanwhile.
+        // The client follows the map by itself, also when it changes concurrently.
         let value = Bytes::from_static(b"{}");
         let written = client.upsert(collection, key.as_bytes(), value, &durable).await?;
         if let Some(mutation) = written.mutation {

@@ -1,4 +1,5 @@
-//! A copy of a bucket in memory that follows its changes, and goes on after a crash of the server.
+//! A copy of a bucket in memory that follows its changes, and continues after a crash of the
+//! server.
 //!
 //! Needs a server on this machine with its development user, as `oribi serve` starts one:
 //! `cargo run --release -p oribi-client --example dcp`.

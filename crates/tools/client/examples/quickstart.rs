@@ -26,7 +26,7 @@ pub async fn run(options: ConnectOptions) -> Result<(), Box<dyn Error>> {
     let user = client.get(users, b"user:1").await?.ok_or("it was just written")?;
     println!("read {}", String::from_utf8_lossy(&user.value));
 
-    // Only if nobody changed it meanwhile.
+    // Only if no client changed it concurrently.
     let unchanged = WriteOptions::json().cas(user.cas);
     let anne = Bytes::from_static(br#"{"name":"Anne"}"#);
     client.replace(users, b"user:1", anne.clone(), &unchanged).await?;

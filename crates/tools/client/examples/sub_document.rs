@@ -1,4 +1,4 @@
-//! Parts of a document: read and change paths of JSON, and keep extended attributes beside it.
+//! Parts of a document: read and change paths of JSON, and keep extended attributes next to it.
 //!
 //! Needs a server on this machine with its development user, as `oribi serve` starts one:
 //! `cargo run -p oribi-client --example sub_document`.
@@ -41,7 +41,7 @@ pub async fn run(options: ConnectOptions) -> Result<(), Box<dyn Error>> {
     ];
     let found = client.lookup_in(users, b"user:sub", &paths, &LookupInOptions::new()).await?;
     let found = found.ok_or("the document was just written")?;
-    // Each path has an outcome of its own.
+    // Each path has its own outcome.
     for value in &found.values {
         match value {
             Ok(value) => println!("{}", String::from_utf8_lossy(value)),

@@ -1,7 +1,7 @@
 //! Answers to a batch of requests, on their way from connections to the one task that takes them.
 //!
 //! Connections put answers in, from any thread; the owner takes all of them at once. It swaps two
-//! vectors and reuses them, so that an answer costs no allocation of its own. The owner's
+//! vectors and reuses them, so that an answer costs no allocation. The owner's
 //! operations in flight bound the memory.
 
 use std::future::poll_fn;
@@ -37,7 +37,7 @@ impl RequestBatch {
         }
     }
 
-    /// Takes what is there into `out`, which is empty; false when nothing is.
+    /// Takes what is present into `out`, which is empty; false when nothing is.
     pub fn try_take(&self, out: &mut Vec<Numbered>) -> bool {
         std::mem::swap(&mut self.0.lock().answers, out);
         !out.is_empty()

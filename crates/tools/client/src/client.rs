@@ -251,8 +251,7 @@ impl Client {
     }
 
     /// All statistics of a group from the first node of the map; `group` is empty for the general
-    /// ones. They come over a connection of their own, because a long group would hold up
-    /// operations.
+    /// ones. They come over their own connection, because a long group would hold up operations.
     pub async fn stats(&self, group: &str) -> Result<Vec<NamedStat>, ClientError> {
         let config = self.config();
         let Some(node) = config.nodes.first() else {
@@ -281,7 +280,7 @@ pub(crate) async fn fetch_manifest(
         .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))
 }
 
-/// Asks any node a question about collections, again if its connection ends meanwhile.
+/// Asks any node a question about collections, again if its connection ends concurrently.
 async fn ask_any(
     cluster: &ClusterNodes,
     parts: &RequestParts<'_>,

@@ -170,7 +170,7 @@ impl ClusterNodes {
                 node.leave();
             }
         }
-        // Closing connections takes locks of its own.
+        // Closing connections takes its own locks.
         drop(left);
         true
     }

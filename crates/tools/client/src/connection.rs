@@ -27,9 +27,9 @@
 //! ```
 //!
 //! Invariants: sending never waits without also receiving, so it cannot deadlock with a server that
-//! stops reading until its answers are read. What it receives meanwhile is bounded. Every wait has
-//! a deadline. After an error the connection is unusable: a late answer would be taken for another
-//! request's.
+//! stops reading until its answers are read. What it receives concurrently is bounded. Every wait
+//! has a deadline. After an error the connection is unusable: a late answer would be taken for
+//! another request's.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -325,8 +325,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket takes more, and receives meanwhile; until `deadline`, which is set at
-    /// the first wait.
+    /// Waits until the socket takes more, and receives concurrently; until `deadline`, which is set
+    /// at the first wait.
     async fn wait_to_write(&mut self, deadline: &mut Option<Instant>) -> Result<(), ClientError> {
         let until = *deadline.get_or_insert_with(|| Instant::now() + self.timeout);
         if Instant::now() >= until {

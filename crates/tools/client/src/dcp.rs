@@ -2,8 +2,7 @@
 //!
 //! [`DcpStream`] runs where the application polls it. It decides which vbucket is asked for on
 //! which node ([`machine`]) and keeps a connection ([`feed`]) to each node that has some.
-//! Connections are tasks of their own that answer a server's questions while the application is
-//! busy.
+//! Connections are their own tasks that answer a server's questions while the application is busy.
 //!
 //! Flow: a task receives frames up to the window, the stream takes them one by one as the
 //! application asks for events, and what was taken is acknowledged. So the position is always that
@@ -228,8 +227,8 @@ impl DcpStream {
     /// It may be cancelled, as in `select!`, without losing an event.
     ///
     /// # Errors
-    /// When the stream cannot go on: the user may not read it, or the server has no change streams.
-    /// Every later call gives the same error.
+    /// When the stream cannot continue: the user may not read it, or the server has no change
+    /// streams. Every later call gives the same error.
     pub async fn next(&mut self) -> Result<Option<DcpEvent>, ClientError> {
         Ok(self.give().await?.map(|given| match (given, &self.frames) {
             (NextEvent::Event(event), _) => event,
@@ -299,7 +298,7 @@ impl DcpStream {
     fn take_frame(&mut self) -> Step {
         let Some((id, frames)) = &mut self.frames else { return Step::Nothing };
         let id = *id;
-        // What a connection had sent before it was given up comes again over the next one.
+        // What a connection had sent before it was given up retries over the next one.
         let Some((_, feed)) = feed_of(&mut self.nodes, id) else {
             self.frames = None;
             return Step::Frame;

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_without_a_name_of_their_own_say_what_they_are() {
+    fn unnamed_statuses_show_their_number() {
         let text = RejectionKind::Other(Status::RangeScanMore.code()).to_string();
         assert_eq!(text, "status 0xa6 RangeScanMore: the range scan has more");
         assert_eq!(RejectionKind::Other(0x7777).to_string(), "status 0x7777");

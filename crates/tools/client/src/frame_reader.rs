@@ -26,8 +26,8 @@ use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
 use oribi_protocol::read_buffer::ReadBuffer;
 
-/// Frames of this size and more are received into a block of their own. Below it the copy out of
-/// the read buffer costs less than an allocation that the system has to zero.
+/// Frames of this size and more are received into their own block. Below it the copy out of the
+/// read buffer costs less than an allocation that the system has to zero.
 pub const LARGE_FRAME_BYTES_MIN: usize = 64 * 1024;
 
 /// A read is worth its system call only with some room to read into.
@@ -216,7 +216,7 @@ impl FrameReader {
         }
     }
 
-    /// Extras, key and value of the present frame as memory of their own: copied for a small frame,
+    /// Extras, key and value of the present frame as their own memory: copied for a small frame,
     /// the very block it was received into for a large one. The frame is gone afterwards.
     pub fn take_body(&mut self) -> Option<(Header, Bytes)> {
         match std::mem::take(&mut self.current) {

@@ -100,9 +100,9 @@
 //!
 //! ## Parts of documents
 //!
-//! [`Client::lookup_in`] reads up to [`PATHS_MAX`] paths of a JSON document, each with an outcome
-//! of its own. [`Client::mutate_in`] changes all of its paths or none. Extended attributes are JSON
-//! beside the document.
+//! [`Client::lookup_in`] reads up to [`PATHS_MAX`] paths of a JSON document, each with its own
+//! outcome. [`Client::mutate_in`] changes all of its paths or none. Extended attributes are JSON
+//! next to the document.
 //!
 //! ```no_run
 //! # async fn example(client: oribi_client::Client) -> Result<(), oribi_client::ClientError> {
@@ -299,8 +299,8 @@
 //! ## Timeouts
 //!
 //! No operation takes longer than [`ConnectOptions::operation_timeout`], whatever servers do.
-//! [`Client::run_within`] gives one operation a timeout of its own. Connecting, and each step of
-//! the handshake, have [`ConnectOptions::connect_timeout`].
+//! [`Client::run_within`] gives its own operation a timeout. Connecting, and each step of the
+//! handshake, have [`ConnectOptions::connect_timeout`].
 //!
 //! ```standalone_crate
 //! # #[path = "../tests/support/mod.rs"] mod support;

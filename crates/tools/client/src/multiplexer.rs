@@ -367,8 +367,8 @@ async fn run_writer(stream: Arc<Socket>, shared: Arc<Shared>) {
     }
 }
 
-/// Waits until the socket has everything that was written. Requests queued meanwhile wait for that
-/// too.
+/// Waits until the socket has everything that was written. Requests queued concurrently wait for
+/// that too.
 async fn flush(stream: &Socket) -> std::io::Result<()> {
     while !stream.try_flush()? {
         stream.writable().await?;

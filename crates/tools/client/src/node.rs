@@ -96,7 +96,7 @@ impl ClusterNode {
         self.links.iter().find_map(NodeLink::open_connection)
     }
 
-    /// The map no longer lists it. Requests in flight go on; parked calls end unsent.
+    /// The map no longer lists it. Requests in flight continue; parked calls end unsent.
     pub fn leave(&self) {
         for link in &self.links {
             let waiting = {
@@ -253,7 +253,7 @@ impl NodeLink {
         }
     }
 
-    /// The error of an operation that waited for the connection in vain.
+    /// The error of an operation that waited for the connection without success.
     pub fn not_connected(&self, opcode: Opcode, after: Duration) -> ClientError {
         let reason = match &self.state.lock().last_failure {
             Some(failure) => format!("no connection within {after:?}: {failure}"),
@@ -322,7 +322,7 @@ impl NodeLink {
             std::mem::take(&mut state.parked).into_iter().partition(|p| p.deadline > now);
         state.parked = waiting;
         let goes_on = !state.parked.is_empty();
-        // Not for fetches of the map themselves: an idle client would go on for ever.
+        // Not for fetches of the map themselves: an idle client would continue for ever.
         let is_missed = state.parked.iter().any(|p| p.opcode != Opcode::GetClusterConfig);
         if !goes_on {
             state.stage = Stage::Idle;

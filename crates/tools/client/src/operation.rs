@@ -64,7 +64,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Reads a document and locks it for `seconds`, 0 for the server's default. The CAS of the
-    /// reply is what writes or unlocks it meanwhile.
+    /// reply is what writes or unlocks it concurrently.
     pub fn get_and_lock(key: &'a [u8], seconds: u32) -> Operation<'a> {
         Operation::new(Kind::GetAndLock { seconds }, key)
     }
@@ -193,7 +193,7 @@ impl<'a> Operation<'a> {
             return Err(ClientError::InvalidKey { len: self.key.len(), max });
         }
         let max = match self.kind {
-            // Attributes have a limit of their own.
+            // Attributes have their own limit.
             Kind::WithMeta(_) => VALUE_BYTES_MAX + version::ATTRIBUTE_BYTES_MAX,
             _ => VALUE_BYTES_MAX,
         };

@@ -6,7 +6,7 @@ use oribi_protocol::frame::{Frame, Header};
 
 use crate::error::{ClientError, MalformedResponse, RejectionKind, Site};
 
-/// Extras that fit here need no memory of their own: those of every mutation do.
+/// Extras that fit here need no separate memory: those of every mutation do.
 const INLINE_BYTES_MAX: usize = 16;
 
 /// What the answer is, or why none comes.
@@ -30,7 +30,7 @@ impl Response {
         Response { header, inline: [0; INLINE_BYTES_MAX], body }
     }
 
-    /// The answer in `frame` without allocating, if it has nothing but short extras.
+    /// The answer in `frame` without allocating, if it has only short extras.
     pub(crate) fn small(frame: &Frame<'_>) -> Option<Response> {
         let mut inline = [0; INLINE_BYTES_MAX];
         inline.get_mut(..frame.extras.len())?.copy_from_slice(frame.extras);

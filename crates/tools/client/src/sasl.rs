@@ -26,7 +26,7 @@ const GS2_HEADER_BASE64: &str = "biws";
 /// Most rounds of key derivation that a server may ask for: a hostile one must not keep us busy.
 const ROUNDS_MAX: u32 = 1_000_000;
 
-/// Keys that a client keeps: one for each server whose users have salts of their own.
+/// Keys that a client keeps: one for each server whose users have their own salts.
 const SALTED_PASSWORDS_MAX: usize = 8;
 
 /// Longest salt of a key that is kept, in bytes.

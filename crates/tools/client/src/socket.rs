@@ -3,7 +3,7 @@
 //! Owns: [`Socket`], which reads and writes alike for both, and for TLS the session with the bytes
 //! that it has not passed on. Invariants: a write accepts bytes only when everything accepted
 //! before is sent, which bounds what TLS holds; [`Socket::try_flush`] sends accepted bytes that are
-//! left; a read hands out what is there before it waits for more. Called by both kinds of
+//! left; a read hands out what is present before it waits for more. Called by both kinds of
 //! connection. Reading and writing may happen in two tasks; they take turns with the session.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -100,7 +100,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there.
+    /// Reads what is present.
     pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Socket::Plain(stream) => stream.try_read(into),

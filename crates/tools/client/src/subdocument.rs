@@ -1,8 +1,8 @@
 //! Operations on parts of a document: what is looked up or changed, and how it is sent.
 //!
-//! One path that is no whole document is sent as an opcode of its own, anything else as a list of
-//! up to [`PATHS_MAX`] specs. A list that no server would accept is refused here, before it is
-//! sent. What comes back is decoded in `reply`.
+//! One path that is no whole document is sent as its own opcode, anything else as a list of up to
+//! [`PATHS_MAX`] specs. A list that no server would accept is refused here, before it is sent. What
+//! comes back is decoded in `reply`.
 //!
 //! ```
 //! use oribi_client::{DocumentPolicy, Lookup, LookupInOptions, MutateInOptions, Operation, PathMutation};
@@ -120,12 +120,12 @@ impl<'a> PathMutation<'a> {
         PathMutation::new(Opcode::SubdocDictUpsert, path, value)
     }
 
-    /// Changes what is there.
+    /// Changes what is present.
     pub fn replace(path: &'a str, value: &'a [u8]) -> PathMutation<'a> {
         PathMutation::new(Opcode::SubdocReplace, path, value)
     }
 
-    /// Removes what is there.
+    /// Removes what is present.
     pub fn remove(path: &'a str) -> PathMutation<'a> {
         PathMutation::new(Opcode::SubdocDelete, path, &[])
     }

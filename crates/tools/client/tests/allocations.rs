@@ -1,4 +1,4 @@
-//! What a pipeline costs besides system calls: no memory of its own for an operation that has no
+//! What a pipeline costs besides system calls: no memory for an operation that has no
 //! value to return, one block for one that has.
 //!
 //! Invariants of the allocator, cited below:
@@ -82,7 +82,7 @@ async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option
 
 /// Buffers grow to what is in flight and stay; the few allocations are what the runtime does.
 #[tokio::test(flavor = "current_thread")]
-async fn a_pipeline_allocates_for_values_that_it_returns_only() {
+async fn a_pipeline_allocates_returned_values_only() {
     let client = Client::connect(serve_values(512)).await.expect("the server answers");
     let options = PipelineOptions::new().operations_max(1000).bytes_max(usize::MAX);
     let mut pipeline = client.pipeline(options);

@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::instrument::WithSubscriber;
 
 use self::log::Log;
-use self::nodes::Written;
+use self::nodes::ExpectedValues;
 use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
@@ -80,7 +80,7 @@ pub struct Program {
     cluster: Cluster,
     bucket: Bucket,
     collection: Collection,
-    written: Written,
+    written: ExpectedValues,
 }
 
 async fn open(password: &str) -> couchbase::error::Result<Cluster> {
@@ -98,7 +98,7 @@ async fn open_as(
         options = options.compression_mode(mode);
     }
     // The authority that vouches for the server, where TLS is spoken. A file that cannot be read
-    // vouches for nobody, so that connecting fails.
+    // trusts no server, so that connecting fails.
     if let Ok(authority) = env::var("ORIBI_CA_DER") {
         let der = std::fs::read(authority).unwrap_or_default();
         options = options.tls_options(TlsOptions::new().add_ca_certificate(der.into()));
@@ -114,7 +114,7 @@ impl Program {
         within(bucket.wait_until_ready(None)).await?;
         within(bucket.ping(None)).await?;
         let collection = bucket.default_collection();
-        Ok(Program { cluster, bucket, collection, written: Written::default() })
+        Ok(Program { cluster, bucket, collection, written: ExpectedValues::default() })
     }
 
     pub async fn run(&self, name: &str) -> Outcome {

@@ -1,7 +1,7 @@
 //! The codes by which Kudu's servers report failures.
 //!
 //! Four families: the RPC layer, the master, the tablet server, and the general status that the
-//! last two carry beside their own code. The numbers are Kudu's wire numbers. A number that this
+//! last two carry next to their own code. The numbers are Kudu's wire numbers. A number that this
 //! client does not know (a newer server) becomes the family's `Unknown`, so decoding a code cannot
 //! fail.
 
@@ -35,7 +35,7 @@ wire_codes! {
     pub enum RpcErrorCode {
         /// A failure without a more precise code; the server closes the connection.
         Unknown = 10,
-        /// The called service failed with an error of its own.
+        /// The called service failed with its own error.
         Application = 1,
         /// The service has no such method.
         NoSuchMethod = 2,
@@ -69,7 +69,7 @@ wire_codes! {
 }
 
 wire_codes! {
-    /// The general status beside a master's or a tablet server's own code, and of each failed row.
+    /// The general status next to a master's or a tablet server's own code, and of each failed row.
     #[non_exhaustive]
     pub enum StatusCode {
         /// A status without a more precise code.
@@ -123,7 +123,7 @@ wire_codes! {
     /// Why a master refused a request.
     #[non_exhaustive]
     pub enum MasterErrorCode {
-        /// A failure without a more precise code; the status beside it says more.
+        /// A failure without a more precise code; the status next to it says more.
         Unknown = 1,
         /// The schema of the request is not valid.
         InvalidSchema = 2,
@@ -162,7 +162,7 @@ wire_codes! {
     /// Why a tablet server refused a request.
     #[non_exhaustive]
     pub enum TabletServerErrorCode {
-        /// A failure without a more precise code; the status beside it says more.
+        /// A failure without a more precise code; the status next to it says more.
         Unknown = 1,
         /// The schema of the request is not valid.
         InvalidSchema = 2,

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_or_unreadable_token_does_not_cause_a_storm() {
+    fn a_bad_token_causes_no_request_storm() {
         let now = Instant::now();
         let mut credentials = Credentials::default();
         credentials.update(Vec::new(), Some(token(10)), now, wall(1000));

@@ -8,7 +8,7 @@ use crate::error::{MasterErrorCode, StatusCode};
 use crate::proto::common::{AppStatusPb, HostPortPb, SchemaPb};
 use crate::proto::master::{self as pb, MasterErrorPb};
 use crate::proto::rpc::RpcErrorCodePb;
-use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
+use crate::retry::scripted_server::{Call, ScriptedAnswer, ScriptedServer, message};
 use crate::schema::{ColumnSchema, DataType, Schema};
 use crate::table::TableCreator;
 
@@ -19,7 +19,7 @@ fn answer(code: MasterErrorCode, status: StatusCode) -> MasterErrorPb {
 }
 
 #[test]
-fn a_master_that_does_not_lead_makes_the_client_look_for_another() {
+fn a_follower_master_leads_to_the_leader() {
     for code in [MasterErrorCode::NotTheLeader, MasterErrorCode::CatalogManagerNotInitialized] {
         assert_eq!(remedy_for_answer(&answer(code, StatusCode::IllegalState)), Remedy::FindLeader);
     }
@@ -69,7 +69,7 @@ fn schema() -> Schema {
 /// answering. It then answers `second`.
 async fn forgetful_master(
     method: &'static str,
-    second: fn() -> Answer,
+    second: fn() -> ScriptedAnswer,
     columns: SchemaPb,
 ) -> ScriptedServer {
     let calls = AtomicUsize::new(0);
@@ -82,20 +82,22 @@ async fn forgetful_master(
         "IsCreateTableDone" => {
             message(&pb::IsCreateTableDoneResponsePb { done: Some(true), ..Default::default() })
         }
-        called if called == method && calls.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Close,
+        called if called == method && calls.fetch_add(1, Ordering::Relaxed) == 0 => {
+            ScriptedAnswer::Close
+        }
         called if called == method => second(),
-        _ => Answer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
+        _ => ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
     })
     .await
 }
 
-fn already_present() -> Answer {
+fn already_present() -> ScriptedAnswer {
     let error = Some(answer(MasterErrorCode::TableAlreadyPresent, StatusCode::AlreadyPresent));
     message(&pb::CreateTableResponsePb { error, ..Default::default() })
 }
 
 #[tokio::test]
-async fn a_table_whose_creation_lost_its_answer_is_taken_for_created() {
+async fn a_creation_without_answer_is_found_created() {
     let master = forgetful_master("CreateTable", already_present, schema().to_pb()).await;
     let client = client_of(&master).await;
     let table = client.create_table(TableCreator::new("t", schema())).await.unwrap();
@@ -107,7 +109,7 @@ async fn a_table_whose_creation_lost_its_answer_is_taken_for_created() {
 }
 
 #[tokio::test]
-async fn another_table_of_the_name_is_not_taken_for_the_created_one() {
+async fn a_namesake_table_is_not_taken_as_created() {
     let other = Schema::builder()
         .column(ColumnSchema::builder("other", DataType::Int64).key())
         .build()
@@ -135,7 +137,7 @@ async fn a_busy_master_is_asked_again() {
     let master = ScriptedServer::start(move |call| {
         match (call.method.as_str(), calls.fetch_add(1, Ordering::Relaxed)) {
             ("ConnectToMaster", _) => message(&leader()),
-            (_, 1) => Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy),
+            (_, 1) => ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorServerTooBusy),
             (_, 2) => {
                 let error = Some(answer(MasterErrorCode::Unknown, StatusCode::ServiceUnavailable));
                 message(&pb::ListTablesResponsePb { error, ..Default::default() })
@@ -149,7 +151,7 @@ async fn a_busy_master_is_asked_again() {
 }
 
 #[tokio::test]
-async fn the_leader_is_found_among_several_masters_and_again_when_it_changes() {
+async fn the_leading_master_is_found_after_each_change() {
     let follower = |call: &Call| match call.method.as_str() {
         "ConnectToMaster" => message(&pb::ConnectToMasterResponsePb {
             role: Some(pb::RaftRolePb::Follower as i32),

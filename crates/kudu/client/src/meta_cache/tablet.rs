@@ -3,7 +3,7 @@
 //! The cache, the snapshots of sessions and the calls in flight share a [`Tablet`]. Its bounds
 //! never change. Each answer of the master replaces its replicas as a whole, so an earlier snapshot
 //! follows a leader that moved. Between two answers the client itself learns which replica leads
-//! and which is unreachable. It keeps that knowledge in atomics beside the list and drops both
+//! and which is unreachable. It keeps that knowledge in atomics next to the list and drops both
 //! together. Invariant: the leader is the replica that the master named or that executed a Write; a
 //! guess is kept apart. Choosing a replica for a call is the job of `retry/replica_picker.rs`.
 
@@ -204,7 +204,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn bounds_are_inclusive_then_exclusive_and_an_empty_end_is_open() {
+    fn an_empty_upper_bound_is_open() {
         let tablet = Tablet::new("t".into(), range(b"b", b"d"), Vec::new());
         assert!(!tablet.contains(b"a"));
         assert!(tablet.contains(b"b") && tablet.contains(b"czz"));

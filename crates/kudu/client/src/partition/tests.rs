@@ -281,7 +281,7 @@ proptest! {
     }
 
     /// The map and the slow search find the same tablet, and exactly one, for tables with up to two
-    /// hash dimensions, up to five ranges and a hash schema of its own in one of them.
+    /// hash dimensions, up to five ranges and its own hash schema in one of them.
     #[test]
     fn rows_find_their_tablet(
         rows in prop::collection::vec(cells(), 1..20),

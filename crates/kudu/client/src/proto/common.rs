@@ -188,7 +188,7 @@ pub(crate) struct RangeSchemaPb {
     pub columns: Vec<ColumnIdentifierPb>,
 }
 
-/// A range partition with hash dimensions of its own.
+/// A range partition with its own hash dimensions.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct RangeWithHashSchemaPb {
     #[prost(message, optional, tag = "1")]

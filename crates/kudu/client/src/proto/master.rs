@@ -259,7 +259,7 @@ pub(crate) mod alter_table_request_pb {
         pub delta: Option<ColumnSchemaDeltaPb>,
     }
 
-    /// Adds a range partition, perhaps with hash dimensions of its own.
+    /// Adds a range partition, perhaps with its own hash dimensions.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub(crate) struct AddRangePartition {
         #[prost(message, optional, tag = "1")]
@@ -417,7 +417,7 @@ pub(crate) enum ReplicaTypeFilterPb {
 }
 
 /// Asks for the tablets of a range of partition keys: by plain keys, or, for tables whose ranges
-/// have hash dimensions of their own, by keys in two parts.
+/// have their own hash dimensions, by keys in two parts.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct GetTableLocationsRequestPb {
     #[prost(message, required, tag = "1")]

@@ -3,7 +3,7 @@
 //! It is pure, and exhaustive over the codes, so every code has a deliberate entry. The table is
 //! that of the C++ client, with one difference: an attempt that timed out moves to another replica
 //! instead of failing the batch. Otherwise a paused server would cost the whole deadline; request
-//! ids make the move safe for writes. `master.rs` judges the master's errors, because none of them
+//! ids make the move safe for writes. `master.rs` checks the master's errors, because none of them
 //! has a replica.
 
 use crate::error::{RpcErrorCode, StatusCode, TabletServerErrorCode, refusal_code};
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_does_not_lead_or_run_sends_the_call_around() {
+    fn a_follower_or_stopped_replica_redirects_the_call() {
         for code in [
             TabletServerErrorCode::NotTheLeader,
             TabletServerErrorCode::TabletNotRunning,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_tablet_is_looked_up_and_tokens_are_renewed() {
+    fn missing_tablets_are_located_and_tokens_renewed() {
         assert_eq!(
             remedy_for_answer(TabletServerErrorCode::TabletNotFound, StatusCode::NotFound),
             Remedy::FindTablet

@@ -124,7 +124,7 @@ mod tests {
     use crate::meta_cache::test_replicas as replicas;
 
     #[test]
-    fn a_write_goes_to_the_leader_then_around_and_then_asks_the_master() {
+    fn a_write_tries_leader_then_followers_then_master() {
         let set = ReplicaSet::new(replicas(3, Some(1)));
         let mut picker = ReplicaPicker::of_write();
         assert_eq!(picker.pick(&set, ""), Pick::Replica(1));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_prefers_this_machine_then_its_place_then_the_leader() {
+    fn scans_prefer_local_then_location_then_leader() {
         let mut list = replicas(4, Some(3));
         list[1].address.host = "127.0.0.1".to_owned();
         list[2].location = "/here".to_owned();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_incomplete_number_waits_for_the_oldest_request() {
+    fn the_first_incomplete_seq_no_follows_the_oldest() {
         let tracker = RequestTracker::new().unwrap();
         let mut oldest = tracker.start();
         let middle = tracker.start();

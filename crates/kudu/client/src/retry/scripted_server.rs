@@ -27,7 +27,7 @@ pub(crate) struct Call {
 }
 
 /// The server's reaction to a call.
-pub(crate) enum Answer {
+pub(crate) enum ScriptedAnswer {
     Message(Vec<u8>),
     Refuse(RpcErrorCodePb),
     Close,
@@ -35,11 +35,11 @@ pub(crate) enum Answer {
 }
 
 /// Answers with a message.
-pub(crate) fn message(message: &impl Message) -> Answer {
-    Answer::Message(message.encode_to_vec())
+pub(crate) fn message(message: &impl Message) -> ScriptedAnswer {
+    ScriptedAnswer::Message(message.encode_to_vec())
 }
 
-type Script = dyn Fn(&Call) -> Answer + Send + Sync;
+type Script = dyn Fn(&Call) -> ScriptedAnswer + Send + Sync;
 
 /// A running server; it ends with the test's runtime.
 pub(crate) struct ScriptedServer {
@@ -50,7 +50,7 @@ pub(crate) struct ScriptedServer {
 
 impl ScriptedServer {
     pub(crate) async fn start(
-        script: impl Fn(&Call) -> Answer + Send + Sync + 'static,
+        script: impl Fn(&Call) -> ScriptedAnswer + Send + Sync + 'static,
     ) -> ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = HostPort::new("127.0.0.1", listener.local_addr().unwrap().port());
@@ -66,7 +66,10 @@ impl ScriptedServer {
     }
 
     /// Changes the script.
-    pub(crate) fn set_script(&self, script: impl Fn(&Call) -> Answer + Send + Sync + 'static) {
+    pub(crate) fn set_script(
+        &self,
+        script: impl Fn(&Call) -> ScriptedAnswer + Send + Sync + 'static,
+    ) {
         *self.script.lock() = Arc::new(script);
     }
 
@@ -103,10 +106,10 @@ async fn serve(
     }
 }
 
-async fn answer(socket: &mut TcpStream, call_id: i32, answer: Answer) -> Option<()> {
+async fn answer(socket: &mut TcpStream, call_id: i32, answer: ScriptedAnswer) -> Option<()> {
     match answer {
-        Answer::Message(body) => write_frame(socket, call_id, false, &body).await,
-        Answer::Refuse(code) => {
+        ScriptedAnswer::Message(body) => write_frame(socket, call_id, false, &body).await,
+        ScriptedAnswer::Refuse(code) => {
             let status = ErrorStatusPb {
                 message: "scripted".to_owned(),
                 code: Some(code as i32),
@@ -114,8 +117,8 @@ async fn answer(socket: &mut TcpStream, call_id: i32, answer: Answer) -> Option<
             };
             write_frame(socket, call_id, true, &status.encode_to_vec()).await
         }
-        Answer::Close => None,
-        Answer::Silence => Some(()),
+        ScriptedAnswer::Close => None,
+        ScriptedAnswer::Silence => Some(()),
     }
 }
 

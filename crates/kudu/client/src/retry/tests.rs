@@ -20,7 +20,7 @@ use crate::proto::rpc::RpcErrorCodePb;
 use crate::proto::tserver::{
     SERVICE_NAME, ScanRequestPb, ScanResponsePb, WriteRequestPb, WriteResponsePb,
 };
-use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
+use crate::retry::scripted_server::{Call, ScriptedAnswer, ScriptedServer, message};
 
 static WRITE: Method = Method { service: SERVICE_NAME, name: "Write" };
 static SCAN: Method = Method { service: SERVICE_NAME, name: "Scan" };
@@ -58,7 +58,7 @@ impl Fixture {
             "ConnectToMaster" => message(&leader()),
             "GetTableSchema" => message(&schema(tokens.fetch_add(1, Ordering::Relaxed))),
             "GetTableLocations" => message(&locations(&addresses, *told.lock())),
-            _ => Answer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
+            _ => ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
         })
         .await;
         let client = ClientBuilder::new([master.address.clone()]).build().await.unwrap();
@@ -140,16 +140,16 @@ fn deadline(millis: u64) -> Instant {
 }
 
 /// A script that gives the first answers in turn and then repeats the last one.
-fn in_turn(answers: Vec<fn() -> Answer>) -> impl Fn(&Call) -> Answer {
+fn in_turn(answers: Vec<fn() -> ScriptedAnswer>) -> impl Fn(&Call) -> ScriptedAnswer {
     let next = AtomicUsize::new(0);
     move |_| answers[next.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1)]()
 }
 
-fn written(timestamp: u64) -> Answer {
+fn written(timestamp: u64) -> ScriptedAnswer {
     message(&WriteResponsePb { timestamp: Some(timestamp), ..WriteResponsePb::default() })
 }
 
-fn refused(code: TabletServerErrorCode, status: StatusCode) -> Answer {
+fn refused(code: TabletServerErrorCode, status: StatusCode) -> ScriptedAnswer {
     let status =
         AppStatusPb { code: status as i32, message: Some("scripted".to_owned()), posix_code: None };
     message(&WriteResponsePb {
@@ -158,7 +158,7 @@ fn refused(code: TabletServerErrorCode, status: StatusCode) -> Answer {
     })
 }
 
-fn not_the_leader() -> Answer {
+fn not_the_leader() -> ScriptedAnswer {
     refused(TabletServerErrorCode::NotTheLeader, StatusCode::IllegalState)
 }
 
@@ -227,14 +227,14 @@ fn locations(addresses: &[HostPort], place: Place) -> master_pb::GetTableLocatio
 
 // Compat (Apache Kudu): a silent replica
 #[test]
-fn an_attempt_has_time_for_its_bytes_and_more_after_each_silence() {
+fn attempt_timeouts_grow_with_bytes_and_silences() {
     let seconds = |body_bytes, silences| attempt_timeout(body_bytes, silences).as_secs();
     assert_eq!((seconds(0, 0), seconds(0, 1), seconds(0, 3), seconds(0, 1000)), (3, 6, 24, 24));
     assert_eq!((seconds(49 << 20, 0), seconds(49 << 20, 1)), (15, 30));
 }
 
 #[tokio::test]
-async fn a_write_goes_to_the_leader_and_its_timestamp_is_kept() {
+async fn a_write_reaches_the_leader_and_keeps_its_timestamp() {
     let fixture = Fixture::start().await;
     let reply = fixture.write().await.unwrap();
     assert_eq!(reply.server, fixture.servers[0].address);
@@ -250,8 +250,8 @@ async fn a_write_goes_to_the_leader_and_its_timestamp_is_kept() {
 async fn a_busy_server_gets_the_same_request_again() {
     let fixture = Fixture::start().await;
     fixture.servers[0].set_script(in_turn(vec![
-        || Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy),
-        || Answer::Refuse(RpcErrorCodePb::ErrorUnavailable),
+        || ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorServerTooBusy),
+        || ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorUnavailable),
         || refused(TabletServerErrorCode::Throttled, StatusCode::ServiceUnavailable),
         || refused(TabletServerErrorCode::Unknown, StatusCode::ServiceUnavailable),
         || written(1),
@@ -268,7 +268,7 @@ async fn a_busy_server_gets_the_same_request_again() {
 }
 
 #[tokio::test]
-async fn a_follower_passes_the_write_on_and_the_next_one_goes_straight_to_the_leader() {
+async fn a_write_redirected_by_a_follower_finds_the_leader() {
     let fixture = Fixture::start().await;
     fixture.servers[0].set_script(|_| not_the_leader());
     fixture.servers[1]
@@ -282,7 +282,7 @@ async fn a_follower_passes_the_write_on_and_the_next_one_goes_straight_to_the_le
 }
 
 #[tokio::test]
-async fn when_nobody_leads_the_master_is_asked_until_somebody_does() {
+async fn without_a_leader_the_master_is_polled() {
     let fixture = Fixture::start().await;
     for server in &fixture.servers {
         server.set_script(|_| not_the_leader());
@@ -295,9 +295,9 @@ async fn when_nobody_leads_the_master_is_asked_until_somebody_does() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_sends_the_same_request_to_another_replica() {
+async fn a_lost_connection_retries_on_another_replica() {
     let fixture = Fixture::start().await;
-    fixture.servers[0].set_script(|_| Answer::Close);
+    fixture.servers[0].set_script(|_| ScriptedAnswer::Close);
     let reply = fixture.write().await.unwrap();
     assert_eq!(reply.server, fixture.servers[1].address);
     assert_eq!((fixture.ids(0), fixture.ids(1)), (vec![(0, 0)], vec![(0, 1)]));
@@ -311,10 +311,10 @@ async fn a_lost_connection_sends_the_same_request_to_another_replica() {
 /// Regression: a read for the leader went to a follower when the leader was gone, and a stale
 /// version counted as the newest.
 #[tokio::test]
-async fn a_read_for_the_leader_waits_for_one_and_asks_no_follower() {
+async fn a_leader_read_waits_for_a_leader() {
     let fixture = Fixture::start().await;
     let answer = |_: &Call| message(&ScanResponsePb::default());
-    fixture.servers[0].set_script(|_| Answer::Close);
+    fixture.servers[0].set_script(|_| ScriptedAnswer::Close);
     fixture.servers[1].set_script(answer);
     fixture.servers[2].set_script(answer);
     *fixture.place.lock() = Place::Leader(2);
@@ -323,7 +323,7 @@ async fn a_read_for_the_leader_waits_for_one_and_asks_no_follower() {
     assert_eq!((fixture.reads(), fixture.questions()), ([1, 0, 1], 2));
 
     // Reads do not go to a replica that a Write only tries, but they do once it has executed one.
-    fixture.servers[2].set_script(|_| Answer::Close);
+    fixture.servers[2].set_script(|_| ScriptedAnswer::Close);
     *fixture.place.lock() = Place::NoLeader;
     let executes = |call: &Call| match call.method.as_str() {
         "Write" => written(7),
@@ -378,7 +378,7 @@ async fn a_tablet_that_was_replaced_is_gone() {
 async fn a_refused_authorization_token_is_renewed_once() {
     let fixture = Fixture::start().await;
     fixture.servers[0].set_script(in_turn(vec![
-        || Answer::Refuse(RpcErrorCodePb::ErrorInvalidAuthorizationToken),
+        || ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorInvalidAuthorizationToken),
         || written(1),
     ]));
     fixture.write().await.unwrap();
@@ -399,10 +399,10 @@ async fn a_refused_authorization_token_is_renewed_once() {
 }
 
 #[tokio::test]
-async fn a_refused_authentication_token_makes_the_client_connect_to_the_master_again() {
+async fn a_rejected_token_reconnects_to_the_master() {
     let fixture = Fixture::start().await;
     fixture.servers[0].set_script(in_turn(vec![
-        || Answer::Refuse(RpcErrorCodePb::FatalInvalidAuthenticationToken),
+        || ScriptedAnswer::Refuse(RpcErrorCodePb::FatalInvalidAuthenticationToken),
         || written(1),
     ]));
     fixture.write().await.unwrap();
@@ -426,20 +426,20 @@ async fn what_is_wrong_with_the_request_is_told_at_once() {
     assert_eq!((server, &**message), (&fixture.servers[0].address, "scripted"));
     assert!(!error.is_retryable());
     assert_eq!(fixture.writes(), [1, 0, 0]);
-    fixture.servers[0].set_script(|_| Answer::Refuse(RpcErrorCodePb::ErrorInvalidRequest));
+    fixture.servers[0].set_script(|_| ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorInvalidRequest));
     assert!(matches!(fixture.write().await, Err(Error::Rpc { .. })));
 }
 
 #[tokio::test]
-async fn the_deadline_ends_the_retries_and_the_error_tells_the_last_failure() {
+async fn the_deadline_error_names_the_last_failure() {
     let fixture = Fixture::start().await;
-    fixture.servers[0].set_script(|_| Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy));
+    fixture.servers[0].set_script(|_| ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorServerTooBusy));
     let error = fixture.write_until(deadline(60)).await.unwrap_err();
     let Error::Timeout { operation: Operation::Write, last: Some(last), .. } = &error else {
         panic!("{error}")
     };
     assert!(matches!(**last, Error::Rpc { .. }), "{last}");
-    fixture.servers[0].set_script(|_| Answer::Silence);
+    fixture.servers[0].set_script(|_| ScriptedAnswer::Silence);
     let error = fixture.write_until(deadline(60)).await.unwrap_err();
     let Error::Timeout { last: Some(last), .. } = &error else { panic!("{error}") };
     assert!(matches!(**last, Error::NoAnswer { .. }), "{last}");

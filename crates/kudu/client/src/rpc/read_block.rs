@@ -3,7 +3,7 @@
 //! Invariants: a frame is a slice of the block it was read into. Received bytes move at most once,
 //! and only those of a frame that does not fit into the rest of its block: at most one small
 //! block's worth, whatever the size of the frame. A frame larger than a small block gets a block of
-//! its own size, which the socket then fills directly. The connection calls it and does the
+//! that size, which the socket then fills directly. The connection calls it and does the
 //! reading: it fills [`ReadBlock::room`].
 
 use bytes::{Bytes, BytesMut};

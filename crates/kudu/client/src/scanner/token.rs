@@ -60,7 +60,7 @@ impl TokenOptions {
 /// let client = table.client();
 /// for token in table.scan().into_tokens(TokenOptions::default()).await? {
 ///     let bytes = token.serialize();
-///     // ... the bytes go to another process, which has a client of its own ...
+///     // ... the bytes go to another process, which has its own client ...
 ///     let scanner = ScanToken::deserialize(&bytes)?.into_scanner(&client).await?;
 ///     println!("{} rows", scanner.count().await?);
 /// }

@@ -86,7 +86,7 @@ pub(super) struct SealedBatch {
 
 /// The outcome of finishing a row.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum AddResult {
     /// It is buffered with others.
     Buffered,
     /// It completed a batch that is worth sending.
@@ -207,13 +207,13 @@ impl Filling {
 
     /// Finishes the open row, or says why it is invalid. After an error the row is gone.
     #[inline]
-    pub(super) fn finish(&mut self, operation: RowOperation) -> Result<Taken, RowError> {
+    pub(super) fn finish(&mut self, operation: RowOperation) -> Result<AddResult, RowError> {
         self.settle();
         if let Err(error) = self.check(operation) {
             self.give_up();
             return Err(error);
         }
-        let Place::Tablet(number) = self.place else { return Ok(Taken::NoTablet) };
+        let Place::Tablet(number) = self.place else { return Ok(AddResult::NoTablet) };
         let lane = &mut self.lanes[number];
         let row_start = lane.buffers.rows.len();
         self.encoder.finish(operation.wire(), &mut lane.buffers.rows);
@@ -236,7 +236,7 @@ impl Filling {
             self.count_lanes(1);
         }
         let is_ready = lane_bytes >= self.lane_flush_bytes || is_full;
-        Ok(if is_ready { Taken::BatchReady(number) } else { Taken::Buffered })
+        Ok(if is_ready { AddResult::BatchReady(number) } else { AddResult::Buffered })
     }
 
     fn check(&self, operation: RowOperation) -> Result<(), RowError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::recode::Recoder;
 use super::row_buffers::RowBuffers;
 use super::row_errors::RowErrors;
-use super::writing::Written;
+use super::writing::WriteResult;
 use crate::proto::tserver::WriteResponsePb;
 use crate::row_operation::{EncodedRows, RowLayout};
 
@@ -27,7 +27,7 @@ pub(crate) fn check_row_errors(
         return;
     }
     let batch = RowBuffers { rows: rows.to_vec(), indirect: indirect.to_vec(), row_count };
-    let written = Written::new(answer, |number| (number < row_count).then_some(number));
+    let written = WriteResult::new(answer, |number| (number < row_count).then_some(number));
     let failed = written.failures.len();
     assert!(failed <= row_count, "{failed} of {row_count} rows failed");
     let mut errors = RowErrors::default();

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::row_operation::RowOperation;
 
 use super::error::SessionError;
-use super::filling::{Filling, Taken};
+use super::filling::{AddResult, Filling};
 use super::options::FlushMode;
 use super::writing::Writing;
 
@@ -55,10 +55,12 @@ impl SessionShared {
             self.check_room(&mut filling)?;
         }
         let number = match filling.finish(operation)? {
-            Taken::NoTablet => return Ok(Some(FollowUp::FindTablet(operation))),
-            Taken::Buffered if mode != FlushMode::Sync => None,
-            Taken::Buffered => return Ok(Some(self.send_all(filling, FollowUp::WaitForAnswer))),
-            Taken::BatchReady(number) => Some(number),
+            AddResult::NoTablet => return Ok(Some(FollowUp::FindTablet(operation))),
+            AddResult::Buffered if mode != FlushMode::Sync => None,
+            AddResult::Buffered => {
+                return Ok(Some(self.send_all(filling, FollowUp::WaitForAnswer)));
+            }
+            AddResult::BatchReady(number) => Some(number),
         };
         match mode {
             FlushMode::Manual => Ok(None),

@@ -176,7 +176,7 @@ async fn one_row_always_fits() {
 }
 
 #[tokio::test]
-async fn a_slow_tablet_holds_up_its_own_rows_only_until_the_buffer_is_full() {
+async fn a_slow_tablet_delays_only_its_rows() {
     let table = MemoryTable::new(loadgen_schema(), 4);
     let limit = 64 << 10;
     let mut session = session(
@@ -368,7 +368,7 @@ async fn a_row_that_is_not_applied_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_key_without_a_tablet_is_refused_until_there_is_one() {
+async fn a_key_without_a_tablet_is_rejected_until_it_exists() {
     let table = MemoryTable::new(loadgen_schema(), 2);
     let removed = table.remove_tablet(1);
     let mut session = session(&table, 2, options(FlushMode::Background));

@@ -60,7 +60,7 @@ pub(super) struct Writing {
 
 /// The server's answer to a batch that it took.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct WriteResult {
     /// Rows that were not written, by their number in the batch, without duplicates.
     pub(super) failures: Vec<(usize, RowFailure)>,
     /// Rows without effect, as their operation allows.
@@ -174,7 +174,7 @@ impl Writing {
         }
     }
 
-    fn keep_failures(&self, batch: &Arc<RowBuffers>, outcome: Result<Written, Error>) {
+    fn keep_failures(&self, batch: &Arc<RowBuffers>, outcome: Result<WriteResult, Error>) {
         let bytes_max = self.options.error_bytes_max;
         match outcome {
             Ok(written) if written.failures.is_empty() => {}
@@ -197,7 +197,7 @@ impl Writing {
         lane: &Lane,
         batch: &Arc<RowBuffers>,
         deadline: Instant,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteResult, Error> {
         let recodes = self.options.on_schema_change == SchemaChange::Recode;
         let mut schemas = 1;
         loop {
@@ -224,10 +224,10 @@ impl Writing {
         schema: &SentSchema,
         batch: &Arc<RowBuffers>,
         deadline: Instant,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteResult, Error> {
         let request = WriteRequest::new(schema.field.clone(), batch);
         let response = self.target.write(&lane.tablet_id, &request, deadline).await?;
-        Ok(Written::new(response, |number| (number < batch.row_count).then_some(number)))
+        Ok(WriteResult::new(response, |number| (number < batch.row_count).then_some(number)))
     }
 
     async fn write_recoded(
@@ -236,14 +236,14 @@ impl Writing {
         schema: &SentSchema,
         batch: &RowBuffers,
         deadline: Instant,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteResult, Error> {
         let recoded = Recoder::between(&self.layout, &schema.layout).batch(&self.layout, batch);
         let Recoded { buffers, row_numbers, rejected } = recoded;
-        let mut written = Written::default();
+        let mut written = WriteResult::default();
         if !buffers.is_empty() {
             let request = WriteRequest::new(schema.field.clone(), &Arc::new(buffers));
             let response = self.target.write(&lane.tablet_id, &request, deadline).await?;
-            written = Written::new(response, |number| row_numbers.get(number).copied());
+            written = WriteResult::new(response, |number| row_numbers.get(number).copied());
         }
         written.failures.extend(rejected.into_iter().map(|(number, column)| {
             (number, RowFailure::ColumnDropped { column: self.layout.name(column) })
@@ -274,13 +274,13 @@ impl Writing {
     }
 }
 
-impl Written {
+impl WriteResult {
     /// Reads a server's answer. `number_of` maps a row of the request to its number in the batch;
     /// `None` for a row that does not exist.
     pub(super) fn new(
         response: WriteResponsePb,
         number_of: impl Fn(usize) -> Option<usize>,
-    ) -> Written {
+    ) -> WriteResult {
         let mut failures: Vec<_> = response
             .per_row_errors
             .into_iter()
@@ -295,7 +295,7 @@ impl Written {
         failures.sort_by_key(|(number, _)| *number);
         failures.dedup_by_key(|(number, _)| *number);
         let ignored = response.resource_metrics.map_or(0, |metrics| ignored_rows(&metrics));
-        Written { failures, ignored }
+        WriteResult { failures, ignored }
     }
 }
 

@@ -112,7 +112,7 @@ impl ToCell for Value<'_> {
     }
 }
 
-/// Types with a setter of their own.
+/// Types with their own setter.
 macro_rules! set_by {
     ($($type:ty: $setter:ident($($value:tt)+),)*) => {
         $(impl ToCell for $type {

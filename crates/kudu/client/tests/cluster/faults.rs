@@ -105,7 +105,7 @@ impl Load {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_acknowledged_row_survives_killed_and_paused_tablet_servers_once() {
+async fn acknowledged_rows_survive_tablet_server_faults() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 3)) else { return };
     let client = connect(&cluster).await;
     let table = create(&client, "survivor", 3).await;
@@ -155,7 +155,7 @@ async fn the_client_follows_the_leading_master() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn authorization_tokens_are_renewed_while_rows_are_written() {
+async fn authz_tokens_are_renewed_during_writes() {
     let options = KuduOptions::new(1, 1)
         .master_flag("--authz_token_validity_seconds=1")
         .tablet_server_flag("--tserver_enforce_access_control=true");
@@ -173,7 +173,7 @@ async fn authorization_tokens_are_renewed_while_rows_are_written() {
 
 // Compat (Apache Kudu): authentication: SASL PLAIN, tokens
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn authentication_tokens_are_renewed_for_new_connections() {
+async fn auth_tokens_are_renewed_for_new_connections() {
     let options = KuduOptions::new(1, 1)
         .flag("--rpc_encryption=required")
         .tablet_server_flag("--rpc_trace_negotiation=true")
@@ -189,7 +189,7 @@ async fn authentication_tokens_are_renewed_for_new_connections() {
     let mut session = Session::new(&table, SessionOptions::default());
     let mut interval = tokio::time::interval(Duration::from_millis(1500));
     for key in 0..4 {
-        // Time has to pass, and the connections have to be idle meanwhile: nothing to poll for.
+        // Time has to pass, and the connections have to be idle concurrently: nothing to poll for.
         interval.tick().await;
         let mut row = session.insert();
         row.set_i64(0, key).unwrap();
@@ -242,7 +242,7 @@ async fn what_is_too_large_is_said_and_the_session_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_tablet_servers_a_write_ends_by_its_deadline() {
+async fn a_write_without_tablet_servers_times_out() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
     let client = connect(&cluster).await;
     let table = create(&client, "lost", 1).await;

@@ -1,7 +1,7 @@
 //! Scans, scan tokens and lookups against a real Kudu: rows that the C++ tool wrote are read, and
 //! what this client reads is compared with what the tool reads.
 //!
-//! All tests share one cluster; each has tables of its own.
+//! All tests share one cluster; each has its own tables.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 

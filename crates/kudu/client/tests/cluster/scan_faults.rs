@@ -1,4 +1,4 @@
-//! Scans while tablet servers die, come back and stand still.
+//! Scans while tablet servers die, come back and stall.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
@@ -72,7 +72,7 @@ fn assert_complete(keys: &[i64], rows: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ordered_scan_goes_on_when_the_only_server_was_restarted() {
+async fn an_ordered_scan_survives_a_server_restart() {
     let Some((cluster, client, table)) = table_on(1, 20_000).await else { return };
     let server = KuduServer::TabletServer(0);
     let restart = || {
@@ -82,8 +82,8 @@ async fn an_ordered_scan_goes_on_when_the_only_server_was_restarted() {
     let keys = keys_with_fault(ordered(&table), restart).await.unwrap();
     assert_complete(&keys, 20_000);
 
-    // Without order there is no way to go on, and the scan says so instead of skipping or repeating
-    // rows.
+    // Without order there is no way to continue, and the scan says so instead of skipping or
+    // repeating rows.
     let unordered = table.scan().batch_bytes(50_000).build().unwrap();
     let restart = || {
         cluster.kill(server).unwrap();

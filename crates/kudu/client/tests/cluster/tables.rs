@@ -43,7 +43,7 @@ fn number_and_text() -> Schema {
 }
 
 #[tokio::test]
-async fn every_type_with_its_attributes_is_what_the_tool_describes() {
+async fn every_type_matches_the_tools_description() {
     let Some((cluster, client)) = connect().await else { return };
     let schema = Schema::builder()
         .column(ColumnSchema::builder("i8", DataType::Int8).key().encoding(Encoding::BitShuffle))
@@ -153,7 +153,7 @@ async fn every_type_with_its_attributes_is_what_the_tool_describes() {
 }
 
 #[tokio::test]
-async fn ranges_splits_and_hash_levels_make_the_partitions_that_the_tool_shows() {
+async fn partitions_match_those_of_the_tool() {
     let Some((cluster, client)) = connect().await else { return };
     let schema = Schema::builder()
         .column(ColumnSchema::builder("a", DataType::Int64).key())

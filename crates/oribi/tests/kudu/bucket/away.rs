@@ -1,5 +1,5 @@
 //! Kudu stops answering: what waits for it ends when it was promised to, and memory keeps to its
-//! bound meanwhile and after.
+//! bound concurrently and after.
 
 use std::time::{Duration, Instant};
 
@@ -89,7 +89,7 @@ fn read_all(port: u16, numbers: std::ops::Range<u64>) -> (usize, Duration) {
 /// Reads took ten seconds for each document, one after the other, and the end of the server waited
 /// for all of them.
 #[test]
-fn reads_and_the_end_of_the_server_wait_no_longer_than_promised() {
+fn reads_and_shutdown_wait_within_their_limits() {
     const DOCUMENTS: u64 = 1500;
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn resident_max(quota_mib: u64) -> u64 {
 }
 
 /// Writes the load until `taken` documents were taken or `refused` in a row were not; the most
-/// bytes that were resident meanwhile.
+/// bytes that were resident concurrently.
 fn load(server: &ServerProcess, from: u64, taken: u64, refused: u64) -> (u64, u64) {
     let mut connection = RawConnection::login(server.port()).unwrap();
     let value = "x".repeat(VALUE_BYTES);

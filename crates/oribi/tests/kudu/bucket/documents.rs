@@ -104,14 +104,14 @@ fn check_all(connection: &mut RawConnection, expiry: u32) {
     assert_eq!(expect(connection, &Request::get(b"\xff\0\xfe key")).text(), "odd");
     assert!(expect(connection, &Request::get("long-json")).text() == long_json());
     assert_eq!(connection.call(&Request::get("gone")).unwrap().status(), Status::KeyEnoent);
-    // The touch answers with what is there and leaves the expiry as it was.
+    // The touch answers with what is present and leaves the expiry as it was.
     expect(connection, &Request::touch(Opcode::Touch, "json", expiry));
 }
 
 // Compat (Buckets on Kudu): protocol, durability levels, collections,
 // expiry
 #[test]
-fn documents_of_all_kinds_survive_a_crash_and_are_readable_in_the_table() {
+fn documents_of_all_kinds_survive_a_crash_in_kudu() {
     let Some(cluster) = CLUSTER.get() else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut server = start(cluster, "documents", &directory);

@@ -1,5 +1,5 @@
 //! Kudu's servers are killed, paused and restarted under load: nothing acknowledged as persisted is
-//! lost, nothing is acknowledged meanwhile that is not, and the server goes on when Kudu does.
+//! lost, nothing is acknowledged concurrently that is not, and the server continues when Kudu does.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_millis(1500);
 /// What the writer knows of a document: the newest number that was acknowledged as persisted, and
 /// the newest sent.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct ExpectedValue {
     acknowledged: u64,
     sent: u64,
 }
@@ -32,9 +32,9 @@ fn key(document: u64) -> String {
 }
 
 /// Overwrites documents durably until it is told to stop.
-fn write(port: u16, stop: &AtomicBool) -> BTreeMap<u64, Known> {
+fn write(port: u16, stop: &AtomicBool) -> BTreeMap<u64, ExpectedValue> {
     let mut connection = RawConnection::login(port).unwrap();
-    let mut known: BTreeMap<u64, Known> = BTreeMap::new();
+    let mut known: BTreeMap<u64, ExpectedValue> = BTreeMap::new();
     let mut number = 0;
     while !stop.load(Ordering::Acquire) {
         number += 1;
@@ -53,7 +53,7 @@ fn write(port: u16, stop: &AtomicBool) -> BTreeMap<u64, Known> {
 }
 
 /// Every document is the newest that was acknowledged, or a later one.
-fn check(port: u16, known: &BTreeMap<u64, Known>) {
+fn check(port: u16, known: &BTreeMap<u64, ExpectedValue>) {
     let mut connection = RawConnection::login(port).unwrap();
     for (document, known) in known {
         let found = connection.call(&Request::get(key(*document))).unwrap();

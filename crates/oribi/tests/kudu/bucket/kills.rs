@@ -1,4 +1,4 @@
-//! SIGKILL of the server under load, judged by the oracle, and by the C++ tool at the end.
+//! SIGKILL of the server under load, checked by the oracle, and by the C++ tool at the end.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn no_acknowledged_write_is_lost() {
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_when_documents_are_evicted() {
+fn full_eviction_loses_no_acknowledged_write() {
     let larger = |kills| KillOptions { documents_per_writer: 800, value_bytes_max: 8000, ..kills };
     run("evicted", larger, Some(8));
 }

@@ -10,7 +10,7 @@ use oribi_types::DurabilityLevel;
 use crate::bucket::{CLUSTER, ORIBI, options, start};
 
 #[test]
-fn a_url_that_is_wrong_ends_the_start_with_what_is_wrong() {
+fn a_wrong_url_ends_the_start_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let options = ServerOptions::new(ORIBI, directory.path().join("data"));
     let (status, output) =
@@ -38,7 +38,7 @@ fn the_table_belongs_to_the_user_who_runs_the_server() {
 
 // Compat (Buckets on Kudu): `POST /pools/default/buckets`
 #[test]
-fn a_bucket_can_be_made_deleted_and_is_not_read_offline() {
+fn buckets_are_created_deleted_and_not_read_offline() {
     let Some(cluster) = CLUSTER.get() else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut server = start(cluster, "settings", &directory);

@@ -85,7 +85,7 @@ fn assert_streams_show(server: &ServerProcess, table: &Table) -> StreamCopy {
 
 // Compat (Change streams): Buckets on Kudu
 #[test]
-fn streams_go_on_over_a_kill_from_the_table_and_forget_what_it_does_not_have() {
+fn streams_resume_from_the_table_after_a_kill() {
     let Some(cluster) = CLUSTER.get() else { return };
     let directory = TempDir::new().unwrap();
     let options = options(cluster, "streams", &directory);
@@ -122,7 +122,7 @@ fn streams_go_on_over_a_kill_from_the_table_and_forget_what_it_does_not_have() {
     assert!(lost.iter().all(|vbid| told[vbid] == recovered[vbid]), "{told:?} of {recovered:?}");
     assert_eq!(copy.table(), table);
 
-    // What a consumer misses while it is away comes from the table, and then memory goes on.
+    // What a consumer misses while it is away comes from the table, and then memory continues.
     drop(connection);
     write(&server, &mut table, 2 * DOCUMENTS..3 * DOCUMENTS, true);
     let from_disk = copy.disk_snapshots();
@@ -172,7 +172,7 @@ fn table_of_events(server: &ServerProcess) -> Table {
 }
 
 #[test]
-fn events_over_http_are_those_of_the_table_and_of_memory() {
+fn http_events_are_those_of_table_and_memory() {
     let Some(cluster) = CLUSTER.get() else { return };
     let directory = TempDir::new().unwrap();
     let options = options(cluster, "events", &directory);

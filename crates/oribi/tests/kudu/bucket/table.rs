@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use oribi_testkit::KuduCluster;
 
-/// A document's rows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Stored {
     /// How many there are.

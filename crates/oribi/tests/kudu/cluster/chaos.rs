@@ -1,8 +1,8 @@
-//! Load on several nodes, and the oracle that judges what is left of it.
+//! Load on several nodes, and the oracle that checks what is left of it.
 //!
 //! Each document has one writer. What became of a write without an answer is not known, and bytes
 //! of it may lie anywhere for any time, so its document is given up for another one. When
-//! everything has come to rest the failover tables say what went on (`ack_log`).
+//! everything has come to rest the failover tables say what continued (`ack_log`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,6 @@ pub struct Chaos {
 /// How often each document was given up.
 type Generations = Arc<Vec<AtomicU64>>;
 
-/// Writers at work.
 pub struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
@@ -139,7 +138,7 @@ impl Writer {
         }
     }
 
-    /// Writes or deletes a document. False when nobody knows what came of it.
+    /// Writes or deletes a document. False when no client knows what came of it.
     async fn write(&mut self, document: u64) -> bool {
         let key = key(&self.generations, document);
         let durability = match self.random.one_in(2) {

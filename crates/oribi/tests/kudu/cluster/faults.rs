@@ -25,7 +25,7 @@ fn served(node: &ServerProcess, prefix: &str) -> Vec<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_killed_is_replaced_and_nothing_persisted_is_lost() {
+async fn a_killed_node_is_replaced_without_loss() {
     let Some(cluster) = Cluster::start("killed") else { return };
     let (one, mut two) = (cluster.node("one"), cluster.node("two"));
     wait_for_shares(&one, &[32, 32]);
@@ -48,7 +48,7 @@ async fn a_node_that_is_killed_is_replaced_and_nothing_persisted_is_lost() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_paused_serves_nothing_stale_and_overwrites_nothing() {
+async fn a_paused_node_serves_and_writes_nothing_stale() {
     let Some(cluster) = Cluster::start("paused") else { return };
     let one = cluster.node("one");
     // It flushes seldom, so that it has something to overwrite with.
@@ -140,6 +140,6 @@ async fn a_node_that_etcd_does_not_hear_of_stops_in_time() {
 
 /// The node that every client asks first.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_node_of_the_map_is_no_better_when_etcd_does_not_hear_of_it() {
+async fn the_first_node_of_the_map_needs_etcd_too() {
     cut_off_from_etcd("beheaded", "one").await;
 }

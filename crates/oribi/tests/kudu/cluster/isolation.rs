@@ -1,4 +1,4 @@
-//! Nodes on hosts of their own, whose cables are pulled.
+//! Nodes on their own hosts, whose cables are pulled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,16 +13,14 @@ use crate::cluster::writer::Writer;
 
 const SEED: u64 = 1;
 const DOCUMENTS: usize = 128;
-/// Long enough for a hand-over, short enough for a write that nobody will answer.
+/// Long enough for a hand-over, short enough for a write that no client will answer.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What is cut off answers nobody and hears of nothing. When its cable is back, what it and others
-/// have sent in the meantime still arrives: writes to the store, too, which come too late.
+/// What is cut off answers no client and hears of nothing. When its cable is back, what it and
+/// others have sent concurrently still arrives: writes to the store, too, which come too late.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_cable_was_pulled_does_no_harm_when_it_is_back() {
-    if !inside_own_network(
-        "cluster::isolation::a_node_whose_cable_was_pulled_does_no_harm_when_it_is_back",
-    ) {
+async fn a_partitioned_node_does_no_harm_on_return() {
+    if !inside_own_network("cluster::isolation::a_partitioned_node_does_no_harm_on_return") {
         return;
     }
     let network = Network::set_up().unwrap();
@@ -58,7 +56,7 @@ enum Fault {
     CutOff,
     /// It cannot send to etcd, which hears nothing of it. Clients and the store do.
     WithoutRegistry,
-    /// It cannot send to Kudu. For etcd and clients it is there, so nobody takes its place.
+    /// It cannot send to Kudu. For etcd and clients it is there, so no client takes its place.
     WithoutStore,
 }
 
@@ -83,8 +81,8 @@ impl Fault {
         }
     }
 
-    /// How many of three nodes the map has meanwhile, and how many writes are waited for: where the
-    /// store is missing every durable one waits for its timeout.
+    /// How many of three nodes the map has concurrently, and how many writes are waited for: where
+    /// the store is missing every durable one waits for its timeout.
     fn meanwhile(self) -> (usize, u64) {
         match self {
             Fault::Killed | Fault::Paused | Fault::CutOff | Fault::WithoutRegistry => (2, 200),
@@ -103,10 +101,8 @@ fn wait_for_nodes(node: &ServerProcess, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_happens_to_nodes_what_was_acknowledged_is_there() {
-    if !inside_own_network(
-        "cluster::isolation::whatever_happens_to_nodes_what_was_acknowledged_is_there",
-    ) {
+async fn node_faults_lose_no_acknowledged_write() {
+    if !inside_own_network("cluster::isolation::node_faults_lose_no_acknowledged_write") {
         return;
     }
     let network = Network::set_up().unwrap();

@@ -57,7 +57,7 @@ impl Cluster {
         Some(Cluster { etcd, masters, _own_kudu: Some(kudu), database, directory })
     }
 
-    /// Starts a node on a host of its own.
+    /// Starts a node on its own host.
     pub fn node_on(&self, host: &Host, name: &str, flush_interval_ms: u64) -> ServerProcess {
         let data_dir = self.directory.path().join(name).join("data");
         // Development mode is for the loopback interface.
@@ -90,7 +90,6 @@ impl Cluster {
             .setting("flush-interval-ms", flush_interval_ms)
     }
 
-    /// Starts a node.
     pub fn node(&self, name: &str) -> ServerProcess {
         self.node_at(name, self.etcd.port(), 20)
     }

@@ -20,7 +20,7 @@ fn listener(server: &ServerProcess, features: &[Feature]) -> RawConnection {
 
 // Compat (Bootstrap and session): CLUSTERMAP_CHANGE_NOTIFICATION
 #[test]
-fn a_new_collection_is_announced_in_full_or_in_brief_to_those_who_asked() {
+fn new_collections_are_announced_as_negotiated() {
     let directory = tempfile::tempdir().unwrap();
     let server = ServerProcess::start(server(directory.path())).unwrap();
     let (full, brief) =

@@ -78,7 +78,7 @@ async fn a_bucket_that_is_deleted_and_made_again_is_empty() {
 
 // Compat (Differences): Several nodes
 #[tokio::test]
-async fn buckets_and_collections_are_made_and_dropped_on_every_node() {
+async fn every_node_creates_and_drops_collections() {
     let Some(cluster) = Cluster::start("buckets") else { return };
     let (one, two) = (cluster.node("one"), cluster.node("two"));
     wait_for_shares(&one, &[32, 32]);

@@ -65,7 +65,7 @@ fn follow(copy: &mut StreamCopy, node: &ServerProcess, vbuckets: &[Vbid]) -> Str
 
 // Compat (Change streams): Buckets on Kudu
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_of_a_node_that_was_replaced_forgets_what_was_lost_and_nothing_else() {
+async fn a_consumer_rolls_back_lost_changes_only() {
     let Some(cluster) = Cluster::start("streams") else { return };
     let one = cluster.node("one");
     let mut two = cluster.node_at("two", cluster.etcd.port(), FLUSH_INTERVAL_MS);

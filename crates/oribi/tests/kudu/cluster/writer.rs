@@ -1,4 +1,4 @@
-//! A writer that goes on whatever happens and knows what it was told, and a reader that holds
+//! A writer that continues whatever happens and knows what it was told, and a reader that holds
 //! everybody to it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +17,12 @@ const DOCUMENTS: u64 = 60;
 /// What is known of one: the newest number that was acknowledged as persisted, and the newest that
 /// was sent.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct ExpectedValue {
     acknowledged: u64,
     sent: u64,
 }
 
-type Notes = Arc<Mutex<BTreeMap<u64, Known>>>;
+type Notes = Arc<Mutex<BTreeMap<u64, ExpectedValue>>>;
 
 pub struct Writer {
     stop: Arc<AtomicBool>,
@@ -33,7 +33,7 @@ pub struct Writer {
 }
 
 /// What a writer was told.
-pub struct Written(BTreeMap<u64, Known>);
+pub struct WrittenKeys(BTreeMap<u64, ExpectedValue>);
 
 fn key(document: u64) -> String {
     format!("counted-{document}")
@@ -57,12 +57,12 @@ impl Writer {
         Writer { stop, writing, reading, read, notes }
     }
 
-    pub async fn stop(self) -> Written {
+    pub async fn stop(self) -> WrittenKeys {
         self.stop.store(true, Ordering::Release);
         self.writing.await.unwrap();
         self.reading.await.expect("nobody read anything stale");
         assert!(self.read.load(Ordering::Relaxed) > 0, "nothing was read");
-        Written(std::mem::take(&mut self.notes.lock().unwrap()))
+        WrittenKeys(std::mem::take(&mut self.notes.lock().unwrap()))
     }
 }
 
@@ -84,7 +84,7 @@ async fn write(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) {
         if written.is_ok() {
             notes.lock().unwrap().entry(document).or_default().acknowledged = number;
         } else {
-            // What became of it nobody knows, and it may still be on its way: nothing is written
+            // What became of it no client knows, and it may still be on its way: nothing is written
             // that it could overwrite.
             resting.insert(document);
         }
@@ -114,7 +114,7 @@ async fn number(client: &Client, document: u64) -> Result<u64, ClientError> {
     Ok(found.map_or(0, |found| number(&found.value)))
 }
 
-impl Written {
+impl WrittenKeys {
     /// Every document is the newest that was acknowledged, or a later one that was sent.
     pub async fn check(&self, client: &Client) {
         assert!(self.0.values().any(|known| known.acknowledged > 0), "nothing was written");

@@ -4,7 +4,7 @@ use oribi_testkit::KuduCluster;
 
 use crate::tools::{CLUSTER, report, rows, table_of};
 
-/// Both tools' rows for the same arguments, each in a table of its own that they created.
+/// Both tools' rows for the same arguments, each in its own table that they created.
 fn both(cluster: &KuduCluster, arguments: &[&str]) -> (Vec<String>, Vec<String>) {
     let masters = cluster.master_addresses();
     let arguments = [arguments, &["--keep_auto_table"]].concat();
@@ -91,7 +91,7 @@ fn all_types(table: &str) -> String {
 }
 
 #[test]
-fn columns_of_every_type_are_filled_as_by_the_other_tool() {
+fn columns_of_every_type_match_the_other_tool() {
     let Some(cluster) = CLUSTER.get() else { return };
     let masters = cluster.master_addresses();
     let create = |table: &str| {

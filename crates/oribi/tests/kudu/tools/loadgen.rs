@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::tools::{CLUSTER, exists, json, loadgen, report, rows, run, stderr, stdout, table_of};
 
 #[test]
-fn a_load_reports_counts_cleans_up_and_drops_its_table() {
+fn a_load_reports_counts_and_drops_its_table() {
     let Some(cluster) = CLUSTER.get() else { return };
     let arguments = ["--num_rows_per_thread=1000", "--run_scan", "--run_cleanup"];
     let text = report(cluster, &arguments);
@@ -71,7 +71,7 @@ fn zipfian_keys_are_written_again_and_again() {
 }
 
 #[test]
-fn rows_that_exist_are_errors_in_the_other_tools_words() {
+fn existing_rows_are_errors_worded_as_the_other_tool() {
     let Some(cluster) = CLUSTER.get() else { return };
     let kept = table_of(&report(cluster, &["--keep-auto-table", "--num-rows-per-thread=300"]));
     assert!(exists(cluster, &kept));
@@ -159,7 +159,7 @@ fn an_interrupted_load_reports_and_drops_its_table() {
 }
 
 #[test]
-fn a_server_that_answers_nothing_does_not_keep_an_interrupted_load() {
+fn a_silent_server_ends_an_interrupted_load() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::default()) else { return };
     let (mut child, table, _output) = start(&cluster, &[]);
     wait_for_rows(&cluster, &table);
@@ -169,7 +169,7 @@ fn a_server_that_answers_nothing_does_not_keep_an_interrupted_load() {
 }
 
 #[test]
-fn a_reader_that_goes_away_does_not_leave_the_table_behind() {
+fn a_leaving_reader_drops_its_table() {
     let Some(cluster) = CLUSTER.get() else { return };
     let (mut child, table, output) = start(cluster, &["--run-scan"]);
     drop(output);

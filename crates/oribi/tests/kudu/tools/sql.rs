@@ -354,7 +354,7 @@ fn branches_of_an_or_find_all_their_rows() {
 /// A long document is read again, later than its first row was: it may be no JSON any more, or
 /// shorter.
 #[test]
-fn a_long_document_that_is_replaced_meanwhile_is_the_new_one() {
+fn a_replaced_long_document_is_the_new_one() {
     let Some(cluster) = shop() else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let builder = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap();
@@ -428,7 +428,7 @@ fn groups_and_joins_over_documents() {
 }
 
 #[test]
-fn kudu_checks_what_it_can_and_sends_what_is_looked_at() {
+fn kudu_evaluates_pushed_predicates_and_projection() {
     let Some(cluster) = shop() else { return };
     let (_, counting) = rows(cluster, "select count(*) from shop");
     let (_, reading) = rows(cluster, "select sum(length(json)) from shop");
@@ -451,7 +451,7 @@ fn kudu_checks_what_it_can_and_sends_what_is_looked_at() {
 }
 
 #[test]
-fn statements_come_from_standard_input_and_csv_goes_out() {
+fn statements_come_from_stdin_and_csv_goes_out() {
     let Some(cluster) = shop() else { return };
     let mut child =
         sql(cluster, &["--csv"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

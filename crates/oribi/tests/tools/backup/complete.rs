@@ -56,9 +56,9 @@ async fn everything_comes_back_in_an_empty_server() {
     assert_equal(&expected, &table_of(&client_of_target).await);
 }
 
-/// Parts have vbuckets, connections and segments of their own, however many there are.
+/// Parts have vbuckets, connections and their own segments, however many there are.
 #[tokio::test]
-async fn any_number_of_jobs_makes_the_same_backup_and_the_same_bucket() {
+async fn any_job_count_makes_the_same_backup_and_bucket() {
     let source = Fixture::start();
     let client = source.client().await;
     fill(&source, &client).await;
@@ -114,7 +114,7 @@ async fn what_is_newer_stays_unless_it_is_to_be_overwritten() {
 }
 
 #[tokio::test]
-async fn buckets_are_created_with_their_settings_and_conflicts_by_time_are_known() {
+async fn buckets_are_created_with_lww_and_settings() {
     let fixture = Fixture::start();
     let buckets = "/pools/default/buckets";
     let settings = [

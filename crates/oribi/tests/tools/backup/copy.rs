@@ -152,7 +152,7 @@ async fn a_copy_that_is_interrupted_says_what_it_copied() {
 // Compat (Backup and restore): `oribi copy` drops collections at the target only with
 // `--drop-collections`, and conflicts are resolved as the target's bucket does
 #[tokio::test]
-async fn collections_that_the_source_drops_are_dropped_if_asked_for() {
+async fn dropped_source_collections_are_dropped_on_request() {
     let (source, target) = (Fixture::start(), Fixture::start());
     source.create_collections("shop", &["orders", "carts"]);
     let client = source.client().await;

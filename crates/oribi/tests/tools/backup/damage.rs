@@ -16,7 +16,7 @@ async fn a_damaged_archive_is_named_and_restores_nothing() {
         write(&client, client.default_collection(), &number.to_string(), "value").await;
     }
     let archive = source.archive();
-    // Two parts, each with a segment of its own; the one document more is in one of them.
+    // Two parts, each with its own segment; the one document more is in one of them.
     source.backup(&["create", &archive, "--jobs", "2"]);
     write(&client, client.default_collection(), "more", "value").await;
     let last = source.backup(&["create", &archive, "--jobs", "2"]);

@@ -92,7 +92,7 @@ async fn a_backup_that_was_killed_goes_on() {
     }
     let _ = child.kill();
     child.wait().expect("it can be waited for");
-    // What is there is not written again.
+    // What is present is not written again.
     let there = table_of(&of_target).await.len() as u64;
     let again = target.backup(&["restore", &archive]);
     assert!(again["skipped"].as_u64() >= Some(there), "{again}, {there} were there");
@@ -106,7 +106,7 @@ async fn a_backup_that_was_killed_goes_on() {
 
 // Invariant: A restore or copy that ends without an error has everything on the target's disk.
 #[tokio::test]
-async fn a_restore_notices_that_the_target_crashed_and_goes_on_over_new_connections() {
+async fn a_restore_continues_after_a_crash_of_its_target() {
     const DOCUMENTS: u64 = 2000;
     let source = Fixture::start();
     let client = source.client().await;
@@ -149,7 +149,7 @@ async fn a_restore_notices_that_the_target_crashed_and_goes_on_over_new_connecti
 }
 
 #[tokio::test]
-async fn a_server_that_crashes_meanwhile_is_backed_up_when_it_is_back() {
+async fn a_crashed_server_is_backed_up_on_return() {
     let mut source = Fixture::start();
     fill(&source.client().await, 1000).await;
     let archive = source.archive();

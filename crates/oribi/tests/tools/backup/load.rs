@@ -14,7 +14,7 @@ const VBUCKETS: u16 = 4;
 const KEYS: u64 = 97;
 
 fn key_of(number: u64) -> String {
-    // Keys come again in an order that is not that of their numbers.
+    // Keys retry in an order that is not that of their numbers.
     format!("key:{}", number * 31 % KEYS)
 }
 
@@ -35,7 +35,7 @@ fn state_at(last: &BTreeMap<u16, u64>) -> BTreeMap<String, u64> {
 // Invariant: A backup under load is a prefix of each vbucket's history, with everything from before
 // it began.
 #[tokio::test]
-async fn a_backup_under_load_is_a_prefix_of_each_vbuckets_history() {
+async fn a_backup_under_load_is_a_prefix_per_vbucket() {
     let source = Fixture::start();
     let buckets = "/pools/default/buckets";
     let settings = [("name", "busy"), ("ramQuotaMB", "100"), ("numVBuckets", "4")];
@@ -60,7 +60,7 @@ async fn a_backup_under_load_is_a_prefix_of_each_vbuckets_history() {
     for round in 1..=3 {
         let before = done.load(Ordering::Acquire);
         let create = source.backup_command(&["create", &archive, "--bucket", "busy"]);
-        // The writer runs on this thread meanwhile.
+        // The writer runs on this thread concurrently.
         let output = tokio::task::spawn_blocking(move || {
             let mut create = create;
             create.output()

@@ -172,7 +172,7 @@ async fn keeps_archives(objects: &Objects) {
     objects.backup(&target, &["restore", archive]);
     assert_equal(&table_of(&client).await, &table_of(&target.client().await).await);
 
-    // Another archive beside it is not seen.
+    // Another archive next to it is not seen.
     let other = objects.backup(&source, &["create", other_archive, "--full"]);
     assert_eq!(objects.backup(&source, &["list", archive]).as_array().map(Vec::len), Some(2));
     objects.backup(&source, &["create", archive, "--full"]);
@@ -227,7 +227,7 @@ fn any_fault(mut random: Random) -> impl FnMut() -> Fault + Send {
 // Invariant: A file of an archive is never replaced, and an incomplete backup in an object store
 // does not count.
 #[tokio::test]
-async fn faults_are_overcome_or_said_and_nothing_half_written_counts() {
+async fn faults_are_retried_or_reported_never_half_written() {
     let Some(mut objects) = Objects::start() else { return };
     let source = Fixture::start();
     let client = source.client().await;
@@ -271,7 +271,7 @@ async fn faults_are_overcome_or_said_and_nothing_half_written_counts() {
 // Invariant: A file of an archive is never replaced, and an incomplete backup in an object store
 // does not count.
 #[tokio::test]
-async fn a_killed_backup_goes_on_and_of_two_writers_one_is_refused() {
+async fn a_killed_backup_resumes_and_has_one_writer() {
     let Some(mut objects) = Objects::start() else { return };
     let source = Fixture::start();
     let client = source.client().await;

@@ -36,7 +36,6 @@ pub async fn change(client: &Client, collections: &[Collection], random: &mut Ra
     }
 }
 
-/// As UNIX time.
 pub fn in_an_hour() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     now.as_secs() as u32 + 3600

@@ -30,8 +30,7 @@ fn can_read() -> bool {
     can
 }
 
-// Compat (Backup and restore): Archives have a format of their own, in a directory or an object
-// store
+// Compat (Backup and restore): Archives have their own format, in a directory or an object store
 // Invariant: The documented format is enough to read an archive.
 #[tokio::test]
 async fn the_documented_format_is_enough_to_read_an_archive() {

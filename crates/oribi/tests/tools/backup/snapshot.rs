@@ -58,7 +58,7 @@ fn files_of(directory: &Path) -> Vec<(String, u64)> {
 // Invariant: A snapshot by hard links has everything that was durable when it began, and never
 // changes.
 #[tokio::test]
-async fn a_snapshot_is_a_data_directory_that_nothing_changes() {
+async fn a_snapshot_is_an_unchanging_data_directory() {
     let mut source = Fixture::start();
     let client = source.client().await;
     fill(&source, &client).await;
@@ -176,14 +176,14 @@ async fn snapshots_under_load(eviction: &str, logs: usize) {
 }
 
 #[tokio::test]
-async fn under_load_a_snapshot_has_all_that_was_durable_with_values_in_memory() {
+async fn a_snapshot_under_load_is_durable_value_eviction() {
     snapshots_under_load("valueOnly", 1).await;
 }
 
 // Invariant: A snapshot by hard links has everything that was durable when it began, and never
 // changes.
 #[tokio::test]
-async fn under_load_a_snapshot_has_all_that_was_durable_with_full_eviction() {
+async fn a_snapshot_under_load_is_durable_full_eviction() {
     snapshots_under_load("fullEviction", 1).await;
 }
 

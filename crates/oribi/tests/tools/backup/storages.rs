@@ -10,7 +10,7 @@ use crate::backup::table::{assert_equal, documents_of, table_of};
 use crate::backup::{Fixture, problems};
 
 #[tokio::test]
-async fn random_documents_come_back_from_and_to_every_storage() {
+async fn random_documents_round_trip_over_every_storage() {
     let fixture = Fixture::start();
     let storages = ["log", "memory"];
     for storage in storages {

@@ -27,7 +27,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn users_are_in_a_backup_if_asked_for_with_roles_and_passwords() {
+async fn a_backup_has_users_on_request() {
     let source = Fixture::start();
     let client = source.client().await;
     write(&client, client.default_collection(), "key", "value").await;

@@ -87,7 +87,7 @@ fn documents(exported: &str) -> BTreeMap<(String, String), Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn random_documents_of_a_whole_bucket_survive_export_and_import() {
+async fn random_documents_survive_export_and_import() {
     let mut source = Fixture::start();
     source.create_collections("shop", &["orders", "carts"]);
     fill(&client(&source.server).await, &mut Random::new(seed(SEED))).await;
@@ -108,7 +108,7 @@ async fn random_documents_of_a_whole_bucket_survive_export_and_import() {
     stdout(&target.doc(&["export", &second, "--meta", "--all-collections"]));
     assert!(documents(&second) == expected, "an import gives back what was exported");
 
-    // Once more over what is there, and some collections, and from the files.
+    // Once more over what is present, and some collections, and from the files.
     stdout(&target.doc(&["import", &second, "--meta"]));
     let some = ["--collection", "shop.carts", "--collection", "shop.orders"];
     stdout(&target.doc(&[&["export", &second, "--meta"][..], &some].concat()));
@@ -122,7 +122,7 @@ async fn random_documents_of_a_whole_bucket_survive_export_and_import() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attributes_are_exported_by_keys_and_replaced_by_an_import() {
+async fn xattrs_are_exported_and_replaced_by_an_import() {
     let fixture = Fixture::start();
     let client = client(&fixture.server).await;
     let collection = client.default_collection();

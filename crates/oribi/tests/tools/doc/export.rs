@@ -55,7 +55,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn documents_survive_export_and_import_by_keys_and_by_files() {
+fn documents_survive_export_and_import() {
     let mut fixture = Fixture::start();
     fixture.create_collection();
     let expected = lines();
@@ -95,7 +95,7 @@ fn documents_survive_export_and_import_by_keys_and_by_files() {
 
 /// All documents that were acknowledged come, each once, whether they were on disk already or not.
 #[test]
-fn a_running_server_exports_all_documents_of_a_collection() {
+fn a_server_exports_all_documents_of_a_collection() {
     let fixture = Fixture::start();
     fixture.create_collection();
     let expected = lines();
@@ -127,7 +127,7 @@ fn a_running_server_exports_all_documents_of_a_collection() {
 /// The scan of a vbucket is longer than all that waits between server and file, so that it stands
 /// in its middle when the connections end; what comes then begins behind the last key.
 #[test]
-fn a_scan_goes_on_behind_its_last_key_when_its_connection_ends() {
+fn a_scan_resumes_after_its_last_key() {
     const COUNT: usize = 80;
     let fixture = Fixture::start();
     // Of one vbucket, however many there are up to 1024.
@@ -277,7 +277,7 @@ fn the_files_of_a_killed_server_can_be_exported() {
 
 /// A file that was there before is replaced by a complete export only.
 #[test]
-fn a_failed_export_leaves_its_part_and_the_file_that_was_there() {
+fn a_failed_export_leaves_part_and_old_file() {
     let fixture = Fixture::start();
     stdout(&fixture.doc(&["set", "ok", "{}"]));
     let keys = ["ok".to_owned(), "k".repeat(251)];

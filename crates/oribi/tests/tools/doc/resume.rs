@@ -1,4 +1,5 @@
-//! Imports that end in the middle and go on: by Ctrl-C, by a server that dies, and what is refused.
+//! Imports that end in the middle and continue: by Ctrl-C, by a server that dies, and what is
+//! refused.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,7 @@ fn stop_at_a_bad_line(fixture: &Fixture) -> PathBuf {
 }
 
 #[test]
-fn a_file_that_was_mended_behind_the_place_is_the_same_file() {
+fn a_file_fixed_past_the_position_is_the_same() {
     let fixture = Fixture::start();
     let path = stop_at_a_bad_line(&fixture);
     std::fs::write(&path, format!("{}\n{}\n{}\n{}\n", row(0), row(1), row(2), row(3))).unwrap();

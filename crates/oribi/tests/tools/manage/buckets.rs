@@ -62,7 +62,7 @@ fn buckets_are_created_changed_emptied_and_dropped() {
 }
 
 #[test]
-fn scopes_and_collections_are_created_changed_and_dropped() {
+fn collections_are_created_changed_and_dropped() {
     let fixture = Fixture::start();
     stdout(&fixture.run(&["scope", "create", "eu"]));
     stdout(&fixture.run(&["collection", "create", "eu.orders", "--max-ttl", "2h"]));

@@ -44,7 +44,7 @@ fn words<'a>(fixture: &Fixture, command: &[&'a str]) -> (Vec<&'a str>, Option<St
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_failure_of_any_command() {
+fn a_closed_pipe_fails_no_command() {
     let fixture = Fixture::start();
     stdout(&fixture.run(&["doc", "set", "k", "1"]));
     for command in PRINTING.iter().chain(&PRINTING_LOCALLY) {
@@ -62,8 +62,8 @@ fn a_reader_that_has_gone_is_no_failure_of_any_command() {
     }
 }
 
-/// Runs the program on a terminal of its own, in which `typed` is typed. What it prints on both
-/// outputs is on standard output.
+/// Runs the program on its own terminal, in which `typed` is typed. What it prints on both outputs
+/// is on standard output.
 fn on_a_terminal(arguments: &[&str], variables: &[(&str, &str)], typed: &str) -> Output {
     let quoted: Vec<String> =
         arguments.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();

@@ -54,7 +54,7 @@ fn story(place: &Place<'_>) -> Vec<String> {
 }
 
 #[test]
-fn users_of_a_server_and_of_its_files_are_managed_alike() {
+fn users_are_managed_alike_online_and_offline() {
     let fixture = Fixture::start();
     let of_server = story(&Place { fixture: &fixture, data_dir: None });
     assert!(

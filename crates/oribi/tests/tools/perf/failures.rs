@@ -10,7 +10,7 @@ use oribi_testkit::{PATIENCE, RawConnection, Request, poll_until};
 
 use crate::perf::{Fixture, command, fake_server, json, number, stderr};
 
-/// The canary of the whole tool: one document that another client has changed is found among all.
+/// The mutant of the whole tool: one document that another client has changed is found among all.
 #[test]
 fn a_value_that_somebody_else_wrote_is_found() {
     let fixture = Fixture::start();
@@ -36,7 +36,7 @@ fn a_value_that_somebody_else_wrote_is_found() {
 }
 
 #[test]
-fn missing_documents_are_reported_unless_they_may_be_missing() {
+fn missing_documents_are_reported_unless_allowed() {
     let fixture = Fixture::start();
     fixture.summary(&["-I", "100", "--populate-only"]);
     let arguments = ["-I", "150", "-n", "-r", "0", "--sequential", "-B", "150", "-c", "1"];
@@ -68,7 +68,7 @@ fn a_server_that_dies_ends_the_run_with_its_summary() {
 }
 
 #[test]
-fn what_the_server_asks_to_retry_is_retried_and_given_up() {
+fn temporary_failures_are_retried_up_to_a_limit() {
     let port = fake_server::start(|_| (Status::Etmpfail, 0));
     let arguments = ["--memcached", "--json", "-I", "20", "--populate-only", "--retries", "2"];
     let output = command(port, &arguments).output().unwrap();
@@ -89,7 +89,7 @@ fn what_the_server_asks_to_retry_is_retried_and_given_up() {
 }
 
 #[test]
-fn what_is_to_be_tried_again_when_the_time_is_over_is_tried() {
+fn a_retry_due_at_the_end_is_still_made() {
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
     let port = fake_server::start(|_| match FIRST.elapsed() < Duration::from_millis(1200) {
         true => (Status::Etmpfail, 0),
@@ -145,7 +145,7 @@ fn says_why_it_cannot_begin() {
     ] {
         refused(&fixture.command(arguments).output().unwrap(), status, text);
     }
-    // A port that nobody listens on: it was bound a moment ago and is free again.
+    // A port that no client listens on: it was bound a moment ago and is free again.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);

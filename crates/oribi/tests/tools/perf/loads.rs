@@ -26,7 +26,7 @@ async fn server_counts(fixture: &Fixture) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn everything_is_verified_and_counted_as_the_server_counts() {
+async fn verification_counts_match_the_servers() {
     let fixture = Fixture::start();
     let arguments = "-I 2000 -B 50 -t 2 -c 40 -r 30 -m 100 -M 600";
     let summary = fixture.summary(&arguments.split(' ').collect::<Vec<_>>());
@@ -70,7 +70,7 @@ fn documents_of_one_run_are_verified_by_the_next() {
 }
 
 #[test]
-fn large_values_are_sent_from_where_they_are_and_verified() {
+fn large_values_are_sent_in_place_and_verified() {
     let fixture = Fixture::start();
     let sizes = ["-m", "7000", "-M", "300000"];
     for form in [&[][..], &["-J"]] {
@@ -135,7 +135,7 @@ fn durable_writes_are_waited_for() {
 }
 
 #[test]
-fn a_server_of_the_memcached_protocol_is_loaded_without_a_login() {
+fn a_memcached_server_is_loaded_without_login() {
     let fixture = Fixture::start();
     let summary = fixture.summary(&["--memcached", "-I", "500", "-c", "20", "-M", "300"]);
     assert_eq!(number(&summary, "load", "hits"), number(&summary, "load", "gets"));

@@ -48,7 +48,7 @@ fn on_both(test: impl Fn(u16)) {
 }
 
 #[test]
-fn documents_of_each_protocol_are_verified_by_the_others() {
+fn each_protocol_verifies_the_others_documents() {
     on_both(|port| {
         for (writer, documents) in [
             ("text", "-m 1 -M 600"),
@@ -94,7 +94,7 @@ fn missing_documents_are_counted_one_by_one() {
     });
 }
 
-/// The canary: documents that another client has changed are found among all.
+/// The mutant: documents that another client has changed are found among all.
 #[test]
 fn values_that_somebody_else_wrote_are_found() {
     let fixture = Fixture::start();
@@ -119,7 +119,7 @@ fn values_that_somebody_else_wrote_are_found() {
 }
 
 #[test]
-fn large_values_are_sent_from_where_they_are_and_verified() {
+fn large_values_are_sent_in_place_and_verified() {
     on_both(|port| {
         for protocol in ["text --keys-per-get 5", "meta"] {
             let load = format!("{protocol} -I 60 -B 20 -c 20 -m 7000 -M 300000");
@@ -138,7 +138,7 @@ fn refusals_are_told_in_the_words_of_the_server() {
         let (summary, said) = failure(memcached.port(), &load);
         assert_eq!(summary["population"]["refused"]["the value is too large for the server"], 3);
         assert!(said.contains("SERVER_ERROR object too large for cache"), "{said}");
-        // The connection goes on with the next operation.
+        // The connection continues with the next operation.
         assert_eq!(number(&summary, "population", "operations"), 3);
     }
 }

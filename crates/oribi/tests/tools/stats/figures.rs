@@ -153,7 +153,7 @@ fn groups_are_listed_without_a_server() {
 }
 
 #[test]
-fn the_list_tells_what_this_server_has_and_what_only_others_have() {
+fn the_list_separates_local_from_remote_buckets() {
     let fixture = Fixture::start();
     let list = stdout(&fixture.run(&["stats", "--list"]));
     let (own, others) = list.split_once("\nOther servers").expect("two lists");

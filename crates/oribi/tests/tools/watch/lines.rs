@@ -83,7 +83,7 @@ async fn wait_until_it_watches(fixture: &Fixture, watch: &Watch) {
 }
 
 #[tokio::test]
-async fn changes_are_shown_as_they_happen_and_signals_end_it() {
+async fn watch_shows_changes_until_a_signal() {
     let fixture = Fixture::start();
     for signal in [Signal::INT, Signal::TERM] {
         let watch = fixture.watch(&[]);

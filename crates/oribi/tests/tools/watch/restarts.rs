@@ -1,4 +1,4 @@
-//! A watch goes on after restarts of either side, where it was.
+//! A watch continues after restarts of either side, where it was.
 
 use oribi_client::{DcpEvent, DcpStreamOptions};
 use oribi_testkit::PATIENCE;
@@ -28,7 +28,7 @@ async fn it_goes_on_after_kills_of_both_sides() {
     watch.change_of("last");
     assert_eq!(watch.end(Signal::INT), Some(130));
 
-    // While nobody watches.
+    // While no client watches.
     write(&client, client.default_collection(), "missed", 1).await;
     fixture.server.kill().expect("it runs");
     fixture.server.restart().expect("it starts again");
@@ -47,7 +47,7 @@ async fn it_goes_on_after_kills_of_both_sides() {
 /// What is not durable may be lost; a table made of the stream, with documents read again behind
 /// each rollback, is the server's in the end.
 #[tokio::test]
-async fn a_table_made_of_the_stream_is_the_servers_after_crashes() {
+async fn a_table_built_from_dcp_matches_after_crashes() {
     use std::collections::BTreeMap;
 
     use oribi_client::{Bytes, ChangeKind, WriteOptions};

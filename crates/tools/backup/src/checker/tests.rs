@@ -11,14 +11,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::archive::Archive;
 use crate::limits::SEGMENT_BYTES_MAX;
-use crate::store::MemoryStore;
-use crate::testing::{Document, any_document, archive_of, begin};
+use crate::store::MemoryArchiveStore;
+use crate::testing::{TestDocument, any_document, archive_of, begin};
 use crate::verify::verify;
 use crate::writer::BackupWriter;
 
 /// A finished backup whose vbuckets end at seqno 10, with a segment for each of these lists.
-fn backup_of(segments: &[&[Document]]) -> MemoryStore {
-    let store = MemoryStore::default();
+fn backup_of(segments: &[&[TestDocument]]) -> MemoryArchiveStore {
+    let store = MemoryArchiveStore::default();
     let archive = Arc::new(archive_of(&store));
     let writer = BackupWriter::begin(archive, begin("0001", None, ""), 1).unwrap();
     let mut segment = writer.segment().unwrap();
@@ -51,7 +51,7 @@ fn check(archive: &Archive) -> Result<(), ArchiveError> {
 }
 
 /// The one problem that `verify` finds, and that ends a restore.
-fn problem_of(store: &MemoryStore) -> String {
+fn problem_of(store: &MemoryArchiveStore) -> String {
     let archive = archive_of(store);
     let found = verify(&archive, None, |_| {}).unwrap().problems;
     let error = check(&archive).expect_err("a restore is refused").to_string();
@@ -59,36 +59,36 @@ fn problem_of(store: &MemoryStore) -> String {
     error
 }
 
-fn at(seqno: u64) -> Document {
-    Document { seqno, ..Default::default() }
+fn at(seqno: u64) -> TestDocument {
+    TestDocument { seqno, ..Default::default() }
 }
 
 #[test]
 fn versions_that_no_server_sends_are_damage() {
-    let numbers = |cas, rev| Document { numbers: (cas, rev, 0, 0), ..at(1) };
+    let numbers = |cas, rev| TestDocument { numbers: (cas, rev, 0, 0), ..at(1) };
     let documents = [
-        (Document { vbid: 4, ..at(1) }, "the bucket has no such vbucket"),
-        (Document { vbid: u16::MAX, ..at(1) }, "the bucket has no such vbucket"),
+        (TestDocument { vbid: 4, ..at(1) }, "the bucket has no such vbucket"),
+        (TestDocument { vbid: u16::MAX, ..at(1) }, "the bucket has no such vbucket"),
         (at(0), "no version has such a seqno"),
         (at(u64::MAX), "no version has such a seqno"),
         (numbers(0, 1), "no version has such a CAS"),
         (numbers(u64::MAX, 1), "no version has such a CAS"),
         (numbers(1, 0), "revisions begin at 1"),
-        (Document { key: Vec::new(), ..at(1) }, "the key is empty"),
-        (Document { key: vec![b'k'; KEY_BYTES_MAX + 1], ..at(1) }, "the key is long"),
-        (Document { datatype: 8, ..at(1) }, "the datatype is unknown"),
+        (TestDocument { key: Vec::new(), ..at(1) }, "the key is empty"),
+        (TestDocument { key: vec![b'k'; KEY_BYTES_MAX + 1], ..at(1) }, "the key is long"),
+        (TestDocument { datatype: 8, ..at(1) }, "the datatype is unknown"),
     ];
     for (document, reason) in documents {
         let problem = problem_of(&backup_of(&[&[document]]));
         assert!(problem.contains("00000.seg") && problem.contains(reason), "{problem}");
     }
-    let longest = Document { key: vec![b'k'; KEY_BYTES_MAX], ..at(10) };
+    let longest = TestDocument { key: vec![b'k'; KEY_BYTES_MAX], ..at(10) };
     check(&archive_of(&backup_of(&[&[at(1)], &[longest]]))).unwrap();
 }
 
 #[test]
 fn seqnos_rise_up_to_the_end_of_the_backup() {
-    let cases: [(&[&[Document]], _); 3] = [
+    let cases: [(&[&[TestDocument]], _); 3] = [
         (&[&[at(2), at(2)]], "seqno 2 of vbucket 0 comes after 2"),
         (&[&[at(2)], &[at(1)]], "seqno 1 of vbucket 0 comes after 2"),
         (&[&[at(11)]], "vbucket 0 ends at seqno 10, but has 11"),
@@ -100,7 +100,7 @@ fn seqnos_rise_up_to_the_end_of_the_backup() {
 }
 
 /// The manifest with other numbers, and the right checksum.
-fn change_manifest(store: &MemoryStore, change: impl FnOnce(&mut Manifest)) {
+fn change_manifest(store: &MemoryArchiveStore, change: impl FnOnce(&mut BackupManifest)) {
     let mut manifest = archive_of(store).manifest("0001").unwrap();
     change(&mut manifest);
     let bytes = crate::checked_text::write(&manifest).unwrap();
@@ -136,9 +136,9 @@ proptest! {
         sums in prop::option::of(any::<(u64, u64)>()),
     ) {
         let mut seqno = 0;
-        let documents: Vec<Document> = documents.into_iter().map(|(document, step)| {
+        let documents: Vec<TestDocument> = documents.into_iter().map(|(document, step)| {
             seqno += step;
-            Document { seqno, ..document }
+            TestDocument { seqno, ..document }
         }).collect();
         let store = backup_of(&[&documents]);
         if let Some((mutations, removals)) = sums {

@@ -2,7 +2,7 @@
 //!
 //! Layout, numbers little-endian: magic u32, descriptor u8, bytes of the content u32, then blocks:
 //! a head of 24 bits (last block, type 0 for raw, bytes) and the bytes. Every reader of zstd reads
-//! them, so an archive that is not compressed has no format of its own.
+//! them, so an archive that is not compressed has no separate format.
 
 const MAGIC: u32 = 0xfd2f_b528;
 

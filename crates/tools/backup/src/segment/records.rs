@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Range, Segment};
+use super::{ArchiveSegment, Range};
 use crate::RecordKind;
 use crate::error::ArchiveError;
 
@@ -14,7 +14,7 @@ struct Sums {
     plain_bytes: u64,
 }
 
-impl Segment<'_> {
+impl ArchiveSegment<'_> {
     /// Checks every record, of a bucket with so many vbuckets, and the footer's index of them.
     ///
     /// # Errors

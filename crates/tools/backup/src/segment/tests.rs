@@ -3,30 +3,30 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Document, any_document};
+use crate::testing::{TestDocument, any_document};
 
-fn segment_of(level: i32, documents: &[Document]) -> (Vec<u8>, Footer) {
+fn segment_of(level: i32, documents: &[TestDocument]) -> (Vec<u8>, Footer) {
     let mut writer = SegmentWriter::new(level).unwrap();
     for document in documents {
         writer.push(&document.as_record()).unwrap();
     }
     let (bytes, entry, footer) = writer.finish("b", 3, "0:1:2".to_owned()).unwrap();
-    assert_eq!(Segment::open("s", bytes).unwrap().entry(), entry);
+    assert_eq!(ArchiveSegment::open("s", bytes).unwrap().entry(), entry);
     let bytes = bytes.to_vec();
     // The next one has nothing of it.
     writer.next();
     assert!(!writer.has_news() && writer.plain_bytes() == 0);
-    writer.push(&Document { vbid: 1, seqno: 9, ..Default::default() }.as_record()).unwrap();
+    writer.push(&TestDocument { vbid: 1, seqno: 9, ..Default::default() }.as_record()).unwrap();
     let (next, _, next_footer) = writer.finish("b", 4, String::new()).unwrap();
     assert_eq!((read(next).unwrap().len(), next_footer.vbuckets[0].first), (1, 9));
     (bytes, footer)
 }
 
-fn read(bytes: &[u8]) -> Result<Vec<Document>, ArchiveError> {
-    let segment = Segment::open("s", bytes)?;
+fn read(bytes: &[u8]) -> Result<Vec<TestDocument>, ArchiveError> {
+    let segment = ArchiveSegment::open("s", bytes)?;
     let mut documents = Vec::new();
     segment.for_each(|record| {
-        documents.push(Document::of(record));
+        documents.push(TestDocument::of(record));
         Ok::<(), ArchiveError>(())
     })?;
     Ok(documents)
@@ -35,8 +35,8 @@ fn read(bytes: &[u8]) -> Result<Vec<Document>, ArchiveError> {
 #[test]
 fn long_segments_have_several_blocks() {
     let value = vec![b'v'; 100_000];
-    let documents: Vec<Document> = (1..30)
-        .map(|seqno| Document {
+    let documents: Vec<TestDocument> = (1..30)
+        .map(|seqno| TestDocument {
             vbid: (seqno % 2) as u16,
             seqno,
             value: value.clone(),
@@ -52,13 +52,13 @@ fn long_segments_have_several_blocks() {
     let range = |vbucket, first, last, records| Range { vbucket, first, last, records };
     assert_eq!(footer.vbuckets, [range(0, 2, 28, 14), range(1, 1, 29, 15)]);
     assert_eq!((footer.mutations, footer.removals, footer.number), (29, 0, 3));
-    assert_eq!(Segment::open("s", &bytes).unwrap().into_footer(), footer);
+    assert_eq!(ArchiveSegment::open("s", &bytes).unwrap().into_footer(), footer);
 }
 
 #[test]
 fn fast_levels_have_a_window_of_256_kib() {
     let value: Vec<u8> = (0..600_000_u64).map(|at| ((at * at) >> 7) as u8).collect();
-    let documents = [Document { value, ..Default::default() }];
+    let documents = [TestDocument { value, ..Default::default() }];
     for (level, window) in [(-7, 256 * 1024), (1, 256 * 1024), (2, 256 * 1024), (3, 600_049)] {
         let (bytes, footer) = segment_of(level, &documents);
         assert_eq!(read(&bytes).unwrap(), documents);
@@ -81,8 +81,8 @@ fn window_of(frame: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_block_that_announces_more_than_any_has_takes_no_memory() {
-    let (bytes, mut footer) = segment_of(1, &[Document::default()]);
+fn an_oversized_block_length_takes_no_memory() {
+    let (bytes, mut footer) = segment_of(1, &[TestDocument::default()]);
     footer.blocks[0].inflated = u64::MAX;
     let error = read(&with_footer(&bytes, &footer)).unwrap_err().to_string();
     assert!(error.contains("18446744073709551615"), "{error}");
@@ -90,11 +90,11 @@ fn a_block_that_announces_more_than_any_has_takes_no_memory() {
 
 #[test]
 fn blocks_lie_one_behind_the_other_in_the_file() {
-    let documents = [Document { value: vec![b'v'; 600_000], ..Default::default() }];
+    let documents = [TestDocument { value: vec![b'v'; 600_000], ..Default::default() }];
     let documents = [&documents[..], &documents[..]].concat();
     let (bytes, whole) = segment_of(1, &documents);
     assert_eq!((whole.blocks.len(), read(&with_footer(&bytes, &whole)).unwrap().len()), (2, 2));
-    let refused = |change: &dyn Fn(&mut Vec<Block>), reason: &str| {
+    let refused = |change: &dyn Fn(&mut Vec<ArchiveBlock>), reason: &str| {
         let mut footer = whole.clone();
         change(&mut footer.blocks);
         let error = read(&with_footer(&bytes, &footer)).unwrap_err().to_string();

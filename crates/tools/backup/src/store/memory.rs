@@ -8,14 +8,13 @@ use super::{ArchiveStore, FileEntry, too_long};
 
 /// Clones share the files, so they outlive a writer that is "killed".
 #[derive(Clone, Default)]
-pub struct MemoryStore {
-    /// Content by name.
+pub struct MemoryArchiveStore {
     pub files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     /// Changes until every further one fails; `None` for never.
     pub changes_left: Arc<Mutex<Option<usize>>>,
 }
 
-impl MemoryStore {
+impl MemoryArchiveStore {
     fn change(&self) -> io::Result<()> {
         match &mut *self.changes_left.lock().unwrap() {
             Some(0) => Err(io::Error::other("the store is gone")),
@@ -28,7 +27,7 @@ impl MemoryStore {
     }
 }
 
-impl ArchiveStore for MemoryStore {
+impl ArchiveStore for MemoryArchiveStore {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.change()?;
         let mut files = self.files.lock().unwrap();

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::chain::Chain;
 use crate::record::RecordKind;
-use crate::store::MemoryStore;
-use crate::testing::{Document, archive_of, begin};
+use crate::store::MemoryArchiveStore;
+use crate::testing::{TestDocument, archive_of, begin};
 use crate::verify::verify;
 
 const VBUCKETS: u16 = 4;
@@ -21,7 +21,7 @@ const VBUCKETS: u16 = 4;
 struct Vbucket {
     history: u64,
     high: u64,
-    documents: BTreeMap<Vec<u8>, Document>,
+    documents: BTreeMap<Vec<u8>, TestDocument>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ struct Source {
 }
 
 impl Source {
-    fn begin(&self, id: String, parent: Option<&Manifest>) -> Begin {
+    fn begin(&self, id: String, parent: Option<&BackupManifest>) -> Begin {
         let from = parent.map_or(String::new(), |parent| parent.token.clone());
         let mut begin = begin(&id, parent.map(|parent| &*parent.begin.id), &from);
         begin.manifest_uid = self.manifest_uid;
@@ -51,8 +51,8 @@ impl Source {
         begin
     }
 
-    /// Streams from where the writer is until now, odd and even vbuckets into segments of their
-    /// own; returns the token there.
+    /// Streams from where the writer is until now, odd and even vbuckets into their own segments;
+    /// returns the token there.
     fn stream(
         &self,
         writer: &BackupWriter,
@@ -72,7 +72,7 @@ impl Source {
                 segment.reset(vbid);
                 writer.cut(segment, token)?;
             }
-            let mut documents: Vec<&Document> = vbucket.documents.values().collect();
+            let mut documents: Vec<&TestDocument> = vbucket.documents.values().collect();
             documents.sort_by_key(|document| document.seqno);
             let mut pushed = 0;
             for document in documents.into_iter().filter(|document| document.seqno > seqno) {
@@ -93,7 +93,7 @@ impl Source {
         Ok(all)
     }
 
-    fn table(&self) -> BTreeMap<(u32, Vec<u8>), Document> {
+    fn table(&self) -> BTreeMap<(u32, Vec<u8>), TestDocument> {
         let all = self.vbuckets.iter().flat_map(|vbucket| vbucket.documents.values());
         let alive = all.filter(|document| !self.dropped.contains(&document.collection));
         alive
@@ -105,7 +105,7 @@ impl Source {
 /// One run of the program; it dies when the store does.
 fn run(
     source: &Source,
-    store: &MemoryStore,
+    store: &MemoryArchiveStore,
     full: bool,
     cut_every: usize,
 ) -> Result<(), ArchiveError> {
@@ -134,13 +134,13 @@ fn run(
     Ok(())
 }
 
-fn restored(archive: &Archive, chain: &Chain) -> BTreeMap<(u32, Vec<u8>), Document> {
+fn restored(archive: &Archive, chain: &Chain) -> BTreeMap<(u32, Vec<u8>), TestDocument> {
     let mut table = BTreeMap::new();
     for segment in 0..chain.segments() {
         let bytes = chain.read(archive, segment, Vec::new()).unwrap();
         let visited = chain.open(segment, &bytes).unwrap().for_each(|record| {
             if chain.counts(segment, record) {
-                table.insert((record.collection.0, record.key.to_vec()), Document::of(record));
+                table.insert((record.collection.0, record.key.to_vec()), TestDocument::of(record));
             }
             Ok::<(), ArchiveError>(())
         });
@@ -172,7 +172,7 @@ proptest! {
     // Invariant: A backup counts once its manifest is durable, and the manifest is written last.
     #[test]
     fn whatever_happens_a_restore_reads_the_bucket(steps in prop::collection::vec(any_step(), 1..60)) {
-        let store = MemoryStore::default();
+        let store = MemoryArchiveStore::default();
         archive_of(&store);
         let vbuckets = vec![Vbucket { history: 1, ..Default::default() }; usize::from(VBUCKETS)];
         let mut source = Source { vbuckets, dropped: Vec::new(), manifest_uid: 1 };
@@ -182,7 +182,7 @@ proptest! {
                     let vbucket = &mut source.vbuckets[usize::from(vbid)];
                     vbucket.high += 1;
                     let key = vec![collection as u8, vbid as u8, key];
-                    let document = Document { kind, vbid, seqno: vbucket.high, collection, key, value, ..Default::default() };
+                    let document = TestDocument { kind, vbid, seqno: vbucket.high, collection, key, value, ..Default::default() };
                     // Nothing is written to a collection that is gone.
                     if !source.dropped.contains(&collection) {
                         vbucket.documents.insert(document.key.clone(), document);
@@ -223,13 +223,13 @@ proptest! {
 }
 
 /// A full backup and an incremental one, each with two segments.
-fn two_backups() -> MemoryStore {
-    let store = MemoryStore::default();
+fn two_backups() -> MemoryArchiveStore {
+    let store = MemoryArchiveStore::default();
     let mut source = Source { vbuckets: Vec::new(), dropped: Vec::new(), manifest_uid: 1 };
     source.vbuckets = vec![Vbucket { history: 1, ..Default::default() }; usize::from(VBUCKETS)];
     for round in 0..2 {
         for seqno in round * 4 + 1..round * 4 + 5 {
-            let document = Document { seqno, key: vec![seqno as u8], ..Default::default() };
+            let document = TestDocument { seqno, key: vec![seqno as u8], ..Default::default() };
             source.vbuckets[0].high = seqno;
             source.vbuckets[0].documents.insert(document.key.clone(), document);
         }
@@ -254,7 +254,7 @@ fn every_damage_of_every_file_is_named_and_refused() {
     ];
     for name in files.keys() {
         for damage in damages.iter().map(Some).chain([None]) {
-            let store = MemoryStore::default();
+            let store = MemoryArchiveStore::default();
             *store.files.lock().unwrap() = files.clone();
             match damage {
                 Some(damage) => damage(store.files.lock().unwrap().get_mut(name).unwrap()),
@@ -289,7 +289,7 @@ fn every_damage_of_every_file_is_named_and_refused() {
 }
 
 #[test]
-fn an_incremental_backup_without_its_parent_is_no_parent_either() {
+fn a_backup_without_its_parent_is_no_parent() {
     let store = two_backups();
     store.files.lock().unwrap().retain(|name, _| !name.starts_with("backups/0001/"));
     let archive = archive_of(&store);
@@ -300,7 +300,7 @@ fn an_incremental_backup_without_its_parent_is_no_parent_either() {
 }
 
 #[test]
-fn a_whole_segment_of_the_same_length_that_is_another_one_is_noticed() {
+fn a_foreign_segment_of_equal_length_is_detected() {
     let store = two_backups();
     let name = "backups/0001/00000.seg";
     let changed = {
@@ -318,7 +318,7 @@ fn a_whole_segment_of_the_same_length_that_is_another_one_is_noticed() {
         file[end + 4..end + 8].copy_from_slice(&checksum);
         file.clone()
     };
-    Segment::open(name, &changed).unwrap().check().unwrap();
+    ArchiveSegment::open(name, &changed).unwrap().check().unwrap();
     let archive = archive_of(&store);
     let report = verify(&archive, None, |_| {}).unwrap();
     assert!(report.problems[0].contains("is not the one that its manifest names"), "{report:?}");
@@ -344,15 +344,15 @@ fn a_time_or_an_id_names_a_backup() {
 
 /// Segments that are cut at the same time may become durable in any order.
 #[test]
-fn a_backup_goes_on_before_the_first_segment_that_is_missing() {
-    let store = MemoryStore::default();
+fn a_backup_resumes_before_the_first_missing_segment() {
+    let store = MemoryArchiveStore::default();
     let begun = begin("0001", None, "");
     let archive = Arc::new(archive_of(&store));
     let writer = BackupWriter::begin(archive.clone(), begun.clone(), 1).unwrap();
     let mut segment = writer.segment().unwrap();
     let position = |vbid: u16| Position::at(Vbid(vbid), VbUuid(1), Seqno(1));
     for vbid in 0..3 {
-        segment.push(&Document { vbid, ..Default::default() }.as_record()).unwrap();
+        segment.push(&TestDocument { vbid, ..Default::default() }.as_record()).unwrap();
         let mut token = ChangeToken::default();
         token.set(position(vbid));
         writer.cut(&mut segment, &token).unwrap();
@@ -369,11 +369,11 @@ fn a_backup_goes_on_before_the_first_segment_that_is_missing() {
 /// A manifest never names what could not be written.
 #[test]
 fn a_backup_with_a_failed_segment_is_not_finished() {
-    let store = MemoryStore::default();
+    let store = MemoryArchiveStore::default();
     let writer = BackupWriter::begin(Arc::new(archive_of(&store)), begin("0001", None, ""), 1);
     let writer = writer.unwrap();
     let mut segment = writer.segment().unwrap();
-    segment.push(&Document::default().as_record()).unwrap();
+    segment.push(&TestDocument::default().as_record()).unwrap();
     *store.changes_left.lock().unwrap() = Some(0);
     writer.cut(&mut segment, &ChangeToken::default()).expect_err("the store fails");
     *store.changes_left.lock().unwrap() = None;

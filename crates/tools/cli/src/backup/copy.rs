@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use futures_util::FutureExt;
 use indicatif::ProgressBar;
-use oribi_backup::manifest::Place;
+use oribi_backup::manifest::BackupCollection;
 use oribi_client::{
     ChangeToken, Client, DcpChange, DcpEvent, DcpStream, DcpStreamOptions, DcpSystemEventKind,
     DocumentVersion,
@@ -84,7 +84,7 @@ struct State {
     #[serde(default)]
     scopes: Vec<String>,
     #[serde(default)]
-    places: Vec<Place>,
+    places: Vec<BackupCollection>,
     token: String,
 }
 
@@ -104,7 +104,7 @@ pub fn run(args: CopyArgs) -> anyhow::Result<ExitCode> {
 #[derive(Clone, Default)]
 struct KnownCollections {
     scopes: Vec<String>,
-    places: Vec<Place>,
+    places: Vec<BackupCollection>,
 }
 
 impl KnownCollections {
@@ -115,8 +115,9 @@ impl KnownCollections {
         admin: anyhow::Result<&Admin>,
         bucket: &str,
     ) -> anyhow::Result<()> {
-        let is_gone = |place: &&Place| now.places.iter().all(|other| other.id != place.id);
-        let places: Vec<&Place> = self.places.iter().filter(is_gone).collect();
+        let is_gone =
+            |place: &&BackupCollection| now.places.iter().all(|other| other.id != place.id);
+        let places: Vec<&BackupCollection> = self.places.iter().filter(is_gone).collect();
         let is_gone = |name: &&String| !now.scopes.contains(*name);
         let scopes: Vec<&String> = self.scopes.iter().filter(is_gone).collect();
         if places.is_empty() && scopes.is_empty() {

@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use oribi_backup::archive::Archive;
 use oribi_backup::limits::SEGMENT_BYTES;
-use oribi_backup::manifest::{Begin, Kind, Manifest, Place};
+use oribi_backup::manifest::{BackupCollection, BackupKind, BackupManifest, Begin};
 use oribi_backup::writer::BackupWriter;
 use oribi_client::{ChangeToken, Client, ClientError, DcpStreamOptions, Rest};
 use serde_json::json;
@@ -94,7 +94,7 @@ pub async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
         Some(begun) => begun.clone(),
         None => Begin {
             id: Archive::new_id(&entries, begin.started_at),
-            kind: if parent.is_some() { Kind::Incremental } else { Kind::Full },
+            kind: if parent.is_some() { BackupKind::Incremental } else { BackupKind::Full },
             parent: parent.map(|parent| parent.begin.id.clone()),
             from: parent.map_or(String::new(), |parent| parent.token.clone()),
             ..begin
@@ -194,7 +194,7 @@ impl CreateArgs {
         let source = config.this_node().or(config.nodes.first()).map(ToString::to_string);
         Ok(Begin {
             id: String::new(),
-            kind: Kind::Full,
+            kind: BackupKind::Full,
             parent: None,
             bucket: bucket.clone(),
             source: source.unwrap_or_default(),
@@ -212,9 +212,9 @@ impl CreateArgs {
         })
     }
 
-    fn print_summary(&self, manifest: &Manifest, elapsed: Duration) -> anyhow::Result<()> {
+    fn print_summary(&self, manifest: &BackupManifest, elapsed: Duration) -> anyhow::Result<()> {
         let seconds = elapsed.as_secs_f64();
-        let Manifest { begin, mutations, removals, stored_bytes, .. } = manifest;
+        let BackupManifest { begin, mutations, removals, stored_bytes, .. } = manifest;
         if self.json {
             let summary = json!({
                 "id": begin.id,
@@ -242,14 +242,14 @@ impl CreateArgs {
 pub(super) async fn collections_of(
     client: &Client,
     filter: &BackupFilter,
-) -> anyhow::Result<(u64, Vec<String>, Vec<Place>)> {
+) -> anyhow::Result<(u64, Vec<String>, Vec<BackupCollection>)> {
     let manifest = match client.collections_manifest().await {
         Err(ClientError::NotOffered(_)) => return Ok((0, Vec::new(), vec![default_place()])),
         manifest => manifest.context("the list of collections")?,
     };
     let scopes = manifest.scopes.iter().map(|scope| scope.name.clone()).collect();
     let places = manifest.scopes.iter().flat_map(|scope| {
-        scope.collections.iter().map(|collection| Place {
+        scope.collections.iter().map(|collection| BackupCollection {
             id: collection.id.0,
             scope: scope.name.clone(),
             collection: collection.name.clone(),
@@ -260,7 +260,7 @@ pub(super) async fn collections_of(
     Ok((manifest.uid.0, scopes, places))
 }
 
-fn default_place() -> Place {
+fn default_place() -> BackupCollection {
     let name = || "_default".to_owned();
-    Place { id: 0, scope: name(), collection: name(), max_ttl_s: None }
+    BackupCollection { id: 0, scope: name(), collection: name(), max_ttl_s: None }
 }

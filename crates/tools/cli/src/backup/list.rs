@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
-use oribi_backup::manifest::Kind;
-use oribi_backup::{Entry, EntryState, time};
+use oribi_backup::manifest::BackupKind;
+use oribi_backup::{ArchiveEntry, EntryState, time};
 use serde_json::{Value, json};
 
 use super::place::ArchivePlace;
@@ -39,12 +39,12 @@ pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(entry: &Entry) -> Vec<String> {
+fn row(entry: &ArchiveEntry) -> Vec<String> {
     // Names in an archive of a stranger may control a terminal.
     cells(entry).iter().map(|cell| clean(cell.as_bytes())).collect()
 }
 
-fn cells(entry: &Entry) -> Vec<String> {
+fn cells(entry: &ArchiveEntry) -> Vec<String> {
     let id = entry.id.clone();
     match &entry.state {
         EntryState::Finished(manifest) => vec![
@@ -63,7 +63,7 @@ fn cells(entry: &Entry) -> Vec<String> {
     }
 }
 
-fn object(entry: &Entry) -> Value {
+fn object(entry: &ArchiveEntry) -> Value {
     match &entry.state {
         EntryState::Finished(manifest) => json!({
             "id": entry.id,
@@ -98,9 +98,9 @@ fn object(entry: &Entry) -> Value {
 }
 
 /// How people call it.
-pub fn kind(kind: Kind) -> &'static str {
+pub fn kind(kind: BackupKind) -> &'static str {
     match kind {
-        Kind::Full => "full",
-        Kind::Incremental => "incremental",
+        BackupKind::Full => "full",
+        BackupKind::Incremental => "incremental",
     }
 }

@@ -27,7 +27,7 @@ use futures_util::{StreamExt, stream};
 use indicatif::HumanCount;
 use oribi_backup::chain::Chain;
 use oribi_backup::checker::BackupChecker;
-use oribi_backup::manifest::Manifest;
+use oribi_backup::manifest::BackupManifest;
 use oribi_backup::{Archive, time};
 use oribi_client::Client;
 use serde_json::json;
@@ -269,7 +269,7 @@ impl RestoreArgs {
     async fn create_bucket(
         &self,
         target: &Target,
-        manifest: &Manifest,
+        manifest: &BackupManifest,
         quota_mib: u32,
     ) -> anyhow::Result<()> {
         if target.client(target.options()?).await.is_ok() {
@@ -314,7 +314,7 @@ impl RestoreArgs {
 
     fn print_summary(
         &self,
-        manifest: &Manifest,
+        manifest: &BackupManifest,
         totals: &RestoreTotals,
         elapsed: Duration,
     ) -> anyhow::Result<()> {
@@ -350,7 +350,7 @@ impl RestoreArgs {
 }
 
 /// A collection that the backup does not have is more likely a typing error than wanted.
-fn check_filter(filter: &BackupFilter, manifest: &Manifest) -> anyhow::Result<()> {
+fn check_filter(filter: &BackupFilter, manifest: &BackupManifest) -> anyhow::Result<()> {
     let places = &manifest.begin.places;
     let unknown =
         filter.collections.iter().find(|path| places.iter().all(|place| place.path() != **path));

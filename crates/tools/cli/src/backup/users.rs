@@ -4,7 +4,7 @@
 //! such an archive. The server decides whether it understands what is restored.
 
 use anyhow::{Context, bail};
-use oribi_backup::manifest::Manifest;
+use oribi_backup::manifest::BackupManifest;
 use serde_json::Value;
 
 use crate::admin::Admin;
@@ -27,7 +27,7 @@ pub async fn read(admin: &Admin) -> anyhow::Result<Value> {
 }
 
 /// The users in a backup.
-pub fn of(manifest: &Manifest) -> anyhow::Result<&Value> {
+pub fn of(manifest: &BackupManifest) -> anyhow::Result<&Value> {
     let id = &manifest.begin.id;
     manifest.begin.users.as_ref().with_context(|| format!("backup {id} has no users"))
 }

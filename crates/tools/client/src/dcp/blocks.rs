@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_used_again_unless_a_part_of_them_is_still_in_use() {
+    fn blocks_are_reused_when_no_part_is_in_use() {
         let pool = BlockPool::default();
         let full = |pool: &BlockPool| {
             let mut reader = BlockReader::new(&message(1, BLOCK_BYTES - HEADER_BYTES - 1));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_no_server_may_send_is_refused_before_its_memory_is_taken() {
+    fn an_illegal_frame_takes_no_memory() {
         let mut long = message(0, 0);
         let bytes = FRAME_BYTES_MAX as u32;
         long[8..12].copy_from_slice(&bytes.to_be_bytes());

@@ -21,7 +21,7 @@ pub enum DcpEvent {
     System(DcpSystemEvent),
     /// A vbucket's snapshot is complete: what was derived from the vbucket is consistent here.
     SnapshotEnd(Position),
-    /// A vbucket lost the end of its history, and goes on from an earlier place.
+    /// A vbucket lost the end of its history, and continues from an earlier place.
     Rollback(Rollback),
     /// A connection ended. The stream opens it again by itself and leaves nothing out.
     Disconnected(Disconnected),
@@ -58,7 +58,7 @@ pub struct CollectionNames {
 pub struct DcpChange {
     /// What happened.
     pub kind: ChangeKind,
-    /// Vbucket and seqno of the change, as the place to go on behind it.
+    /// Vbucket and seqno of the change, as the place to continue behind it.
     pub position: Position,
     /// The document's collection.
     pub collection: CollectionId,
@@ -147,7 +147,7 @@ pub enum BorrowedEvent<'a> {
 pub struct BorrowedChange<'a> {
     /// What happened.
     pub kind: ChangeKind,
-    /// Vbucket and seqno of the change, as the place to go on behind it.
+    /// Vbucket and seqno of the change, as the place to continue behind it.
     pub position: Position,
     /// The document's collection.
     pub collection: CollectionId,
@@ -232,7 +232,7 @@ pub enum DcpSystemEventKind {
 pub struct DcpSystemEvent {
     /// What happened.
     pub kind: DcpSystemEventKind,
-    /// Vbucket and seqno of the event, as the place to go on behind it.
+    /// Vbucket and seqno of the event, as the place to continue behind it.
     pub position: Position,
     /// Version of the manifest with this change and all before it.
     pub manifest_uid: ManifestUid,
@@ -251,14 +251,14 @@ pub struct DcpSystemEvent {
 /// A vbucket's history ended earlier than the stream had come: a server crashed before it had
 /// written its last changes to disk.
 ///
-/// Changes behind `to` may not have happened; those that did come again. A document that changed
-/// behind `to` may be what it was before, which the stream does not tell: read it.
+/// Changes behind `to` may not have happened; those that did retry. A document that changed behind
+/// `to` may be what it was before, which the stream does not tell: read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Rollback {
     /// How far the stream had come.
     pub from: Seqno,
-    /// Vbucket and seqno that the stream goes on behind. Everything after it is to be forgotten.
+    /// Vbucket and seqno that the stream continues behind. Everything after it is to be forgotten.
     pub to: Position,
 }
 

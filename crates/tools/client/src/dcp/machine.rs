@@ -53,7 +53,7 @@ pub(super) enum FollowUp {
     CheckFilter(Vbid),
     /// The vbucket streams from now on.
     Streaming(Vbid),
-    /// The stream cannot go on.
+    /// The stream cannot continue.
     Fail(RejectionKind),
 }
 

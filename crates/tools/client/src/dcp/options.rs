@@ -24,7 +24,7 @@ const NOOP_INTERVAL: Duration = Duration::from_secs(10);
 pub struct DcpStreamOptions {
     /// Paths of the collections to show; empty for all.
     pub collections: Vec<String>,
-    /// Name of a scope to show, with collections that are created later. Not beside `collections`.
+    /// Name of a scope to show, with collections that are created later. Not next to `collections`.
     pub scope: Option<String>,
     /// Vbuckets to show; empty for all.
     pub vbuckets: Vec<Vbid>,
@@ -94,7 +94,7 @@ impl DcpStreamOptions {
         self
     }
 
-    /// Goes on where [`crate::DcpStream::token`] was taken.
+    /// Continues where [`crate::DcpStream::token`] was taken.
     pub fn resume(mut self, token: ChangeToken) -> DcpStreamOptions {
         self.from = token;
         self

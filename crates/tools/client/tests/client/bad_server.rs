@@ -123,7 +123,7 @@ async fn retries_of_reads_end_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_that_stalls_does_not_hold_anybody_beyond_the_deadline() {
+async fn a_stalled_server_holds_no_call_past_its_deadline() {
     let options = serve(|frame, out| {
         handshake(out, frame);
         Then::GoOn
@@ -347,7 +347,7 @@ async fn senseless_answers_fail_their_operation_only() {
     assert_eq!(one.expect("the connection is fine").values, [Ok(Bytes::from_static(b"7"))]);
 }
 
-/// A server that takes nothing but goes on talking does not keep a sender waiting.
+/// A server that takes only continues talking does not keep a sender waiting.
 #[tokio::test]
 async fn talking_does_not_move_the_deadline_of_sending() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");

@@ -487,7 +487,7 @@ async fn what_waits_for_a_dead_node_goes_to_its_successor() {
 /// A node that does not hear from the cluster refuses what is not its own any more and gives its
 /// old map. It was asked for the map again and again, because it was connected and answered.
 #[tokio::test]
-async fn a_node_that_was_left_behind_does_not_hide_the_newer_map() {
+async fn a_stale_node_does_not_hide_the_newer_map() {
     let ((behind, port), (ahead, next_port)) = (bind(), bind());
     let ports = [port, next_port];
     serve_on(behind, move |frame, out| {

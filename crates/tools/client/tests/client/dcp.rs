@@ -146,8 +146,8 @@ async fn changes_come_with_names_and_the_stream_ends() {
     assert_eq!(changes.token().to_string(), "0:7:3,1:7:3");
 }
 
-/// A connection that ends in the middle of a snapshot: the next one goes on behind the last change
-/// that the application took, and says in which snapshot that was.
+/// A connection that ends in the middle of a snapshot: the next one continues behind the last
+/// change that the application took, and says in which snapshot that was.
 #[tokio::test]
 async fn a_stream_goes_on_where_the_application_is() {
     let requests: Arc<Mutex<Vec<StreamRequestExtras>>> = Arc::default();
@@ -250,10 +250,10 @@ fn produce(mut stream: TcpStream, flow: &Flow) {
 }
 
 // Invariant: The window bounds what a server sends ahead of a slow application.
-/// The window bounds what a slow application has in memory; questions are answered meanwhile; and
-/// as it goes on, so does the server.
+/// The window bounds what a slow application has in memory; questions are answered concurrently;
+/// and as it continues, so does the server.
 #[tokio::test]
-async fn a_slow_application_bounds_memory_and_answers_questions() {
+async fn a_slow_application_bounds_memory_and_answers_noop() {
     let (listener, port): (TcpListener, u16) = bind();
     let flow = Arc::new(Flow::default());
     let for_server = flow.clone();
@@ -281,7 +281,7 @@ async fn a_slow_application_bounds_memory_and_answers_questions() {
 
 /// A server that breaks the protocol is connected to again; nothing of the bad frame counts.
 #[tokio::test]
-async fn a_server_that_breaks_the_protocol_is_left_and_asked_again() {
+async fn a_protocol_error_reconnects_and_repeats() {
     let mut requests = 0;
     let options = serve(move |frame, out| {
         if opcode(frame) != Opcode::DcpStreamReq {

@@ -51,7 +51,7 @@ async fn reads_in_flight_are_repeated() {
 }
 
 #[tokio::test]
-async fn many_reads_in_flight_are_repeated_over_one_new_connection() {
+async fn in_flight_reads_are_repeated_on_one_connection() {
     let (options, connections) = closing_server(1);
     let client = Arc::new(connect(options).await);
     let reads = (0..50).map(|number| {
@@ -70,7 +70,7 @@ async fn many_reads_in_flight_are_repeated_over_one_new_connection() {
 
 // Invariant: The client repeats reads and writes that were never sent, and reports other
 // interrupted writes as unknown.
-/// Nobody knows what became of a write that was in flight, so it is the caller's to decide.
+/// No client knows what became of a write that was in flight, so it is the caller's to decide.
 #[tokio::test]
 async fn writes_in_flight_fail_and_are_not_repeated() {
     let (options, connections) = closing_server(1);
@@ -134,7 +134,7 @@ async fn writes_that_were_never_sent_are_repeated() {
 
 /// Of a pipeline's writes, those that cannot have been sent say so.
 #[tokio::test]
-async fn a_pipeline_tells_unsent_writes_from_interrupted_ones() {
+async fn a_pipeline_separates_unsent_from_interrupted() {
     let (listener, port) = bind();
     let (sender, close) = std::sync::mpsc::channel::<()>();
     let close = std::sync::Mutex::new(close);
@@ -289,8 +289,8 @@ fn a_pipeline_is_filled_from_outside_of_the_runtime() {
     assert!(replies[1..].iter().all(|reply| reply.as_ref().is_ok_and(|value| value == "back")));
 }
 
-/// Connections that break in the middle of answers, again and again, under many tasks: nobody ever
-/// gets another one's answer.
+/// Connections that break in the middle of answers, again and again, under many tasks: no client
+/// ever gets another one's answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_find_their_requests_over_many_connections() {
     let mut requests = 0;

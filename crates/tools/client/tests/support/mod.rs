@@ -4,7 +4,7 @@
 //! request to the test's closure, which appends answers. One thread a connection; the closure is
 //! shared. Tests that have to break the protocol itself take the streams.
 
-// Each file of tests is a program of its own and uses another part of this.
+// Each file of tests is its own program and uses another part of this.
 #![allow(dead_code)]
 
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ where
     serve_streams(listener, move |mut stream, _| serve_one(&mut stream, &*script));
 }
 
-/// Starts a server that hands each connection, with its number from 0, to a thread of its own.
+/// Starts a server that hands each connection, with its number from 0, to its own thread.
 pub fn serve_streams<F>(listener: TcpListener, serve: F)
 where
     F: Fn(TcpStream, usize) + Send + Sync + 'static,

@@ -14,9 +14,9 @@ const DOCUMENTS: usize = 64;
 
 /// What every step so far has written.
 #[derive(Default)]
-pub struct Written(Mutex<HashMap<String, String>>);
+pub struct ExpectedValues(Mutex<HashMap<String, String>>);
 
-impl Written {
+impl ExpectedValues {
     fn note(&self, key: String, value: &str) -> Result<(), Failure> {
         self.0.lock().map_err(|_| "a step panicked")?.insert(key, value.to_owned());
         Ok(())

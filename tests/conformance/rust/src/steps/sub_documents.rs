@@ -1,4 +1,4 @@
-//! Parts of documents, and attributes beside them: what a table of cases cannot say.
+//! Parts of documents and their attributes: what a table of cases cannot say.
 
 use std::time::Duration;
 

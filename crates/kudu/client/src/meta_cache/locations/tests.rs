@@ -92,7 +92,7 @@ fn a_tablet_keeps_its_identity_and_gets_new_replicas() {
 }
 
 #[test]
-fn a_dropped_and_added_range_replaces_what_it_overlaps() {
+fn a_re_added_range_replaces_its_overlaps() {
     let now = Instant::now();
     let mut locations = TableLocations::default();
     locations.absorb(b"", LIMIT, vec![located("1", "b", "d"), located("2", "d", "h")], later(now));

@@ -180,7 +180,7 @@ impl Served {
                     }
                     source => RpcError::Malformed { server: self.server.clone(), source },
                 };
-                // The caller may have given up in the meantime.
+                // The caller may have given up concurrently.
                 let _ = reply.send(Err(error));
             }
         }

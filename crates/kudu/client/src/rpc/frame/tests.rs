@@ -81,7 +81,7 @@ fn a_call_never_says_that_it_has_no_deadline() {
 }
 
 #[test]
-fn a_call_over_the_limit_is_refused_before_anything_is_written() {
+fn an_oversized_call_is_rejected_before_any_write() {
     let mut frame = BytesMut::new();
     let header = CallHeader::of_negotiation(1);
     let head_bytes = header.encode(0, MESSAGE_BYTES_MAX, &mut frame).expect("small");
@@ -99,7 +99,7 @@ fn a_call_over_the_limit_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_length_is_compared_with_the_limit_before_it_is_used() {
+fn lengths_are_checked_before_use() {
     assert_eq!(frame_bytes([0, 0, 0, 49], 53), Ok(53));
     assert_eq!(
         frame_bytes([0, 0, 0, 49], 52),

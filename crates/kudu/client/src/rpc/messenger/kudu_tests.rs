@@ -82,7 +82,7 @@ async fn calls_are_answered_over_one_plain_connection() {
 }
 
 #[tokio::test]
-async fn errors_of_the_rpc_layer_keep_their_code_and_the_connection() {
+async fn rpc_errors_keep_their_code_and_the_connection() {
     let Some(cluster) = CLUSTER.get() else { return };
     let messenger = messenger(EncryptionPolicy::Optional);
     let server = tablet_server_of(cluster);
@@ -111,7 +111,7 @@ async fn errors_of_the_rpc_layer_keep_their_code_and_the_connection() {
 }
 
 #[tokio::test]
-async fn large_frames_go_through_and_oversize_ones_are_not_sent() {
+async fn large_frames_pass_oversized_ones_are_not_sent() {
     let Some(cluster) = CLUSTER.get() else { return };
     let server = tablet_server_of(cluster);
     for encryption in [EncryptionPolicy::Optional, EncryptionPolicy::Required] {
@@ -208,7 +208,7 @@ async fn a_cluster_that_requires_encryption_gets_it_unasked() {
 }
 
 #[tokio::test]
-async fn a_call_ends_at_its_deadline_and_the_connection_lives_on() {
+async fn a_call_ends_at_its_deadline_the_connection_stays() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
     let messenger = messenger(EncryptionPolicy::Optional);
     let server = tablet_server_of(&cluster);
@@ -247,7 +247,7 @@ async fn a_killed_server_is_reached_again_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_scan_of_no_tablet_is_an_error_in_the_reply_and_not_of_the_call() {
+async fn a_scan_of_no_tablet_is_an_error_in_the_reply() {
     let Some(cluster) = CLUSTER.get() else { return };
     let messenger = messenger(EncryptionPolicy::Optional);
     let request = ScanRequestPb {

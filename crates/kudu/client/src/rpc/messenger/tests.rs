@@ -301,7 +301,7 @@ async fn a_closed_connection_names_the_calls_in_flight() {
 }
 
 #[tokio::test]
-async fn a_fatal_error_ends_the_connection_and_another_does_not() {
+async fn only_a_fatal_error_ends_the_connection() {
     let (listener, server) = listen().await;
     let messenger = Messenger::new(options());
     let serve = async {
@@ -331,7 +331,7 @@ async fn a_fatal_error_ends_the_connection_and_another_does_not() {
 }
 
 #[tokio::test]
-async fn a_refused_negotiation_fails_the_calls_that_waited_for_it() {
+async fn a_failed_negotiation_fails_its_waiting_calls() {
     let (listener, server) = listen().await;
     let messenger = Messenger::new(options());
     let serve = async {
@@ -350,7 +350,7 @@ async fn a_refused_negotiation_fails_the_calls_that_waited_for_it() {
 }
 
 #[tokio::test]
-async fn plain_text_that_is_refused_is_followed_by_an_offer_of_tls() {
+async fn rejected_plain_text_is_followed_by_tls() {
     let (listener, server) = listen().await;
     let messenger = Messenger::new(options());
     let serve = async {
@@ -468,7 +468,7 @@ async fn no_more_calls_are_sent_than_may_be_in_flight() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_larger_than_the_queue_has_it_to_itself() {
+async fn a_call_larger_than_the_queue_is_sent_alone() {
     let (listener, server) = listen().await;
     let messenger = Messenger::new(MessengerOptions { queued_bytes_max: 1000, ..options() });
     let body = Bytes::from(vec![7; 5000]);
@@ -491,7 +491,7 @@ async fn a_call_that_is_larger_than_the_queue_has_it_to_itself() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_given_up_before_it_was_sent_is_not_sent() {
+async fn a_call_cancelled_before_sending_is_not_sent() {
     let (listener, server) = listen().await;
     let messenger = Messenger::new(options());
     let request = PingRequestPb {};

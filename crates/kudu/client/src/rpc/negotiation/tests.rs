@@ -113,7 +113,7 @@ fn the_servers_bytes_may_come_one_by_one() {
 
 // Compat (Apache Kudu): encryption
 #[test]
-fn a_server_without_tls_is_refused_only_when_tls_is_required() {
+fn plain_servers_are_rejected_if_tls_is_required() {
     let mut negotiation = Negotiation::new(offer(TlsOffer::Required));
     assert_eq!(receive(&mut negotiation, &features(&[])), Err(NegotiationError::NoTls));
 
@@ -127,7 +127,7 @@ fn a_server_without_tls_is_refused_only_when_tls_is_required() {
 }
 
 #[test]
-fn a_token_is_not_offered_to_a_server_that_cannot_be_checked() {
+fn no_token_is_offered_to_an_unverified_server() {
     for tls in [TlsOffer::None, TlsOffer::Optional, TlsOffer::Required] {
         let mut offer = offer(tls);
         offer.authn_token = Some(SignedTokenPb::default());
@@ -195,7 +195,7 @@ fn an_unknown_or_missing_step_is_not_success() {
 }
 
 #[test]
-fn frames_of_other_calls_and_oversize_frames_are_refused() {
+fn foreign_and_oversized_frames_are_rejected() {
     let mut negotiation = Negotiation::new(offer(TlsOffer::None));
     let result = negotiation.receive(&answer_to(0, false, &features(&[]).encode_to_vec()));
     assert_eq!(result, Err(NegotiationError::UnexpectedCallId(0)));

@@ -56,7 +56,7 @@ proptest! {
 }
 
 #[test]
-fn a_large_frame_is_read_into_a_block_of_its_own_and_the_next_one_is_not() {
+fn only_a_large_frame_gets_a_separate_block() {
     let large = frame(500_000, 1);
     let mut block = ReadBlock::new(FRAME_BYTES_MAX);
     let mut rest = large.as_slice();
@@ -90,7 +90,7 @@ fn a_block_is_used_again_when_its_frames_are_gone() {
 }
 
 #[test]
-fn an_oversize_length_is_found_before_room_is_made_for_it() {
+fn an_oversized_length_reserves_no_memory() {
     let mut block = ReadBlock::new(FRAME_BYTES_MAX);
     let mut length = BytesMut::new();
     length.put_u32(u32::MAX);

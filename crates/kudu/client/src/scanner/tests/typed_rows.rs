@@ -78,7 +78,7 @@ struct WrongType {
 }
 
 #[test]
-fn a_struct_that_does_not_fit_is_refused_by_name_of_the_column() {
+fn an_unfit_struct_is_rejected_by_column_name() {
     let batch = batch();
     let missing = batch.rows_as::<Missing>().err();
     assert_eq!(missing, Some(ScanError::UnknownColumn { column: "c4".to_owned() }));

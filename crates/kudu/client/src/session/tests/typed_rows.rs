@@ -89,7 +89,7 @@ struct WrongName {
 }
 
 #[tokio::test]
-async fn a_struct_that_does_not_fit_is_refused_by_name_of_the_column() {
+async fn an_unfit_struct_is_rejected_by_column_name() {
     let (table, schema) = table();
     let mut session = session_of(&table, &schema);
     let refused = session.insert_row(&WrongType { key: 1, name: 2 }).await.unwrap_err();

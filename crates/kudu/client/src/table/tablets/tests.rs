@@ -15,7 +15,7 @@ use crate::proto::common::{
 };
 use crate::proto::master as pb;
 use crate::proto::rpc::RpcErrorCodePb;
-use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
+use crate::retry::scripted_server::{Call, ScriptedAnswer, ScriptedServer, message};
 
 /// A master whose only table has tablets from b to d and from f to h, and that answers no more of
 /// them than the question allows.
@@ -26,7 +26,7 @@ async fn table() -> (ScriptedServer, Table) {
     (master, table)
 }
 
-fn answer(call: &Call) -> Answer {
+fn answer(call: &Call) -> ScriptedAnswer {
     match call.method.as_str() {
         "ConnectToMaster" => message(&pb::ConnectToMasterResponsePb {
             role: Some(pb::RaftRolePb::Leader as i32),
@@ -70,7 +70,7 @@ fn answer(call: &Call) -> Answer {
                 ..Default::default()
             })
         }
-        _ => Answer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
+        _ => ScriptedAnswer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_snapshot_is_shared_until_something_changes() {
 }
 
 #[tokio::test]
-async fn opening_a_table_again_looks_for_partitions_that_were_added() {
+async fn reopening_a_table_finds_added_partitions() {
     let (master, table) = table().await;
     table.snapshot(deadline()).await.unwrap();
     table.client().open_table("t").await.unwrap().snapshot(deadline()).await.unwrap();
@@ -167,10 +167,10 @@ async fn what_others_forget_meanwhile_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_a_question_waits_no_longer_than_it_may() {
+async fn a_queued_lookup_keeps_its_deadline() {
     let (master, table) = table().await;
     let tablets = table.snapshot(deadline()).await.unwrap();
-    master.set_script(|_| Answer::Silence);
+    master.set_script(|_| ScriptedAnswer::Silence);
     let patient = table.refresh_tablet(&tablets[0], tablets[0].generation(), deadline());
     let hasty = table.refresh_tablet(
         &tablets[1],

@@ -7,7 +7,7 @@ use oribi_kudu::{FromCell, Layout, Row, Scanner};
 
 use super::{connect, every_type_table, loadgen};
 
-/// Rows beside the record batch that was made of them.
+/// Rows next to the record batch that was made of them.
 async fn batches(mut scanner: Scanner, mut check: impl FnMut(&[Row<'_>], &RecordBatch)) -> usize {
     let mut rows = 0;
     while let Some(batch) = scanner.next_batch().await.unwrap() {

@@ -71,7 +71,7 @@ async fn many_lookups_come_back_in_the_order_of_their_keys() {
 }
 
 #[tokio::test]
-async fn a_lookup_without_columns_tells_whether_there_is_a_row() {
+async fn a_lookup_without_columns_tests_existence() {
     let Some((cluster, client)) = connect().await else { return };
     let table = numbers_table(&client, "existing").await;
     loadgen(cluster, "existing", 10);
@@ -86,7 +86,7 @@ async fn a_lookup_without_columns_tells_whether_there_is_a_row() {
 }
 
 #[tokio::test]
-async fn keys_at_the_ends_of_their_types_and_outside_of_ranges() {
+async fn extreme_keys_and_keys_outside_of_ranges() {
     let Some((_, client)) = connect().await else { return };
     let schema = Schema::builder()
         .column(ColumnSchema::builder("a", DataType::Int8).key())

@@ -101,7 +101,7 @@ async fn a_snapshot_stays_while_rows_are_added() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_table_is_refused_before_anything_is_sent() {
+async fn unfit_rows_are_rejected_before_sending() {
     let Some((_, client)) = connect().await else { return };
     let table = numbers_table(&client, "refused").await;
     let refusal = |result: Result<oribi_kudu::Scanner, Error>| match result.unwrap_err() {
@@ -173,7 +173,7 @@ async fn a_caller_who_stops_waiting_loses_no_rows() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_the_far_past_is_the_servers_to_refuse() {
+async fn an_ancient_snapshot_is_rejected_by_the_server() {
     let Some((_, client)) = connect().await else { return };
     let table = numbers_table(&client, "ancient").await;
     let error =

@@ -18,7 +18,7 @@ fn generated(seed: i64, row: i64) -> Vec<Owned> {
 }
 
 #[tokio::test]
-async fn rows_of_the_load_generator_come_back_in_both_layouts() {
+async fn load_generator_rows_return_in_both_layouts() {
     let Some((cluster, client)) = connect().await else { return };
     let table = numbers_table(&client, "generated").await;
     loadgen(cluster, "generated", 5000);

@@ -17,7 +17,7 @@ async fn the_tokens_of_a_scan_have_its_rows_once() {
         .filter(Predicate::less("key", 15_000))
         .lower_bound([100])
         .upper_bound([12_000])
-        // Somebody else wrote them, so this client's own writes say nothing about what is there.
+        // Another client wrote them, so this client's own writes say nothing about what is present.
         .read_mode(ReadMode::Latest);
     let expected = sorted(all_rows(scan.clone().build().unwrap()).await);
     assert_eq!(expected.len(), 11_900);

@@ -16,7 +16,7 @@ fn schema() -> Schema {
 }
 
 #[tokio::test]
-async fn an_oversize_cell_is_refused_and_the_session_goes_on() {
+async fn an_oversized_cell_is_rejected_the_session_stays() {
     let Some((_, client)) = connect().await else { return };
     let table =
         client.create_table(TableCreator::new("oversize", schema()).num_replicas(1)).await.unwrap();

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use oribi_backup::manifest::{CollectionChange, CollectionEvent, Place};
+use oribi_backup::manifest::{BackupCollection, CollectionChange, CollectionEvent};
 use oribi_backup::segment::SegmentWriter;
 use oribi_backup::writer::BackupWriter;
-use oribi_backup::{ArchiveError, Record, RecordKind};
+use oribi_backup::{ArchiveError, ArchiveRecord, RecordKind};
 use oribi_client::{
     BorrowedChange, BorrowedEvent, ChangeKind, ChangeToken, Client, DcpEvent, DcpStream,
     DcpStreamOptions, DcpSystemEvent, DcpSystemEventKind, Position, Rest, Vbid,
@@ -193,7 +193,7 @@ impl BackupLane {
     }
 }
 
-fn record_of<'a>(change: &BorrowedChange<'a>) -> Record<'a> {
+fn record_of<'a>(change: &BorrowedChange<'a>) -> ArchiveRecord<'a> {
     let kind = match change.kind {
         ChangeKind::Deletion => RecordKind::Deletion,
         ChangeKind::Expiration => RecordKind::Expiration,
@@ -203,7 +203,7 @@ fn record_of<'a>(change: &BorrowedChange<'a>) -> Record<'a> {
         RecordKind::Mutation => change.expiry,
         _ => change.deleted_at.unwrap_or(0),
     };
-    Record {
+    ArchiveRecord {
         kind,
         vbid: change.position.vbid,
         seqno: change.position.seqno,
@@ -221,12 +221,14 @@ fn record_of<'a>(change: &BorrowedChange<'a>) -> Record<'a> {
 fn collection_event(event: &DcpSystemEvent) -> Option<CollectionEvent> {
     let name = |name: &Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
     let change = match (event.kind, event.collection) {
-        (DcpSystemEventKind::CollectionCreated, Some(id)) => CollectionChange::Created(Place {
-            id: id.0,
-            scope: name(&event.scope_name),
-            collection: name(&event.collection_name),
-            max_ttl_s: event.max_ttl_s,
-        }),
+        (DcpSystemEventKind::CollectionCreated, Some(id)) => {
+            CollectionChange::Created(BackupCollection {
+                id: id.0,
+                scope: name(&event.scope_name),
+                collection: name(&event.collection_name),
+                max_ttl_s: event.max_ttl_s,
+            })
+        }
         (DcpSystemEventKind::CollectionDropped, Some(id)) => CollectionChange::Dropped { id: id.0 },
         (DcpSystemEventKind::ScopeCreated, _) => {
             CollectionChange::ScopeCreated { name: name(&event.scope_name) }

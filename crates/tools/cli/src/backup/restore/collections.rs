@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use anyhow::Context;
-use oribi_backup::manifest::Place;
+use oribi_backup::manifest::BackupCollection;
 use oribi_client::{Client, ClientError, Collection, CollectionId};
 
 use super::super::filter::BackupFilter;
@@ -19,7 +19,7 @@ pub struct Missing {
 /// What the target lacks of these collections and scopes.
 pub async fn missing(
     client: &Client,
-    (places, scopes): (&[Place], &[String]),
+    (places, scopes): (&[BackupCollection], &[String]),
     filter: &BackupFilter,
 ) -> anyhow::Result<Missing> {
     let mut missing = Missing { scopes: BTreeSet::new(), collections: Vec::new() };
@@ -83,7 +83,7 @@ impl CollectionMapping {
     /// Looks all of them up.
     pub async fn of(
         client: &Client,
-        places: &[Place],
+        places: &[BackupCollection],
         filter: &BackupFilter,
     ) -> anyhow::Result<CollectionMapping> {
         let there = match client.collections_manifest().await {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use oribi_backup::chain::Chain;
-use oribi_backup::{Record, RecordKind};
+use oribi_backup::{ArchiveRecord, RecordKind};
 use oribi_client::{DocumentVersion, VersionKind};
 use tokio::sync::mpsc;
 
@@ -33,7 +33,7 @@ impl LaneSelection {
         LaneSelection { chain, filter, collections }
     }
 
-    fn has(&self, segment: usize, record: &Record<'_>) -> bool {
+    fn has(&self, segment: usize, record: &ArchiveRecord<'_>) -> bool {
         self.chain.counts(segment, record)
             && self.collections.binary_search(&record.collection.0).is_ok()
             && self.filter.has_key(record.key)
@@ -83,7 +83,7 @@ impl RestoreLane {
     }
 }
 
-fn stored(block: &RestoreBlock, record: &Record<'_>) -> RestoredDocument {
+fn stored(block: &RestoreBlock, record: &ArchiveRecord<'_>) -> RestoredDocument {
     let kind = match record.kind {
         RecordKind::Mutation => VersionKind::Mutation,
         RecordKind::Deletion => VersionKind::Deletion,

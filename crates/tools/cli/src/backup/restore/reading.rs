@@ -11,7 +11,7 @@ use std::sync::mpsc as threads;
 
 use anyhow::anyhow;
 use oribi_backup::chain::Chain;
-use oribi_backup::{Archive, ArchiveError, Record};
+use oribi_backup::{Archive, ArchiveError, ArchiveRecord};
 use oribi_client::Bytes;
 use tokio::sync::mpsc;
 
@@ -57,16 +57,18 @@ pub struct SegmentRecords<'a> {
 }
 
 impl<'a> Iterator for SegmentRecords<'a> {
-    type Item = anyhow::Result<Record<'a>>;
+    type Item = anyhow::Result<ArchiveRecord<'a>>;
 
-    fn next(&mut self) -> Option<anyhow::Result<Record<'a>>> {
+    fn next(&mut self) -> Option<anyhow::Result<ArchiveRecord<'a>>> {
         while !self.rest.is_empty() {
             self.left = self.left.wrapping_sub(1);
-            match Record::peek(self.rest) {
+            match ArchiveRecord::peek(self.rest) {
                 Ok((vbid, length)) if vbid.0 % self.lanes != self.number => {
                     self.rest = &self.rest[length..];
                 }
-                _ => return Some(Record::decode(&mut self.rest).map_err(anyhow::Error::from)),
+                _ => {
+                    return Some(ArchiveRecord::decode(&mut self.rest).map_err(anyhow::Error::from));
+                }
             }
         }
         let missing = std::mem::take(&mut self.left);

@@ -87,7 +87,7 @@ proptest! {
         check(&bytes);
     }
 
-    /// A byte of a good stream changes, and pieces of it come again.
+    /// A byte of a good stream changes, and pieces of it retry.
     #[test]
     fn damage(
         seed in any::<u8>(),

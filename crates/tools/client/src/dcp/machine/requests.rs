@@ -70,7 +70,7 @@ impl DcpStateMachine {
                 CollectionFilter::Collections(ids) => Filter::Collections(ids),
             };
             let manifest_uid = Some(self.manifest_uid).filter(|uid| *uid != ManifestUid(0));
-            // Servers take the version of the manifest beside a filter only.
+            // Servers take the version of the manifest next to a filter only.
             if filter != Filter::All {
                 StreamValue { filter, manifest_uid, ..StreamValue::default() }.write(&mut json);
             }

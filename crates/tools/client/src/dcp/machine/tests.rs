@@ -248,7 +248,7 @@ fn a_stream_that_ends_now_is_told_of_a_lost_history() {
 
 /// An unclean end that loses what the consumer had is told, with both places.
 #[test]
-fn a_rollback_is_told_once_and_leads_back_to_what_is_shared() {
+fn a_rollback_is_reported_once_to_the_shared_seqno() {
     let mut run = Run::from_beginning();
     run.begin();
     for key in 0..4 {
@@ -268,7 +268,7 @@ fn a_rollback_is_told_once_and_leads_back_to_what_is_shared() {
 /// Found by the property above: the first version of a document was left out of a snapshot for a
 /// second one, which a crash took before it was sent. The first one was then never sent.
 #[test]
-fn a_version_that_was_left_out_comes_back_when_the_later_one_is_lost() {
+fn a_superseded_version_returns_if_the_later_is_lost() {
     let mut run = Run::from_beginning();
     run.begin();
     run.producer.write(1, Some(1));
@@ -390,7 +390,7 @@ fn messages_before_the_answer_break_the_protocol() {
 }
 
 #[test]
-fn a_part_of_the_vbuckets_moves_and_the_others_stay_where_they_are() {
+fn moving_some_vbuckets_leaves_the_others() {
     let mut from = ChangeToken::new(Rest::Beginning);
     let elsewhere = Position::at(Vbid(2), VbUuid(7), Seqno(9));
     from.set(elsewhere);

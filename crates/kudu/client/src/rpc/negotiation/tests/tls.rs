@@ -136,7 +136,7 @@ fn client(
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
 
 #[test]
-fn a_token_goes_through_tls_to_a_server_of_the_cluster() {
+fn tokens_go_through_tls_to_cluster_servers() {
     let cluster = Cluster::new();
     for version in VERSIONS {
         let mut server = Server::new(&cluster, version);
@@ -192,7 +192,7 @@ fn a_user_name_goes_through_tls_to_any_server() {
 }
 
 #[test]
-fn both_sides_go_back_to_plain_text_only_when_both_said_so() {
+fn plain_text_resumes_only_if_both_sides_agree() {
     let both = [RpcFeatureFlagPb::Tls, RpcFeatureFlagPb::TlsAuthenticationOnly];
     for (tls, plain) in [(TlsOffer::AuthenticationOnly, true), (TlsOffer::Optional, false)] {
         let cluster = Cluster::new();
