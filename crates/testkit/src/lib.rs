@@ -6,8 +6,6 @@
 //! polling with a deadline ([`poll_until`]); a deadline that passes is a failed test, never a slow
 //! one. This crate is for development only and no shipped crate may depend on it.
 
-#![warn(missing_docs)]
-
 pub mod ack_log;
 mod development_server;
 mod etcd;

@@ -11,6 +11,7 @@
 //! The server and the client use it. Other crates decide what an operation means, its permissions,
 //! and which status answers which outcome.
 
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod change_cursor;

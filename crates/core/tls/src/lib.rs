@@ -7,6 +7,7 @@
 //! connections. This crate deliberately knows no socket, no frame and no user: the server
 //! interprets the names in a certificate.
 
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod certificate;

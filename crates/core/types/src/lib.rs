@@ -3,6 +3,8 @@
 //! Owns: the vocabulary. Invariant: no logic beyond conversion and display; nothing here allocates
 //! on a hot path, does I/O or knows a wire layout.
 
+#![warn(missing_docs)]
+
 pub mod policy;
 
 use std::fmt;

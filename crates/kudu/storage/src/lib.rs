@@ -14,7 +14,6 @@
 //! the mapping as a table.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod block_on;
 mod chunk_index;
