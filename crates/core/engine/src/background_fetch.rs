@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oribi_storage::{Answer, KvStore, LARGE_RECORD_BYTES, StoreError};
+use oribi_storage::{KvStore, LARGE_RECORD_BYTES, LookupResult, StoreError};
 use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -127,7 +127,9 @@ impl Fetcher {
     /// absent store.
     pub(crate) fn end_waits(&self, core: &Core) {
         self.is_ending.store(true, Ordering::Release);
-        core.store().end_waits();
+        if let Some(store) = core.store().shared() {
+            store.end_waits();
+        }
     }
 
     /// True after [`Fetcher::end_waits`]: a failed read is expected then, and not logged.
@@ -328,11 +330,11 @@ fn make_room(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
 }
 
 /// Takes an answer of the store, and adds to the bytes that were read.
-fn read_of(answer: Answer<'_>, bytes: &mut usize) -> Read {
+fn read_of(answer: LookupResult<'_>, bytes: &mut usize) -> Read {
     match answer {
-        Answer::Absent => Read::Done(None),
-        Answer::Large => Read::Large,
-        Answer::Record(record) => {
+        LookupResult::Absent => Read::Done(None),
+        LookupResult::Large => Read::Large,
+        LookupResult::Record(record) => {
             *bytes += record.value.len();
             Read::Done(Some(record::to_item(&record)))
         }

@@ -122,7 +122,7 @@ impl Bucket {
     /// background. Waits for a purge step under way.
     pub fn compact(&self) {
         self.tombstone_purge.ask();
-        self.core.store().ask_for_compaction();
+        self.core.store().request_compaction();
     }
 
     /// The compression mode.

@@ -57,7 +57,7 @@ impl Core {
     ) -> Core {
         debug_assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "a vbucket for each id");
         let memory = Memory::new(&config, Arc::clone(&store));
-        let signals = FlusherSignals::new(store.commit_groups());
+        let signals = FlusherSignals::new(store.properties().commit_groups);
         Core {
             config,
             vbuckets,

@@ -106,7 +106,7 @@ impl BucketThreads {
             keepers.push(keeper);
         }
         let mut loaders = Vec::new();
-        if !bucket.warmup().stats().done || bucket.core().store().is_shared() {
+        if !bucket.warmup().stats().done || bucket.core().store().shared().is_some() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             for number in 0..cores.min(LOADERS_MAX) {
                 let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
@@ -296,7 +296,7 @@ fn run_loader(bucket: &Bucket, stop: &AtomicBool, reports: bool) {
             WarmupStep::Loaded { .. } => {}
             WarmupStep::Failed { .. } if bucket.is_ending() => return,
             WarmupStep::Failed { vbid: Some(vbid), error } => {
-                if bucket.core().store().is_shared() {
+                if bucket.core().store().shared().is_some() {
                     tracing::warn!(bucket = name, %vbid, %error, "documents could not be loaded; trying again");
                     sleep_unless_stopped(stop, LOADER_RETRY);
                 } else {
@@ -306,7 +306,7 @@ fn run_loader(bucket: &Bucket, stop: &AtomicBool, reports: bool) {
             WarmupStep::Failed { vbid: None, error } => {
                 tracing::error!(bucket = name, %error, "a part of the store could not be loaded; vbuckets are scanned one by one");
             }
-            WarmupStep::Done if bucket.core().store().is_shared() => {
+            WarmupStep::Done if bucket.core().store().shared().is_some() => {
                 std::thread::park_timeout(LOADER_IDLE);
                 continue;
             }

@@ -27,7 +27,7 @@ mod stats;
 use std::collections::VecDeque;
 use std::thread::Thread;
 
-use oribi_storage::{LoadPart, LoadPlan, StoreError};
+use oribi_storage::{LoadPart, LoadPlan, LoadValues, StoreError};
 use oribi_types::{ManifestUid, Timestamp, Vbid};
 use parking_lot::Mutex;
 
@@ -204,14 +204,11 @@ impl Warmup {
         // Small vbuckets have too few documents for a review on the way.
         self.extent.review(core.memory());
         let mut load = PartLoad::new(core, &self.extent, incarnation);
-        let loaded = match load.keeps_values() {
-            true => {
-                core.store().load_part(part, &mut |vbid, record| load.take(vbid, &record, None))
-            }
-            false => core.store().load_metadata(part, &mut |vbid, record, value_bytes| {
-                load.take(vbid, &record, Some(value_bytes))
-            }),
-        };
+        let values = if load.keeps_values() { LoadValues::Read } else { LoadValues::Skip };
+        let loaded = core.store().load_part(part, values, &mut |vbid, record, value_bytes| {
+            let left_out = (values == LoadValues::Skip).then_some(value_bytes);
+            load.take(vbid, &record, left_out)
+        });
         let (counts, unknown) = load.finish();
         core.collections().purge_if_dropped(&unknown, core.signals().first());
         self.count(counts);
@@ -244,7 +241,7 @@ impl Warmup {
     /// several vbuckets.
     fn part_failed(&self, core: &Core, whole: Option<(&VBucket, u64)>) {
         match whole {
-            Some((vbucket, _)) if core.store().is_shared() => {
+            Some((vbucket, _)) if core.store().shared().is_some() => {
                 // The cluster behind the store may be back in a moment, and no other node serves
                 // the vbucket.
                 self.work.lock().parts.push_back(LoadPart::vbucket(vbucket.id()));

@@ -13,7 +13,8 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use oribi_storage::{
-    KvStore, LogOptions, LogStore, Packing, Record, SeededRandom, StoreError, VbBatch, VbucketState,
+    KvStore, LogOptions, LogStore, Packing, Record, ScanRange, SeededRandom, StoreError, VbBatch,
+    VbucketState, load_all, unlimited,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
@@ -146,7 +147,7 @@ impl Workload {
     fn read(&self, store: &dyn KvStore) -> Result<(), StoreError> {
         let (begun, cpu) = (Instant::now(), process_cpu());
         let mut visited = 0u64;
-        store.load(&mut |_, _| {
+        load_all(store, &mut |_, _| {
             visited += 1;
             ControlFlow::Continue(())
         })?;
@@ -170,7 +171,8 @@ impl Workload {
             let number = random.below(self.keys.len() as u64) as usize;
             let key =
                 DocKey { collection: CollectionId::DEFAULT, key: self.keys[number].as_bytes() };
-            let is_found = store.get(Vbid((number % VBUCKETS) as u16), key, &mut |_| {})?;
+            let is_found =
+                store.get(Vbid((number % VBUCKETS) as u16), key, &mut unlimited, &mut |_| {})?;
             assert!(is_found, "every key was written");
         }
         figure("get", f64::from(gets) / begun.elapsed().as_secs_f64(), "items/s");
@@ -189,7 +191,8 @@ impl Workload {
         for (vbid, state) in store.vbucket_states()? {
             let from = Seqno(state.high_seqno.0 * hundredths / 100 + 1);
             last = 0;
-            store.scan_seqnos(vbid, from, Seqno(u64::MAX), &mut |record| {
+            let range = ScanRange::seqnos(from, Seqno(u64::MAX));
+            store.begin_scan(vbid, range)?.resume(&mut unlimited, &mut |record| {
                 assert!(record.seqno.0 > last, "seqnos ascend");
                 last = record.seqno.0;
                 visited += 1;
@@ -241,7 +244,7 @@ fn measure(
     commits: impl Iterator<Item = Vec<usize>>,
     writes: &mut Writes<'_>,
 ) -> Result<(), StoreError> {
-    let groups = store.commit_groups();
+    let groups = store.properties().commit_groups;
     let cpu = process_cpu();
     let mut making = Duration::ZERO;
     let mut items = 0;

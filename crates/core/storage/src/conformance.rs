@@ -19,6 +19,10 @@ mod seqno_scans;
 #[cfg(test)]
 mod tests;
 
+use oribi_types::Vbid;
+
+use crate::{SharedStore, StoreError, VbucketState};
+
 pub use medium::Medium;
 pub use random::run_random;
 
@@ -28,6 +32,22 @@ const SEEDS: [u64; 3] = [1, 0x5eed, 0xdead_beef];
 
 /// Operations per seed.
 const OPERATIONS: usize = 120;
+
+/// Takes vbuckets over and returns their states, for tests that do not serve in between.
+///
+/// # Errors
+/// The store's; `Io` when an earlier owner has written since.
+pub fn take_over(
+    store: &dyn SharedStore,
+    vbuckets: &[Vbid],
+) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+    let mut taken = Vec::new();
+    let overtaken = store.take_over(vbuckets, &mut |_, states| taken.extend(states))?;
+    match overtaken.first() {
+        None => Ok(taken),
+        Some(vbid) => Err(StoreError::Io(format!("{vbid} was written by an earlier owner"))),
+    }
+}
 
 /// Runs the whole suite. `make` gives a fresh empty medium for each check.
 ///

@@ -18,9 +18,9 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::counters::Counters;
 use crate::{
-    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Ownership, Record, RecordVisitor,
-    RoomVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch,
-    VbucketState,
+    GetVisitor, KvStore, Ownership, PartVisitor, Record, RecordVisitor, ReserveMemory,
+    ScanProgress, ScanRange, SeqnoScan, SharedStore, SnapshotSeqnos, StoreError, StoreMaintenance,
+    StoreStats, VbBatch, forward,
 };
 
 pub use plan::{Fault, FaultPlan};
@@ -74,21 +74,17 @@ struct FaultScan {
 }
 
 impl SeqnoScan for FaultScan {
-    fn moment(&self) -> ScanMoment {
-        self.inner.moment()
+    fn snapshot(&self) -> SnapshotSeqnos {
+        self.inner.snapshot()
     }
 
-    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
-        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
-    }
-
-    fn resume_asking(
+    fn resume(
         &mut self,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         let mut checked = Ok(());
-        let progress = self.inner.resume_asking(room, &mut |record| {
+        let progress = self.inner.resume(reserve, &mut |record| {
             checked = self.plan.check_scan(1);
             if checked.is_ok() { visit(record) } else { ControlFlow::Break(()) }
         });
@@ -97,34 +93,26 @@ impl SeqnoScan for FaultScan {
 }
 
 impl<S: KvStore> KvStore for FaultStore<S> {
+    forward!(inner: properties, may_contain, scan_keys, scan_collection, plan_load, load_part);
+    forward!(inner: vbucket_states, get_local);
+
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
-        let groups = self.commit_groups();
+        let groups = self.properties().commit_groups;
         let group = batches.first().map(|batch| usize::from(batch.vbid.0) % groups);
         let (number, fault) = self.plan.next_commit(group);
         let Some(fault) = fault else { return self.inner.commit(batches) };
         self.failed.commit(batches, self.fail_commit(batches, number, fault))
     }
 
-    fn commit_groups(&self) -> usize {
-        self.inner.commit_groups()
-    }
-
     fn get(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         self.plan.check_get()?;
-        self.inner.get(vbid, key, visit)
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        self.plan.memory_bytes() + self.inner.memory_bytes()
-    }
-
-    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
-        self.inner.may_contain(vbid, key)
+        self.inner.get(vbid, key, reserve, visit)
     }
 
     fn get_many(
@@ -137,60 +125,28 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.get_many(keys, record_bytes_max, visit)
     }
 
-    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        self.inner.scan_keys(vbid, visit)
+    fn memory_bytes(&self) -> u64 {
+        self.plan.memory_bytes() + self.inner.memory_bytes()
     }
 
-    fn scan_keys_from(
-        &self,
-        vbid: Vbid,
-        from: DocKey<'_>,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.inner.scan_keys_from(vbid, from, visit)
-    }
-
-    fn scan_keys_asking(
-        &self,
-        vbid: Vbid,
-        from: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.inner.scan_keys_asking(vbid, from, room, visit)
-    }
-
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         self.plan.check_scan(0)?;
-        let inner = self.inner.begin_scan(vbid, from, to)?;
+        let inner = self.inner.begin_scan(vbid, range)?;
         Ok(Box::new(FaultScan { inner, plan: Arc::clone(&self.plan) }))
-    }
-
-    fn plan_load(&self) -> Result<LoadPlan, StoreError> {
-        self.inner.plan_load()
-    }
-
-    fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
-        self.inner.load_part(part, visit)
-    }
-
-    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.inner.vbucket_states()
-    }
-
-    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.get_local(name)
     }
 
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         self.plan.check_other_write("put_local")?;
         self.inner.put_local(name, value)
     }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        self.inner.shared().map(|_| self as &dyn SharedStore)
+    }
+}
+
+impl<S: KvStore> StoreMaintenance for FaultStore<S> {
+    forward!(inner: request_compaction, finish);
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         self.plan.check_other_write("purge_collection")?;
@@ -209,43 +165,6 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         }
     }
 
-    fn ask_for_compaction(&self) {
-        self.inner.ask_for_compaction();
-    }
-
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-
-    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.plan.check_other_write("take_over")?;
-        self.inner.take_over(vbuckets)
-    }
-
-    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
-        self.inner.set_ownership(owned);
-    }
-
-    fn end_waits(&self) {
-        self.inner.end_waits();
-    }
-
-    fn shared_id(&self) -> Option<String> {
-        self.inner.shared_id()
-    }
-
-    fn remove_remote(&self) -> Result<(), StoreError> {
-        self.inner.remove_remote()
-    }
-
-    fn finish(&self) -> Result<(), StoreError> {
-        self.inner.finish()
-    }
-
-    fn ended_in_order(&self) -> bool {
-        self.inner.ended_in_order()
-    }
-
     fn stats(&self) -> StoreStats {
         let (inner, failed) = (self.inner.stats(), self.failed.stats());
         StoreStats {
@@ -257,5 +176,39 @@ impl<S: KvStore> KvStore for FaultStore<S> {
             compact_failures: inner.compact_failures + failed.compact_failures,
             ..inner
         }
+    }
+}
+
+impl<S: KvStore> FaultStore<S> {
+    /// The inner store, which [`KvStore::shared`] has shown to be shared.
+    fn inner_shared(&self) -> &dyn SharedStore {
+        self.inner.shared().expect("only a shared store is called as one")
+    }
+}
+
+impl<S: KvStore> SharedStore for FaultStore<S> {
+    fn take_over(
+        &self,
+        vbuckets: &[Vbid],
+        ready: &mut PartVisitor<'_>,
+    ) -> Result<Vec<Vbid>, StoreError> {
+        self.plan.check_other_write("take_over")?;
+        self.inner_shared().take_over(vbuckets, ready)
+    }
+
+    fn set_ownership(&self, ownership: Arc<dyn Ownership>) {
+        self.inner_shared().set_ownership(ownership);
+    }
+
+    fn id(&self) -> Option<String> {
+        self.inner_shared().id()
+    }
+
+    fn remove(&self) -> Result<(), StoreError> {
+        self.inner_shared().remove()
+    }
+
+    fn end_waits(&self) {
+        self.inner_shared().end_waits();
     }
 }

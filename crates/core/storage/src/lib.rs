@@ -10,6 +10,8 @@ pub mod conformance;
 mod counters;
 mod directory;
 mod fault_store;
+#[doc(hidden)]
+pub mod forward;
 mod kv_store;
 mod load_plan;
 mod log_store;
@@ -18,28 +20,39 @@ mod memory_store;
 mod null_store;
 mod owned_record;
 pub mod prefetch;
+mod record;
 mod seeded_random;
+mod seqno_scan;
 mod shared_memory_store;
+mod shared_store;
 mod state_layout;
+mod store_error;
+mod store_stats;
+mod vbucket_state;
 
 pub use conformance::Medium;
 pub use counters::{Counters, ReadCount};
 pub use directory::LOGS_MAX;
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use kv_store::{
-    Answer, FailoverEntry, GetVisitor, KvStore, LARGE_RECORD_BYTES, LoadVisitor, MetadataVisitor,
-    Ownership, PartVisitor, Record, RecordVisitor, RoomVisitor, ScanMoment, ScanProgress,
-    SeqnoScan, StoreError, StoreStats, VbBatch, VbucketPhase, VbucketState, ask_for,
+    GetVisitor, KvStore, LARGE_RECORD_BYTES, LookupResult, RecordVisitor, ReserveMemory,
+    StoreMaintenance, StoreProperties, reserve_for, unlimited,
 };
-pub use load_plan::{LoadPart, LoadPlan};
+pub use load_plan::{LoadPart, LoadPlan, LoadValues, LoadVisitor, load_all};
 pub use log_store::{
     CompactionStep, LogLosses, LogOptions, LogSizes, LogStore, Packing, SnapshotSizes, snapshot_log,
 };
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use owned_record::OwnedRecord;
+pub use record::{Record, VbBatch};
 pub use seeded_random::SeededRandom;
+pub use seqno_scan::{ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos};
 pub use shared_memory_store::{SharedMedium, SharedMemoryStore};
+pub use shared_store::{Ownership, PartVisitor, SharedStore};
 pub use state_layout::{VBUCKETS_MAX, assert_fits, decode_state, encode_state};
+pub use store_error::StoreError;
+pub use store_stats::StoreStats;
+pub use vbucket_state::{FailoverEntry, VbucketPhase, VbucketState};
 
 /// What tests of the crates above need of this one: files that fail, bugs to plant, and a store
 /// that keeps nothing.

@@ -3,12 +3,41 @@
 //! Owns: the plan and its parts. A part is either everything of one vbucket, which every store can
 //! visit, or something that only the store which made it can read, such as a stretch of a log.
 //! Invariants: the parts of one plan have every record once between them; a part stays readable
-//! whatever is committed or compacted meanwhile, and shows records as they were when the plan was
+//! whatever is committed or compacted, and shows records as they were when the plan was
 //! made, or later. Callers: warmup makes a plan, and its threads take part after part.
 
 use std::any::Any;
+use std::ops::ControlFlow;
 
 use oribi_types::Vbid;
+
+use crate::{KvStore, Record, StoreError};
+
+/// Receives records with their vbuckets and the sizes of their values, in no particular order;
+/// `Break` ends the load early without error.
+pub type LoadVisitor<'v> = dyn FnMut(Vbid, Record<'_>, usize) -> ControlFlow<()> + 'v;
+
+/// Whether a load shows values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadValues {
+    /// Records have their values.
+    Read,
+    /// Values are left out. A store that has them apart from keys and metadata does not read them.
+    Skip,
+}
+
+impl LoadValues {
+    /// Shows a record with or without its value.
+    pub fn show(
+        self,
+        vbid: Vbid,
+        record: Record<'_>,
+        visit: &mut LoadVisitor<'_>,
+    ) -> ControlFlow<()> {
+        let value = if self == LoadValues::Read { record.value } else { &[] };
+        visit(vbid, Record { value, ..record }, record.value.len())
+    }
+}
 
 /// All records of a store, in parts.
 #[derive(Default)]
@@ -56,4 +85,25 @@ impl LoadPart {
             Part::Own(_) => None,
         }
     }
+}
+
+/// Loads all parts of a store one after the other, with values.
+///
+/// # Errors
+/// Those of [`KvStore::plan_load`] and [`KvStore::load_part`].
+pub fn load_all(
+    store: &dyn KvStore,
+    visit: &mut dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    let mut flow = ControlFlow::Continue(());
+    for part in store.plan_load()?.parts {
+        store.load_part(part, LoadValues::Read, &mut |vbid, record, _| {
+            flow = visit(vbid, record);
+            flow
+        })?;
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -119,8 +119,9 @@ use crate::directory::{Directory, Found, StoreKind, is_log_directory_name};
 use crate::directory::{LOGS_MAX, log_directory_name};
 use crate::load_plan::Part;
 use crate::{
-    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, RoomVisitor,
-    SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LoadPart, LoadPlan, LoadValues, LoadVisitor, Record, RecordVisitor,
+    ReserveMemory, ScanRange, SeqnoScan, StoreError, StoreMaintenance, StoreProperties, StoreStats,
+    VbBatch, VbucketState,
 };
 
 pub use compaction::CompactionStep;
@@ -289,27 +290,21 @@ impl KvStore for LogStore {
         self.counters.commit(batches, self.commit_by_log(batches))
     }
 
-    fn commit_groups(&self) -> usize {
-        self.shards.len()
+    fn properties(&self) -> StoreProperties {
+        StoreProperties {
+            commit_groups: self.shards.len(),
+            ended_in_order: self.shards.iter().all(|shard| shard.log.ended_in_order),
+        }
     }
 
     fn get(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        self.log_of(vbid).get(vbid, key, &mut |_| ControlFlow::Continue(()), visit)
-    }
-
-    fn get_asking(
-        &self,
-        vbid: Vbid,
-        key: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
-        visit: &mut dyn FnMut(Record<'_>),
-    ) -> Result<bool, StoreError> {
-        self.log_of(vbid).get(vbid, key, room, visit)
+        self.log_of(vbid).get(vbid, key, reserve, visit)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -354,56 +349,40 @@ impl KvStore for LogStore {
         self.log_of(vbid).scan_keys(vbid, visit)
     }
 
-    fn scan_keys_from(
+    fn scan_collection(
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.scan_keys_asking(vbid, from, &mut |_| ControlFlow::Continue(()), visit)
+        self.log_of(vbid).scan_collection(vbid, from, reserve, visit)
     }
 
-    fn scan_keys_asking(
-        &self,
-        vbid: Vbid,
-        from: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.log_of(vbid).scan_keys_from(vbid, from, room, visit)
-    }
-
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        Ok(Box::new(LogScan::begin(self.log_of(vbid), vbid, None, from, to)))
-    }
-
-    fn begin_collection_scan(
-        &self,
-        vbid: Vbid,
-        collection: CollectionId,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        let only = Some(collection);
-        Ok(Box::new(LogScan::begin(self.log_of(vbid), vbid, only, Seqno(1), Seqno(u64::MAX))))
+    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        Ok(Box::new(LogScan::begin(self.log_of(vbid), vbid, range)))
     }
 
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
         Ok(load::merged(self.shards.iter().map(|shard| shard.log.plan_load())))
     }
 
-    fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+    fn load_part(
+        &self,
+        part: LoadPart,
+        values: LoadValues,
+        visit: &mut LoadVisitor<'_>,
+    ) -> Result<(), StoreError> {
         match part.0 {
             Part::Vbucket(vbid) => {
-                self.log_of(vbid).scan_keys(vbid, &mut |record| visit(vbid, record))
+                self.log_of(vbid).scan_keys(vbid, &mut |record| values.show(vbid, record, visit))
             }
             Part::Own(part) => {
                 let stretch = part.downcast::<Stretch>().map_err(|_| StoreError::foreign_part())?;
                 let shard = self.shards.get(stretch.log).ok_or_else(StoreError::foreign_part)?;
-                shard.log.load_stretch(*stretch, visit)
+                shard
+                    .log
+                    .load_stretch(*stretch, &mut |vbid, record| values.show(vbid, record, visit))
             }
         }
     }
@@ -424,7 +403,9 @@ impl KvStore for LogStore {
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         self.first_log().put_local(name, value)
     }
+}
 
+impl StoreMaintenance for LogStore {
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         self.log_of(vbid).purge_collection(vbid, collection)
     }
@@ -437,17 +418,13 @@ impl KvStore for LogStore {
         self.counters.compact(self.log_of(vbid).purge_tombstones(vbid, purge_before))
     }
 
-    fn ask_for_compaction(&self) {
-        self.shards.iter().for_each(Shard::ask_for_compaction);
+    fn request_compaction(&self) {
+        self.shards.iter().for_each(Shard::request_compaction);
     }
 
     fn finish(&self) -> Result<(), StoreError> {
         // One that fails keeps no other from being closed.
         self.shards.iter().map(Shard::close).fold(Ok(()), Result::and)
-    }
-
-    fn ended_in_order(&self) -> bool {
-        self.shards.iter().all(|shard| shard.log.ended_in_order)
     }
 
     fn stats(&self) -> StoreStats {

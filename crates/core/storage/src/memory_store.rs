@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 
 use crate::counters::{Counters, ReadCount};
 use crate::{
-    KvStore, Medium, OwnedRecord, Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan,
-    StoreError, StoreStats, VbBatch, VbucketState,
+    KvStore, Medium, OwnedRecord, Record, RecordVisitor, ReserveMemory, ScanProgress, ScanRange,
+    SeqnoScan, SnapshotSeqnos, StoreError, StoreMaintenance, StoreProperties, StoreStats, VbBatch,
+    VbucketState, reserve_for,
 };
 
 /// Collection and key, in the order of `scan_keys`.
@@ -62,18 +63,22 @@ struct MemoryScan {
 }
 
 impl SeqnoScan for MemoryScan {
-    fn moment(&self) -> ScanMoment {
-        ScanMoment::of(self.vbucket.state.as_ref())
+    fn snapshot(&self) -> SnapshotSeqnos {
+        SnapshotSeqnos::of(self.vbucket.state.as_ref())
     }
 
-    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+    fn resume(
+        &mut self,
+        reserve: &mut ReserveMemory<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
         let mut count = ReadCount::default();
         let next = self.next.take().filter(|next| *next <= self.to);
         let mut records = next.map(|next| self.vbucket.by_seqno.range(next..=self.to));
         for (seqno, record) in records.iter_mut().flatten() {
             let record = record.borrow();
             count.add(&record);
-            if visit(record).is_break() {
+            if reserve_for(&record, reserve).is_break() || visit(record).is_break() {
                 self.next = seqno.0.checked_add(1).map(Seqno);
                 return self.counters.read(&count, Ok(ScanProgress::Paused));
             }
@@ -105,7 +110,7 @@ impl Medium for Arc<MemoryMedium> {
 pub struct MemoryStore {
     medium: Arc<MemoryMedium>,
     counters: Arc<Counters>,
-    /// What it says of [`KvStore::commit_groups`], if more than one.
+    /// Its [`StoreProperties::commit_groups`], if more than one.
     groups: usize,
 }
 
@@ -164,14 +169,15 @@ impl KvStore for MemoryStore {
         self.counters.commit(batches, Ok(()))
     }
 
-    fn commit_groups(&self) -> usize {
-        self.groups.max(1)
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { commit_groups: self.groups.max(1), ..StoreProperties::default() }
     }
 
     fn get(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let key = (key.collection, key.key.to_vec());
@@ -180,7 +186,9 @@ impl KvStore for MemoryStore {
         let mut count = ReadCount::default();
         if let Some(record) = found {
             count.add(&record);
-            visit(record);
+            if reserve_for(&record, reserve).is_continue() {
+                visit(record);
+            }
         }
         self.counters.read(&count, Ok(found.is_some()))
     }
@@ -195,14 +203,9 @@ impl KvStore for MemoryStore {
         self.visit_all(self.vbucket(vbid).records.values(), visit)
     }
 
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         let (vbucket, counters) = (self.vbucket(vbid), Arc::clone(&self.counters));
-        Ok(Box::new(MemoryScan { vbucket, counters, next: Some(from), to }))
+        Ok(Box::new(MemoryScan { vbucket, counters, next: Some(range.from), to: range.to }))
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
@@ -221,7 +224,9 @@ impl KvStore for MemoryStore {
         self.medium.data.lock().locals.insert(name.to_owned(), value.to_vec());
         Ok(())
     }
+}
 
+impl StoreMaintenance for MemoryStore {
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         let mut data = self.medium.data.lock();
         if let Some(vbucket) = data.vbuckets.get_mut(&vbid) {

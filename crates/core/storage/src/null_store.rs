@@ -6,8 +6,8 @@
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::{
-    KvStore, Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats,
-    VbBatch, VbucketState,
+    KvStore, Record, RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan,
+    SnapshotSeqnos, StoreError, StoreMaintenance, StoreStats, VbBatch, VbucketState,
 };
 
 /// See the module.
@@ -17,11 +17,15 @@ pub struct NullStore;
 struct EmptyScan;
 
 impl SeqnoScan for EmptyScan {
-    fn moment(&self) -> ScanMoment {
-        ScanMoment::default()
+    fn snapshot(&self) -> SnapshotSeqnos {
+        SnapshotSeqnos::default()
     }
 
-    fn resume(&mut self, _: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+    fn resume(
+        &mut self,
+        _: &mut ReserveMemory<'_>,
+        _: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
         Ok(ScanProgress::Ended)
     }
 }
@@ -36,6 +40,7 @@ impl KvStore for NullStore {
         &self,
         _: Vbid,
         _: DocKey<'_>,
+        _: &mut ReserveMemory<'_>,
         _: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         Ok(false)
@@ -49,7 +54,7 @@ impl KvStore for NullStore {
         Ok(())
     }
 
-    fn begin_scan(&self, _: Vbid, _: Seqno, _: Seqno) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, _: Vbid, _: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         Ok(Box::new(EmptyScan))
     }
 
@@ -64,7 +69,9 @@ impl KvStore for NullStore {
     fn put_local(&self, _: &str, _: &[u8]) -> Result<(), StoreError> {
         Ok(())
     }
+}
 
+impl StoreMaintenance for NullStore {
     fn purge_collection(&self, _: Vbid, _: CollectionId) -> Result<(), StoreError> {
         Ok(())
     }

@@ -10,12 +10,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use oribi_types::{CollectionId, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    KvStore, MemoryMedium, MemoryStore, Ownership, Record, RecordVisitor, SeqnoScan, StoreError,
-    StoreStats, VbBatch, VbucketState,
+    KvStore, MemoryMedium, MemoryStore, Ownership, PartVisitor, SharedStore, StoreError,
+    StoreMaintenance, VbBatch, VbucketState, forward,
 };
 
 /// The data that all processes share.
@@ -98,30 +98,10 @@ impl SharedMemoryStore {
 }
 
 impl KvStore for SharedMemoryStore {
+    forward!(inner: get, scan_keys, begin_scan, get_local);
+
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         self.fenced(batches.iter().map(|batch| batch.vbid), || self.inner.commit(batches))
-    }
-
-    fn get(
-        &self,
-        vbid: Vbid,
-        key: DocKey<'_>,
-        visit: &mut dyn FnMut(Record<'_>),
-    ) -> Result<bool, StoreError> {
-        self.inner.get(vbid, key, visit)
-    }
-
-    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        self.inner.scan_keys(vbid, visit)
-    }
-
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        self.inner.begin_scan(vbid, from, to)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
@@ -129,14 +109,18 @@ impl KvStore for SharedMemoryStore {
         self.inner.vbucket_states()
     }
 
-    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.get_local(name)
-    }
-
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         self.await_way();
         self.inner.put_local(name, value)
     }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        Some(self)
+    }
+}
+
+impl StoreMaintenance for SharedMemoryStore {
+    forward!(inner: stats);
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         self.fenced([vbid].into_iter(), || self.inner.purge_collection(vbid, collection))
@@ -149,29 +133,30 @@ impl KvStore for SharedMemoryStore {
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
         self.fenced([vbid].into_iter(), || self.inner.compact(vbid, purge_before))
     }
+}
 
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+impl SharedStore for SharedMemoryStore {
+    fn take_over(
+        &self,
+        vbuckets: &[Vbid],
+        ready: &mut PartVisitor<'_>,
+    ) -> Result<Vec<Vbid>, StoreError> {
         self.await_way();
-        let mut epoch = self.shared.epoch.lock();
-        *epoch += 1;
-        self.epoch.store(*epoch, Ordering::Release);
-        let ownership = self.ownership.lock().clone();
-        let is_lost =
-            |vbid: &Vbid| ownership.as_ref().is_some_and(|ownership| !ownership.owns(*vbid));
-        *self.not_owned.lock() = vbuckets.iter().copied().filter(is_lost).collect();
-        let states = self.inner.vbucket_states()?;
-        Ok(states.into_iter().filter(|(vbid, _)| vbuckets.contains(vbid)).collect())
+        let states = {
+            let mut epoch = self.shared.epoch.lock();
+            *epoch += 1;
+            self.epoch.store(*epoch, Ordering::Release);
+            let ownership = self.ownership.lock().clone();
+            let is_lost =
+                |vbid: &Vbid| ownership.as_ref().is_some_and(|ownership| !ownership.owns(*vbid));
+            *self.not_owned.lock() = vbuckets.iter().copied().filter(is_lost).collect();
+            self.inner.vbucket_states()?
+        };
+        ready(vbuckets, states.into_iter().filter(|(vbid, _)| vbuckets.contains(vbid)).collect());
+        Ok(Vec::new())
     }
 
-    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
-        *self.ownership.lock() = Some(owned);
-    }
-
-    fn stats(&self) -> StoreStats {
-        self.inner.stats()
+    fn set_ownership(&self, ownership: Arc<dyn Ownership>) {
+        *self.ownership.lock() = Some(ownership);
     }
 }

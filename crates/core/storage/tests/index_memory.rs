@@ -5,7 +5,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use oribi_storage::{KvStore, LogOptions, LogStore, Packing, Record, VbBatch, VbucketState};
+use oribi_storage::{
+    KvStore, LogOptions, LogStore, Packing, Record, StoreMaintenance, VbBatch, VbucketState,
+};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 /// Counts the bytes that are allocated.

@@ -6,7 +6,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use oribi_storage::{KvStore, LogOptions, LogStore, Record, ScanProgress, VbBatch, VbucketState};
+use oribi_storage::{
+    KvStore, LogOptions, LogStore, Record, ScanProgress, ScanRange, VbBatch, VbucketState,
+    unlimited,
+};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 /// Counts the bytes that are allocated, and the most there were.
@@ -145,14 +148,14 @@ fn a_scan_holds_no_large_record_while_it_asks_for_room_and_afterwards() {
             ControlFlow::Continue(())
         };
         if in_order {
-            store.scan_keys_asking(VB, from, &mut room, &mut visit).expect("it scans");
+            store.scan_collection(VB, from, &mut room, &mut visit).expect("it scans");
         } else {
-            let mut scan = store.begin_scan(VB, Seqno(1), Seqno(u64::MAX)).expect("it begins");
-            let progress = scan.resume_asking(&mut room, &mut visit).expect("it scans");
+            let mut scan = store.begin_scan(VB, ScanRange::ALL).expect("it begins");
+            let progress = scan.resume(&mut room, &mut visit).expect("it scans");
             assert_eq!(progress, ScanProgress::Paused);
             assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it is paused", held());
             // The record for which there was no room is not lost.
-            scan.resume(&mut visit).expect("it goes on");
+            scan.resume(&mut unlimited, &mut visit).expect("it goes on");
             seen -= 1;
         }
         assert_eq!((asked, seen), (4, 3));

@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 
 use oribi_kudu::{Predicate, Row};
-use oribi_storage::{LARGE_RECORD_BYTES, Record, RoomVisitor, StoreError};
+use oribi_storage::{LARGE_RECORD_BYTES, Record, ReserveMemory, StoreError};
 use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
 
 use crate::failure::of_cell;
@@ -56,10 +56,10 @@ impl Shared {
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let (_, snapshot) = self.moment(vbid).await?;
+        let (_, snapshot) = self.seqnos_now(vbid).await?;
         let mut bounds = Bounds::collection_from(vbid, from).at(snapshot);
         loop {
             let lengths = self.lengths(&bounds).await?;
@@ -71,7 +71,7 @@ impl Shared {
                 left = rest;
                 if let [Length { bytes, .. }] = window
                     && *bytes > LARGE_RECORD_BYTES
-                    && room(room_bytes(*bytes)).is_break()
+                    && reserve(room_bytes(*bytes)).is_break()
                 {
                     return Ok(());
                 }

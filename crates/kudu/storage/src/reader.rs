@@ -14,7 +14,8 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use oribi_kudu::{FoundRow, Value};
 use oribi_storage::{
-    Answer, GetVisitor, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState, decode_state,
+    GetVisitor, LookupResult, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState,
+    decode_state,
 };
 use oribi_types::{DocKey, Seqno, Vbid};
 
@@ -92,16 +93,16 @@ impl Shared {
         while let Some((index, row)) = found.next().await {
             let (vbid, key) = keys[index];
             let mut flow = None;
-            let mut absent = Answer::Absent;
+            let mut absent = LookupResult::Absent;
             match row? {
                 None => {}
                 Some(row) if Piece::of(row.row(), 0)?.document_bytes() > record_bytes_max => {
-                    absent = Answer::Large;
+                    absent = LookupResult::Large;
                 }
                 Some(row) => {
                     let mut show = |record: Record<'_>| {
                         count.add(&record);
-                        flow = Some(visit(index, Answer::Record(record)));
+                        flow = Some(visit(index, LookupResult::Record(record)));
                     };
                     self.show(vbid, key, &row, &mut show).await?;
                 }

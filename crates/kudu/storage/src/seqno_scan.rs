@@ -5,7 +5,7 @@
 //! window together are read at once and sorted in memory; a part that is too large for a window is
 //! divided again. Each window filters the vbucket's rows by seqno in the server, which reads one
 //! small column of all of them. Invariants: all scans read one snapshot of the tablet, which also
-//! has the vbucket's state, so they show one moment; memory holds the documents of one window,
+//! has the vbucket's state, so they show one snapshot; memory holds the documents of one window,
 //! whatever the size of the vbucket, and windows are smaller the more scans there are; one longer
 //! document is read when its reader has room for it.
 
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_kudu::Predicate;
 use oribi_storage::{
-    Counters, LARGE_RECORD_BYTES, OwnedRecord, ReadCount, Record, RecordVisitor, RoomVisitor,
-    ScanMoment, ScanProgress, SeqnoScan, StoreError, ask_for, decode_state,
+    Counters, LARGE_RECORD_BYTES, OwnedRecord, ReadCount, Record, RecordVisitor, ReserveMemory,
+    ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, StoreError, decode_state, reserve_for,
 };
 use oribi_types::{Seqno, Vbid};
 
@@ -133,7 +133,7 @@ pub(crate) struct KuduScan {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     vbid: Vbid,
-    moment: ScanMoment,
+    seqnos: SnapshotSeqnos,
     /// The hybrid time that it reads at.
     snapshot: Option<u64>,
     /// What is left, the next one last.
@@ -151,16 +151,16 @@ impl KuduScan {
         shared: &Arc<Shared>,
         counters: &Arc<Counters>,
         vbid: Vbid,
-        (from, to): (Seqno, Seqno),
+        range: ScanRange,
     ) -> Result<KuduScan, StoreError> {
-        let found = block_on(&shared.runtime, shared.patience.read(None, shared.moment(vbid)));
-        let (moment, snapshot) = found?;
+        let found = block_on(&shared.runtime, shared.patience.read(None, shared.seqnos_now(vbid)));
+        let (seqnos, snapshot) = found?;
         Ok(KuduScan {
-            left: Range::of(from, to.min(moment.high_seqno)),
+            left: Range::of(range.from, range.to.min(seqnos.high_seqno)),
             shared: Arc::clone(shared),
             counters: Arc::clone(counters),
             vbid,
-            moment,
+            seqnos,
             snapshot,
             held: Vec::new().into_iter(),
             has_room: false,
@@ -171,13 +171,13 @@ impl KuduScan {
     fn visit(
         &mut self,
         count: &mut ReadCount,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         loop {
             while let Some(record) = self.held.as_slice().first() {
                 let record = record.borrow();
-                if !self.has_room && ask_for(&record, room).is_break() {
+                if !self.has_room && reserve_for(&record, reserve).is_break() {
                     return Ok(ScanProgress::Paused);
                 }
                 count.add(&record);
@@ -191,7 +191,7 @@ impl KuduScan {
             self.held = Vec::new().into_iter();
             let Some(range) = self.left.last().copied() else { return Ok(ScanProgress::Ended) };
             let large = range.asks_for();
-            if large.is_some_and(|bytes| room(bytes).is_break()) {
+            if large.is_some_and(|bytes| reserve(bytes).is_break()) {
                 return Ok(ScanProgress::Paused);
             }
             self.has_room = large.is_some();
@@ -220,21 +220,17 @@ enum Next {
 }
 
 impl SeqnoScan for KuduScan {
-    fn moment(&self) -> ScanMoment {
-        self.moment
+    fn snapshot(&self) -> SnapshotSeqnos {
+        self.seqnos
     }
 
-    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
-        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
-    }
-
-    fn resume_asking(
+    fn resume(
         &mut self,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         let mut count = ReadCount::default();
-        let result = self.visit(&mut count, room, visit);
+        let result = self.visit(&mut count, reserve, visit);
         let counters = Arc::clone(&self.counters);
         counters.read(&count, result)
     }
@@ -242,30 +238,33 @@ impl SeqnoScan for KuduScan {
 
 impl Shared {
     /// What the vbucket's state says now, and the snapshot in which it does.
-    pub(crate) async fn moment(&self, vbid: Vbid) -> Result<(ScanMoment, Option<u64>), StoreError> {
+    pub(crate) async fn seqnos_now(
+        &self,
+        vbid: Vbid,
+    ) -> Result<(SnapshotSeqnos, Option<u64>), StoreError> {
         let mut attempts = Attempts::default();
         loop {
-            match self.moment_once(vbid).await {
+            match self.seqnos_once(vbid).await {
                 Ok(found) => return Ok(found),
                 Err(interrupted) => self.pause_scan(&mut attempts, interrupted).await?,
             }
         }
     }
 
-    async fn moment_once(&self, vbid: Vbid) -> Result<(ScanMoment, Option<u64>), Interrupted> {
+    async fn seqnos_once(&self, vbid: Vbid) -> Result<(SnapshotSeqnos, Option<u64>), Interrupted> {
         let columns = [COLUMNS[column::BODY]];
         let bounds = Bounds::state(vbid).at(self.readable.snapshot(vbid));
         let scanner = self.scanner(&bounds, &[], &columns);
         let mut scanner = scanner.map_err(Interrupted::Kudu)?;
-        let mut moment = ScanMoment::default();
+        let mut seqnos = SnapshotSeqnos::default();
         while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
             for row in batch.rows() {
                 let state = decode_state(row.get::<&[u8]>(0).map_err(of_cell)?)?;
-                moment = ScanMoment::of(Some(&state));
-                self.readable.check(vbid, moment.high_seqno)?;
+                seqnos = SnapshotSeqnos::of(Some(&state));
+                self.readable.check(vbid, seqnos.high_seqno)?;
             }
         }
-        Ok((moment, scanner.snapshot()))
+        Ok((seqnos, scanner.snapshot()))
     }
 
     /// The documents of a window, in order of seqno.

@@ -6,16 +6,16 @@
 //! or Kudu does not answer in time; a reader never holds the lock. `writer`, `reader`, `scan`,
 //! `removal` and `fence` do the work itself.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use oribi_kudu::{Client, ClientBuilder, Error, MasterErrorCode, Table};
 use oribi_storage::{
-    Counters, GetVisitor, KvStore, LoadPart, LoadPlan, MetadataVisitor, Ownership, PartVisitor,
-    ReadCount, Record, RecordVisitor, RoomVisitor, SeqnoScan, StoreError, StoreStats, VbBatch,
-    VbucketState, assert_fits,
+    Counters, GetVisitor, KvStore, LoadPart, LoadPlan, LoadValues, LoadVisitor, Ownership,
+    PartVisitor, ReadCount, Record, RecordVisitor, ReserveMemory, ScanRange, SeqnoScan,
+    SharedStore, StoreError, StoreMaintenance, StoreStats, VbBatch, VbucketState, assert_fits,
+    reserve_for,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -95,12 +95,12 @@ impl KuduStore {
         })
     }
 
-    /// Removes the table of this id ([`KvStore::shared_id`]) of a deleted bucket, if it still
+    /// Removes the table of this id ([`SharedStore::id`]) of a deleted bucket, if it still
     /// exists.
     ///
     /// # Errors
     /// Kudu is unreachable, or refuses.
-    pub fn remove(url: &KuduUrl, id: &str) -> Result<(), StoreError> {
+    pub fn remove_table(url: &KuduUrl, id: &str) -> Result<(), StoreError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -217,10 +217,16 @@ impl KvStore for KuduStore {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let mut count = ReadCount::default();
-        let read = self.shared.get(vbid, key, &mut count, visit);
+        let mut show = |record: Record<'_>| {
+            if reserve_for(&record, reserve).is_continue() {
+                visit(record);
+            }
+        };
+        let read = self.shared.get(vbid, key, &mut count, &mut show);
         let found = self.read(Some(READ_TIME_MAX), read);
         self.counters.read(&count, found)
     }
@@ -248,20 +254,11 @@ impl KvStore for KuduStore {
         self.counters.read(&count, result)
     }
 
-    fn scan_keys_from(
+    fn scan_collection(
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.scan_keys_asking(vbid, from, &mut |_| ControlFlow::Continue(()), visit)
-    }
-
-    fn scan_keys_asking(
-        &self,
-        vbid: Vbid,
-        from: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
@@ -269,17 +266,12 @@ impl KvStore for KuduStore {
             count.add(&record);
             visit(record)
         };
-        let result = self.read(None, self.shared.scan_windows(vbid, from, room, &mut show));
+        let result = self.read(None, self.shared.scan_windows(vbid, from, reserve, &mut show));
         self.counters.read(&count, result)
     }
 
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        let scan = KuduScan::begin(&self.shared, &self.counters, vbid, (from, to))?;
+    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        let scan = KuduScan::begin(&self.shared, &self.counters, vbid, range)?;
         Ok(Box::new(scan))
     }
 
@@ -291,13 +283,16 @@ impl KvStore for KuduStore {
         Ok(LoadPlan { records_estimate, ..plan })
     }
 
-    fn load_metadata(
+    fn load_part(
         &self,
         part: LoadPart,
-        visit: &mut MetadataVisitor<'_>,
+        values: LoadValues,
+        visit: &mut LoadVisitor<'_>,
     ) -> Result<(), StoreError> {
-        let vbid = part.whole_vbucket();
-        let vbid = vbid.ok_or_else(|| StoreError::Foreign("a part of another store".into()))?;
+        let vbid = part.whole_vbucket().ok_or_else(StoreError::foreign_part)?;
+        if values == LoadValues::Read {
+            return self.scan_keys(vbid, &mut |record| values.show(vbid, record, visit));
+        }
         let mut count = ReadCount::default();
         let mut show = |record: Record<'_>, value_bytes: usize| {
             count.add(&record);
@@ -324,6 +319,12 @@ impl KvStore for KuduStore {
         })
     }
 
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        Some(self)
+    }
+}
+
+impl StoreMaintenance for KuduStore {
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         self.write(&mut *self.turn()?, async |writer| {
             self.shared.purge_collection(writer, vbid, collection).await
@@ -343,45 +344,6 @@ impl KvStore for KuduStore {
         self.counters.compact(compacted)
     }
 
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        let mut taken = Vec::new();
-        let overtaken = self.take_over_in_parts(vbuckets, &mut |_, states| taken.extend(states))?;
-        match overtaken.first() {
-            None => Ok(taken),
-            Some(vbid) => Err(StoreError::Io(format!("{vbid} was written by an earlier owner"))),
-        }
-    }
-
-    fn take_over_in_parts(
-        &self,
-        vbuckets: &[Vbid],
-        ready: &mut PartVisitor<'_>,
-    ) -> Result<Vec<Vbid>, StoreError> {
-        self.write(&mut self.writer.lock(), async |writer| {
-            self.shared.take_over(writer, vbuckets, ready).await
-        })
-    }
-
-    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
-        *self.shared.ownership.write() = Some(owned);
-    }
-
-    fn end_waits(&self) {
-        self.shared.patience.end();
-    }
-
-    fn shared_id(&self) -> Option<String> {
-        Some(self.shared.table.id().to_owned())
-    }
-
-    fn remove_remote(&self) -> Result<(), StoreError> {
-        self.block_on(delete(&self.shared.client, self.shared.table.id()))
-    }
-
     fn stats(&self) -> StoreStats {
         let stats = self.counters.stats();
         // Kudu counts only flushed data; until the first flush the committed bytes are the better
@@ -391,6 +353,34 @@ impl KvStore for KuduStore {
             bytes => bytes,
         };
         StoreStats { disk_bytes, ..stats }
+    }
+}
+
+impl SharedStore for KuduStore {
+    fn take_over(
+        &self,
+        vbuckets: &[Vbid],
+        ready: &mut PartVisitor<'_>,
+    ) -> Result<Vec<Vbid>, StoreError> {
+        self.write(&mut self.writer.lock(), async |writer| {
+            self.shared.take_over(writer, vbuckets, ready).await
+        })
+    }
+
+    fn set_ownership(&self, ownership: Arc<dyn Ownership>) {
+        *self.shared.ownership.write() = Some(ownership);
+    }
+
+    fn id(&self) -> Option<String> {
+        Some(self.shared.table.id().to_owned())
+    }
+
+    fn remove(&self) -> Result<(), StoreError> {
+        self.block_on(delete(&self.shared.client, self.shared.table.id()))
+    }
+
+    fn end_waits(&self) {
+        self.shared.patience.end();
     }
 }
 

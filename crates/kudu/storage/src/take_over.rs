@@ -99,7 +99,7 @@ impl Told<'_, '_> {
 }
 
 impl Shared {
-    /// See [`oribi_storage::KvStore::take_over_in_parts`].
+    /// See [`oribi_storage::SharedStore::take_over`].
     pub(crate) async fn take_over(
         &self,
         writer: &mut Writer,

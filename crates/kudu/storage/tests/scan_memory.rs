@@ -5,7 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use oribi_storage::{KvStore, Record, ScanProgress, VbBatch, VbucketState};
+use oribi_storage::conformance::take_over;
+use oribi_storage::{KvStore, Record, ScanProgress, ScanRange, VbBatch, VbucketState, unlimited};
 use oribi_storage_kudu::{KuduStore, KuduUrl};
 use oribi_testkit::SharedKuduCluster;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
@@ -81,7 +82,7 @@ fn a_scan_holds_a_window_and_asks_before_it_reads_a_large_document() {
     let url = format!("kudu://{}/scans?tablets=1&replicas=1", cluster.master_addresses());
     let url: KuduUrl = url.parse().expect("an address");
     let store = KuduStore::open(&url, "memory", VBUCKETS, &|| true).expect("it opens");
-    store.take_over(&(0..VBUCKETS).map(Vbid).collect::<Vec<_>>()).expect("it takes over");
+    take_over(&store, &(0..VBUCKETS).map(Vbid).collect::<Vec<_>>()).expect("it takes over");
     fill(&store, MANY);
     fill(&store, LARGE);
     let from = DocKey { collection: CollectionId::DEFAULT, key: b"" };
@@ -97,17 +98,18 @@ fn a_scan_holds_a_window_and_asks_before_it_reads_a_large_document() {
         ControlFlow::Continue(())
     };
     MOST.store(before, Relaxed);
-    store.scan_keys_from(MANY.0, from, &mut pause).expect("it scans");
+    store.scan_collection(MANY.0, from, &mut unlimited, &mut pause).expect("it scans");
     assert_eq!(seen, MANY.1);
     let most = MOST.load(Relaxed) - before;
     assert!(most <= WAITING_BYTES_MAX, "{most} bytes at most");
 
     // Sixty scans in the order of seqnos share what they hold.
-    let all = (Seqno(1), Seqno(u64::MAX));
-    let begin = |_| store.begin_scan(MANY.0, all.0, all.1).expect("it begins");
+    let all = ScanRange::ALL;
+    let begin = |_| store.begin_scan(MANY.0, all).expect("it begins");
     let mut scans: Vec<_> = (0..60).map(begin).collect();
     for scan in &mut scans {
-        let paused = scan.resume(&mut |_| ControlFlow::Break(())).expect("it scans");
+        let paused =
+            scan.resume(&mut unlimited, &mut |_| ControlFlow::Break(())).expect("it scans");
         assert_eq!(paused, ScanProgress::Paused);
     }
     assert!(held() <= 36 << 20, "{} bytes of sixty scans", held());
@@ -129,17 +131,17 @@ fn a_scan_holds_a_window_and_asks_before_it_reads_a_large_document() {
             ControlFlow::Continue(())
         };
         if in_order {
-            store.scan_keys_asking(LARGE.0, from, &mut room, &mut visit).expect("it scans");
+            store.scan_collection(LARGE.0, from, &mut room, &mut visit).expect("it scans");
             // The reader's own copy is the rest of twice what was asked for.
             let most = MOST.load(Relaxed) - before;
             assert!(most <= 2 * promised - LARGE.2, "{most} bytes at most");
         } else {
-            let mut scan = store.begin_scan(LARGE.0, all.0, all.1).expect("it begins");
-            let progress = scan.resume_asking(&mut room, &mut visit).expect("it scans");
+            let mut scan = store.begin_scan(LARGE.0, all).expect("it begins");
+            let progress = scan.resume(&mut room, &mut visit).expect("it scans");
             assert_eq!(progress, ScanProgress::Paused);
             assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it is paused", held());
             // The record for which there was no room is not lost.
-            scan.resume(&mut visit).expect("it goes on");
+            scan.resume(&mut unlimited, &mut visit).expect("it goes on");
             seen -= 1;
         }
         assert_eq!((asked, seen), (4, 3));

@@ -13,7 +13,8 @@ mod store {
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oribi_storage::{KvStore, StoreError};
+use oribi_storage::StoreError;
+use oribi_storage::conformance::take_over;
 use oribi_storage_kudu::{KuduStore, KuduUrl};
 use oribi_testkit::{KuduCluster, SharedKuduCluster};
 use oribi_types::Vbid;
@@ -50,7 +51,7 @@ impl Place {
     /// Opens it and takes everything over.
     fn open_owned(&self) -> Result<KuduStore, StoreError> {
         let store = self.open()?;
-        store.take_over(&(0..VBUCKETS).map(Vbid).collect::<Vec<_>>())?;
+        take_over(&store, &(0..VBUCKETS).map(Vbid).collect::<Vec<_>>())?;
         Ok(store)
     }
 }

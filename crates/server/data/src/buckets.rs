@@ -40,7 +40,7 @@ use std::sync::{Arc, OnceLock};
 use oribi_config::{BucketStorage, Settings, is_bucket_name};
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, ReaderMemory, VBucket};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
-use oribi_storage::{KvStore, StoreError};
+use oribi_storage::{KvStore, SharedStore, StoreError};
 use oribi_system::data_file::DataFileError;
 use oribi_types::Vbid;
 use parking_lot::{Mutex, RwLock};
@@ -303,7 +303,7 @@ impl Buckets {
         {
             tracing::warn!(bucket = name, %error, "the deleted bucket could not be flushed");
         }
-        if with_documents && let Err(error) = handle.bucket.remove_remote() {
+        if with_documents && let Err(error) = handle.bucket.remove_shared_data() {
             return Err(BucketError::Store { name: name.to_owned(), error });
         }
         let Some(directory) = &handle.directory else { return Ok(()) };
@@ -422,7 +422,7 @@ impl Buckets {
         };
         let store = open_store(&file.storage, &place)
             .map_err(|error| BucketError::Store { name: file.name.clone(), error })?;
-        let is_whole = store.ended_in_order();
+        let is_whole = store.properties().ended_in_order;
         // What an accepted damage has taken was said already.
         if marker.exists() && !is_whole && !options.accepts_damaged_log {
             tracing::error!(
@@ -436,7 +436,11 @@ impl Buckets {
         if file.uuid.is_empty() {
             // Nodes that create a bucket at the same time, over one table, have to agree on its
             // uuid.
-            file.uuid = store.shared_id().filter(|id| is_uuid(id)).unwrap_or_else(new_uuid);
+            file.uuid = store
+                .shared()
+                .and_then(SharedStore::id)
+                .filter(|id| is_uuid(id))
+                .unwrap_or_else(new_uuid);
             file.write(&directory)?;
         }
         if marker.exists() {
@@ -478,7 +482,7 @@ impl Buckets {
         let name = config.name.clone();
         let bucket = Bucket::open(config, store, Box::new(random_u64), was_clean)
             .map_err(|error| BucketError::Open { name: name.clone(), error })?;
-        if bucket.is_shared() && !self.is_clustered {
+        if bucket.shared_store().is_some() && !self.is_clustered {
             // This node is alone, so it owns all vbuckets and fences an earlier owner.
             let all: Vec<Vbid> = bucket.vbuckets().iter().map(VBucket::id).collect();
             bucket

@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{BucketManifest, ManifestChange, ManifestError};
-use oribi_storage::StoreError;
+use oribi_storage::{SharedStore, StoreError};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
@@ -216,7 +216,7 @@ impl Cluster {
     /// node fails to delete the documents, the leading node does. Blocks.
     pub(crate) fn remove_bucket(&self, handle: &BucketHandle) -> Result<(), EtcdError> {
         let (name, uuid) = (handle.name(), &handle.bucket().config().uuid);
-        let remains = handle.bucket().shared_id().map(|id| {
+        let remains = handle.bucket().shared_store().and_then(SharedStore::id).map(|id| {
             let (bucket, storage) = (name.to_owned(), handle.storage().clone());
             serde_json::to_vec(&Remains { bucket, storage, id }).expect("a plain struct")
         });

@@ -210,7 +210,7 @@ impl ServerContext {
 
     /// The cluster that a bucket is shared in.
     pub(crate) fn node_of(&self, handle: &BucketHandle) -> Option<&Arc<Cluster>> {
-        self.node.as_ref().filter(|_| handle.bucket().is_shared())
+        self.node.as_ref().filter(|_| handle.bucket().shared_store().is_some())
     }
 
     /// The cluster configuration of a bucket as of now.

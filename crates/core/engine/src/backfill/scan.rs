@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use oribi_storage::{LARGE_RECORD_BYTES, Record, StoreError};
+use oribi_storage::{LARGE_RECORD_BYTES, Record, ScanRange, StoreError};
 use oribi_types::Seqno;
 use oribi_types::policy::Storage;
 
@@ -97,9 +97,9 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// False when a commit came in between, so that nothing was shown.
     fn show_store(self, start: Seqno, begun: &mut dyn FnMut()) -> Result<bool, StoreError> {
-        let (from, to) = (Seqno(start.0 + 1), Seqno(u64::MAX));
-        let mut scan = self.core.store().begin_scan(self.vbucket.id(), from, to)?;
-        let moment = scan.moment();
+        let range = ScanRange::seqnos(Seqno(start.0 + 1), Seqno(u64::MAX));
+        let mut scan = self.core.store().begin_scan(self.vbucket.id(), range)?;
+        let moment = scan.snapshot();
         let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };
         let is_news = moment.purge_seqno > self.vbucket.purge_seqno();
         if is_news && is_same(self.vbucket, self.incarnation) {
@@ -112,7 +112,7 @@ impl Scan<'_> {
         let end = moment.high_seqno;
         self.begin(BackfillSnapshot { end, default_end, purge_seqno: moment.purge_seqno });
         let shown = RefCell::new(self);
-        scan.resume_asking(&mut |bytes| shown.borrow_mut().reserve(bytes), &mut |record| {
+        scan.resume(&mut |bytes| shown.borrow_mut().reserve(bytes), &mut |record| {
             let mut shown = shown.borrow_mut();
             shown.take(&record);
             shown.flow()

@@ -9,7 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use oribi_storage::StoreError;
+use oribi_storage::{StoreError, unlimited};
 use oribi_types::policy::Storage;
 
 use super::Bucket;
@@ -65,10 +65,15 @@ impl Bucket {
             vbucket.events_in_memory().iter().for_each(|item| add(item.seqno(), item.value()));
             return Ok(announced);
         }
-        self.core.store().scan_keys_from(vbucket.id(), FIRST_KEY, &mut |record| {
-            add(record.seqno, record.value);
-            ControlFlow::Continue(())
-        })?;
+        self.core.store().scan_collection(
+            vbucket.id(),
+            FIRST_KEY,
+            &mut unlimited,
+            &mut |record| {
+                add(record.seqno, record.value);
+                ControlFlow::Continue(())
+            },
+        )?;
         Ok(announced)
     }
 }

@@ -42,13 +42,13 @@ impl Bucket {
         config.check().map_err(BucketOpenError::Config)?;
         let manifest = stored_manifest(store.as_ref())?;
         let is_same_history = after_clean_shutdown && config.storage == Storage::Persistent;
-        let states = match store.is_shared() {
+        let states = match store.shared() {
             // This node owns no vbucket until it takes it over.
-            true => vec![
+            Some(_) => vec![
                 VbucketState { phase: VbucketPhase::Dead, ..VbucketState::empty() };
                 usize::from(config.vbuckets)
             ],
-            false => prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?,
+            None => prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?,
         };
         let seed = HashSeed::new(entropy());
         let vbuckets: Box<[VBucket]> = (0..config.vbuckets)
@@ -61,7 +61,7 @@ impl Bucket {
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
         let flush_interval_ms = AtomicU64::new(config.flush_interval_ms);
         let flush_enabled = AtomicBool::new(config.flush_enabled);
-        let flushers = Flushers::new(store.commit_groups());
+        let flushers = Flushers::new(store.properties().commit_groups);
         let core = Core::new(config, vbuckets, manifest, store);
         if to_load == 0 {
             core.tasks().finish(Task::Warmup);

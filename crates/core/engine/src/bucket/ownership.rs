@@ -2,7 +2,7 @@
 //!
 //! Owns: the order of the steps. A take-over waits until no flush and no purge of this bucket is in
 //! flight. Then it claims the vbuckets, fences earlier owners and reads the states
-//! ([`oribi_storage::KvStore::take_over_in_parts`]), serves, and makes the beginning of a new
+//! ([`oribi_storage::SharedStore::take_over`]), serves, and makes the beginning of a new
 //! history durable before anything else. So the store never repeats a commit of one ownership in
 //! another. If the node dies before that, its history was never persisted, and no write of it was:
 //! the next owner's history begins at the same seqno. An orderly hand-over is
@@ -11,30 +11,25 @@
 
 use std::sync::Arc;
 
-use oribi_storage::{FailoverEntry, Ownership, StoreError, VbBatch, VbucketState};
+use oribi_storage::{FailoverEntry, Ownership, SharedStore, StoreError, VbBatch, VbucketState};
 use oribi_types::Vbid;
 
 use super::Bucket;
 use crate::vbucket::{VBucket, push_history};
 
 impl Bucket {
-    /// Whether several nodes may have the bucket's documents open at once.
-    pub fn is_shared(&self) -> bool {
-        self.core.store().is_shared()
+    /// The store when several nodes may have the bucket's documents open at once.
+    pub fn shared_store(&self) -> Option<&dyn SharedStore> {
+        self.core.store().shared()
     }
 
-    /// An id of the shared data, the same on every node.
-    pub fn shared_id(&self) -> Option<String> {
-        self.core.store().shared_id()
-    }
-
-    /// Removes the store's data outside of the bucket's directory, for a stopped bucket that is
-    /// being deleted.
+    /// Removes the documents that a shared store has outside of the bucket's directory, for a
+    /// stopped bucket that is being deleted.
     ///
     /// # Errors
     /// The store's.
-    pub fn remove_remote(&self) -> Result<(), StoreError> {
-        self.core.store().remove_remote()
+    pub fn remove_shared_data(&self) -> Result<(), StoreError> {
+        self.shared_store().map_or(Ok(()), SharedStore::remove)
     }
 
     /// Vbuckets that this node owns, including those that it only flushes still.
@@ -124,7 +119,10 @@ impl Bucket {
     /// new histories durable at the end, because the store may accept no write before.
     fn take_over_claimed(&self, wanted: &[Vbid]) -> Result<(), StoreError> {
         let mut batches = Vec::with_capacity(wanted.len());
-        let overtaken = self.core.store().take_over_in_parts(wanted, &mut |part, known| {
+        let Some(store) = self.shared_store() else {
+            return Err(StoreError::Foreign("this kind of store belongs to one process".into()));
+        };
+        let overtaken = store.take_over(wanted, &mut |part, known| {
             for vbid in part {
                 let found = known.iter().find(|(known, _)| known == vbid);
                 let state = found.map_or_else(VbucketState::empty, |(_, state)| state.clone());

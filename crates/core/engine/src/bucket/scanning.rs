@@ -4,10 +4,9 @@
 //! Called by threads of their own, above all those of range scans. Invariant: a scan holds no lock
 //! of the engine, so the visitor may take its time.
 
-use std::ops::ControlFlow;
-
 use oribi_storage::{
-    Record, RecordVisitor, RoomVisitor, ScanProgress, SeqnoScan, StoreError, ask_for,
+    Record, RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan, StoreError,
+    reserve_for, unlimited,
 };
 use oribi_types::policy::Storage;
 use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, Vbid};
@@ -31,7 +30,7 @@ impl SnapshotScan {
     /// # Errors
     /// The store's.
     pub fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
-        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
+        self.resume_asking(&mut unlimited, visit)
     }
 
     /// As [`SnapshotScan::resume`]; asks for room before a large record.
@@ -40,15 +39,15 @@ impl SnapshotScan {
     /// The store's.
     pub fn resume_asking(
         &mut self,
-        room: &mut RoomVisitor<'_>,
+        room: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         match &mut self.0 {
-            Moment::Store(scan) => scan.resume_asking(room, visit),
+            Moment::Store(scan) => scan.resume(room, visit),
             Moment::Memory { items, at } => {
                 while let Some(item) = items.get(*at) {
                     let record = record::of(item);
-                    if ask_for(&record, room).is_break() {
+                    if reserve_for(&record, room).is_break() {
                         return Ok(ScanProgress::Paused);
                     }
                     *at += 1;
@@ -75,7 +74,7 @@ impl Bucket {
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.scan_persisted_asking(vbid, from, &mut |_| ControlFlow::Continue(()), visit)
+        self.scan_persisted_asking(vbid, from, &mut unlimited, visit)
     }
 
     /// As [`Bucket::scan_persisted`]; asks for room before a large record.
@@ -86,11 +85,11 @@ impl Bucket {
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
+        room: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         if self.config().storage != Storage::Memory {
-            return self.core.store().scan_keys_asking(vbid, from, room, visit);
+            return self.core.store().scan_collection(vbid, from, room, visit);
         }
         let Some(mut items) = self.items_now(vbid) else {
             return Err(StoreError::Away(format!("{vbid} has no moment to be scanned at")));
@@ -100,7 +99,7 @@ impl Bucket {
         items.sort_unstable_by(|left, right| left.key().key.cmp(right.key().key));
         for item in &items {
             let record = record::of(item);
-            if ask_for(&record, room).is_break() || visit(record).is_break() {
+            if reserve_for(&record, room).is_break() || visit(record).is_break() {
                 break;
             }
         }
@@ -126,7 +125,8 @@ impl Bucket {
         to: Seqno,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.core.store().scan_seqnos(vbid, from, to, visit)
+        let range = ScanRange::seqnos(from, to);
+        self.core.store().begin_scan(vbid, range)?.resume(&mut unlimited, visit).map(drop)
     }
 
     /// Begins a scan of a vbucket as it is now, of one collection or of all; with one, versions of
@@ -145,10 +145,7 @@ impl Bucket {
             return Ok(items.map(|items| SnapshotScan(Moment::Memory { items, at: 0 })));
         }
         let store = self.core.store();
-        let scan = match only {
-            Some(collection) => store.begin_collection_scan(vbid, collection)?,
-            None => store.begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?,
-        };
+        let scan = store.begin_scan(vbid, ScanRange { collection: only, ..ScanRange::ALL })?;
         Ok(Some(SnapshotScan(Moment::Store(scan))))
     }
 
@@ -161,9 +158,9 @@ impl Bucket {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
+        room: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        self.core.store().get_asking(vbid, key, room, visit)
+        self.core.store().get(vbid, key, room, visit)
     }
 }

@@ -4,7 +4,7 @@
 //! time; none formats text or is on the data path. [`Bucket::key_on_disk`] and [`Bucket::stats`]
 //! read the disk, so a caller that must not wait does not call them.
 
-use oribi_storage::{Record, StoreError, StoreStats};
+use oribi_storage::{Record, StoreError, StoreStats, unlimited};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
@@ -209,7 +209,7 @@ impl Bucket {
     ) -> Result<Option<KeyOnDisk>, StoreError> {
         let mut found = None;
         // Memory is read last: it may be ahead of the store, never behind it.
-        self.core.store().get(vbid, key, &mut |record| {
+        self.core.store().get(vbid, key, &mut unlimited, &mut |record| {
             // At time 0 nothing has expired, so the look-up changes nothing.
             let memory = match self.get_meta(vbid, key, Timestamp::default()) {
                 MetaOutcome::Found(item, _) => Some(item),

@@ -20,7 +20,9 @@ impl Core {
 
     /// Sets the source that knows how long this node owns its vbuckets.
     pub(crate) fn set_ownership(&self, ownership: Arc<dyn Ownership>) {
-        self.store.set_ownership(Arc::clone(&ownership));
+        if let Some(store) = self.store.shared() {
+            store.set_ownership(Arc::clone(&ownership));
+        }
         self.ownership.store(Some(Arc::new(ownership)));
     }
 

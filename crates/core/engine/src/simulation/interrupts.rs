@@ -11,10 +11,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use oribi_storage::{
-    Answer, GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, LogStore, Record, RecordVisitor,
-    ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LoadPart, LoadValues, LoadVisitor, LogStore, LookupResult, Record,
+    RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, StoreError,
+    StoreMaintenance, VbBatch, forward, unlimited,
 };
-use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use oribi_types::{DocKey, Vbid};
 
 use super::world::World;
 
@@ -112,30 +113,25 @@ fn reach(point: Point) -> Result<(), StoreError> {
 pub(super) struct InterruptedStore(pub(super) Arc<LogStore>);
 
 impl KvStore for InterruptedStore {
+    forward!(0: properties, may_contain, plan_load, vbucket_states, get_local, put_local);
+
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         reach(Point::BeforeCommit)?;
         self.0.commit(batches)?;
         reach(Point::AfterCommit)
     }
 
-    fn commit_groups(&self) -> usize {
-        self.0.commit_groups()
-    }
-
     fn get(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         reach(Point::Read)?;
-        let found = self.0.get(vbid, key, visit);
+        let found = self.0.get(vbid, key, reserve, visit);
         reach(Point::Read)?;
         found
-    }
-
-    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
-        self.0.may_contain(vbid, key)
     }
 
     fn get_many(
@@ -144,20 +140,19 @@ impl KvStore for InterruptedStore {
         record_bytes_max: usize,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
-        // Read first and shown later, so that what is shown can be older than what was written
-        // meanwhile.
+        // Reads first and shows later, so that a write may come in between.
         reach(Point::Read)?;
         for (index, (vbid, key)) in keys.iter().enumerate() {
             let mut flow = None;
-            self.0.get(*vbid, *key, &mut |record| {
+            self.0.get(*vbid, *key, &mut unlimited, &mut |record| {
                 let _ = reach(Point::Read);
-                flow = Some(visit(index, Answer::of(record, record_bytes_max)));
+                flow = Some(visit(index, LookupResult::of(record, record_bytes_max)));
             })?;
             let flow = match flow {
                 Some(flow) => flow,
                 None => {
                     reach(Point::Read)?;
-                    visit(index, Answer::Absent)
+                    visit(index, LookupResult::Absent)
                 }
             };
             if flow.is_break() {
@@ -172,68 +167,44 @@ impl KvStore for InterruptedStore {
         self.0.scan_keys(vbid, visit)
     }
 
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         reach(Point::Scan)?;
-        self.0.begin_scan(vbid, from, to).map(|scan| Box::new(InterruptedScan(scan)) as _)
+        self.0.begin_scan(vbid, range).map(|scan| Box::new(InterruptedScan(scan)) as _)
     }
 
-    fn plan_load(&self) -> Result<LoadPlan, StoreError> {
-        self.0.plan_load()
-    }
-
-    fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+    fn load_part(
+        &self,
+        part: LoadPart,
+        values: LoadValues,
+        visit: &mut LoadVisitor<'_>,
+    ) -> Result<(), StoreError> {
         reach(Point::Load)?;
-        self.0.load_part(part, &mut |vbid, record| {
+        self.0.load_part(part, values, &mut |vbid, record, value_bytes| {
             let _ = reach(Point::Load);
-            visit(vbid, record)
+            visit(vbid, record, value_bytes)
         })?;
         reach(Point::Load)
     }
-
-    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.0.vbucket_states()
-    }
-
-    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.0.get_local(name)
-    }
-
-    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.0.put_local(name, value)
-    }
-
-    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
-        self.0.purge_collection(vbid, collection)
-    }
-
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.0.drop_vbucket(vbid)
-    }
-
-    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        self.0.compact(vbid, purge_before)
-    }
-
-    fn stats(&self) -> StoreStats {
-        self.0.stats()
-    }
 }
 
-/// A scan by seqno with a point behind each record.
+impl StoreMaintenance for InterruptedStore {
+    forward!(0: purge_collection, drop_vbucket, compact, stats);
+}
+
+/// A scan by seqno with a point after each record.
 struct InterruptedScan(Box<dyn SeqnoScan>);
 
 impl SeqnoScan for InterruptedScan {
-    fn moment(&self) -> ScanMoment {
-        self.0.moment()
+    fn snapshot(&self) -> SnapshotSeqnos {
+        self.0.snapshot()
     }
 
-    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
-        self.0.resume(&mut |record| {
+    fn resume(
+        &mut self,
+        reserve: &mut ReserveMemory<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
+        self.0.resume(reserve, &mut |record| {
             let flow = visit(record);
             let _ = reach(Point::Scan);
             flow

@@ -8,7 +8,7 @@ use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, MutationOutcome, OperationRejection, PersistOutcome,
     PersistenceSink, StoreOperation, WarmupStep,
 };
-use oribi_storage::{FaultPlan, FaultStore, KvStore, MemoryStore};
+use oribi_storage::{FaultPlan, FaultStore, KvStore, MemoryStore, unlimited};
 use oribi_types::{DocKey, Vbid};
 use parking_lot::{Condvar, Mutex};
 
@@ -235,5 +235,8 @@ fn no_document_of_a_dropped_collection_comes_back() {
         commit.join().expect("no panic").expect("the store takes it");
         purge.join().expect("no panic").expect("the store takes it");
     });
-    assert!(!store.get(Vbid(1), doomed, &mut |_| ()).expect("the store is read"), "it is purged");
+    assert!(
+        !store.get(Vbid(1), doomed, &mut unlimited, &mut |_| ()).expect("the store is read"),
+        "it is purged"
+    );
 }

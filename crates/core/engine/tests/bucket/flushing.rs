@@ -9,7 +9,9 @@ use oribi_engine::{
     AppliedMutation, Bucket, BucketConfig, BucketThreads, FlushReport, PersistOutcome,
     PersistenceSink, Upkeep, WarmupStep,
 };
-use oribi_storage::{Fault, FaultPlan, FaultStore, KvStore, MemoryStore};
+use oribi_storage::{
+    Fault, FaultPlan, FaultStore, KvStore, MemoryStore, StoreMaintenance, unlimited,
+};
 use oribi_types::{Seqno, Vbid};
 
 use super::ownership::{Interrupted, node};
@@ -37,7 +39,7 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
     assert_eq!(report, FlushReport { vbuckets: 1, items: LARGE + 2, ..Default::default() });
     assert_eq!(store.stats().commits, commits + 1);
     let mut found = None;
-    let is_there = store.get(VB, key("a"), &mut |record| {
+    let is_there = store.get(VB, key("a"), &mut unlimited, &mut |record| {
         found = Some((record.seqno, record.cas, record.value.to_vec()));
     });
     assert!(is_there.unwrap());

@@ -11,9 +11,10 @@ use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, GetOutcome, MutationOutcome, OperationRejection,
     PersistOutcome, PersistenceSink, WarmupStep,
 };
+use oribi_storage::conformance::take_over;
 use oribi_storage::{
-    KvStore, Ownership, PartVisitor, Record, RecordVisitor, SeqnoScan, SharedMedium,
-    SharedMemoryStore, StoreError, StoreStats, VbBatch, VbucketState,
+    KvStore, Ownership, PartVisitor, Record, RecordVisitor, ReserveMemory, SharedMedium,
+    SharedMemoryStore, SharedStore, StoreError, StoreMaintenance, VbBatch, forward,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::Mutex;
@@ -245,23 +246,25 @@ fn act(planned: &Mutex<Option<Action>>) {
 }
 
 impl KvStore for Interrupted {
+    forward!(inner: properties, begin_scan, vbucket_states, get_local);
+
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         self.interrupt();
         self.inner.commit(batches)
     }
-    fn commit_groups(&self) -> usize {
-        self.inner.commit_groups()
-    }
+
     fn get(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        let found = self.inner.get(vbid, key, visit);
+        let found = self.inner.get(vbid, key, reserve, visit);
         self.interrupt();
         found
     }
+
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
         act(&self.before_scan);
         self.inner.scan_keys(vbid, &mut |record| {
@@ -269,59 +272,39 @@ impl KvStore for Interrupted {
             visit(record)
         })
     }
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        self.inner.begin_scan(vbid, from, to)
-    }
-    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.inner.vbucket_states()
-    }
-    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.get_local(name)
-    }
+
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         self.interrupt();
         self.inner.put_local(name, value)
     }
-    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
-        self.inner.purge_collection(vbid, collection)
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        Some(self)
     }
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.inner.drop_vbucket(vbid)
-    }
-    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        self.inner.compact(vbid, purge_before)
-    }
-    fn is_shared(&self) -> bool {
-        true
-    }
-    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        let taken = self.inner.take_over(vbuckets);
-        act(&self.in_take_over);
-        taken
-    }
-    fn take_over_in_parts(
+}
+
+impl StoreMaintenance for Interrupted {
+    forward!(inner: purge_collection, drop_vbucket, compact, stats);
+}
+
+impl SharedStore for Interrupted {
+    fn take_over(
         &self,
         vbuckets: &[Vbid],
         ready: &mut PartVisitor<'_>,
     ) -> Result<Vec<Vbid>, StoreError> {
-        let states = self.take_over(vbuckets)?;
-        ready(vbuckets, states);
+        let states = take_over(&self.inner, vbuckets);
+        act(&self.in_take_over);
+        ready(vbuckets, states?);
         let overtaken = std::mem::take(&mut *self.overtaken.lock());
         if !overtaken.is_empty() {
             self.interrupt();
         }
         Ok(overtaken)
     }
-    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
-        self.inner.set_ownership(owned);
-    }
-    fn stats(&self) -> StoreStats {
-        self.inner.stats()
+
+    fn set_ownership(&self, ownership: Arc<dyn Ownership>) {
+        self.inner.set_ownership(ownership);
     }
 }
 

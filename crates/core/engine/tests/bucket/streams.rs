@@ -16,7 +16,7 @@ use oribi_engine::dcp::{
 use oribi_engine::{
     BackfillPause, Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, Upkeep, WarmupStep,
 };
-use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
+use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore, StoreMaintenance};
 use oribi_types::{Cas, CollectionId, Seqno, Timestamp, VbUuid};
 
 use crate::{NOW, VB, config, done, entropy, key, open, set};
@@ -330,7 +330,6 @@ fn a_reader_that_misses_a_purged_deletion_begins_anew_after_a_restart_too() {
 #[test]
 fn a_reader_that_misses_a_deletion_of_a_purge_that_failed_begins_anew() {
     use oribi_engine::collections::ManifestChange;
-    use oribi_storage::KvStore;
     use oribi_types::DocKey;
 
     let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };
@@ -391,8 +390,6 @@ fn a_reader_that_misses_a_deletion_of_a_purge_that_failed_begins_anew() {
 /// A purge was durable, but the engine heard of an error, and nothing is left for the next one.
 #[test]
 fn a_reader_is_sent_back_after_a_purge_that_failed_late() {
-    use oribi_storage::KvStore;
-
     let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };
     let disk = Arc::new(MemoryMedium::default());
     let plan = Arc::new(FaultPlan::default());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{Bucket, GetOutcome, MutationOutcome, OperationRejection, StoreRequest, Upkeep};
-use oribi_storage::{KvStore, MemoryStore, VbucketState};
+use oribi_storage::{KvStore, MemoryStore, VbucketState, unlimited};
 use oribi_types::{Cas, DocKey, Seqno, Timestamp, Vbid};
 
 use super::{NOW, VB, config, done, entropy, key, set};
@@ -124,8 +124,8 @@ fn old_tombstones_leave_the_store() {
     assert_eq!((stats.purge_seqno, stats.high_seqno), (Seqno(4), Seqno(5)));
     let state = stored_state(&store);
     assert_eq!((state.purge_seqno, state.high_seqno), (Seqno(4), Seqno(5)));
-    assert!(!store.get(VB, key("a"), &mut |_| {}).unwrap());
-    assert!(store.get(VB, key("b"), &mut |_| {}).unwrap());
+    assert!(!store.get(VB, key("a"), &mut unlimited, &mut |_| {}).unwrap());
+    assert!(store.get(VB, key("b"), &mut unlimited, &mut |_| {}).unwrap());
     // What is flushed after that says so, too.
     done(bucket.store(VB, key("d"), &set("1"), at(1500)));
     bucket.flush_step().unwrap();

@@ -7,7 +7,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use super::Medium;
 use super::fixture::{Kept, batch, commit, get, open, scan_keys, scan_seqnos, state, states};
 use super::{commits, key_scans, lookups, seqno_scans};
-use crate::{VbucketPhase, VbucketState};
+use crate::{ScanRange, VbucketPhase, VbucketState, unlimited};
 
 /// A check and what it is called in a failure.
 pub(super) type Check = (&'static str, fn(&dyn Medium));
@@ -23,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("what may not be contained is not there", lookups::may_contain),
     ("vbuckets do not see each other", vbuckets_are_apart),
     ("scan_keys is in order of collection and key", key_order),
-    ("scan_keys_from has one collection from a key on", key_scans::bounds),
+    ("scan_collection has one collection from a key on", key_scans::bounds),
     ("scan_keys_from shows one moment", key_scans::one_moment),
     ("scan_seqnos is in order and honours its bounds", seqno_scans::order_and_bounds),
     ("scan_seqnos knows the highest seqnos", seqno_scans::highest_seqnos),
@@ -158,7 +158,8 @@ fn scans_end_early(medium: &dyn Medium) {
         if visits % 3 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     store.scan_keys(VB, &mut third).expect("an early end is no error");
-    store.scan_seqnos(VB, Seqno(1), Seqno(10), &mut third).expect("an early end is no error");
+    let mut scan = store.begin_scan(VB, ScanRange::ALL).expect("the scan begins");
+    scan.resume(&mut unlimited, &mut third).expect("an early end is no error");
     assert_eq!(visits, 6);
 }
 
@@ -178,7 +179,7 @@ fn load(medium: &dyn Medium) {
         seen.push((vbid, Kept::of(record)));
         ControlFlow::Continue(())
     };
-    store.load(&mut visit).expect("the store loads");
+    crate::load_all(&*store, &mut visit).expect("the store loads");
     seen.sort_by_key(|(vbid, kept)| (*vbid, kept.seqno));
     assert_eq!(seen, expected);
     let mut visits = 0;
@@ -186,7 +187,7 @@ fn load(medium: &dyn Medium) {
         visits += 1;
         if visits == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    store.load(&mut second).expect("an early end is no error");
+    crate::load_all(&*store, &mut second).expect("an early end is no error");
     assert_eq!(visits, 2);
 }
 

@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
 
 use super::Medium;
-use crate::{FailoverEntry, KvStore, Record, VbBatch, VbucketPhase, VbucketState};
+use crate::{
+    FailoverEntry, KvStore, Record, ScanRange, VbBatch, VbucketPhase, VbucketState, unlimited,
+};
 
 /// A record that owns its bytes and compares by all fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -126,7 +128,7 @@ pub(crate) fn commit(store: &dyn KvStore, vbid: Vbid, kept: &[Kept]) {
 
 pub(crate) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<Kept> {
     let mut seen = Vec::new();
-    let found = store.get(vbid, key, &mut |record| seen.push(Kept::of(record)));
+    let found = store.get(vbid, key, &mut unlimited, &mut |record| seen.push(Kept::of(record)));
     let found = found.expect("the store answers a get");
     assert_eq!(seen.len(), usize::from(found), "one visit for a hit and none for a miss");
     assert!(!found || store.may_contain(vbid, key), "what is found may be contained");
@@ -145,7 +147,8 @@ pub(crate) fn scan_keys(store: &dyn KvStore, vbid: Vbid) -> Vec<Kept> {
 
 pub(crate) fn scan_seqnos(store: &dyn KvStore, vbid: Vbid, from: u64, to: u64) -> Vec<Kept> {
     let mut seen = Vec::new();
-    let outcome = store.scan_seqnos(vbid, Seqno(from), Seqno(to), &mut |record| {
+    let scan = store.begin_scan(vbid, ScanRange::seqnos(Seqno(from), Seqno(to)));
+    let outcome = scan.expect("the scan begins").resume(&mut unlimited, &mut |record| {
         seen.push(Kept::of(record));
         ControlFlow::Continue(())
     });

@@ -6,14 +6,14 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, commit, open};
-use crate::KvStore;
+use crate::{KvStore, unlimited};
 
 const VB: Vbid = Vbid(3);
 
 fn scan_from(store: &dyn KvStore, collection: u32, key: &[u8]) -> Vec<Kept> {
     let mut seen = Vec::new();
     let from = DocKey { collection: CollectionId(collection), key };
-    let outcome = store.scan_keys_from(VB, from, &mut |record| {
+    let outcome = store.scan_collection(VB, from, &mut unlimited, &mut |record| {
         seen.push(Kept::of(record));
         ControlFlow::Continue(())
     });
@@ -54,7 +54,7 @@ pub(super) fn one_moment(medium: &dyn Medium) {
     commit(&*store, VB, &kept);
     let mut seen = Vec::new();
     let from = DocKey { collection: CollectionId(0), key: b"" };
-    let outcome = store.scan_keys_from(VB, from, &mut |record| {
+    let outcome = store.scan_collection(VB, from, &mut unlimited, &mut |record| {
         if seen.is_empty() {
             let later = [
                 Kept::document(101, b"key-20", b"changed"),

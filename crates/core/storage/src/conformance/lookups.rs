@@ -6,7 +6,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, commit, get, open};
-use crate::{Answer, KvStore, LARGE_RECORD_BYTES};
+use crate::{KvStore, LARGE_RECORD_BYTES, LookupResult};
 
 const VBUCKETS: u16 = 3;
 const KEYS: u64 = 60;
@@ -57,9 +57,9 @@ pub(super) fn get_many(medium: &dyn Medium) {
         let mut seen: Vec<Option<Option<Kept>>> = vec![None; wanted.len()];
         let outcome = store.get_many(&wanted, usize::MAX, &mut |index, answer| {
             let kept = match answer {
-                Answer::Record(record) => Some(Kept::of(record)),
-                Answer::Absent => None,
-                Answer::Large => panic!("any length is wanted"),
+                LookupResult::Record(record) => Some(Kept::of(record)),
+                LookupResult::Absent => None,
+                LookupResult::Large => panic!("any length is wanted"),
             };
             let earlier = seen[index].replace(kept);
             assert!(earlier.is_none(), "each key is answered once");
@@ -104,13 +104,13 @@ fn large_records_are_not_read(store: &dyn KvStore, wanted: &[(Vbid, DocKey<'_>)]
         let outcome = store.get_many(wanted, bytes_max, &mut |index, answer| {
             seen[index] = true;
             match answer {
-                Answer::Absent => assert!(lengths[index].is_none()),
-                Answer::Record(record) => {
+                LookupResult::Absent => assert!(lengths[index].is_none()),
+                LookupResult::Record(record) => {
                     assert!(record.value.len() <= bytes_max);
                     assert_eq!(lengths[index], Some(record.value.len()));
                 }
                 // Its length as stored counts headers, key, and what compresses it.
-                Answer::Large => large += 1,
+                LookupResult::Large => large += 1,
             }
             ControlFlow::Continue(())
         });

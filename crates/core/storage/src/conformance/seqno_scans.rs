@@ -7,18 +7,18 @@ use oribi_types::{CollectionId, Seqno, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, batch, commit, open, scan_seqnos, state};
-use crate::{KvStore, ScanMoment, ScanProgress, SeqnoScan, VbucketState};
+use crate::{KvStore, ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, VbucketState, unlimited};
 
 const VB: Vbid = Vbid(3);
 
 fn begin(store: &dyn KvStore, from: u64, to: u64) -> Box<dyn SeqnoScan> {
-    store.begin_scan(VB, Seqno(from), Seqno(to)).expect("the scan begins")
+    store.begin_scan(VB, ScanRange::seqnos(Seqno(from), Seqno(to))).expect("the scan begins")
 }
 
 /// The next `most` records of a scan, or all that are left.
 fn read(scan: &mut dyn SeqnoScan, most: usize) -> Vec<Kept> {
     let mut seen = Vec::new();
-    let progress = scan.resume(&mut |record| {
+    let progress = scan.resume(&mut unlimited, &mut |record| {
         seen.push(Kept::of(record));
         if seen.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -31,8 +31,8 @@ fn rest(scan: &mut dyn SeqnoScan) -> Vec<Kept> {
     read(scan, usize::MAX)
 }
 
-fn moment(high_seqno: u64, purge_seqno: u64) -> ScanMoment {
-    ScanMoment { high_seqno: Seqno(high_seqno), purge_seqno: Seqno(purge_seqno) }
+fn seqnos(high_seqno: u64, purge_seqno: u64) -> SnapshotSeqnos {
+    SnapshotSeqnos { high_seqno: Seqno(high_seqno), purge_seqno: Seqno(purge_seqno) }
 }
 
 pub(super) fn order_and_bounds(medium: &dyn Medium) {
@@ -62,7 +62,9 @@ pub(super) fn one_collection(medium: &dyn Medium) {
     commit(&*store, VB, &all);
     commit(&*store, Vbid(4), &[kept(1)]);
     let of = |collection| {
-        store.begin_collection_scan(VB, CollectionId(collection)).expect("the scan begins")
+        store
+            .begin_scan(VB, ScanRange::collection(CollectionId(collection)))
+            .expect("the scan begins")
     };
     let mut scan = of(8);
     commit(&*store, VB, &[kept(31)]);
@@ -86,7 +88,7 @@ pub(super) fn highest_seqnos(medium: &dyn Medium) {
     assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), kept);
     assert_eq!(scan_seqnos(&*store, VB, 2, u64::MAX - 1), kept[1..4]);
     assert_eq!(scan_seqnos(&*store, VB, u64::MAX, u64::MAX), kept[4..]);
-    assert_eq!(begin(&*store, 0, 0).moment().high_seqno, Seqno(u64::MAX));
+    assert_eq!(begin(&*store, 0, 0).snapshot().high_seqno, Seqno(u64::MAX));
 }
 
 pub(super) fn pauses(medium: &dyn Medium) {
@@ -139,29 +141,29 @@ pub(super) fn one_moment(medium: &dyn Medium) {
     store.drop_vbucket(VB).expect("dropped");
     commit(&*store, VB, &[Kept::document(1, b"another", b"life")]);
     for scan in [&early, &late] {
-        assert_eq!(scan.moment(), moment(42, 0), "the moment of the beginning");
+        assert_eq!(scan.snapshot(), seqnos(42, 0), "the moment of the beginning");
     }
     assert_eq!(rest(&mut *early), kept);
     assert_eq!(rest(&mut *late), kept[10..]);
     let mut expected: Vec<Kept> = kept[..40].to_vec();
     expected.retain(|kept| ![3, 20].contains(&kept.seqno.0));
     expected.extend(newer);
-    assert_eq!(after.moment(), moment(45, 41));
+    assert_eq!(after.snapshot(), seqnos(45, 41));
     assert_eq!(rest(&mut *after), expected);
-    assert_eq!(begin(&*store, 1, u64::MAX).moment(), moment(1, 0));
+    assert_eq!(begin(&*store, 1, u64::MAX).snapshot(), seqnos(1, 0));
 }
 
 pub(super) fn moments(medium: &dyn Medium) {
     let store = open(medium);
-    assert_eq!(begin(&*store, 0, u64::MAX).moment(), ScanMoment::default());
+    assert_eq!(begin(&*store, 0, u64::MAX).snapshot(), SnapshotSeqnos::default());
     commit(&*store, Vbid(4), &[Kept::document(9, b"k", b"")]);
-    assert_eq!(begin(&*store, 0, u64::MAX).moment(), ScanMoment::default());
+    assert_eq!(begin(&*store, 0, u64::MAX).snapshot(), SnapshotSeqnos::default());
     commit(&*store, VB, &[Kept::document(5, b"k", b""), Kept::tombstone(6, b"l", 1)]);
-    assert_eq!(begin(&*store, 0, 0).moment(), moment(6, 0), "whatever the range");
+    assert_eq!(begin(&*store, 0, 0).snapshot(), seqnos(6, 0), "whatever the range");
     store.compact(VB, 2).expect("compacted");
     store.commit(&[batch(VB, &[], state(8))]).expect("a state without records");
     drop(store);
-    assert_eq!(begin(&*open(medium), 0, u64::MAX).moment(), moment(8, 6));
+    assert_eq!(begin(&*open(medium), 0, u64::MAX).snapshot(), seqnos(8, 6));
 }
 
 /// Each commit writes all keys anew, in two collections and in two batches, so a scan that mixes
@@ -192,7 +194,7 @@ pub(super) fn beside_commits(medium: &dyn Medium) {
         loop {
             let was_over = writer.is_finished();
             let mut scan = begin(store, 0, u64::MAX);
-            let high_seqno = scan.moment().high_seqno.0;
+            let high_seqno = scan.snapshot().high_seqno.0;
             assert_eq!(high_seqno % 8, 7, "a commit is seen as a whole");
             assert_eq!(rest(&mut *scan), of_commit(high_seqno / 8));
             if was_over {
@@ -206,7 +208,7 @@ pub(super) fn beside_commits(medium: &dyn Medium) {
 /// A flush that was prepared before a purge brings a state that does not know of it.
 pub(super) fn purges_last(medium: &dyn Medium) {
     let store = open(medium);
-    let purge_seqno = |store: &dyn KvStore| begin(store, 0, 0).moment().purge_seqno.0;
+    let purge_seqno = |store: &dyn KvStore| begin(store, 0, 0).snapshot().purge_seqno.0;
     commit(&*store, VB, &[Kept::tombstone(5, b"old", 1), Kept::document(6, b"k", b"")]);
     assert_eq!(store.compact(VB, 2).expect("compacted"), Some(Seqno(5)));
     assert_eq!(purge_seqno(&*store), 5, "known at once");

@@ -9,8 +9,9 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::{Medium, run};
 use crate::{
-    Answer, GetVisitor, KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, ScanMoment,
-    ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LookupResult, MemoryMedium, MemoryStore, Record, RecordVisitor,
+    ReserveMemory, ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, StoreError,
+    StoreMaintenance, VbBatch, VbucketState, forward,
 };
 
 /// What the store under the suite does wrong.
@@ -83,25 +84,14 @@ impl BuggyStore {
 }
 
 impl KvStore for BuggyStore {
+    forward!(inner: properties, get, scan_keys, get_local, put_local);
+
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         let number = self.commits.fetch_add(1, Ordering::Relaxed);
         if self.bug == Bug::AcknowledgesWithoutCommitting && number % 2 == 1 {
             return Ok(());
         }
         self.inner.commit(&self.spoil(batches)?)
-    }
-
-    fn commit_groups(&self) -> usize {
-        self.inner.commit_groups()
-    }
-
-    fn get(
-        &self,
-        vbid: Vbid,
-        key: DocKey<'_>,
-        visit: &mut dyn FnMut(Record<'_>),
-    ) -> Result<bool, StoreError> {
-        self.inner.get(vbid, key, visit)
     }
 
     fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
@@ -121,18 +111,16 @@ impl KvStore for BuggyStore {
             Bug::ReadsLargeRecords => usize::MAX,
             _ => record_bytes_max,
         };
-        let mut shifted = |index: usize, answer: Answer<'_>| visit((index + shift) % count, answer);
+        let mut shifted =
+            |index: usize, result: LookupResult<'_>| visit((index + shift) % count, result);
         self.inner.get_many(keys, bytes_max, &mut shifted)
     }
 
-    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        self.inner.scan_keys(vbid, visit)
-    }
-
-    fn scan_keys_from(
+    fn scan_collection(
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         let is_first = |record: &Record<'_>| record.key.collection < from.collection;
@@ -140,23 +128,19 @@ impl KvStore for BuggyStore {
             Bug::ScansTheNextCollectionToo => self.inner.scan_keys(vbid, &mut |record| {
                 if is_first(&record) { ControlFlow::Continue(()) } else { visit(record) }
             }),
-            _ => self.inner.scan_keys_from(vbid, from, visit),
+            _ => self.inner.scan_collection(vbid, from, reserve, visit),
         }
     }
 
-    fn begin_scan(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
-        let to = if self.bug == Bug::IgnoresTheUpperSeqno { Seqno(u64::MAX) } else { to };
-        let sound = self.inner.begin_scan(vbid, from, to)?;
+    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        let to = if self.bug == Bug::IgnoresTheUpperSeqno { Seqno(u64::MAX) } else { range.to };
+        let sound = self.inner.begin_scan(vbid, ScanRange { to, ..range })?;
         let inner = self.inner.clone();
         let shown = None;
         Ok(match self.bug {
             Bug::ScansInKeyOrderOnly | Bug::ScansWhenItGoesOn | Bug::ShowsTheLastRecordAgain => {
-                Box::new(BuggyScan { sound, inner, vbid, range: (from, to), shown, bug: self.bug })
+                let range = (range.from, to);
+                Box::new(BuggyScan { sound, inner, vbid, range, shown, bug: self.bug })
             }
             _ => sound,
         })
@@ -169,14 +153,10 @@ impl KvStore for BuggyStore {
         }
         Ok(states)
     }
+}
 
-    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.get_local(name)
-    }
-
-    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.inner.put_local(name, value)
-    }
+impl StoreMaintenance for BuggyStore {
+    forward!(inner: stats);
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         match self.bug {
@@ -198,10 +178,6 @@ impl KvStore for BuggyStore {
             _ => self.inner.compact(vbid, purge_before),
         }
     }
-
-    fn stats(&self) -> StoreStats {
-        self.inner.stats()
-    }
 }
 
 /// A scan that begins again where a sound one goes on.
@@ -216,11 +192,15 @@ struct BuggyScan {
 }
 
 impl SeqnoScan for BuggyScan {
-    fn moment(&self) -> ScanMoment {
-        self.sound.moment()
+    fn snapshot(&self) -> SnapshotSeqnos {
+        self.sound.snapshot()
     }
 
-    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+    fn resume(
+        &mut self,
+        reserve: &mut ReserveMemory<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
         let (from, to) = self.range;
         if self.bug == Bug::ScansInKeyOrderOnly {
             let mut progress = ScanProgress::Ended;
@@ -237,8 +217,8 @@ impl SeqnoScan for BuggyScan {
                 .map(|()| progress);
         }
         let from = self.shown.unwrap_or(from);
-        let mut scan = self.inner.begin_scan(self.vbid, from, to)?;
-        scan.resume(&mut |record| {
+        let mut scan = self.inner.begin_scan(self.vbid, ScanRange::seqnos(from, to))?;
+        scan.resume(reserve, &mut |record| {
             let behind = if self.bug == Bug::ShowsTheLastRecordAgain { 0 } else { 1 };
             self.shown = Some(Seqno(record.seqno.0.saturating_add(behind)));
             visit(record)

@@ -9,8 +9,8 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 use super::{Fault, FaultPlan, FaultStore};
 use crate::{
-    KvStore, Medium, MemoryMedium, MemoryStore, Record, SeededRandom, StoreError, VbBatch,
-    VbucketState, conformance,
+    KvStore, Medium, MemoryMedium, MemoryStore, Record, SeededRandom, StoreError, StoreMaintenance,
+    VbBatch, VbucketState, conformance,
 };
 
 struct FaultMedium {

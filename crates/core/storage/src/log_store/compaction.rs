@@ -138,7 +138,7 @@ impl Log {
     }
 
     /// From now on every segment with some garbage is due, until there is none that has any.
-    pub(super) fn ask_for_compaction(&self) -> Result<(), StoreError> {
+    pub(super) fn request_compaction(&self) -> Result<(), StoreError> {
         let is_worth_sealing = {
             let catalog = self.catalog.read();
             worth(catalog.segment(catalog.active), 0) > 0.0

@@ -17,7 +17,7 @@ use super::log::Log;
 use super::read::FIRST_READ_BYTES;
 use super::window::Window;
 use crate::counters::ReadCount;
-use crate::{Answer, GetVisitor, Record, StoreError};
+use crate::{GetVisitor, LookupResult, Record, StoreError};
 
 /// Keys that are looked up under one hold of the catalog's lock.
 const KEYS_PER_HOLD: usize = 32;
@@ -71,7 +71,7 @@ impl Log {
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
         let Places { segments, wanted, absent, unsure } = self.places_of(keys);
-        if absent.into_iter().any(|index| visit(index, Answer::Absent).is_break()) {
+        if absent.into_iter().any(|index| visit(index, LookupResult::Absent).is_break()) {
             return Ok(());
         }
         let mut window = Window::ahead(FIRST_READ_BYTES as u64);
@@ -85,7 +85,7 @@ impl Log {
                 for one in run {
                     let stored_bytes = stored_bytes_of(window.head(segment, one.offset)?);
                     let answer = if stored_bytes > record_bytes_max as u64 {
-                        Answer::Large
+                        LookupResult::Large
                     } else {
                         let stored = window.record(segment, one.offset)?;
                         let (vbid, key) = keys[one.index];
@@ -93,7 +93,11 @@ impl Log {
                         if is_it {
                             count.add(&stored.record);
                         }
-                        if is_it { Answer::Record(stored.record) } else { Answer::Absent }
+                        if is_it {
+                            LookupResult::Record(stored.record)
+                        } else {
+                            LookupResult::Absent
+                        }
                     };
                     if visit(one.index, answer).is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -116,10 +120,10 @@ impl Log {
             };
             let mut flow = None;
             let mut show = |record: Record<'_>| {
-                flow = Some(visit(index, Answer::of(record, record_bytes_max)));
+                flow = Some(visit(index, LookupResult::of(record, record_bytes_max)));
             };
             self.get(vbid, key, &mut room, &mut show)?;
-            let answer = if is_large { Answer::Large } else { Answer::Absent };
+            let answer = if is_large { LookupResult::Large } else { LookupResult::Absent };
             if flow.unwrap_or_else(|| visit(index, answer)).is_break() {
                 break;
             }

@@ -31,7 +31,7 @@ use super::read::{FIRST_READ_BYTES, damaged};
 use super::scan_memory::{FLOOR_BYTES, Kept, SHARED_BYTES_MAX, Share};
 use super::window::Window;
 use crate::counters::ReadCount;
-use crate::{LARGE_RECORD_BYTES, Record, RecordVisitor, RoomVisitor, StoreError};
+use crate::{LARGE_RECORD_BYTES, Record, RecordVisitor, ReserveMemory, StoreError, unlimited};
 
 /// Most bytes of one joined read: as many as stay in a core's own cache.
 const JOINED_BYTES_MAX: u64 = 512 << 10;
@@ -288,7 +288,7 @@ impl<'s> Pass<'s> {
     fn visit(
         &self,
         count: &mut ReadCount,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let mut window = Window::ahead(0);
@@ -307,7 +307,7 @@ impl<'s> Pass<'s> {
                 show(decoded.map_err(|what| damaged(segment.id, offset, what))?.0.record)
             } else {
                 let bytes = found.stored_bytes as usize;
-                if bytes > LARGE_RECORD_BYTES && room(bytes).is_break() {
+                if bytes > LARGE_RECORD_BYTES && reserve(bytes).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
                 window.cover(segment, offset, bytes as u64)?;
@@ -363,25 +363,25 @@ impl Log {
     ) -> Result<(), StoreError> {
         let tables: Vec<TableKey> =
             self.catalog.read().tables_of(vbid).map(|(table, _)| *table).collect();
-        self.scan_tables(&tables, b"", &mut |_| ControlFlow::Continue(()), visit)
+        self.scan_tables(&tables, b"", &mut unlimited, visit)
     }
 
     /// The same for one collection, without the documents before `from`.
-    pub(super) fn scan_keys_from(
+    pub(super) fn scan_collection(
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.scan_tables(&[(vbid, from.collection)], from.key, room, visit)
+        self.scan_tables(&[(vbid, from.collection)], from.key, reserve, visit)
     }
 
     fn scan_tables(
         &self,
         tables: &[(Vbid, CollectionId)],
         from: &[u8],
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
@@ -392,7 +392,7 @@ impl Log {
                 while let Some(begin) = from {
                     let mut pass = Pass::new(begin, &mut share);
                     pass.read(self, *table)?;
-                    if pass.visit(&mut count, room, visit)?.is_break() {
+                    if pass.visit(&mut count, reserve, visit)?.is_break() {
                         return Ok(());
                     }
                     from = pass.to;

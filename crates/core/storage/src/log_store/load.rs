@@ -7,6 +7,7 @@
 //! Caller: warmup.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use oribi_types::Vbid;
@@ -17,7 +18,7 @@ use super::layout::UNIT_BYTES;
 use super::log::Log;
 use super::window::Window;
 use crate::counters::ReadCount;
-use crate::{LoadPart, LoadPlan, LoadVisitor, StoreError};
+use crate::{LoadPart, LoadPlan, Record, StoreError};
 
 /// Length of a stretch: some hundredths of a second of work for one thread, so that several end at
 /// about the same time and progress can be told between two.
@@ -74,7 +75,7 @@ impl Log {
     pub(super) fn load_stretch(
         &self,
         mut stretch: Stretch,
-        visit: &mut LoadVisitor<'_>,
+        visit: &mut dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
         let mut load = || {

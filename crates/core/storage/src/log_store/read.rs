@@ -14,7 +14,7 @@ use super::log::Log;
 use super::reader::ReadFault;
 use super::writer::segment_name;
 use crate::counters::ReadCount;
-use crate::{LARGE_RECORD_BYTES, Record, RoomVisitor, StoreError};
+use crate::{LARGE_RECORD_BYTES, Record, ReserveMemory, StoreError};
 
 /// First read of a record of unknown length: one read is enough for most.
 pub(super) const FIRST_READ_BYTES: usize = 1024;
@@ -42,7 +42,7 @@ pub(super) fn read_record<'b>(
     segment: &Segment,
     offset: u64,
     buffer: &'b mut Vec<u8>,
-    room: &mut RoomVisitor<'_>,
+    reserve: &mut ReserveMemory<'_>,
 ) -> Result<Option<Stored<'b>>, StoreError> {
     buffer.resize(buffer.len().max(FIRST_READ_BYTES), 0);
     let file = &segment.file;
@@ -55,7 +55,7 @@ pub(super) fn read_record<'b>(
         return Err(damaged(segment.id, offset, "a record that is longer than its segment"));
     }
     let stored_bytes = stored_bytes as usize;
-    if stored_bytes > LARGE_RECORD_BYTES && room(stored_bytes).is_break() {
+    if stored_bytes > LARGE_RECORD_BYTES && reserve(stored_bytes).is_break() {
         return Ok(None);
     }
     if stored_bytes > first {
@@ -75,11 +75,11 @@ impl Log {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let mut count = ReadCount::default();
-        let result = self.get_counted(vbid, key, room, &mut |record| {
+        let result = self.get_counted(vbid, key, reserve, &mut |record| {
             count.add(&record);
             visit(record);
         });
@@ -90,7 +90,7 @@ impl Log {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let candidates: Vec<(Segment, u64)> = {
@@ -100,7 +100,7 @@ impl Log {
         };
         let mut buffer = Vec::new();
         for (segment, offset) in candidates {
-            let Some(stored) = read_record(&segment, offset, &mut buffer, room)? else {
+            let Some(stored) = read_record(&segment, offset, &mut buffer, reserve)? else {
                 return Ok(true);
             };
             if stored.vbid == vbid && stored.record.key == key {

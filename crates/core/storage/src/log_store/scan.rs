@@ -32,7 +32,8 @@ use super::window::Window;
 use crate::counters::ReadCount;
 use crate::state_layout::take;
 use crate::{
-    LARGE_RECORD_BYTES, RecordVisitor, RoomVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError,
+    LARGE_RECORD_BYTES, RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan,
+    SnapshotSeqnos, StoreError,
 };
 
 /// Bytes that all runs read ahead together.
@@ -171,7 +172,7 @@ pub(super) struct LogScan {
     vbid: Vbid,
     /// Only records of this collection.
     only: Option<CollectionId>,
-    moment: ScanMoment,
+    snapshot: SnapshotSeqnos,
     from: Seqno,
     to: Seqno,
     /// By lowest seqno, the lowest one last.
@@ -185,14 +186,9 @@ pub(super) struct LogScan {
 
 impl LogScan {
     /// Takes the places of all records in range.
-    pub(super) fn begin(
-        log: &Arc<Log>,
-        vbid: Vbid,
-        only: Option<CollectionId>,
-        from: Seqno,
-        to: Seqno,
-    ) -> LogScan {
-        // A commit shows itself table by table, and holds the writer meanwhile.
+    pub(super) fn begin(log: &Arc<Log>, vbid: Vbid, range: ScanRange) -> LogScan {
+        let ScanRange { from, to, collection: only } = range;
+        // A commit shows itself table by table, and holds the writer until it is done.
         let _no_commit = log.writer.lock();
         let catalog = log.catalog.read();
         let mut parts = parts_of(&catalog, vbid, only, from, to);
@@ -201,7 +197,7 @@ impl LogScan {
             log: Arc::clone(log),
             vbid,
             only,
-            moment: ScanMoment::of(catalog.states.get(&vbid)),
+            snapshot: SnapshotSeqnos::of(catalog.states.get(&vbid)),
             from,
             to,
             parts,
@@ -214,7 +210,7 @@ impl LogScan {
     fn visit(
         &mut self,
         count: &mut ReadCount,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         loop {
@@ -225,7 +221,7 @@ impl LogScan {
                 self.open(part)?;
             }
             let Some(run) = self.runs.pop() else { return Ok(ScanProgress::Ended) };
-            if self.visit_run(run, count, room, visit)?.is_break() {
+            if self.visit_run(run, count, reserve, visit)?.is_break() {
                 return Ok(ScanProgress::Paused);
             }
         }
@@ -236,7 +232,7 @@ impl LogScan {
         &mut self,
         mut run: Run,
         count: &mut ReadCount,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let ahead = self.ahead().clamp(RUN_AHEAD_MIN, RUN_AHEAD_MAX);
@@ -259,7 +255,7 @@ impl LogScan {
             let bytes = run.stored_bytes()?;
             if bytes > LARGE_RECORD_BYTES {
                 run.window.keep_at_most(0);
-                if room(bytes).is_break() {
+                if reserve(bytes).is_break() {
                     run.next_seqno = seqno;
                     self.runs.push(run);
                     return Ok(ControlFlow::Break(()));
@@ -382,21 +378,17 @@ fn parts_of(
 }
 
 impl SeqnoScan for LogScan {
-    fn moment(&self) -> ScanMoment {
-        self.moment
+    fn snapshot(&self) -> SnapshotSeqnos {
+        self.snapshot
     }
 
-    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
-        self.resume_asking(&mut |_| ControlFlow::Continue(()), visit)
-    }
-
-    fn resume_asking(
+    fn resume(
         &mut self,
-        room: &mut RoomVisitor<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         let mut count = ReadCount::default();
-        let result = self.visit(&mut count, room, visit);
+        let result = self.visit(&mut count, reserve, visit);
         self.log.has_read(&count, result)
     }
 }

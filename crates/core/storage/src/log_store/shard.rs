@@ -30,9 +30,9 @@ impl Shard {
         self.log.commit(batches)
     }
 
-    pub(super) fn ask_for_compaction(&self) {
+    pub(super) fn request_compaction(&self) {
         // A failure is logged where it happens; garbage then waits for the next occasion.
-        if self.log.ask_for_compaction().is_ok()
+        if self.log.request_compaction().is_ok()
             && let Some(worker) = &self.worker
         {
             worker.call();

@@ -5,6 +5,7 @@
 
 mod take_over;
 
+use oribi_storage::conformance::take_over;
 use std::sync::OnceLock;
 
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
@@ -13,6 +14,7 @@ use oribi_types::{Cas, Datatype, RevSeqno};
 use super::*;
 use crate::epoch::Epoch;
 use crate::layout::epoch_of;
+use oribi_storage::unlimited;
 
 const VBUCKETS: u16 = 8;
 const VB: Vbid = Vbid(1);
@@ -54,7 +56,7 @@ fn all() -> Vec<Vbid> {
 fn open(cluster: &KuduCluster, bucket: &str) -> KuduStore {
     let url = format!("kudu://{}/tests?tablets=1&replicas=1", cluster.master_addresses());
     let store = KuduStore::open(&url.parse().unwrap(), bucket, VBUCKETS, &|| true).unwrap();
-    store.take_over(&all()).unwrap();
+    take_over(&store, &all()).unwrap();
     settle(&store);
     store
 }
@@ -182,7 +184,7 @@ fn a_take_over_makes_one_epoch_however_long_it_takes() {
     let before = epoch();
     let paused = Paused::new(&cluster, TABLET_SERVER);
     std::thread::scope(|scope| {
-        let taken = scope.spawn(|| store.take_over(&all()));
+        let taken = scope.spawn(|| take_over(&store, &all()));
         let retried = poll_until(PATIENCE, || (store.retries() > 0).then_some(()));
         drop(paused);
         taken.join().unwrap().unwrap();
@@ -230,12 +232,12 @@ fn a_scan_by_seqno_reads_windows_of_one_snapshot() {
     let expected: Vec<(u64, usize)> =
         whole.records.iter().map(|record| (record.seqno.0, record.value.len())).collect();
     store.commit(&[whole]).unwrap();
-    let mut scan = store.begin_scan(VB, Seqno(0), Seqno(u64::MAX)).unwrap();
-    assert_eq!(scan.moment().high_seqno, Seqno(120));
+    let mut scan = store.begin_scan(VB, ScanRange::seqnos(Seqno(0), Seqno(u64::MAX))).unwrap();
+    assert_eq!(scan.snapshot().high_seqno, Seqno(120));
     let mut seen = Vec::new();
     let mut read = |most: usize, seen: &mut Vec<(u64, usize)>| {
         let until = seen.len() + most;
-        scan.resume(&mut |record| {
+        scan.resume(&mut unlimited, &mut |record| {
             seen.push((record.seqno.0, record.value.len()));
             match seen.len() < until {
                 true => std::ops::ControlFlow::Continue(()),

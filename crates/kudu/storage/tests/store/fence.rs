@@ -5,7 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use oribi_kudu::ClientBuilder;
-use oribi_storage::{KvStore, Ownership, Record, StoreError, VbBatch, VbucketState};
+use oribi_storage::conformance::take_over;
+use oribi_storage::{
+    KvStore, Ownership, Record, SharedStore, StoreError, StoreMaintenance, VbBatch, VbucketState,
+};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 use parking_lot::Mutex;
 
@@ -53,7 +56,7 @@ impl Ownership for Leases {
 fn who_took_nothing_over_writes_nothing() {
     let Some(cluster) = CLUSTER.get() else { return };
     let store = Place::new(cluster).open().unwrap();
-    assert!(store.is_shared());
+    assert!(store.shared().is_some());
     assert!(matches!(store.commit(&[batch(1, b"k", 1)]), Err(StoreError::Fenced(_))));
     assert!(matches!(store.put_local("manifest", b"m"), Err(StoreError::Fenced(_))));
     assert_eq!(keys(&store, 1), Vec::<Vec<u8>>::new());
@@ -68,7 +71,7 @@ fn a_forgotten_owner_writes_nothing() {
     let old = place.open_owned().unwrap();
     old.commit(&[batch(1, b"a", 1), batch(900, b"a", 1)]).unwrap();
     let new = place.open().unwrap();
-    let states = new.take_over(&[Vbid(1), Vbid(2)]).unwrap();
+    let states = take_over(&new, &[Vbid(1), Vbid(2)]).unwrap();
     assert_eq!(states, [(Vbid(1), batch(1, b"a", 1).state)], "the second was never committed");
     for _ in 0..2 {
         let refused = old.commit(&[batch(1, b"b", 2), batch(900, b"b", 2)]);
@@ -94,12 +97,12 @@ fn an_owner_keeps_what_its_leases_say() {
     one.set_ownership(leases_of_one.clone());
     other.set_ownership(leases_of_other.clone());
     leases_of_one.0.lock().extend([1, 2]);
-    one.take_over(&[Vbid(1), Vbid(2)]).unwrap();
+    take_over(&one, &[Vbid(1), Vbid(2)]).unwrap();
     one.commit(&[batch(1, b"a", 1), batch(2, b"a", 1)]).unwrap();
 
     leases_of_one.0.lock().remove(&2);
     leases_of_other.0.lock().insert(2);
-    assert_eq!(other.take_over(&[Vbid(2)]).unwrap().len(), 1);
+    assert_eq!(take_over(&other, &[Vbid(2)]).unwrap().len(), 1);
     // Both vbuckets are in one tablet, and so in one Write that is refused; what is owned is sent
     // again.
     let refused = one.commit(&[batch(1, b"b", 2), batch(2, b"b", 2)]);
@@ -115,7 +118,7 @@ fn an_owner_keeps_what_its_leases_say() {
     // A vbucket that is lost and taken again is written in the newer epoch.
     leases_of_other.0.lock().remove(&2);
     leases_of_one.0.lock().insert(2);
-    one.take_over(&[Vbid(2)]).unwrap();
+    take_over(&one, &[Vbid(2)]).unwrap();
     assert!(matches!(other.commit(&[batch(2, b"d", 4)]), Err(StoreError::Fenced(_))));
     one.commit(&[batch(2, b"e", 5), batch(1, b"e", 5)]).unwrap();
     assert_eq!(keys(&other, 2), [b"a", b"c", b"e"]);

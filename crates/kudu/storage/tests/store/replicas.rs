@@ -3,7 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use oribi_storage::{Answer, KvStore, StoreError};
+use oribi_storage::conformance::take_over;
+use oribi_storage::{KvStore, LookupResult, StoreError};
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
 use oribi_types::{CollectionId, DocKey, Vbid};
 
@@ -23,10 +24,10 @@ fn commit(store: &dyn KvStore, seqno: u64) {
 fn versions(store: &dyn KvStore) -> Result<Vec<u64>, StoreError> {
     let keys = VBUCKETS_APART.map(|vbid| (Vbid(vbid), KEY));
     let mut versions = vec![0; keys.len()];
-    let mut visit = |index: usize, answer: Answer<'_>| {
+    let mut visit = |index: usize, answer: LookupResult<'_>| {
         versions[index] = match answer {
-            Answer::Record(record) => record.seqno.0,
-            Answer::Absent | Answer::Large => 0,
+            LookupResult::Record(record) => record.seqno.0,
+            LookupResult::Absent | LookupResult::Large => 0,
         };
         ControlFlow::Continue(())
     };
@@ -66,7 +67,7 @@ fn a_take_over_reads_the_newest_states_while_a_replica_is_away() {
     let other = place.open_owned().unwrap();
     cluster.pause(KuduServer::TabletServer(0)).unwrap();
     commit(&other, 2);
-    let states = one.take_over(&VBUCKETS_APART.map(Vbid));
+    let states = take_over(&one, &VBUCKETS_APART.map(Vbid));
     assert!(matches!(states, Ok(ref states) if states.len() == 8), "{states:?}");
     for (vbid, state) in states.unwrap() {
         assert_eq!(state, batch(vbid.0, KEY.key, 2).state, "{vbid}");

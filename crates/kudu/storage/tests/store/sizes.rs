@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_storage::{KvStore, Record, VbBatch, VbucketState};
+use oribi_storage::{KvStore, Record, VbBatch, VbucketState, unlimited};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 use crate::{CLUSTER, Place};
@@ -85,7 +85,11 @@ fn no_reader_sees_a_mix_of_versions() {
                         };
                         store.scan_keys(VB, &mut visit).unwrap();
                     } else {
-                        store.get(VB, KEY, &mut |record| seen = Some(version_of(&record))).unwrap();
+                        store
+                            .get(VB, KEY, &mut unlimited, &mut |record| {
+                                seen = Some(version_of(&record))
+                            })
+                            .unwrap();
                     }
                     let seen = seen.expect("the document is always there");
                     assert!(seen >= newest, "version {seen} after {newest}");

@@ -167,7 +167,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> HttpReply {
             // still there.
             deleted = handle
                 .bucket()
-                .remove_remote()
+                .remove_shared_data()
                 .map_err(|error| BucketError::Store { name: bucket, error });
         }
         server.cluster.advance();

@@ -24,5 +24,5 @@ pub(super) fn open(url: &KuduUrl, place: &StorePlace<'_>) -> Result<Arc<dyn KvSt
 
 /// Removes the table that a bucket's store has named by `id`.
 pub(super) fn remove(url: &KuduUrl, id: &str) -> Result<(), StoreError> {
-    KuduStore::remove(url, id)
+    KuduStore::remove_table(url, id)
 }

@@ -16,10 +16,12 @@ use oribi_config::is_bucket_name;
 use oribi_engine::collections::{BucketManifest, LookupError, ManifestError};
 use oribi_engine::compression::inflate_into;
 use oribi_engine::limits::VALUE_BYTES_MAX;
-use oribi_storage::{KvStore, ScanProgress, SeqnoScan, StoreError, VBUCKETS_MAX, VbucketPhase};
+use oribi_storage::{
+    KvStore, ScanProgress, ScanRange, SeqnoScan, StoreError, VBUCKETS_MAX, VbucketPhase, unlimited,
+};
 use oribi_subdoc::xattr;
 use oribi_system::data_dir::{DataDir, DataDirError};
-use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, Vbid};
 
 use crate::buckets::{
     BUCKETS_DIR, BucketError, STORE_DIR, StorePlace, names_in, open_store, storage_in,
@@ -131,7 +133,7 @@ impl OfflineScan {
         &mut self,
         visit: &mut dyn FnMut(StoredRecord<'_>) -> ControlFlow<()>,
     ) -> Result<bool, OfflineError> {
-        Ok(self.0.resume(visit)? == ScanProgress::Paused)
+        Ok(self.0.resume(&mut unlimited, visit)? == ScanProgress::Paused)
     }
 }
 
@@ -209,7 +211,7 @@ impl OfflineBucket {
 
     /// Begins a scan of a vbucket.
     pub fn begin_scan(&self, vbid: Vbid) -> Result<OfflineScan, OfflineError> {
-        Ok(OfflineScan(self.store.begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?))
+        Ok(OfflineScan(self.store.begin_scan(vbid, ScanRange::ALL)?))
     }
 
     /// Visits the version of a key, tombstones included, if there is one.
@@ -219,7 +221,7 @@ impl OfflineBucket {
         key: DocKey<'_>,
         visit: &mut dyn FnMut(StoredRecord<'_>),
     ) -> Result<(), OfflineError> {
-        Ok(self.store.get(vbid, key, visit).map(|_| ())?)
+        Ok(self.store.get(vbid, key, &mut unlimited, visit).map(|_| ())?)
     }
 
     /// Visits a vbucket's documents of one collection that are neither deleted nor expired at

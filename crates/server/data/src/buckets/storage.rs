@@ -89,7 +89,7 @@ pub(super) fn open_store(
 }
 
 /// Removes the data of a deleted bucket outside its directory, by the id that its store
-/// assigned ([`KvStore::shared_id`]).
+/// assigned ([`oribi_storage::SharedStore::id`]).
 ///
 /// # Errors
 /// An error of the store.

@@ -145,7 +145,7 @@ impl Agent {
 
     /// Open buckets that take part in the cluster.
     pub(super) fn shared_buckets(&self) -> Vec<Arc<BucketHandle>> {
-        let is_shared = |handle: &Arc<BucketHandle>| handle.bucket().is_shared();
+        let is_shared = |handle: &Arc<BucketHandle>| handle.bucket().shared_store().is_some();
         self.buckets.list().into_iter().filter(is_shared).collect()
     }
 

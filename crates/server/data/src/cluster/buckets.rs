@@ -44,7 +44,7 @@ impl Agent {
             match self.buckets.get(name) {
                 _ if self.changing.contains_key(name) => {}
                 None => self.adopt(name, entry),
-                Some(handle) if !handle.bucket().is_shared() => {
+                Some(handle) if handle.bucket().shared_store().is_none() => {
                     tracing::debug!(
                         bucket = name,
                         "a bucket of the cluster has the name of one that is this node's alone"

@@ -116,7 +116,9 @@ impl NodeLease {
             return;
         }
         self.session.fetch_add(1, Ordering::AcqRel);
-        for handle in self.buckets.list().iter().filter(|handle| handle.bucket().is_shared()) {
+        for handle in
+            self.buckets.list().iter().filter(|handle| handle.bucket().shared_store().is_some())
+        {
             let bucket = handle.bucket();
             bucket.owned().into_iter().for_each(|vbid| bucket.stop_serving(vbid));
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{Bucket, FetchSink, GetOutcome};
-use oribi_storage::{KvStore, SharedMedium, SharedMemoryStore};
+use oribi_storage::{KvStore, SharedMedium, SharedMemoryStore, unlimited};
 use oribi_types::{CollectionId, DocKey};
 use parking_lot::Mutex;
 
@@ -112,7 +112,7 @@ fn a_collection_that_is_made_during_a_load_keeps_its_documents() {
     bucket.flush_step().unwrap();
     let new = DocKey { collection, key: b"k" };
     assert!(matches!(bucket.get(VB, new, NOW), GetOutcome::Hit(_)), "it is in memory");
-    assert!(store.get(VB, new, &mut |_| ()).unwrap(), "it is in the store");
+    assert!(store.get(VB, new, &mut unlimited, &mut |_| ()).unwrap(), "it is in the store");
 }
 
 /// The other way round: a collection that was dropped while no node could purge it goes with a
@@ -134,7 +134,8 @@ fn a_collection_that_was_dropped_elsewhere_is_purged_after_a_load() {
     two.install_manifest(&manifest.to_stored_json()).unwrap();
     two.take_over(&[VB]).unwrap();
     load_all(&two);
-    let is_stored = || SharedMemoryStore::on(Arc::clone(&medium)).get(VB, old, &mut |_| ());
+    let is_stored =
+        || SharedMemoryStore::on(Arc::clone(&medium)).get(VB, old, &mut unlimited, &mut |_| ());
     assert!(is_stored().unwrap(), "there is something to purge");
     two.flush_step().unwrap();
     assert!(!is_stored().unwrap());

@@ -7,7 +7,7 @@ use super::super::{LogOptions, LogStore};
 use super::driver::{options, passes};
 use crate::conformance::fixture::{Kept, commit, get, scan_keys};
 use crate::directory::Found;
-use crate::{KvStore, SeededRandom, StoreError};
+use crate::{KvStore, SeededRandom, StoreError, load_all, unlimited};
 use oribi_types::Vbid;
 
 pub(super) const VB: Vbid = Vbid(1);
@@ -121,11 +121,11 @@ fn zeros_of_the_last_block_are_no_unfinished_commit() {
     let cut = files.content(&newest);
     assert!(killed.len().is_multiple_of(1024) && cut.len() < killed.len());
     assert!(killed.starts_with(&cut) && killed[cut.len()..].iter().all(|byte| *byte == 0));
-    assert!(!store.ended_in_order(), "it was killed");
+    assert!(!store.properties().ended_in_order, "it was killed");
     drop(store);
     let closed = files.content(&newest);
     let store = reopen(&files, &unhinted()).expect("it was closed");
-    assert!(store.ended_in_order(), "it was closed");
+    assert!(store.properties().ended_in_order, "it was closed");
     assert_eq!(files.content(&newest), closed, "nothing had to be cut off");
 }
 
@@ -139,11 +139,12 @@ fn damage_behind_an_index_file_shows_when_it_is_read() {
     content[at + 1] ^= 1;
     files.replace(name, &content);
     let store = reopen(&files, &options()).expect("the index file is good");
-    let error = store.get(VB, kept(2).doc_key(), &mut |_| panic!("a wrong document is shown"));
+    let error = store
+        .get(VB, kept(2).doc_key(), &mut unlimited, &mut |_| panic!("a wrong document is shown"));
     let text = error.expect_err("the document is damaged").to_string();
     assert!(text.contains(name.as_str()) && text.contains("offset"), "{text}");
     assert_eq!(get(&store, VB, kept(3).doc_key()), Some(kept(3)), "its neighbour is not");
-    assert!(store.load(&mut |_, _| std::ops::ControlFlow::Continue(())).is_err());
+    assert!(load_all(&store, &mut |_, _| std::ops::ControlFlow::Continue(())).is_err());
 }
 
 #[test]
@@ -217,17 +218,19 @@ fn a_closed_log_that_was_cut_off_later_is_told_from_a_whole_one() {
         let files = original.copy();
         files.replace(&newest, &whole[..cut]);
         if let Ok(store) = reopen(&files, &unhinted()) {
-            assert_eq!(store.ended_in_order(), cut == whole.len(), "cut off at {cut}");
+            assert_eq!(store.properties().ended_in_order, cut == whole.len(), "cut off at {cut}");
         }
     }
     let crashed = original.copy();
     let store = reopen(&crashed, &unhinted()).expect("a closed store");
-    assert!(store.ended_in_order());
+    assert!(store.properties().ended_in_order);
     commit(&store, VB, &[kept(COMMITS + 1)]);
     crashed.power_off();
     drop(store);
     crashed.resume();
-    assert!(!reopen(&crashed, &unhinted()).expect("a crash is not damage").ended_in_order());
+    assert!(
+        !reopen(&crashed, &unhinted()).expect("a crash is not damage").properties().ended_in_order
+    );
 }
 
 #[test]
@@ -336,7 +339,7 @@ fn whatever_bytes_never_panic() {
             for seqno in 1..=COMMITS {
                 // Failing is right here; showing wrong documents or panicking is not.
                 let wanted = kept(seqno);
-                let _ = store.get(VB, wanted.doc_key(), &mut |record| {
+                let _ = store.get(VB, wanted.doc_key(), &mut unlimited, &mut |record| {
                     assert_eq!(Kept::of(record), wanted);
                 });
             }

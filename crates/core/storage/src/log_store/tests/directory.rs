@@ -156,7 +156,7 @@ fn a_store_keeps_its_number_of_logs() {
     assert_eq!(marker, b"oribi-store 3 r\n03 logs\n");
     for logs in [1, 2, 3, 64] {
         let store = open_with(&path, logs).expect("it opens");
-        assert!(store.ended_in_order() && store.commit_groups() == 3);
+        assert!(store.properties().ended_in_order && store.properties().commit_groups == 3);
         for (vbid, kept) in (0..).zip(&kept) {
             assert_eq!(scan_keys(&store, Vbid(vbid)), std::slice::from_ref(kept));
         }
@@ -165,15 +165,15 @@ fn a_store_keeps_its_number_of_logs() {
     assert_eq!(names_in(&path), ["0000000001.log", "oribi-store"]);
     let marker = fs::read(path.join("oribi-store")).expect("read");
     assert_eq!(marker, b"oribi-store 2 r\n");
-    assert_eq!(open_with(&path, 3).expect("it opens").commit_groups(), 1);
+    assert_eq!(open_with(&path, 3).expect("it opens").properties().commit_groups, 1);
 }
 
 #[test]
 fn an_impossible_number_of_logs_is_the_nearest_possible() {
     for (asked, made) in [(0, 1), (64, 64), (usize::MAX, 64)] {
         let (_scratch, path) = place();
-        assert_eq!(open_with(&path, asked).expect("a new store").commit_groups(), made);
-        assert_eq!(open_with(&path, 1).expect("it opens").commit_groups(), made);
+        assert_eq!(open_with(&path, asked).expect("a new store").properties().commit_groups, made);
+        assert_eq!(open_with(&path, 1).expect("it opens").properties().commit_groups, made);
     }
 }
 
@@ -234,7 +234,7 @@ fn an_interrupted_creation_of_several_logs_starts_over() {
             let names = names_in(&path);
             assert_eq!(names.len(), if asked == 1 { 2 } else { 1 + asked }, "{names:?}");
             let store = open_with(&path, 9).expect("it opens");
-            assert_eq!(store.commit_groups(), asked);
+            assert_eq!(store.properties().commit_groups, asked);
             assert_eq!(scan_keys(&store, Vbid(2)), [kept]);
         }
     }

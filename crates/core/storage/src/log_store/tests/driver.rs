@@ -15,7 +15,7 @@ use super::super::sim_files::{SimDirectory, Trouble};
 use super::super::{LogOptions, LogStore, Packing};
 use crate::conformance::fixture::{Kept, batch, get, scan_keys, scan_seqnos, state, states};
 use crate::conformance::model::Model;
-use crate::{CompactionStep, KvStore, SeededRandom, StoreError, VbucketState};
+use crate::{CompactionStep, KvStore, SeededRandom, StoreError, StoreMaintenance, VbucketState};
 
 /// Few vbuckets, collections and keys, so that operations meet each other.
 const VBUCKETS: u16 = 3;

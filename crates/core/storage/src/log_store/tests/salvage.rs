@@ -11,7 +11,7 @@ use super::super::{LogLosses, LogOptions, LogStore};
 use super::damage::{COMMITS, VB, filled, kept, logs, reopen, shown, unhinted};
 use super::driver::options;
 use crate::conformance::fixture::{commit, scan_keys, states};
-use crate::{FailoverEntry, KvStore, SeededRandom, VbucketState};
+use crate::{FailoverEntry, KvStore, SeededRandom, StoreMaintenance, VbucketState, unlimited};
 use oribi_types::{CollectionId, Seqno, Vbid};
 
 fn accepting() -> LogOptions {
@@ -58,7 +58,7 @@ fn a_damaged_root_is_rebuilt_from_earlier_ones() {
             false => lost(1, 1, (frames[1] - frames[0]) as u64),
         };
         assert_eq!(store.losses(), Some(expected), "damage at {at}");
-        assert!(!store.ended_in_order(), "every vbucket begins a new history");
+        assert!(!store.properties().ended_in_order, "every vbucket begins a new history");
         drop(store);
         let again = reopen(&files, &unhinted()).expect("the damage is gone");
         assert_eq!((shown(&again) as u64, again.losses()), (COMMITS, None));
@@ -155,7 +155,7 @@ fn a_missing_segment_is_lost_as_a_whole() {
 }
 
 fn has(store: &LogStore, vbid: Vbid, seqno: u64) -> bool {
-    store.get(vbid, kept(seqno).doc_key(), &mut |_| {}).expect("it can be read")
+    store.get(vbid, kept(seqno).doc_key(), &mut unlimited, &mut |_| {}).expect("it can be read")
 }
 
 /// Commits of three vbuckets in turn.
@@ -212,7 +212,7 @@ fn whatever_is_missing_is_among_the_losses() {
         }
         // Files may be missing because they were removed, so there are at least so many.
         assert!(missing == 0 || losses.frames > 0, "round {round}");
-        assert!(missing == 0 || !store.ended_in_order(), "round {round}");
+        assert!(missing == 0 || !store.properties().ended_in_order, "round {round}");
         salvaged_with_gaps += u32::from(missing > 0);
         drop(store);
         let again = reopen(&files, &unhinted()).expect("the damage is gone");

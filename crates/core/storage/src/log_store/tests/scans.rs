@@ -11,7 +11,7 @@ use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore};
 use super::driver::{CROWDED, options};
 use crate::conformance::fixture::{Kept, commit, scan_keys, scan_seqnos};
-use crate::{CompactionStep, KvStore, Packing, StoreError};
+use crate::{CompactionStep, KvStore, Packing, ScanRange, StoreError, unlimited};
 
 const VB: Vbid = Vbid(1);
 
@@ -32,13 +32,14 @@ fn a_segment_that_was_active_when_a_scan_began_is_not_known_by_it() {
     drop(store);
     let store = open(&files, true, &options);
     let mut kept = vec![document(1, 1)];
-    let mut scan = store.begin_scan(VB, kept[0].seqno, kept[0].seqno).expect("it begins");
+    let mut scan =
+        store.begin_scan(VB, ScanRange::seqnos(kept[0].seqno, kept[0].seqno)).expect("it begins");
     for seqno in 2..20 {
         kept.push(document(seqno, seqno));
         commit(&store, VB, &kept[kept.len() - 1..]);
     }
     assert!(store.sizes().segments > 2, "{:?}", store.sizes());
-    scan.resume(&mut |_| std::ops::ControlFlow::Continue(())).expect("it goes on");
+    scan.resume(&mut unlimited, &mut |_| std::ops::ControlFlow::Continue(())).expect("it goes on");
     for from in 0..20 {
         let found = scan_seqnos(&store, VB, from, u64::MAX);
         assert_eq!(found, kept[from.saturating_sub(1) as usize..], "from {from}");
@@ -123,13 +124,13 @@ fn a_scan_of_a_collection_teaches_nothing_about_others() {
     drop(store);
     // Opening forgets what is known of segments.
     let store = open(&files, true, &options);
-    let mut scan = store.begin_collection_scan(VB, CollectionId(8)).expect("it begins");
+    let mut scan = store.begin_scan(VB, ScanRange::collection(CollectionId(8))).expect("it begins");
     let mut seen = 0;
     let mut count = |_: crate::Record<'_>| {
         seen += 1;
         std::ops::ControlFlow::Continue(())
     };
-    scan.resume(&mut count).expect("it goes on");
+    scan.resume(&mut unlimited, &mut count).expect("it goes on");
     assert_eq!(seen, 10);
     for from in 1..100 {
         let found = scan_seqnos(&store, VB, from, from + 1);

@@ -12,7 +12,7 @@ use super::super::sim_files::{SimDirectory, Trouble};
 use super::super::{LogOptions, LogStore, Packing};
 use super::driver::options;
 use crate::conformance::fixture::{Kept, batch, commit, get, scan_keys, state};
-use crate::{Answer, KvStore, StoreError};
+use crate::{KvStore, LoadValues, LookupResult, StoreError, StoreMaintenance};
 
 const LOGS: usize = 3;
 const VBUCKETS: u16 = 7;
@@ -42,7 +42,7 @@ fn commit_to_all(store: &LogStore, seqno: u64) -> Result<(), StoreError> {
 fn a_commit_of_several_groups_is_a_frame_in_each_log() {
     let files = SimDirectory::new(1);
     let store = open(&files, false).expect("a new store");
-    assert_eq!(store.commit_groups(), LOGS);
+    assert_eq!(store.properties().commit_groups, LOGS);
     let before = files.steps();
     commit(&store, Vbid(0), &[kept(0, 1)]);
     let of_one = files.steps() - before;
@@ -62,7 +62,7 @@ fn a_commit_of_several_groups_is_a_frame_in_each_log() {
         }
     }
     let store = open(&files, true).expect("it opens");
-    assert!(store.ended_in_order());
+    assert!(store.properties().ended_in_order);
     assert_eq!(store.vbucket_states().expect("read").len(), usize::from(VBUCKETS));
     for vbid in 1..VBUCKETS {
         assert_eq!(scan_keys(&store, Vbid(vbid)), [kept(vbid, 2)]);
@@ -108,8 +108,8 @@ fn look_ups_and_loads_reach_every_log() {
         .map(|(number, one)| (Vbid(number % VBUCKETS), one.doc_key()))
         .collect();
     let mut answers = vec![None; keys.len()];
-    let visit = &mut |index: usize, answer: Answer<'_>| {
-        let Answer::Record(record) = answer else { panic!("{answer:?}") };
+    let visit = &mut |index: usize, answer: LookupResult<'_>| {
+        let LookupResult::Record(record) = answer else { panic!("{answer:?}") };
         assert!(answers[index].replace(Kept::of(record)).is_none(), "answered once");
         ControlFlow::Continue(())
     };
@@ -119,7 +119,7 @@ fn look_ups_and_loads_reach_every_log() {
     }
     for most in [1, 15, 30] {
         let mut seen = 0;
-        let visit = &mut |_, _: Answer<'_>| {
+        let visit = &mut |_, _: LookupResult<'_>| {
             seen += 1;
             if seen == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -131,18 +131,21 @@ fn look_ups_and_loads_reach_every_log() {
     assert_eq!((plan.records.len(), plan.records_estimate), (usize::from(VBUCKETS), 140));
     let mut loaded = BTreeSet::new();
     for part in plan.parts {
-        let visit = &mut |vbid, record: crate::Record<'_>| {
+        let visit = &mut |vbid, record: crate::Record<'_>, _| {
             assert!(loaded.insert((vbid, Kept::of(record).key)), "loaded once");
             ControlFlow::Continue(())
         };
-        store.load_part(part, visit).expect("loaded");
+        store.load_part(part, LoadValues::Read, visit).expect("loaded");
     }
     assert_eq!(loaded.len(), 140);
     let lone = LogStore::open_simulated(&SimDirectory::new(1), false, &options(), Bug::None);
     // Of the second log, which the other store does not have.
     let foreign = store.plan_load().expect("a plan").parts.swap_remove(1);
     let lone = lone.expect("a new store");
-    assert!(lone.load_part(foreign, &mut |_, _| ControlFlow::Continue(())).is_err());
+    assert!(
+        lone.load_part(foreign, LoadValues::Read, &mut |_, _, _| ControlFlow::Continue(()))
+            .is_err()
+    );
 }
 
 #[test]

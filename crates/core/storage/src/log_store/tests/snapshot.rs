@@ -53,7 +53,7 @@ fn snapshot_of(logs: usize) {
     assert!(shared.count() as u64 >= sizes.linked);
 
     let copy = open(&to, 1);
-    assert_eq!(copy.commit_groups(), logs);
+    assert_eq!(copy.properties().commit_groups, logs);
     for (vbid, expected) in (0..).zip(&expected) {
         assert_eq!(scan_keys(&copy, Vbid(vbid)), *expected);
     }
@@ -107,7 +107,7 @@ fn a_copy_of_an_unfinished_store_is_a_new_one() {
     fs::create_dir(&from).expect("made");
     fs::write(from.join("oribi-store"), "oribi-store 3 n\n03 logs\n").expect("written");
     snapshot_log(&from, &to).expect("a copy");
-    assert_eq!(open(&to, 2).commit_groups(), 2);
+    assert_eq!(open(&to, 2).properties().commit_groups, 2);
 
     fs::write(from.join("oribi-store"), "oribi-store 3 r\n99 logs\n").expect("written");
     assert!(snapshot_log(&from, &scratch.path().join("bad")).is_err());

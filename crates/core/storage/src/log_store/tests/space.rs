@@ -5,7 +5,7 @@ use super::super::planted::Bug;
 use super::super::sim_files::SimDirectory;
 use super::super::{CompactionStep, LogOptions, LogStore};
 use crate::conformance::fixture::{Kept, batch, state};
-use crate::{KvStore, SeededRandom};
+use crate::{KvStore, SeededRandom, StoreMaintenance};
 use oribi_types::Vbid;
 
 /// Keys of which most are overwritten again and again, and of which hardly any is.
@@ -117,7 +117,7 @@ fn compaction_on_request_does_not_wait_for_the_limit() {
     while store.compaction_step().expect("a step") != CompactionStep::Idle {}
     let before = store.sizes();
     assert!(before.garbage_bytes > 1000, "{before:?}");
-    store.ask_for_compaction();
+    store.request_compaction();
     while store.compaction_step().expect("a step") != CompactionStep::Idle {}
     let after = store.sizes();
     assert!(after.garbage_bytes * 10 <= after.log_bytes * 2, "{after:?}");

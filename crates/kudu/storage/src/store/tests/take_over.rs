@@ -1,11 +1,13 @@
 //! Take-overs while the tablet has much in memory, and while the earlier owner goes on writing.
 
+use oribi_storage::conformance::take_over;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::fence::TakingOver;
 use crate::rows::RowKey;
+use oribi_storage::unlimited;
 
 const PIECES: u64 = 12;
 const PIECE_BYTES: usize = 6 << 20;
@@ -49,11 +51,14 @@ fn a_tablet_that_writes_its_memory_out_is_read_meanwhile() {
             old.commit(&[batch]).unwrap();
         }
         let new = open_only(&cluster, &bucket);
-        let states = new.take_over(&all()).unwrap();
+        let states = take_over(&new, &all()).unwrap();
         assert_eq!(seqno_of(&states), Some(PIECES));
         let mut read_bytes = 0;
         let key = DocKey { key: keys[0].as_bytes(), ..KEY };
-        assert!(new.get(VB, key, &mut |record| read_bytes = record.value.len()).unwrap());
+        assert!(
+            new.get(VB, key, &mut unlimited, &mut |record| read_bytes = record.value.len())
+                .unwrap()
+        );
         assert_eq!(read_bytes, value.len());
         let is_altering = is_altering(&new);
         let refused = old.commit(&[batch(PIECES + 1, b"late", false)]);
@@ -64,9 +69,11 @@ fn a_tablet_that_writes_its_memory_out_is_read_meanwhile() {
         shorter.records[0].key.key = keys[0].as_bytes();
         new.commit(&[shorter]).unwrap();
         let mut read = Vec::new();
-        assert!(new.get(VB, key, &mut |record| read = record.value.to_vec()).unwrap());
+        assert!(
+            new.get(VB, key, &mut unlimited, &mut |record| read = record.value.to_vec()).unwrap()
+        );
         assert_eq!(read, b"short");
-        new.remove_remote().unwrap();
+        new.remove().unwrap();
         is_altering
     });
     assert!(
@@ -99,7 +106,7 @@ fn race(
         seqno_of(&take(&new))
     });
     let last = seqno_of(&new.vbucket_states().unwrap());
-    new.remove_remote().unwrap();
+    new.remove().unwrap();
     (begun, last)
 }
 
@@ -108,7 +115,7 @@ fn whatever_the_earlier_owner_wrote_is_in_the_states() {
     let Some(cluster) = cluster() else { return };
     for round in 0..ROUNDS {
         let (begun, last) =
-            race(&cluster, &format!("race{round}"), |new| new.take_over(&all()).unwrap());
+            race(&cluster, &format!("race{round}"), |new| take_over(new, &all()).unwrap());
         assert!(begun.is_some_and(|begun| begun >= COMMITS_BEFORE), "{begun:?}");
         assert_eq!(begun, last, "round {round}: the earlier owner wrote after the fence");
     }
@@ -120,7 +127,7 @@ fn states_that_were_read_before_the_fence_are_found() {
     let Some(cluster) = cluster() else { return };
     let hasty = |new: &KuduStore| {
         let states = new.vbucket_states().unwrap();
-        new.take_over(&all()).unwrap();
+        take_over(new, &all()).unwrap();
         states
     };
     let is_found = (0..4 * ROUNDS).any(|round| {
@@ -162,7 +169,7 @@ fn open_leased(cluster: &KuduCluster, bucket: &str) -> KuduStore {
 /// seqno of the vbucket's state, and which vbuckets are to be given up.
 fn take_early(store: &KuduStore, meanwhile: impl FnOnce()) -> (Option<u64>, Vec<Vbid>) {
     let (mut meanwhile, mut seqno, mut told) = (Some(meanwhile), None, 0);
-    let overtaken = store.take_over_in_parts(&all(), &mut |vbids, states| {
+    let overtaken = store.take_over(&all(), &mut |vbids, states| {
         told += vbids.len();
         seqno = seqno_of(&states).or(seqno);
         if let Some(meanwhile) = meanwhile.take() {
@@ -175,7 +182,7 @@ fn take_early(store: &KuduStore, meanwhile: impl FnOnce()) -> (Option<u64>, Vec<
 
 fn read(store: &KuduStore) -> Result<Option<Vec<u8>>, StoreError> {
     let mut value = None;
-    store.get(VB, KEY, &mut |record| value = Some(record.value.to_vec()))?;
+    store.get(VB, KEY, &mut unlimited, &mut |record| value = Some(record.value.to_vec()))?;
     Ok(value)
 }
 
@@ -187,11 +194,11 @@ fn reads(store: &KuduStore) -> Vec<Result<(), StoreError>> {
         read(store).map(drop),
         store.get_many(&[(VB, KEY)], usize::MAX, &mut |_, _| ControlFlow::Continue(())),
         store.scan_keys(VB, &mut |_| go()),
-        store.scan_keys_from(VB, from, &mut |_| go()),
-        store.begin_scan(VB, Seqno(1), Seqno(u64::MAX)).map(drop),
+        store.scan_collection(VB, from, &mut unlimited, &mut |_| go()),
+        store.begin_scan(VB, ScanRange::ALL).map(drop),
         store.plan_load().and_then(|plan| {
             let mut parts = plan.parts.into_iter();
-            parts.try_for_each(|part| store.load_metadata(part, &mut |_, _, _| go()))
+            parts.try_for_each(|part| store.load_part(part, LoadValues::Skip, &mut |_, _, _| go()))
         }),
     ]
 }
@@ -278,7 +285,7 @@ fn with_leases_a_late_write_is_either_in_the_state_or_found() {
             new.set_ownership(Arc::new(Leased));
             let mut states = Vec::new();
             let ready = &mut |_: &[Vbid], part| states = part;
-            given_up = new.take_over_in_parts(&all(), ready).unwrap();
+            given_up = new.take_over(&all(), ready).unwrap();
             states
         });
         let is_found = given_up == [VB];
