@@ -67,7 +67,9 @@ impl<'a> Iterator for SegmentRecords<'a> {
                     self.rest = &self.rest[length..];
                 }
                 _ => {
-                    return Some(ArchiveRecord::decode(&mut self.rest).map_err(anyhow::Error::from));
+                    return Some(
+                        ArchiveRecord::decode(&mut self.rest).map_err(anyhow::Error::from),
+                    );
                 }
             }
         }
