@@ -2,8 +2,8 @@
 //! `cargo run -p oribi-kudu --example read_rows -- MASTERS`
 
 use oribi_kudu::{
-    ClientBuilder, ColumnSchema, DataType, HashPartition, Predicate, ReadMode, ReplicaSelection,
-    Schema, Session, SessionOptions, Table, TableCreator, TokenOptions, Value,
+    ClientBuilder, ColumnSchema, DataType, HashPartition, Layout, Predicate, ReadMode,
+    ReplicaSelection, Schema, Session, SessionOptions, Table, TableCreator, TokenOptions, Value,
 };
 
 #[tokio::main]
@@ -67,6 +67,8 @@ async fn scans(table: &Table) -> Result<(), Box<dyn std::error::Error>> {
             println!("{} has a square of three digits that begins with 1", row.get::<i64>(0)?);
         }
     }
+    #[cfg(feature = "arrow")]
+    record_batches(table).await?;
     // Parts of a scan, here each in a task; serialised, they can go to other machines.
     let scan = table.scan().read_mode(ReadMode::YourWrites);
     let client = table.client();
@@ -78,5 +80,18 @@ async fn scans(table: &Table) -> Result<(), Box<dyn std::error::Error>> {
     for task in tasks {
         println!("{} rows in one part", task.await??);
     }
+    Ok(())
+}
+
+/// Arrow's record batches, for DataFusion, Polars and others.
+#[cfg(feature = "arrow")]
+async fn record_batches(table: &Table) -> Result<(), Box<dyn std::error::Error>> {
+    let scan = table.scan().layout(Layout::Columnar).read_mode(ReadMode::YourWrites);
+    let mut scanner = scan.build()?;
+    let mut bytes = 0;
+    while let Some(batch) = scanner.next_batch().await? {
+        bytes += batch.to_record_batch()?.get_array_memory_size();
+    }
+    println!("all squares take {bytes} bytes in record batches");
     Ok(())
 }

@@ -18,7 +18,7 @@ pub use builder::ClientBuilder;
 
 use crate::master::Masters;
 use crate::meta_cache::MetaCache;
-use crate::retry::request_tracker::RequestTracker;
+use crate::request_tracker::RequestTracker;
 use crate::rpc::Messenger;
 
 /// A connection to a Kudu cluster; cheap to clone.

@@ -19,7 +19,7 @@ pub(crate) use from_rpc::refusal_code;
 pub use operation::Operation;
 
 use crate::row_operation::RowError;
-use crate::scanner::error::ScanError;
+use crate::scan_error::ScanError;
 use crate::schema::{SchemaError, ValueError};
 use crate::types::HostPort;
 

@@ -193,20 +193,25 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod backoff;
 mod client;
 mod error;
+mod field_columns;
 #[cfg(any(test, feature = "harness"))]
 #[doc(hidden)]
 pub mod harness;
+mod key_encoding;
 mod locate;
 mod lookup;
 mod master;
 mod meta_cache;
 mod partition;
 mod proto;
+mod request_tracker;
 mod retry;
 mod row_operation;
 mod rpc;
+mod scan_error;
 mod scanner;
 mod schema;
 mod session;
@@ -227,10 +232,10 @@ pub use oribi_kudu_derive::KuduRow;
 pub use retry::ReplicaSelection;
 pub use row_operation::{RowError, RowOperation};
 pub use rpc::EncryptionPolicy;
+pub use scan_error::{BlockFault, BlockPart, CellError, OperandError, ScanError};
 pub use scanner::{
-    BlockFault, BlockPart, BloomFilter, Cell, CellError, FromCell, Layout, Operand, OperandError,
-    Predicate, ProjectedColumn, Projection, ReadMode, Row, ScanBatch, ScanError, ScanMetrics,
-    ScanToken, Scanner, ScannerBuilder, TokenOptions,
+    Cell, FromCell, Layout, Operand, Predicate, ProjectedColumn, Projection, ReadMode, Row,
+    ScanBatch, ScanMetrics, ScanToken, Scanner, ScannerBuilder, TokenOptions,
 };
 pub use schema::{
     ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding,

@@ -6,7 +6,8 @@
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::partition::{KeyCells, TabletMap};
+use crate::key_encoding::KeyCells;
+use crate::partition::TabletMap;
 use crate::row_operation::RowError;
 use crate::schema::Value;
 use crate::table::Table;

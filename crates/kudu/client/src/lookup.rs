@@ -31,9 +31,10 @@ use crate::meta_cache::Tablet;
 use crate::partition::TabletMap;
 use crate::proto::tserver::ScanResponsePb;
 use crate::retry::{Attempt, ReplicaSelection, TabletCall, TabletReply, call_tablet};
+use crate::scan_error::CellError;
 use crate::scanner::{
-    Block, CellError, FromCell, Layout, Projection, ReadMode, Row, RowwiseBlock, SCAN, ScanBatch,
-    ScanSpec, Scanner, TabletFilter,
+    Block, FromCell, Layout, Projection, ReadMode, Row, RowwiseBlock, SCAN, ScanBatch, ScanSpec,
+    Scanner, TabletFilter,
 };
 use crate::schema::{ColumnSchemaBuilder, Value};
 use crate::table::Table;

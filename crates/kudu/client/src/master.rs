@@ -18,9 +18,9 @@ use tokio::time::Instant;
 pub(crate) use leader::{Authentication, Masters};
 pub(crate) use response::MasterResponse;
 
+use crate::backoff::{Backoff, pause};
 use crate::error::{Error, Operation};
 use crate::proto::master::SERVICE_NAME;
-use crate::retry::backoff::{Backoff, pause};
 use crate::rpc::{CallOptions, Method};
 use crate::types::HostPort;
 use refusal::{Remedy, refusal, remedy_for_answer, remedy_for_rpc};

@@ -7,7 +7,6 @@
 //! range is small enough for a table of them. Sessions, the cache of tablets, lookups and the
 //! pruning of scans call it. It does not know where tablets are.
 
-mod key_encoding;
 mod murmur2;
 #[cfg(test)]
 mod partition_key;
@@ -18,13 +17,13 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(crate) use key_encoding::{KeyCells, encode_key_cell, encode_least};
 pub(crate) use murmur2::murmur2_64a;
 #[cfg(test)]
 pub(crate) use partition_key::PartitionKey;
 pub(crate) use tablet_map::TabletMap;
 pub(crate) use tablet_partition::{BUCKET_BYTES, Partition};
 
+use crate::key_encoding::{KeyCells, encode_key_cell, encode_least, order_preserving};
 use crate::proto::common::column_identifier_pb::Identifier;
 use crate::proto::common::{
     ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeWithHashSchemaPb,
@@ -89,7 +88,7 @@ impl HashDimension {
             *self.columns
             && let Some(cell) = cells.cell(index).and_then(|cell| cell.first_chunk::<8>())
         {
-            return bucket_of(&key_encoding::order_preserving(*cell), self.seed, self.num_buckets);
+            return bucket_of(&order_preserving(*cell), self.seed, self.num_buckets);
         }
         scratch.clear();
         encode_columns(&self.columns, cells, scratch);

@@ -7,10 +7,8 @@
 //! over all attempts, so the server applies it once. Each attempt lays out the request again,
 //! because its token and timestamp change. The executor does not know what a request means.
 
-pub(crate) mod backoff;
 pub(crate) mod remedy;
 mod replica_picker;
-pub(crate) mod request_tracker;
 mod response;
 #[cfg(test)]
 pub(crate) mod scripted_server;
@@ -23,18 +21,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use backoff::{Backoff, pause};
 use remedy::{Remedy, remedy_for_answer, remedy_for_rpc};
 pub use replica_picker::ReplicaSelection;
 use replica_picker::{Pick, ReplicaPicker};
-use request_tracker::TrackedRequest;
 pub(crate) use response::TabletResponse;
 
+use crate::backoff::{Backoff, pause};
 use crate::error::{Error, Operation, StatusCode, TabletServerErrorCode};
 use crate::master::Authentication;
 use crate::meta_cache::{ReplicaSet, Tablet};
 use crate::proto::rpc::SignedTokenPb;
 use crate::proto::tserver::TabletServerErrorPb;
+use crate::request_tracker::TrackedRequest;
 use crate::rpc::{CallOptions, Method, Reply, RpcError};
 use crate::table::Table;
 use crate::types::HostPort;

@@ -12,11 +12,9 @@
 mod arrow;
 mod batch;
 mod block;
-mod bloom_filter;
 mod builder;
 mod cell;
 mod columnar;
-pub(crate) mod error;
 #[cfg(any(test, feature = "harness"))]
 pub(crate) mod harness;
 mod key_bound;
@@ -38,13 +36,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 pub use batch::{Row, ScanBatch};
-pub use block::{BlockFault, BlockPart};
-pub use bloom_filter::BloomFilter;
 pub use builder::ScannerBuilder;
-pub use cell::{Cell, CellError, FromCell};
-pub use error::ScanError;
+pub use cell::{Cell, FromCell};
 pub use metrics::ScanMetrics;
-pub use operand::{Operand, OperandError};
+pub use operand::Operand;
 pub use predicate::Predicate;
 pub use projection::{ProjectedColumn, Projection};
 pub use spec::{Layout, ReadMode};

@@ -47,11 +47,11 @@ pub use row_errors::{FailedRow, RowErrors, RowFailure};
 pub use row_writer::{ColumnReference, RowWriter};
 pub use statistics::{FlushSummary, SessionStatistics};
 
+use crate::field_columns::FieldColumns;
 use crate::partition::PartitionSchema;
 use crate::row_operation::{RowEncoder, RowError, RowLayout, RowOperation};
 use crate::schema::{Schema, SchemaError};
 use crate::table::Table;
-use crate::typed_row::FieldColumns;
 use dry_run::DryRunTarget;
 use filling::{Filling, FillingLimits};
 use sent_schema::SentSchema;

@@ -26,6 +26,7 @@ pub use hash_partition::HashPartition;
 pub use list::{TableStatistics, TableSummary, TabletServer};
 pub use range_partition::RangePartition;
 
+use crate::backoff::until;
 use crate::client::{Client, ClientShared};
 use crate::error::{Error, Operation};
 use crate::master::{MasterCall, method};
@@ -33,7 +34,6 @@ use crate::meta_cache::CachedTable;
 use crate::partition::PartitionSchema;
 use crate::proto::master::{GetTableSchemaRequestPb, GetTableSchemaResponsePb, TableIdentifierPb};
 use crate::proto::rpc::SignedTokenPb;
-use crate::retry::backoff::until;
 use crate::rpc::Method;
 use crate::schema::Schema;
 

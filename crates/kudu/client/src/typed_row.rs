@@ -7,16 +7,16 @@
 
 mod cell_reader;
 mod cell_writer;
-mod columns;
 
 pub use cell_reader::CellReader;
 pub use cell_writer::{CellWriter, ToCell};
-pub(crate) use columns::FieldColumns;
 
 use crate::error::Error;
+use crate::field_columns::FieldColumns;
 use crate::lookup::{FoundRow, PointLookupBuilder};
 use crate::row_operation::{RowError, RowOperation};
-use crate::scanner::{ScanBatch, ScanError, Scanner, ScannerBuilder};
+use crate::scan_error::ScanError;
+use crate::scanner::{ScanBatch, Scanner, ScannerBuilder};
 use crate::session::{RowWriter, Session, SessionError};
 
 /// A struct whose fields are cells of a row. Derive it:

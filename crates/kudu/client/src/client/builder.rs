@@ -11,7 +11,7 @@ use super::{Client, ClientShared};
 use crate::error::Error;
 use crate::master::{Authentication, Masters};
 use crate::meta_cache::MetaCache;
-use crate::retry::request_tracker::RequestTracker;
+use crate::request_tracker::RequestTracker;
 use crate::rpc::{EncryptionPolicy, Messenger, MessengerOptions};
 use crate::types::{HostPort, HostPortError};
 

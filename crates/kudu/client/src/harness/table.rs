@@ -3,8 +3,9 @@
 use prost::Message;
 
 use super::input::Input;
+use crate::key_encoding::KeyCells;
 use crate::meta_cache;
-use crate::partition::{KeyCells, Partition, PartitionSchema, TabletMap};
+use crate::partition::{Partition, PartitionSchema, TabletMap};
 use crate::proto::common::{
     ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb,
 };

@@ -7,8 +7,8 @@
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::partition::{KeyCells, encode_key_cell, encode_least};
-use crate::scanner::ScanError;
+use crate::key_encoding::{KeyCells, encode_key_cell, encode_least};
+use crate::scan_error::ScanError;
 use crate::schema::{ColumnSchema, DataType, Schema, Value};
 
 /// Bytes of cells, and of an encoded key, that are held in place: a few numbers, or one text.

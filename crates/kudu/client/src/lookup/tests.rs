@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::key::LookupKey;
 use super::request::RequestTemplate;
-use crate::partition::KeyCells;
+use crate::key_encoding::KeyCells;
 use crate::proto::common::{OrderModePb, ReadModePb};
 use crate::proto::rpc::SignedTokenPb;
 use crate::proto::tserver::{NewScanRequestPb, ScanRequestPb};

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use super::credentials::Credentials;
 use super::refusal::refusal;
 use super::response::MasterResponse;
+use crate::backoff::{Backoff, pause, until};
 use crate::error::{Error, Operation, RpcErrorCode};
 use crate::proto::master::{
     ConnectToMasterRequestPb, ConnectToMasterResponsePb, RaftRolePb, SERVICE_NAME,
 };
-use crate::retry::backoff::{Backoff, pause, until};
 use crate::rpc::{CallOptions, Messenger, Method};
 use crate::types::HostPort;
 

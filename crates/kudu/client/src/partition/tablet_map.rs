@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use super::{HashDimension, KeyCells, Partition, PartitionSchema};
+use super::{HashDimension, Partition, PartitionSchema};
+use crate::key_encoding::KeyCells;
 
 /// No tablet has this number.
 const NO_TABLET: u32 = u32::MAX;

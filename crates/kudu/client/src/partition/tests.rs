@@ -56,7 +56,7 @@ fn partition_schema(hash: Vec<HashBucketSchemaPb>, range: &[usize]) -> Partition
 
 #[test]
 fn hashes_are_those_of_the_server() {
-    let signed = |value: i64| key_encoding::order_preserving(value.to_le_bytes());
+    let signed = |value: i64| order_preserving(value.to_le_bytes());
     let of_integers = [
         (0, 0x4e97_afc8_a468_a91a, 0, 2),
         (1, 0x126a_335c_8519_12a9, 1, 1),
@@ -133,7 +133,7 @@ fn a_range_can_have_a_hash_schema_of_its_own() {
     };
     let schema = PartitionSchema::from_pb(&pb, &schema()).unwrap();
     let buckets = |value: i32| -> Vec<u32> {
-        let key = key_encoding::order_preserving(value.to_le_bytes());
+        let key = order_preserving(value.to_le_bytes());
         schema
             .hash_dimensions_of_range(&key)
             .iter()
@@ -295,13 +295,13 @@ proptest! {
         if custom {
             cuts.extend([-3, 7]);
             let own = partition_schema(vec![hashed(&[1, 4], 3, 5)], &[2]);
-            let key = |value: i32| key_encoding::order_preserving(value.to_le_bytes()).into();
+            let key = |value: i32| order_preserving(value.to_le_bytes()).into();
             // All cuts between the two would have to share it; the test makes none.
             cuts.retain(|cut| !(-2..7).contains(cut));
             schema.custom = [CustomRange { start: key(-3), end: key(7), hash: own.hash.clone() }].into();
         }
         let cuts: Vec<_> =
-            cuts.iter().map(|cut| key_encoding::order_preserving(cut.to_le_bytes()).to_vec()).collect();
+            cuts.iter().map(|cut| order_preserving(cut.to_le_bytes()).to_vec()).collect();
         let partitions = tablets(&schema, &cuts);
         let map = TabletMap::new(&schema, &partitions);
         let mut scratch = Vec::new();
@@ -330,7 +330,7 @@ proptest! {
     #[test]
     fn uncovered_rows_are_not_found(row in cells(), cut in -30_i32..30) {
         let schema = partition_schema(vec![hashed(&[0], 3, 0)], &[2]);
-        let key = key_encoding::order_preserving(cut.to_le_bytes()).to_vec();
+        let key = order_preserving(cut.to_le_bytes()).to_vec();
         let upper: Vec<_> =
             tablets(&schema, &[key]).into_iter().filter(|partition| !partition.range_start().is_empty()).collect();
         let map = TabletMap::new(&schema, &upper);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::partition::KeyCells;
+use crate::key_encoding::KeyCells;
 use crate::proto::common::{RowOperationTypePb, RowOperationsPb};
 use crate::schema::{Schema, Value};
 

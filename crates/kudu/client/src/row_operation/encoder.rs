@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::partition::KeyCells;
+use crate::key_encoding::KeyCells;
 use crate::schema::{
     DataType, Value, ValueError, check_date, check_decimal, truncate_to_characters,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::partition::KeyCells;
+use crate::key_encoding::KeyCells;
 use crate::schema::{ColumnSchema, ColumnSchemaBuilder, DataType, Schema, SchemaBuilder, Value};
 
 fn schema(columns: Vec<ColumnSchemaBuilder>) -> Schema {

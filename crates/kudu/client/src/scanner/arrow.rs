@@ -29,8 +29,8 @@ use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef, TimeUnit};
 use crate::schema::DataType;
 
 use super::batch::{Block, ScanBatch};
-use super::error::ScanError;
 use super::projection::{ProjectedColumn, Projection};
+use crate::scan_error::ScanError;
 use fixed_width::{UTC, precision_and_scale, refused};
 
 #[cfg(target_endian = "big")]

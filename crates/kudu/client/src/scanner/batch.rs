@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use super::cell::{Cell, CellError, FromCell};
+use super::cell::{Cell, FromCell};
 use super::columnar::ColumnarBlock;
 use super::projection::Projection;
 use super::rowwise::RowwiseBlock;
+use crate::scan_error::CellError;
 
 /// Rows of one answer.
 #[derive(Clone, Debug)]

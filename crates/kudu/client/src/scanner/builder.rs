@@ -11,13 +11,13 @@ use crate::retry::ReplicaSelection;
 use crate::table::Table;
 
 use super::Scanner;
-use super::error::ScanError;
 use super::key_bound::KeyBound;
 use super::operand::Operand;
 use super::predicate::Predicate;
 use super::projection::Projection;
 use super::spec::{Layout, ReadMode, ScanSpec, TIMEOUT, TabletFilter};
 use super::token::{ScanToken, TokenOptions, tokens_of};
+use crate::scan_error::ScanError;
 
 /// The description of a scan.
 ///

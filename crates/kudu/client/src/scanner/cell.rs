@@ -5,43 +5,8 @@
 //! lossy conversion. [`Row::get`](super::Row::get) and the Arrow conversion call it. The two block
 //! layouts decide which bytes belong to a cell.
 
+use crate::scan_error::CellError;
 use crate::schema::{DataType, Value};
-
-/// Why a cell cannot be read as the requested type. It has no text, because it is made once per
-/// cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CellError {
-    /// The projection has fewer columns.
-    #[error("the projection has no column {index}")]
-    NoSuchColumn {
-        /// The requested position, from 0.
-        index: usize,
-    },
-    /// The batch has fewer rows.
-    #[error("the batch has no row {index}")]
-    NoSuchRow {
-        /// The requested row, from 0.
-        index: usize,
-    },
-    /// The cell is NULL and the requested type is not an `Option`.
-    #[error("the cell is NULL")]
-    Null,
-    /// Cells of this column cannot be read as the requested type.
-    #[error("a column of type {data_type} cannot be read as {asked}")]
-    WrongType {
-        /// Type of the column.
-        data_type: DataType,
-        /// The requested Rust type.
-        asked: &'static str,
-    },
-    /// The cell's offset and length point outside the data that the server sent.
-    #[error("the cell lies outside the data that the server sent")]
-    OutOfBlock,
-    /// A string column holds bytes that are not UTF-8; read it as bytes.
-    #[error("the cell is not UTF-8")]
-    NotUtf8,
-}
 
 /// A cell that is not NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

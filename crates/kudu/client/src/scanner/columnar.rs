@@ -11,9 +11,11 @@ use bytes::Bytes;
 
 use crate::proto::common::{ColumnarColumnPb, ColumnarRowBlockPb};
 
-use super::block::{BlockFault, BlockPart, check_length, named_sidecar, row_count, sidecar};
-use super::cell::{Cell, CellError};
+use super::block::{check_length, named_sidecar, row_count, sidecar};
+use super::cell::Cell;
 use super::projection::{ProjectedColumn, Projection};
+use crate::scan_error::CellError;
+use crate::scan_error::{BlockFault, BlockPart};
 
 /// Bytes of an offset of a variable-length column.
 const OFFSET_BYTES: usize = 4;

@@ -7,11 +7,11 @@
 
 use bytes::Bytes;
 
-use crate::partition::{KeyCells, encode_key_cell, encode_least};
+use crate::key_encoding::{KeyCells, encode_key_cell, encode_least};
 use crate::schema::Schema;
 
-use super::error::ScanError;
 use super::operand::Operand;
+use crate::scan_error::ScanError;
 
 /// A place in the order of primary keys.
 #[derive(Clone, Debug)]

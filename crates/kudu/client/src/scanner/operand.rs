@@ -2,13 +2,14 @@
 //!
 //! An operand is a number, a boolean or bytes; only a column's type makes it a cell. Invariants:
 //! [`Operand::check`] comes first, so a checked operand has exactly the type's width. Order and
-//! successor follow the server's type, byte-wise for strings. Predicates, key bounds and Bloom
-//! filters call it.
+//! successor follow the server's type, byte-wise for strings. Predicates and key
+//! bounds call it.
 
 use std::cmp::Ordering;
 
 use bytes::Bytes;
 
+use crate::scan_error::OperandError;
 use crate::schema::DataType;
 
 /// A value to compare a column with. `From` converts Rust's types.
@@ -26,15 +27,6 @@ pub enum Operand {
     Bool(bool),
     /// For STRING, VARCHAR and BINARY.
     Bytes(Vec<u8>),
-}
-
-/// No cell of the column's type can equal the operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this value cannot be compared with a column of type {data_type}")]
-#[non_exhaustive]
-pub struct OperandError {
-    /// Type of the column.
-    pub data_type: DataType,
 }
 
 impl Operand {

@@ -12,9 +12,8 @@ use bytes::Bytes;
 use crate::proto::common::{ColumnPredicatePb, column_predicate_pb};
 use crate::schema::{DataType, Schema};
 
-use super::bloom_filter::BloomFilter;
-use super::error::ScanError;
 use super::operand::Operand;
+use crate::scan_error::ScanError;
 
 /// A condition on one column of a table, which the tablet servers check.
 #[derive(Clone, Debug)]
@@ -32,7 +31,6 @@ enum Test {
     GreaterOrEqual(Operand),
     Range(Operand, Operand),
     InList(Vec<Operand>),
-    InBloomFilter(BloomFilter),
     IsNull,
     IsNotNull,
 }
@@ -86,11 +84,6 @@ impl Predicate {
         Predicate::new(column, Test::InList(values.into_iter().map(Into::into).collect()))
     }
 
-    /// The column's value is in the filter, with its false positives.
-    pub fn in_bloom_filter(column: impl Into<String>, filter: BloomFilter) -> Predicate {
-        Predicate::new(column, Test::InBloomFilter(filter))
-    }
-
     /// `column IS NULL`.
     pub fn is_null(column: impl Into<String>) -> Predicate {
         Predicate::new(column, Test::IsNull)
@@ -132,12 +125,6 @@ impl Predicate {
             Test::InList(values) => {
                 Condition::in_list(values.iter().map(checked).collect::<Result<_, _>>()?)
             }
-            Test::InBloomFilter(filter) => {
-                filter
-                    .check(data_type)
-                    .map_err(|source| ScanError::Operand { column: self.column.clone(), source })?;
-                Condition::InBloomFilter(filter.clone())
-            }
             Test::IsNull if column.is_nullable() => Condition::IsNull,
             Test::IsNull => Condition::Nothing,
             Test::IsNotNull => Condition::IsNotNull,
@@ -169,7 +156,6 @@ pub(crate) enum Condition {
     Range(Option<Operand>, Option<Operand>),
     /// Sorted, without duplicates, at least two.
     InList(Vec<Operand>),
-    InBloomFilter(BloomFilter),
     IsNull,
     IsNotNull,
     /// No row can satisfy it.
@@ -199,9 +185,7 @@ impl ColumnPredicate {
     /// The message for the server; `None` for a condition that no row can satisfy, which the client
     /// never sends.
     pub(crate) fn to_pb(&self) -> Option<ColumnPredicatePb> {
-        use column_predicate_pb::{
-            Equality, InBloomFilter, InList, IsNotNull, IsNull, Predicate as Pb, Range,
-        };
+        use column_predicate_pb::{Equality, InList, IsNotNull, IsNull, Predicate as Pb, Range};
         let wire = |operand: &Operand| -> Bytes { operand.to_wire(self.data_type) };
         let predicate = match &self.condition {
             Condition::Equality(value) => Pb::Equality(Equality { value: Some(wire(value)) }),
@@ -212,11 +196,6 @@ impl ColumnPredicate {
             Condition::InList(values) => {
                 Pb::InList(InList { values: values.iter().map(wire).collect() })
             }
-            Condition::InBloomFilter(filter) => Pb::InBloomFilter(InBloomFilter {
-                bloom_filters: vec![filter.to_pb()],
-                lower: None,
-                upper: None,
-            }),
             Condition::IsNull => Pb::IsNull(IsNull {}),
             Condition::IsNotNull => Pb::IsNotNull(IsNotNull {}),
             Condition::Nothing => return None,

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use crate::proto::common::ColumnSchemaPb;
 use crate::schema::{ColumnSchema, DataType, Schema};
 
-use super::error::ScanError;
+use crate::scan_error::ScanError;
 
 /// The columns of a scan's rows, in the requested order.
 #[derive(Debug)]

@@ -12,9 +12,8 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use crate::partition::{
-    HashDimension, KeyCells, KeyColumn, Partition, PartitionSchema, encode_key_cell, encode_least,
-};
+use crate::key_encoding::{KeyCells, encode_key_cell, encode_least};
+use crate::partition::{HashDimension, KeyColumn, Partition, PartitionSchema};
 use crate::schema::Schema;
 
 use super::key_bound::KeyBound;

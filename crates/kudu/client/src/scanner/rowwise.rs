@@ -10,9 +10,11 @@ use bytes::Bytes;
 
 use crate::proto::common::RowwiseRowBlockPb;
 
-use super::block::{BlockFault, BlockPart, check_length, named_sidecar, row_count, sidecar};
-use super::cell::{Cell, CellError};
+use super::block::{check_length, named_sidecar, row_count, sidecar};
+use super::cell::Cell;
 use super::projection::{ProjectedColumn, Projection};
+use crate::scan_error::CellError;
+use crate::scan_error::{BlockFault, BlockPart};
 
 /// Bytes of the reference to a variable-length cell: offset and length.
 const REFERENCE_BYTES: usize = 16;

@@ -18,24 +18,24 @@ use bytes::Bytes;
 use prost::Message;
 use tokio::time::Instant;
 
+use crate::backoff::{Backoff, pause};
 use crate::error::{Error, Operation, StatusCode, TabletServerErrorCode};
 use crate::meta_cache::Tablet;
 use crate::proto::tserver::{
     SERVICE_NAME, ScanRequestPb, ScanResponsePb, ScannerKeepAliveRequestPb,
     ScannerKeepAliveResponsePb, TabletServerErrorPb,
 };
-use crate::retry::backoff::{Backoff, pause};
 use crate::retry::remedy::{Remedy, remedy_for_answer, remedy_for_rpc};
 use crate::retry::{Attempt, TabletCall, call_tablet};
 use crate::rpc::{CallOptions, Method, Reply, RpcError};
 use crate::types::HostPort;
 
 use super::batch::{Block, ScanBatch};
-use super::block::BlockFault;
 use super::columnar::ColumnarBlock;
 use super::metrics::ScanMetrics;
 use super::rowwise::RowwiseBlock;
 use super::spec::{Position, ScanSpec};
+use crate::scan_error::BlockFault;
 
 pub(crate) static SCAN: Method = Method { service: SERVICE_NAME, name: "Scan" };
 static KEEP_ALIVE: Method = Method { service: SERVICE_NAME, name: "ScannerKeepAlive" };

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::batch::{Block, ScanBatch};
-use super::block::{BlockFault, BlockPart};
-use super::cell::{Cell, CellError};
+use super::cell::Cell;
 use super::columnar::ColumnarBlock;
 use super::rowwise::RowwiseBlock;
 use crate::proto::common::{ColumnarColumnPb, ColumnarRowBlockPb, RowwiseRowBlockPb};
+use crate::scan_error::CellError;
+use crate::scan_error::{BlockFault, BlockPart};
 use crate::schema::{DataType, Value};
 pub(crate) use encoder::{RowsModel, projection_of};
 

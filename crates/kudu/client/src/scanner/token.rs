@@ -26,9 +26,9 @@ use crate::table::Table;
 use crate::types::HostPort;
 
 use super::Scanner;
-use super::error::ScanError;
 use super::projection::Projection;
 use super::spec::{Layout, ReadMode, ScanSpec, TIMEOUT, TabletFilter};
+use crate::scan_error::ScanError;
 
 static SPLIT_KEY_RANGE: Method = Method { service: SERVICE_NAME, name: "SplitKeyRange" };
 

@@ -269,7 +269,7 @@ pub(super) async fn poll_until_done(
 ) -> Result<(), Error> {
     let mut delay = POLL_MIN;
     while !ask().await? {
-        if !crate::retry::backoff::pause(delay, call.deadline).await {
+        if !crate::backoff::pause(delay, call.deadline).await {
             return Err(Error::timeout(call.operation, call.subject, None));
         }
         delay = (delay * 2).min(POLL_MAX);

@@ -13,13 +13,13 @@ use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
 use super::{Table, by_id};
+use crate::backoff::until;
 use crate::error::{Error, Operation};
 use crate::master::{MasterCall, method};
 use crate::meta_cache::{Location, TableLocations, Tablet, located_tablets};
 use crate::partition::BUCKET_BYTES;
 use crate::proto::common::PartitionKeyPb;
 use crate::proto::master::{GetTableLocationsRequestPb, GetTableLocationsResponsePb};
-use crate::retry::backoff::until;
 use crate::rpc::Method;
 use crate::types::HostPort;
 

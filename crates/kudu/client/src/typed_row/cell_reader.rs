@@ -1,8 +1,9 @@
 //! Reads the fields of a struct from a row.
 
-use crate::scanner::{FromCell, Row, ScanError};
+use crate::scan_error::ScanError;
+use crate::scanner::{FromCell, Row};
 
-use super::columns::FieldColumns;
+use crate::field_columns::FieldColumns;
 
 /// The cells of a row, by the fields of a struct. Derived code calls it.
 #[derive(Debug)]

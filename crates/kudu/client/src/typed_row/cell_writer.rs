@@ -4,7 +4,7 @@ use crate::row_operation::{RowError, RowOperation};
 use crate::schema::{DataType, Value};
 use crate::session::RowWriter;
 
-use super::columns::FieldColumns;
+use crate::field_columns::FieldColumns;
 
 /// The cells of a row, by the fields of a struct. Derived code calls it.
 #[derive(Debug)]

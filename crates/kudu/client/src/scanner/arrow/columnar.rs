@@ -12,9 +12,9 @@ use arrow_array::{ArrayRef, BooleanArray, GenericByteArray, PrimitiveArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use bytes::Bytes;
 
-use crate::scanner::block::BlockFault;
+use crate::scan_error::BlockFault;
+use crate::scan_error::ScanError;
 use crate::scanner::columnar::{ColumnPieces, ColumnarBlock};
-use crate::scanner::error::ScanError;
 use crate::scanner::projection::ProjectedColumn;
 use crate::schema::DataType;
 

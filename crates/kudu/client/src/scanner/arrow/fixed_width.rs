@@ -9,7 +9,7 @@ use arrow_array::types::{
 use arrow_array::{ArrayRef, PrimitiveArray};
 use arrow_schema::ArrowError;
 
-use crate::scanner::error::ScanError;
+use crate::scan_error::ScanError;
 use crate::scanner::projection::ProjectedColumn;
 use crate::schema::DataType;
 

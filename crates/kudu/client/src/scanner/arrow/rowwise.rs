@@ -10,9 +10,10 @@ use arrow_array::types::ArrowPrimitiveType;
 use arrow_array::{ArrayRef, PrimitiveArray};
 use arrow_buffer::{ArrowNativeType, Buffer, MutableBuffer, NullBufferBuilder, ScalarBuffer};
 
+use crate::scan_error::CellError;
+use crate::scan_error::ScanError;
 use crate::scanner::batch::ScanBatch;
-use crate::scanner::cell::{Cell, CellError, FromCell};
-use crate::scanner::error::ScanError;
+use crate::scanner::cell::{Cell, FromCell};
 use crate::scanner::projection::ProjectedColumn;
 use crate::schema::DataType;
 

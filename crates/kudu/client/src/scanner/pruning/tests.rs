@@ -4,7 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::PartitionPruner;
-use crate::partition::{HashDimension, KeyCells, Partition, PartitionSchema};
+use crate::key_encoding::KeyCells;
+use crate::partition::{HashDimension, Partition, PartitionSchema};
 use crate::proto::common::{
     ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb,
     column_identifier_pb::Identifier,

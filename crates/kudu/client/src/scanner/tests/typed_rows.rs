@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::KuduRow;
-use crate::scanner::ScanError;
+use crate::scan_error::ScanError;
 
 fn model() -> RowsModel {
     let cell = |bytes: &[u8]| Some(bytes.to_vec());

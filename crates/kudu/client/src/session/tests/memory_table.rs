@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Error, Operation, StatusCode, TabletServerErrorCode};
-use crate::partition::{KeyCells, Partition, PartitionSchema, TabletMap};
+use crate::key_encoding::KeyCells;
+use crate::partition::{Partition, PartitionSchema, TabletMap};
 use crate::proto::common::{
     AppStatusPb, ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb,
     SchemaPb, column_identifier_pb::Identifier,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use oribi_kudu::{BloomFilter, DataType, Layout, Operand, Predicate, Table};
+use oribi_kudu::{Layout, Operand, Predicate, Table};
 
 use super::{Owned, all_rows, connect, every_type_table, loadgen, sorted};
 
@@ -134,37 +134,4 @@ async fn conditions_about_null_and_contradictions() {
     let between =
         all.iter().filter(|row| matches!(row[0], Owned::Number(id) if id > 10 && id <= 20));
     assert_eq!(sorted(all_rows(both.build().unwrap()).await), between.cloned().collect::<Vec<_>>());
-}
-
-#[tokio::test]
-async fn a_bloom_filter_loses_no_row_and_drops_most_others() {
-    let Some((cluster, client)) = connect().await else { return };
-    let table = every_type_table(&client, "bloom").await;
-    loadgen(cluster, "bloom", 2000);
-    let all = sorted(all_rows(table.scan().build().unwrap()).await);
-    for (at, column) in table.schema().columns().iter().enumerate() {
-        // Two truth values are too few to be held back.
-        if column.data_type() == DataType::Bool {
-            continue;
-        }
-        let wanted: Vec<&Owned> = all.iter().step_by(40).map(|row| &row[at]).collect();
-        let mut filter = BloomFilter::new(column.data_type(), wanted.len(), 0.01);
-        wanted.iter().for_each(|value| filter.insert(operand(value)).unwrap());
-        let predicate = Predicate::in_bloom_filter(column.name(), filter);
-        let rows = all_rows(table.scan().filter(predicate).build().unwrap()).await;
-        let is_wanted = |row: &&Vec<Owned>| wanted.contains(&&row[at]);
-        let found = rows.iter().filter(is_wanted).count();
-        assert_eq!(found, all.iter().filter(is_wanted).count(), "{} lost rows", column.name());
-        let strangers = all.len() - found;
-        let let_through = rows.len() - found;
-        assert!(
-            let_through * 10 <= strangers,
-            "{}: {let_through} of {strangers} strangers came",
-            column.name()
-        );
-    }
-    let mut filter = BloomFilter::new(DataType::Int64, 10, 0.01);
-    filter.insert(5_i64).unwrap();
-    assert!(filter.insert("text").is_err());
-    assert!(table.scan().filter(Predicate::in_bloom_filter("id", filter)).build().is_err());
 }

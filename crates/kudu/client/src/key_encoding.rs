@@ -44,7 +44,7 @@ pub(crate) fn encode_least(data_type: DataType, is_last: bool, key: &mut Vec<u8>
 
 /// Reverses the bytes of a little-endian signed integer and flips its sign bit.
 #[inline]
-pub(super) fn order_preserving<const N: usize>(mut cell: [u8; N]) -> [u8; N] {
+pub(crate) fn order_preserving<const N: usize>(mut cell: [u8; N]) -> [u8; N] {
     cell.reverse();
     cell[0] ^= 0x80;
     cell

@@ -1,7 +1,8 @@
 //! Maps the fields of a struct to the columns of a table or of a scan.
 
 use crate::row_operation::RowError;
-use crate::scanner::{Projection, ScanError};
+use crate::scan_error::ScanError;
+use crate::scanner::Projection;
 use crate::schema::Schema;
 
 /// The column of each field.
@@ -46,11 +47,11 @@ impl FieldColumns {
     }
 
     #[inline]
-    pub(super) fn column(&self, field: usize) -> usize {
+    pub(crate) fn column(&self, field: usize) -> usize {
         self.columns[field]
     }
 
-    pub(super) fn name(&self, field: usize) -> &'static str {
+    pub(crate) fn name(&self, field: usize) -> &'static str {
         self.names[field]
     }
 }
