@@ -7,8 +7,6 @@
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{Cas, Datatype, RevSeqno};
 
-use crate::dcp::{ChangeKind, DcpChange};
-
 /// Most bytes of attributes; servers keep 1 MiB of them.
 pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -87,21 +85,6 @@ impl DocumentVersion {
             new_cas: false,
             resolution: ResolutionMode::Revision,
         }
-    }
-
-    /// The version that a change stream tells of; its value is [`DcpChange::raw_value`].
-    pub fn of_change(change: &DcpChange) -> DocumentVersion {
-        let kind = match change.kind {
-            ChangeKind::Mutation => VersionKind::Mutation,
-            ChangeKind::Deletion => VersionKind::Deletion,
-            ChangeKind::Expiration => VersionKind::Expiration,
-        };
-        let expiry = match kind {
-            VersionKind::Mutation => change.expiry,
-            _ => change.deleted_at.unwrap_or(0),
-        };
-        let version = DocumentVersion::new(kind, change.cas, change.rev);
-        version.flags(change.flags).expiry(expiry).datatype(change.datatype)
     }
 
     /// Sets the flags.

@@ -17,7 +17,6 @@ use indicatif::ProgressBar;
 use oribi_backup::manifest::BackupCollection;
 use oribi_client::{
     ChangeToken, Client, DcpChange, DcpEvent, DcpStream, DcpStreamOptions, DcpSystemEventKind,
-    DocumentVersion,
 };
 use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -435,7 +434,7 @@ fn behind(change: &DcpChange) -> String {
 fn stored(change: &DcpChange) -> RestoredDocument {
     RestoredDocument {
         collection: change.collection,
-        version: DocumentVersion::of_change(change),
+        version: change.version(),
         key: change.key.clone(),
         value: change.raw_value.clone(),
     }

@@ -10,6 +10,7 @@ use oribi_types::{Cas, CollectionId, Datatype, ManifestUid, RevSeqno, ScopeId, S
 use super::attributes::{self, Attribute};
 use crate::compression::decompress;
 use crate::error::{ClientError, MalformedResponse, Site};
+use crate::version::{DocumentVersion, VersionKind};
 
 /// One thing that a change stream yields.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,6 +115,17 @@ impl DcpChange {
             return Ok(Vec::new());
         }
         attributes::decode(&plain).map_err(|malformed| self.damaged(malformed))
+    }
+
+    /// This version of the document, to be written elsewhere with [`DcpChange::raw_value`].
+    pub fn version(&self) -> DocumentVersion {
+        let (kind, expiry) = match self.kind {
+            ChangeKind::Mutation => (VersionKind::Mutation, self.expiry),
+            ChangeKind::Deletion => (VersionKind::Deletion, self.deleted_at.unwrap_or(0)),
+            ChangeKind::Expiration => (VersionKind::Expiration, self.deleted_at.unwrap_or(0)),
+        };
+        let version = DocumentVersion::new(kind, self.cas, self.rev);
+        version.flags(self.flags).expiry(expiry).datatype(self.datatype)
     }
 
     fn plain(&self) -> Result<Bytes, ClientError> {
