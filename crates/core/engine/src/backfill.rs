@@ -4,11 +4,11 @@
 //! one vbucket share one scan of the store ([`scan`]): it copies each record once, into chunks that
 //! every stream gets by reference ([`chunk`]), into an inbox with a bound ([`inbox`]). A scan shows
 //! the vbucket at one moment, so what it shows is one snapshot. It waits for a slow stream as long
-//! as that one makes progress. A stream that stands still is left behind: it loses what it has not
-//! read yet, and asks again from where it stopped when its reader comes back. So a reader that
-//! stands still holds no memory, no scan and no other reader. How long a scan waits ([`patience`])
-//! depends on whether others wait for it: streams of a reader that itself stands still do not count
-//! as such, because nothing that they got would be read.
+//! as that one makes progress. A stream that stalls is left behind: it loses what it has not read
+//! yet, and asks again from where it stopped when its reader comes back. So a reader that stalls
+//! holds no memory, no scan and no other reader. How long a scan waits ([`patience`]) depends on
+//! whether others wait for it: streams of a reader that itself stalls do not count as such, because
+//! nothing that they got would be read.
 //!
 //! Errors of the store: the streams of the scan ask again, and a stream that has failed
 //! [`FAILURES_MAX`] times in a row ends. Above the backfill threshold of memory no scan begins.
@@ -48,7 +48,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// Chunks that an inbox takes.
 const INBOX_CHUNKS: u64 = 8;
 
-/// Why a scan does not go on at once.
+/// Why a scan does not continue at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackfillPause {
     /// Pauses in a row in which no stream took anything. A pause ends early when the scan's thread
@@ -77,7 +77,6 @@ pub struct BackfillReport {
 pub struct BackfillStats {
     /// Streams that wait for a scan.
     pub waiting: u64,
-    /// Scans under way.
     pub running: u64,
     /// Scans since the bucket was opened.
     pub scans: u64,

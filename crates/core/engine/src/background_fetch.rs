@@ -7,11 +7,11 @@
 //! **What is read and not yet counted** is bounded. A step takes as many keys as their values are
 //! expected to fill a MiB, and leaves the rest to the next step when they have. It evicts first
 //! when memory is above the quota. A large document is put aside when a step meets one. It is read
-//! by a step of its own, of which one at a time is at work in the whole process; small ones do not
-//! wait for it.
+//! by its own step, of which one at a time is at work in the whole process; small ones do not wait
+//! for it.
 //!
 //! The queue bounds the number of waiting operations; beyond it a step fails the rest, which tells
-//! clients to come again. When the store is away, all waiters give up together, also those of other
+//! clients to retry. When the store is away, all waiters give up together, also those of other
 //! batches: they have waited along with the one that found it out. Asking for one document after
 //! the other would take as many times as long.
 

@@ -25,7 +25,7 @@
 //! it is empty. Memory from the system is counted against bounds that the caller sets
 //! ([`set_bounds`]); the caller is told when memory grows beyond them.
 //!
-//! Blocks above the largest class are mappings of their own. Freed ones are kept for their next use
+//! Blocks above the largest class are their own mappings. Freed ones are kept for their next use
 //! while nothing else needs the memory (`kept_blocks.rs`).
 //!
 //! The first chunks are of ordinary pages, so that an idle server stays small. With `--cfg
@@ -50,7 +50,7 @@
 //!    units, behind the header.
 //! 6. Magazines are reached by their own thread only, and no code of theirs calls back into them.
 //! 7. A block is freed with the length it was allocated with; callers of [`free`] promise it.
-//! 10. A chunk's mark is an atomic of its own beside the parts that have locks. It is read by an
+//! 10. A chunk's mark is an atomic of its own next to the parts that have locks. It is read by an
 //!     owner of something in the chunk or under the pool's lock, and written under that lock.
 //! 11. Class and number of free blocks in a slab's entry are atomics. They are written like the
 //!     rest of the entry, but also read where the chunk is known to be mapped: under the pool's

@@ -49,7 +49,6 @@ pub use listing::{ListError, ListRequest, ListedDocument, ListedPage, WalkCursor
 pub use scanning::SnapshotScan;
 pub use stats::{BucketStats, DiskState, KeyOnDisk};
 
-/// One tenant.
 pub struct Bucket {
     core: Core,
     flushers: Flushers,
@@ -67,7 +66,6 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Settings.
     pub fn config(&self) -> &BucketConfig {
         self.core.config()
     }
@@ -103,7 +101,6 @@ impl Bucket {
         self.core.memory().has_refusals()
     }
 
-    /// The eviction policy.
     pub fn eviction(&self) -> EvictionPolicy {
         self.core.memory().policy()
     }
@@ -118,14 +115,13 @@ impl Bucket {
         fits
     }
 
-    /// Begins a purge of old tombstones, and asks the store to give space back. Both go on in the
-    /// background. Waits for a purge step under way.
+    /// Begins a purge of old tombstones, and asks the store to give space back. Both continue in
+    /// the background. Waits for a purge step under way.
     pub fn compact(&self) {
         self.tombstone_purge.ask();
         self.core.store().request_compaction();
     }
 
-    /// The compression mode.
     pub fn compression_mode(&self) -> CompressionMode {
         self.core.compression().get()
     }
@@ -145,7 +141,6 @@ impl Bucket {
         self.core.max_ttl_s().store(max_ttl_s, Ordering::Relaxed);
     }
 
-    /// The quota.
     pub fn memory_quota_bytes(&self) -> u64 {
         self.core.memory().quota_bytes()
     }
@@ -206,7 +201,7 @@ impl Bucket {
         false
     }
 
-    /// Removes every document, in memory and on disk. Seqnos and CAS values go on; every vbucket
+    /// Removes every document, in memory and on disk. Seqnos and CAS values continue; every vbucket
     /// begins a new history. Blocks for the store.
     pub fn flush_all(&self) -> Result<(), FlushAllError> {
         if !self.is_flush_enabled() {

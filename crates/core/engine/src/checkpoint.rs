@@ -74,7 +74,6 @@ pub use wake::{StreamSink, StreamWaker};
 /// Size at which the open checkpoint closes by itself; a read closes it earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointLimits {
-    /// Items in it.
     pub items_max: usize,
     /// Bytes of their blocks.
     pub bytes_max: usize,
@@ -110,7 +109,6 @@ pub struct CheckpointManager {
     limits: CheckpointLimits,
     /// Last seqno before the queue was made.
     seqno_at_start: u64,
-    /// Oldest first.
     closed: VecDeque<Arc<ClosedCheckpoint>>,
     /// Number of the open checkpoint; the first one is 1.
     open_id: u64,
@@ -160,12 +158,10 @@ impl CheckpointManager {
         }
     }
 
-    /// Last seqno assigned.
     pub fn high_seqno(&self) -> Seqno {
         Seqno(self.high_seqno)
     }
 
-    /// Highest CAS assigned.
     pub fn max_cas(&self) -> Cas {
         Cas(self.max_cas)
     }
@@ -286,8 +282,8 @@ impl CheckpointManager {
         EnqueueResult { item, displaced }
     }
 
-    /// Queues a version that no table has, in a checkpoint of its own: a key may be in a checkpoint
-    /// once only, and the versions that there are before are not known.
+    /// Queues a version that no table has, in its own checkpoint: a key may be in a checkpoint once
+    /// only, and the versions that there are before are not known.
     pub fn enqueue_alone(&mut self, new: NewItem, rev: RevSeqno, now: Timestamp) -> ItemRef {
         self.close_open();
         let item = self.enqueue(new, None, rev, now).item;

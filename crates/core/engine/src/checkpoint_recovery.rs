@@ -2,9 +2,9 @@
 //!
 //! Owns: one step of recovery. At the upper mark of the checkpoint quota ([`CheckpointPressure`]) a
 //! step closes big open checkpoints, frees what every cursor has passed, and at last drops slow
-//! cursors that can resume from the store. It goes on to the lower mark. Items that are not flushed
-//! yet stay, so the step wakes the flushers as well; at the quota itself writes get temporary
-//! failure. It never looks at items. Driven by the bucket's pager thread, and by tests.
+//! cursors that can resume from the store. It continues to the lower mark. Items that are not
+//! flushed yet stay, so the step wakes the flushers as well; at the quota itself writes get
+//! temporary failure. It never looks at items. Driven by the bucket's pager thread, and by tests.
 
 use oribi_types::Timestamp;
 

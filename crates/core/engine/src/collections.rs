@@ -4,10 +4,10 @@
 //! Owns: names, ids and their rules, the JSON that clients read and the JSON that the store keeps.
 //! Invariants: `_default._default` (ids 0 and 0) is always there; ids 1 to 7 are never given out;
 //! an id that was given out once is never given to another scope or collection, because a client
-//! may go on using it for minutes; every change raises the uid by exactly one.
-//! Callers: the data path asks [`BucketManifest::contains`] for each request; collection
-//! look-ups and the admin HTTP ask for names; `Bucket::update_manifest` applies changes and swaps
-//! snapshots. It does not know documents: the flusher purges those of a dropped collection.
+//! may continue using it for minutes; every change raises the uid by exactly one. Callers: the data
+//! path asks [`BucketManifest::contains`] for each request; collection look-ups and the admin HTTP
+//! ask for names; `Bucket::update_manifest` applies changes and swaps snapshots. It does not know
+//! documents: the flusher purges those of a dropped collection.
 
 mod announced;
 mod change;
@@ -36,7 +36,6 @@ pub const COLLECTIONS_MAX: usize = 1200;
 /// Ids below this are reserved by the protocol; 0 is `_default`.
 const FIRST_USER_ID: u32 = 8;
 
-/// A named collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CollectionDefinition {
     /// Id that clients put before each key.

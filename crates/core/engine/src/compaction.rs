@@ -3,7 +3,7 @@
 //! Owns: the list of buckets that take part, the round under way, and when the next one begins. A
 //! round goes over the tables of every bucket twice (`block_arena::Round`): it counts movable
 //! blocks, then moves those in chunks that can become empty. The first pager that comes drives a
-//! bounded slice; a second one goes on with its own work. There are two reasons to compact:
+//! bounded slice; a second one continues with its own work. There are two reasons to compact:
 //!
 //! * **Pressure**: the arena is above the lower bound (`memory/process.rs`). Rounds follow each
 //!   other while they gain, and may move several bytes for each byte gained. Above the upper bound
@@ -44,7 +44,6 @@ const MOVED_AT_LEISURE: usize = 1;
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_LAST: Duration = Duration::from_millis(640);
 const PAUSE_LAST_AT_BOUND: Duration = Duration::from_millis(20);
-/// Pauses at leisure.
 const LEISURE_FIRST: Duration = Duration::from_secs(1);
 const LEISURE_LAST: Duration = Duration::from_secs(64);
 
@@ -75,7 +74,7 @@ pub(crate) fn leave(bucket: &Bucket) {
     let mut sources = SOURCES.lock();
     sources.retain(is_other);
     if sources.is_empty() {
-        // No pager is left to go on with the round, or to look after kept memory.
+        // No pager is left to continue with the round, or to look after kept memory.
         drop(sources);
         state.running = None;
         idle_memory::no_step_follows();
@@ -98,8 +97,8 @@ fn memory_has_grown() {
     }
 }
 
-/// Refuses writes in every bucket, or takes them again. At the bound, streams that stand still lose
-/// the versions that backfills of a bucket in memory keep for them.
+/// Refuses writes in every bucket, or takes them again. At the bound, streams that stall lose the
+/// versions that backfills of a bucket in memory keep for them.
 fn show_pressure() {
     let is_at_bound = block_arena::pressure() == Pressure::AtBound;
     // What is freed here takes a while, and threads that need memory ask for the lock.
@@ -115,7 +114,6 @@ fn show_pressure() {
 /// When a step is due again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextStep {
-    /// At once.
     Now,
     /// Once some milliseconds have passed: memory is short, and the last round gained nothing.
     Soon,

@@ -1,20 +1,20 @@
 //! Change streams: what happened in a vbucket, in order of seqno, for readers outside the engine.
 //!
-//! Owns: the vocabulary of a stream ([`request`], [`step`]), the decision where a reader may go on
-//! ([`open`], [`rollback`]), what it sees ([`filter`]), and the stream itself. A stream reads
-//! recent mutations from the vbucket's queue ([`memory`]) and everything older from a backfill
-//! ([`backfilling`]), one change at a time or in runs ([`run`]). Its cursor enters the queue first
-//! and the backfill follows, so nothing lies between them; what both have is sent once, because the
-//! stream knows what it has read. When memory recovery takes the cursor away, the stream goes back
-//! to a backfill by itself.
+//! Owns: the vocabulary of a stream ([`request`], [`step`]), the decision where a reader may
+//! continue ([`open`], [`rollback`]), what it sees ([`filter`]), and the stream itself. A stream
+//! reads recent mutations from the vbucket's queue ([`memory`]) and everything older from a
+//! backfill ([`backfilling`]), one change at a time or in runs ([`run`]). Its cursor enters the
+//! queue first and the backfill follows, so nothing lies between them; what both have is sent once,
+//! because the stream knows what it has read. When memory recovery takes the cursor away, the
+//! stream goes back to a backfill by itself.
 //!
 //! Invariants: seqnos ascend and lie inside the last marker; a key occurs at most once in a
 //! snapshot; at the end of a snapshot the reader has the exact state of its collections; a stream
 //! ends once, at the end of a snapshot unless the vbucket or the filter ends first. The exception:
-//! a reader that stands still may lose the rest of a snapshot. The next one begins where that one
-//! did, because the reader could not go back to the state that it has.
-//! Source of the rules: Couchbase's change protocol (DCP), as producers and clients behave. The
-//! server makes wire messages of a [`StreamStep`]; the engine knows none.
+//! a reader that stalls may lose the rest of a snapshot. The next one begins where that one did,
+//! because the reader could not go back to the state that it has. Source of the rules: Couchbase's
+//! change protocol (DCP), as producers and clients behave. The server makes wire messages of a
+//! [`StreamStep`]; the engine knows none.
 
 mod backfilling;
 mod filter;
@@ -209,7 +209,6 @@ impl VbucketDcpStream {
         matches!(self.source, StreamSource::Backfill(_))
     }
 
-    /// Figures.
     pub fn stats(&self) -> StreamStats {
         let (bytes, records) = match &self.source {
             StreamSource::Backfill(reading) => reading.held(),

@@ -44,7 +44,6 @@ pub enum FlushAllError {
     /// Documents are still being loaded.
     #[error("the bucket is warming up")]
     WarmingUp,
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

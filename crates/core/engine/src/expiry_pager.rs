@@ -5,7 +5,7 @@
 //! freed and change streams learn of it. A step scans a bounded number of table groups, under each
 //! vbucket's lock for some microseconds at a time, and deletes the expired documents by the rules
 //! of any other write. While the bucket refuses deletions, the pass stays where it is. Some
-//! documents are left to the next pass: those that changed meanwhile, whose collection is being
+//! documents are left to the next pass: those that changed concurrently, whose collection is being
 //! purged, or whose vbucket is not served here. Documents that were evicted whole are not in the
 //! tables, so the pager does not find them; a read finds them expired. Driven by the bucket's pager
 //! thread, and by tests.
@@ -44,9 +44,8 @@ pub(crate) struct ExpiryPager(Mutex<Passes>);
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExpiryReport {
-    /// Documents deleted.
     pub expired: usize,
-    /// True when the pass goes on, at once.
+    /// True when the pass continues, at once.
     pub more: bool,
 }
 
@@ -86,7 +85,7 @@ fn expire_some(core: &Core, passes: &mut Passes, now: Timestamp) -> ExpiryReport
         let slice = vbucket.expire_slice(&context, &mut cursor, GROUPS_PER_SLICE);
         report.expired += slice.expired;
         if slice.expired < slice.found && core.memory().refuses_deletions() {
-            // The pass goes on with the same slice when it is called again.
+            // The pass continues with the same slice when it is called again.
             passes.hand = Some(hand);
             return report;
         }

@@ -29,11 +29,9 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum StoreOperation {
-    /// Makes mutations durable.
     Commit,
     /// Removes documents of dropped collections.
     CollectionPurge,
-    /// Removes old tombstones.
     TombstonePurge,
     /// Writes the collections manifest.
     Manifest,
@@ -88,7 +86,6 @@ impl StoreOperation {
 pub struct FailedOperations(u8);
 
 impl FailedOperations {
-    /// Each of them.
     pub fn iter(self) -> impl Iterator<Item = StoreOperation> {
         StoreOperation::ALL.into_iter().filter(move |operation| self.has(*operation))
     }
@@ -103,7 +100,6 @@ impl FailedOperations {
         self.iter().any(StoreOperation::refuses_writes)
     }
 
-    /// With one more.
     #[must_use]
     pub(crate) fn with(self, operation: StoreOperation) -> FailedOperations {
         self.and(operation.bit())
@@ -144,7 +140,7 @@ impl Failures {
         } else {
             "it is tried again"
         };
-        // Each document has a reason of its own, and its reader has logged it.
+        // Each document has its own reason, and its reader has logged it.
         if operation != StoreOperation::Read {
             tracing::error!(
                 bucket,
@@ -212,7 +208,7 @@ mod tests {
     // Invariant: A storage error acknowledges nothing, and only a success of the failed operation
     // ends the refusal of writes.
     #[test]
-    fn a_failure_ends_by_a_success_that_proves_the_same_and_by_no_other() {
+    fn only_success_of_the_failed_operation_clears_it() {
         for failed in StoreOperation::ALL {
             for succeeds in StoreOperation::ALL {
                 let failures = Failures::default();

@@ -62,7 +62,7 @@ mod tests {
 
     // Invariant: A flush pass visits each vbucket once; new writes wait for the next pass.
     #[test]
-    fn each_vbucket_is_visited_once_and_those_with_more_behind_the_others() {
+    fn a_pass_visits_each_vbucket_once_the_fullest_last() {
         let mut pass = FlushPass::default();
         assert!(pass.is_over() && pass.visit().is_none());
         pass.begin(3);

@@ -1,9 +1,8 @@
 //! The flushers: make queued mutations durable, each in one commit for its dirty vbuckets.
 //!
 //! A bucket has a flusher for each group of vbuckets that its store commits side by side
-//! ([`KvStore::commit_groups`](oribi_storage::KvStore::commit_groups)). They share nothing but the
-//! bucket. The first also purges dropped collections, and keeps the others from committing
-//! meanwhile.
+//! ([`KvStore::commit_groups`](oribi_storage::KvStore::commit_groups)). They share only the bucket.
+//! The first also purges dropped collections, and keeps the others from committing concurrently.
 //!
 //! Owns: the passes under way and one step of each. The steps of one [`FlushPass`] follow each
 //! other without a pause. Between passes lies the flush interval, unless an operation waits for
@@ -37,9 +36,7 @@ const ITEMS_AHEAD: usize = 8;
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushReport {
-    /// Vbuckets committed.
     pub vbuckets: usize,
-    /// Items committed.
     pub items: usize,
     /// True when there is more to do.
     pub more: bool,
@@ -294,7 +291,7 @@ impl<'a> Step<'a> {
     }
 
     /// Removes documents of dropped collections, first from memory, then from the store. No flusher
-    /// commits meanwhile, and later commits leave such documents out, so none comes back.
+    /// commits concurrently, and later commits leave such documents out, so none comes back.
     fn purge_dropped_collections(self) -> Result<(), StoreError> {
         let dropped = self.core.collections().to_purge();
         if dropped.is_empty() {

@@ -21,7 +21,6 @@ impl FlusherSignals {
         FlusherSignals((0..groups.max(1)).map(|_| FlusherSignal::default()).collect())
     }
 
-    /// Of each group.
     pub(crate) fn all(&self) -> &[FlusherSignal] {
         &self.0
     }

@@ -1,13 +1,13 @@
 //! Grace periods: readers that write nothing shared, and memory that waits for them.
 //!
 //! A GET reads a slot of the hash table and the item behind it without the table's lock and without
-//! counting a reference. A writer may replace the item meanwhile, so whoever gives up the last
+//! counting a reference. A writer may replace the item concurrently, so whoever gives up the last
 //! reference does not free the block: the block is *retired*, and freed after a *grace period*,
 //! when every read section that was open at that time has ended. The technique is known as
 //! quiescent-state-based reclamation; McKenney and Walpole, "What is RCU, fundamentally?".
 //!
 //! Owns: the read sections of all threads ([`slot`]) and what each thread has retired. A section
-//! costs its thread two stores to a line of its own and one fence, however many reads it covers. A
+//! costs its thread two stores to its own line and one fence, however many reads it covers. A
 //! worker opens one for each turn of a connection. Retired memory stays with the thread that
 //! retired it. The thread looks whether grace periods are over when its section ends, when much
 //! waits, and when it gives back what it keeps; a thread that ends leaves the rest to the others.

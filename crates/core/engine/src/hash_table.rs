@@ -182,7 +182,7 @@ impl HashTable {
     }
 
     /// Stores `item` under its key and returns the item that was there. For a table without readers
-    /// beside the owner of its lock.
+    /// next to the owner of its lock.
     #[cfg(test)]
     pub fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         let place = self.locate(hash, item.key());

@@ -32,7 +32,7 @@
 //! 2. Header, optional fields and key are written before `NewItem::allocate` returns, the value
 //!    before `NewItem::new` and `FillingItem::finish` return.
 //! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it
-//!    has become an `ItemRef` nothing but the reference count is ever written.
+//!    has become an `ItemRef` only the reference count is ever written.
 //! 4. A dropped `NewItem` frees its block. Each `ItemRef` owns one count; the last retires the
 //!    block, which is freed when the grace period is over and nothing leads to it any more.
 //! 5. An [`Item`] is reached through an `ItemRef`, or through a slot of the hash table within a
@@ -134,7 +134,6 @@ impl Header {
 /// What a new item is made of, apart from key, value and what the checkpoint manager assigns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ItemFields {
-    /// Opaque client flags.
     pub flags: u32,
     /// Absolute expiry in UNIX seconds, 0 for none; time of deletion for a tombstone.
     pub expiry: u32,
@@ -334,8 +333,8 @@ impl NewItem {
         unsafe { ManuallyDrop::take(&mut new.0) }
     }
 
-    /// [`NewItem::publish`] for two holders. Nobody else can see the block yet, so that no locked
-    /// instruction is needed.
+    /// [`NewItem::publish`] for two holders. No other client can see the block yet, so that no
+    /// locked instruction is needed.
     #[inline]
     pub fn publish_twice(self) -> (ItemRef, ItemRef) {
         let item = self.publish();
@@ -433,7 +432,6 @@ impl Item {
         self.header().value_bytes as usize
     }
 
-    /// Version.
     pub fn cas(&self) -> Cas {
         Cas(self.header().cas)
     }
@@ -444,13 +442,11 @@ impl Item {
         Seqno(u64::from(header.seqno_low) | u64::from(header.seqno_high) << 32)
     }
 
-    /// Revision count.
     pub fn rev_seqno(&self) -> RevSeqno {
         let header = self.header();
         RevSeqno(u64::from(header.rev_low) | u64::from(header.rev_high) << 32)
     }
 
-    /// Opaque client flags.
     pub fn flags(&self) -> u32 {
         self.optional(HAS_FLAGS)
     }

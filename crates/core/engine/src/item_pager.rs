@@ -7,9 +7,9 @@
 //! and one that was never used none. There is no list to keep in order and nothing to lock on a
 //! read. A cache also spares the documents that were written last ([`NewestDocuments`]).
 //!
-//! Eviction begins when memory is above the high watermark and goes on until it is at the low one.
-//! When a whole round has met no document that can ever be evicted, writes get "no memory" instead
-//! of "try again". Called by the pager's thread, and by fetchers before they read above the
+//! Eviction begins when memory is above the high watermark and continues until it is at the low
+//! one. When a whole round has met no document that can ever be evicted, writes get "no memory"
+//! instead of "try again". Called by the pager's thread, and by fetchers before they read above the
 //! quota.
 
 use std::sync::atomic::{AtomicU64, Ordering};

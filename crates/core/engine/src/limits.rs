@@ -41,7 +41,6 @@ pub const FLUSH_BYTES_MAX: usize = 32 << 20;
 /// Per cent of the quota above which the item pager evicts, and at which it stops, unless
 /// configured.
 pub const HIGH_WATERMARK_PERCENT: u8 = 85;
-/// As above.
 pub const LOW_WATERMARK_PERCENT: u8 = 75;
 
 /// Entries kept of a failover table; the number that Couchbase clients and streams expect.

@@ -46,7 +46,7 @@ const STREAMS_BYTES_MAX: u64 = 64 << 20;
 /// Per cent of the quota above which streams read nothing more from the store.
 const BACKFILL_PERCENT: u8 = 96;
 
-/// What the store of a bucket that evicts whole documents may need beside the quota: a part of it,
+/// What the store of a bucket that evicts whole documents may need next to the quota: a part of it,
 /// and 16 MiB in any case. What it needs beyond that, documents have less, down to a part of the
 /// quota.
 const STORE_FREE_PART: u64 = 32;
@@ -57,7 +57,6 @@ const DOCUMENTS_PART: u64 = 4;
 const OVER_QUOTA: u8 = 1;
 /// The queue is longer than the store keeps up with.
 const QUEUE_FULL: u8 = 2;
-/// Commits fail.
 const STORE_FAILING: u8 = 4;
 /// A whole round of the item pager met no document that it can ever evict. Refuses nothing by
 /// itself.
@@ -232,7 +231,6 @@ impl Memory {
         part(self.room_bytes(), self.high_percent)
     }
 
-    /// Here it stops.
     pub(crate) fn low_watermark_bytes(&self) -> u64 {
         part(self.room_bytes(), self.low_percent)
     }

@@ -29,39 +29,30 @@ pub enum OperationRejection {
 /// Identity of a change that was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppliedMutation {
-    /// New version.
     pub cas: Cas,
     /// Position in the vbucket's history.
     pub seqno: Seqno,
-    /// That history.
     pub vb_uuid: VbUuid,
 }
 
 /// The CAS that readers see of a locked document; no version has it.
 pub const LOCKED_CAS: Cas = Cas(u64::MAX);
 
-/// Answer of get-and-lock.
 #[derive(Debug)]
 pub enum LockOutcome {
     /// The document, and the CAS that writes to it must name while it is locked.
     Done {
-        /// The document.
         item: ItemRef,
-        /// Of the lock.
         cas: Cas,
     },
-    /// No such document.
     Miss,
     /// Not tried, or locked already.
     Refused(OperationRejection),
 }
 
-/// Answer of unlock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnlockOutcome {
-    /// Unlocked.
     Done,
-    /// No such document.
     NotFound,
     /// It was not locked.
     NotLocked,
@@ -72,23 +63,17 @@ pub enum UnlockOutcome {
 /// Answer of get and get-and-touch.
 #[derive(Debug)]
 pub enum GetOutcome {
-    /// The document.
     Hit(ItemRef),
     /// A locked document: readers see [`LOCKED_CAS`] instead of its CAS.
     HitLocked(ItemRef),
-    /// No such document.
     Miss,
-    /// Not tried.
     Refused(OperationRejection),
 }
 
 /// Answer of a get that takes no lock.
 pub enum SharedOutcome<'s> {
-    /// The document.
     Hit(SharedItem<'s>),
-    /// No such document.
     Miss,
-    /// [`crate::Bucket::get`] decides.
     Undecided,
 }
 
@@ -97,9 +82,7 @@ pub enum SharedOutcome<'s> {
 pub enum MetaOutcome {
     /// The document or its tombstone, and the CAS that may be shown.
     Found(ItemRef, Cas),
-    /// Neither is there.
     Miss,
-    /// Not tried.
     Refused(OperationRejection),
 }
 
@@ -107,7 +90,6 @@ pub enum MetaOutcome {
 /// version in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadTarget {
-    /// Documents.
     Document,
     /// Tombstones as well, which are in the store only soon after the deletion.
     Tombstone,
@@ -118,27 +100,22 @@ pub enum ReadTarget {
 pub enum VersionOutcome {
     /// The document or its tombstone, and the CAS that may be shown.
     Found(ItemRef, Cas),
-    /// Neither is there.
     Miss,
-    /// Not tried.
     Refused(OperationRejection),
 }
 
 /// Answer of a rewrite.
 #[derive(Debug)]
 pub enum RewriteOutcome<E> {
-    /// Done, in memory.
     Done(AppliedMutation),
     /// The caller's `build` refused.
     Rejected(E),
-    /// Not tried.
     Refused(OperationRejection),
 }
 
 /// Answer of set, add, replace, append, prepend, delete and touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MutationOutcome {
-    /// Done, in memory.
     Done(AppliedMutation),
     /// The document to change does not exist.
     NotFound,
@@ -150,14 +127,12 @@ pub enum MutationOutcome {
     TooLarge,
     /// The request says that the value is compressed, and it is not.
     Corrupt,
-    /// Not tried.
     Refused(OperationRejection),
 }
 
 /// Answer of increment and decrement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterOutcome {
-    /// Done, in memory.
     Done {
         /// Identity of the change.
         mutation: AppliedMutation,
@@ -166,11 +141,9 @@ pub enum CounterOutcome {
     },
     /// The counter does not exist and was not to be created.
     NotFound,
-    /// The CAS differs.
     Exists,
     /// The document is not a decimal number of 64 bits.
     NotANumber,
-    /// Not tried.
     Refused(OperationRejection),
 }
 
@@ -201,7 +174,6 @@ impl From<OperationRejection> for CounterOutcome {
 /// Condition under which a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreCondition {
-    /// Always.
     Set,
     /// Only where there is no document.
     Add,
@@ -212,13 +184,10 @@ pub enum StoreCondition {
 /// Set, add or replace.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
-    /// Condition.
     pub mode: StoreCondition,
-    /// New value.
     pub value: &'a [u8],
     /// The client says that the value is compressed with Snappy.
     pub is_compressed: bool,
-    /// Opaque client flags.
     pub flags: u32,
     /// Expiry as on the wire: 0 none, up to 30 days relative seconds, else UNIX time.
     pub expiry: u32,
@@ -246,25 +215,21 @@ impl<'a> StoreRequest<'a> {
 /// What a write with metadata does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithMetaMode {
-    /// Stores a document.
     Set,
     /// Stores a document where there is none.
     Add,
-    /// Stores a tombstone.
     Delete,
 }
 
 /// A version that was made elsewhere, with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct WithMetaRequest<'a> {
-    /// What it does.
     pub mode: WithMetaMode,
     /// Extended attributes, if the datatype says so, and body. A tombstone has no body.
     pub value: &'a [u8],
     /// What the value is, which is not compressed. Attributes were checked by the caller; JSON is
     /// detected here.
     pub datatype: Datatype,
-    /// Opaque client flags.
     pub flags: u32,
     /// Absolute expiry in UNIX seconds, 0 for none, which the longest life in its collection may
     /// cut short; of a tombstone the time of its deletion, 0 for now.
@@ -275,30 +240,26 @@ pub struct WithMetaRequest<'a> {
     pub given_cas: Option<Cas>,
     /// Its revision, from 1 to 2^48 - 1.
     pub rev_seqno: RevSeqno,
-    /// Required version of what is there, 0 for any.
+    /// Required version of what is present, 0 for any.
     pub cas: Cas,
-    /// What decides whether it is newer than what is there; with `None` it is.
+    /// What decides whether it is newer than what is present; with `None` it is.
     pub resolution: Option<ConflictResolution>,
 }
 
-/// Given CAS values end here: one that is higher would leave the vbucket's clock no room to go on.
+/// Given CAS values end here: one that is higher would leave the vbucket's clock no room to
+/// continue.
 pub const EXPLICIT_CAS_END: Cas = Cas(1 << 63);
 
 /// Which end a value is joined to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConcatMode {
-    /// At the end.
     Append,
-    /// At the beginning.
     Prepend,
 }
 
-/// Append or prepend.
 #[derive(Clone, Copy, Debug)]
 pub struct ConcatRequest<'a> {
-    /// Which end.
     pub mode: ConcatMode,
-    /// Bytes to join.
     pub value: &'a [u8],
     /// Required version, 0 for any.
     pub cas: Cas,
@@ -308,7 +269,6 @@ pub struct ConcatRequest<'a> {
 /// An existing counter keeps its expiry.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterRequest {
-    /// Amount.
     pub delta: u64,
     /// Down instead of up.
     pub decrement: bool,

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 /// How a wait for a write ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersistOutcome {
-    /// It is durable.
     Persisted,
     /// The store failed. The write is in memory and may or may not be on disk.
     Failed,

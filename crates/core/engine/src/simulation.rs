@@ -111,7 +111,7 @@ fn run_at_every_step(seed: u64, steps: u64, trouble: Trouble) -> u64 {
 // Invariant: After a failed write the log store cuts off everything after its last sync and
 // continues without a restart.
 #[test]
-fn trouble_at_every_step_of_the_disk_loses_nothing_that_was_promised() {
+fn a_disk_fault_loses_no_acknowledged_write() {
     for (seed, trouble) in [(7, Trouble::PowerLoss), (8, Trouble::Failure), (9, Trouble::NoSpace)] {
         let steps = run_at_every_step(seed, 300, trouble);
         assert!(steps > 20, "there is I/O: {steps}");

@@ -25,7 +25,6 @@ use oribi_types::{CollectionId, DocKey, ManifestUid, ScopeId, Seqno};
 const LAYOUT: u8 = 1;
 const NAME_AT: usize = 23;
 
-/// What has happened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum ManifestEventKind {
@@ -62,12 +61,10 @@ impl ManifestEventKind {
     }
 }
 
-/// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ManifestEvent<'a> {
     /// Position in the vbucket's history.
     pub seqno: Seqno,
-    /// What has happened.
     pub kind: ManifestEventKind,
     /// The last manifest that a reader knows completely once it has this event.
     pub manifest_uid: ManifestUid,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 /// The clock of a step's driver. It must not go backwards during the step.
 pub type StepClock<'a> = &'a dyn Fn() -> Timestamp;
 
-/// A clock that stands still, for drivers that need no times.
+/// A clock that stalls, for drivers that need no times.
 pub(crate) fn no_clock() -> Timestamp {
     Timestamp::default()
 }
@@ -47,7 +47,6 @@ pub enum TaskKind {
 /// Figures of one task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskStats {
-    /// Name.
     pub name: &'static str,
     /// What it does, for people.
     pub description: &'static str,

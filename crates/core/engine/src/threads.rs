@@ -266,7 +266,7 @@ fn wait_for_work(bucket: &Bucket, group: usize, stop: &AtomicBool) {
     }
     let begun = Instant::now();
     while !signal.is_urgent() && !stop.load(Ordering::Acquire) {
-        // The interval may change meanwhile, and whoever changes it wakes this thread.
+        // The interval may change concurrently, and whoever changes it wakes this thread.
         let interval = Duration::from_millis(bucket.flush_interval_ms());
         let left = interval.saturating_sub(begun.elapsed());
         if left.is_zero() {
@@ -387,7 +387,7 @@ fn run_purger(bucket: &Bucket, stop: &AtomicBool) {
         match bucket.purge_tombstones_step(&step_clock()) {
             Ok(report) if report.more => continue,
             Ok(_) => {}
-            // `failure.rs` logs it, and the pass goes on with the next vbucket.
+            // `failure.rs` logs it, and the pass continues with the next vbucket.
             Err(error) => {
                 tracing::debug!(bucket = bucket.config().name, %error, "a vbucket was not purged");
             }

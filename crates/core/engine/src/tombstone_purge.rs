@@ -2,14 +2,15 @@
 //!
 //! Owns: when a pass over all vbuckets begins, and one step of it, which is one vbucket. The store
 //! finds and removes the tombstones and frees their space ([`oribi_storage::KvStore::compact`])
-//! while reads and commits go on; the purge holds no lock of the engine meanwhile. The store makes
-//! the vbucket's purge seqno durable with the removal, before it or at once, and no commit takes it
-//! back, so that a change stream knows from which seqno on it has every deletion. The vbucket in
-//! memory learns of it afterwards. A stream that opens in between finds it in its scan's moment.
+//! while reads and commits continue; the purge holds no lock of the engine concurrently. The store
+//! makes the vbucket's purge seqno durable with the removal, before it or at once, and no commit
+//! takes it back, so that a change stream knows from which seqno on it has every deletion. The
+//! vbucket in memory learns of it afterwards. A stream that opens in between finds it in its scan's
+//! moment.
 //!
-//! After an error the pass goes on with the next vbucket, and the next pass comes soon. A bucket in
-//! memory keeps its tombstones in the tables, and only those with attributes. Driven by a thread of
-//! its own, because a step reads a vbucket's keys from disk; and by tests.
+//! After an error the pass continues with the next vbucket, and the next pass comes soon. A bucket
+//! in memory keeps its tombstones in the tables, and only those with attributes. Driven by its own
+//! thread, because a step reads a vbucket's keys from disk; and by tests.
 
 use oribi_storage::StoreError;
 use oribi_types::policy::Storage;
@@ -46,7 +47,7 @@ pub(crate) struct TombstonePurger(Mutex<Passes>);
 pub struct PurgeReport {
     /// Highest seqno that was removed, if any was.
     pub purged: Option<Seqno>,
-    /// True when the pass goes on, at once.
+    /// True when the pass continues, at once.
     pub more: bool,
 }
 
@@ -56,7 +57,7 @@ impl TombstonePurger {
         self.0.lock()
     }
 
-    /// Begins a pass at the next step, whenever the last one was. A pass under way goes on.
+    /// Begins a pass at the next step, whenever the last one was. A pass under way continues.
     pub(crate) fn ask(&self) {
         let mut passes = self.0.lock();
         passes.next.get_or_insert(0);
@@ -65,7 +66,7 @@ impl TombstonePurger {
     /// Purges the next vbucket of the pass, or begins a pass if it is time. Blocks for the disk.
     ///
     /// # Errors
-    /// The store's; the pass goes on with the next vbucket.
+    /// The store's; the pass continues with the next vbucket.
     pub(crate) fn step(
         &self,
         core: &Core,
@@ -122,7 +123,7 @@ fn purge_vbucket(
     let loaded = vbucket.loaded_incarnation();
     let purged = core.store().compact(vbucket.id(), purge_before);
     if loaded.is_none() || loaded != vbucket.loaded_incarnation() {
-        // Before the purge seqno, by which readers of collections are judged. A purge that failed
+        // Before the purge seqno, by which readers of collections are checked. A purge that failed
         // may have removed some.
         let unseen = purged.as_ref().copied().unwrap_or(Some(vbucket.persisted_seqno()));
         unseen.into_iter().for_each(|seqno| vbucket.purged_unseen(seqno));

@@ -189,7 +189,6 @@ impl VBucket {
         Seqno(self.persisted_seqno.load(Ordering::Acquire))
     }
 
-    /// Histories, newest first.
     pub fn failover_table(&self) -> Vec<FailoverEntry> {
         self.failover_table.lock().clone()
     }
@@ -198,8 +197,8 @@ impl VBucket {
         &self.waiters
     }
 
-    /// Forgets every document and every history before; seqno and CAS go on. The new history begins
-    /// with `events`. Returns the state to persist, in which these are not yet.
+    /// Forgets every document and every history before; seqno and CAS continue. The new history
+    /// begins with `events`. Returns the state to persist, in which these are not yet.
     pub(crate) fn clear(
         &self,
         context: &Context<'_>,

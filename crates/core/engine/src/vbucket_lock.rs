@@ -3,7 +3,7 @@
 //! Owns: the lock word and how threads wait for it. A write holds both locks for some dozen
 //! instructions, and under them it stores to lines that other cores have. A lock of the usual kind
 //! is released by an instruction that waits for all stores before it, so the writer would wait for
-//! those lines although it needs nothing of them. Here the stores drain while the writer goes on.
+//! those lines although it needs nothing of them. Here the stores drain while the writer continues.
 //!
 //! The price: who releases looks for sleepers before its store is visible, so it can miss a thread
 //! that falls asleep at that moment. A thread therefore sleeps for [`SLEEP_MAX`] at most, and then
@@ -152,7 +152,7 @@ mod tests {
             let lock = Arc::clone(&lock);
             thread::spawn(move || *lock.lock() += 1)
         };
-        // SAFETY: nothing but the lock word is looked at.
+        // SAFETY: only the lock word is looked at.
         let raw = unsafe { lock.raw() };
         while !raw.has_sleepers.load(Ordering::Relaxed) {
             thread::yield_now();
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_sleeper_that_the_holder_has_missed_looks_again() {
         let (lock, sleeper) = with_sleeper();
-        // SAFETY: nothing but the lock word is changed, as by a holder that saw no sleeper.
+        // SAFETY: only the lock word is changed, as by a holder that saw no sleeper.
         unsafe { lock.raw() }.is_held.store(false, Ordering::Release);
         sleeper.join().expect("it gets the lock");
         assert_eq!(*lock.lock(), 1);

@@ -7,7 +7,7 @@
 //! loaded, a key in the table is the only sign that its record was seen. After that the item pager
 //! evicts it.
 //!
-//! Vbuckets serve meanwhile. A key that an operation misses may still be in the store, so it is
+//! Vbuckets serve concurrently. A key that an operation misses may still be in the store, so it is
 //! fetched first. A stored record enters the table only if nothing is there under its key, and no
 //! tombstone leaves the table before loading ends. Revisions of re-created documents continue from
 //! the highest revision of a deletion, which the vbucket's state carries.
@@ -18,8 +18,8 @@
 //! during it, are purged afterwards. A collection that is missing in the manifest was not always
 //! dropped: a load may read records newer than the manifest that it began with.
 //!
-//! On a store that several nodes share, vbuckets come one by one, each as a part of its own, for as
-//! long as the bucket is open. A part that cannot be read is tried again.
+//! On a store that several nodes share, vbuckets come one by one, each as its own part, for as long
+//! as the bucket is open. A part that cannot be read is tried again.
 
 mod part;
 mod stats;
@@ -42,16 +42,12 @@ pub use stats::{WarmupState, WarmupStats};
 #[derive(Debug)]
 pub enum WarmupStep {
     /// Loaded a part of the documents.
-    Loaded {
-        /// Documents among them.
-        items: u64,
-    },
+    Loaded { items: u64 },
     /// Could not read a part.
     Failed {
         /// The vbucket that stays in temporary failure; `None` when vbuckets will be scanned one by
         /// one to find out.
         vbid: Option<Vbid>,
-        /// Why.
         error: StoreError,
     },
     /// No part is left.
@@ -99,7 +95,6 @@ impl Warmup {
         self.loaders.lock().push(thread);
     }
 
-    /// Progress so far.
     pub(crate) fn stats(&self) -> WarmupStats {
         let stats = *self.stats.lock();
         let state = match (stats.done, self.extent.keeps_values()) {

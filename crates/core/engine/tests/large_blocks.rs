@@ -1,8 +1,8 @@
 //! Memory of large values: used again while they are overwritten, given back when that is over, and
 //! never more than was promised.
 //!
-//! A process of its own, because it measures the process: page faults, resident memory, and what
-//! the arena has taken. Where no threads run, the tests end the periods.
+//! its own process, because it measures the process: page faults, resident memory, and what the
+//! arena has taken. Where no threads run, the tests end the periods.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -152,7 +152,7 @@ fn bound(quota: u64) -> u64 {
 
 // Invariant: Freed large blocks are kept only below the arena's lower bound.
 #[test]
-fn the_bound_holds_while_large_and_small_values_alternate() {
+fn the_bound_holds_for_mixed_value_sizes() {
     const QUOTA: u64 = 256 * MIB;
     let _alone = alone();
     let before = resident_bytes();

@@ -1,8 +1,8 @@
 //! Resident memory at a full quota, while the size of documents changes.
 //!
-//! A process of its own, because it measures the process: the quota of a bucket is filled several
-//! times over with documents of 512 bytes, then of 4 KiB, then of 100 bytes. The store keeps
-//! nothing, so all resident memory is the engine's.
+//! its own process, because it measures the process: the quota of a bucket is filled several times
+//! over with documents of 512 bytes, then of 4 KiB, then of 100 bytes. The store keeps nothing, so
+//! all resident memory is the engine's.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,7 +109,7 @@ fn run(eviction: EvictionPolicy, storage: Storage, quota: u64) {
 }
 
 #[test]
-fn what_is_resident_stays_near_the_quota_when_documents_change_size() {
+fn residency_stays_near_the_quota_as_sizes_change() {
     let quota =
         std::env::var("ORIBI_TEST_QUOTA_MIB").map_or(96, |mib| mib.parse().expect("a number"));
     run(EvictionPolicy::Full, Storage::Persistent, quota * MIB);

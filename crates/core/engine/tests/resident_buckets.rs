@@ -1,9 +1,9 @@
 //! Resident memory of several buckets at once, while documents of every size come and go.
 //!
-//! A process of its own, because it measures the process. Two threads write, delete and read
-//! documents of 0 to 32 KiB as fast as they can, in several buckets that share the arena. The
-//! documents stay far below the quotas, so nothing is evicted and nothing may be refused. The
-//! stores keep nothing, so all resident memory is the engine's.
+//! its own process, because it measures the process. Two threads write, delete and read documents
+//! of 0 to 32 KiB as fast as they can, in several buckets that share the arena. The documents stay
+//! far below the quotas, so nothing is evicted and nothing may be refused. The stores keep nothing,
+//! so all resident memory is the engine's.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -227,7 +227,7 @@ fn eight_small_buckets_stay_within_what_was_promised() {
 }
 
 #[test]
-fn two_buckets_in_memory_stay_within_what_was_promised() {
+fn two_memory_buckets_stay_within_the_bound() {
     run(&Workload {
         buckets: 2,
         quota_mib: 128,
@@ -265,7 +265,7 @@ fn large_documents_stay_within_what_was_promised() {
 }
 
 #[test]
-fn a_cache_that_is_too_small_stays_within_what_was_promised() {
+fn an_undersized_cache_stays_within_its_bound() {
     run(&Workload {
         buckets: 2,
         quota_mib: 64,
@@ -277,7 +277,7 @@ fn a_cache_that_is_too_small_stays_within_what_was_promised() {
 }
 
 #[test]
-fn documents_beyond_the_quota_stay_within_what_was_promised() {
+fn documents_beyond_the_quota_stay_within_the_bound() {
     run(&Workload {
         buckets: 2,
         quota_mib: 64,

@@ -1,8 +1,8 @@
-//! Memory while readers of change streams stand still.
+//! Memory while readers of change streams stall.
 //!
-//! A process of its own, because it measures the process. Reader after reader begins to read every
-//! vbucket, takes a change of each, and stands still for ever; all documents are written anew
-//! meanwhile. What such a reader holds has to be counted, or to leave when memory is short, and
+//! its own process, because it measures the process. Reader after reader begins to read every
+//! vbucket, takes a change of each, and stalls for ever; all documents are written anew
+//! concurrently. What such a reader holds has to be counted, or to leave when memory is short, and
 //! writers wait for none of them.
 
 use std::sync::{Arc, Mutex};
@@ -156,7 +156,7 @@ impl World {
 // Invariant: The memory of unsent changes is counted, and the queue frees it when memory is
 // short.
 #[test]
-fn what_readers_of_the_queue_hold_while_they_stand_still_is_counted() {
+fn memory_of_stalled_queue_readers_is_counted() {
     let _alone = ALONE.lock();
     let mut world = World::new(Storage::Persistent, EvictionPolicy::Full, 96 * MIB);
     let mut standing = Vec::new();
@@ -174,7 +174,7 @@ fn what_readers_of_the_queue_hold_while_they_stand_still_is_counted() {
 // Invariant: The memory of unsent changes is counted, and the queue frees it when memory is
 // short.
 #[test]
-fn what_readers_of_a_bucket_in_memory_hold_while_they_stand_still_leaves() {
+fn memory_of_stalled_memory_bucket_readers_is_freed() {
     let _alone = ALONE.lock();
     let mut world = World::new(Storage::Memory, EvictionPolicy::None, 96 * MIB);
     world.write(48 * MIB);

@@ -1,4 +1,4 @@
-//! One vbucket's place in a change stream: what may come next, and where to go on after it.
+//! One vbucket's place in a change stream: what may come next, and where to continue after it.
 //!
 //! Within a snapshot, the position names the end of the last complete one as the snapshot's start,
 //! whatever later start was announced. A server that has lost the snapshot's end answers with a
@@ -41,7 +41,6 @@ impl ChangeCursor {
         ChangeCursor { position, announced: None }
     }
 
-    /// Where it is.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -86,7 +85,7 @@ impl ChangeCursor {
         Ok(())
     }
 
-    /// A message with a seqno of its own; returns the position behind it.
+    /// A message with its own seqno; returns the position behind it.
     ///
     /// # Errors
     /// When the seqno does not rise, or lies outside of the snapshot.

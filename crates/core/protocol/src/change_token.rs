@@ -1,4 +1,4 @@
-//! Tokens of change streams as text: where a reader stands, and where the next one goes on.
+//! Tokens of change streams as text: where a reader stands, and where the next one continues.
 //!
 //! A [`Position`] is a place in one vbucket's history, with the fields of a stream request. A
 //! [`ChangeToken`] is a position for each vbucket, and what holds for those without one. Both are
@@ -27,7 +27,6 @@ use crate::limits::VBUCKETS_MAX;
 /// A place in the history of one vbucket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Position {
-    /// The vbucket.
     pub vbid: Vbid,
     /// Which of its histories.
     pub vb_uuid: VbUuid,

@@ -60,17 +60,9 @@ pub enum Decoded<'a> {
         value_bytes: usize,
     },
     /// A whole command, or one key of a `get`.
-    Complete {
-        /// The command.
-        command: Command<'a>,
-        /// Bytes it occupied.
-        consumed: usize,
-    },
+    Complete { command: Command<'a>, consumed: usize },
     /// Bytes that are passed over.
-    Skipped {
-        /// Their number.
-        consumed: usize,
-    },
+    Skipped { consumed: usize },
     /// A line that is too long: this is not the protocol.
     TooLong,
     /// A line that another protocol begins with.

@@ -208,7 +208,6 @@ impl Workload {
     }
 }
 
-/// Makes batches.
 struct Writes<'w> {
     workload: &'w Workload,
     seqnos: [u64; VBUCKETS],

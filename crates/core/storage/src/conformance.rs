@@ -3,9 +3,9 @@
 //! Owns: the meaning of the [`KvStore`](crate::KvStore) trait as executable checks. A backend
 //! passes when [`run`] returns; a check that fails panics with its name and, for the random part,
 //! the seed that repeats it. Invariant: the suite sees a backend through [`Medium`] and the trait
-//! only, so that the log store, the store in memory and one behind a network are judged alike.
-//! Callers: the tests of each backend, and canaries that prove that planted bugs are found. It does
-//! not cover crashes in the middle of a commit; backends with files test those themselves.
+//! only, so that the log store, the store in memory and one behind a network are checked alike.
+//! Callers: the tests of each backend, and canaries that prove that mutants are found. It does not
+//! cover crashes in the middle of a commit; backends with files test those themselves.
 
 mod checks;
 mod commits;
@@ -30,7 +30,6 @@ pub use random::run_random;
 /// that wants more calls [`run_random`] itself.
 const SEEDS: [u64; 3] = [1, 0x5eed, 0xdead_beef];
 
-/// Operations per seed.
 const OPERATIONS: usize = 120;
 
 /// Takes vbuckets over and returns their states, for tests that do not serve in between.

@@ -6,10 +6,10 @@
 //! and synced it says `ready`. So a directory without the marker belongs to someone else and is
 //! left alone, one that is `new` holds nothing that was ever acknowledged and is made again, and
 //! one that is `ready` must be complete or is corrupt. The marker also says which kind of store it
-//! is, so that neither kind opens the other's files. The marker of a store of several logs has a
-//! version of its own, which programs that know one log only refuse, and a second line with their
-//! number. Invariants: while a store is open, its process holds an exclusive lock on the marker;
-//! the number of logs never changes once the store is ready. Callers: the stores that keep files.
+//! is, so that neither kind opens the other's files. The marker of a store of several logs has its
+//! own version, which programs that know one log only refuse, and a second line with their number.
+//! Invariants: while a store is open, its process holds an exclusive lock on the marker; the number
+//! of logs never changes once the store is ready. Callers: the stores that keep files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -65,7 +65,6 @@ pub(crate) struct StoreKind {
 pub(crate) enum Found {
     /// Nothing, or the remains of a creation that never finished.
     New,
-    /// A complete store.
     Ready,
 }
 
@@ -235,7 +234,6 @@ fn read_marker(path: &Path, marker: &File, kind: &StoreKind) -> Result<Option<us
 pub(crate) enum MarkerFault {
     /// It is another version's.
     OtherFormat,
-    /// Nothing writes it.
     Damaged,
 }
 

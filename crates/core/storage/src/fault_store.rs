@@ -5,7 +5,7 @@
 //! failure is always reported as an error, so a caller that treats `Err` from `commit` as "not
 //! durable" is never misled; scans by key and loads are never touched. Callers: tests of the
 //! flusher, of background fetches, of durability answers and of shutdown. The plan is shared and
-//! outlives the store, so it goes on counting over a reopening.
+//! outlives the store, so it continues counting over a reopening.
 
 mod plan;
 #[cfg(test)]

@@ -41,7 +41,6 @@ pub fn reserve_for(record: &Record<'_>, reserve: &mut ReserveMemory<'_>) -> Cont
 pub enum LookupResult<'a> {
     /// There is no record.
     Absent,
-    /// The stored version.
     Record(Record<'a>),
     /// A record above the caller's limit. The store did not read it, so it may be of another key.
     Large,
@@ -238,6 +237,5 @@ pub trait StoreMaintenance: Send + Sync {
         Ok(())
     }
 
-    /// Counts and sizes.
     fn stats(&self) -> StoreStats;
 }

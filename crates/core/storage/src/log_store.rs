@@ -12,10 +12,10 @@
 //! # Several logs
 //!
 //! A log has one writer at a time, which waits for the disk. A store may have several logs, so that
-//! commits of different groups of vbuckets go on side by side. Each is as described here, in a
-//! subdirectory of its own, with its own compaction thread; log 0 also has the local documents.
-//! Vbucket `v` of `n` logs is in log `v % n`, for ever (`member.rs`): everything that is said below
-//! of versions, bounds and recovery holds for each log by itself, because no key is in two.
+//! commits of different groups of vbuckets continue side by side. Each is as described here, in its
+//! own subdirectory, with its own compaction thread; log 0 also has the local documents. Vbucket
+//! `v` of `n` logs is in log `v % n`, for ever (`member.rs`): everything that is said below of
+//! versions, bounds and recovery holds for each log by itself, because no key is in two.
 //!
 //! # Why no old version ever comes back
 //!
@@ -144,7 +144,7 @@ const STORE_KIND: StoreKind = StoreKind {
     required_file: None,
 };
 
-/// A [`KvStore`] in a directory of its own.
+/// A [`KvStore`] in its own directory.
 pub struct LogStore {
     // Fields drop in this order: the logs are closed before the lock is released.
     shards: Vec<Shard>,
@@ -175,8 +175,8 @@ impl LogStore {
         Ok(store)
     }
 
-    /// Opens the store in simulated files, with a planted bug or without. `is_made` says that a
-    /// store was opened there before, with as many logs, which on real files the directory's marker
+    /// Opens the store in simulated files, with a mutant or without. `is_made` says that a store
+    /// was opened there before, with as many logs, which on real files the directory's marker
     /// tells. It never compacts by itself.
     ///
     /// Errors: as [`LogStore::open`].

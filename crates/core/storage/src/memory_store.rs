@@ -57,7 +57,7 @@ impl VbucketData {
 struct MemoryScan {
     vbucket: Arc<VbucketData>,
     counters: Arc<Counters>,
-    /// Where it goes on; `None` at the end.
+    /// Where it continues; `None` at the end.
     next: Option<Seqno>,
     to: Seqno,
 }
@@ -115,7 +115,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store on a medium of its own.
+    /// An empty store on its own medium.
     pub fn new() -> MemoryStore {
         MemoryStore::default()
     }

@@ -10,7 +10,6 @@ use crate::{
     SnapshotSeqnos, StoreError, StoreMaintenance, StoreStats, VbBatch, VbucketState,
 };
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullStore;
 

@@ -8,7 +8,6 @@ use crate::Record;
 #[derive(Clone, Debug)]
 pub struct OwnedRecord {
     collection: CollectionId,
-    /// Key, then value.
     bytes: Box<[u8]>,
     key_bytes: usize,
     cas: Cas,
@@ -22,7 +21,6 @@ pub struct OwnedRecord {
 }
 
 impl OwnedRecord {
-    /// A copy.
     pub fn of(record: &Record<'_>) -> OwnedRecord {
         OwnedRecord {
             collection: record.key.collection,
@@ -39,7 +37,6 @@ impl OwnedRecord {
         }
     }
 
-    /// Its seqno.
     pub fn seqno(&self) -> Seqno {
         self.seqno
     }

@@ -21,7 +21,8 @@ pub fn load_lines(address: *const u8, bytes: usize) {
     }
 }
 
-/// Starts loading the same lines to be written: other cores' copies of them are given up meanwhile.
+/// Starts loading the same lines to be written: other cores' copies of them are given up
+/// concurrently.
 #[inline]
 pub fn load_lines_to_write(address: *const u8, bytes: usize) {
     let in_first_line = LINE_BYTES - address.addr() % LINE_BYTES;

@@ -12,7 +12,6 @@ pub struct Record<'a> {
     pub key: DocKey<'a>,
     /// Document body; empty for a tombstone.
     pub value: &'a [u8],
-    /// Version.
     pub cas: Cas,
     /// Position in the vbucket's history, at least 1.
     pub seqno: Seqno,
@@ -32,7 +31,6 @@ pub struct Record<'a> {
 /// Everything one flush writes for one vbucket. Atomic: all of it becomes durable or none.
 #[derive(Debug)]
 pub struct VbBatch<'a> {
-    /// The vbucket.
     pub vbid: Vbid,
     /// Ascending seqnos, at most one record per key.
     pub records: Vec<Record<'a>>,

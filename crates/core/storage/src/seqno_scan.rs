@@ -7,16 +7,13 @@ use crate::{RecordVisitor, ReserveMemory, StoreError, VbucketState};
 /// The records that a [`SeqnoScan`] visits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScanRange {
-    /// Lowest seqno.
     pub from: Seqno,
-    /// Highest seqno.
     pub to: Seqno,
     /// The only collection that the caller needs. Records of others may come, too.
     pub collection: Option<CollectionId>,
 }
 
 impl ScanRange {
-    /// Every record.
     pub const ALL: ScanRange = ScanRange::seqnos(Seqno(1), Seqno(u64::MAX));
 
     /// The records with `from <= seqno <= to`.

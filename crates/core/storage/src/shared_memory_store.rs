@@ -2,8 +2,8 @@
 //!
 //! Owns: the epoch that tells owners apart. A [`SharedMemoryStore`] stands for one process; the
 //! [`SharedMedium`] outlives and connects them. A take-over raises the medium's epoch. A write with
-//! an older epoch asks its own process whether it still owns the vbuckets: if so it goes on in the
-//! new epoch, otherwise it fails as a whole. Stores behave like this when each write names the
+//! an older epoch asks its own process whether it still owns the vbuckets: if so it continues in
+//! the new epoch, otherwise it fails as a whole. Stores behave like this when each write names the
 //! fence. Invariant: epoch, check and write are one step under one lock, so no write of an earlier
 //! owner follows a take-over. It does not bound its memory.
 

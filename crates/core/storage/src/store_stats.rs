@@ -3,11 +3,9 @@
 /// Counts for `stats` and metrics. Estimates are allowed and may lag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoreStats {
-    /// Bytes on disk.
     pub disk_bytes: u64,
     /// Records committed since open, tombstones included.
     pub records_committed: u64,
-    /// Of these, tombstones.
     pub deletions_committed: u64,
     /// Bytes of their keys and values, before headers and compression.
     pub bytes_committed: u64,
@@ -31,7 +29,6 @@ pub struct StoreStats {
     pub read_failures: u64,
     /// Purges of tombstones since open.
     pub compactions: u64,
-    /// Those that failed.
     pub compact_failures: u64,
     /// The last step of compaction in the background failed.
     pub compaction_fails: bool,

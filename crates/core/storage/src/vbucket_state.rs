@@ -12,7 +12,6 @@ pub enum VbucketPhase {
     Replica = 2,
     /// About to become active.
     Pending = 3,
-    /// Serves nothing.
     Dead = 4,
 }
 

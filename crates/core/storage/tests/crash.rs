@@ -28,7 +28,7 @@ const SEED: u64 = 1;
 const VBUCKETS: u16 = 3;
 /// Keys that each batch writes anew, so that a partial batch shows as a mixture.
 const SHARED_KEYS: u64 = 20;
-/// Seqnos of a batch: the shared keys and one key of its own.
+/// Seqnos of a batch: the shared keys and its own key.
 const SEQNOS_PER_BATCH: u64 = SHARED_KEYS + 1;
 
 /// With small segments, so that they are sealed and compacted while the child is killed. A new
@@ -170,7 +170,7 @@ fn acknowledged_batches_survive_sigkill() {
 }
 
 #[test]
-fn acknowledged_batches_in_several_logs_survive_sigkill() {
+fn acknowledged_batches_of_all_logs_survive_sigkill() {
     survives_sigkill(OF_TWO_LOGS);
 }
 

@@ -103,7 +103,7 @@ fn scan(stores: &[LogStore]) -> usize {
 }
 
 #[test]
-fn all_scans_of_the_process_hold_no_more_than_it_promises() {
+fn all_scans_stay_within_the_process_bound() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Two stores whose records are too many, and one whose keys are.
     for (stores, documents, key_bytes, value_bytes) in [(2, 3000, 20, 4000), (1, 80_000, 240, 10)] {
@@ -123,7 +123,7 @@ fn all_scans_of_the_process_hold_no_more_than_it_promises() {
 }
 
 #[test]
-fn a_scan_holds_no_large_record_while_it_asks_for_room_and_afterwards() {
+fn a_scan_holds_no_large_record_while_reserving() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const RECORD_BYTES: usize = 8 << 20;
     /// What a scan reads at a time.

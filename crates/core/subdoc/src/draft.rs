@@ -20,7 +20,6 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Starts with `text`.
     pub fn new(text: impl Into<Cow<'a, [u8]>>) -> Draft<'a> {
         Draft { text: text.into(), last: None, changed: false }
     }

@@ -71,7 +71,6 @@ impl<'v> Edit<'v> {
         Edit { remove, before: SmallVec::new(), value, after: SmallVec::new(), counter: None }
     }
 
-    /// The removed bytes.
     pub fn remove(&self) -> Range<usize> {
         self.remove.clone()
     }

@@ -28,7 +28,6 @@ pub enum Component<'a> {
     Last,
 }
 
-/// A parsed path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Path<'a> {
     components: SmallVec<[Component<'a>; 8]>,
@@ -80,7 +79,6 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Parses `[n]`.
 fn index<'a>(rest: &mut &'a [u8]) -> Result<Component<'a>, SubdocError> {
     let end = rest.iter().position(|byte| *byte == b']').ok_or(SubdocError::PathEinval)?;
     let digits = &rest[1..end];

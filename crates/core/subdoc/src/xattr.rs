@@ -145,7 +145,6 @@ impl<'a> XattrDraft<'a> {
         }
     }
 
-    /// Removes a key.
     pub fn remove(&mut self, key: &[u8]) {
         self.retain(|name| name != key);
     }

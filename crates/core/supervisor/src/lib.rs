@@ -5,7 +5,7 @@
 //! state may be half-changed and its waiters would never return. So the process says what and why
 //! and ends at once, before the stack unwinds and releases locks, with [`PANIC_EXIT_CODE`]. What
 //! was acknowledged as durable is on disk, and whoever waited sees a closed connection. A [`job`]
-//! owns nothing: should it panic, it alone is answered with an error, and its thread goes on.
+//! owns nothing: should it panic, it alone is answered with an error, and its thread continues.
 //! Invariant: the server starts no thread but through [`spawn`]; `cargo xtask tidy` looks for
 //! others. Callers: every crate that is linked into the server. It knows nothing of what the
 //! threads do.
@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 pub use planted::plant;
 pub use short_slice::take_short_slices;
 
-/// Status of a process that ended because a thread that owns state could not go on. The number is
-/// `EX_SOFTWARE` of sysexits(3).
+/// Status of a process that ended because a thread that owns state could not continue. The number
+/// is `EX_SOFTWARE` of sysexits(3).
 pub const PANIC_EXIT_CODE: i32 = 70;
 
 /// What a panic on this thread means at the moment.
@@ -37,7 +37,6 @@ pub const PANIC_EXIT_CODE: i32 = 70;
 enum Standing {
     /// The thread was not started here; its starter decides what follows.
     Unwatched,
-    /// The process ends.
     OwnsState,
     /// One answer is an error.
     Job,
@@ -91,7 +90,6 @@ pub fn job_future<F: Future>(what: &'static str, future: F) -> JobFuture<F> {
     JobFuture { what, future: Box::pin(future) }
 }
 
-/// See [`job_future`].
 pub struct JobFuture<F> {
     what: &'static str,
     future: Pin<Box<F>>,
@@ -235,13 +233,13 @@ mod tests {
 
     /// The process that panics is this test's, started again.
     #[test]
-    fn a_thread_that_panics_ends_the_process_with_a_code_of_its_own() {
+    fn a_panicking_thread_ends_the_process_with_its_code() {
         const CHILD: &str = "ORIBI_SUPERVISOR_CHILD";
         if std::env::var_os(CHILD).is_some() {
             let _ = spawn("owner", || panic!("planted")).unwrap().join();
             std::process::exit(0);
         }
-        let name = "tests::a_thread_that_panics_ends_the_process_with_a_code_of_its_own";
+        let name = "tests::a_panicking_thread_ends_the_process_with_its_code";
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         let ended = child.args([name, "--exact"]).env(CHILD, "1").output().unwrap();
         assert_eq!(ended.status.code(), Some(PANIC_EXIT_CODE), "{ended:?}");

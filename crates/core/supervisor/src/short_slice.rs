@@ -32,9 +32,7 @@ pub fn take_short_slices() {}
 mod linux {
     /// The least that the kernel takes, see `__setparam_fair` in kernel/sched/syscalls.c.
     pub const SLICE_NS: u64 = 100_000;
-    /// SCHED_OTHER and SCHED_BATCH.
     pub const HAVE_SLICES: [u32; 2] = [0, 3];
-    /// `SCHED_FLAG_RESET_ON_FORK`.
     pub const RESET_ON_FORK: u64 = 1;
 
     /// `struct sched_attr` of sched_setattr(2), version 0.

@@ -96,7 +96,7 @@ impl DataDir {
         }
     }
 
-    /// Checks or creates a data directory without locking it, for a command that may run beside a
+    /// Checks or creates a data directory without locking it, for a command that may run next to a
     /// server.
     pub fn prepare(path: &Path) -> Result<(), DataDirError> {
         match inspect_or_create(path)? {
@@ -213,7 +213,7 @@ mod tests {
         let error = DataDir::open(scratch.path()).unwrap_err();
         assert!(matches!(error, DataDirError::Locked { .. }), "{error}");
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
-        // A command beside the server needs no lock.
+        // A command next to the server needs no lock.
         DataDir::prepare(scratch.path()).unwrap();
     }
 

@@ -13,7 +13,6 @@ pub struct SealedBytes {
 }
 
 impl SealedBytes {
-    /// Bytes to send.
     pub fn pending(&self) -> &[u8] {
         &self.block[self.head..self.tail]
     }

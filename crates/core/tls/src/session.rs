@@ -54,7 +54,6 @@ enum Side {
 /// Result of one rustls call.
 #[derive(PartialEq, Eq)]
 enum Step {
-    /// Call rustls again.
     Again,
     /// rustls needs more bytes of the peer.
     Starved,
@@ -288,7 +287,6 @@ impl Session {
     }
 }
 
-/// Without keys.
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.version();

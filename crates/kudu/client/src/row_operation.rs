@@ -50,7 +50,6 @@ pub enum RowOperation {
 }
 
 impl RowOperation {
-    /// Every operation.
     pub const ALL: [RowOperation; 8] = [
         RowOperation::Insert,
         RowOperation::InsertIgnore,

@@ -122,7 +122,7 @@ impl Shared {
     }
 
     /// Those of the remaining vbuckets whose tablets have the epoch, possibly none. A tablet has it
-    /// when it accepts a read that names the epoch's column: by the same schema it judges Writes.
+    /// when it accepts a read that names the epoch's column: by the same schema it checks Writes.
     pub(crate) async fn fenced(&self, taking: &mut TakingOver) -> Result<Vec<Vbid>, StoreError> {
         let lookup = self.table.point_lookup().columns::<&str>([]);
         let lookup = lookup.added_column(epoch_column(taking.epoch)).build();
@@ -234,7 +234,7 @@ impl Shared {
     }
 
     /// The table after its last change has reached every tablet. Before, the master shows it as it
-    /// was, so that Writes would be encoded in vain.
+    /// was, so that Writes would be encoded without success.
     async fn altered_table(&self, mut attempts: Attempts) -> Result<Table, StoreError> {
         loop {
             match self.client.wait_until_altered(&self.table).await {

@@ -11,7 +11,7 @@ use crate::layout::{COLUMNS, column};
 pub(crate) struct Lookups {
     /// All columns of a document except its key.
     pub(crate) document: PointLookup,
-    /// The body of a vbucket's state, and the number that the last removal of rows left beside it.
+    /// The body of a vbucket's state, and the number that the last removal of rows left next to it.
     pub(crate) state: PointLookup,
 }
 

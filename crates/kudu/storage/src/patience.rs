@@ -67,7 +67,6 @@ impl Patience {
         self.closing.notify_waiters();
     }
 
-    /// Retries so far.
     pub(crate) fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_end_at_once_with_the_store_and_everything_else_with_the_grace() {
+    async fn reads_end_with_the_store_the_rest_after_the_grace() {
         const CLOSED_AFTER: Duration = Duration::from_secs(5);
         let patience = Patience::default();
         let no_answer = std::future::pending::<Result<(), StoreError>>;

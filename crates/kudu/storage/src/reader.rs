@@ -58,7 +58,6 @@ pub(crate) fn state_key(vbid: Vbid) -> [Value<'static>; 4] {
 }
 
 impl Shared {
-    /// See [`oribi_storage::KvStore::get`].
     pub(crate) async fn get(
         &self,
         vbid: Vbid,
@@ -74,7 +73,6 @@ impl Shared {
         .await
     }
 
-    /// See [`oribi_storage::KvStore::get_many`].
     pub(crate) async fn get_many(
         &self,
         keys: &[(Vbid, DocKey<'_>)],
@@ -204,7 +202,7 @@ impl Shared {
     }
 }
 
-/// What the cells of a state's row say: its body, and what a removal left beside it.
+/// What the cells of a state's row say: its body, and what a removal left next to it.
 pub(crate) fn stored(body: &[u8], removal: Option<i64>) -> Result<Stored, StoreError> {
     Ok(Stored { state: decode_state(body)?, removal })
 }

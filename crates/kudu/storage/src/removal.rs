@@ -44,7 +44,6 @@ fn row_key(row: &Row<'_>) -> Result<RowKey, StoreError> {
 }
 
 impl Shared {
-    /// See [`oribi_storage::KvStore::purge_collection`].
     pub(crate) async fn purge_collection(
         &self,
         writer: &mut Writer,
@@ -56,7 +55,6 @@ impl Shared {
         Ok(())
     }
 
-    /// See [`oribi_storage::KvStore::drop_vbucket`].
     pub(crate) async fn drop_vbucket(
         &self,
         writer: &mut Writer,
@@ -90,7 +88,6 @@ impl Shared {
         }
     }
 
-    /// See [`oribi_storage::KvStore::compact`].
     pub(crate) async fn compact(
         &self,
         writer: &mut Writer,

@@ -28,7 +28,6 @@ const KEY_AT: usize = column::KEY - COLUMN_FIRST;
 const CHUNK_AT: usize = column::CHUNK - COLUMN_FIRST;
 const CAS_AT: usize = column::CAS - COLUMN_FIRST;
 
-/// Range of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     /// Least primary key; a prefix of its columns.

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_up_to_a_window_and_large_ones_are_divided_again() {
+    fn parts_join_to_a_window_and_large_ones_split() {
         let full = WINDOW_BYTES;
         assert_eq!(divided(1, 80, &[0; 8]), []);
         assert_eq!(divided(1, 80, &[1, 0, 1, 0, 0, 0, 0, 1]), [(1, 80, true)]);

@@ -83,7 +83,7 @@ impl Told<'_, '_> {
             let found = part.stored.iter().find(|(of, _)| *of == vbid);
             let stored = found.map(|(_, stored)| stored.clone());
             match self.early.iter().find(|early| early.vbid == vbid) {
-                // Reads go on to show the snapshot until it is taken over again.
+                // Reads continue to show the snapshot until it is taken over again.
                 Some(early) if early.stored != stored => self.overtaken.push(vbid),
                 Some(_) => shared.readable.all(vbid),
                 None => {
@@ -99,7 +99,6 @@ impl Told<'_, '_> {
 }
 
 impl Shared {
-    /// See [`oribi_storage::SharedStore::take_over`].
     pub(crate) async fn take_over(
         &self,
         writer: &mut Writer,

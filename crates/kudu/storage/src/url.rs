@@ -17,7 +17,6 @@ const DATABASE: &str = "oribi";
 const TABLETS: u16 = 16;
 /// There are no more vbuckets than that, and each lives in one tablet.
 const TABLETS_MAX: u16 = 1024;
-/// Kudu's own limit.
 const REPLICAS_MAX: u32 = 7;
 /// Longest name of a database. Kudu allows 256 bytes for a table, of which the bucket takes up to
 /// 100.

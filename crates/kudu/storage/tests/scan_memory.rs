@@ -77,7 +77,7 @@ fn fill(store: &KuduStore, (vbid, documents, bytes): (Vbid, u64, usize)) {
 
 /// One test: the allocator counts the whole process.
 #[test]
-fn a_scan_holds_a_window_and_asks_before_it_reads_a_large_document() {
+fn a_scan_reserves_before_reading_a_large_document() {
     let Some(cluster) = CLUSTER.get() else { return };
     let url = format!("kudu://{}/scans?tablets=1&replicas=1", cluster.master_addresses());
     let url: KuduUrl = url.parse().expect("an address");

@@ -135,7 +135,7 @@ fn reads_allocate_nothing_whether_they_hit_or_miss() {
 
 // Invariant: A GET allocates nothing; a write allocates one block.
 #[test]
-fn writes_allocate_one_block_each_whether_they_succeed_or_not() {
+fn each_write_allocates_one_block() {
     use Opcode::{Add, Delete, Replace, Set};
     for client in CLIENTS {
         // Misses first: nothing is there. An add that succeeds needs a delete in between.

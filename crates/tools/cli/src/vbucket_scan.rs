@@ -183,7 +183,7 @@ impl VbucketScanner {
         }
     }
 
-    /// Scans one vbucket and tells when it is complete. False when there is no going on.
+    /// Scans one vbucket and tells when it is complete. False when there is no continuing.
     pub async fn one(&mut self, vbid: Vbid) -> bool {
         let message = match self.vbucket(vbid).await {
             Ok(()) => Ok(VbucketScanProgress::Vbucket),

@@ -41,7 +41,7 @@ pub struct WatchArgs {
     /// Where to begin: now, beginning, or a token of a line.
     #[arg(long, value_name = "PLACE", default_value = "now", value_parser = parse_place)]
     from: ChangeToken,
-    /// Keep the position in this file, and go on there if the file exists.
+    /// Keep the position in this file, and continue there if the file exists.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Print values too.

@@ -46,7 +46,6 @@ const FETCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// A cluster map and its nodes.
 pub(crate) struct ClusterTopology {
-    /// The map.
     pub config: Arc<ClusterMap>,
     /// The map's nodes, in its order.
     nodes: Vec<Arc<ClusterNode>>,

@@ -150,7 +150,6 @@ impl Client {
         Ok(self.run(collection, &Operation::touch(key, expiry)).await?.cas)
     }
 
-    /// Changes a counter.
     pub async fn counter(
         &self,
         collection: &Collection,

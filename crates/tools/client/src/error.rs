@@ -33,7 +33,6 @@ pub enum ClientError {
     ValueTooLarge {
         /// Bytes of the value.
         len: usize,
-        /// Largest allowed value.
         max: usize,
     },
     /// The server needs to have negotiated something that it did not.
@@ -55,16 +54,10 @@ pub enum ClientError {
     Authentication(Cow<'static, str>),
     /// The server could not be reached.
     #[error("connecting to {peer}: {error}")]
-    Connect {
-        /// `host:port`.
-        peer: Arc<str>,
-        /// The system's error.
-        error: Arc<io::Error>,
-    },
+    Connect { peer: Arc<str>, error: Arc<io::Error> },
     /// The server sent something that does not follow the protocol.
     #[error("{at}: protocol error: {reason}")]
     Protocol {
-        /// Connection and operation.
         at: Site,
         /// What was wrong with it.
         reason: Cow<'static, str>,
@@ -72,7 +65,6 @@ pub enum ClientError {
     /// No answer in time; whether the operation was carried out is unknown.
     #[error("{at}: no answer within {after:?}")]
     Timeout {
-        /// Connection and operation.
         at: Site,
         /// How long was waited.
         after: Duration,
@@ -81,7 +73,6 @@ pub enum ClientError {
     /// operation was not carried out.
     #[error("{at}: not sent: {reason}")]
     NotSent {
-        /// Connection and operation.
         at: Site,
         /// Why there was no connection.
         reason: Arc<str>,
@@ -89,12 +80,7 @@ pub enum ClientError {
     /// The connection ended before the answer came; whether the operation was carried out is
     /// unknown.
     #[error("{at}: the connection is closed: {reason}")]
-    Closed {
-        /// Connection and operation.
-        at: Site,
-        /// Why it ended.
-        reason: Arc<str>,
-    },
+    Closed { at: Site, reason: Arc<str> },
 }
 
 /// Which connection, and what it was doing.
@@ -145,7 +131,6 @@ pub enum RejectionKind {
     /// The document is there already, or has another CAS.
     #[error("the document exists already or has another CAS")]
     Exists,
-    /// Document too large.
     #[error("the value is too large for the server")]
     TooLarge,
     /// The server finds the request malformed.
@@ -199,7 +184,6 @@ pub enum RejectionKind {
     /// A durable write was started but its outcome is unknown.
     #[error("the outcome of the durable write is unknown")]
     SyncWriteAmbiguous,
-    /// Any other status.
     #[error("{}", describe(*.0))]
     Other(u16),
 }
@@ -268,7 +252,6 @@ impl RejectionKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// Nothing is there.
     #[error("no such path")]
     NotFound,
     /// Something is there that must not be.
@@ -292,7 +275,6 @@ pub enum PathError {
     /// Path, value or document are nested too deeply or too long.
     #[error("too long or nested too deeply")]
     TooDeep,
-    /// Any other status.
     #[error("{}", describe(*.0))]
     Other(u16),
 }

@@ -42,7 +42,6 @@ pub(crate) type ConnectionResult<'a> = Result<&'a Arc<Multiplexer>, ClientError>
 pub(crate) struct ParkedCall {
     /// When the caller stops waiting.
     pub deadline: Instant,
-    /// What for.
     pub opcode: Opcode,
     /// The call. It must not wait.
     pub resume: Box<dyn FnOnce(ConnectionResult<'_>) + Send>,
@@ -78,7 +77,6 @@ impl ClusterNode {
         Arc::new(ClusterNode { address, links })
     }
 
-    /// Where it is.
     pub fn address(&self) -> &KvNode {
         &self.address
     }

@@ -13,7 +13,6 @@ use crate::reply::MutationToken;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ObservedSeqno {
-    /// Present history.
     pub vb_uuid: VbUuid,
     /// Everything up to here is on disk.
     pub persisted: Seqno,
@@ -91,7 +90,6 @@ impl ObservedSeqno {
     }
 }
 
-/// Vbucket and history.
 pub(crate) type MutationHistory = (Vbid, VbUuid);
 
 impl Client {

@@ -53,7 +53,6 @@ impl TlsOptions {
         self
     }
 
-    /// Refuses TLS 1.2.
     pub fn tls13_only(mut self) -> TlsOptions {
         self.0.minimum_version = MinimumVersion::Tls13;
         self
@@ -92,7 +91,6 @@ impl ClientTls {
     }
 }
 
-/// Without keys.
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")

@@ -14,7 +14,6 @@ static NVME: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_NVME);
 /// The checksums that there are.
 #[derive(Clone, Copy, Debug)]
 pub enum CrcAlgorithm {
-    /// CRC-64/NVME.
     Crc64Nvme,
 }
 
@@ -47,7 +46,7 @@ mod tests {
 
     /// The check value that the catalogue of CRCs and the NVM Express specification give.
     #[test]
-    fn pieces_have_the_checksum_that_the_specification_gives() {
+    fn pieces_have_the_specified_checksum() {
         for cut in 0..=9 {
             let (head, tail) = b"123456789".split_at(cut);
             let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);

@@ -67,7 +67,6 @@ impl ChunkRecords {
         self.bytes.extend_from_slice(record.value);
     }
 
-    /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         (self.bytes.len() + self.heads.len() * size_of::<Head>()) as u64
     }
@@ -195,7 +194,6 @@ impl BackfillChunk {
         matches!(self.content, Content::Copied(_, Some(_)))
     }
 
-    /// Number of records.
     pub(crate) fn len(&self) -> usize {
         match &self.content {
             Content::Copied(records, _) => records.len(),

@@ -18,7 +18,6 @@ use crate::checkpoint::{StreamOwner, StreamWaker};
 /// What a scan shows: the vbucket as it was at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BackfillSnapshot {
-    /// Its last seqno.
     pub(crate) end: Seqno,
     /// The last seqno of the default collection in it.
     pub(crate) default_end: Seqno,
@@ -30,7 +29,6 @@ pub(crate) struct BackfillSnapshot {
 #[derive(Clone, Debug)]
 pub(crate) enum CollectionSet {
     All,
-    /// In ascending order.
     Only(Vec<CollectionId>),
 }
 
@@ -192,7 +190,6 @@ impl BackfillInbox {
         self.waker.owner()
     }
 
-    /// The scan begins.
     pub(super) fn begin(&self, snapshot: BackfillSnapshot) {
         self.change(|state| state.snapshot = Some(snapshot));
     }

@@ -196,7 +196,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Copies a large record into a chunk of its own.
+    /// Copies a large record into its own chunk.
     fn take_large(&mut self, record: &Record<'_>, grant: Option<Box<dyn MemoryGrant>>) {
         self.deliver();
         let mut records = ChunkRecords::with_room(record.key.key.len() + record.value.len());
@@ -236,7 +236,7 @@ impl Scan<'_> {
     }
 
     /// Waits for the streams that have as much as they take until they have read half of that, so
-    /// that the scan is woken for many records. Leaves those behind that stand still.
+    /// that the scan is woken for many records. Leaves those behind that stall.
     fn wait_for_room(&mut self) {
         let half = self.bounds.inbox_bytes / 2;
         let is_full = |reader: &&Reader| reader.inbox.has(self.bounds.inbox_bytes);
@@ -280,7 +280,7 @@ impl Scan<'_> {
         self.readers.retain(|reader| !is_slow(reader));
     }
 
-    /// Shows a vbucket that has no store. False when its queue could not be read meanwhile.
+    /// Shows a vbucket that has no store. False when its queue could not be read concurrently.
     fn show_memory(self, start: Seqno) -> bool {
         let context = self.core.context(oribi_types::Timestamp::default());
         let Some(shown) = self.vbucket.memory_snapshot(&context, start) else { return false };

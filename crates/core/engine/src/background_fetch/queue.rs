@@ -26,10 +26,10 @@ use crate::memory::MemoryStats;
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
-/// Keys that a fetcher takes although others could read them beside it: fewer are not worth waking
+/// Keys that a fetcher takes although others could read them next to it: fewer are not worth waking
 /// another one.
 const BATCH_KEYS_MIN: usize = 8;
-/// Bytes of values with which a batch ends. How many keys it takes is judged by the batch before.
+/// Bytes of values with which a batch ends. How many keys it takes is checked by the batch before.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Operations that may wait at one time.
 const WAITING_MAX: usize = 1 << 16;
@@ -87,7 +87,7 @@ impl FetchKey {
 #[derive(Default)]
 pub(super) struct FetchBatch {
     pub(super) wanted: Vec<FetchKey>,
-    /// It is one document that is large, and the process may read none beside it.
+    /// It is one document that is large, and the process may read none next to it.
     pub(super) is_large: bool,
 }
 
@@ -124,7 +124,6 @@ struct State {
     batch_keys: usize,
     /// How many fetchers there are.
     fetchers: usize,
-    /// Fetchers that sleep.
     asleep: Vec<Thread>,
     /// The bucket is closing: every new waiter is told at once.
     is_closed: bool,
@@ -155,7 +154,7 @@ impl State {
         self.order.push_back(wanted);
     }
 
-    /// The next key of `order` or `large` that has waiters and that nobody reads.
+    /// The next key of `order` or `large` that has waiters and that no client reads.
     fn next(&mut self, is_large: bool) -> Option<FetchKey> {
         let queue = if is_large { &mut self.large } else { &mut self.order };
         while let Some(wanted) = queue.pop_front() {
@@ -239,7 +238,7 @@ impl FetchQueue {
         self.state.lock().is_idle()
     }
 
-    /// Sleeps until there is something to read, or somebody wakes the thread for another reason.
+    /// Sleeps until there is something to read, or a client wakes the thread for another reason.
     /// Whoever sets `stop` wakes it after that.
     pub(super) fn sleep(&self, stop: &AtomicBool) {
         let own = std::thread::current();

@@ -272,7 +272,6 @@ impl Slab {
         self.free.store(blocks as u16, Ordering::Relaxed);
     }
 
-    /// Blocks in all.
     pub(super) fn total(&self) -> usize {
         usize::from(self.total)
     }

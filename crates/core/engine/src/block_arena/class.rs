@@ -14,7 +14,7 @@ const FINE_STEP: usize = 8;
 const FINE_END: usize = 256;
 const MIDDLE_STEP: usize = 16;
 const MIDDLE_END: usize = 1024;
-/// Largest block of a class; longer ones are mappings of their own.
+/// Largest block of a class; longer ones are their own mappings.
 pub(super) const BLOCK_BYTES_MAX: usize = 128 * 1024;
 const STEPS_PER_DOUBLING: usize = 8;
 
@@ -22,7 +22,6 @@ const FINE_CLASSES: usize = (FINE_END - BLOCK_BYTES_MIN) / FINE_STEP + 1;
 const MIDDLE_CLASSES: usize = (MIDDLE_END - FINE_END) / MIDDLE_STEP;
 const COARSE_FROM: usize = FINE_CLASSES + MIDDLE_CLASSES;
 const DOUBLINGS: usize = (BLOCK_BYTES_MAX / MIDDLE_END).ilog2() as usize;
-/// Number of classes.
 pub(super) const CLASSES: usize = COARSE_FROM + DOUBLINGS * STEPS_PER_DOUBLING;
 const _: () = assert!(CLASSES <= u8::MAX as usize);
 

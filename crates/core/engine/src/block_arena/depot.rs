@@ -1,9 +1,9 @@
 //! A depot: the slabs of one class, and which of their blocks are free.
 //!
 //! Owns: the queue of slabs with a free block. Slabs join it at the end and are used up from the
-//! front, so one that waits collects further free blocks meanwhile, or loses its last live one and
-//! goes back to the pool. Blocks move in batches and are not touched. Called by magazines, and for
-//! single blocks by threads that are ending.
+//! front, so one that waits collects further free blocks concurrently, or loses its last live one
+//! and goes back to the pool. Blocks move in batches and are not touched. Called by magazines, and
+//! for single blocks by threads that are ending.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
@@ -17,7 +17,6 @@ use super::chunk::{ArenaChunk, Slab, UnitRun, chunk_of};
 use super::class::Class;
 use super::pool::{ChunkPool, UnitGrant, Want};
 
-/// Counts for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DepotStats {
     pub(super) slabs: usize,
@@ -42,7 +41,7 @@ struct Queue {
 // to.
 unsafe impl Send for Queue {}
 
-/// See the top of the file. On cache lines of its own, because threads meet here.
+/// See the top of the file. On its own cache lines, because threads meet here.
 #[repr(align(128))]
 pub(super) struct Depot {
     queue: Mutex<Queue>,

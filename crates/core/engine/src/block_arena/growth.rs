@@ -12,7 +12,7 @@ use super::{kept_blocks, taken};
 static WATCHER: OnceLock<fn()> = OnceLock::new();
 
 /// From now on `watcher` is called whenever memory has grown and is above the lower bound: by the
-/// thread that took it, which may hold locks of its own, but none of the arena's. Only the first
+/// thread that took it, which may hold its own locks, but none of the arena's. Only the first
 /// watcher counts.
 pub fn watch_growth(watcher: fn()) {
     let _ = WATCHER.set(watcher);

@@ -1,4 +1,4 @@
-//! A block above the largest class: a mapping of its own.
+//! A block above the largest class: its own mapping.
 //!
 //! Owns: where such blocks come from, what they take, and how they go back. They are copied in and
 //! sent out in order, so page walks do not matter to them. The system's allocator would keep what
@@ -87,12 +87,11 @@ impl LargeBlock {
         self.block
     }
 
-    /// The rounded length.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// True when it is a mapping of its own, so that its end can go back by itself.
+    /// True when it is its own mapping, so that its end can go back by itself.
     pub(super) fn is_mapped(&self) -> bool {
         !self.block.addr().get().is_multiple_of(ALIGNMENT)
     }
@@ -127,7 +126,7 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("blocks are far below isize::MAX bytes")
 }
 
-/// A block in a mapping of its own.
+/// A block in its own mapping.
 fn mapped(bytes: usize) -> Option<NonNull<u8>> {
     if SYSTEM_BLOCKS || MAPPINGS.fetch_add(1, Ordering::Relaxed) >= MAPPINGS_MAX {
         MAPPINGS.fetch_sub(usize::from(!SYSTEM_BLOCKS), Ordering::Relaxed);

@@ -70,12 +70,10 @@ impl PageMapping {
         Layout::from_size_align(bytes, CHUNK_BYTES).expect("no table is near isize::MAX bytes")
     }
 
-    /// First byte.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Length.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

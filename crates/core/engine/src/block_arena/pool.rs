@@ -53,7 +53,6 @@ pub(super) struct UnitGrant {
     pub(super) dirty_units: u32,
 }
 
-/// Counts for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PoolStats {
     pub(super) chunks: usize,

@@ -4,7 +4,7 @@
 //! knows the references to them. It visits every block twice: first it counts those that could
 //! move, and the round gives up each chunk with any other block. Then it moves the blocks of the
 //! chunks that are left. So a block that cannot move costs its chunk the place in the round, and no
-//! move is in vain.
+//! move is without success.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 

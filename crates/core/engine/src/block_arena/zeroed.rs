@@ -1,7 +1,7 @@
 //! Zeroed memory for the hash table's groups, on huge pages once it is large enough to matter.
 //!
 //! Owns: the memory and where it goes when dropped. Small tables come from the system's allocator,
-//! those of one to sixteen units from chunks of huge pages, larger ones are mappings of their own.
+//! those of one to sixteen units from chunks of huge pages, larger ones are their own mappings.
 //! Memory that is fresh from the system is zero and is not touched, so a table that has just
 //! doubled takes no memory yet.
 //!

@@ -27,7 +27,7 @@ impl Bucket {
     }
 
     /// Adds to the history of each of these vbuckets what it does not say of the manifest in force.
-    /// Called when a history begins or goes on here. Reads the store.
+    /// Called when a history begins or continues here. Reads the store.
     pub(super) fn reconcile<'v>(&self, vbuckets: impl Iterator<Item = &'v VBucket>) {
         self.core.collections().between_changes(|manifest| {
             if manifest.is_untouched() {

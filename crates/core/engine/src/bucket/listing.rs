@@ -20,16 +20,11 @@ use crate::hash_table::ScanCursor;
 use crate::item::ItemRef;
 use crate::vbucket::{InMemory, VBucket};
 
-/// What to list.
 #[derive(Debug, Clone)]
 pub struct ListRequest {
-    /// The collection.
     pub collection: CollectionId,
-    /// The first key.
     pub from: Bound<Vec<u8>>,
-    /// The last key.
     pub until: Bound<Vec<u8>>,
-    /// Rows at most.
     pub rows_max: usize,
     /// Documents that have expired by then are not listed.
     pub now: Timestamp,
@@ -38,7 +33,6 @@ pub struct ListRequest {
 /// One row of a page.
 #[derive(Debug)]
 pub struct ListedDocument {
-    /// Opaque client flags.
     pub flags: u32,
     /// Expiry in UNIX seconds, 0 for none.
     pub expiry: u32,
@@ -50,7 +44,6 @@ pub struct ListedDocument {
     pub item: Option<ItemRef>,
 }
 
-/// Rows by key.
 pub type ListedPage = BTreeMap<Box<[u8]>, ListedDocument>;
 
 /// How far a walk over a vbucket's documents is. The default is its beginning.

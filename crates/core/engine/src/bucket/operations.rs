@@ -2,7 +2,7 @@
 //!
 //! Owns: routing. Invariant: a vbucket number beyond the bucket's map is answered like one that
 //! another node has. Called by the dispatcher. What an operation does is in `vbucket/operations.rs`
-//! and beside it.
+//! and next to it.
 
 use oribi_types::{Cas, DocKey, Timestamp, Vbid};
 
@@ -61,7 +61,6 @@ impl Bucket {
         load_lines(item, bytes);
     }
 
-    /// Reads a document.
     pub fn get(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
         match self.vbucket(vbid) {
             Some(vbucket) => vbucket.get(&self.core.context(now), vbucket.hash_of(key), key),
@@ -166,7 +165,6 @@ impl Bucket {
         })
     }
 
-    /// Append or prepend.
     pub fn concat(
         &self,
         vbid: Vbid,
@@ -189,7 +187,6 @@ impl Bucket {
         self.mutate(vbid, now, |vbucket, context| vbucket.store_with_meta(context, key, request))
     }
 
-    /// Delete.
     pub fn delete(&self, vbid: Vbid, key: DocKey<'_>, cas: Cas, now: Timestamp) -> MutationOutcome {
         self.mutate(vbid, now, |vbucket, context| vbucket.delete(context, key, cas))
     }
@@ -205,7 +202,6 @@ impl Bucket {
         self.mutate(vbid, now, |vbucket, context| vbucket.touch(context, key, expiry))
     }
 
-    /// Increment or decrement.
     pub fn counter(
         &self,
         vbid: Vbid,
@@ -219,8 +215,8 @@ impl Bucket {
         vbucket.counter(&self.core.context(now), key, request)
     }
 
-    /// Reads a document and locks it for `timeout_s` or until it is unlocked: meanwhile only writes
-    /// with the lock's CAS change it.
+    /// Reads a document and locks it for `timeout_s` or until it is unlocked: concurrently only
+    /// writes with the lock's CAS change it.
     pub fn get_and_lock(
         &self,
         vbid: Vbid,

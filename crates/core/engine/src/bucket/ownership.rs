@@ -62,9 +62,9 @@ impl Bucket {
     }
 
     /// Takes vbuckets over from their last owners, and serves each as soon as the store allows;
-    /// warmup loads their documents meanwhile. Skips those that this node owns already. Gives those
-    /// up again that their last owner has written to since. Blocks until the store has the new
-    /// histories, which no flush of the bucket precedes.
+    /// warmup loads their documents concurrently. Skips those that this node owns already. Gives
+    /// those up again that their last owner has written to since. Blocks until the store has the
+    /// new histories, which no flush of the bucket precedes.
     ///
     /// # Errors
     /// The store's. All of the vbuckets are given up then, also those that were served already;
@@ -149,7 +149,7 @@ impl Bucket {
         self.warmup.serve_and_load(&self.core, &kept);
     }
 
-    /// The state with which a vbucket goes on here. It begins a new history, because writes that
+    /// The state with which a vbucket continues here. It begins a new history, because writes that
     /// the last owner acknowledged and had not persisted are lost.
     fn first_state(&self, mut state: VbucketState) -> VbucketState {
         let entry = FailoverEntry { uuid: self.new_uuid(), seqno: state.high_seqno };

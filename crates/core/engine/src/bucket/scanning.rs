@@ -1,8 +1,8 @@
 //! Scans of persisted versions, past the documents in memory. In a bucket without a store, scans of
 //! what is in memory.
 //!
-//! Called by threads of their own, above all those of range scans. Invariant: a scan holds no lock
-//! of the engine, so the visitor may take its time.
+//! Called by their own threads, above all those of range scans. Invariant: a scan holds no lock of
+//! the engine, so the visitor may take its time.
 
 use oribi_storage::{
     Record, RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan, StoreError,
@@ -33,7 +33,7 @@ impl SnapshotScan {
         self.resume_asking(&mut unlimited, visit)
     }
 
-    /// As [`SnapshotScan::resume`]; asks for room before a large record.
+    /// As [`SnapshotScan::resume`]; reserves memory before a large record.
     ///
     /// # Errors
     /// The store's.
@@ -77,7 +77,7 @@ impl Bucket {
         self.scan_persisted_asking(vbid, from, &mut unlimited, visit)
     }
 
-    /// As [`Bucket::scan_persisted`]; asks for room before a large record.
+    /// As [`Bucket::scan_persisted`]; reserves memory before a large record.
     ///
     /// # Errors
     /// As there.

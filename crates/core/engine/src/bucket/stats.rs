@@ -27,7 +27,6 @@ pub struct BucketStats {
     pub items: usize,
     /// Documents by the bits of their datatype, as in [`VbucketStats::datatypes`].
     pub datatypes: [u64; 8],
-    /// Tombstones in memory.
     pub tombstones: usize,
     /// Bytes of item blocks.
     pub item_bytes: usize,
@@ -39,15 +38,12 @@ pub struct BucketStats {
     pub queue_bytes: usize,
     /// Checkpoints over all vbuckets.
     pub checkpoints: usize,
-    /// Vbuckets that serve.
     pub vbuckets_active: usize,
     /// Vbuckets that are still loading.
     pub vbuckets_loading: usize,
-    /// The quota.
     pub memory_quota_bytes: u64,
     /// Memory, watermarks, evictions and fetches.
     pub memory: MemoryStats,
-    /// Loading.
     pub warmup: WarmupStats,
     /// The store's own figures.
     pub store: StoreStats,
@@ -105,15 +101,12 @@ pub struct KeyOnDisk {
     pub state: DiskState,
     /// True for a tombstone.
     pub is_deleted: bool,
-    /// Version.
     pub cas: Cas,
     /// Position in the vbucket's history.
     pub seqno: Seqno,
-    /// Revision count.
     pub rev_seqno: RevSeqno,
     /// Expiry in UNIX seconds, 0 for none; the time of deletion for a tombstone.
     pub expiry: u32,
-    /// Opaque client flags.
     pub flags: u32,
     /// What the value is.
     pub datatype: Datatype,

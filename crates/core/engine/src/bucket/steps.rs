@@ -34,7 +34,7 @@ impl Bucket {
         &self.fetcher
     }
 
-    /// [`Bucket::flush_step_timed`] by a clock that stands still.
+    /// [`Bucket::flush_step_timed`] by a clock that stalls.
     ///
     /// # Errors
     /// As there.
@@ -74,7 +74,7 @@ impl Bucket {
         self.flushers.step(&self.core, group, clock)
     }
 
-    /// [`Bucket::warmup_step_timed`] by a clock that stands still.
+    /// [`Bucket::warmup_step_timed`] by a clock that stalls.
     pub fn warmup_step(&self) -> WarmupStep {
         self.warmup_step_timed(&no_clock)
     }
@@ -96,7 +96,7 @@ impl Bucket {
         self.vbucket(vbid).is_some_and(|vbucket| vbucket.needs_fetch(&context, key))
     }
 
-    /// [`Bucket::fetch_step_timed`] by a clock that stands still.
+    /// [`Bucket::fetch_step_timed`] by a clock that stalls.
     pub fn fetch_step(&self) -> usize {
         self.fetch_step_timed(&no_clock)
     }
@@ -144,7 +144,7 @@ impl Bucket {
     /// Blocks for the disk.
     ///
     /// # Errors
-    /// The store's; the pass goes on with the next vbucket.
+    /// The store's; the pass continues with the next vbucket.
     pub fn purge_tombstones_step(&self, clock: StepClock<'_>) -> Result<PurgeReport, StoreError> {
         self.tombstone_purge.step(&self.core, clock)
     }

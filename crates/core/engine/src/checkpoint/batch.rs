@@ -19,7 +19,6 @@ pub(crate) const ITEMS_AHEAD: usize = 8;
 /// How much one read takes. Whole checkpoints are taken, at least one, until either is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadLimits {
-    /// Items.
     pub items_max: usize,
     /// Bytes of their blocks.
     pub bytes_max: usize,
@@ -27,7 +26,6 @@ pub struct ReadLimits {
     pub checkpoints_max: usize,
 }
 
-/// Consecutive closed checkpoints.
 #[derive(Default)]
 pub struct CursorBatch {
     pub(super) checkpoints: Vec<Arc<ClosedCheckpoint>>,
@@ -37,7 +35,6 @@ pub struct CursorBatch {
     pub end: Seqno,
     /// Highest CAS handed out up to `end`, or later.
     pub max_cas: Cas,
-    /// Number of items.
     pub item_count: usize,
     /// Bytes of the blocks of all items of its checkpoints.
     pub item_bytes: usize,

@@ -23,14 +23,12 @@ pub struct CursorId {
 }
 
 impl CursorId {
-    /// No cursor's.
     pub(super) const NONE: CursorId = CursorId { place: 0, number: 0, is_stream: false };
 }
 
 /// What a registration found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CursorRegistration {
-    /// The cursor.
     pub id: CursorId,
     /// Everything from this seqno on is in the queue, and reads return it.
     pub first: Seqno,
@@ -46,7 +44,6 @@ pub(super) struct Cursor {
     position: u64,
     /// The last seqno handed out by a read; at least `position`.
     pub(super) read_to: u64,
-    /// Reads so far.
     pub(super) visits: u64,
     /// Of a stream's cursor, which memory recovery may take away.
     pub(super) stream: Option<StreamSide>,
@@ -75,7 +72,6 @@ impl Cursor {
 pub struct DetachedStreams(Group);
 
 impl DetachedStreams {
-    /// Their owners.
     pub fn iter(&self) -> impl Iterator<Item = &StreamWaker> {
         self.0.iter().filter_map(|cursor| cursor.stream.as_ref()).map(|stream| &stream.waker)
     }

@@ -1,6 +1,6 @@
 //! Checkpoints that have left the queue, to be freed without its lock.
 //!
-//! Owns: them, until they are freed. The queue goes on counting their memory until the caller
+//! Owns: them, until they are freed. The queue continues counting their memory until the caller
 //! settles the account with what [`ExpelledCheckpoints::free`] returned, because until then it is
 //! in use.
 

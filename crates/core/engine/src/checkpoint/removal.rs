@@ -34,8 +34,8 @@ impl CheckpointManager {
         held.orphan_bytes -= freed.0.orphan_bytes;
     }
 
-    /// Empties the queue; seqno and CAS go on from where they are, and every cursor is at the end.
-    /// What a stream would miss has left the vbucket, so the caller ends streams first
+    /// Empties the queue; seqno and CAS continue from where they are, and every cursor is at the
+    /// end. What a stream would miss has left the vbucket, so the caller ends streams first
     /// ([`Self::end_streams`]).
     pub fn clear(&mut self) -> ExpelledCheckpoints {
         self.close_open();
@@ -49,7 +49,7 @@ impl CheckpointManager {
         self.cursors.all_to(self.high_seqno);
     }
 
-    /// Empties the queue and goes on from another seqno and CAS, be they lower: what was queued
+    /// Empties the queue and continues from another seqno and CAS, be they lower: what was queued
     /// belongs to a history that this one does not continue.
     pub fn restart(&mut self, high_seqno: Seqno, max_cas: Cas) -> ExpelledCheckpoints {
         let expelled = self.clear();

@@ -35,7 +35,6 @@ pub struct CheckpointManagerStats {
 /// Figures of one reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CursorStats {
-    /// Name.
     pub name: Arc<str>,
     /// Checkpoint that it reads from next.
     pub checkpoint_id: u64,
@@ -56,11 +55,9 @@ pub struct CheckpointStats {
     pub id: u64,
     /// True for the one that takes new mutations.
     pub is_open: bool,
-    /// Items in memory.
     pub items: usize,
     /// First seqno; one above `snapshot_end` while the checkpoint is new.
     pub snapshot_start: Seqno,
-    /// Last seqno.
     pub snapshot_end: Seqno,
     /// Readers that read from it next.
     pub cursors: usize,

@@ -3,11 +3,11 @@
 //! Owns: where the snapshot's items are. Those of a closed checkpoint stay the queue's, which
 //! counts them and keeps them until the stream reads on; the batch knows the checkpoint without
 //! keeping it. When memory recovery takes the stream's cursor away, they leave with the checkpoint,
-//! however long the stream stands still, and the batch is lost. Items of the open checkpoint are
-//! copied, because it goes on changing. The queue may let go of those, so the reader counts them.
+//! however long the stream stalls, and the batch is lost. Items of the open checkpoint are copied,
+//! because it continues changing. The queue may let go of those, so the reader counts them.
 //!
 //! A reader asks for the items each time that it sends some ([`StreamBatch::hold`]) and holds them
-//! meanwhile, without the queue lock and without counting a reference for each.
+//! concurrently, without the queue lock and without counting a reference for each.
 
 use std::sync::{Arc, Weak};
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the manager's operations on them. One read is one snapshot: no key twice, and together
 //! with all reads before it the exact state at its end. A stream that keeps up copies what it does
-//! not have from the open checkpoint, which stays open and goes on deduplicating. If more waits,
+//! not have from the open checkpoint, which stays open and continues deduplicating. If more waits,
 //! the read closes the checkpoint, and the stream reads it where it is. A read accepts what was
 //! read before, so the queue keeps, and counts, what the stream is sending.
 

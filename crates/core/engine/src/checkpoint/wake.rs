@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-/// Receives the news that a stream can go on. Called from any thread; must not block.
+/// Receives the news that a stream can continue. Called from any thread; must not block.
 pub trait StreamSink: Send + Sync {
     /// The stream that was opened with `token` has something to say.
     fn ready(&self, token: u64);
@@ -38,7 +38,6 @@ impl StreamWaker {
         self.token
     }
 
-    /// Tells the owner.
     pub fn wake(&self) {
         self.sink.ready(self.token);
     }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn several_changes_come_in_order_and_the_last_shows_the_new_uid() {
+    fn manifest_changes_are_ordered_the_last_has_the_uid() {
         let before = applied(
             &BucketManifest::initial(),
             &[CreateScope { name: "a".into() }, create("a", "x"), create("_default", "y")],
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_took_in_what_was_missing_misses_nothing() {
+    fn a_completed_history_has_no_gap() {
         let after = applied(
             &BucketManifest::initial(),
             &[CreateScope { name: "a".into() }, create("a", "x"), create("a", "y")],

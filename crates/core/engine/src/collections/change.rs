@@ -34,7 +34,6 @@ pub enum ManifestChange {
         /// Longest life of its documents in seconds.
         max_ttl_s: Option<u32>,
     },
-    /// Removes a collection.
     DropCollection {
         /// Name of the scope.
         scope: String,

@@ -17,7 +17,6 @@ use crate::flusher_signal::FlusherSignal;
 /// See the module text.
 pub(crate) struct CollectionsInForce {
     manifest: ArcSwap<BucketManifest>,
-    /// Serialises changes.
     change: Mutex<()>,
     to_purge: Mutex<Vec<CollectionId>>,
 }

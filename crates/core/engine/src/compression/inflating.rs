@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn reference_to_what_is_forgotten_costs_memory_but_not_the_value() {
+    fn a_leaked_reference_costs_memory_but_not_the_value() {
         let mut plain: Vec<u8> = (0..600_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
         let stream = with_copy(&plain, 600_000);
         let (whole, held) = inflate(&stream, 1000).unwrap();

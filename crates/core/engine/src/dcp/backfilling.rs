@@ -137,7 +137,7 @@ impl VbucketDcpStream {
         StreamTurn::Change
     }
 
-    /// The snapshot is whole: the queue goes on from here.
+    /// The snapshot is whole: the queue continues from here.
     fn complete(&mut self) -> StreamTurn {
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         let Some(snapshot) = reading.snapshot else { return StreamTurn::Again };

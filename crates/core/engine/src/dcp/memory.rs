@@ -2,7 +2,7 @@
 //!
 //! Owns: the snapshot that is being sent. One read of the queue is one snapshot. Its marker ends at
 //! the last change that the filter shows, so nothing is sent for a read that shows nothing. The
-//! rest of a snapshot may leave the queue when memory is short. Then the stream goes on as if it
+//! rest of a snapshot may leave the queue when memory is short. Then the stream continues as if it
 //! were new, from what it has sent.
 
 use oribi_types::{Seqno, Timestamp};

@@ -7,7 +7,6 @@ use oribi_types::{CollectionId, ScopeId, Seqno, VbUuid, Vbid};
 /// A stream of one vbucket.
 #[derive(Clone, Debug)]
 pub struct StreamRequest {
-    /// The vbucket.
     pub vbid: Vbid,
     /// Last seqno that the reader has; the stream begins behind it.
     pub start: Seqno,
@@ -19,7 +18,6 @@ pub struct StreamRequest {
     pub snapshot: (Seqno, Seqno),
     /// The purge seqno that the reader saw last, if it tells one.
     pub client_purge_seqno: Option<Seqno>,
-    /// Variants.
     pub flags: StreamOptions,
     /// What the reader wants to see.
     pub filter: StreamFilter,
@@ -47,7 +45,6 @@ pub struct StreamOptions {
 pub enum StreamFilter {
     /// Documents of the default collection without events, for readers that know no collections.
     Default,
-    /// Everything.
     All,
     /// A scope, its events, and its collections, those of the future included.
     Scope(ScopeId),
@@ -68,7 +65,6 @@ pub enum StreamOpenError {
     UnknownCollection,
     /// The scope of the filter does not exist.
     UnknownScope,
-    /// Memory is short.
     NoMemory,
     /// The vbucket is still being loaded.
     TryLater,

@@ -1,7 +1,7 @@
-//! Whether a reader may go on from where it says it is, or must go back first.
+//! Whether a reader may continue from where it says it is, or must go back first.
 //!
 //! Owns: the rule, as a pure function of the request and of what the vbucket knows. A history is
-//! named by its uuid; a reader may go on if everything it has belongs to histories that this
+//! named by its uuid; a reader may continue if everything it has belongs to histories that this
 //! vbucket continues. It must forget what it has of a history that ended before. A reader from 0
 //! has nothing to forget. Called when a stream opens, and again when its backfill begins, because
 //! tombstones may have been purged in between.
@@ -14,7 +14,6 @@ use super::request::StreamRequest;
 /// What the vbucket knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownHistory<'a> {
-    /// Histories, newest first.
     pub(super) failover_table: &'a [FailoverEntry],
     pub(super) high_seqno: Seqno,
     /// Tombstones up to here may be gone.
@@ -23,7 +22,7 @@ pub(super) struct KnownHistory<'a> {
     pub(super) filtered_high_seqno: Option<Seqno>,
 }
 
-/// Where the reader must go back to before it asks again; `None` when it may go on.
+/// Where the reader must go back to before it asks again; `None` when it may continue.
 pub(super) fn rollback(request: &StreamRequest, known: KnownHistory<'_>) -> Option<Seqno> {
     let start = request.start;
     if start == Seqno(0) && (!request.flags.strict_uuid || request.uuid.0 == 0) {

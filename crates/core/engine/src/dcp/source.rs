@@ -98,7 +98,7 @@ pub(super) struct SnapshotBatch {
     pub(super) at: Seqno,
     /// The last change that the filter shows.
     pub(super) last: Seqno,
-    /// It is an event, which is queued in a checkpoint of its own.
+    /// It is an event, which is queued in its own checkpoint.
     pub(super) is_event: bool,
     /// The filter shows nothing any more after it.
     pub(super) is_last: bool,

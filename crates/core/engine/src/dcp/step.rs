@@ -15,7 +15,6 @@ use crate::system_event::ManifestEvent;
 /// The next thing to send.
 #[derive(Debug)]
 pub enum StreamStep<'a> {
-    /// A snapshot begins.
     Snapshot(StreamMarker),
     /// One change inside of it.
     Change(StreamChange<'a>),
@@ -48,11 +47,9 @@ pub struct StreamMarker {
 pub enum SnapshotSource {
     /// The queue of recent mutations.
     Memory,
-    /// A backfill.
     Disk,
 }
 
-/// One change.
 #[derive(Debug)]
 pub enum StreamChange<'a> {
     /// A document was written, deleted or has expired.
@@ -64,7 +61,6 @@ pub enum StreamChange<'a> {
 /// A version of a document, or its tombstone.
 #[derive(Debug)]
 pub struct ChangedDocument<'a> {
-    /// The version.
     pub record: Record<'a>,
     /// The block of it, if it comes from memory: a reference keeps the bytes for as long as a
     /// message needs them.
@@ -105,7 +101,6 @@ pub struct SharedRecord {
 }
 
 impl SharedRecord {
-    /// The stored value.
     pub fn value(&self) -> &[u8] {
         self.chunk.record(self.index).map_or(&[], |record| record.value)
     }
@@ -115,7 +110,6 @@ impl SharedRecord {
         self.chunk.bytes() as usize
     }
 
-    /// See [`CopiedRecord::is_granted`].
     pub fn is_granted(&self) -> bool {
         self.chunk.is_granted()
     }
@@ -148,14 +142,12 @@ pub enum StreamPhase {
     Backfilling,
     /// It reads recent mutations from memory.
     InMemory,
-    /// It is over.
     Dead,
 }
 
 /// Figures of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamStats {
-    /// Where it reads.
     pub phase: StreamPhase,
     /// Seqno behind which it began.
     pub start_seqno: Seqno,
@@ -163,7 +155,6 @@ pub struct StreamStats {
     pub end_seqno: Seqno,
     /// Last seqno that it sent.
     pub last_sent_seqno: Seqno,
-    /// Last [`StreamStep::SeqnoAdvanced`].
     pub last_sent_seqno_advance: Seqno,
     /// End of the last marker.
     pub last_sent_snap_end_seqno: Seqno,
@@ -181,7 +172,6 @@ pub struct StreamStats {
     pub cursors_dropped: u64,
     /// Bytes and records of a backfill that it has not read yet.
     pub backfill_buffer_bytes: u64,
-    /// As above.
     pub backfill_buffer_items: u64,
     /// Items in memory that it has not read yet.
     pub items_ready: u64,

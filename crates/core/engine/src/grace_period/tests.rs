@@ -8,7 +8,6 @@ use std::sync::mpsc;
 
 use super::{RETIRED_MAX, ReadSection, RetiredBlock, retire, settle};
 
-/// Counts its releases.
 struct Probe(AtomicUsize);
 
 fn probe() -> Arc<Probe> {
@@ -68,7 +67,7 @@ fn what_nobody_reads_is_released_when_a_thread_looks() {
 }
 
 #[test]
-fn a_reader_of_another_thread_keeps_what_was_retired_while_it_reads() {
+fn a_reading_thread_delays_reuse_of_retired_blocks() {
     let probe = probe();
     let (stop, thread) = reader();
     retire_probe(&probe, 1);
@@ -112,7 +111,7 @@ fn the_own_section_keeps_it_and_its_end_releases_it() {
 #[test]
 fn much_that_waits_is_looked_at_without_being_asked() {
     let probe = probe();
-    // A thread of its own: what it has retired is not looked at by others before it ends.
+    // its own thread: what it has retired is not looked at by others before it ends.
     let retiring = Arc::clone(&probe);
     std::thread::spawn(move || {
         while retiring.released() <= RETIRED_MAX {

@@ -10,7 +10,7 @@
 //! 2. Items move in one direction only, from old groups to current ones. So an item that leaves the
 //!    old groups ahead of the cursor is met among the current ones, all of which are still ahead.
 //! 3. A growth makes the current groups the old ones, under the same numbers, and leaves none
-//!    older. So a cursor among the current groups goes on at its number among the old ones.
+//!    older. So a cursor among the current groups continues at its number among the old ones.
 //!
 //! A growth that a scan meets costs it one more pass over the current groups. As each one doubles
 //! the table, a scan visits at most twice the groups that the table has at its end.

@@ -9,13 +9,11 @@ use super::{HashTable, KeyHash};
 /// Groups whose items a sample visits: at most 448 items, each of them a cache miss at worst.
 const SAMPLE_GROUPS: usize = 64;
 
-/// Entries of [`HashTableStats::probe_histogram`].
 pub const PROBE_LENGTHS: usize = 8;
 
 /// Figures of one vbucket's hash table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HashTableStats {
-    /// Documents.
     pub items: usize,
     /// Tombstones that wait to leave the queue.
     pub tombstones: usize,

@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn behaves_like_a_map_when_inserts_and_removes_alternate(keys in proptest::collection::vec(any::<u8>(), 0..2000)) {
+    fn inserts_and_removes_in_turn_match_a_map(keys in proptest::collection::vec(any::<u8>(), 0..2000)) {
         let ops: Vec<Op> = keys.iter().map(|key| if key & 0x80 == 0 { Op::Insert(u16::from(*key)) } else { Op::Remove(u16::from(key & 0x7f)) }).collect();
         check(&ops, |table, item| table.seed().hash(item.key()));
     }
@@ -124,7 +124,7 @@ fn a_probe_is_as_long_as_the_walk_from_the_home_group() {
 }
 
 #[test]
-fn figures_of_a_small_table_cover_it_and_those_of_a_large_one_are_a_sample() {
+fn statistics_of_a_large_table_are_sampled() {
     let mut table = HashTable::new(HashSeed::new(3));
     assert_eq!((table.stats().sampled, table.stats().slots), (0, 0));
     for key in 0..5000 {

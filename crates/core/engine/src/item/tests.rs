@@ -177,7 +177,7 @@ fn the_frequency_saturates_ages_and_is_inherited() {
 }
 
 #[test]
-fn an_evicted_copy_is_the_same_version_without_its_value() {
+fn an_evicted_copy_keeps_its_version_without_value() {
     let fields =
         ItemFields { flags: 7, expiry: 99, datatype: Datatype::JSON, ..Default::default() };
     let mut new = NewItem::new(key(b"k1"), fields, &[&[b'x'; 500]]);

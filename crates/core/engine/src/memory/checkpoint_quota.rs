@@ -36,7 +36,6 @@ impl CheckpointQuota {
         }
     }
 
-    /// Here recovery ends.
     pub(crate) fn lower_mark_bytes(self) -> u64 {
         percent(self.bytes, LOWER_MARK_PERCENT)
     }

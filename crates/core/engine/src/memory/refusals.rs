@@ -8,7 +8,6 @@ use oribi_types::Timestamp;
 /// Time without a refusal after which a time of refusals is over.
 const QUIET_NS: u64 = 5_000_000_000;
 
-/// What to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RefusalChange {
     /// Writes are refused from now on.

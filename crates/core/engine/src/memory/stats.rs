@@ -7,23 +7,20 @@
 /// the bucket was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryStats {
-    /// The quota.
     pub quota_bytes: u64,
     /// Beyond this the item pager evicts.
     pub high_watermark_bytes: u64,
-    /// Here it stops.
     pub low_watermark_bytes: u64,
     /// Sum of the four below: what counts against the quota.
     pub used_bytes: u64,
     /// Blocks reachable from the hash tables.
     pub item_bytes: u64,
-    /// The hash tables.
     pub table_bytes: u64,
     /// The queues' slots, and blocks that only they still hold.
     pub queue_bytes: u64,
     /// What change streams have not sent yet: records of backfills, and copies of queued items.
     pub streams_bytes: u64,
-    /// What the store needs for the documents that it has, its index: beside the quota.
+    /// What the store needs for the documents that it has, its index: next to the quota.
     pub store_bytes: u64,
     /// Documents whose value is in memory.
     pub items_resident: u64,
@@ -45,7 +42,6 @@ pub struct MemoryStats {
     pub fetch_queue: u64,
     /// Writes refused until memory is free, and because none can be freed.
     pub refused_temporarily: u64,
-    /// As above.
     pub refused_no_memory: u64,
     /// Of those refused until memory is free, refused only because the whole process is at its
     /// bound.

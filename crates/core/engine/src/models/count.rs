@@ -18,7 +18,7 @@ use reference_count::ReferenceCount;
 
 const FREED: u64 = u64::MAX;
 
-/// The real count, or one with a planted bug.
+/// The real count, or one with a mutant.
 trait Count: Send + Sync + 'static {
     fn one() -> Self;
     fn acquire(&self);
@@ -190,7 +190,7 @@ fn get_while_set<C: Count>() {
 }
 
 /// A slot under a lock: a GET counts its use, the pager ages, and a reference goes outside of the
-/// lock meanwhile.
+/// lock concurrently.
 fn get_while_ageing<C: Count>() {
     let (item, block) = Reference::<C>::new(3);
     // The pager finds a use whoever comes first.
@@ -230,7 +230,7 @@ fn replace_in_table_and_queue<C: Count>() {
 }
 
 #[test]
-fn what_table_and_queue_drop_at_once_is_freed_once_and_after_every_read() {
+fn a_block_dropped_twice_is_freed_once_after_reads() {
     loom::model(replace_in_table_and_queue::<ReferenceCount>);
 }
 
@@ -316,7 +316,7 @@ fn a_count_that_is_alone_without_acquire_is_found() {
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn two_counts_that_are_alone_without_acquire_are_found() {
+fn the_model_finds_two_sole_owners_without_acquire() {
     loom::model(replace_in_table_and_queue::<BlindlyAlone>);
 }
 

@@ -17,7 +17,7 @@ use slot::{ReaderSlot, order_removal_before_look};
 
 const FREED: u64 = u64::MAX;
 
-/// The real slot, or one with a planted bug.
+/// The real slot, or one with a mutant.
 trait Sections: Send + Sync + 'static {
     fn new() -> Self;
     fn enter(&self);

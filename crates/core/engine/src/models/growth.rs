@@ -73,7 +73,7 @@ impl Shared {
         let hash = self.hash(number);
         let section = ReadSection::open();
         let found = self.view.find(&section, hash, key(&[number]));
-        // Others go on between the look-up and the reading.
+        // Others continue between the look-up and the reading.
         thread::yield_now();
         if let LookupResult::Found(found) = found {
             assert_eq!((found.key().key, found.value()[0]), (&[number][..], number));
@@ -175,7 +175,7 @@ fn look_ups_and_prefetches_while_the_table_grows() {
 }
 
 #[test]
-fn items_are_replaced_and_removed_while_the_table_grows() {
+fn items_are_replaced_and_removed_during_growth() {
     loom::model(replaced_and_removed_while_read);
 }
 

@@ -91,7 +91,7 @@ fn flush(shared: &Locked, cursor: CursorId, store: &mut Store) {
     locked(shared, |shared| shared.manager.advance(cursor));
 }
 
-/// A stream that nobody waits for.
+/// A stream that no client waits for.
 struct Unheard;
 
 impl StreamSink for Unheard {

@@ -37,9 +37,7 @@ pub(super) enum Point {
 /// What becomes of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It goes on.
     GoesOn,
-    /// It fails.
     Fails,
 }
 
@@ -72,7 +70,7 @@ impl World {
                         self.fetch()
                     }
                     2 if point == Point::Read => self.flush(),
-                    // Another fetcher takes a batch beside the one that is being read.
+                    // Another fetcher takes a batch next to the one that is being read.
                     5 if point == Point::Read => self.fetch(),
                     2 if point == Point::BeforeCommit || point == Point::AfterCommit => {
                         self.flush_another();

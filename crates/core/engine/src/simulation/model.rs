@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use oribi_storage::FailoverEntry;
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, VbUuid, Vbid};
 
-/// One document's place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ModelKey {
     pub(super) vbid: Vbid,
@@ -65,7 +64,6 @@ impl ModelVersion {
     }
 }
 
-/// One vbucket.
 #[derive(Default)]
 pub(super) struct VbucketModel {
     /// Newest versions, tombstones included.

@@ -26,7 +26,6 @@ pub(super) enum NamedCas {
     Wrong,
 }
 
-/// One request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ModelOperation {
     Get,

@@ -536,7 +536,7 @@ impl World {
     /// An orderly stop and a start, if the disk allows.
     fn stop(&self) {
         loop {
-            // In a statement of its own, so that no reference to the bucket outlives it.
+            // In its own statement, so that no reference to the bucket outlives it.
             let flushed = self.bucket().flush_step();
             match flushed {
                 Ok(report) if report.items == 0 && !report.more => break,

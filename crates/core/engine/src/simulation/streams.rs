@@ -1,10 +1,10 @@
 //! Readers of change streams in a simulation, and what has to hold of what they hear.
 //!
-//! Owns: the readers. Each keeps what it has heard and its position over crashes, goes on where it
-//! was or starts anew, and goes back where it is told to. The oracle: seqnos ascend inside markers;
-//! no key comes twice in a snapshot; every change is one that was written; at the end of a snapshot
-//! the reader's table is the state at that seqno. A reader that is told of nothing more lacks
-//! nothing. Where it may go on, and how far back it is sent, follows from what survived.
+//! Owns: the readers. Each keeps what it has heard and its position over crashes, continues where
+//! it was or starts anew, and goes back where it is told to. The oracle: seqnos ascend inside
+//! markers; no key comes twice in a snapshot; every change is one that was written; at the end of a
+//! snapshot the reader's table is the state at that seqno. A reader that is told of nothing more
+//! lacks nothing. Where it may continue, and how far back it is sent, follows from what survived.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,6 @@ use crate::dcp::{
 };
 use crate::system_event::ManifestEvent;
 
-/// Readers at once.
 const READERS: u64 = 4;
 /// Steps of background work after which every reader must have everything.
 const ROUNDS_MAX: u32 = 400;
@@ -37,7 +36,6 @@ impl StreamSink for ReadyStreams {
     }
 }
 
-/// An open stream.
 struct Open {
     stream: VbucketDcpStream,
     token: u64,
@@ -50,7 +48,6 @@ struct Open {
     is_reopened: bool,
 }
 
-/// One reader.
 struct Reader {
     vbid: Vbid,
     filter: StreamFilter,
@@ -215,7 +212,6 @@ impl Reader {
 }
 
 impl World {
-    /// Something about streams.
     pub(super) fn stream(&self) {
         match self.below(16) {
             0..4 => self.open_reader(),
@@ -471,7 +467,7 @@ impl World {
         }
     }
 
-    /// Serves some readers; some of them read meanwhile, others stand still. True when none can be
+    /// Serves some readers; some of them read concurrently, others stall. True when none can be
     /// served before the next commit.
     pub(super) fn backfill(&self) -> bool {
         self.scan_flushes.set(self.below(2) as u32);

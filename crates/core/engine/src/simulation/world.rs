@@ -38,7 +38,6 @@ const NAMES: u64 = 7;
 const CROWDED: Packing =
     Packing { prefix_bits: 3, exact_keys: 4, exact_min: 2, recent_bytes: 8192 };
 
-/// What to simulate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) seed: u64,
@@ -218,7 +217,7 @@ pub(super) struct World {
     next_token: Cell<u64>,
     /// How deep operations are nested.
     pub(super) depth: Cell<u32>,
-    /// How often a document that is being read was written and evicted meanwhile.
+    /// How often a document that is being read was written and evicted concurrently.
     pub(super) churns: Cell<u32>,
     /// Some I/O was made to fail in this life, so that it may be refused from now on.
     pub(super) is_troubled: Cell<bool>,

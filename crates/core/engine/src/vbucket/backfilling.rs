@@ -2,8 +2,8 @@
 //!
 //! Owns: the two moments that a backfill can show. A store shows one moment; which one is known
 //! while no commit of the vbucket is under way and none is in doubt. A bucket in memory has the
-//! hash table, which is visited in slices while writes go on. A cursor collects these writes, and
-//! together they are the exact state at the last of them. Called by backfills.
+//! hash table, which is visited in slices while writes continue. A cursor collects these writes,
+//! and together they are the exact state at the last of them. Called by backfills.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +24,6 @@ const GROUPS_PER_SLICE: usize = 64;
 /// What the store has, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StoreContents {
-    /// Its last seqno.
     pub(crate) seqno: Seqno,
     /// The last one of the default collection.
     pub(crate) default_seqno: Seqno,

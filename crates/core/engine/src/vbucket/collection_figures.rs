@@ -58,7 +58,6 @@ pub(super) struct ItemFigures {
     pub(super) item_bytes: u64,
     pub(super) evicted: u64,
     pub(super) disk_bytes: u64,
-    /// Of a document.
     pub(super) datatype: Option<Datatype>,
 }
 

@@ -24,7 +24,6 @@ pub(crate) struct Context<'a> {
     pub(crate) value_bytes_max: usize,
     pub(crate) memory: &'a Memory,
     pub(crate) compression: &'a CompressionSwitch,
-    /// The bucket's rule.
     pub(crate) max_ttl_s: &'a AtomicU32,
 }
 

@@ -16,7 +16,6 @@ use crate::flusher_signal::FlusherSignals;
 
 /// What a vbucket brings into a commit.
 pub(crate) struct FlushRead {
-    /// What is queued.
     pub(crate) batch: CursorBatch,
     /// The state at the end of the batch.
     pub(crate) state: VbucketState,
@@ -124,7 +123,8 @@ impl VBucket {
         // Dropped before the queue's references, so that no block is freed under the table lock.
         drop(batch);
         self.finish_expel(expelled);
-        // If ownership has ended meanwhile, no waiter is left, and it begins anew only after this.
+        // If ownership has ended concurrently, no waiter is left, and it begins anew only after
+        // this.
         debug_assert!(self.persisted_seqno() <= end, "what is durable stays durable");
         self.persisted_seqno.store(end.0, Ordering::Release);
         self.waiters.persisted(end);

@@ -1,7 +1,8 @@
 //! Live documents of a collection, as a walk over the table shows them.
 //!
-//! Owns: the walk, in slices with the lock released in between, so that writes go on. A document
-//! that is written or removed meanwhile may be missing or shown. Called by the bucket, which sorts.
+//! Owns: the walk, in slices with the lock released in between, so that writes continue. A document
+//! that is written or removed concurrently may be missing or shown. Called by the bucket, which
+//! sorts.
 
 use oribi_types::{CollectionId, DocKey, Timestamp};
 

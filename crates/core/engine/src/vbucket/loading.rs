@@ -2,7 +2,7 @@
 //!
 //! Owns: how stored records enter the table, and the end of loading. Until then a miss is not
 //! certain, because the record may still come. Invariants: a record enters the table only if
-//! nothing is there under its key, because what is there is as new or newer. Nothing that was
+//! nothing is there under its key, because what is present is as new or newer. Nothing that was
 //! written, not even a tombstone, leaves the table before loading ends, or the record that it
 //! superseded would take its place. Called by warmup.
 

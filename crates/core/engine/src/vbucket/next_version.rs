@@ -24,7 +24,6 @@ pub struct CurrentVersion<'a> {
 /// Everything about a version but its key, its value and what is assigned to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VersionFields {
-    /// Opaque client flags.
     pub flags: u32,
     /// Absolute expiry in UNIX seconds, 0 for none. Not used for a tombstone.
     pub expiry: u32,

@@ -297,7 +297,7 @@ pub(crate) fn store_fields(
     }
 }
 
-/// The answer of an operation that returns nothing but the mutation.
+/// The answer of an operation that returns only the mutation.
 pub(super) fn mutated(
     written: Result<(AppliedMutation, ItemRef), MutationOutcome>,
 ) -> MutationOutcome {
@@ -343,7 +343,6 @@ fn with_expiry(live: &ItemRef, expiry: u32) -> NewItem {
     NewItem::new(live.key(), fields, &[live.value()])
 }
 
-/// Digits of `u64::MAX`.
 const DECIMAL_DIGITS_MAX: usize = 20;
 
 /// Longest text that is read as a counter: its digits and generous padding.

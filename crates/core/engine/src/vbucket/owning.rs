@@ -81,7 +81,7 @@ impl VBucket {
         self.waiters.fail_all();
     }
 
-    /// Begins to serve what was claimed; its documents are loaded meanwhile, if there are any.
+    /// Begins to serve what was claimed; its documents are loaded concurrently, if there are any.
     pub(crate) fn begin_serving(&self) {
         let _phase_is_steady = self.table.lock();
         if self.table.phase().load(Ordering::Acquire) != STARTING {

@@ -64,7 +64,7 @@ impl VBucket {
         }
         match found {
             LookupResult::Found(item) => self.share(context, item),
-            // A document that was evicted meanwhile has left the table after this was shown.
+            // A document that was evicted concurrently has left the table after this was shown.
             LookupResult::Nothing if was_active && !self.is_absence_uncertain() => {
                 SharedOutcome::Miss
             }

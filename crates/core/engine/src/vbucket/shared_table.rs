@@ -1,6 +1,6 @@
 //! The table behind its lock, and what readers may know of it without the lock.
 //!
-//! Owns: the lock, and what is shown beside it: the phase, which changes under the lock, where the
+//! Owns: the lock, and what is shown next to it: the phase, which changes under the lock, where the
 //! groups are, until when some version is locked by a client, and whether documents have left the
 //! table. Invariants:
 //! 1. What is shown is what the table had when its lock was last let go of; a writer shows it in
@@ -10,8 +10,8 @@
 //! 2. That documents have left the table is shown before the first one leaves it. So a reader that
 //!    does not find it sees why.
 //!
-//! The shown part has cache lines of its own. They change when the table grows, when a client locks
-//! a document, when the first document is evicted whole, and when the vbucket changes hands.
+//! The shown part has its own cache lines. They change when the table grows, when a client locks a
+//! document, when the first document is evicted whole, and when the vbucket changes hands.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

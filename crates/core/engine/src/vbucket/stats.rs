@@ -49,17 +49,14 @@ pub struct VbucketStats {
     pub ops_delete: u64,
     /// Expired documents that were found and removed since the bucket was opened.
     pub expired: u64,
-    /// Last seqno assigned.
     pub high_seqno: Seqno,
     /// Last seqno known to be durable.
     pub persisted_seqno: Seqno,
     /// Tombstones up to here may be gone from the store.
     pub purge_seqno: Seqno,
-    /// Highest CAS assigned.
     pub max_cas: Cas,
     /// Highest revision of a deletion.
     pub max_deleted_rev_seqno: RevSeqno,
-    /// Current history.
     pub uuid: VbUuid,
 }
 
@@ -74,13 +71,10 @@ pub struct KeyStats {
     pub expiry: u32,
     /// What the value is.
     pub datatype: Datatype,
-    /// Opaque client flags.
     pub flags: u32,
-    /// Version.
     pub cas: Cas,
     /// Position in the vbucket's history.
     pub seqno: Seqno,
-    /// Revision count.
     pub rev_seqno: RevSeqno,
     /// True while the value is in memory.
     pub is_resident: bool,

@@ -30,7 +30,6 @@ pub(crate) struct StreamRegistration {
 
 /// What a read returns.
 pub(crate) enum StreamRead {
-    /// The next snapshot.
     Batch(StreamBatch),
     /// Nothing yet: the stream's owner will be told.
     Idle,

@@ -38,7 +38,6 @@ pub(super) struct VbucketTable {
     tombstones: u64,
     /// Versions in the table whose values are in the store only.
     evicted: u64,
-    /// Documents by datatype.
     datatypes: [u32; DATATYPES],
     /// Documents that were evicted whole: the table has nothing of them.
     stored_only: u64,
@@ -239,7 +238,7 @@ impl VbucketTable {
     }
 
     /// The newest versions of some collections have become durable. Those that were dropped
-    /// meanwhile are left alone.
+    /// concurrently are left alone.
     pub(super) fn persisted(&mut self, newest: &[(CollectionId, Seqno)]) {
         for (collection, seqno) in newest {
             if let Some(figures) = self.collections.get_mut(*collection) {

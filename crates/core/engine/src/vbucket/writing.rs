@@ -96,7 +96,7 @@ pub(super) struct FoundVersion<'a> {
 }
 
 impl FoundVersion<'_> {
-    /// True when a request that names `cas`, 0 for none, may replace what is there.
+    /// True when a request that names `cas`, 0 for none, may replace what is present.
     #[inline]
     pub(super) fn admits(&self, cas: Cas) -> bool {
         cas == Cas(0) || self.is_lock_cas || self.live.is_some_and(|live| live.cas() == cas)
@@ -136,7 +136,7 @@ impl VBucket {
                 let is_current = match (version, current) {
                     (Some(seen), Some(current)) => seen.same_block(current),
                     (None, None) if found.version.is_some() => true,
-                    // A version that came and left meanwhile is in the store only.
+                    // A version that came and left concurrently is in the store only.
                     (None, None) => looked_at.is_none_or(|at| table.max_removed_seqno() <= at),
                     _ => false,
                 };
@@ -184,8 +184,8 @@ impl VBucket {
         }
     }
 
-    /// Replaces an expired document by its tombstone, unless it was changed meanwhile or writes are
-    /// refused; true when it did.
+    /// Replaces an expired document by its tombstone, unless it was changed concurrently or writes
+    /// are refused; true when it did.
     pub(super) fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) -> bool {
         let new = expiration_of(expired, context.now);
         let is_written = self

@@ -15,7 +15,6 @@ pub enum WarmupState {
 /// Progress of loading documents from the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WarmupStats {
-    /// The phase.
     pub state: WarmupState,
     /// Vbuckets that had documents to load.
     pub vbuckets: usize,
@@ -23,7 +22,6 @@ pub struct WarmupStats {
     pub vbuckets_done: usize,
     /// Documents and tombstones that the store has; an estimate, and 0 when the store has none.
     pub items_estimate: u64,
-    /// Documents loaded.
     pub items: u64,
     /// Of these, loaded with their values.
     pub values: u64,

@@ -232,7 +232,7 @@ fn figures_per_collection_equal_a_recount() {
 
 /// The model must be able to fail: a bucket that wrote something else than the model knows.
 #[test]
-fn the_recount_notices_a_write_that_it_was_not_told_of() {
+fn the_recount_notices_an_unreported_write() {
     let mut world = World::new(1);
     (0..100).for_each(|_| world.step());
     let hidden = DocKey { collection: CollectionId::DEFAULT, key: b"hidden" };
@@ -241,7 +241,7 @@ fn the_recount_notices_a_write_that_it_was_not_told_of() {
 }
 
 #[test]
-fn a_write_during_the_commit_is_high_but_not_persisted() {
+fn a_write_during_a_commit_is_not_yet_persisted() {
     let plan = FaultPlan::none();
     let bucket = open_on(&Arc::default(), &plan);
     let key = |name: &'static [u8]| DocKey { collection: CollectionId::DEFAULT, key: name };

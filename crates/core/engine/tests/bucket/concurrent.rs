@@ -22,7 +22,7 @@ use crate::{NOW, key, open, set};
 const WRITERS: usize = 3;
 const READERS: usize = 2;
 const WRITES: u64 = 1_500;
-/// Few enough that every key is contended, and so many that the tables grow meanwhile.
+/// Few enough that every key is contended, and so many that the tables grow concurrently.
 const KEYS: usize = 40;
 
 fn name(index: usize) -> String {
@@ -149,8 +149,8 @@ impl World {
         acknowledged
     }
 
-    /// Reads until the writers are done; returns how many documents were found with a reference of
-    /// their own and without the table's lock.
+    /// Reads until the writers are done; returns how many documents were found with their own
+    /// reference and without the table's lock.
     fn read(&self, reader: usize) -> (usize, usize) {
         let mut random = Random(0x1234_5678 + reader as u64);
         let mut seen = LookupResult::default();

@@ -85,7 +85,7 @@ fn a_change_takes_a_seqno_in_every_vbucket() {
 
 /// What happens to one collection between two commits is one record; another one is its own.
 #[test]
-fn changes_between_two_commits_leave_the_last_event_of_each() {
+fn a_commit_has_the_last_event_of_each_collection() {
     let bucket = open(Arc::new(MemoryStore::new()));
     bucket.update_manifest(&create_scope("s")).unwrap();
     for change in [create("c"), drop_collection("c"), create("c")] {
@@ -123,7 +123,7 @@ fn events_are_no_documents() {
 // manifest says.
 /// The manifest is durable when the change returns; the events only after the next commit.
 #[test]
-fn events_that_a_crash_lost_are_added_at_the_next_start() {
+fn events_lost_in_a_crash_are_added_at_the_next_start() {
     let disk = Arc::new(MemoryMedium::default());
     let bucket = open(Arc::new(MemoryStore::on(Arc::clone(&disk))));
     bucket.update_manifest(&create_scope("s")).unwrap();

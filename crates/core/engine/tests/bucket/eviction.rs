@@ -476,7 +476,7 @@ fn whatever_is_evicted_every_answer_is_the_models() {
 
 /// Documents that an earlier policy evicted whole are found under every later one.
 #[test]
-fn whenever_the_policy_changes_every_answer_is_the_models() {
+fn any_policy_change_keeps_the_answers_of_the_model() {
     for seed in 1..=10 {
         println!("seed {seed}");
         run_steps(&[EvictionPolicy::Full, EvictionPolicy::Value], seed * 0x9e37_79b9);
@@ -484,7 +484,7 @@ fn whenever_the_policy_changes_every_answer_is_the_models() {
 }
 
 #[test]
-fn a_policy_that_the_storage_does_not_support_is_not_taken() {
+fn a_policy_unsupported_by_the_storage_is_rejected() {
     let bucket = open(EvictionPolicy::Value, &Arc::new(MemoryMedium::default()));
     assert!(!bucket.set_eviction(EvictionPolicy::Nru));
     assert_eq!(bucket.eviction(), EvictionPolicy::Value);

@@ -45,7 +45,7 @@ fn a_bucket_in_memory_deletes_what_is_not_used() {
 }
 
 #[test]
-fn equal_fetches_are_one_read_and_a_closed_bucket_refuses_them() {
+fn equal_fetches_coalesce_and_end_with_the_bucket() {
     let disk = Arc::new(MemoryMedium::default());
     let bucket = open(EvictionPolicy::Value, &disk);
     let (vbid, name) = place(1);
@@ -92,7 +92,7 @@ fn evict_one_of(bucket: &Bucket, number: u64, bytes: usize) {
 }
 
 #[test]
-fn a_store_that_cannot_be_read_fails_the_fetch_and_nothing_else() {
+fn a_read_failure_fails_only_its_fetch() {
     let plan = FaultPlan::none();
     let store = FaultStore::new(MemoryStore::new(), plan.clone());
     let bucket = Bucket::open(small(EvictionPolicy::Value), Arc::new(store), entropy(), true)
@@ -118,7 +118,7 @@ fn a_store_that_cannot_be_read_fails_the_fetch_and_nothing_else() {
 /// A store that does not answer was asked for one document after the other, each for as long as it
 /// takes to give up.
 #[test]
-fn when_the_store_is_away_all_fetches_give_up_together() {
+fn all_fetches_fail_together_without_a_store() {
     const DOCUMENTS: u64 = 400;
     let plan = FaultPlan::none();
     let store = FaultStore::new(MemoryStore::new(), plan.clone());
@@ -150,7 +150,7 @@ fn when_the_store_is_away_all_fetches_give_up_together() {
 
 // Invariant: A batch of fetches ends after 1 MiB, and a document over 256 KiB is read alone, one at
 // a time in the process.
-/// The size of a batch is judged by the one before. Documents that are larger than those were once
+/// The size of a batch is checked by the one before. Documents that are larger than those were once
 /// read all at once, 256 of up to 20 MiB.
 #[test]
 fn a_batch_ends_when_it_has_read_enough() {
@@ -171,7 +171,7 @@ fn a_batch_ends_when_it_has_read_enough() {
     small_ones.clone().for_each(ask);
     while bucket.fetch_step() > 0 {}
     told.0.lock().clear();
-    // Beside others that were asked for before, so that the batch is as large as those made it.
+    // Next to others that were asked for before, so that the batch is as large as those made it.
     large_ones.clone().for_each(ask);
     let read_bytes = || bucket.stats().store.bytes_read as usize;
     let (mut steps, mut before) = (0, read_bytes());
@@ -200,7 +200,7 @@ fn a_batch_ends_when_it_has_read_enough() {
 /// What is read and not yet an item is beyond the quota, so of large documents a step reads one.
 /// Small ones that are asked for behind them do not wait for all of them.
 #[test]
-fn large_documents_are_read_one_by_one_and_small_ones_between_them() {
+fn large_documents_are_fetched_one_at_a_time() {
     let (large_ones, small_ones) = (0..5, 100..110);
     let config = BucketConfig { memory_quota_bytes: 128 << 20, ..small(EvictionPolicy::Value) };
     let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
@@ -225,7 +225,7 @@ fn large_documents_are_read_one_by_one_and_small_ones_between_them() {
     }
     assert!(of_step().is_empty());
     assert_eq!(bucket.stats().memory.fetch_queue, 0);
-    // A step that only finds out that documents are large goes on, or its driver would rest.
+    // A step that only finds out that documents are large continues, or its driver would rest.
     evict_one_of(&bucket, 1, 1 << 20);
     let (vbid, name) = place(1);
     bucket.fetch(vbid, doc_key(&name), &sink, 1);
@@ -234,7 +234,7 @@ fn large_documents_are_read_one_by_one_and_small_ones_between_them() {
 
 // Invariant: A request that waits for an evicted document is completed once.
 /// Many clients, more documents than memory, and several fetchers: everybody is told once, and
-/// reads what is there.
+/// reads what is present.
 #[test]
 fn everybody_is_told_once_by_several_fetchers() {
     const DOCUMENTS: u64 = 400;
@@ -291,7 +291,7 @@ fn everybody_is_told_once_by_several_fetchers() {
 }
 
 #[test]
-fn threads_fetch_until_they_are_stopped_and_then_nobody_waits() {
+fn stopped_fetchers_leave_no_waiter() {
     let disk = Arc::new(MemoryMedium::default());
     let bucket = open(EvictionPolicy::Value, &disk);
     evict_one(&bucket, 1);
@@ -315,7 +315,7 @@ fn threads_fetch_until_they_are_stopped_and_then_nobody_waits() {
 /// A tombstone leaves memory as soon as it is durable. A read after that was told
 /// that there is none, so the attributes that outlive a document were there or not by chance.
 #[test]
-fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
+fn an_evicted_tombstone_is_fetched_on_request() {
     let disk = Arc::new(MemoryMedium::default());
     let bucket = open(EvictionPolicy::Value, &disk);
     let now = Timestamp::from_unix_s(BEGIN_S);

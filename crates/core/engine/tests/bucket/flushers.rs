@@ -19,7 +19,7 @@ const GROUPS: usize = 3;
 /// Commits that wait for each other, or for the test.
 #[derive(Default)]
 struct Gate {
-    /// Commits that have to be under way before one goes on.
+    /// Commits that have to be under way before one continues.
     wanted: Mutex<usize>,
     under_way: Mutex<usize>,
     changed: Condvar,
@@ -173,7 +173,7 @@ fn who_waits_for_a_vbucket_hurries_its_flusher_only() {
 // own commit succeeds.
 /// A commit of another group proves nothing of the one that fails.
 #[test]
-fn a_group_that_fails_refuses_writes_until_it_works_again() {
+fn a_failing_group_refuses_writes_until_it_works() {
     let Fixture { bucket, plan, .. } = fixture(0);
     write_all(&bucket, "1");
     plan.fail_group(Some(1));
@@ -227,7 +227,7 @@ fn no_document_of_a_dropped_collection_comes_back() {
         // It has been read and is about to be written.
         change(ManifestChange::DropCollection { scope, name });
         let purge = threads.spawn(|| bucket.flusher_step(0, &|| NOW));
-        // Time for a purge that waits for nobody.
+        // Time for a purge that waits for no client.
         for _ in 0..10_000 {
             std::thread::yield_now();
         }

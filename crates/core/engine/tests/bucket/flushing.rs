@@ -73,10 +73,10 @@ fn what_is_being_written_is_not_persisted_yet() {
     assert_eq!((after.queue_items, after.queue_oldest), (0, None));
 }
 
-/// What one step leaves behind was due with the rest. It used to wait for an interval of its own,
-/// and so did a durable write behind it.
+/// What one step leaves behind was due with the rest. It used to wait for its own interval, and so
+/// did a durable write behind it.
 #[test]
-fn what_a_step_leaves_waits_for_no_interval_of_its_own() {
+fn the_rest_of_a_step_needs_no_further_interval() {
     let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
     // More than one step takes of a vbucket, before anybody flushes.
     for n in 0..40_000 {
@@ -135,10 +135,10 @@ fn unflushed(bucket: &Bucket) -> Vec<u16> {
 }
 
 // Invariant: A flush pass visits each vbucket once; new writes wait for the next pass.
-/// A pass of several steps used to go round: what was written again meanwhile was flushed again at
-/// once, and under load the flusher never paused, however long the interval was.
+/// A pass of several steps used to go round: what was written again concurrently was flushed again
+/// at once, and under load the flusher never paused, however long the interval was.
 #[test]
-fn what_is_written_again_behind_a_pass_waits_for_the_next() {
+fn a_rewrite_after_its_visit_waits_for_the_next_pass() {
     let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));
     for vbucket in 0..3 {
         write(&bucket, vbucket);
@@ -158,7 +158,7 @@ fn what_is_written_again_behind_a_pass_waits_for_the_next() {
 // Invariant: A durable write to a vbucket that the pass has visited starts a new round before the
 // pass ends.
 #[test]
-fn who_waits_behind_a_pass_is_served_before_it_is_over() {
+fn a_waiter_is_served_before_the_pass_ends() {
     let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));
     for vbucket in 0..3 {
         write(&bucket, vbucket);
@@ -174,7 +174,7 @@ fn who_waits_behind_a_pass_is_served_before_it_is_over() {
 /// What a pass had not come to when a commit failed is due as soon as the store is well, and not an
 /// interval later.
 #[test]
-fn who_waits_for_a_pass_that_fails_is_served_by_the_next() {
+fn a_waiter_of_a_failed_pass_is_served_by_the_next() {
     let plan = FaultPlan::none();
     let store = FaultStore::new(MemoryStore::new(), plan.clone());
     let bucket = one_vbucket_a_step(Arc::new(store));
@@ -189,7 +189,7 @@ fn who_waits_for_a_pass_that_fails_is_served_by_the_next() {
 
 /// A busy vbucket is visited again behind the others.
 #[test]
-fn a_vbucket_with_more_than_a_step_takes_is_finished_in_the_same_pass() {
+fn a_large_vbucket_is_finished_in_the_same_pass() {
     let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));
     let large = "b".repeat(CHECKPOINT_BYTES_MAX / 16);
     for n in 0..40 {

@@ -22,7 +22,7 @@ fn request(mode: StoreCondition) -> StoreRequest<'static> {
 }
 
 #[test]
-fn documents_in_memory_are_served_and_never_queued_or_stored() {
+fn memory_documents_are_neither_queued_nor_stored() {
     let disk = Arc::new(MemoryMedium::default());
     let bucket = in_memory(Arc::new(MemoryStore::on(Arc::clone(&disk))));
     for number in 0..1000 {

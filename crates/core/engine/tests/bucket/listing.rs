@@ -78,7 +78,7 @@ fn fill(bucket: &Bucket) -> BTreeMap<Vec<u8>, u32> {
 // Invariant: A page of documents is in key order and complete, whatever is evicted or not flushed
 // yet.
 #[test]
-fn pages_follow_each_other_in_key_order_whatever_is_in_memory() {
+fn pages_are_in_key_order_whatever_is_resident() {
     for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
         let bucket = open(policy);
         let model = fill(&bucket);

@@ -151,7 +151,7 @@ fn expiry_touch_and_get_and_touch() {
 }
 
 #[test]
-fn what_was_flushed_survives_a_restart_and_a_crash_starts_a_new_history() {
+fn a_crash_keeps_flushed_items_and_adds_a_history() {
     let disk = MemoryStore::new().medium();
     let before = {
         let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
@@ -202,7 +202,7 @@ fn waiters_are_told_after_the_commit_and_only_then() {
 }
 
 #[test]
-fn a_failing_store_acknowledges_nothing_and_refuses_writes_until_it_works() {
+fn a_failing_store_refuses_writes_until_it_works() {
     for fault in
         [Fault::BeforeCommit, Fault::AfterCommit, Fault::NoSpace, Fault::Torn { dropped: 1 }]
     {
@@ -263,7 +263,7 @@ fn a_collections_longest_life_precedes_the_buckets() {
 }
 
 #[test]
-fn a_dropped_collection_is_gone_at_once_from_memory_soon_and_never_comes_back() {
+fn a_dropped_collection_never_returns() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     bucket.update_manifest(&ManifestChange::CreateScope { name: "s".to_owned() }).unwrap();
@@ -298,7 +298,7 @@ fn a_dropped_collection_is_gone_at_once_from_memory_soon_and_never_comes_back() 
 }
 
 #[test]
-fn flush_all_empties_memory_and_store_and_keeps_cas_going() {
+fn flush_all_empties_memory_and_store_cas_continues() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     let before = done(bucket.store(VB, key("flushed"), &set("1"), NOW));
@@ -321,13 +321,13 @@ fn flush_all_empties_memory_and_store_and_keeps_cas_going() {
 // Invariant: Writes do not pass the quota between two reviews, nor the queue its part while a
 // commit hangs.
 #[test]
-fn memory_beyond_the_quota_refuses_writes_but_not_deletes() {
+fn beyond_the_quota_writes_fail_and_deletes_succeed() {
     let small =
         BucketConfig { memory_quota_bytes: 20_000, eviction: EvictionPolicy::None, ..config() };
     let bucket = Bucket::open(small, Arc::new(MemoryStore::new()), entropy(), false).unwrap();
     let value = "x".repeat(1000);
     // No review is needed: the write that passes the quota is the last one. Little is queued
-    // meanwhile.
+    // concurrently.
     let written = (0..40)
         .take_while(|n| {
             bucket.flush_step().unwrap();
@@ -396,7 +396,7 @@ fn a_vbucket_outside_the_map_is_refused() {
 
 // Invariant: Versions of a key enter queue and table in the same order.
 #[test]
-fn concurrent_writers_lose_no_update_and_seqnos_have_no_gap() {
+fn concurrent_writers_leave_no_seqno_gap() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     let threads = BucketThreads::start(Arc::clone(&bucket)).unwrap();

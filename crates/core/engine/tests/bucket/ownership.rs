@@ -95,7 +95,7 @@ fn nothing_is_served_before_it_is_taken_over() {
 }
 
 #[test]
-fn an_orderly_hand_over_loses_nothing_and_begins_a_history() {
+fn a_hand_over_is_lossless_and_adds_a_history() {
     let (old, new) = nodes(&Arc::default());
     old.take_over(&ALL).unwrap();
     let written = done(old.store(VB, key("k"), &set("1"), NOW));
@@ -124,7 +124,7 @@ fn an_orderly_hand_over_loses_nothing_and_begins_a_history() {
 }
 
 #[test]
-fn who_loses_a_vbucket_tells_its_waiters_that_nobody_knows() {
+fn losing_a_vbucket_answers_its_waiters_as_unknown() {
     let (bucket, _) = nodes(&Arc::default());
     bucket.take_over(&ALL).unwrap();
     let told = Arc::new(RecordingSink::default());
@@ -133,7 +133,7 @@ fn who_loses_a_vbucket_tells_its_waiters_that_nobody_knows() {
     assert!(!bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 1));
     bucket.deactivate(VB);
     assert_eq!(*told.0.lock(), [(1, PersistOutcome::Failed)]);
-    // One who comes too late, and one whose history has ended meanwhile.
+    // One who comes too late, and one whose history has ended concurrently.
     assert!(!bucket.when_persisted(VB, (first.seqno, None), &sink, 2));
     bucket.take_over(&[VB]).unwrap();
     assert!(!bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 3));
@@ -162,7 +162,7 @@ fn the_old_owner_overwrites_nothing_and_gives_up() {
 }
 
 #[test]
-fn a_node_that_still_owns_a_vbucket_goes_on_writing_it_after_another_was_taken_over() {
+fn a_takeover_leaves_other_owned_vbuckets_writable() {
     let medium = Arc::<SharedMedium>::default();
     let (old, new) = nodes(&medium);
     let owned = Arc::new(Owned::default());
@@ -190,7 +190,7 @@ fn what_is_taken_over_too_late_is_not_served() {
 }
 
 #[test]
-fn a_vbucket_that_comes_back_has_nothing_of_its_earlier_time() {
+fn a_returning_vbucket_has_no_state_of_its_past() {
     let (one, two) = nodes(&Arc::default());
     one.take_over(&ALL).unwrap();
     done(one.store(VB, key("stale"), &set("1"), NOW));
@@ -309,7 +309,7 @@ impl SharedStore for Interrupted {
 }
 
 #[test]
-fn a_take_over_that_is_called_off_serves_nothing_whenever_that_happens() {
+fn a_cancelled_takeover_serves_no_request() {
     let store = Interrupted::on(&Arc::default());
     let bucket = node(store.clone());
     // Before it began: another owner was in the way.
@@ -333,7 +333,7 @@ fn a_take_over_that_is_called_off_serves_nothing_whenever_that_happens() {
 
 /// After a bulk load Kudu takes no Write for seconds, although the earlier owner is fenced.
 #[test]
-fn a_vbucket_is_served_before_the_store_accepts_a_write() {
+fn a_vbucket_serves_reads_before_the_store_is_ready() {
     let medium = Arc::<SharedMedium>::default();
     let (before, _) = nodes(&medium);
     before.take_over(&ALL).unwrap();
@@ -366,7 +366,7 @@ fn a_vbucket_is_served_before_the_store_accepts_a_write() {
 // fence.
 /// An earlier owner has written after the state was read with which the vbucket was served.
 #[test]
-fn what_was_served_too_early_is_given_up_without_a_trace() {
+fn a_vbucket_served_too_early_is_dropped_entirely() {
     let medium = Arc::<SharedMedium>::default();
     let (before, _) = nodes(&medium);
     before.take_over(&ALL).unwrap();
@@ -399,7 +399,7 @@ fn what_was_served_too_early_is_given_up_without_a_trace() {
 
 /// A hand-over, or the end of a lease, while the store does not accept the beginning of a history.
 #[test]
-fn what_is_lost_while_the_store_is_busy_takes_nothing_else_along() {
+fn a_loss_during_a_busy_store_affects_nothing_else() {
     let store = Interrupted::on(&Arc::default());
     let bucket = node(store.clone());
     let other = Arc::clone(&bucket);
@@ -414,7 +414,7 @@ fn what_is_lost_while_the_store_is_busy_takes_nothing_else_along() {
 }
 
 #[test]
-fn a_manifest_is_taken_up_while_another_is_being_stored() {
+fn a_manifest_is_accepted_while_another_is_stored() {
     let medium = Arc::<SharedMedium>::default();
     let store = Interrupted::on(&medium);
     let bucket = node(store.clone());
@@ -423,8 +423,7 @@ fn a_manifest_is_taken_up_while_another_is_being_stored() {
     let meanwhile = (Arc::clone(&bucket), second.clone());
     let (sender, receiver) = std::sync::mpsc::channel();
     store.next(move || {
-        // On a thread of its own, because it would wait for ever, not fail, if it waited for the
-        // store.
+        // On its own thread, because it would wait for ever, not fail, if it waited for the store.
         let (bucket, text) = meanwhile;
         std::thread::spawn(move || sender.send(bucket.install_manifest(&text).is_ok()));
         let installed = receiver.recv_timeout(std::time::Duration::from_secs(20));
@@ -475,7 +474,7 @@ fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
 /// the next owner had begun to take the vbucket over: he was then told of the durability of another
 /// history's seqno.
 #[test]
-fn who_waits_in_one_history_is_told_nothing_of_the_next() {
+fn a_waiter_of_one_history_hears_nothing_of_the_next() {
     let medium = Arc::<SharedMedium>::default();
     let store = Interrupted::on(&medium);
     let bucket = node(store.clone());
@@ -500,7 +499,7 @@ fn who_waits_in_one_history_is_told_nothing_of_the_next() {
 }
 
 #[test]
-fn no_random_document_comes_of_a_vbucket_that_is_on_its_way_out() {
+fn no_random_document_comes_from_a_leaving_vbucket() {
     let (bucket, _) = nodes(&Arc::default());
     bucket.take_over(&ALL).unwrap();
     done(bucket.store(VB, key("k"), &set("1"), NOW));

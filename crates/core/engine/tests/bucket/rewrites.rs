@@ -1,4 +1,4 @@
-//! Rewrites of whole versions: tombstones that others stage meanwhile, and tombstones in memory.
+//! Rewrites of whole versions: tombstones that others stage concurrently, and tombstones in memory.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn staged_digit(bucket: &Bucket) -> Option<u8> {
 }
 
 #[test]
-fn what_was_staged_and_flushed_meanwhile_is_not_overwritten() {
+fn a_staged_item_flushed_since_is_not_overwritten() {
     // Regression: the tombstone had left memory again, so the write found as little as the look-up
     // before it.
     let bucket = open(Arc::new(MemoryStore::new()));
@@ -79,7 +79,7 @@ fn writes_of_other_documents_are_no_reason_to_refuse() {
 }
 
 #[test]
-fn a_bucket_in_memory_keeps_what_is_staged_until_it_is_old() {
+fn staged_items_of_a_memory_bucket_are_kept_until_old() {
     // Regression: a staged insert was gone at once, and two transactions could stage the same
     // document.
     let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };

@@ -49,7 +49,7 @@ fn in_memory() -> Arc<Bucket> {
 }
 
 #[test]
-fn the_newest_version_is_found_and_a_deleted_one_is_not() {
+fn the_newest_version_is_found_a_deleted_one_not() {
     let bucket = in_memory();
     assert_eq!(shared(&bucket, key("k"), NOW), Shared::Miss);
     for text in ["one", "two"] {
@@ -64,7 +64,7 @@ fn the_newest_version_is_found_and_a_deleted_one_is_not() {
 }
 
 #[test]
-fn all_documents_are_found_while_the_table_grows_and_after() {
+fn all_documents_are_found_during_and_after_growth() {
     let bucket = in_memory();
     let names: Vec<String> = (0..5_000).map(|number| format!("k{number}")).collect();
     for (number, name) in names.iter().enumerate() {
@@ -80,7 +80,7 @@ fn all_documents_are_found_while_the_table_grows_and_after() {
 }
 
 #[test]
-fn what_was_found_stays_readable_when_everything_is_gone() {
+fn a_found_item_stays_readable_after_the_table() {
     let bucket = in_memory();
     let section = ReadSection::open();
     let mut found = Vec::new();
@@ -103,7 +103,7 @@ fn what_was_found_stays_readable_when_everything_is_gone() {
 }
 
 #[test]
-fn an_expired_document_is_left_to_a_read_that_removes_it() {
+fn an_expired_document_is_removed_by_the_next_read() {
     let bucket = in_memory();
     let short = StoreRequest { expiry: 10, ..set("v") };
     done(bucket.store(VB, key("k"), &short, NOW));
@@ -139,7 +139,7 @@ fn a_value_that_was_evicted_is_left_to_a_fetch() {
 // Invariant: A look-up without the lock reports a miss only if the document was absent at some
 // moment of the look-up.
 #[test]
-fn after_a_document_was_evicted_whole_no_miss_is_certain() {
+fn after_a_full_eviction_no_miss_is_certain() {
     let config = BucketConfig { eviction: EvictionPolicy::Full, ..config() };
     let store = Arc::new(MemoryStore::new());
     let bucket = Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens");
@@ -173,7 +173,7 @@ fn while_documents_are_loaded_no_miss_is_certain() {
 
 // Invariant: A look-up without the lock reports a miss only if the document was absent at some
 // moment of the look-up.
-/// Readers look for what is there all the time, while inserts move it from table to table.
+/// Readers look for what is present all the time, while inserts move it from table to table.
 #[test]
 fn what_is_there_is_not_missed_while_the_table_grows() {
     const NAMES: usize = 30_000;

@@ -12,7 +12,7 @@ use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
-/// A clock that goes on by one millisecond with every look at it.
+/// A clock that continues by one millisecond with every look at it.
 fn ticking(from: Timestamp) -> impl Fn() -> Timestamp {
     let reading = Cell::new(from.unix_ns);
     move || {
@@ -99,7 +99,7 @@ fn what_is_on_disk_is_compared_with_memory() {
 
 /// A store that was damaged behind the bucket's back.
 #[test]
-fn a_document_that_changed_on_disk_is_told_from_a_flushed_one() {
+fn a_document_changed_on_disk_is_not_taken_as_flushed() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     done(bucket.store(VB, key("k"), &set("good"), NOW));
@@ -168,7 +168,7 @@ fn tasks_and_timings_go_by_the_clock_of_their_driver() {
 }
 
 #[test]
-fn warmup_is_a_task_that_ends_and_a_purge_one_that_comes_back() {
+fn warmup_ends_and_a_purge_is_scheduled_again() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     done(bucket.store(VB, key("k"), &set("1"), NOW));

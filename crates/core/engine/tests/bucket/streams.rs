@@ -21,7 +21,6 @@ use oribi_types::{Cas, CollectionId, Seqno, Timestamp, VbUuid};
 
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
-/// Counts wake-ups.
 #[derive(Default)]
 struct Woken(AtomicU64);
 
@@ -110,7 +109,7 @@ fn write(bucket: &Bucket, names: std::ops::Range<u32>, value: &str) {
 // Invariant: A stream passes from a backfill to memory without a gap, and streams of one vbucket
 // share one scan.
 #[test]
-fn a_stream_goes_from_a_backfill_to_memory_without_a_gap() {
+fn a_stream_moves_from_backfill_to_memory_gaplessly() {
     for bucket in [over_a_store(), in_memory()] {
         write(&bucket, 0..50, "old");
         done(bucket.delete(VB, key("k7"), Cas(0), NOW));
@@ -158,7 +157,7 @@ fn take_run_of(stream: &mut VbucketDcpStream, changes_max: usize) -> Vec<u64> {
 }
 
 #[test]
-fn a_stream_that_was_not_found_idle_wakes_nobody_and_misses_nothing() {
+fn a_busy_stream_needs_no_wake_and_misses_nothing() {
     let bucket = in_memory();
     let woken = Arc::new(Woken::default());
     let request = from(0, VbUuid(0), StreamFilter::All);
@@ -205,7 +204,7 @@ fn streams_that_wait_for_a_vbucket_share_one_scan() {
 }
 
 #[test]
-fn a_stream_ends_when_the_bucket_is_emptied_and_at_its_end() {
+fn a_stream_ends_on_flush_and_at_its_end_seqno() {
     let bucket = over_a_store();
     write(&bucket, 0..10, "value");
     let to_latest = StreamOptions { to_latest: true, ..StreamOptions::default() };
@@ -236,7 +235,7 @@ fn a_stream_ends_when_the_bucket_is_emptied_and_at_its_end() {
 
 // Compat (Change streams): Buckets in memory
 #[test]
-fn a_reader_in_memory_that_misses_deletions_begins_anew() {
+fn a_memory_reader_missing_deletions_rolls_back_to_0() {
     let bucket = in_memory();
     write(&bucket, 0..10, "value");
     let uuid = bucket.vbucket(VB).unwrap().uuid();
@@ -249,7 +248,7 @@ fn a_reader_in_memory_that_misses_deletions_begins_anew() {
 /// The snapshot left out a version that a later one in it had replaced. A checkpoint that ends
 /// between the two has neither.
 #[test]
-fn a_reader_that_comes_back_in_mid_snapshot_gets_the_rest_of_it_in_one() {
+fn resuming_in_mid_snapshot_gets_the_rest_as_one() {
     let bucket = over_a_store();
     write(&bucket, 0..1, "old");
     let uuid = bucket.vbucket(VB).unwrap().uuid();
@@ -284,7 +283,7 @@ fn a_reader_that_comes_back_in_mid_snapshot_gets_the_rest_of_it_in_one() {
 /// The newest version of its collection was the tombstone, of which a restart leaves no trace but
 /// the purge seqno. A purge while documents are loaded may take it before it is seen.
 #[test]
-fn a_reader_that_misses_a_purged_deletion_begins_anew_after_a_restart_too() {
+fn missing_a_purged_deletion_rolls_back_after_restart() {
     for purges_while_loading in [false, true] {
         let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };
         let disk = Arc::new(MemoryMedium::default());
@@ -328,7 +327,7 @@ fn a_reader_that_misses_a_purged_deletion_begins_anew_after_a_restart_too() {
 
 /// A purge while documents are loaded fails after it has removed some: Kudu removes in parts.
 #[test]
-fn a_reader_that_misses_a_deletion_of_a_purge_that_failed_begins_anew() {
+fn missing_a_failed_purges_deletion_rolls_back() {
     use oribi_engine::collections::ManifestChange;
     use oribi_types::DocKey;
 
@@ -389,7 +388,7 @@ fn a_reader_that_misses_a_deletion_of_a_purge_that_failed_begins_anew() {
 
 /// A purge was durable, but the engine heard of an error, and nothing is left for the next one.
 #[test]
-fn a_reader_is_sent_back_after_a_purge_that_failed_late() {
+fn a_reader_rolls_back_after_a_purge_that_failed_late() {
     let upkeep = Upkeep { tombstone_purge_age_s: 1000, ..Upkeep::default() };
     let disk = Arc::new(MemoryMedium::default());
     let plan = Arc::new(FaultPlan::default());
@@ -446,7 +445,7 @@ fn a_vbucket_that_loads_opens_no_stream_yet() {
 
 /// A scan is left for others who wait, but not for other streams of the reader that holds it up.
 #[test]
-fn only_streams_of_other_readers_make_a_scan_impatient() {
+fn a_scan_hurries_only_for_streams_of_other_readers() {
     let bucket = over_a_store();
     write(&bucket, 0..3000, &"x".repeat(1000));
     bucket.flush_step().expect("the store is sound");
@@ -480,7 +479,7 @@ fn only_streams_of_other_readers_make_a_scan_impatient() {
 // a reader.
 /// Between two steps of a scan whose reader takes one chunk and then nothing.
 #[test]
-fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
+fn a_stalled_reader_blocks_neither_scan_nor_writer() {
     const CHUNK_BYTES: u64 = 64 << 10;
     let bucket = over_a_store();
     // Several times what an inbox takes.
@@ -521,7 +520,7 @@ fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
     read();
     bucket.backfill_step(&keep_up, &|| NOW).expect("the store is sound");
     read();
-    // The first document was read while the scan went on.
+    // The first document was read while the scan continued.
     assert_eq!(heard.borrow().table.len(), 3000 - 1 + writes.get());
     assert_eq!(held(), 0);
 }
@@ -556,7 +555,7 @@ fn read_over_failures(bucket: &Bucket, stream: &mut VbucketDcpStream, heard: &mu
 }
 
 #[test]
-fn a_stream_outlives_a_failure_of_the_store_and_ends_with_lasting_ones() {
+fn a_stream_survives_transient_store_failures_only() {
     let plan = FaultPlan::none();
     let bucket = open(Arc::new(FaultStore::new(MemoryStore::new(), Arc::clone(&plan))));
     write(&bucket, 0..200, &"x".repeat(2048));

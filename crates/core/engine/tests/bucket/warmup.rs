@@ -76,7 +76,7 @@ fn documents_come_back_from_either_kind_of_store() {
 
 /// What was written last has its value in memory, the rest of it only its metadata.
 #[test]
-fn values_are_loaded_by_recency_up_to_the_low_watermark() {
+fn warmup_loads_recent_values_up_to_the_low_watermark() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("log");
     fill(open_log(&path), 4000, 400);
@@ -101,7 +101,7 @@ fn values_are_loaded_by_recency_up_to_the_low_watermark() {
 /// A part that begins when memory is full is loaded without values, which a store may then leave
 /// out. What is known of such documents is the same, and they are fetched like others.
 #[test]
-fn what_comes_without_its_value_is_known_like_what_comes_with_it() {
+fn metadata_only_items_are_known_like_full_ones() {
     let store: Arc<dyn KvStore> = Arc::new(MemoryStore::new());
     fill(Arc::clone(&store), 1000, 400);
     let tight = BucketConfig { memory_quota_bytes: 256 << 10, ..config() };
@@ -254,7 +254,8 @@ fn write(bucket: &Bucket, vbid: Vbid, name: &str, value: Option<&str>) {
     done(outcome);
 }
 
-/// Reads and writes between the steps of a load, flushes in between, and what is there in the end.
+/// Reads and writes between the steps of a load, flushes in between, and what is present in the
+/// end.
 fn serve_while_loading(store: Arc<dyn KvStore>, eviction: EvictionPolicy) {
     const COUNT: usize = 300;
     fill(Arc::clone(&store), COUNT, 300);

@@ -8,7 +8,6 @@ use std::fmt;
 
 use super::tokens::Tokens;
 
-/// Another protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ForeignProtocol {
     /// HTTP: a request line.

@@ -331,7 +331,7 @@ fn odd_bytes(medium: &dyn Medium) {
     assert_eq!(get(&*store, VB, prefix_of_a_key), None);
 }
 
-/// Each thread has a vbucket of its own, as flusher threads have, while one more reads them all.
+/// Each thread has its own vbucket, as flusher threads have, while one more reads them all.
 fn threads(medium: &dyn Medium) {
     const BATCHES: u64 = 20;
     let store = open(medium);

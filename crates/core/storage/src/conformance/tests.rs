@@ -1,4 +1,4 @@
-//! Canaries: each planted bug has to be found by the suite.
+//! Canaries: each mutant has to be found by the suite.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -180,7 +180,7 @@ impl StoreMaintenance for BuggyStore {
     }
 }
 
-/// A scan that begins again where a sound one goes on.
+/// A scan that begins again where a sound one continues.
 struct BuggyScan {
     sound: Box<dyn SeqnoScan>,
     inner: MemoryStore,

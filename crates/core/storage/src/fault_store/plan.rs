@@ -121,7 +121,7 @@ impl FaultPlan {
         self.state.lock().hook = Some(Arc::new(hook));
     }
 
-    /// Forgets all faults and the hook; the count goes on.
+    /// Forgets all faults and the hook; the count continues.
     pub fn heal(&self) {
         let mut state = self.state.lock();
         let (commits, injected) = (state.commits, state.injected);

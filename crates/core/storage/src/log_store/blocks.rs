@@ -34,7 +34,6 @@ impl Blocks {
         self.begin = (address.next_multiple_of(BLOCK_BYTES_MAX) - address).min(spare);
     }
 
-    /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         self.memory.len()
     }

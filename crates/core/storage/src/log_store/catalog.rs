@@ -18,12 +18,10 @@ use super::options::Packing;
 use super::spans::{Known, Span, Spans};
 use crate::VbucketState;
 
-/// One segment.
 #[derive(Clone)]
 pub(super) struct Segment {
     pub(super) id: u32,
     pub(super) file: Arc<dyn LogFile>,
-    /// Length.
     pub(super) bytes: u64,
     /// Versions of documents written to it.
     pub(super) versions: u64,
@@ -105,7 +103,6 @@ pub(super) struct Catalog {
     pub(super) tables: BTreeMap<TableKey, Table>,
     /// Of all tables, of other logs of the store as well.
     memory: IndexMemory,
-    /// By slot.
     pub(super) segments: Vec<Option<Segment>>,
     /// By slot, as the segments.
     spans: Vec<Spans>,
@@ -323,7 +320,6 @@ impl Catalog {
         self.tables.range((vbid, CollectionId(0))..=(vbid, CollectionId(u32::MAX)))
     }
 
-    /// An entry comes.
     fn gain(&mut self, entry: Entry) {
         self.segment_mut(entry.place().slot).gain(entry);
         self.entries += 1;
@@ -343,7 +339,7 @@ impl Catalog {
         self.segments[usize::from(slot)] = None;
     }
 
-    /// Bytes of the index, as allocated, beside the memory that the tables of all logs share.
+    /// Bytes of the index, as allocated, next to the memory that the tables of all logs share.
     pub(super) fn own_index_bytes(&self) -> u64 {
         self.tables.values().map(Table::own_bytes).sum::<usize>() as u64
     }

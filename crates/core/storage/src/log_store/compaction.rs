@@ -57,10 +57,7 @@ pub enum CompactionStep {
     /// There is not enough space to move anything.
     NoSpace,
     /// Read a part of a segment and moved what counts.
-    Moved {
-        /// Bytes written.
-        bytes: u64,
-    },
+    Moved { bytes: u64 },
     /// A segment is gone.
     Removed {
         /// Bytes of its file.
@@ -83,7 +80,6 @@ struct Move {
 
 /// What became of the note that a segment is gone.
 enum Noted {
-    /// It is durable.
     Gone,
     /// Copies were cut off by a recovery, so records are still in the segment.
     Cut,

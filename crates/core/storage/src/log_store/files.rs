@@ -31,7 +31,7 @@ pub(super) trait LogDirectory: Send + Sync {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
 
-    /// Removes a name; readers that have the file open can go on reading it.
+    /// Removes a name; readers that have the file open can continue reading it.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Makes creations and removals of names durable.
@@ -46,7 +46,6 @@ pub(super) trait LogDirectory: Send + Sync {
 
 /// One file of the log.
 pub(super) trait LogFile: Send + Sync {
-    /// Length.
     fn bytes(&self) -> io::Result<u64>;
 
     /// Fills the buffer from `offset` on, as far as the file goes, and returns how far that is.

@@ -34,7 +34,6 @@ const JOINED_BYTES_MAX: u64 = 256 << 10;
 struct Wanted {
     segment: u32,
     offset: u64,
-    /// Of its key.
     index: usize,
 }
 

@@ -59,12 +59,11 @@ impl Table {
         self.exact.len() + self.packed.len()
     }
 
-    /// Bytes allocated beside the memory that all tables share.
+    /// Bytes allocated next to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.exact.own_bytes() + self.packed.own_bytes()
     }
 
-    /// Packed entries.
     pub(super) fn packed_len(&self) -> usize {
         self.packed.len()
     }

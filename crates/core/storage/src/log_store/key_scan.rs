@@ -39,12 +39,12 @@ const JOINED_BYTES_MAX: u64 = 512 << 10;
 /// Records this near to each other are read together, as in [`super::scan`].
 const GAP_BYTES_MAX: u64 = 16 << 10;
 
-/// Fewest and most places that are taken at a time. The fewest fit a share's floor beside keys; the
-/// most take a quarter of what scans have.
+/// Fewest and most places that are taken at a time. The fewest fit a share's floor next to keys;
+/// the most take a quarter of what scans have.
 const PLACES_MIN: usize = FLOOR_BYTES / 2 / size_of::<RecordPlace>();
 const PLACES_MAX: usize = SHARED_BYTES_MAX / 4 / size_of::<RecordPlace>();
 
-/// Room for keys that a scan has beside its places.
+/// Room for keys that a scan has next to its places.
 const KEYS_MIN: usize = 512;
 const KEYS_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(

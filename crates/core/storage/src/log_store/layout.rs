@@ -101,7 +101,6 @@ const _: () = assert!((FRAME_TRAILER_BYTES as u64).is_multiple_of(UNIT_BYTES));
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// A document.
     Document = 1,
     /// The tombstone of one.
     Tombstone = 2,
@@ -430,7 +429,6 @@ impl FrameChecksum {
         self.0 = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    /// The trailer.
     pub(super) fn trailer(self) -> [u8; FRAME_TRAILER_BYTES] {
         self.0.to_le_bytes()
     }

@@ -37,7 +37,7 @@ pub(super) struct Stretch {
 
 impl Log {
     /// Splits everything that is shown. Takes the catalog a table at a time, so that no one waits
-    /// for all of it; no segment goes meanwhile.
+    /// for all of it; no segment goes concurrently.
     pub(super) fn plan_load(&self) -> LoadPlan {
         let _nothing_moves = self.moves.read();
         let tables: Vec<TableKey> = self.catalog.read().tables.keys().copied().collect();

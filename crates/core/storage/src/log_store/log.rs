@@ -32,13 +32,12 @@ use crate::prefetch::{load_line, load_lines};
 use crate::state_layout::{assert_fits, encode_state};
 use crate::{StoreError, VbBatch, VbucketState};
 
-/// An open log.
 pub(super) struct Log {
     pub(super) options: LogOptions,
     pub(super) directory: Arc<dyn LogDirectory>,
     pub(super) writer: Mutex<Writer>,
     pub(super) catalog: RwLock<Catalog>,
-    /// Held for reading by a purge of tombstones, which none may move meanwhile.
+    /// Held for reading by a purge of tombstones, which none may move concurrently.
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
     pub(super) member: Member,
@@ -62,7 +61,6 @@ pub struct LogSizes {
     pub purged_tombstones: u64,
     /// Bytes allocated for the index.
     pub index_bytes: u64,
-    /// Segments.
     pub segments: u64,
     /// Bytes of all segments.
     pub log_bytes: u64,
@@ -182,7 +180,7 @@ impl Log {
     }
 
     /// The batches' states, with the purges that their senders did not know of. The caller is the
-    /// only writer, so none comes meanwhile.
+    /// only writer, so none comes concurrently.
     fn states_after(&self, batches: Batches<'_, '_>) -> Vec<VbucketState> {
         let catalog = self.catalog.read();
         let known = |batch: &VbBatch<'_>| match self.planted.has(Bug::TakesPurgesBack) {
@@ -222,7 +220,7 @@ impl Log {
     ) -> Result<(), StoreError> {
         let end = writer.active.end + frame_bytes(payload_bytes);
         let is_fresh = writer.active.end == writer.active.root_end;
-        // A frame that is longer than a segment gets one of its own.
+        // A frame that is longer than its own segment gets one.
         if (end > self.segment_limit() && !is_fresh) || end > SEGMENT_BYTES_MAX {
             writer.roll(&self.catalog).map_err(|error| write_error(writer, &error))?;
         }
@@ -303,7 +301,7 @@ impl Log {
         if is_small { 0 } else { garbage * 100 / bytes.max(1) }
     }
 
-    /// Sizes of index and log. The index has memory beside that, which all logs share.
+    /// Sizes of index and log. The index has memory next to that, which all logs share.
     pub(super) fn sizes(&self) -> LogSizes {
         let catalog = self.catalog.read();
         let (keys, purged_tombstones) = catalog.entries();
@@ -320,7 +318,7 @@ impl Log {
         })
     }
 
-    /// Says durably that the last commit was synced, so that damage to it while nobody has the
+    /// Says durably that the last commit was synced, so that damage to it while no client has the
     /// store open is told from a commit that was cut off. A store that was not closed lacks this.
     pub(super) fn close(&self) -> Result<(), StoreError> {
         let is_needed = {

@@ -40,7 +40,6 @@ pub(super) struct Newest {
     pub(super) locals: BTreeMap<String, Vec<u8>>,
     /// Versions in the order in which they were written.
     pub(super) versions: Vec<Version>,
-    /// Their seqnos.
     pub(super) spans: Spans,
     /// Where the last whole frame ends.
     pub(super) end: u64,
@@ -65,7 +64,6 @@ pub(super) struct Root {
 /// Whether damage is accepted, and what stands in for a damaged root.
 #[derive(Clone, Copy)]
 pub(super) enum Salvage<'r> {
-    /// Damage is refused.
     No,
     /// Damage is accepted behind the root.
     BehindTheRoot,

@@ -48,7 +48,6 @@ const PARTS: u16 = 4;
 /// Bytes that are written again at a time.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// One opening.
 struct Opening<'o> {
     directory: Arc<dyn LogDirectory>,
     options: &'o LogOptions,
@@ -163,7 +162,7 @@ impl Opening<'_> {
         let ended_in_order = newest.is_closed && !has_tail && to_evacuate.is_empty();
         let log = self.log(writer, RwLock::new(catalog), ended_in_order, losses);
         if !to_evacuate.is_empty() {
-            // A new root lists what is there, and nothing is moved into a damaged segment.
+            // A new root lists what is present, and nothing is moved into a damaged segment.
             log.seal()?;
         }
         to_evacuate.into_iter().try_for_each(|id| log.evacuate(id))?;

@@ -7,7 +7,6 @@
 /// What a store under test does wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Bug {
-    /// Nothing.
     #[default]
     None,
     /// Commits return before they are synced.
@@ -24,11 +23,11 @@ pub enum Bug {
     TakesDamageForATail,
     /// Purged tombstones are dropped while older versions are on disk.
     DropsTombstonesEarly,
-    /// After a failure the store goes on writing.
+    /// After a failure the store continues writing.
     WritesAfterAFailure,
     /// After a failed sync the store relies on what it can still read.
     TrustsAFailedSync,
-    /// A segment that was not finished stays, and the one before it goes on.
+    /// A segment that was not finished stays, and the one before it continues.
     KeepsUnfinishedSegments,
     /// Readers are pointed at copies of compaction that may be cut off.
     ShowsCopiesBeforeTheSync,
@@ -44,7 +43,7 @@ pub enum Bug {
     TakesPurgesBack,
     /// Tombstones are purged before the purge seqno is durable.
     PurgesBeforeItSaysSo,
-    /// Compaction moves versions that were superseded meanwhile.
+    /// Compaction moves versions that were superseded concurrently.
     MovesWithoutLooking,
     /// A commit takes a packed entry of the index for that of its key without reading the record.
     TrustsAPrefix,

@@ -22,22 +22,31 @@ const READ_BYTES: usize = 1 << 20;
 /// Why a segment cannot be read on.
 #[derive(Debug)]
 pub(super) enum ReadFault {
-    /// The system refused.
     Io(io::Error),
     /// The bytes at this offset are not what was written.
-    Bad { offset: u64, what: &'static str },
+    Bad {
+        offset: u64,
+        what: &'static str,
+    },
 }
 
 /// One step through a segment.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
-    /// A frame begins.
-    Frame { header: FrameHeader, at: u64 },
+    Frame {
+        header: FrameHeader,
+        at: u64,
+    },
     /// A record of it, at this offset.
-    Record { at: u64, raw: &'a [u8], stored: Stored<'a> },
+    Record {
+        at: u64,
+        raw: &'a [u8],
+        stored: Stored<'a>,
+    },
     /// The frame is whole; the next one is at this offset.
-    FrameEnd { next: u64 },
-    /// The segment ends.
+    FrameEnd {
+        next: u64,
+    },
     End,
 }
 
@@ -47,12 +56,10 @@ struct OpenFrame {
     checksum: FrameChecksum,
 }
 
-/// Reads one segment.
 pub(super) struct SegmentReader {
     file: Arc<dyn LogFile>,
     id: u32,
     seed: u64,
-    /// Where reading ends.
     end: u64,
     /// Offset of what comes next.
     at: u64,
@@ -112,7 +119,6 @@ impl SegmentReader {
         self.at
     }
 
-    /// The next step.
     pub(super) fn next(&mut self) -> Result<Step<'_>, ReadFault> {
         match &self.frame {
             None if self.at >= self.end => Ok(Step::End),

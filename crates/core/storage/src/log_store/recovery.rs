@@ -3,8 +3,8 @@
 //! Owns: the recovery, and when readers are shown the copies of compaction. Invariants: after a
 //! failure everything behind the last successful sync is cut off durably before the next write; a
 //! file whose sync failed is never written again; an unfinished segment is durably gone before the
-//! one before it goes on; the catalog points at synced bytes only.
-//! Callers: [`Log::exclusive`], before the next write after a failure.
+//! one before it continues; the catalog points at synced bytes only. Callers: [`Log::exclusive`],
+//! before the next write after a failure.
 //!
 //! # Why this is safe without reading the log again
 //!
@@ -20,7 +20,7 @@
 //! 4. Only after the cut is durable is the next frame written, with the number of the first one
 //!    that was cut off. So no crash can leave two frames of one number, nor a frame behind a hole.
 //! 5. A segment that was begun and not finished may have a whole root on disk, which lists the
-//!    length of the segment before it. If that one went on, an opening would find it too long. So
+//!    length of the segment before it. If that one continued, an opening would find it too long. So
 //!    the unfinished one is removed first, and the removal is made durable.
 //!
 //! A panic is different: it may have left the catalog half-changed, and only opening builds a new
@@ -112,8 +112,8 @@ impl Log {
                 // Written in any case, so that its segment has it as garbage if nothing else.
                 catalog.segment_mut(entry.place().slot).wrote(entry.size());
                 match catalog.points_at(*table, entry.fingerprint(), *from) {
-                    // Meanwhile it may have become a purged tombstone, by a bound that covers the
-                    // copy.
+                    // Concurrently it may have become a purged tombstone, by a bound that covers
+                    // the copy.
                     Some(current) => {
                         let entry = entry.marked(current.mark());
                         catalog.repoint(*table, entry.fingerprint(), *from, entry);

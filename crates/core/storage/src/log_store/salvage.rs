@@ -58,7 +58,6 @@ impl LogLosses {
 /// What reading a segment passes, in its order.
 #[derive(Debug)]
 pub(super) enum Passed {
-    /// A whole frame.
     Frame(PassedFrame),
     /// Bytes that cannot be read.
     Damage(Damage),
@@ -160,7 +159,6 @@ impl Account {
         }
     }
 
-    /// Takes damage.
     pub(super) fn take_damage(&mut self, segment: u32, damage: Damage) {
         let Damage { offset, bytes, what, states } = damage;
         tracing::warn!(
@@ -242,7 +240,6 @@ impl Account {
         }
     }
 
-    /// What was lost.
     pub(super) fn finish(mut self) -> LogLosses {
         // Nothing follows that says how many.
         self.losses.frames += u64::from(self.is_open);

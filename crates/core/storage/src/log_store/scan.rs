@@ -6,13 +6,13 @@
 //! 20 for each), [`READ_AHEAD_BYTES`], and one record.
 //!
 //! A commit appends ascending seqnos, so the records of a vbucket lie in one ascending run over all
-//! segments, but for those that compaction has moved. These lie in runs of their own, between the
+//! segments, but for those that compaction has moved. These lie in their own runs, between the
 //! others. The scan takes the places of all records from the index when it begins; files stay
 //! readable for it. It opens a segment when the segment's lowest seqno is next. Where it is known
 //! that the vbucket's records ascend in the segment ([`super::spans`]), that is one run. Otherwise
 //! the scan reads their seqnos once and divides them into the fewest ascending runs: each record
 //! goes to the run that ends with the highest seqno below its own. Runs are then merged, each read
-//! forwards through a window of its own.
+//! forwards through its own window.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

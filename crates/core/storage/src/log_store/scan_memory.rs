@@ -57,7 +57,6 @@ pub(super) enum Kept {
 /// What one scan may keep.
 pub(super) struct Share {
     memory: &'static ScanMemory,
-    /// Beyond the floor.
     bytes: usize,
     /// The most that was kept.
     #[cfg(test)]
@@ -65,7 +64,6 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The floor.
     pub(super) fn of(memory: &'static ScanMemory) -> Share {
         Share {
             memory,

@@ -32,7 +32,7 @@ pub enum Trouble {
 struct Content {
     /// What a reader sees.
     cache: Vec<u8>,
-    /// What is there after a crash, at least.
+    /// What is present after a crash, at least.
     disk: Vec<u8>,
     /// Sectors of the cache that are not on disk.
     dirty: BTreeSet<usize>,
@@ -179,7 +179,6 @@ impl SimDirectory {
         self.state.lock().free_bytes = bytes;
     }
 
-    /// Steps so far.
     pub fn steps(&self) -> u64 {
         self.state.lock().steps
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the moment of the copy, and what it has besides the logs. `log_copy.rs` has the files of
 //! one log. The copy is what a crash at one moment would leave in all logs, so it opens like after
-//! one. The caller is a program beside the server, or without one; it takes no lock.
+//! one. The caller is a program next to the server, or without one; it takes no lock.
 //!
 //! # One moment of several logs
 //!
@@ -28,9 +28,9 @@
 //!   at the end of the file or in its last block, where its header replaces zeros.
 //! - Sealing and closing cut off zeros (`Writer::trim`). That changes the length and no frame.
 //! - A failed write may leave a part of a frame, until the recovery cuts that off. No acknowledged
-//!   frame is cut off. A frame that is written instead ends in a trailer of its own. Where that is
-//!   equal too, it is the same frame. If the cut comes after the notes, the noted block is gone
-//!   from its place, and the copy begins again.
+//!   frame is cut off. A frame that is written instead ends in its own trailer. Where that is equal
+//!   too, it is the same frame. If the cut comes after the notes, the noted block is gone from its
+//!   place, and the copy begins again.
 //! - An opening writes frames again only with the bytes that they have.
 //!
 //! One log needs one note: a note alone is a state that the log had.
@@ -47,11 +47,12 @@ use crate::directory::{MARKER_NAME, log_directory_name, parse_marker};
 
 pub use self::log_copy::SnapshotSizes;
 
-/// Times that the copy begins again. Each time, a segment was begun meanwhile, or a write failed.
+/// Times that the copy begins again. Each time, a segment was begun concurrently, or a write
+/// failed.
 const ATTEMPTS: usize = 100;
 
 /// Notes of all logs together. One takes some microseconds, and a read of one block where the log
-/// was written meanwhile.
+/// was written concurrently.
 const NOTES_MAX: usize = 200_000;
 
 /// Copies the log store in `from`, which may be in use, to `to`, which must not exist. Both are on
@@ -96,7 +97,7 @@ pub fn snapshot_log(from: &Path, to: &Path) -> io::Result<SnapshotSizes> {
 
 /// Where a store has its logs.
 enum Logs {
-    /// One, beside the marker, or nothing that is known.
+    /// One, next to the marker, or nothing that is known.
     InDirectory,
     /// So many in subdirectories.
     InSubdirectories(usize),

@@ -21,7 +21,6 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Of one record.
     pub(super) fn of(seqno: Seqno) -> Span {
         Span { lowest: seqno, highest: seqno, is_ascending: true }
     }

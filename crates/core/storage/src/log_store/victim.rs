@@ -6,8 +6,8 @@ use super::reader::SegmentReader;
 #[derive(Default)]
 pub(super) struct Compaction {
     pub(super) victim: Option<Victim>,
-    /// Somebody asked for space: segments older than this one count as due, however little garbage
-    /// there is. 0 when nobody waits.
+    /// A client asked for space: segments older than this one count as due, however little garbage
+    /// there is. 0 when no client waits.
     pub(super) asked_below: u32,
 }
 

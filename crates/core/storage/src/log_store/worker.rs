@@ -66,7 +66,6 @@ impl Worker {
         }
     }
 
-    /// Calls the thread.
     pub(super) fn call(&self) {
         let mut signal = self.shared.signal.lock();
         if !signal.is_called {

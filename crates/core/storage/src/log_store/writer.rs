@@ -99,7 +99,6 @@ pub(super) struct MovedCopy {
     pub(super) entry: Entry,
 }
 
-/// Writes frames.
 pub(super) struct Writer {
     pub(super) directory: Arc<dyn LogDirectory>,
     pub(super) seed: u64,
@@ -193,7 +192,7 @@ impl Writer {
         Position { segment: self.active.id, offset: self.active.end }
     }
 
-    /// Seals the active segment and goes on in a new one.
+    /// Seals the active segment and continues in a new one.
     pub(super) fn roll(&mut self, catalog: &RwLock<Catalog>) -> io::Result<()> {
         if !catalog.read().has_free_slot() {
             return Err(io::Error::other("the store has as many segments as it can have"));

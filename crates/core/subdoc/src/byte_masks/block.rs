@@ -11,9 +11,7 @@ pub(crate) type Block = [u8; BLOCK_BYTES];
 pub(crate) struct Structure {
     pub(crate) quotes: u64,
     pub(crate) backslashes: u64,
-    /// `{` and `[`.
     pub(crate) opens: u64,
-    /// `}` and `]`.
     pub(crate) closes: u64,
 }
 
@@ -24,16 +22,13 @@ pub(crate) struct TextBytes {
     pub(crate) backslashes: u64,
     /// All bytes below the space.
     pub(crate) controls: u64,
-    /// Bytes beyond ASCII.
     pub(crate) high: u64,
 }
 
 /// The bytes of a block that matter outside strings for the JSON check.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct TokenBytes {
-    /// `{` and `[`.
     pub(crate) opens: u64,
-    /// `}` and `]`.
     pub(crate) closes: u64,
     pub(crate) colons: u64,
     pub(crate) commas: u64,
@@ -42,7 +37,6 @@ pub(crate) struct TokenBytes {
     pub(crate) digits: u64,
     pub(crate) zeroes: u64,
     pub(crate) points: u64,
-    /// `e` and `E`.
     pub(crate) exponents: u64,
     pub(crate) pluses: u64,
     pub(crate) minuses: u64,
@@ -53,6 +47,5 @@ pub(crate) struct TokenBytes {
 pub(crate) struct StringBytes {
     /// Quotes, backslashes and control characters.
     pub(crate) stops: u32,
-    /// Bytes beyond ASCII.
     pub(crate) high: u32,
 }

@@ -9,7 +9,6 @@ pub(crate) enum Step {
     Tokens,
     /// Continue with the next block.
     Next,
-    /// Stop.
     Stop,
 }
 

@@ -46,7 +46,6 @@ const DELTAS: [&str; 9] =
     ["1", "-1", "5", "9223372036854775807", "-9223372036854775808", "0", "1.5", "x", ""];
 const SPACES: [&str; 4] = ["", "", " ", "\n    \t  "];
 
-/// One operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) mutation: Mutation,
@@ -58,7 +57,6 @@ pub(crate) struct Operation {
     pub(crate) make_parents: bool,
 }
 
-/// The input bytes.
 pub(crate) struct Source<'a> {
     bytes: &'a [u8],
 }

@@ -13,22 +13,15 @@ use crate::error::SubdocError;
 use crate::limits::DEPTH_MAX;
 use crate::path::{Component, Path};
 
-/// A JSON value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Tree {
-    /// `null`.
     Null,
-    /// `true` and `false`.
     Bool(bool),
-    /// A 64-bit integer.
     Int(i64),
     /// An integer beyond that.
     Uint(u64),
-    /// Any other number.
     Float(f64),
-    /// A string.
     Text(String),
-    /// An array.
     Array(Vec<Tree>),
     /// An object, in its order.
     Object(Vec<(String, Tree)>),
@@ -37,7 +30,6 @@ pub enum Tree {
 /// The expected outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// This.
     Known(Result<Option<i64>, SubdocError>),
     /// The tree lacks the deciding information.
     DependsOnText,

@@ -31,7 +31,6 @@ pub(super) struct Nesting {
     pub(super) wrong: u64,
 }
 
-/// The open containers.
 pub(super) struct Brackets {
     kinds: u64,
     /// All words since the last time a half was set aside or came back.
@@ -43,7 +42,6 @@ pub(super) struct Brackets {
     deepest: usize,
 }
 
-/// The rare cases.
 struct Turn {
     kinds: u64,
     is_ended: bool,

@@ -13,9 +13,7 @@ pub(super) struct Tokens {
     pub(super) closes: u64,
     pub(super) colons: u64,
     pub(super) commas: u64,
-    /// Opening quotes.
     pub(super) strings: u64,
-    /// Closing quotes.
     pub(super) string_ends: u64,
     /// From each opening quote to the byte before the closing one.
     pub(super) inside: u64,

@@ -26,7 +26,7 @@ fn strings_end_at_their_quote() {
 }
 
 #[test]
-fn containers_end_at_their_bracket_wherever_blocks_are_cut() {
+fn containers_end_at_their_bracket_across_blocks() {
     let inner = r#"{"a":["]}","\\\"]",{"b\\":[[],{}]}],"\\\\":"\\"}"#;
     for shift in 0..130 {
         let text = format!("[\"{}\",{inner},1] ]", "x".repeat(shift));

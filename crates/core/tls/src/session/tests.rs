@@ -179,7 +179,7 @@ fn what_is_not_tls_is_an_error_with_an_alert() {
 }
 
 #[test]
-fn nothing_can_be_sealed_before_the_handshake_or_after_the_end() {
+fn sealing_needs_an_open_tls_session() {
     let files = Files::new();
     let (mut server, mut client) = files.pair(false);
     let mut out = SealedBytes::default();
@@ -193,7 +193,7 @@ fn nothing_can_be_sealed_before_the_handshake_or_after_the_end() {
 }
 
 #[test]
-fn a_server_is_set_up_only_from_files_that_go_together() {
+fn a_server_needs_a_matching_key_and_certificate() {
     let files = Files::new();
     let good = ServerOptions {
         certificate: files.path("server.pem"),
@@ -220,7 +220,7 @@ fn a_server_is_set_up_only_from_files_that_go_together() {
 }
 
 #[test]
-fn a_client_that_is_too_old_or_trusts_another_authority_fails() {
+fn old_clients_and_foreign_authorities_fail() {
     let files = Files::new();
     let other = Files::new();
     let name = ServerName::try_from("localhost").unwrap();

@@ -40,7 +40,6 @@ impl Tablet {
         }
     }
 
-    /// 32 hexadecimal digits.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -123,7 +122,6 @@ impl ReplicaSet {
         ReplicaSet { replicas, leader: AtomicUsize::new(leader), guess, failed: AtomicU64::new(0) }
     }
 
-    /// All replicas.
     pub(crate) fn all(&self) -> &[Replica] {
         &self.replicas
     }

@@ -65,7 +65,6 @@ impl ScriptedServer {
         ScriptedServer { address, calls, script }
     }
 
-    /// Changes the script.
     pub(crate) fn set_script(
         &self,
         script: impl Fn(&Call) -> ScriptedAnswer + Send + Sync + 'static,

@@ -26,7 +26,6 @@ pub(crate) enum BoundKind {
     Split,
 }
 
-/// A decoded bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangeBound {
     pub kind: BoundKind,

@@ -62,7 +62,6 @@ impl RowEncoder {
         }
     }
 
-    /// Forgets the row.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.set.fill(0);

@@ -10,10 +10,7 @@ use super::RowOperation;
 pub enum RowError {
     /// The table has no column of this name.
     #[error("there is no column {column:?}")]
-    UnknownColumn {
-        /// The name.
-        column: String,
-    },
+    UnknownColumn { column: String },
     /// The table has fewer columns.
     #[error("there is no column {index}, the table has {columns}")]
     NoSuchColumn {
@@ -54,7 +51,6 @@ pub enum RowError {
     MissingCell {
         /// Name of the column.
         column: String,
-        /// The operation.
         operation: RowOperation,
     },
     /// A delete names a column outside the key.
@@ -62,21 +58,16 @@ pub enum RowError {
     NotPartOfKey {
         /// Name of the column.
         column: String,
-        /// The operation.
         operation: RowOperation,
     },
     /// An update does not change anything.
     #[error("{operation} needs a cell besides the key")]
-    NothingToUpdate {
-        /// The operation.
-        operation: RowOperation,
-    },
+    NothingToUpdate { operation: RowOperation },
     /// An insert sets the column that the server assigns.
     #[error("{operation} cannot set column {column:?}, which the server numbers")]
     AutoIncrementing {
         /// Name of the column.
         column: String,
-        /// The operation.
         operation: RowOperation,
     },
 }

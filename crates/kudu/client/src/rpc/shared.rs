@@ -33,7 +33,6 @@ impl Shared {
         *self.credentials.write() = Arc::new(credentials);
     }
 
-    /// The current credentials.
     pub(super) fn credentials(&self) -> Arc<Credentials> {
         self.credentials.read().clone()
     }

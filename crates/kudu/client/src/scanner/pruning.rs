@@ -43,7 +43,6 @@ pub(crate) struct PartitionPruner<'a> {
 #[derive(Debug)]
 enum Buckets {
     All,
-    /// By bucket number.
     Some(Vec<bool>),
 }
 
@@ -144,7 +143,6 @@ struct ColumnBounds {
     /// The only allowed value.
     value: Option<Operand>,
     lower: Option<Operand>,
-    /// Exclusive.
     end: Option<Operand>,
 }
 

@@ -42,7 +42,6 @@ impl ColumnSchema {
         self.id
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -14,10 +14,7 @@ pub enum SchemaError {
     EmptyName,
     /// Two columns have the same name.
     #[error("there are two columns {column:?}")]
-    DuplicateColumn {
-        /// The name.
-        column: String,
-    },
+    DuplicateColumn { column: String },
     /// A key column comes after one that is not.
     #[error("key column {column:?} stands behind a column that is not part of the key")]
     KeyNotFirst {
@@ -29,7 +26,6 @@ pub enum SchemaError {
     BadKey {
         /// Name of the column.
         column: String,
-        /// The reason.
         reason: &'static str,
     },
     /// Precision, scale or length do not match the type.
@@ -61,8 +57,5 @@ pub enum SchemaError {
     },
     /// A partition schema has an invalid column or number.
     #[error("partition schema: {reason}")]
-    BadPartitioning {
-        /// The invalid part.
-        reason: String,
-    },
+    BadPartitioning { reason: String },
 }

@@ -73,7 +73,6 @@ enum Place {
     Unknown,
     /// The tablet of this number.
     Tablet(usize),
-    /// No known tablet.
     Nowhere,
 }
 

@@ -30,7 +30,7 @@ fn both(a: Datatype, b: Datatype) -> Datatype {
 }
 
 #[test]
-fn attributes_and_body_are_apart_unless_the_block_is_malformed() {
+fn xattrs_and_body_split_unless_malformed() {
     let json = both(Datatype::XATTR, Datatype::JSON);
     let parts_of = |value| Parts::of(&record(json, value), true);
     let value = b"\0\0\0\x08\0\0\0\x04k\x001\0{\"a\":1}";
@@ -61,7 +61,7 @@ fn a_body_behind_attributes_is_never_text() {
 }
 
 #[test]
-fn a_compressed_body_becomes_text_again_and_its_attributes_stay() {
+fn a_compressed_body_is_inflated_xattrs_stay() {
     let compressed =
         snap::raw::Encoder::new().compress_vec(b"{\"a\":\"aaaaaaaaaaaaaaaaaaaaaaaa\"}").unwrap();
     let datatype = both(Datatype::SNAPPY, Datatype::JSON);

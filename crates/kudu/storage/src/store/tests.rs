@@ -100,7 +100,7 @@ fn failure(result: Result<(), StoreError>) -> String {
 // Compat (Buckets on Kudu): collections while Kudu is away
 /// Creating a collection blocked its caller, and held the writer, while Kudu was unreachable.
 #[test]
-fn a_local_document_is_not_waited_for_without_end_and_versions_keep_their_order() {
+fn waits_for_local_documents_are_bounded_and_ordered() {
     let Some(cluster) = cluster() else { return };
     let store = open(&cluster, "local");
     store.put_local("name", b"one").unwrap();
@@ -126,7 +126,7 @@ fn a_local_document_is_not_waited_for_without_end_and_versions_keep_their_order(
 /// The thread that fetches for clients waited until Kudu was back, and delayed all keys behind the
 /// document.
 #[test]
-fn a_document_of_several_rows_is_waited_for_no_longer_than_others() {
+fn a_multi_row_document_waits_no_longer() {
     let Some(cluster) = cluster() else { return };
     let store = open(&cluster, "rows");
     let value = vec![7; 200_000];

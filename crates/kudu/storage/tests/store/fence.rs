@@ -86,8 +86,8 @@ fn a_forgotten_owner_writes_nothing() {
     assert!(matches!(beyond, Err(StoreError::Fenced(_))), "it was not taken over: {beyond:?}");
 }
 
-/// With leases an owner goes on with what it still owns when others take over theirs, and with that
-/// only.
+/// With leases an owner continues with what it still owns when others take over theirs, and with
+/// that only.
 #[test]
 fn an_owner_keeps_what_its_leases_say() {
     let Some(cluster) = CLUSTER.get() else { return };
@@ -125,7 +125,7 @@ fn an_owner_keeps_what_its_leases_say() {
 }
 
 #[test]
-fn a_table_of_something_else_is_refused_and_left_alone() {
+fn a_foreign_table_is_rejected_and_untouched() {
     let Some(cluster) = CLUSTER.get() else { return };
     let place = Place::new(cluster);
     drop(place.open().unwrap());

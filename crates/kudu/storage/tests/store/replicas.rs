@@ -59,7 +59,7 @@ fn a_replica_that_lags_is_never_read() {
 
 /// What a node knows of the replicas when it takes over is as old as its last Write.
 #[test]
-fn a_take_over_reads_the_newest_states_while_a_replica_is_away() {
+fn a_takeover_reads_new_states_without_a_replica() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 3)) else { return };
     let place = Place::in_table(&cluster, "tablets=8&replicas=3");
     let one = place.open_owned().unwrap();

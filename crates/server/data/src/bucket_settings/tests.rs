@@ -23,7 +23,7 @@ fn open(directory: &Path, resolved: &Resolved) -> Buckets {
 const FIRST: [&str; 4] = ["--vbuckets", "4", "--memory-quota-mib", "128"];
 
 #[test]
-fn a_given_value_that_a_bucket_does_not_have_is_said_with_the_way_to_change_it() {
+fn an_override_unlike_the_bucket_is_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let first = resolved(&FIRST);
     let buckets = open(scratch.path(), &first);
@@ -54,7 +54,7 @@ fn quotas_beyond_the_memory_are_said() {
 }
 
 #[test]
-fn a_reload_applies_what_can_change_and_names_the_rest() {
+fn a_reload_applies_changeable_settings_names_others() {
     let scratch = tempfile::tempdir().unwrap();
     let mut in_force = resolved(&FIRST);
     let buckets = open(scratch.path(), &in_force);

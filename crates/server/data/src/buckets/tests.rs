@@ -21,7 +21,7 @@ fn stop(buckets: &Buckets) {
 }
 
 #[test]
-fn a_bucket_keeps_its_identity_and_a_deleted_one_is_gone() {
+fn a_bucket_keeps_its_uuid_a_deleted_one_is_gone() {
     let scratch = tempfile::tempdir().unwrap();
     let buckets = open(scratch.path()).unwrap();
     let options =
@@ -109,7 +109,7 @@ fn wait_until(holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn documents_survive_a_restart_in_the_log_and_not_in_memory() {
+fn documents_survive_a_restart_in_log_buckets_only() {
     assert_eq!(documents_after_a_restart(BucketStorage::Log), 500);
     assert_eq!(documents_after_a_restart(BucketStorage::Memory), 0);
 }
@@ -133,7 +133,7 @@ fn a_bucket_of_a_storage_that_is_gone_is_refused() {
 /// Regression 2: a start took a bucket without `bucket.json` for an interrupted deletion and
 /// cleared it, documents included.
 #[test]
-fn a_store_without_its_bucket_file_is_reported_and_left_alone() {
+fn a_store_without_bucket_file_is_reported_and_kept() {
     let scratch = tempfile::tempdir().unwrap();
     stop(&open(scratch.path()).unwrap());
     let directory = scratch.path().join("buckets/default");
@@ -146,7 +146,7 @@ fn a_store_without_its_bucket_file_is_reported_and_left_alone() {
 }
 
 #[test]
-fn what_an_interrupted_deletion_left_is_removed_at_start() {
+fn rests_of_a_deletion_are_removed_at_start() {
     let scratch = tempfile::tempdir().unwrap();
     let left = scratch.path().join(format!("buckets/{DELETED_PREFIX}old-1"));
     std::fs::create_dir_all(left.join("store")).unwrap();
@@ -169,7 +169,7 @@ fn the_marker_is_there_only_after_a_clean_stop() {
 }
 
 #[test]
-fn a_bucket_file_that_cannot_be_understood_is_reported_and_left_alone() {
+fn an_unreadable_bucket_file_is_reported_and_kept() {
     let scratch = tempfile::tempdir().unwrap();
     stop(&open(scratch.path()).unwrap());
     let path = scratch.path().join("buckets/default").join(BUCKET_FILE);

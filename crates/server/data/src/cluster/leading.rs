@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_cannot_reach_the_store_keeps_what_it_holds_and_is_given_nothing() {
+    fn a_node_without_store_keeps_but_gains_no_vbuckets() {
         let mut view = view(&[("a", false), ("b", false), ("c", false)]);
         view.map = next_map(&view).unwrap();
         let of = |name: &str, view: &View| {

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_counts_from_before_the_request_and_is_early() {
+    fn the_lease_deadline_counts_from_before_the_request() {
         let lease = lease();
         assert!(!lease.is_held());
         let sent = lease.now_ns();
@@ -184,7 +184,7 @@ mod tests {
 
     // Invariant: Answers computed past the lease's deadline are not sent.
     #[test]
-    fn what_was_served_over_the_deadline_is_not_sent_and_a_late_renewal_changes_nothing() {
+    fn results_past_the_deadline_are_not_sent() {
         let lease = lease();
         lease.begin(lease.now_ns(), TTL);
         let session = lease.session();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_that_finds_the_deadline_over_ends_the_session_itself() {
+    fn a_renewal_past_its_deadline_ends_the_session() {
         let lease = lease();
         lease.begin(lease.now_ns(), TTL);
         let session = lease.session();

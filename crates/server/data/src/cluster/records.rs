@@ -230,7 +230,7 @@ mod tests {
     use super::{Holder, Keys, MapBucket, MapNode, MapRecord, NodeRecord, Place, token_of};
 
     #[test]
-    fn keys_of_one_kind_share_a_prefix_that_no_other_kind_has() {
+    fn keys_of_a_kind_share_an_exclusive_prefix() {
         let keys = Keys::new("c1");
         assert_eq!(keys.held("b", "u", Vbid(7)), "/oribi/c1/held/b/u/0007");
         assert!(keys.held("b", "u", Vbid(7)).starts_with(keys.all()));

@@ -185,7 +185,7 @@ fn wait_for_shares(nodes: &[(&Node, usize)]) {
 }
 
 #[test]
-fn nodes_agree_on_the_uuid_and_the_name_of_their_cluster() {
+fn nodes_agree_on_cluster_uuid_and_name() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let medium = Arc::default();
     let one = Node::start("one", etcd.port(), &medium);
@@ -239,7 +239,7 @@ fn nodes_share_what_there_is_and_hand_over_in_order() {
 }
 
 #[test]
-fn a_node_that_etcd_does_not_hear_of_stops_before_another_begins() {
+fn a_node_cut_from_etcd_stops_before_the_takeover() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let medium = Arc::default();
     let proxy = TcpProxy::start(etcd.port()).unwrap();
@@ -275,7 +275,7 @@ fn a_node_that_etcd_does_not_hear_of_stops_before_another_begins() {
 }
 
 #[test]
-fn collections_and_deletions_are_the_same_on_every_node() {
+fn every_node_has_the_same_collections_and_deletions() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let medium = Arc::default();
     let (one, two) =
@@ -394,7 +394,7 @@ fn a_node_lets_go_of_what_it_holds_and_does_not_serve() {
 }
 
 #[test]
-fn a_vbucket_that_was_lost_without_order_is_taken_again() {
+fn an_unexpectedly_lost_vbucket_is_taken_over_again() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let node = Node::start("one", etcd.port(), &Arc::default());
     wait_for_shares(&[(&node, 16)]);
@@ -406,7 +406,7 @@ fn a_vbucket_that_was_lost_without_order_is_taken_again() {
 
 // Invariant: A separate thread renews the lease, so that other work cannot delay it.
 #[test]
-fn a_node_that_cannot_reach_the_store_is_worked_around() {
+fn a_node_without_store_gets_no_vbuckets() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let medium = Arc::default();
     let store = Arc::new(SharedMemoryStore::on(Arc::clone(&medium)));
@@ -431,7 +431,7 @@ fn a_node_that_cannot_reach_the_store_is_worked_around() {
 }
 
 #[test]
-fn a_node_that_waits_for_the_store_leaves_when_it_is_told_to() {
+fn a_node_waiting_for_its_store_leaves_on_request() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let medium = Arc::default();
     let one = Node::start("one", etcd.port(), &medium);
@@ -471,7 +471,7 @@ fn an_etcd_that_has_lost_everything_is_told_anew() {
 }
 
 #[test]
-fn what_is_not_flushed_when_the_lease_ends_is_flushed_then() {
+fn unflushed_items_are_flushed_when_the_lease_ends() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let medium = Arc::default();
     let proxy = TcpProxy::start(etcd.port()).unwrap();
@@ -499,7 +499,7 @@ fn what_is_not_flushed_when_the_lease_ends_is_flushed_then() {
 }
 
 #[test]
-fn what_a_deleted_bucket_has_left_is_removed_by_the_leader() {
+fn the_leader_removes_rests_of_a_deleted_bucket() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let node = Node::start("one", etcd.port(), &Arc::default());
     wait_for_shares(&[(&node, 16)]);

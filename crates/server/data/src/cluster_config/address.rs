@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_kept_and_a_damaged_file_is_not_replaced() {
+    fn the_address_is_kept_a_damaged_file_not_replaced() {
         let scratch = tempfile::tempdir().unwrap();
         assert_eq!(NodeAddress::open(scratch.path()).unwrap(), NodeAddress::default());
         let ports = ExternalPorts { kv: Some(1), mgmt: Some(2), ..ExternalPorts::default() };

@@ -104,7 +104,7 @@ mod tests {
     use super::Features;
 
     #[test]
-    fn answer_is_sorted_and_leaves_out_what_is_not_granted() {
+    fn the_answer_is_sorted_and_has_granted_features_only() {
         let asked = [0x12, 0x0b, 0xffff, 0x06, 0x0a, 0x02, 0x12, 0x03];
         let features = Features::granted(asked.into_iter());
         assert_eq!(features.codes().collect::<Vec<_>>(), [0x03, 0x06, 0x0a, 0x0b, 0x12]);

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn head_waits_for_what_is_fetched_along_with_it_and_only_its_own_failure_counts() {
+    fn only_its_own_fetch_failure_fails_the_head() {
         let mut fetches = Fetches::default();
         fetches.wait_at_head(3, 0, Tries::default());
         fetches.wait_behind(1, 1);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_waits_no_longer_than_the_limit_however_often_it_is_fetched() {
+    fn repeated_fetches_do_not_extend_the_wait_limit() {
         let mut fetches = Fetches::default();
         fetches.wait_at_head(3, 1000, Tries::default());
         assert!(!fetches.expire(999 + FETCH_TIMEOUT_MS));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_behind_give_up_with_the_head_that_they_waited_along_with() {
+    fn queued_requests_time_out_with_their_head() {
         let mut fetches = Fetches::default();
         for (serial, is_late) in [(3, false), (4, true)] {
             fetches.wait_at_head(serial, 1000, Tries::default());

@@ -160,7 +160,7 @@ mod tests {
     use super::{ConnectionRecord, ConnectionRegistry};
 
     #[test]
-    fn pieces_of_the_list_make_the_list_and_numbers_are_not_reused() {
+    fn list_pieces_join_and_ids_are_not_reused() {
         let registry = ConnectionRegistry::default();
         for worker in 0..10 {
             registry.add(worker, None, Timestamp::default());

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_stream_keeps_up_with_the_requests_of_its_worker() {
+    fn a_live_stream_keeps_up_with_its_workers_requests() {
         let mut share = Share::default();
         assert_eq!(turn(&mut share, 0, true), CHANGES_PER_TURN);
         assert_eq!(turn(&mut share, 10, true), CHANGES_PER_TURN, "never less than a slice");

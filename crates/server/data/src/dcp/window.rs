@@ -66,7 +66,7 @@ mod tests {
     use super::Window;
 
     #[test]
-    fn a_message_larger_than_the_window_goes_out_when_nothing_is_in_flight() {
+    fn an_oversized_message_is_sent_if_none_is_in_flight() {
         let mut window = Window::default();
         window.sent(1_000_000);
         assert!(window.is_open() && window.unacknowledged() == 0, "no window, no count");

@@ -235,7 +235,7 @@ mod tests {
     use super::ServerCounters;
 
     #[test]
-    fn totals_sum_workers_and_reset_keeps_the_absolute_numbers() {
+    fn totals_sum_workers_and_survive_a_reset() {
         let counters = ServerCounters::new(2);
         counters.worker(0).bytes_read.add(3);
         counters.worker(1).bytes_read.add(4);

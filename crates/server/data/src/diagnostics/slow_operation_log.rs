@@ -204,7 +204,7 @@ mod tests {
     };
 
     #[test]
-    fn line_says_where_the_time_went_and_marks_what_is_the_users() {
+    fn the_slow_line_has_phases_and_marks_user_data() {
         let mut log = SlowOperationLog::new(SlowThresholds::default());
         let line = log.line(1, &GET).unwrap();
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_is_slow_when_it_is_for_one_of_its_requests() {
+    fn a_slice_is_slow_if_one_of_its_requests_is() {
         let thresholds = SlowThresholds { read_ms: 500, other_ms: 2_000, ..SlowThresholds::OFF };
         let mut log = SlowOperationLog::new(thresholds);
         assert_eq!(log.least_us(), Some(500_000));

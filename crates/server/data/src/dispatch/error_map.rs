@@ -157,7 +157,7 @@ mod tests {
 
     // Compat (Bootstrap and session): GET_ERROR_MAP
     #[test]
-    fn every_status_is_there_and_says_whether_to_try_again() {
+    fn each_status_has_its_retry_attribute() {
         for version in [1_u16, 2] {
             let map = parsed(version);
             let errors = map["errors"].as_object().unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_is_complete_and_asks_for_no_retry_specification() {
+    fn each_error_map_entry_is_complete() {
         for version in [1, 2] {
             let map = parsed(version);
             assert!(map["revision"].as_u64().unwrap() > 0);

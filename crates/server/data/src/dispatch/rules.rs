@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_documents_needs_the_right_to_write() {
+    fn every_document_change_needs_write_rights() {
         let reader = PrivilegeSet::READ_ONLY;
         let mut writes = Opcode::all().filter_map(rule).filter(|rule| rule.is_write());
         assert!(

@@ -165,7 +165,7 @@ fn everything_is_there_before_the_server_serves() {
 // Invariant: The same file of `--init` twice changes nothing; a file with a mistake changes nothing
 // at all.
 #[test]
-fn the_same_file_changes_nothing_and_deleted_documents_stay_deleted() {
+fn an_unchanged_init_file_changes_nothing() {
     let place = Place::new();
     place.start().unwrap().shutdown().unwrap();
     let kept = place.kept();
@@ -225,7 +225,7 @@ fn a_file_that_differs_is_applied_where_it_can_be() {
 // Invariant: The same file of `--init` twice changes nothing; a file with a mistake changes nothing
 // at all.
 #[test]
-fn a_mistake_in_the_file_ends_the_start_before_anything_changes() {
+fn a_bad_init_file_ends_the_start_without_changes() {
     let place = Place::new();
     let user = "[[user]]\nname = \"a\"\npassword = \"secret1\"\nroles = ";
     let refused = [
@@ -257,7 +257,7 @@ fn a_mistake_in_the_file_ends_the_start_before_anything_changes() {
 }
 
 #[test]
-fn an_administrator_from_the_environment_opens_the_server_to_others() {
+fn an_administrator_from_env_opens_the_server() {
     let place = Place::new();
     let settings = Settings {
         init: None,

@@ -49,13 +49,13 @@ pub struct CopyArgs {
     /// Port of the target's admin HTTP [default: the cluster map's].
     #[arg(long, value_name = "PORT")]
     target_admin_port: Option<u16>,
-    /// Go on with changes as they happen, instead of ending.
+    /// Continue with changes as they happen, instead of ending.
     #[arg(long)]
     follow: bool,
     /// Drop collections and scopes at the target that the source has dropped since the copy began.
     #[arg(long)]
     drop_collections: bool,
-    /// Keep the position in this file, and go on there if the file exists.
+    /// Keep the position in this file, and continue there if the file exists.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]

@@ -106,7 +106,7 @@ pub struct ImportArgs {
     #[arg(long, value_enum, default_value_t = DurabilityArgument::None)]
     durability: DurabilityArgument,
     /// Continue where an earlier import of this file stopped. If the server may have crashed
-    /// meanwhile, use --durability persist for both.
+    /// concurrently, use --durability persist for both.
     #[arg(long)]
     resume: bool,
     /// File that records progress, removed at the end [default: FILE.oribi-import].

@@ -6,7 +6,7 @@
 //! with `--memcached` against any server of the memcached binary protocol, and with `--protocol`
 //! against any server of memcached's text protocol or meta commands.
 //!
-//! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`wire`] is a connection
+//! [`worker`] is the loop; [`link`] sends a batch and checks its answers; [`wire`] is a connection
 //! in one of the protocols; [`mod@run`] is the order of steps.
 
 mod alarm;

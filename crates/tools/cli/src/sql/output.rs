@@ -26,7 +26,6 @@ const SHOWN_BYTES_MAX: usize = 32;
 /// How rows are printed.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// With lines around.
     Table,
     /// One object a line.
     Json,
@@ -39,11 +38,8 @@ pub enum Format {
 /// How rows are printed as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultLines {
-    /// See [`Format::Table`].
     Table,
-    /// See [`Format::Json`].
     Json,
-    /// See [`Format::Csv`].
     Csv,
 }
 

@@ -52,8 +52,8 @@ pub fn push_json_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Appends a figure's value as the JSON it most likely is: a number, a boolean, a document of its
-/// own, else a string.
+/// Appends a figure's value as the JSON it most likely is: a number, a boolean, its own document,
+/// else a string.
 pub fn push_json_value(out: &mut Vec<u8>, value: &[u8]) {
     match value.first() {
         Some(b'-' | b'0'..=b'9') if is_json_number(value) => out.extend_from_slice(value),

@@ -13,14 +13,10 @@ const HISTORY_MAX: usize = 240;
 /// What the tables are sorted by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum SortKey {
-    /// Operations a second.
     #[default]
     Ops,
-    /// Documents.
     Items,
-    /// Memory.
     Memory,
-    /// Name.
     Name,
 }
 
@@ -46,21 +42,15 @@ impl SortKey {
     }
 }
 
-/// Operations a second.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Rates {
-    /// Reads.
     pub gets: f64,
-    /// Writes.
     pub sets: f64,
-    /// Deletions.
     pub deletes: f64,
-    /// Touches.
     pub touches: f64,
 }
 
 impl Rates {
-    /// All of them.
     pub fn total(&self) -> f64 {
         self.gets + self.sets + self.deletes + self.touches
     }
@@ -88,7 +78,6 @@ fn per_second(before: u64, after: u64, seconds: f64) -> f64 {
 pub struct BucketRow {
     /// Its figures; the collections are separate rows.
     pub sample: BucketSample,
-    /// Operations a second.
     pub rates: Rates,
     /// Part of the reads since the look before that found their document.
     pub hit_ratio: Option<f64>,
@@ -103,16 +92,13 @@ pub struct BucketRow {
 pub struct CollectionRow {
     /// Name of its bucket.
     pub bucket: String,
-    /// Its figures.
     pub sample: CollectionSample,
-    /// Operations a second.
     pub rates: Rates,
 }
 
 /// See the module text.
 #[derive(Debug, Default)]
 pub struct TopModel {
-    /// Host and port.
     pub peer: String,
     /// Why nothing new comes, while nothing does.
     pub lost: Option<String>,
@@ -120,7 +106,6 @@ pub struct TopModel {
     pub sort: SortKey,
     /// Rows of the lower table that are scrolled out of sight.
     pub scrolled: usize,
-    /// The server.
     pub server: ServerSample,
     /// Bytes received a second.
     pub received_rate: f64,
@@ -132,9 +117,7 @@ pub struct TopModel {
     pub rates: Rates,
     /// Part of the reads of all buckets that found their document.
     pub hit_ratio: Option<f64>,
-    /// Sorted.
     pub buckets: Vec<BucketRow>,
-    /// Sorted.
     pub collections: Vec<CollectionRow>,
     /// Operations a second at each look, the oldest first.
     pub history: VecDeque<u64>,

@@ -84,7 +84,7 @@ fn fetchers_share_what_is_queued() {
 }
 
 #[test]
-fn what_was_not_read_comes_first_and_large_ones_by_themselves() {
+fn unread_documents_come_first_large_ones_alone() {
     let fixture = Fixture::new(1);
     (1..=5).for_each(|key| fixture.ask(key, u64::from(key)));
     let batch = fixture.take();
@@ -149,7 +149,7 @@ fn a_closed_queue_keeps_nobody() {
 }
 
 #[test]
-fn beyond_the_bound_waiters_are_turned_away_also_while_keys_are_read() {
+fn waiters_beyond_the_bound_get_busy() {
     let fixture = Fixture::new(1);
     fixture.ask(1, 0);
     let batch = fixture.take();

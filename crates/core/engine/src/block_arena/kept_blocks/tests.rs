@@ -37,7 +37,7 @@ fn address(taken: Option<LargeBlock>) -> Option<NonNull<u8>> {
 }
 
 #[test]
-fn the_newest_of_a_length_is_taken_and_the_oldest_of_all_goes_first() {
+fn the_pool_gives_the_newest_and_trims_the_oldest() {
     let mut kept = KeptBlocks::new();
     let made = keep(&mut kept, &[SHORT, LONG, SHORT, LONG, SHORT]);
     assert_eq!((kept.blocks, kept.bytes), (5, 3 * rounded(SHORT) + 2 * rounded(LONG)));
@@ -52,7 +52,7 @@ fn the_newest_of_a_length_is_taken_and_the_oldest_of_all_goes_first() {
 }
 
 #[test]
-fn a_somewhat_longer_block_is_taken_and_a_much_longer_one_is_not() {
+fn a_slightly_longer_block_is_reused_a_long_one_not() {
     let mut kept = KeptBlocks::new();
     let made = keep(&mut kept, &[LONG, LONG + LONG / 8, 2 * LONG]);
     let need = LONG - LONG / 8;
@@ -63,7 +63,7 @@ fn a_somewhat_longer_block_is_taken_and_a_much_longer_one_is_not() {
 }
 
 #[test]
-fn the_rest_of_a_block_goes_back_and_the_beginning_stays() {
+fn shrinking_a_block_returns_its_rest() {
     let (block, address) = block(LONG);
     // SAFETY: the block is this test's.
     unsafe { address.write_bytes(7, LONG) }

@@ -31,7 +31,7 @@ fn sparse_arena() -> (Arena, Class, Vec<NonNull<u8>>) {
         number += 1;
         let stays = chunk_of(*block) >= first_chunks || number % 8 == 0;
         if !stays {
-            // SAFETY: the test gives up a block of its own.
+            // SAFETY: the test gives up its own block.
             unsafe { arena.give(class, &[*block]) };
         }
         stays
@@ -58,7 +58,7 @@ pub(super) fn end_round(arena: &Arena) -> usize {
 }
 
 #[test]
-fn marked_chunks_give_nothing_out_and_go_back_when_they_are_empty() {
+fn marked_chunks_are_not_used_and_unmapped_when_empty() {
     let (arena, class, blocks) = sparse_arena();
     let chunks = arena.stats().chunks;
     let chosen = begin_round(&arena);
@@ -68,13 +68,13 @@ fn marked_chunks_give_nothing_out_and_go_back_when_they_are_empty() {
     let copies: Vec<NonNull<u8>> = moving.iter().map(|_| arena.take_one(class)).collect();
     assert!(copies.iter().all(|block| !is_marked(*block)), "nothing comes out of a marked chunk");
     assert_eq!(arena.stats().chunks, chunks, "what is chosen fits in what is free elsewhere");
-    // SAFETY: the test gives up blocks of its own.
+    // SAFETY: the test gives up its own blocks.
     unsafe { arena.give(class, &moving) };
     arena.pool.release_emptied();
     assert_eq!(arena.stats().chunks, chunks - chosen, "every chosen chunk has become empty");
     assert!(end_round(&arena) > 0);
     assert_eq!(end_round(&arena), 0, "the round is over");
-    // SAFETY: the test gives up blocks of its own.
+    // SAFETY: the test gives up its own blocks.
     unsafe {
         arena.give(class, &copies);
         arena.give(class, &staying);
@@ -86,7 +86,7 @@ fn marked_chunks_give_nothing_out_and_go_back_when_they_are_empty() {
 /// Compaction must not make the process larger: while much was marked, writes used to map new
 /// chunks.
 #[test]
-fn a_marked_chunk_gives_something_out_before_a_new_one_is_mapped() {
+fn a_marked_chunk_is_used_before_a_new_one_is_mapped() {
     let (arena, class, mut blocks) = sparse_arena();
     let before = arena.stats();
     assert!(begin_round(&arena) > 5);
@@ -100,7 +100,7 @@ fn a_marked_chunk_gives_something_out_before_a_new_one_is_mapped() {
     let other = arena.take_one(Class::of(100).expect("the length has a class"));
     blocks.push(arena.take_one(class));
     end_round(&arena);
-    // SAFETY: the test gives up blocks of its own.
+    // SAFETY: the test gives up its own blocks.
     unsafe {
         arena.give(Class::of(100).expect("the length has a class"), &[other]);
         arena.give(class, &blocks);
@@ -109,18 +109,18 @@ fn a_marked_chunk_gives_something_out_before_a_new_one_is_mapped() {
 }
 
 #[test]
-fn an_emptied_chunk_of_a_round_serves_others_before_a_new_one_is_mapped() {
+fn an_emptied_chunk_is_reused_before_a_new_mapping() {
     let (arena, class, blocks) = sparse_arena();
     assert!(begin_round(&arena) > 5);
     let chunks = arena.stats().chunks;
     let (moving, staying): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|it| is_marked(*it));
-    // SAFETY: the test gives up blocks of its own.
+    // SAFETY: the test gives up its own blocks.
     unsafe { arena.give(class, &moving) };
     let other = Class::of(20_000).expect("the length has a class");
     let slabs: Vec<_> = (0..200).map(|_| arena.take_one(other)).collect();
     assert_eq!(arena.stats().chunks, chunks, "marked chunks have room");
     end_round(&arena);
-    // SAFETY: the test gives up blocks of its own.
+    // SAFETY: the test gives up its own blocks.
     unsafe {
         arena.give(other, &slabs);
         arena.give(class, &staying);
@@ -129,14 +129,14 @@ fn an_emptied_chunk_of_a_round_serves_others_before_a_new_one_is_mapped() {
 }
 
 #[test]
-fn only_what_fits_elsewhere_is_chosen_and_no_more_than_is_wanted() {
+fn chosen_blocks_fit_elsewhere_and_within_the_target() {
     let (arena, class, blocks) = sparse_arena();
     let survey = arena.pool.survey();
     let all = choose(&survey, GOAL).len();
     let one = choose(&survey, Goal { gain_bytes: 1, ..GOAL });
     assert_eq!(one.len(), 1, "{all} could be");
     assert!(choose(&survey, Goal { gain_bytes: 0, ..GOAL }).is_empty());
-    // Chunks that are half used, each by a class of its own, gain nothing by being moved.
+    // Chunks that are half used, each by its own class, gain nothing by being moved.
     let lonely: Vec<_> = survey
         .iter()
         .filter(|chunk| one.contains(&chunk.chunk))
@@ -144,7 +144,7 @@ fn only_what_fits_elsewhere_is_chosen_and_no_more_than_is_wanted() {
         .collect();
     assert_eq!(lonely.len(), 1);
     assert!(choose(&lonely, GOAL).is_empty(), "there is no room anywhere else");
-    // SAFETY: the test gives up blocks of its own.
+    // SAFETY: the test gives up its own blocks.
     unsafe { arena.give(class, &blocks) }
     assert_empty(&arena.stats());
 }

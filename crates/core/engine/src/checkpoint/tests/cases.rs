@@ -37,7 +37,7 @@ fn a_read_ends_where_a_checkpoint_ends() {
 }
 
 #[test]
-fn an_overwrite_in_the_open_checkpoint_leaves_one_item_and_one_chunk() {
+fn an_overwrite_in_an_open_checkpoint_leaves_one_item() {
     let mut world = World::new();
     for _ in 0..3 * CHUNK_SLOTS {
         world.enqueue(1, false);
@@ -78,7 +78,7 @@ fn a_checkpoint_stays_open_however_old_it_is() {
 }
 
 #[test]
-fn a_checkpoint_of_one_overwritten_key_closes_by_its_slots() {
+fn overwrites_of_one_key_close_a_checkpoint_by_slots() {
     let limits = CheckpointLimits { slots_max: 1000, ..CheckpointLimits::default() };
     let mut manager = CheckpointManager::with_limits(Seqno(0), Cas(0), limits);
     manager.register_cursor("persistence", Seqno(0));
@@ -255,9 +255,9 @@ fn a_big_item_is_handed_out_in_a_closed_checkpoint() {
     assert_eq!(batch.copied_bytes(), 0);
 }
 
-/// A reader that stands still keeps nothing in memory that nobody counts.
+/// A reader that stalls keeps nothing in memory that no client counts.
 #[test]
-fn what_a_stream_reads_in_a_closed_checkpoint_is_the_queues() {
+fn items_read_from_a_closed_checkpoint_count_as_queue() {
     let mut world = World::new();
     (0..10).for_each(|key| world.enqueue(key, false));
     let id = world.readers[1].as_ref().unwrap().id;
@@ -275,7 +275,7 @@ fn what_a_stream_reads_in_a_closed_checkpoint_is_the_queues() {
 }
 
 #[test]
-fn a_read_takes_no_more_checkpoints_and_bytes_than_it_may() {
+fn a_read_is_bounded_in_checkpoints_and_bytes() {
     let mut world = World::new();
     for key in 0..10 {
         world.enqueue(key, false);

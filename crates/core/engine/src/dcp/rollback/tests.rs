@@ -75,7 +75,7 @@ fn each_reader_goes_back_as_far_as_it_must() {
 }
 
 #[test]
-fn purged_tombstones_send_a_reader_back_to_the_beginning() {
+fn purged_tombstones_roll_a_reader_back_to_0() {
     let plain = request(OLD, 5, (5, 5));
     let told = |purged| StreamRequest { client_purge_seqno: Some(Seqno(purged)), ..plain.clone() };
     let flags = StreamOptions { ignore_purged: true, ..StreamOptions::default() };

@@ -19,11 +19,10 @@ use super::atomic::{AtomicPtr, Ordering};
 
 /// What a look-up without the lock finds.
 pub(crate) enum LookupResult<T> {
-    /// It is there.
     Found(T),
     /// It was not there, at some moment of the look-up.
     Nothing,
-    /// The table has grown meanwhile.
+    /// The table has grown concurrently.
     Unsettled,
 }
 

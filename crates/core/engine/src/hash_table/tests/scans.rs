@@ -1,4 +1,4 @@
-//! Scans beside a model: whatever happens between two slices, what stays in the table is visited.
+//! Scans next to a model: whatever happens between two slices, what stays in the table is visited.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ impl Scanned {
         self.unseen.remove(&key);
     }
 
-    /// One slice; the end of a scan is judged and begins the next. True at the end.
+    /// One slice; the end of a scan is checked and begins the next. True at the end.
     fn slice(&mut self, groups: usize) -> bool {
         let unseen = &mut self.unseen;
         let is_complete = self.table.scan(&mut self.cursor, groups, |found| {
@@ -112,7 +112,7 @@ fn scan_from(first: u16, pace: u16, last: u16) {
 }
 
 #[test]
-fn a_scan_sees_what_stays_whatever_happens_between_its_slices() {
+fn a_scan_sees_all_lasting_items_between_slices() {
     let mut counts = (0, 0);
     for seed in RUNS {
         let (scans, grown_under) = run(seed);
@@ -126,7 +126,7 @@ fn a_scan_sees_what_stays_whatever_happens_between_its_slices() {
 /// Items that moved behind the scan were missed, because it went over the current groups before the
 /// old ones.
 #[test]
-fn a_scan_sees_what_stays_when_growth_begins_at_any_step_of_it() {
+fn a_scan_sees_all_lasting_items_during_growth() {
     for first in 0..120 {
         for pace in 1..12 {
             scan_from(first, pace, first + 150);
@@ -135,7 +135,7 @@ fn a_scan_sees_what_stays_when_growth_begins_at_any_step_of_it() {
 }
 
 #[test]
-fn a_random_place_is_one_of_the_groups_that_have_items_and_no_place_is_left_out() {
+fn random_places_cover_all_groups_with_items() {
     let mut table = HashTable::new(HashSeed::new(5));
     assert_eq!(table.cursor_at(1), None);
     for key in 0..200 {

@@ -22,7 +22,7 @@ fn add(figures: &mut CollectionFigures, id: u32) {
 }
 
 #[test]
-fn collections_are_listed_by_id_whatever_the_order_of_their_first_versions() {
+fn collections_are_listed_by_id() {
     let mut figures = CollectionFigures::default();
     assert_eq!(figures.ids.capacity() + figures.named.capacity(), 0, "nothing written, no memory");
     for id in [20, 9, 20, 15, 0, 9, 20, 8] {
@@ -34,7 +34,7 @@ fn collections_are_listed_by_id_whatever_the_order_of_their_first_versions() {
 }
 
 #[test]
-fn a_purge_moves_the_others_and_their_figures_stay_theirs() {
+fn a_purge_moves_other_items_and_keeps_their_counts() {
     let mut figures = CollectionFigures::default();
     for id in [8, 9, 10, 11] {
         add(&mut figures, id);
@@ -50,7 +50,7 @@ fn a_purge_moves_the_others_and_their_figures_stay_theirs() {
 /// A collection dropped while warmup loads it: the flusher's purge may come between two documents,
 /// and what warmup removes afterwards must still find what it had added.
 #[test]
-fn a_purge_leaves_a_collection_that_is_still_being_loaded() {
+fn a_purge_spares_a_collection_that_is_loading() {
     let mut figures = CollectionFigures::default();
     add(&mut figures, 8);
     figures.retain(|id| id != CollectionId(8));

@@ -102,7 +102,7 @@ impl Fixture {
 
 // Invariant: In memory only, the purge seqno rises before a tombstone is removed.
 #[test]
-fn a_tombstone_stays_while_a_stream_needs_it_and_its_seqno_is_purged_then() {
+fn a_tombstone_is_purged_after_its_last_stream() {
     let fixture = Fixture::new(Storage::Memory);
     fixture.set("a");
     fixture.delete("a");
@@ -165,7 +165,7 @@ fn an_idle_stream_is_told_once() {
 }
 
 #[test]
-fn a_stream_ends_with_the_documents_and_with_the_ownership() {
+fn a_stream_ends_with_flush_and_lost_ownership() {
     let fixture = Fixture::new(Storage::Persistent);
     let context = fixture.bucket.core().context(NOW);
     let ends: [fn(&Fixture); 2] = [

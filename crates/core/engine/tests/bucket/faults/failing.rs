@@ -1,4 +1,4 @@
-//! A store that refuses: nothing is acknowledged, nothing is lost, and everything goes on when it
+//! A store that refuses: nothing is acknowledged, nothing is lost, and everything continues when it
 //! recovers.
 
 use oribi_engine::collections::ManifestChange;
@@ -16,7 +16,7 @@ const FAULTS: [Fault; 4] =
 // Invariant: A storage error acknowledges nothing, and only a success of the failed operation ends
 // the refusal of writes.
 #[test]
-fn a_failed_commit_acknowledges_nothing_and_the_next_one_has_everything() {
+fn a_failed_commit_is_repeated_whole_by_the_next() {
     for fault in FAULTS {
         let fixture = Fixture::new(EvictionPolicy::Value);
         for number in 0..20 {
@@ -76,7 +76,7 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
 /// Issue 18, item 8: a failed purge of a dropped collection refused writes until a restart, because
 /// only a commit ended that, and there was nothing to commit.
 #[test]
-fn writes_come_back_after_a_failed_purge_with_nothing_to_commit() {
+fn a_failed_purge_without_writes_lets_writes_resume() {
     let fixture = Fixture::new(EvictionPolicy::Value);
     let scope = "s".to_owned();
     let name = "c".to_owned();
@@ -126,7 +126,7 @@ fn each_operation_ends_its_own_failure() {
 }
 
 #[test]
-fn a_failed_change_of_the_manifest_is_over_when_a_commit_shows_it() {
+fn a_commit_ends_a_failed_change_of_the_manifest() {
     let fixture = Fixture::new(EvictionPolicy::Value);
     fixture.plan.fail_other_writes(true);
     let change = ManifestChange::CreateScope { name: "s".to_owned() };
@@ -144,7 +144,7 @@ fn a_failed_change_of_the_manifest_is_over_when_a_commit_shows_it() {
 }
 
 #[test]
-fn a_failed_purge_of_tombstones_refuses_nothing_and_is_tried_again_soon() {
+fn a_failed_tombstone_purge_is_retried() {
     let fixture = Fixture::new(EvictionPolicy::Value);
     let age_s = u64::from(fixture.bucket.config().upkeep.tombstone_purge_age_s);
     for number in 0..4 {

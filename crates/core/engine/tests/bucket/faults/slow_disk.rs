@@ -1,4 +1,4 @@
-//! A commit that takes for ever: clients are served meanwhile, and memory stays bounded.
+//! A commit that takes for ever: clients are served concurrently, and memory stays bounded.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ fn while_a_commit_is_blocked(fixture: &Fixture, meanwhile: impl FnOnce(&Gate)) {
 }
 
 #[test]
-fn reads_and_writes_complete_while_a_commit_is_blocked() {
+fn reads_and_writes_complete_during_a_stuck_commit() {
     let fixture = Fixture::new(EvictionPolicy::Value);
     for _ in 0..100 {
         fixture.write_next().expect("there is room");
@@ -78,7 +78,7 @@ fn reads_and_writes_complete_while_a_commit_is_blocked() {
 }
 
 #[test]
-fn evicted_documents_are_fetched_while_a_commit_is_blocked() {
+fn evicted_items_are_fetched_during_a_stuck_commit() {
     let fixture = Fixture::new(EvictionPolicy::Full);
     for _ in 0..100 {
         fixture.write_next().expect("there is room");
@@ -100,7 +100,7 @@ fn evicted_documents_are_fetched_while_a_commit_is_blocked() {
 /// The flusher's thread, which was in the commit, alone compared the queues with their quota: they
 /// took all memory, and every clean document was evicted.
 #[test]
-fn the_queue_keeps_to_its_quota_while_a_commit_is_blocked_and_nobody_looks() {
+fn the_queue_keeps_its_quota_during_a_stuck_commit() {
     let fixture = Fixture::new(EvictionPolicy::Value);
     let bucket = &fixture.bucket;
     for _ in 0..4 {
@@ -128,14 +128,14 @@ fn the_queue_keeps_to_its_quota_while_a_commit_is_blocked_and_nobody_looks() {
 }
 
 #[test]
-fn memory_stays_bounded_while_a_commit_is_blocked_and_writes_go_on_afterwards() {
+fn memory_is_bounded_while_a_commit_is_blocked() {
     let fixture = Fixture::new(EvictionPolicy::Value);
     fixture.write_next().expect("there is room");
     while_a_commit_is_blocked(&fixture, |_| {
         let many = 4 * QUOTA_BYTES / 1000;
         let refused = (0..many).find_map(|count| {
             if count % 64 == 0 {
-                // The pager's thread goes on while the flusher's is blocked.
+                // The pager's thread continues while the flusher's is blocked.
                 fixture.bucket.page_items_step(&|| crate::faults::NOW);
                 fixture.bucket.recover_checkpoints_step();
                 fixture.bucket.review_pressure();

@@ -41,7 +41,7 @@ fn a_load_that_is_overtaken_brings_nothing_stale() {
     one.deactivate(VB);
     one.take_over(&[VB]).unwrap();
     interlude(&store, &one, two, "c");
-    // The scan that began before goes on over what it has seen then.
+    // The scan that began before continues over what it has seen then.
     load_all(&one);
     for (name, expected) in [("a", "old"), ("b", "old"), ("c", "new")] {
         assert_eq!(value(&one, VB, name).as_deref(), Some(expected), "{name}");
@@ -80,11 +80,11 @@ fn create(bucket: &Bucket, name: &str) -> CollectionId {
 }
 
 // Invariant: A collection id is used once, and only dropped ids are purged.
-/// A scan that was interrupted goes on over a newer state of the store than the one in which the
+/// A scan that was interrupted continues over a newer state of the store than the one in which the
 /// load began. Documents of a collection that was made in between were once purged, as if it had
 /// been dropped.
 #[test]
-fn a_collection_that_is_made_during_a_load_keeps_its_documents() {
+fn a_collection_created_during_a_load_keeps_documents() {
     let medium = Arc::<SharedMedium>::default();
     let store = Interrupted::on(&medium);
     let bucket = node(store.clone());
@@ -118,7 +118,7 @@ fn a_collection_that_is_made_during_a_load_keeps_its_documents() {
 /// The other way round: a collection that was dropped while no node could purge it goes with a
 /// load.
 #[test]
-fn a_collection_that_was_dropped_elsewhere_is_purged_after_a_load() {
+fn collections_dropped_elsewhere_are_purged_at_load() {
     let medium = Arc::<SharedMedium>::default();
     let (one, two) = nodes(&medium);
     one.take_over(&ALL).unwrap();

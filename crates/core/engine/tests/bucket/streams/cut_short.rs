@@ -14,7 +14,7 @@ use super::{Heard, Woken, backfill, from, take_run_of, write};
 
 /// The filter has taken note of the end when the snapshot is announced, so the event must come.
 #[test]
-fn a_stream_ends_with_its_last_collection_also_when_its_cursor_goes_meanwhile() {
+fn a_stream_ends_with_its_last_collection() {
     for is_short in [false, true] {
         let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
         let store = Arc::new(MemoryStore::new());
@@ -66,7 +66,7 @@ fn in_a_long_snapshot() -> (Arc<Bucket>, VbucketDcpStream, Heard) {
 }
 
 #[test]
-fn a_snapshot_that_was_sent_when_memory_recovery_took_it_is_whole() {
+fn a_sent_snapshot_is_whole_after_memory_recovery() {
     let (bucket, mut stream, mut heard) = in_a_long_snapshot();
     for _ in 0..700 {
         assert!(matches!(stream.next(), StreamStep::Change(_)));
@@ -83,7 +83,7 @@ fn a_snapshot_that_was_sent_when_memory_recovery_took_it_is_whole() {
 /// The rest of a snapshot left the queue. What the reader has of it is no state that it could go
 /// back to, so the next snapshot begins where the lost one did.
 #[test]
-fn a_snapshot_that_memory_recovery_cut_short_is_told_again_from_its_beginning() {
+fn a_snapshot_cut_by_memory_recovery_is_sent_again() {
     let (bucket, mut stream, mut heard) = in_a_long_snapshot();
     let sent = take_run_of(&mut stream, 3);
     assert_eq!(sent, [6, 7, 8]);

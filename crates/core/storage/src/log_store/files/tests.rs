@@ -48,13 +48,13 @@ fn frames_are_read_back(refuses_direct: bool) {
 }
 
 #[test]
-fn blocks_are_read_back_whether_or_not_the_page_cache_is_passed() {
+fn blocks_are_read_back_with_and_without_direct_io() {
     frames_are_read_back(false);
     frames_are_read_back(true);
 }
 
 #[test]
-fn a_refusal_is_remembered_and_the_blocks_are_written_nevertheless() {
+fn a_failed_fadvise_is_kept_and_blocks_are_written() {
     let scratch = tempfile::tempdir().expect("a temporary directory can be made");
     let directory = RealDirectory::new(scratch.path());
     let file = directory.create("0000000001.log").expect("a new file");

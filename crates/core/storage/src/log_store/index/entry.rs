@@ -21,7 +21,6 @@ pub(in super::super) const SLOTS_MAX: usize = 1 << SLOT_BITS;
 pub(in super::super) struct Fingerprint(pub(super) u128);
 
 impl Fingerprint {
-    /// None is less.
     pub(in super::super) const FIRST: Fingerprint = Fingerprint(0);
 
     /// The least of the fingerprints that a store cannot tell apart once they are packed.
@@ -84,9 +83,7 @@ impl Size {
 /// What an entry's record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Mark {
-    /// A document.
     Document,
-    /// A tombstone.
     Tombstone,
     /// A purged tombstone, which readers are not shown.
     Purged,

@@ -36,12 +36,11 @@ impl Exact {
         self.len
     }
 
-    /// Bytes allocated beside the memory that all tables share.
+    /// Bytes allocated next to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.entries.own_bytes()
     }
 
-    /// Entries by fingerprint.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> + Clone {
         self.entries.iter().filter(|entry| *entry != 0).map(Entry)
     }
@@ -96,7 +95,7 @@ impl Exact {
             together[0] = entry;
             return;
         }
-        // The run of entries goes on in the next piece.
+        // The run of entries continues in the next piece.
         let mut moved = entry;
         while moved != 0 {
             if at == self.entries.len() {

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_taken_first_and_empty_chunks_go() {
+    fn returned_blocks_are_reused_empty_chunks_freed() {
         let memory = IndexMemory::default();
         let mut pieces: Vec<_> = (0..3 * PIECES).map(|_| piece(&memory, 0)).collect();
         // Every other piece of two chunks.

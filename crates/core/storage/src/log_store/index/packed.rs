@@ -98,7 +98,6 @@ pub(in super::super) struct Packed {
 }
 
 impl Packed {
-    /// No entries.
     pub(super) fn new(memory: &IndexMemory) -> Packed {
         let (widths, words) = (Widths::default(), Pieces::new(memory));
         Packed { widths, starts: Vec::new(), words, gone: 0 }
@@ -176,7 +175,7 @@ impl Packed {
         self.gone
     }
 
-    /// Bytes allocated beside the memory that all tables share.
+    /// Bytes allocated next to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.starts.capacity() * size_of::<u32>() + self.words.own_bytes()
     }
@@ -261,7 +260,7 @@ impl Packed {
         Some((ends[0] as usize, ends[1] as usize))
     }
 
-    /// Number of the entry that most likely has this rest of a prefix, or of one beside it.
+    /// Number of the entry that most likely has this rest of a prefix, or of one next to it.
     fn guess(&self, start: usize, end: usize, rest: u64) -> usize {
         start + ((rest * (end - start) as u64) >> self.widths.rest()) as usize
     }

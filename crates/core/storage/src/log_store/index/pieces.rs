@@ -1,8 +1,8 @@
 //! A long array in pieces: what a table has instead of a vector.
 //!
 //! Owns: [`Pieces`]. Its numbers lie in whole pieces of [`IndexMemory`], and the rest, less than a
-//! piece, in a vector of its own. So a small table takes no piece, and none of a large one is
-//! empty. It grows without a copy of what is there. Callers: both forms of entries.
+//! piece, in its own vector. So a small table takes no piece, and none of a large one is empty. It
+//! grows without a copy of what is present. Callers: both forms of entries.
 
 use super::memory::{IndexMemory, Piece};
 
@@ -39,7 +39,7 @@ impl<T: Copy + Default> Pieces<T> {
         self.whole.len() * Piece::<T>::LEN + self.rest.len()
     }
 
-    /// Bytes allocated beside the memory that all tables share.
+    /// Bytes allocated next to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.whole.capacity() * size_of::<Piece<T>>() + self.rest.capacity() * size_of::<T>()
     }

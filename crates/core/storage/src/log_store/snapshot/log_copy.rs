@@ -42,7 +42,6 @@ const MODE: u32 = 0o600;
 pub struct SnapshotSizes {
     /// Files that are shared with the store.
     pub linked: u64,
-    /// Bytes of these.
     pub linked_bytes: u64,
     /// Bytes of files that were copied.
     pub copied_bytes: u64,
@@ -186,7 +185,7 @@ impl LogCopy {
         }
     }
 
-    /// Copies the newest segments as noted. False when a failed write was cut off meanwhile.
+    /// Copies the newest segments as noted. False when a failed write was cut off concurrently.
     pub(super) fn copy(&mut self) -> io::Result<bool> {
         for Noted { id, file, note } in &self.newest {
             let mut target = create(&self.to.join(segment_name(*id)))?;

@@ -39,7 +39,7 @@ fn passes_the_conformance_suite_with_several_logs() {
 }
 
 #[test]
-fn passes_the_conformance_suite_with_several_logs_of_small_segments() {
+fn several_logs_pass_the_conformance_suite() {
     run(&LogOptions {
         logs: 2,
         segment_bytes: 2048,

@@ -1,4 +1,4 @@
-//! Trouble at every step and at random ones, and the planted bugs that this has to find.
+//! Trouble at every step and at random ones, and the mutants that this has to find.
 
 use super::super::planted::Bug;
 use super::super::sim_files::Trouble;
@@ -7,7 +7,7 @@ use super::driver::{Driver, options, passes, run_at_every_step, run_random};
 /// Runs of random operations; `ORIBI_LOG_STORE_SEEDS` makes it a soak.
 const SEEDS: u64 = 40;
 
-/// Runs that a planted bug has to show in; most show in the first.
+/// Runs that a mutant has to show in; most show in the first.
 const CANARY_SEEDS: u64 = 300;
 
 // Invariant: In a store of several logs a vbucket stays in one log, and each log fails and recovers

@@ -196,7 +196,7 @@ fn damage_is_accepted_when_the_operator_says_so() {
 }
 
 #[test]
-fn a_lost_segment_is_given_up_when_the_operator_says_so() {
+fn a_lost_segment_is_dropped_on_operator_request() {
     let files = filled();
     let name = logs(&files)[1].clone();
     files.lose(&name);
@@ -210,7 +210,7 @@ fn a_lost_segment_is_given_up_when_the_operator_says_so() {
 /// a log is cut off after it was closed, it opens as after a crash or not at all, and never says
 /// that it ends as it was left.
 #[test]
-fn a_closed_log_that_was_cut_off_later_is_told_from_a_whole_one() {
+fn a_truncated_closed_log_is_detected() {
     let original = filled();
     let newest = logs(&original).last().expect("there are segments").clone();
     let whole = original.content(&newest);

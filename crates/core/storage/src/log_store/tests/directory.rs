@@ -169,7 +169,7 @@ fn a_store_keeps_its_number_of_logs() {
 }
 
 #[test]
-fn an_impossible_number_of_logs_is_the_nearest_possible() {
+fn an_impossible_log_count_becomes_the_nearest() {
     for (asked, made) in [(0, 1), (64, 64), (usize::MAX, 64)] {
         let (_scratch, path) = place();
         assert_eq!(open_with(&path, asked).expect("a new store").properties().commit_groups, made);
@@ -215,7 +215,7 @@ fn damage_is_told_with_its_log() {
 
 /// Whatever a creation left, with any number of logs, the next one makes what it is asked for.
 #[test]
-fn an_interrupted_creation_of_several_logs_starts_over() {
+fn an_interrupted_creation_of_logs_starts_over() {
     for marker in ["", "oribi-store 2 n\n", "oribi-store 3 n\n04 logs\n"] {
         for (left, asked) in [(0, 1), (0, 3), (4, 1), (4, 3), (2, 4)] {
             let (_scratch, path) = place();

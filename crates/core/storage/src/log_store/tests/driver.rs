@@ -249,8 +249,8 @@ impl Driver {
         group
     }
 
-    /// Runs `operation` and, when it fails, checks that nothing of it is shown, and what is there
-    /// after reopening or going on.
+    /// Runs `operation` and, when it fails, checks that nothing of it is shown, and what is present
+    /// after reopening or continuing.
     fn run(&mut self, after: Model, operation: impl FnOnce(&LogStore) -> Result<(), StoreError>) {
         self.run_in(1, after, operation);
     }
@@ -275,7 +275,7 @@ impl Driver {
             }
             self.acknowledged = after;
             if self.files.is_off() {
-                // In a step whose failure is nobody's business, such as writing an index file.
+                // In a step whose failure is no client's business, such as writing an index file.
                 self.crash();
                 self.open();
             }
@@ -307,13 +307,13 @@ impl Driver {
         }
     }
 
-    /// Something failed: reopens, with or without a loss of power, or goes on.
+    /// Something failed: reopens, with or without a loss of power, or continues.
     fn trouble(&mut self) {
         match self.random.below(4) {
             _ if self.files.is_off() => self.crash(),
             0 => self.crash(),
             1 => self.die(),
-            // The trouble may go on.
+            // The trouble may continue.
             2 => return,
             _ => return self.recover(),
         }
@@ -387,7 +387,7 @@ impl Driver {
         self.run(after, |store| store.drop_vbucket(vbid));
     }
 
-    /// A few steps of compaction, which nobody may notice.
+    /// A few steps of compaction, which no client may notice.
     pub(super) fn compact(&mut self) {
         let steps = 1 + self.random.below(4);
         let after = joined(&self.acknowledged);
@@ -399,7 +399,7 @@ impl Driver {
             }
             Ok(())
         });
-        // Reading is where a mistake shows; the store may have been closed in the meantime.
+        // Reading is where a mistake shows; the store may have been closed concurrently.
         let store = self.store.as_ref().expect("the store is open between operations");
         let shown = self.contents(store);
         let expected = joined(&self.acknowledged);

@@ -25,7 +25,7 @@ fn document(seqno: u64, key: u64) -> Kept {
 
 /// The scan told what it had seen of a segment that was written on behind its moment.
 #[test]
-fn a_segment_that_was_active_when_a_scan_began_is_not_known_by_it() {
+fn a_scan_does_not_index_an_active_segment() {
     let (files, options) = (SimDirectory::new(1), options());
     let store = open(&files, false, &options);
     commit(&store, VB, &[document(1, 1)]);
@@ -79,7 +79,7 @@ fn ranges_are_right_however_runs_are_mixed() {
     }
 }
 
-/// A read ended in the middle of a record, and from there on each record was a read of its own. The
+/// A read ended in the middle of a record, and from there on each record was its own read. The
 /// first scan after a restart read every segment twice.
 #[test]
 fn scans_read_each_segment_once_and_in_large_pieces() {
@@ -112,7 +112,7 @@ fn scans_read_each_segment_once_and_in_large_pieces() {
 
 /// What a scan of one collection has seen of a segment is not taken for all that is in it.
 #[test]
-fn a_scan_of_a_collection_teaches_nothing_about_others() {
+fn a_collection_scan_reveals_nothing_of_others() {
     let (files, options) = (SimDirectory::new(7), options());
     let of = |seqno: u64| match seqno % 10 {
         5 => document(seqno, seqno).in_collection(8),
@@ -138,7 +138,7 @@ fn a_scan_of_a_collection_teaches_nothing_about_others() {
     }
 }
 
-/// The log with a memory for scans of its own, of which others keep so many bytes.
+/// The log with its own memory for scans, of which others keep so many bytes.
 fn with_memory(store: &mut LogStore, kept: usize) -> &'static ScanMemory {
     let memory: &'static ScanMemory = Box::leak(Box::new(ScanMemory::new()));
     memory.set_kept(kept);
@@ -179,7 +179,7 @@ fn scans_by_key_show_the_same_whatever_they_may_keep() {
 /// Between two lots of places, keys are written, moved and packed. Keys that are alike in the index
 /// are in one lot, so each key that stays is shown once.
 #[test]
-fn keys_of_a_packed_index_are_shown_once_however_many_lots_there_are() {
+fn a_packed_index_lists_each_key_once() {
     for (round, prefix_bits) in [(0, 32), (1, 9), (2, 9), (3, 9), (4, 9), (5, 9)] {
         let packing = Packing { prefix_bits, recent_bytes: 64 << 10, ..CROWDED };
         let segment_bytes = 256 << 10;
@@ -220,7 +220,7 @@ fn keys_of(store: &LogStore) -> Result<Vec<Vec<u8>>, StoreError> {
 /// While a scan that has no room passes over its records again, others are written, moved and
 /// removed. Each key that stays is shown once, in order.
 #[test]
-fn keys_that_stay_are_shown_once_however_often_a_scan_passes_over_them() {
+fn repeated_scans_list_lasting_keys_once() {
     let (files, options) = (SimDirectory::new(6), options());
     let mut store = open(&files, false, &options);
     let key = |number: u64| format!("{number:04}{}", "k".repeat(800)).into_bytes();

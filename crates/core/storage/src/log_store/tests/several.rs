@@ -172,9 +172,9 @@ fn logs_compact_in_turn() {
 }
 
 /// Threads that commit to different logs are in their logs at the same time: while one log's writer
-/// is held, commits to the others go on.
+/// is held, commits to the others continue.
 #[test]
-fn commits_to_different_logs_do_not_wait_for_each_other() {
+fn commits_to_different_logs_run_concurrently() {
     let scratch = tempfile::tempdir().expect("a temporary directory can be made");
     let options = LogOptions { logs: LOGS, ..LogOptions::default() };
     let store = LogStore::open(&scratch.path().join("store"), options).expect("a new store");

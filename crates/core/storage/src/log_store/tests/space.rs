@@ -54,7 +54,7 @@ fn overwrites_of_any_key_stay_within_the_bound() {
     assert!(most <= 2.0, "{most} segments beyond twice the data");
 }
 
-/// Nearly everything that is written is garbage soon, beside data that never changes.
+/// Nearly everything that is written is garbage soon, next to data that never changes.
 #[test]
 fn overwrites_of_hot_keys_stay_within_the_bound() {
     let most = overwrite(|random| match random.below(20) {
@@ -66,7 +66,7 @@ fn overwrites_of_hot_keys_stay_within_the_bound() {
 
 /// The garbage is in few long records, which a count of records would not see.
 #[test]
-fn overwrites_of_long_values_among_short_ones_stay_within_the_bound() {
+fn overwrites_of_mixed_lengths_stay_within_the_bound() {
     let most = overwrite(|random| match random.below(20) {
         0..18 => (20 + random.below(MANY_KEYS - 20), 20),
         _ => (random.below(20), 12_000),
@@ -100,7 +100,7 @@ fn compaction_leaves_the_last_space_to_commits() {
     );
 }
 
-/// Far below the limit of garbage nothing is compacted by itself; once somebody asks, the log ends
+/// Far below the limit of garbage nothing is compacted by itself; once a client asks, the log ends
 /// close to what counts, and the next step has nothing to do.
 #[test]
 fn compaction_on_request_does_not_wait_for_the_limit() {

@@ -1,4 +1,4 @@
-//! Take-overs while the tablet has much in memory, and while the earlier owner goes on writing.
+//! Take-overs while the tablet has much in memory, and while the earlier owner continues writing.
 
 use oribi_storage::conformance::take_over;
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ fn seqno_of(states: &[(Vbid, VbucketState)]) -> Option<u64> {
 
 /// It waited until the tablet had written its memory out: seconds after a bulk load.
 #[test]
-fn a_tablet_that_writes_its_memory_out_is_read_meanwhile() {
+fn a_tablet_is_read_while_it_flushes() {
     let Some(cluster) = cluster() else { return };
     // It does not compress.
     let mut noise = 1_u64;
@@ -121,7 +121,7 @@ fn whatever_the_earlier_owner_wrote_is_in_the_states() {
     }
 }
 
-/// The planted bug: states that are read before the tablet has the epoch.
+/// The mutant: states that are read before the tablet has the epoch.
 #[test]
 fn states_that_were_read_before_the_fence_are_found() {
     let Some(cluster) = cluster() else { return };
@@ -204,7 +204,7 @@ fn reads(store: &KuduStore) -> Vec<Result<(), StoreError>> {
 }
 
 #[test]
-fn with_leases_a_vbucket_is_read_before_the_fence_and_kept_if_nothing_was_written_since() {
+fn an_unwritten_vbucket_is_read_before_the_fence() {
     let Some(cluster) = cluster() else { return };
     let old = open(&cluster, "early");
     old.commit(&[batch(1, b"one", false)]).unwrap();
@@ -223,7 +223,7 @@ fn with_leases_a_vbucket_is_read_before_the_fence_and_kept_if_nothing_was_writte
 }
 
 #[test]
-fn what_an_earlier_owner_writes_before_the_fence_is_not_shown_and_is_found() {
+fn writes_of_the_old_owner_before_the_fence_are_seen() {
     let Some(cluster) = cluster() else { return };
     let old = open(&cluster, "late");
     old.commit(&[batch(1, b"one", false)]).unwrap();
@@ -246,7 +246,7 @@ fn what_an_earlier_owner_writes_before_the_fence_is_not_shown_and_is_found() {
 // fence.
 /// A removal of rows leaves the state as it is.
 #[test]
-fn what_an_earlier_owner_removes_or_purges_before_the_fence_is_found() {
+fn removals_of_old_owners_before_the_fence_are_seen() {
     let Some(cluster) = cluster() else { return };
     let removals: [fn(&KuduStore); 3] = [
         |old| old.purge_collection(VB, CollectionId(0)).unwrap(),
@@ -273,10 +273,10 @@ fn what_an_earlier_owner_removes_or_purges_before_the_fence_is_found() {
     }
 }
 
-/// Races a take-over with leases against an owner that goes on writing. Without what it says of
-/// overtaken vbuckets (the planted bug) writes would be missing.
+/// Races a take-over with leases against an owner that continues writing. Without what it says of
+/// overtaken vbuckets (the mutant) writes would be missing.
 #[test]
-fn with_leases_a_late_write_is_either_in_the_state_or_found() {
+fn with_leases_a_late_write_is_in_state_or_found() {
     let Some(cluster) = cluster() else { return };
     let (mut found, mut missing) = (0, 0);
     for round in 0..2 * ROUNDS {

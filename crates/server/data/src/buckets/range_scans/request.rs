@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_has_as_many_as_wanted_and_depends_on_the_seed() {
+    fn a_sample_has_the_size_and_follows_the_seed() {
         let sample = |seed, samples, count: u64| {
             let request =
                 parse(&format!(r#"{{"sampling":{{"seed":{seed},"samples":{samples}}}}}"#));

@@ -56,7 +56,7 @@ fn only_a_busy_producer_pauses_and_not_for_long() {
 }
 
 #[test]
-fn thin_looks_lengthen_the_pause_to_its_bound_and_full_ones_do_not() {
+fn sparse_polls_lengthen_the_pause_to_its_bound() {
     assert_eq!(settled_pause_ns(64, 6, 560), CHANGES_PAUSE_NS_MAX);
     assert_eq!(settled_pause_ns(64, CHANGES_PER_SNAPSHOT_MIN, 560), CHANGES_PAUSE_NS_MIN);
     assert_eq!(settled_pause_ns(1, CHANGES_WITHOUT_PAUSE_MAX, 560), 0, "light load has none");

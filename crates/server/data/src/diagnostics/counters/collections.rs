@@ -102,7 +102,7 @@ mod tests {
     use super::CollectionTable;
 
     #[test]
-    fn entries_of_dropped_collections_go_when_read_and_when_there_are_too_many() {
+    fn entries_of_dropped_collections_are_removed() {
         let manifest = Arc::new(BucketManifest::initial());
         let table = CollectionTable::default();
         table.of(CollectionId(9), || Arc::clone(&manifest)).gets.add(1);

@@ -134,7 +134,7 @@ mod tests {
     use super::{CommandKind, CommandTimings, SAMPLE_EVERY, empty_histogram};
 
     #[test]
-    fn counts_of_samples_approximate_the_number_of_commands_from_below() {
+    fn sampled_counts_approximate_from_below() {
         let timings = CommandTimings::default();
         for done in 1..=1000_u64 {
             if let Some(weight) = timings.sample(CommandKind::Get) {

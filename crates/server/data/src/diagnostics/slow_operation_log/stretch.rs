@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_names_its_requests_and_is_full_after_sixteen() {
+    fn a_slice_names_up_to_sixteen_requests() {
         let mut stretch = Stretch::default();
         stretch.begin(5_000);
         for opcode in 0..STRETCH_MAX as u8 {

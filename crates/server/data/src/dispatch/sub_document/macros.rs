@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_occur_in_nothing_that_comes_into_the_block() {
+    fn placeholders_occur_in_no_replacement() {
         assert_eq!(first_number(&[(XATTR, "x", b"1")], b""), 0);
         for kind in Macro::ALL {
             let taken = text(kind, 0);

@@ -84,7 +84,7 @@ fn rights_end_where_the_collection_does() {
 
 // Invariant: A collection without rights for a user answers like one that does not exist.
 #[test]
-fn a_collection_without_rights_looks_like_one_that_does_not_exist() {
+fn a_collection_without_rights_looks_unknown() {
     let mut client = client();
     let plans = id(&client, "secret", "plans");
     let missing = CollectionId(100);
@@ -114,7 +114,7 @@ fn a_collection_without_rights_looks_like_one_that_does_not_exist() {
 }
 
 #[test]
-fn with_rights_in_the_whole_bucket_a_missing_collection_is_told_from_a_missing_right() {
+fn bucket_rights_distinguish_missing_collections() {
     let mut client = client_with(&["read-only:default"]);
     let plans = id(&client, "secret", "plans");
     let set = |client: &mut Client, id| about(client, Opcode::Set, id, &SET_EXTRAS, b"1").status;
@@ -152,7 +152,7 @@ fn group(client: &mut Client, group: &str) -> Result<String, Status> {
 }
 
 #[test]
-fn statistics_show_the_collections_that_the_user_may_read() {
+fn statistics_show_readable_collections_only() {
     let mut client = client();
     for name in ["collections", "scopes", "collections-details", "scopes-details"] {
         let text = group(&mut client, name).unwrap();
@@ -236,7 +236,7 @@ fn random_with_attributes(role: &str) -> Result<(u8, Vec<u8>), Status> {
 }
 
 #[test]
-fn a_document_at_random_has_system_attributes_for_those_who_may_read_them() {
+fn random_documents_show_system_xattrs_by_rights() {
     let (system, user) = (b"\0\0\0\x05_s\x001\0", b"\0\0\0\x04u\x001\0");
     for (role, sees_system) in [
         ("read-only:default", true),
@@ -254,7 +254,7 @@ fn a_document_at_random_has_system_attributes_for_those_who_may_read_them() {
 }
 
 #[test]
-fn keys_are_listed_of_collections_that_the_user_may_read() {
+fn only_readable_collections_keys_are_listed() {
     let mut client = client_with(&["read-write:default/shop/orders", "insert:default/shop/hotels"]);
     let (orders, hotels) = (id(&client, "shop", "orders"), id(&client, "shop", "hotels"));
     let plans = id(&client, "secret", "plans");
@@ -318,7 +318,7 @@ fn put_user(directory: &Path, roles: &[&str]) {
 
 // Compat (Differences): Users
 #[test]
-fn changed_roles_hold_for_open_connections_and_a_removed_user_is_sent_away() {
+fn role_changes_apply_to_open_connections() {
     let directory = tempfile::tempdir().unwrap();
     put_user(directory.path(), &["read-write:default"]);
     let users = UserStore::open(directory.path()).unwrap();

@@ -24,7 +24,7 @@ fn header(magic: u8, opcode: u8, key: u16, extras: u8, body: u32) -> Vec<u8> {
 }
 
 #[test]
-fn wrong_shape_is_einval_for_every_opcode_and_the_connection_lives() {
+fn a_wrong_shape_is_einval_for_every_opcode() {
     for opcode in Opcode::all().filter(|opcode| rule(*opcode).is_some()) {
         let mut client = Client::modern();
         let extras = [0_u8; 31];
@@ -73,7 +73,7 @@ fn keys_up_to_250_bytes() {
 }
 
 #[test]
-fn body_shorter_than_its_parts_is_answered_and_ends_the_connection() {
+fn a_body_below_its_parts_ends_the_connection() {
     let mut client = Client::modern();
     let mut input = header(0x80, Opcode::Set as u8, 10, 8, 17);
     input.extend([0; 17]);
@@ -84,7 +84,7 @@ fn body_shorter_than_its_parts_is_answered_and_ends_the_connection() {
 }
 
 #[test]
-fn unknown_magic_ends_the_connection_at_its_first_byte() {
+fn an_unknown_magic_ends_the_connection_at_once() {
     // Text begins another protocol.
     for magic in [0x00, 0x16, 0x7f, 0xff] {
         let mut client = Client::legacy();
@@ -105,7 +105,7 @@ fn frames_of_a_server_are_refused() {
 
 // Compat (Differences): Frame limits
 #[test]
-fn frame_over_the_limit_ends_the_connection_before_its_body() {
+fn an_oversized_frame_ends_the_connection_early() {
     let mut client = Client::modern();
     let all = replies(&client.harness.feed(&header(0x80, 1, 1, 8, FRAME_BYTES_MAX as u32)));
     assert_eq!(all[0].status, Status::Einval);
@@ -114,7 +114,7 @@ fn frame_over_the_limit_ends_the_connection_before_its_body() {
 }
 
 #[test]
-fn value_over_the_limit_is_skipped_without_being_stored() {
+fn an_oversized_value_is_skipped() {
     let mut client = Client::modern();
     let body = VALUE_BYTES_MAX + 1 + 8 + 1;
     let all = replies(&client.harness.feed(&header(0x80, 1, 1, 8, body as u32)));
@@ -142,7 +142,7 @@ fn value_at_the_limit_is_stored() {
 }
 
 #[test]
-fn large_frame_before_authentication_ends_the_connection() {
+fn a_large_frame_before_auth_ends_the_connection() {
     let mut client = Client::legacy();
     client.hello(&[7]);
     let body = UNAUTHENTICATED_FRAME_BYTES_MAX as u32;
@@ -236,7 +236,7 @@ fn deadline_counts_from_the_start_of_each_frame() {
 }
 
 #[test]
-fn authentication_deadline_spares_idle_memcached_clients_only() {
+fn the_auth_deadline_spares_idle_text_clients_only() {
     let mut idle = Client::legacy();
     idle.harness.advance_ms(100_000);
     assert_eq!(idle.harness.close_reason(), None);

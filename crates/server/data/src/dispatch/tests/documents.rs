@@ -36,7 +36,7 @@ fn getk_repeats_the_key() {
 }
 
 #[test]
-fn json_is_detected_and_shown_only_to_who_negotiated_it() {
+fn json_datatype_is_shown_if_negotiated() {
     let mut modern = Client::modern();
     modern.set(b"j", b"{\"a\":1}");
     modern.set(b"t", b"{not json");
@@ -195,7 +195,7 @@ fn get_meta_shows_tombstones() {
 /// Regression 1: the Rust SDK's `exists` takes a miss for an error and only a tombstone for "no".
 /// An expired document was a miss.
 #[test]
-fn get_meta_shows_the_tombstone_of_an_expired_document() {
+fn get_meta_shows_the_tombstone_after_expiry() {
     let mut client = Client::modern();
     let set = RequestParts { extras: &[0, 0, 0, 0, 0, 0, 0, 10], ..about(Opcode::Set, b"k") };
     assert_eq!(client.ask(&set).status, Status::Success);

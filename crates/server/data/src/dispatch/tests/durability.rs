@@ -28,7 +28,7 @@ const ORDERED: [u16; 8] = [4, 7, 8, 0x0b, 0x0c, 0x10, 0x11, 0x14];
 
 // Compat (Differences): Durability on one node
 #[test]
-fn every_durable_form_is_answered_once_the_store_has_it() {
+fn each_durable_write_is_answered_after_its_commit() {
     let mut client = Client::modern();
     let framing = to_disk();
     let counter = counter_extras(1, 10, 0);
@@ -104,7 +104,7 @@ fn barrier_waits_for_parked_writes() {
 }
 
 #[test]
-fn write_that_waits_too_long_is_ambiguous_and_answered_once() {
+fn a_slow_durable_write_is_ambiguous_answered_once() {
     let mut client = Client::modern();
     client.harness.set_flushes(false);
     let framing = durable(DurabilityLevel::MajorityAndPersistOnMaster, Some(2_000));
@@ -174,7 +174,7 @@ fn of_repeated_frames_the_first_counts() {
 }
 
 #[test]
-fn a_request_that_waits_for_parked_writes_is_counted_once() {
+fn a_request_waiting_for_parked_writes_counts_once() {
     let mut client = Client::modern();
     client.harness.set_flushes(false);
     let before = client.harness.server().counters.totals().cmd_total;
@@ -193,7 +193,7 @@ fn a_request_that_waits_for_parked_writes_is_counted_once() {
 
 /// The answer to a touch without effect waits for the current version.
 #[test]
-fn durable_touch_to_the_same_expiry_waits_for_what_is_there() {
+fn a_durable_touch_waits_for_the_present_version() {
     let mut client = Client::modern();
     client.harness.set_flushes(false);
     let first = client.set(b"k", b"v");
@@ -221,7 +221,7 @@ fn preserve_expiry_keeps_the_old_one() {
 }
 
 #[test]
-fn too_many_waiting_writes_are_refused_before_they_are_done() {
+fn excess_waiting_writes_are_rejected_unapplied() {
     let mut client = Client::modern();
     client.harness.set_flushes(false);
     let framing = to_disk();

@@ -66,7 +66,7 @@ fn get(opaque: u32, key: &[u8]) -> RequestParts<'_> {
 }
 
 #[test]
-fn ordered_requests_wait_behind_a_fetch_and_are_counted_once() {
+fn ordered_requests_queue_after_a_fetch_counted_once() {
     for eviction in [EvictionPolicy::Value, EvictionPolicy::Full] {
         let mut client = client_of(eviction, &ORDERED);
         evicted(&mut client, &[b"cold"]);
@@ -122,7 +122,7 @@ fn a_pipeline_of_misses_costs_one_batch() {
 }
 
 #[test]
-fn what_follows_a_request_of_another_kind_is_not_fetched_ahead() {
+fn fetch_ahead_stops_at_another_kind_of_request() {
     let mut client = client(&ORDERED);
     evicted(&mut client, &[b"a", b"b"]);
     let noop = bytes(&RequestParts::new(Opcode::Noop));
@@ -151,7 +151,7 @@ fn unordered_requests_overtake() {
 }
 
 #[test]
-fn barrier_waits_for_parked_requests_and_quiet_ones_keep_their_place() {
+fn a_barrier_waits_and_quiet_requests_keep_order() {
     let mut client = client(&MODERN);
     evicted(&mut client, &[b"a", b"b"]);
     client.set(b"hot", b"hot");
@@ -183,7 +183,7 @@ fn too_many_parked_requests_wait_in_the_input() {
 }
 
 #[test]
-fn durable_write_of_an_evicted_document_waits_for_both() {
+fn a_durable_write_waits_for_fetch_and_commit() {
     for codes in [&MODERN[..], &ORDERED[..]] {
         let mut client = client(codes);
         evicted(&mut client, &[b"k"]);
@@ -203,7 +203,7 @@ fn durable_write_of_an_evicted_document_waits_for_both() {
 }
 
 #[test]
-fn parked_read_and_parked_write_are_both_behind_a_barrier() {
+fn a_barrier_waits_for_parked_reads_and_writes() {
     let mut client = client(&MODERN);
     evicted(&mut client, &[b"cold"]);
     client.harness.set_flushes(false);
@@ -244,7 +244,7 @@ fn a_store_that_cannot_be_read_is_a_temporary_failure() {
 }
 
 #[test]
-fn a_fetch_that_never_ends_is_given_up_and_its_completion_ignored() {
+fn an_endless_fetch_times_out_its_result_is_ignored() {
     for codes in [&MODERN[..], &ORDERED[..]] {
         let mut client = client(codes);
         evicted(&mut client, &[b"k"]);
@@ -316,7 +316,7 @@ fn a_value_received_in_place_waits_with_its_item() {
 }
 
 #[test]
-fn key_is_described_from_the_store_when_memory_has_nothing() {
+fn an_evicted_key_is_described_from_the_store() {
     let mut client = client_of(EvictionPolicy::Full, &MODERN);
     evicted(&mut client, &[b"k"]);
     let vbid = about(Opcode::Get, b"k").vbid.0;

@@ -49,7 +49,7 @@ fn error_map_in_the_version_asked_for() {
 }
 
 #[test]
-fn pipelined_handshake_in_one_read_is_answered_in_order() {
+fn a_pipelined_handshake_is_answered_in_order() {
     let mut harness = ConnectionHarness::new();
     let hello = RequestParts { value: &[0, 7, 0, 8, 0, 0x0b], ..request(Opcode::Hello) };
     let error_map = RequestParts { value: &[0, 2], ..request(Opcode::GetErrorMap) };
@@ -206,7 +206,7 @@ fn known_configuration_is_not_sent_again() {
 // Compat (Key-value): RETURN_META, GET_EX, MUTATE_WITH_META
 // Compat (Key-value): cluster manager, admin, replication
 #[test]
-fn unknown_and_unimplemented_opcodes_leave_the_connection_usable() {
+fn unknown_opcodes_leave_the_connection_usable() {
     let mut client = Client::modern();
     for code in [0x88_u8, 0xab, 0xff, 0x90] {
         let mut frame = vec![0; 24];
@@ -224,7 +224,7 @@ fn unknown_and_unimplemented_opcodes_leave_the_connection_usable() {
 }
 
 #[test]
-fn configured_users_close_the_door_to_memcached_clients() {
+fn configured_users_end_anonymous_memcached_access() {
     let directory = tempfile::tempdir().unwrap();
     let roles = vec!["read-only:default".parse().unwrap()];
     let reader = StoredUser::new("reader", b"secret", roles).unwrap();

@@ -71,7 +71,7 @@ fn every_write_to_a_locked_document_is_refused() {
 
 // Compat (Key-value): GET_LOCKED, UNLOCK
 #[test]
-fn the_locks_cas_opens_it_for_every_write_that_can_name_one() {
+fn the_lock_cas_unlocks_every_cas_write() {
     let counter = counter_extras(1, 1, 0);
     for (request, _) in writes(b"a3", &counter) {
         if matches!(request.opcode, Opcode::Touch | Opcode::Gat | Opcode::GetLocked) {
@@ -135,7 +135,7 @@ fn a_lock_lasts_as_long_as_was_asked_and_allowed() {
 }
 
 #[test]
-fn who_is_late_but_alone_may_still_write_with_the_locks_cas() {
+fn the_lock_cas_writes_after_the_timeout_if_unraced() {
     let mut client = Client::modern();
     client.set(b"k", b"v");
     let locked = lock(&mut client, b"k", 1);
@@ -174,7 +174,7 @@ fn unlock_and_lock_of_what_is_not_there() {
 
 // Invariant: A lock (GETL) belongs to one version: a new version ends the lock, eviction does not.
 #[test]
-fn a_lock_outlives_eviction_and_ends_with_its_document() {
+fn a_lock_survives_eviction_and_ends_with_its_item() {
     let mut client = Client::modern();
     client.store(Opcode::Set, b"k", &[b'v'; 100]);
     let locked = lock(&mut client, b"k", 20);

@@ -191,7 +191,7 @@ fn another_login_selects_anew() {
 
 // Compat (Differences): Their errors
 #[test]
-fn a_missing_right_is_an_authentication_failure_that_names_it() {
+fn a_missing_right_is_named_in_the_auth_failure() {
     let server = server(&["read-only:default"], None, &[]);
     let mut client = logged_in(&server.harness);
     let set = RequestParts { extras: &SET_EXTRAS, value: b"v", ..plain(Opcode::Set, b"k") };

@@ -28,7 +28,7 @@ fn set_large<'a>(key: &'a [u8], value: &'a [u8]) -> RequestParts<'a> {
 // Invariant: A large request is reserved as a whole before it is received; a connection waits only
 // while it holds nothing.
 #[test]
-fn large_requests_and_answers_wait_for_memory_and_give_it_back() {
+fn large_messages_wait_for_memory_and_release_it() {
     let value = vec![b'v'; LARGE];
     let mut client = Client::modern();
     let memory = memory(&client);
@@ -56,7 +56,7 @@ fn large_requests_and_answers_wait_for_memory_and_give_it_back() {
 
 // Compat (Differences): Memory of connections
 #[test]
-fn what_waits_for_too_long_is_refused_and_the_connection_goes_on() {
+fn long_waits_are_rejected_and_the_connection_stays() {
     let value = vec![b'v'; LARGE];
     let mut client = Client::modern();
     client.set(b"k", &value);
@@ -95,7 +95,7 @@ fn a_slow_holder_is_closed_only_while_others_wait() {
 }
 
 #[test]
-fn a_large_request_that_cannot_be_served_is_not_received() {
+fn an_unservable_large_request_is_not_received() {
     let value = vec![b'v'; LARGE];
     let mut client = Client::modern();
     let memory = memory(&client);
@@ -118,7 +118,7 @@ fn a_large_request_that_cannot_be_served_is_not_received() {
 /// A value that was received into its item stays there while its write waits for room: it is
 /// neither copied nor received again, and it is stored when there is room.
 #[test]
-fn a_received_value_is_kept_while_its_write_waits_for_room() {
+fn a_received_value_is_kept_while_its_write_waits() {
     let value: String = (0..LARGE).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
     let commands = [
         (format!("set k 7 0 {LARGE}\r\n{value}\r\n"), "STORED\r\n"),
@@ -157,7 +157,7 @@ fn a_received_value_is_kept_while_its_write_waits_for_room() {
 
 /// A write that waits for too long is refused, and its value is given back.
 #[test]
-fn a_write_that_waits_for_room_for_too_long_is_refused() {
+fn a_write_waiting_too_long_for_memory_is_rejected() {
     let mut client = ConnectionHarness::new();
     let bucket = Arc::clone(client.bucket());
     client.feed(b"set other 0 0 4\r\nroom\r\n");

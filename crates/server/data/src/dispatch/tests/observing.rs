@@ -58,7 +58,7 @@ fn observe_tells_what_is_where() {
 }
 
 #[test]
-fn what_was_found_out_under_an_earlier_lease_is_not_sent() {
+fn results_of_an_earlier_lease_are_not_sent() {
     let mut client = Client::modern();
     assert_eq!(client.set(b"k", b"1").status, Status::Success);
     let buckets = std::sync::Arc::new(Buckets::in_memory());
@@ -127,7 +127,7 @@ fn evict_key_needs_a_durable_document() {
 /// Memory knows neither wholly evicted documents nor durable deletions. A common answer for both
 /// reported a deleted document as "already evicted".
 #[test]
-fn evict_key_tells_an_evicted_document_from_a_deleted_one() {
+fn evict_key_distinguishes_evicted_from_deleted() {
     let store = std::sync::Arc::new(MemoryStore::new());
     let harness = ConnectionHarness::evicting(store, EvictionPolicy::Full, 0);
     let mut client = Client::on(harness, &MODERN);
@@ -163,7 +163,7 @@ fn a_vbucket_that_was_given_up_is_not_observed() {
 
 // Compat (Key-value): FAILOVER_LOG
 #[test]
-fn the_failover_log_begins_anew_when_the_bucket_is_emptied() {
+fn flushing_a_bucket_restarts_its_failover_log() {
     let mut client = Client::modern();
     let vbid = about(Opcode::Get, b"k").vbid;
     let request = RequestParts { vbid, ..RequestParts::new(Opcode::GetFailoverLog) };
@@ -277,7 +277,7 @@ fn keys_are_listed_in_order_from_one_on() {
 
 // Compat (Key-value): GET_RANDOM_KEY
 #[test]
-fn random_keys_are_of_the_collection_and_reach_every_document() {
+fn random_keys_cover_the_collection() {
     let (mut client, collection) = with_collection();
     let id = collection.to_be_bytes();
     let random = RequestParts { extras: &id, ..RequestParts::new(Opcode::GetRandomKey) };

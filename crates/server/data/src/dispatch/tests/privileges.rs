@@ -302,7 +302,7 @@ fn expected_of(rights: &Rights, code: u8) -> Option<Status> {
 }
 
 #[test]
-fn the_list_of_privileges_is_the_one_that_these_tests_know() {
+fn the_privileges_are_those_of_these_tests() {
     // A new privilege needs a change here, too: which opcodes need it.
     assert_eq!(Privilege::ALL.len(), 12);
     assert!(PrivilegeSet::READ_ONLY.holds(RangeScan.into()));

@@ -228,7 +228,7 @@ fn rest_of(client: &mut Client) -> Vec<Status> {
 
 /// The server checks every page, not only the request: a scan may take minutes.
 #[test]
-fn pages_stop_when_the_vbucket_the_collection_or_the_right_is_gone() {
+fn pages_stop_when_vbucket_or_right_is_lost() {
     let (mut client, _) = client_between_pages();
     let pages = rest_of(&mut client);
     assert_eq!((pages.len(), pages[4]), (5, Status::RangeScanComplete));
@@ -256,7 +256,7 @@ fn pages_stop_when_the_vbucket_the_collection_or_the_right_is_gone() {
 /// Regression: such a scan stayed busy for the rest of its life. It refused every later request and
 /// counted towards the limit on scans.
 #[test]
-fn a_scan_whose_client_goes_away_between_pages_is_cancelled() {
+fn a_scan_of_a_vanished_client_is_cancelled() {
     let (client, id) = client_between_pages();
     let mut other = Client::on(client.harness.beside(), &super::MODERN);
     assert_eq!(proceed(&mut other, &id, [0, 0, 0])[0].status, Status::Ebusy);
@@ -330,7 +330,7 @@ fn without_order_the_same_documents_come() {
 
 /// Regression: the lifetime of a scan was checked only while the scan had no request.
 #[test]
-fn a_walk_over_many_documents_ends_with_the_time_of_the_scan() {
+fn a_walk_over_documents_ends_with_the_scan_timeout() {
     let client = client_with(&keys(20));
     for request in [json!({"range": {}}), json!({"sampling": {"samples": 3}})] {
         let request = ScanRequest::parse(VB, request.to_string().as_bytes()).unwrap();
@@ -348,7 +348,7 @@ fn a_walk_over_many_documents_ends_with_the_time_of_the_scan() {
 /// Regression: a scan read the next document before its client asked for it, and held up to 20 MiB
 /// for as long as the client liked, which nobody counted.
 #[test]
-fn a_large_document_is_read_when_its_client_waits_and_memory_is_reserved() {
+fn a_large_document_is_read_into_reserved_memory() {
     let keys = keys(3);
     let mut client = Client::modern();
     let value = vec![b'v'; 1 << 20];
@@ -392,7 +392,7 @@ fn values_of(replies: &[Reply]) -> Vec<(u8, Vec<u8>)> {
 // Compat (Range scans): Attributes (`include_xattrs`) need HELLO 0x06 and SystemXattrRead; bodies
 // that come with them are inflated
 #[test]
-fn attributes_come_along_for_who_asks_for_them_and_may_read_them() {
+fn xattrs_come_on_request_and_by_rights() {
     let keys = keys(3);
     let mut client = client_with(&keys[..1]);
     let attribute = |client: &mut Client, key: &str| {

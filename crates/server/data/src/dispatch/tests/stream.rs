@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn thousand_requests_in_one_read_are_answered_in_order() {
+fn a_thousand_pipelined_requests_are_ordered() {
     let mut harness = ConnectionHarness::new();
     let mut input = Vec::new();
     for index in 0..1000_u32 {

@@ -28,7 +28,7 @@ fn answer(
 
 // Compat (Differences): Server durations
 #[test]
-fn answers_say_how_long_they_took_where_that_was_negotiated() {
+fn answers_carry_their_duration_if_negotiated() {
     let mut client = Client::with_features(&[4, 7, 8, 0x0b, 0x0e, 0x10, 0x11, TRACING]);
     let set = RequestParts { extras: &SET_EXTRAS, value: b"[1]", ..about(Opcode::Set, b"k") };
     let requests = [

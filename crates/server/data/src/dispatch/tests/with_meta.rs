@@ -62,7 +62,7 @@ fn meta(client: &mut Client) -> (u32, u32, u32, u64, u64) {
 }
 
 #[test]
-fn a_version_keeps_its_metadata_and_the_next_one_goes_on_from_it() {
+fn the_next_version_continues_from_the_metadata() {
     let mut client = Client::modern();
     let given = Meta { expiry: HARNESS_START_S + 1000, ..META };
     let reply = send(&mut client, Opcode::SetWithMeta, b"{\"a\":1}", &extras(given, None, None));
@@ -78,7 +78,7 @@ fn a_version_keeps_its_metadata_and_the_next_one_goes_on_from_it() {
 
 // Compat (Writes with metadata): Extended metadata behind the value is left out
 #[test]
-fn extras_have_four_lengths_and_metadata_behind_the_value_is_left_out() {
+fn with_meta_extras_have_four_lengths() {
     for (at, (options, metadata_bytes)) in
         [(None, None), (None, Some(2)), (Some(0), None), (Some(0), Some(2))].into_iter().enumerate()
     {
@@ -102,7 +102,7 @@ fn extras_have_four_lengths_and_metadata_behind_the_value_is_left_out() {
 }
 
 #[test]
-fn options_have_to_go_together_with_each_other_the_mode_and_the_bucket() {
+fn scram_options_must_fit_mode_and_bucket() {
     // Options, and the answers to SET in a bucket that compares revisions and in one that compares
     // times.
     let (ok, bad) = (Status::Success, Status::Einval);
@@ -162,7 +162,7 @@ fn the_newer_version_wins() {
 }
 
 #[test]
-fn deletions_are_compared_too_even_when_they_have_left_memory() {
+fn deletions_are_compared_even_if_evicted() {
     let mut client = Client::modern();
     let deleted = Meta { expiry: 77, ..META };
     let del = |meta| extras(meta, None, None);
@@ -206,7 +206,7 @@ fn add_and_a_named_cas_look_at_what_is_there() {
 
 // Compat (Writes with metadata): A CAS ahead of the clock is kept
 #[test]
-fn a_cas_may_be_regenerated_or_from_the_future_but_not_impossible() {
+fn a_cas_may_be_in_the_future_but_not_impossible() {
     let mut client = Client::modern();
     let before = client.set(b"k", b"v").cas;
     let fresh = extras(Meta { cas: 0, ..META }, Some(REGENERATE_CAS | SKIP), None);
@@ -350,7 +350,7 @@ fn attributes_and_body_have_a_limit_each() {
 }
 
 #[test]
-fn attributes_of_the_system_need_the_right_to_write_them() {
+fn system_xattrs_need_the_right_to_write_them() {
     let owner = Client::modern();
     for (role, status) in [
         ("meta:default", Status::Eaccess),

@@ -138,7 +138,7 @@ fn stores_and_reads_over_a_socket() {
 }
 
 #[test]
-fn client_that_only_writes_is_paused_and_loses_nothing() {
+fn a_write_only_client_is_paused_and_loses_nothing() {
     let fixture = Fixture::start(LIMITS);
     let mut stream = fixture.connect();
     stream.write_all(&set(b"big", &vec![b'x'; 300_000])).unwrap();
@@ -158,7 +158,7 @@ fn client_that_only_writes_is_paused_and_loses_nothing() {
 
 // Invariant: Some large value moves in every turn of a worker, however busy other connections are.
 #[test]
-fn a_large_value_moves_beside_a_client_that_never_pauses() {
+fn a_large_value_moves_despite_a_busy_client() {
     const LARGE_BYTES: usize = 8 << 20;
     let fixture = Fixture::start(LIMITS);
     let mut large = fixture.connect();
@@ -221,7 +221,7 @@ fn connections_leave_files_to_the_store() {
 }
 
 #[test]
-fn connections_beyond_the_cap_are_closed_and_places_come_back() {
+fn connections_beyond_the_cap_are_closed() {
     let fixture = Fixture::start(LIMITS);
     let noop = request(&RequestParts::new(Opcode::Noop));
     let mut streams: Vec<TcpStream> = (0..4).map(|_| fixture.connect()).collect();
@@ -276,7 +276,7 @@ fn durable_write_is_answered_by_the_flusher_thread() {
 }
 
 #[test]
-fn client_that_never_reads_is_closed_after_the_deadline() {
+fn a_never_reading_client_is_closed_at_the_deadline() {
     let fixture = Fixture::start(ConnectionLimits { send_deadline_ms: 1_000, ..LIMITS });
     let mut stream = fixture.connect();
     stream.write_all(&set(b"big", &vec![b'x'; 1_000_000])).unwrap();
@@ -289,7 +289,7 @@ fn client_that_never_reads_is_closed_after_the_deadline() {
 }
 
 #[test]
-fn long_stats_are_complete_and_others_are_served_meanwhile() {
+fn long_stats_are_complete_and_block_no_client() {
     let fixture = Fixture::start(LIMITS);
     let bucket = fixture.server.buckets.get("default").unwrap();
     for index in 0..100 {
@@ -313,7 +313,7 @@ fn long_stats_are_complete_and_others_are_served_meanwhile() {
 }
 
 #[test]
-fn stat_of_the_whole_bucket_is_collected_by_the_blocking_thread() {
+fn bucket_stats_run_on_the_blocking_thread() {
     let fixture = Fixture::start(LIMITS);
     let mut stream = fixture.connect();
     let general = RequestParts { key: b"", ..RequestParts::new(Opcode::Stat) };

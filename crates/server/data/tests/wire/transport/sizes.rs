@@ -96,7 +96,7 @@ fn values_at_the_limit_and_beyond() {
 }
 
 #[test]
-fn the_longest_value_is_inflated_for_who_reads_no_other() {
+fn the_longest_value_is_inflated_without_snappy() {
     let fixture = Fixture::start();
     for tls in [false, true] {
         let writer = Transport { tls, collections: true, xattr: true, json: true, snappy: true };

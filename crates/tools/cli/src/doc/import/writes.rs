@@ -60,7 +60,7 @@ pub struct ImportShared<'a> {
     pub format: RowFormat,
     /// How values of CSV are read.
     pub values: CsvValues,
-    /// Report lines that cannot be imported and go on.
+    /// Report lines that cannot be imported and continue.
     pub skip_bad: bool,
     /// Name of the input, for messages.
     pub name: String,

@@ -1,11 +1,11 @@
-//! One connection with one batch in flight: sends it, takes its answers, judges them.
+//! One connection with one batch in flight: sends it, takes its answers, checks them.
 //!
-//! It encodes a batch straight into the connection's buffer, sends it by one flush, and judges the
+//! It encodes a batch straight into the connection's buffer, sends it by one flush, and checks the
 //! answers in place. It allocates nothing per operation.
 //!
 //! Latency is the time from the flush, or from an operation's due time, to the arrival of the chunk
 //! with its answer. The clock is read once per chunk, not per operation, before its answers are
-//! judged; the cost of verifying a chunk is therefore in the latency of the next one.
+//! checked; the cost of verifying a chunk is therefore in the latency of the next one.
 
 use std::cell::RefCell;
 use std::rc::Rc;

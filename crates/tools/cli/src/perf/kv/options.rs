@@ -97,7 +97,7 @@ pub struct KvArgs {
     /// Collection, as scope.collection; may be given several times.
     #[arg(long)]
     pub collection: Vec<String>,
-    /// Access documents in order; each connection has a share of its own.
+    /// Access documents in order; each connection has its own share.
     #[arg(long, conflicts_with_all = ["distribution", "zipf_exponent"])]
     pub sequential: bool,
     /// Batches of each connection; -1 for no limit.

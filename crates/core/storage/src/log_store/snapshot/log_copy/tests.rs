@@ -105,7 +105,7 @@ fn a_copy_is_as_noted() {
     }
 }
 
-/// A segment that was begun behind the note is found, and the copy goes on with what there is.
+/// A segment that was begun behind the note is found, and the copy continues with what there is.
 #[test]
 fn a_newer_segment_means_beginning_again() {
     let mut scene = Scene::new();

@@ -46,7 +46,7 @@ fn description(client: &mut Client) -> String {
 }
 
 #[test]
-fn both_versions_are_spoken_unless_the_older_is_not_wanted() {
+fn tls_1_2_is_spoken_unless_1_3_is_the_minimum() {
     let fixture = Fixture::start(|_| {});
     let mut old = fixture.config(None);
     let mut client = fixture.connect();
@@ -153,7 +153,7 @@ fn a_certificate_says_who_the_client_is() {
 }
 
 #[test]
-fn where_certificates_are_mandatory_nobody_comes_without() {
+fn mandatory_certificates_reject_others() {
     let fixture = Fixture::start(|settings| {
         settings.tls_client_certificates = ClientCertificates::Mandatory;
         add_user(settings, "alice", &["read-write:default"]);

@@ -45,7 +45,7 @@ impl Fixture {
 
 // Compat (Admin HTTP): `POST /node/controller/reloadCertificate`
 #[test]
-fn new_files_count_for_new_connections_and_bad_ones_never() {
+fn new_certificates_apply_bad_ones_never() {
     let fixture = Fixture::start(|_| {});
     let mut old = fixture.connect();
     let first = certificate(&old);
@@ -74,7 +74,7 @@ fn new_files_count_for_new_connections_and_bad_ones_never() {
 }
 
 #[test]
-fn the_admin_http_is_served_with_tls_and_names_its_ports() {
+fn admin_http_is_served_over_tls_with_its_ports() {
     let fixture = Fixture::start(|_| {});
     let answer = fixture.https("GET", "/pools/default/nodeServices");
     let ports = fixture.server().addresses().tls.unwrap();

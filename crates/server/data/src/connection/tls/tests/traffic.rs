@@ -40,7 +40,7 @@ fn large_values_pass_and_others_are_served_meanwhile() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_closed_after_the_deadline() {
+fn a_client_never_reading_is_closed_at_the_deadline() {
     let fixture = Fixture::start(|settings| settings.send_deadline_ms = 1_000);
     let mut client = fixture.connect();
     assert_eq!(ask(&mut client, &set(b"big", &vec![b'x'; 1_000_000])).0, 0);
@@ -95,7 +95,7 @@ fn a_handshake_in_pieces_of_one_byte_is_a_handshake() {
 }
 
 #[test]
-fn half_closed_clients_get_their_answers_and_a_goodbye() {
+fn half_closed_clients_get_answers_and_a_close() {
     let fixture = Fixture::start(|_| {});
     // The client closes with close_notify.
     let mut client = fixture.connect();

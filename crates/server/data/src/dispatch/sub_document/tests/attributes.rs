@@ -233,7 +233,7 @@ fn virtual_attributes() {
 }
 
 #[test]
-fn the_cas_of_a_locked_document_is_not_shown_in_other_ways_either() {
+fn no_request_shows_the_cas_of_a_locked_document() {
     let mut client = client_with_attributes();
     let modified = attribute(&mut client, "$document.last_modified");
     let cas = client.get(b"k").cas;
@@ -321,7 +321,7 @@ fn attributes_of_bytes() {
 }
 
 #[test]
-fn macros_of_the_document_are_about_the_version_before() {
+fn document_macros_describe_the_previous_version() {
     let mut client = client_with_attributes();
     let before = client.get(b"k").cas;
     let specs = [
@@ -365,7 +365,7 @@ fn a_replica_is_not_here() {
 
 // Invariant: Reading the attributes of a compressed document inflates nothing.
 #[test]
-fn compressed_bodies_are_inflated_where_they_are_looked_at() {
+fn compressed_bodies_are_inflated_for_statements() {
     let mut client = Client::modern();
     let body = format!(r#"{{"list":[{}1],"n":1}}"#, "12345,".repeat(50));
     let stream = snap::raw::Encoder::new().compress_vec(body.as_bytes()).unwrap();

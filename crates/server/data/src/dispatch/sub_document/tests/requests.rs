@@ -49,7 +49,7 @@ fn single_look_ups() {
 
 // Compat (Sub-document operations): `CREATE` may accompany operations that create nothing (remove
 #[test]
-fn operations_that_create_nothing_may_come_with_the_flag_that_creates() {
+fn the_create_flag_is_allowed_where_none_is_created() {
     const CREATE: &[u8] = &[0x01];
     let mut client = client_with(DOCUMENT);
     let specs = [
@@ -133,7 +133,7 @@ fn lists_of_look_ups_answer_each_path() {
 // Compat (Sub-document operations): A list of look-ups with an answer over 30 MiB, and an attribute
 // operand over 1 MiB, is "too big" (0x03)
 #[test]
-fn a_list_of_look_ups_is_answered_in_one_frame_or_not_at_all() {
+fn lookups_are_answered_in_one_frame_or_not_at_all() {
     // Regression: 16 paths to the same 20 MiB gave an answer of 320.
     let value = format!(r#"{{"s":"{}"}}"#, "x".repeat(2 << 20));
     let mut client = client_with(value.as_bytes());
@@ -299,7 +299,7 @@ fn cas_and_expiry() {
 }
 
 #[test]
-fn malformed_requests_are_refused_and_the_connection_goes_on() {
+fn malformed_requests_leave_the_connection_usable() {
     let mut client = client_with(DOCUMENT);
     let cases: [(Opcode, u8, &str, &str, Status); 9] = [
         (SubdocDelete, 0, "n", "1", Status::Einval),

@@ -21,7 +21,7 @@ fn owner() -> Client {
 
 // Compat (Sub-document operations): `$XTOC` names system attributes only to users who may read them
 #[test]
-fn names_of_the_systems_attributes_are_for_those_who_may_read_them() {
+fn system_xattr_names_are_shown_by_rights() {
     // Regression: `$XTOC` listed them to every user who could read the document.
     let owner = owner();
     for (roles, names) in [
@@ -36,7 +36,7 @@ fn names_of_the_systems_attributes_are_for_those_who_may_read_them() {
 }
 
 #[test]
-fn mutations_that_tell_what_is_there_need_the_right_to_read_it() {
+fn mutations_that_reveal_content_need_read_rights() {
     // Regression: a counter answers the attribute's value, and an attribute that became the body is
     // readable.
     let owner = owner();

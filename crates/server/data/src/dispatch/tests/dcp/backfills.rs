@@ -112,7 +112,7 @@ fn values(told: &[Told]) -> Vec<(u64, &[u8], usize)> {
 // Invariant: Readers of one backfill with equal options get equal messages from one encoding, each
 // with its own opaque.
 #[test]
-fn readers_of_one_backfill_get_the_same_messages_with_their_own_opaque() {
+fn backfill_readers_share_messages_not_opaques() {
     let writer = written();
     let reader = |name: &[u8], features: &[u16], flags, opaque, window| {
         let mut client = Client::consumer_of(writer.harness.beside(), features);

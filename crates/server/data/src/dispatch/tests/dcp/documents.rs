@@ -122,7 +122,7 @@ fn consumers_without_collections_get_plain_keys() {
 // Invariant: The server sends no change beyond the consumer's window, and sends noops even while
 // the window is full.
 #[test]
-fn a_full_window_holds_changes_back_until_it_is_acknowledged() {
+fn a_full_window_pauses_until_it_is_acknowledged() {
     let mut writer = Client::modern();
     let mut consumer = writer.consumer(&CONSUMER, 1);
     consumer.choose("connection_buffer_size", "100");

@@ -78,7 +78,7 @@ fn tag_block() -> Vec<u8> {
 }
 
 #[test]
-fn attributes_come_before_the_body_if_the_consumer_asks_for_them() {
+fn xattrs_come_before_the_body_on_request() {
     let mut writer = Client::modern();
     writer.write_as(b"k", b"{}", 0, 0);
     writer.tag(b"k");
@@ -97,7 +97,7 @@ fn attributes_come_before_the_body_if_the_consumer_asks_for_them() {
 }
 
 #[test]
-fn a_compressed_document_is_inflated_for_consumers_without_snappy() {
+fn consumers_without_snappy_get_inflated_documents() {
     let mut writer = Client::modern();
     writer.write_as(b"k", &compressed(&long()), SNAPPY, 0);
     let (value, datatype) = writer.consumer(&CONSUMER, 1).last_mutation(b"k");
@@ -130,7 +130,7 @@ fn attributes_without_a_body_are_plain() {
 }
 
 #[test]
-fn values_are_compressed_if_the_consumer_wants_that_and_it_pays() {
+fn values_are_compressed_on_request_if_smaller() {
     let mut writer = Client::modern();
     writer.write_as(b"long", &long(), 0, 0);
     writer.write_as(b"short", b"1", 0, 0);
@@ -163,7 +163,7 @@ fn large_values_are_not_compressed_for_a_stream() {
 
 /// An expiration has its own message only with the option and with delete times.
 #[test]
-fn an_expiration_has_its_opcode_if_the_consumer_knows_it() {
+fn expirations_have_their_opcode_if_negotiated() {
     let mut writer = Client::modern();
     writer.write_as(b"k", b"1", 0, 1);
     writer.write_as(b"deleted", b"1", 0, 0);

@@ -70,7 +70,7 @@ fn settings_with_open_are_refused() {
 
 // Compat (Change streams): DCP_OPEN
 #[test]
-fn a_connection_is_opened_once_and_keeps_its_user_bucket_and_features() {
+fn an_open_connection_keeps_user_bucket_and_features() {
     let mut client = consumer();
     assert_eq!(client.open_as(NAME, 1).status, Status::Success);
     assert_eq!(client.open_as(b"other", 1).status, Status::Einval);
@@ -175,7 +175,7 @@ fn requests_of_consumers_need_an_open_connection() {
 
 // Compat (Change streams): CONTROL
 #[test]
-fn options_are_taken_or_refused_and_never_end_the_connection() {
+fn dcp_options_never_end_the_connection() {
     let mut client = consumer();
     assert_eq!(client.open_as(NAME, 0x105).status, Status::Success);
     let ok = [
@@ -274,7 +274,7 @@ fn the_second_connection_of_a_name_ends_the_first() {
 }
 
 #[test]
-fn a_consumer_that_does_not_answer_is_asked_once_and_ends_after_six_minutes() {
+fn a_consumer_without_noop_answers_is_closed() {
     let client = Client::modern();
     let mut consumer = client.consumer(&CONSUMER, 1);
     consumer.choose("set_noop_interval", "2");
@@ -319,7 +319,7 @@ fn an_answer_to_nothing_ends_the_connection() {
 // Compat (Change streams): Loading
 /// A consumer that connects while a restarted server loads. Its client would give up on a failure.
 #[test]
-fn a_request_waits_while_its_vbucket_loads_and_not_for_ever() {
+fn a_request_waits_for_a_load_up_to_the_limit() {
     let disk = Arc::new(MemoryMedium::default());
     let before = ConnectionHarness::over(
         UserStore::development(),

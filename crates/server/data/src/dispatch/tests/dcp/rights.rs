@@ -85,7 +85,7 @@ const LOST: Told = Told::End(EndReason::LostPrivileges);
 // Compat (Change streams): Rights
 /// The streams are idle: nothing is written, and still each of them ends.
 #[test]
-fn the_user_who_loses_the_right_is_told_and_loses_the_connection() {
+fn a_user_losing_the_right_loses_the_connection() {
     let (directory, _writer, mut consumer) = consumer_with(&["change-streams:default"]);
     for vbid in 0..4 {
         assert_eq!(consumer.stream_status(vbid, &EVERYTHING, ""), Status::Success);

@@ -39,7 +39,7 @@ impl Client {
 
 // Compat (Change streams): STREAM_REQ
 #[test]
-fn checks_come_in_the_order_that_consumers_can_tell_apart() {
+fn checks_come_in_the_order_consumers_observe() {
     let client = writer(3);
     let mut consumer = Client::consumer_of(client.harness.beside(), &CONSUMER);
     assert_eq!(consumer.open_as(NAME, 1).status, Status::Success);
@@ -96,7 +96,7 @@ fn a_value_needs_collections_and_no_datatype() {
 
 /// Plain consumers of old need no noop.
 #[test]
-fn consumers_without_collections_and_attributes_need_no_noop() {
+fn plain_consumers_need_no_noop() {
     let client = writer(1);
     for (flags, status) in [(1, Status::Success), (5, Status::NotSupported)] {
         let mut legacy = Client::consumer_of(client.harness.beside(), &LEGACY);
@@ -133,7 +133,7 @@ fn an_empty_range_ends_at_once_and_without_a_marker() {
 
 // Compat (Change streams): CLOSE_STREAM, GET_FAILOVER_LOG, BUFFER_ACK
 #[test]
-fn a_closed_stream_ends_with_a_message_if_the_consumer_wants_one() {
+fn a_closed_stream_sends_a_stream_end_on_request() {
     let client = writer(0);
     let mut consumer = client.consumer(&CONSUMER, 1);
     assert_eq!(consumer.close_stream(0, &[]), (Status::KeyEnoent, vec![]));
@@ -177,7 +177,7 @@ fn stream_ids_allow_several_streams_of_a_vbucket() {
 
 // Compat (Change streams): CLOSE_STREAM, GET_FAILOVER_LOG, BUFFER_ACK
 #[test]
-fn acknowledgements_have_no_answer_unless_they_are_malformed() {
+fn only_malformed_acknowledgements_are_answered() {
     let client = writer(0);
     let mut consumer = client.consumer(&CONSUMER, 1);
     assert_eq!(consumer.acknowledge(0), []);
@@ -192,7 +192,7 @@ fn acknowledgements_have_no_answer_unless_they_are_malformed() {
 }
 
 #[test]
-fn a_deleted_bucket_ends_the_connection_without_an_end_of_its_streams() {
+fn a_deleted_bucket_closes_without_stream_ends() {
     let client = writer(0);
     let mut consumer = client.consumer(&CONSUMER, 1);
     assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
@@ -259,7 +259,7 @@ fn statistics_show_connections_and_streams() {
 /// A busy producer does not wait to be woken by a stream that it has read to its end. The write
 /// behind that end comes with the next look all the same, and later ones wake the producer.
 #[test]
-fn a_change_of_a_stream_that_was_put_off_comes_with_the_next_look() {
+fn a_deferred_stream_change_comes_with_the_next_poll() {
     let mutations =
         |got: &[Got]| got.iter().filter(|got| matches!(got.told(), Told::Mutation { .. })).count();
     let mut client = writer(0);

@@ -23,7 +23,7 @@ fn write(client: &mut Client, opcode: Opcode, id: u32, key: &[u8], vbid: u16, va
 // Compat (Statistics): `collections [scope.coll]`, `collections-byid`, `scopes [name]`,
 // `scopes-byid`
 #[test]
-fn collections_have_ten_entries_each_and_one_for_the_manifest() {
+fn collections_stat_has_ten_entries_and_the_manifest() {
     let mut client = with_collections();
     let hotels = create(&client, "travel", "hotels", None).0;
     let cars = create(&client, "travel", "cars", Some(60)).0;

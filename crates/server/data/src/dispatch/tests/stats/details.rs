@@ -133,7 +133,7 @@ fn checkpoint_tells_queue_cursors_and_checkpoints() {
 
 // Compat (Statistics): `collections-details [vb]`, `scopes-details [vb]`
 #[test]
-fn collections_details_have_four_entries_and_nine_per_collection() {
+fn collections_details_has_four_plus_nine_entries() {
     let mut client = with_collections();
     let hotels = create(&client, "travel", "hotels", None).0;
     let key = [&[hotels as u8][..], b"abc"].concat();
@@ -172,7 +172,7 @@ fn collections_details_have_four_entries_and_nine_per_collection() {
 }
 
 #[test]
-fn scopes_details_have_two_entries_and_one_per_scope_and_collection() {
+fn scopes_details_lists_scopes_and_collections() {
     let mut client = with_collections();
     create(&client, "travel", "hotels", None);
     create(&client, "travel", "cars", None);

@@ -29,7 +29,7 @@ fn crowded(collections: usize) -> Client {
 
 // Invariant: A long STAT is sent in slices, one a turn.
 #[test]
-fn slices_are_bounded_and_requests_behind_wait_for_the_end() {
+fn queued_requests_wait_for_bounded_slices() {
     let mut client = crowded(200);
     let mut input = stat("collections-details");
     input.extend(bytes(&RequestParts { opaque: 100, ..RequestParts::new(Opcode::Noop) }));
@@ -76,7 +76,7 @@ fn deleted_bucket_ends_the_stat() {
 }
 
 #[test]
-fn bucket_deleted_while_figures_are_collected_ends_the_stat() {
+fn deleting_the_bucket_ends_a_running_stat() {
     let mut client = Client::modern();
     let (none, goes_on) = client.harness.turn(&stat("memory"));
     assert!(none.is_empty() && goes_on);

@@ -84,7 +84,7 @@ impl Consumer {
 }
 
 #[test]
-fn a_busy_consumer_gets_everything_and_the_last_change_without_another() {
+fn a_busy_consumer_gets_every_change_and_the_last() {
     let fixture = Fixture::start(LIMITS);
     let mut consumer = Consumer::of(&fixture);
     let mut writer = fixture.connect();

@@ -145,7 +145,7 @@ fn is_answered(client: &TcpStream) -> bool {
 // Invariant: Large values move in slices of 256 KiB where small requests share the worker, else of
 // 1 MiB.
 #[test]
-fn slices_are_small_while_somebody_sends_small_requests() {
+fn slices_are_small_under_small_requests() {
     let mut turns = Turns::new();
     let (large, small) = (turns.connect(), turns.connect());
     assert_eq!(turns.slice_bytes(), LONE_TRANSFER_SLICE_BYTES);
@@ -233,7 +233,7 @@ fn small_requests_go_before_slices() {
 }
 
 #[test]
-fn requests_go_before_backfills_of_which_one_slice_is_sent_in_a_round() {
+fn requests_precede_one_backfill_slice_per_turn() {
     let mut turns = Turns::new();
     let mut small = turns.connect();
     // Two and a half slices in each vbucket.

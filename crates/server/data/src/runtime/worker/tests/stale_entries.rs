@@ -7,7 +7,7 @@ use super::{read_frames, set};
 use crate::connection::close_reason::CloseReason;
 
 #[test]
-fn the_entry_of_a_connection_that_is_gone_is_not_the_turn_of_the_next_in_its_slot() {
+fn a_stale_turn_entry_is_not_the_next_connections() {
     let mut turns = Turns::new();
     let _gone = turns.connect();
     turns.worker.connections.close_all(&mut turns.worker.environment, CloseReason::ServerStopping);

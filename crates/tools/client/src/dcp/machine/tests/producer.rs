@@ -18,7 +18,6 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, RevSeqno, Seqno, VbUuid, Vbid};
 use proptest::prelude::*;
 
-/// Something that happens.
 #[derive(Clone, Debug)]
 pub enum ProducerStep {
     Write {
@@ -64,7 +63,6 @@ pub struct ProducerModel {
     versions: BTreeMap<Seqno, Version>,
     high: Seqno,
     persisted: Seqno,
-    /// Newest first.
     failover: Vec<(VbUuid, Seqno)>,
     stream: Option<Stream>,
     head: StreamHead,
@@ -132,7 +130,6 @@ impl ProducerModel {
         state
     }
 
-    /// Answers requests.
     pub fn answer(&mut self, mut requests: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         while let Ok(Decoded::Complete { frame, consumed }) = frame::decode(requests) {
