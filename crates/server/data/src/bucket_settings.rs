@@ -21,9 +21,7 @@ const MIB: u64 = 1 << 20;
 pub enum Ignored {
     /// A bucket has another value since it was made.
     Bucket {
-        /// Which bucket.
         bucket: String,
-        /// The setting.
         setting: &'static str,
         /// The value given, and where.
         given: String,
@@ -34,7 +32,6 @@ pub enum Ignored {
     },
     /// The buckets may use more than there is.
     Quotas {
-        /// All quotas.
         quota_mib: u64,
         /// What the process may use.
         memory_mib: u64,
@@ -144,7 +141,6 @@ fn over_memory(quota_bytes: u64, memory_bytes: Option<u64>) -> Option<Ignored> {
 /// What a reload did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reloaded {
-    /// In force now.
     pub applied: Vec<Changed>,
     /// In force after a restart.
     pub needs_restart: Vec<Changed>,
@@ -155,14 +151,7 @@ pub struct Reloaded {
 pub enum ReloadError {
     /// A bucket cannot have the new value.
     #[error("{setting} = {value} is not possible for bucket {bucket:?}")]
-    Impossible {
-        /// The setting.
-        setting: &'static str,
-        /// The new value.
-        value: String,
-        /// Which bucket.
-        bucket: String,
-    },
+    Impossible { setting: &'static str, value: String, bucket: String },
     /// A bucket could not be changed; those before it were.
     #[error(transparent)]
     Bucket(#[from] BucketError),

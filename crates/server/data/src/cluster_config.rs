@@ -33,21 +33,16 @@ pub(crate) use document::{BUCKET_CAPABILITIES, SERVER_GROUP};
 pub use topology::{Placement, Topology, TopologyNode};
 pub use version::{ConfigVersion, REV_EPOCH};
 
-/// One rendered document.
 #[derive(Debug)]
 pub struct Document {
     /// Version of the document.
     pub version: ConfigVersion,
-    /// JSON text.
     pub json: Arc<str>,
 }
 
-/// Ports with TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsPorts {
-    /// Memcached binary protocol.
     pub kv: u16,
-    /// Admin HTTP.
     pub mgmt: u16,
 }
 

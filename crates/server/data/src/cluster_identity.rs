@@ -24,7 +24,6 @@ pub const CLUSTER_NAME_CHARS_MAX: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterIdentity {
-    /// 32 hexadecimal digits.
     pub uuid: String,
     /// The name; empty until one is set.
     pub name: String,

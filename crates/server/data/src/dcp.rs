@@ -79,7 +79,6 @@ pub(crate) struct DcpProducer {
     pub pace: Pace,
     /// What it may send in this turn.
     pub share: Share,
-    /// The streams.
     pub streams: DcpStreams,
     /// Where the engine announces that a stream has more.
     pub inbox: Arc<Inbox>,
@@ -225,7 +224,6 @@ impl DcpProducer {
         self.bucket.producers().note_end(&open.stream.stats());
     }
 
-    /// Removes a stream.
     fn forget(&mut self, position: usize) {
         if let Some(open) = self.streams.remove(position) {
             self.note_end(&open);

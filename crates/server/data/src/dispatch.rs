@@ -148,7 +148,6 @@ pub(crate) fn serve_received(
     (served, req.received.filter(|_| served != Served::Done))
 }
 
-/// Serves one request.
 fn serve(req: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
     let Some(rule) = rules::rule(req.opcode) else {
         if let Some(opcode) = access::memcached_opcode(req) {

@@ -370,7 +370,6 @@ impl ConnectionHarness {
         self.connection.reader().capacity()
     }
 
-    /// The bucket `default`.
     pub fn bucket(&self) -> &Arc<BucketHandle> {
         &self.bucket
     }

@@ -56,7 +56,6 @@ pub const CHANGES_PER_STREAM_TURN: usize = 128;
 /// of one worker under full load. The longest is what light load may take for 99 of 100 changes,
 /// and finds 30 changes a look in each of 64 vbuckets at 400,000 a second.
 pub const CHANGES_PAUSE_NS_MIN: u64 = 1_000_000;
-/// See [`CHANGES_PAUSE_NS_MIN`].
 pub const CHANGES_PAUSE_NS_MAX: u64 = 5_000_000;
 
 /// Bytes that a worker receives after which a busy producer looks again. With all that serving
@@ -93,7 +92,6 @@ pub const DCP_IDLE_TIMEOUT_MS: u64 = 360_000;
 /// Turns for which the answers to large store requests may wait for those of the requests behind
 /// them. [`DEFERRED_BYTES_MAX`] is the limit in bytes.
 pub const DEFERRED_SENDS_MAX: u8 = 8;
-/// See [`DEFERRED_SENDS_MAX`].
 pub const DEFERRED_BYTES_MAX: usize = 4096;
 
 /// Bytes of a large value that are received, or sent, before the next connection gets its turn:
@@ -348,7 +346,6 @@ pub const SQL_ROW_BYTES_MAX: usize = 64 << 20;
 /// loses its statement.
 #[cfg(feature = "sql")]
 pub const SQL_TIMEOUT: Duration = Duration::from_secs(60);
-/// See [`SQL_TIMEOUT`].
 #[cfg(feature = "sql")]
 pub const SQL_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 

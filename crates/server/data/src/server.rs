@@ -74,7 +74,6 @@ pub enum StartError {
     /// An address cannot be bound.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address.
         address: SocketAddr,
         /// The error of the operating system.
         source: std::io::Error,
@@ -82,7 +81,6 @@ pub enum StartError {
     /// The audit log cannot be written.
     #[error("cannot open the audit log {path}")]
     Audit {
-        /// The file.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,
@@ -95,9 +93,7 @@ pub enum StartError {
 /// Addresses of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// Memcached binary protocol.
     pub kv: SocketAddr,
-    /// Admin HTTP.
     pub admin: SocketAddr,
     /// The same with TLS, if enabled.
     pub tls: Option<TlsAddresses>,
@@ -106,9 +102,7 @@ pub struct Addresses {
 /// Addresses of a server with TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsAddresses {
-    /// Memcached binary protocol.
     pub kv: SocketAddr,
-    /// Admin HTTP.
     pub admin: SocketAddr,
 }
 
@@ -119,7 +113,6 @@ struct Sockets {
     tls: Option<(TcpListener, TcpListener)>,
 }
 
-/// A running server.
 pub struct Server {
     context: Arc<ServerContext>,
     addresses: Addresses,

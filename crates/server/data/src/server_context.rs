@@ -37,7 +37,6 @@ use crate::diagnostics::slow_operation_log::RecentSlowOperations;
 /// Limits of connections, from the settings.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// Time to authenticate.
     pub auth_deadline_ms: u64,
     /// Time to complete a frame, plus one second for each 64 KiB received of a large one.
     pub frame_deadline_ms: u64,
@@ -47,7 +46,6 @@ pub struct ConnectionLimits {
     pub idle_timeout_ms: u64,
     /// Unsent answers, in bytes, from which on a connection's requests wait.
     pub send_queue_bytes_max: usize,
-    /// Connections at once.
     pub connections_max: usize,
     /// Of these, connections that only administrators may use.
     pub connections_reserved: usize,
@@ -72,13 +70,10 @@ pub struct LockTimeouts {
 
 /// See the module text.
 pub struct ServerContext {
-    /// All buckets.
     pub buckets: Arc<Buckets>,
-    /// All users.
     pub users: Arc<UserStore>,
     /// Cluster configuration documents for clients.
     pub cluster: Arc<ClusterConfig>,
-    /// Operation counters.
     pub counters: Arc<ServerCounters>,
     /// The TLS configuration, if TLS is enabled.
     pub(crate) tls: Option<Arc<Tls>>,
@@ -88,7 +83,6 @@ pub struct ServerContext {
     pub(crate) registry: ConnectionRegistry,
     /// Memory budget of the connections.
     pub(crate) connection_memory: Arc<ConnectionMemory>,
-    /// Deadlines and caps.
     pub limits: ConnectionLimits,
     /// Default options of a new bucket.
     pub bucket_defaults: BucketOptions,

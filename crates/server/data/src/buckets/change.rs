@@ -61,7 +61,6 @@ impl Buckets {
 }
 
 impl BucketFile {
-    /// Applies a change.
     fn change(&mut self, change: &BucketChange) {
         self.memory_quota_mib = change.memory_quota_mib.unwrap_or(self.memory_quota_mib);
         self.flush_enabled = change.flush_enabled.unwrap_or(self.flush_enabled);

@@ -22,9 +22,7 @@ use crate::diagnostics::counters::Counter;
 /// Token of no stream: gives the producer a turn.
 const NO_STREAM: u64 = u64::MAX;
 
-/// One producer.
 pub(crate) struct DcpProducerRecord {
-    /// The connection's name.
     pub name: Box<[u8]>,
     /// Number of the connection.
     pub connection: u64,
@@ -32,7 +30,6 @@ pub(crate) struct DcpProducerRecord {
     pub user: String,
     /// When it was opened.
     pub created: Timestamp,
-    /// Changes sent.
     pub items_sent: Counter,
     /// Bytes of messages sent.
     pub bytes_sent: Counter,
@@ -53,7 +50,6 @@ pub(crate) struct DcpOptions {
     pub ends_closed_streams: bool,
     /// Expirations have their own opcode.
     pub expirations: bool,
-    /// DcpStreams have ids.
     pub stream_ids: bool,
     /// Markers of backfills carry the purge seqno.
     pub purge_seqnos: bool,
@@ -62,13 +58,11 @@ pub(crate) struct DcpOptions {
 /// Figures that a producer publishes now and then.
 #[derive(Default, Clone)]
 pub(crate) struct DcpProducerFigures {
-    /// Its options.
     pub options: DcpOptions,
     /// Questions are on; their interval in milliseconds; one is open.
     pub noop: (bool, u64, bool),
     /// Size of the window, bytes in flight, bytes acknowledged.
     pub window: (u32, u64, u64),
-    /// Its streams.
     pub streams: Vec<DcpStreamFigures>,
 }
 
@@ -81,7 +75,6 @@ pub(crate) struct DcpStreamFigures {
     pub request: StreamRequestExtras,
     /// What it lets through.
     pub filter: StreamFilter,
-    /// The engine's figures.
     pub stats: StreamStats,
 }
 
@@ -178,7 +171,6 @@ struct Ended {
 /// Sums over the producers of a bucket.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct DcpTotals {
-    /// Connections.
     pub connections: u64,
     /// DcpStreams that are not over.
     pub streams: u64,

@@ -12,14 +12,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityMin {
-    /// No minimum.
     #[default]
     None,
     /// A majority of the copies has the write in memory.
     Majority,
 }
 
-/// The names.
 pub const DURABILITY_MIN_NAMES: [&str; 2] = ["none", "majority"];
 
 impl DurabilityMin {

@@ -25,27 +25,19 @@ pub enum BucketError {
     Unknown(String),
     /// An eviction policy that the bucket's storage does not support.
     #[error("bucket {name:?}: eviction {policy:?} does not go with its storage")]
-    Eviction {
-        /// Which bucket.
-        name: String,
-        /// The setting.
-        policy: &'static str,
-    },
+    Eviction { name: String, policy: &'static str },
     /// A file or directory of the bucket failed, or its settings cannot be parsed.
     #[error(transparent)]
     File(#[from] DataFileError),
     /// The operating system refused to start the bucket's threads.
     #[error("bucket {name:?}: cannot start its threads: {error}")]
     Threads {
-        /// Which bucket.
         name: String,
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The store refused.
     #[error("bucket {name:?}: {error}")]
     Store {
-        /// Which bucket.
         name: String,
         /// The error of the store.
         error: StoreError,
@@ -53,15 +45,12 @@ pub enum BucketError {
     /// The other nodes could not be notified.
     #[error("bucket {name:?}: {error}")]
     Cluster {
-        /// Which bucket.
         name: String,
         /// The error of the cluster's agreement.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The engine refused.
     #[error("bucket {name:?}: {error}")]
     Open {
-        /// Which bucket.
         name: String,
         /// The error of the engine.
         error: BucketOpenError,

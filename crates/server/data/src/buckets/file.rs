@@ -104,7 +104,6 @@ impl BucketFile {
         }
     }
 
-    /// The file's text.
     pub(super) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("plain struct")
     }

@@ -34,7 +34,6 @@ const SETTLING_NS: u64 = 5_000_000_000;
 /// The time of emptying while it lasts.
 const NOW_EMPTYING: u64 = u64::MAX;
 
-/// An open bucket.
 pub struct BucketHandle {
     pub(super) bucket: Arc<Bucket>,
     pub(super) storage: BucketStorage,
@@ -57,7 +56,6 @@ pub struct BucketHandle {
 }
 
 impl BucketHandle {
-    /// The engine's bucket.
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
     }
@@ -107,7 +105,6 @@ impl BucketHandle {
         }
     }
 
-    /// Number of vbuckets.
     pub fn vbuckets(&self) -> u16 {
         self.bucket.config().vbuckets
     }
@@ -117,7 +114,6 @@ impl BucketHandle {
         &self.operations
     }
 
-    /// Its range scans.
     pub(crate) fn range_scans(&self) -> &RangeScans {
         &self.range_scans
     }

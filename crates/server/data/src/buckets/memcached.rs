@@ -10,7 +10,6 @@ use oribi_config::CollectionPath;
 
 use super::{BucketHandle, Buckets};
 
-/// The fallback bucket.
 const DEFAULT_BUCKET: &str = "default";
 
 /// Bucket and collection of such clients by the settings, for users who have neither of their own.

@@ -40,30 +40,19 @@ pub enum OfflineError {
     DataDir(#[from] DataDirError),
     /// The directory has no such bucket.
     #[error("there is no bucket {name:?} in {data_dir}")]
-    UnknownBucket {
-        /// The requested name.
-        name: String,
-        /// The data directory.
-        data_dir: PathBuf,
-    },
+    UnknownBucket { name: String, data_dir: PathBuf },
     /// The bucket's documents are not in the data directory.
     #[error(
         "bucket {name:?} keeps its documents in {storage}: read them through a running server, or there"
     )]
     Remote {
-        /// The requested name.
         name: String,
         /// The storage of its documents.
         storage: String,
     },
     /// The bucket has no such collection.
     #[error("collection {path:?}: {reason}")]
-    UnknownCollection {
-        /// The requested path.
-        path: String,
-        /// The unknown part.
-        reason: LookupError,
-    },
+    UnknownCollection { path: String, reason: LookupError },
     /// The manifest in the store cannot be read.
     #[error("stored collections manifest: {0}")]
     Manifest(ManifestError),
@@ -78,13 +67,11 @@ pub enum OfflineError {
 /// A stored document; its bytes are borrowed from the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredDocument<'a> {
-    /// Logical key.
     pub key: &'a [u8],
     /// Value, without extended attributes, inflated.
     pub value: &'a [u8],
     /// Block of the extended attributes as it is stored; empty without any.
     pub attributes: &'a [u8],
-    /// Version.
     pub cas: Cas,
     /// Flags that the writer set.
     pub flags: u32,
@@ -107,7 +94,6 @@ pub struct OfflineDirectory {
 }
 
 impl OfflineDirectory {
-    /// Locks the directory.
     pub fn open(data_dir: &Path) -> Result<OfflineDirectory, OfflineError> {
         let locked = Arc::new(DataDir::open_existing(data_dir)?);
         Ok(OfflineDirectory { path: data_dir.to_owned(), locked })
@@ -118,7 +104,6 @@ impl OfflineDirectory {
         names_in(&self.path.join(BUCKETS_DIR)).map_err(OfflineError::Buckets)
     }
 
-    /// Opens a bucket.
     pub fn bucket(&self, name: &str) -> Result<OfflineBucket, OfflineError> {
         OfflineBucket::within(&self.path, Arc::clone(&self.locked), name)
     }

@@ -13,9 +13,7 @@ use super::DurabilityMin;
 /// Start and end of eviction, in per cent of the quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Eviction starts here.
     pub high: u8,
-    /// Eviction ends here.
     pub low: u8,
 }
 

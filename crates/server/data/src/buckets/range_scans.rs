@@ -44,7 +44,6 @@ use runner::Runner;
 /// The subject of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// The collection.
     pub collection: CollectionId,
     /// The parts of its documents.
     pub content: Content,

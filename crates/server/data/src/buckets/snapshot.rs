@@ -47,23 +47,13 @@ pub enum SnapshotError {
     #[error(
         "{target} is not on the file system of {data_dir}, and hard links cannot leave it: choose a place beside the data directory"
     )]
-    OtherFileSystem {
-        /// The wanted place.
-        target: PathBuf,
-        /// The data directory.
-        data_dir: PathBuf,
-    },
+    OtherFileSystem { target: PathBuf, data_dir: PathBuf },
     /// A snapshot would be a part of itself.
     #[error("{0} is inside the data directory")]
     Inside(PathBuf),
     /// The file system refused.
     #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
 }
 
 /// Makes the snapshot `target` of a data directory. What an interrupted one has left is removed.

@@ -6,11 +6,9 @@ use std::path::Path;
 
 /// Parameters for opening a bucket's store.
 pub struct StorePlace<'a> {
-    /// The store's directory.
     pub path: &'a Path,
     /// Name of the bucket.
     pub bucket: &'a str,
-    /// Number of vbuckets.
     pub vbuckets: u16,
     /// Whether damage in its files is accepted.
     pub accepts_damage: bool,

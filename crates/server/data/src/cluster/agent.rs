@@ -81,7 +81,6 @@ pub(super) struct View {
     pub(super) map_revision: i64,
     pub(super) buckets: BTreeMap<String, KeyValue>,
     pub(super) manifests: HashMap<String, KeyValue>,
-    /// By uuid.
     pub(super) deleted: HashMap<String, KeyValue>,
     /// Holder of each vbucket.
     pub(super) held: HashMap<Place, Holder>,

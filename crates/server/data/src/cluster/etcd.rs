@@ -28,9 +28,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// One key and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyValue {
-    /// The key.
     pub key: String,
-    /// The value.
     pub value: Vec<u8>,
     /// etcd's revision of the last change.
     pub mod_revision: i64,
@@ -58,7 +56,6 @@ pub enum Condition {
 pub enum Change {
     /// Sets a key, attached to a lease (0: none).
     Put(String, Vec<u8>, i64),
-    /// Removes a key.
     Delete(String),
 }
 

@@ -47,7 +47,6 @@ pub(crate) struct NodeLease {
 }
 
 impl NodeLease {
-    /// No lease yet.
     pub(crate) fn new(buckets: Arc<Buckets>) -> NodeLease {
         NodeLease::with_clock(buckets, boot_time_ns)
     }

@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster_config::TopologyNode;
 
-/// Names of keys.
 #[derive(Debug, Clone)]
 pub(super) struct Keys(String);
 
@@ -147,7 +146,6 @@ pub(super) fn token_of(node: &str, lease_id: i64) -> Vec<u8> {
     format!("{node} {lease_id:x}").into_bytes()
 }
 
-/// A present node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeRecord {
     pub(super) host: String,

@@ -7,7 +7,6 @@ use crate::cluster_config::TopologyNode;
 /// The settings that a node needs to join a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// Where etcd is.
     pub etcd: EtcdSettings,
     /// Name of the cluster; clusters of different names can share an etcd.
     pub name: String,

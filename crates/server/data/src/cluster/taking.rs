@@ -27,7 +27,6 @@ use crate::buckets::BucketHandle;
 /// Pause after an error from a store before the next attempt.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-/// One take-over.
 struct Taking {
     handle: Arc<BucketHandle>,
     vbuckets: Vec<Vbid>,
@@ -137,7 +136,6 @@ impl Takings {
         self.running.push(Taking { handle, vbuckets: Vec::new(), is_called_off, task });
     }
 
-    /// Cancels all take-overs.
     pub(super) fn call_off_all(&self) {
         self.running.iter().for_each(Taking::call_off);
     }

@@ -49,10 +49,8 @@ pub struct ExternalAddress {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExternalPorts {
-    /// Memcached binary protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv: Option<u16>,
-    /// Admin HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mgmt: Option<u16>,
     /// Memcached binary protocol with TLS.

@@ -50,13 +50,10 @@ const THIS_HOST: &str = "$HOST";
 /// The facts of a bucket that its document shows.
 #[derive(Debug, Clone, Copy)]
 pub struct BucketFacts<'a> {
-    /// Bucket name.
     pub name: &'a str,
-    /// 32 hexadecimal digits.
     pub uuid: &'a str,
     /// The bucket type that clients see.
     pub bucket_type: &'static str,
-    /// Power of two.
     pub vbuckets: u16,
     /// Version of the collections manifest.
     pub manifest_uid: u64,

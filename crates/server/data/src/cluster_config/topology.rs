@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 
-/// One node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyNode {
     /// Its name in the cluster.
@@ -37,7 +36,6 @@ pub struct Topology {
     pub epoch: i64,
     /// Revision of the list of nodes.
     pub rev: u64,
-    /// All nodes.
     pub nodes: Vec<TopologyNode>,
     /// Name of this node.
     pub this: String,

@@ -16,7 +16,6 @@ pub enum CloseReason {
     Quit,
     /// The operating system reported an error.
     Io(std::io::ErrorKind),
-    /// The server stops.
     ServerStopping,
     /// The first byte of a frame is no magic: the stream is out of step, or another protocol.
     UnknownMagic(u8),
@@ -26,12 +25,10 @@ pub enum CloseReason {
     BodyTooShort,
     /// A frame beyond the protocol's limit.
     FrameTooLarge {
-        /// Announced size.
         frame_bytes: usize,
     },
     /// A frame too large for a client that has not authenticated.
     UnauthenticatedFrameTooLarge {
-        /// Announced size.
         frame_bytes: usize,
     },
     /// A line of the text protocol that is too long, or too many bytes before a login.

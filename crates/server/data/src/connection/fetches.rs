@@ -86,12 +86,10 @@ pub(crate) enum Completed {
     Head,
 }
 
-/// A copied request.
 #[derive(Debug)]
 pub(crate) struct ParkedRequest {
     serial: u32,
     deadline_ms: u64,
-    /// The whole frame.
     pub frame: Box<[u8]>,
     /// The history of its tries.
     pub tries: Tries,

@@ -26,7 +26,6 @@ pub struct FileLimits {
 }
 
 impl FileLimits {
-    /// No limit.
     pub const NONE: FileLimits = FileLimits { clients_end: u64::MAX, admin_end: u64::MAX };
 
     /// The limits by that of the process, which no longer changes.

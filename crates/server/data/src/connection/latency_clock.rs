@@ -7,13 +7,10 @@ use std::time::Instant;
 
 /// Measures the duration of a command.
 pub(crate) enum LatencyClock {
-    /// The monotonic clock.
     System(Instant),
     /// Advances by a step with each reading, for tests.
     Stepping {
-        /// The last reading.
         now_ns: Cell<u64>,
-        /// The step.
         step_ns: u64,
     },
 }

@@ -22,16 +22,13 @@ use crate::limits::PARKED_MAX;
 pub enum Answer {
     /// Set, add, replace, append, prepend, delete.
     Mutation(AppliedMutation),
-    /// Increment and decrement.
     Counter {
         /// CAS and seqno of the new value.
         mutation: AppliedMutation,
-        /// The new value.
         value: u64,
     },
     /// Touch: only the CAS is answered.
     Touched(AppliedMutation),
-    /// Mutations of sub-documents.
     SubDocument {
         /// CAS and seqno of the new value.
         mutation: AppliedMutation,
@@ -42,7 +39,6 @@ pub enum Answer {
         /// Datatype of the value.
         datatype: Datatype,
     },
-    /// Get-and-touch: the document.
     Document(ItemRef),
 }
 
@@ -70,7 +66,6 @@ impl Answer {
     }
 }
 
-/// One waiting write.
 #[derive(Debug)]
 pub struct Parked {
     /// Serial number of the write in the worker.
@@ -113,7 +108,6 @@ impl ParkToken {
         u64::from(self.slot) << 44 | u64::from(self.position) << 32 | u64::from(self.serial)
     }
 
-    /// Reverses `encode`.
     pub fn decode(token: u64) -> ParkToken {
         ParkToken {
             slot: (token >> 44) as u32,

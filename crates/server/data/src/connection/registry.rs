@@ -28,7 +28,6 @@ const SUM_PIECE: usize = 256;
 pub(crate) struct Agreement {
     /// Agent name from HELLO, truncated to `AGENT_BYTES_MAX`.
     pub agent: Option<Box<str>>,
-    /// The authenticated user.
     pub user: Option<Arc<Identity>>,
     /// Name of the selected bucket.
     pub bucket: Option<Box<str>>,
@@ -38,7 +37,6 @@ pub(crate) struct Agreement {
     pub features: Features,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionRecord {
     /// Its number, from 1.
@@ -51,11 +49,8 @@ pub(crate) struct ConnectionRecord {
     client: OnceLock<SocketAddr>,
     /// When the worker took it over.
     pub created: Timestamp,
-    /// Bytes received.
     pub bytes_received: Counter,
-    /// Bytes sent.
     pub bytes_sent: Counter,
-    /// Requests served.
     pub requests: Counter,
     /// Bytes held for this connection alone after its last turn.
     pub buffer_bytes: Counter,
@@ -65,7 +60,6 @@ pub(crate) struct ConnectionRecord {
 }
 
 impl ConnectionRecord {
-    /// The client's address.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.client.get().copied().or(self.socket_peer)
     }
@@ -76,12 +70,10 @@ impl ConnectionRecord {
         let _ = self.client.set(client);
     }
 
-    /// Changes the agreement.
     pub fn agree(&self, change: impl FnOnce(&mut Agreement)) {
         change(&mut self.agreement.lock());
     }
 
-    /// The current agreement.
     pub fn agreement(&self) -> Agreement {
         self.agreement.lock().clone()
     }
@@ -125,7 +117,6 @@ impl ConnectionRegistry {
         self.records.lock().remove(&number);
     }
 
-    /// One connection.
     pub fn get(&self, number: u64) -> Option<Arc<ConnectionRecord>> {
         self.records.lock().get(&number).cloned()
     }

@@ -50,7 +50,6 @@ pub enum ReloadError {
 pub enum Certified {
     /// No certificate, or one that names no user; the client may authenticate by other means.
     Nobody,
-    /// This user.
     User(Arc<Identity>),
     /// No user, although certificates are mandatory.
     Refused,

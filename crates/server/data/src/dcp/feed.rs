@@ -42,7 +42,9 @@ pub(crate) use wanted::{End, Offer, Wanted};
 /// What a call of [`DcpFeed::next`] did.
 pub(crate) enum Fed {
     /// It appended one line: of a change, or about the stream.
-    Line { is_change: bool },
+    Line {
+        is_change: bool,
+    },
     /// It appended nothing, and others wait for this thread.
     Again,
     /// It appended nothing and waits: for a wake-up, or until this time.
@@ -53,7 +55,6 @@ pub(crate) enum Fed {
     NeedsBlock(Demand),
     /// The next line is made in pieces by the caller. The token covers it.
     Large(Box<LargeLine>),
-    /// Nothing follows.
     End(End),
 }
 

@@ -69,7 +69,6 @@ impl FrameWriter<'_> {
         write_seqno_advanced(out.tail(), stream, seqno)
     }
 
-    /// Appends a marker.
     pub fn marker(
         &self,
         out: &mut WriteBuffer,

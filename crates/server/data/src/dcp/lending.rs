@@ -27,7 +27,6 @@ pub(crate) enum Lent {
 pub(crate) struct Lender<'a> {
     /// The worker's part of the budget.
     pub ledger: &'a MemoryLedger,
-    /// The connection.
     pub connection: ConnectionId,
     /// What it has reserved.
     pub reserved: &'a mut Reserved,

@@ -59,7 +59,6 @@ impl Noop {
         self.open.is_some()
     }
 
-    /// Sets the interval.
     pub fn set_interval(&mut self, interval_ms: u64) {
         self.interval_ms = interval_ms;
     }

@@ -29,11 +29,9 @@ pub(crate) struct DcpControl<'a> {
     pub flags: OpenFlags,
     /// Features of the connection.
     pub features: Features,
-    /// DcpControl about messages.
     pub options: &'a mut DcpOptions,
     /// Questions whether the consumer lives.
     pub noop: &'a mut Noop,
-    /// Flow control.
     pub window: &'a mut Window,
 }
 

@@ -62,7 +62,6 @@ impl WantedStream {
     }
 }
 
-/// Ids without duplicates.
 fn collections(ids: &Value) -> Option<Vec<CollectionId>> {
     let mut wanted = Vec::new();
     let mut seen = BTreeSet::new();

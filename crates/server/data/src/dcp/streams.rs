@@ -18,11 +18,9 @@ use slab::Slab;
 /// Key of a stream within its producer: the vbucket, and the id if streams have ids.
 pub(crate) type DcpStreamKey = (Vbid, Option<u16>);
 
-/// One stream.
 pub(crate) struct DcpProducerStream {
     /// The fields that its messages share.
     pub head: StreamHead,
-    /// The engine's part.
     pub stream: VbucketDcpStream,
     /// What the consumer asked for.
     pub request: StreamRequestExtras,
@@ -111,7 +109,6 @@ impl DcpStreams {
         Some(stream)
     }
 
-    /// Removes all streams.
     pub fn clear(&mut self) {
         *self = DcpStreams::default();
     }
@@ -144,7 +141,6 @@ impl DcpStreams {
         positions.into_iter().for_each(|position| self.make_ready(position));
     }
 
-    /// Number of streams.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -172,12 +168,10 @@ impl DcpStreams {
         !self.ready.is_empty()
     }
 
-    /// All streams.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut DcpProducerStream> {
         self.slots.iter_mut().map(|(_, stream)| stream)
     }
 
-    /// All streams.
     pub fn iter(&self) -> impl Iterator<Item = &DcpProducerStream> {
         self.slots.iter().map(|(_, stream)| stream)
     }

@@ -24,7 +24,6 @@ impl Window {
         self.size
     }
 
-    /// Bytes in flight.
     pub fn unacknowledged(&self) -> u64 {
         self.unacknowledged
     }

@@ -87,9 +87,7 @@ counter_set! {
     WorkerCounters,
     /// Sums over all workers.
     CounterTotals, WORKER_COUNTERS, {
-        /// Bytes received.
         bytes_read,
-        /// Bytes sent.
         bytes_written,
         /// Frames served, of any kind.
         cmd_total,
@@ -97,11 +95,9 @@ counter_set! {
         cmd_text,
         /// Of these, meta commands.
         cmd_meta,
-        /// SASL exchanges begun.
         auth_cmds,
         /// SASL exchanges that failed.
         auth_errors,
-        /// Connections accepted.
         total_connections,
         /// Connections closed because of the client's input or inactivity.
         closed_for_cause,
@@ -109,7 +105,6 @@ counter_set! {
         closed_idle,
         /// Of these, connections whose client did not read its answers.
         closed_slow_reader,
-        /// TLS handshakes completed.
         tls_handshakes,
         /// TLS handshakes that failed.
         tls_handshake_failures,
@@ -177,7 +172,6 @@ counter_set! {
         ep_num_ops_set_meta_res_fail,
         /// Deletions with metadata that were not newer than the stored document.
         ep_num_ops_del_meta_res_fail,
-        /// flush_all requests.
         cmd_flush,
         /// Writes that waited for the store.
         durable_writes,
@@ -190,7 +184,6 @@ counter_set! {
     }
 }
 
-/// All workers' counters.
 #[derive(Debug)]
 pub struct ServerCounters {
     workers: Vec<Arc<WorkerCounters>>,
@@ -224,7 +217,6 @@ impl ServerCounters {
         self.totals().since(*self.baseline.lock())
     }
 
-    /// STAT `reset`.
     pub fn reset(&self) {
         *self.baseline.lock() = self.totals();
     }

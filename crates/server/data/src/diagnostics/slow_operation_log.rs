@@ -28,13 +28,10 @@ const LINES_PER_SECOND: u32 = 10;
 /// A class of operations with similar durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OperationClass {
-    /// Reads of documents.
     Read,
-    /// Writes of documents.
     Write,
     /// Writes that are answered once the store has them.
     Durable,
-    /// Everything else.
     Other,
 }
 
@@ -52,11 +49,9 @@ fn threshold_of(thresholds: &SlowThresholds, class: OperationClass) -> u64 {
 pub(crate) struct Operation<'a> {
     /// Opcode of the request.
     pub opcode: u8,
-    /// Its class.
     pub class: OperationClass,
     /// Number of the connection.
     pub connection: u64,
-    /// The user.
     pub user: &'a str,
     /// Bucket, if one is selected.
     pub bucket: &'a str,
@@ -80,7 +75,6 @@ impl Operation<'_> {
 #[derive(Debug)]
 pub(crate) struct SlowOperationLog {
     thresholds: SlowThresholds,
-    /// See [`SlowOperationLog::least_us`].
     least_us: Option<u64>,
     window_ms: u64,
     lines: u32,

@@ -101,7 +101,6 @@ pub(super) fn conclude(
     }
 }
 
-/// Answers any request.
 #[inline(never)]
 pub(super) fn conclude_other(
     req: &mut Request<'_>,

@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 
-/// CollectionsGetManifest.
 pub(super) fn get_manifest<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(Reply::Json(visible(req).to_json().into()))
 }

@@ -46,7 +46,6 @@ const NO_COLLECTION: CollectionId = CollectionId(u32::MAX);
 /// What keeps a connection from serving its next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Pending {
-    /// Nothing.
     #[default]
     Nothing,
     /// A job of the blocking thread; its answer goes to this request.
@@ -81,7 +80,6 @@ enum Kind {
 pub(crate) struct ConnectionState {
     /// What other threads can see of this connection.
     pub record: Arc<ConnectionRecord>,
-    /// Negotiated features.
     pub features: Features,
     /// HELLO named one of Oribi's own tools, which reads a histogram as one JSON document.
     pub reads_histograms: bool,
@@ -94,7 +92,6 @@ pub(crate) struct ConnectionState {
     pub rights: Rights,
     /// The proved identity, if any.
     pub identity: Option<Arc<Identity>>,
-    /// Selected bucket.
     pub bucket: Option<Arc<BucketHandle>>,
     /// Collection of keys that name none.
     collection: CollectionId,
@@ -112,7 +109,6 @@ pub(crate) struct ConnectionState {
     pub parked: Option<Box<ParkedWrites>>,
     /// Requests that wait for a document from the store.
     pub fetches: Option<Box<Fetches>>,
-    /// The current wait.
     pub wait: Pending,
     /// Memory reserved for a large request, or for large answers and changes.
     pub reserved: Reserved,

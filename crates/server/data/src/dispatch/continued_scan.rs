@@ -15,13 +15,10 @@ use crate::connection::request_id::RequestId;
 pub(crate) struct ContinuedScan {
     /// The vbucket that it reads.
     pub vbid: Vbid,
-    /// The scan's id.
     pub id: ScanId,
-    /// What it reads.
     pub subject: Subject,
     /// The bucket that it reads from.
     pub bucket: Arc<BucketHandle>,
-    /// The request.
     pub request: RequestId,
     /// A page went out, and the next one is due.
     pub is_due: bool,

@@ -252,7 +252,6 @@ fn refuse_stream<'a>(refused: StreamOpenError) -> Outcome<'a> {
     }
 }
 
-/// CloseStream.
 pub(super) fn close_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let id = req.infos.stream_id;
     let key: DcpStreamKey = (req.named_vbucket(), id);

@@ -13,7 +13,6 @@ use super::{
     sampling, stats, sub_document, with_meta, writes,
 };
 
-/// Serves one request.
 type Handler = for<'a> fn(&mut Request<'a>) -> Outcome<'a>;
 
 /// The handlers by opcode, computed at compile time.

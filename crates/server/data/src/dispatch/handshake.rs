@@ -86,7 +86,6 @@ pub(super) fn get_error_map<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(Reply::Json(version.ok().and_then(error_map).ok_or(Status::Einval)?))
 }
 
-/// SaslListMechs.
 pub(super) fn sasl_list_mechs<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     refuse_on_producer(req)?;
     Ok(Reply::text(mechanisms()))
@@ -233,7 +232,6 @@ pub(super) fn get_cluster_config<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(Reply::Json(Arc::clone(&document.json)))
 }
 
-/// Version.
 pub(super) fn version<'a>(_: &mut Request<'a>) -> Outcome<'a> {
     Ok(Reply::text(VERSION))
 }

@@ -16,11 +16,8 @@ use crate::dispatch::connection_state::ConnectionState;
 /// The thread that runs a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Key derivation.
     Logins,
-    /// Lists of keys.
     Listings,
-    /// Everything else.
     Others,
 }
 
@@ -56,7 +53,6 @@ pub(crate) type FinishWith<E, T> =
 
 /// Who runs the work.
 pub(crate) enum Work<E> {
-    /// A blocking thread.
     Blocking(Box<dyn FnOnce() -> JobEnd<E> + Send>),
     /// A thread of the subject. Starting the work does not block.
     Elsewhere(Box<dyn FnOnce(JobReply<E>) + Send>),
@@ -68,7 +64,6 @@ pub(crate) struct Job<E> {
     pub lane: Lane,
     /// A panic of the job ends its thread, and so the process.
     ends_thread: bool,
-    /// The work.
     pub work: Work<E>,
 }
 
@@ -78,12 +73,10 @@ pub(crate) enum JobResult<E> {
     Done {
         /// The end has document data, so it holds only while the node has the same session.
         has_documents: bool,
-        /// Its effect.
         end: JobEnd<E>,
     },
     /// The queue was full.
     Rejected,
-    /// The job panicked.
     Panicked,
 }
 

@@ -5,7 +5,6 @@ use oribi_protocol::status::Status;
 /// The answer to a request whose frame is no longer there: a reply, or the status of a failure.
 pub(crate) type LateOutcome = Result<LateReply, Status>;
 
-/// See [`LateOutcome`].
 pub(crate) struct LateReply {
     pub status: Status,
     pub extras: &'static [u8],

@@ -43,7 +43,6 @@ pub(super) fn get_locked<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     }
 }
 
-/// UnlockKey.
 pub(super) fn unlock<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const NO_CAS: Rejection =
         Rejection::Because(Status::Einval, "unlocking needs the CAS that locking answered");

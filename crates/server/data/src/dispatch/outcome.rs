@@ -57,7 +57,6 @@ pub(super) enum Reply<'a> {
 
 /// A document chosen at random.
 pub(super) struct Sampled {
-    /// Its key field.
     pub key: Vec<u8>,
     pub item: ItemRef,
     pub cas: Cas,

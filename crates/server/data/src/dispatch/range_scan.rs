@@ -51,7 +51,6 @@ fn needed_for(content: Content) -> PrivilegeSet {
     }
 }
 
-/// RangeScanCreate.
 pub(super) fn create<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let (vbid, handle) = served(req)?;
     if req.frame.header.datatype != Datatype::JSON.0 {
@@ -94,7 +93,6 @@ pub(super) fn reserve_in(memory: &Arc<ConnectionMemory>) -> Reserve {
     })
 }
 
-/// RangeScanContinue.
 pub(super) fn proceed<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let (vbid, handle) = served(req)?;
     let (id, limits) = req.frame.extras.split_first_chunk::<16>().ok_or(Status::Einval)?;
@@ -118,7 +116,6 @@ pub(super) fn proceed<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     })))
 }
 
-/// RangeScanCancel.
 pub(super) fn cancel<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let (vbid, handle) = served(req)?;
     let id = ScanId::try_from(req.frame.extras).map_err(|_| Status::Einval)?;

@@ -16,7 +16,6 @@ use super::outcome::{Outcome, Rejection, Reply};
 use super::request::Request;
 use crate::connection::parked::Answer;
 
-/// Get.
 #[inline(always)]
 pub(super) fn get<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     read(req, &[])

@@ -36,15 +36,11 @@ use crate::dispatch::environment::Environment;
 pub(super) struct Request<'a> {
     /// The connection that sent it.
     pub connection: ConnectionId,
-    /// The request.
     pub frame: &'a Frame<'a>,
-    /// Its opcode.
     pub opcode: Opcode,
-    /// Its framing extras.
     pub infos: RequestFrames,
     /// The state of that connection.
     pub state: &'a mut ConnectionState,
-    /// The worker.
     pub env: &'a mut Environment,
     /// The read section of the turn, if the request is served in one.
     pub section: Option<&'a ReadSection>,
@@ -98,7 +94,6 @@ impl<'a> Request<'a> {
         RequestId::of(&self.frame.header)
     }
 
-    /// The request's document.
     #[inline(always)]
     pub fn locate(&self) -> Result<Located<'a>, Rejection> {
         const INVALID: Rejection = Rejection::Because(Status::Einval, "the key is not valid");
@@ -201,7 +196,6 @@ impl Located<'_> {
         outcome
     }
 
-    /// Reads the document.
     #[inline(always)]
     pub fn get(&self, req: &Request<'_>) -> GetOutcome {
         match self.ahead {

@@ -52,7 +52,6 @@ enum Part {
 /// When a command answers nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// Never.
     Never,
     /// A quiet read: when the document does not exist.
     OnMiss,

@@ -86,7 +86,6 @@ struct Asker<'a> {
     manifest: Arc<BucketManifest>,
 }
 
-/// Stat.
 pub(super) fn stat<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let begun_ns = req.env.latency_clock.now_ns();
     let text = std::str::from_utf8(req.frame.key).map_err(|_| Status::Einval)?;
@@ -196,7 +195,6 @@ fn reset(req: &Request<'_>, bucket: &BucketHandle) -> Outcome<'static> {
     Ok(Reply::Success)
 }
 
-/// Begins the answer.
 fn begin(
     req: &mut Request<'_>,
     bucket: Option<Arc<BucketHandle>>,
@@ -452,7 +450,6 @@ fn plan_sums(
     })))
 }
 
-/// Parses `scope.collection`.
 fn parse_path(manifest: &BucketManifest, path: &str) -> Result<CollectionId, Rejection> {
     let Some((scope, collection)) = path.split_once('.') else {
         return Err(Rejection::Status(Status::Einval));

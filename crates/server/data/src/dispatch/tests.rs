@@ -34,7 +34,6 @@ use oribi_types::Vbid;
 
 use crate::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 
-/// One decoded answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) opcode: u8,

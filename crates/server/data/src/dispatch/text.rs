@@ -35,7 +35,6 @@ pub(crate) use late::{begin_login, continue_stat, finish, refuse_line};
 pub(crate) use meant::meant_by;
 pub(crate) use serving::{Ended, Offer};
 
-/// Serves one command.
 pub(crate) fn serve_command(
     id: ConnectionId,
     state: &mut ConnectionState,

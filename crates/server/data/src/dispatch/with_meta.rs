@@ -50,7 +50,6 @@ const ALL_OPTIONS: u32 =
 const MISFIT: Rejection =
     Rejection::Because(Status::Einval, "options that do not fit the request or the bucket");
 
-/// The decoded extras.
 struct Extras {
     flags: u32,
     expiry: u32,

@@ -23,18 +23,15 @@ use crate::connection::parked::Answer;
 use crate::connection::request_id::RequestId;
 use crate::dispatch::job::{Job, Lane};
 
-/// Set.
 #[inline(always)]
 pub(super) fn set<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     store(req, StoreCondition::Set)
 }
 
-/// Add.
 pub(super) fn add<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     store(req, StoreCondition::Add)
 }
 
-/// Replace.
 pub(super) fn replace<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     store(req, StoreCondition::Replace)
 }
@@ -88,12 +85,10 @@ pub(super) fn begin_store(req: &Request<'_>, value_bytes: usize) -> Option<Filli
     req.bucket().begin_store(key, &request, value_bytes, req.env.now)
 }
 
-/// Append.
 pub(super) fn append<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     concat(req, ConcatMode::Append)
 }
 
-/// Prepend.
 pub(super) fn prepend<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     concat(req, ConcatMode::Prepend)
 }
@@ -110,7 +105,6 @@ fn concat<'a>(req: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
     written(outcome)
 }
 
-/// Delete.
 pub(super) fn delete<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
     req.admit_durable()?;
@@ -131,7 +125,6 @@ pub(super) fn delete<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     written(outcome)
 }
 
-/// Touch.
 pub(super) fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
     let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;

@@ -118,7 +118,6 @@ impl Run {
         self.judge.borrow_mut().hear(&output);
     }
 
-    /// Lets time pass.
     fn advance_ms(&mut self, ms: u64) {
         let mut consumer = self.consumer.borrow_mut();
         let output = consumer.advance_ms(ms);

@@ -17,7 +17,6 @@ const DEFAULT_NAME: &str = "Administrator";
 
 /// An administrator's password, from the environment of the process.
 pub struct Administrator {
-    /// The password.
     pub password: Vec<u8>,
 }
 

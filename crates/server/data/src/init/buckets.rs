@@ -19,10 +19,8 @@ use crate::buckets::{BucketChange, BucketHandle, BucketOptions, Buckets, Durabil
 /// Memory quota of a bucket whose entry names none, in MiB: the smallest one that Couchbase takes.
 const QUOTA_MIB_DEFAULT: u64 = 100;
 
-/// A bucket, checked.
 pub(super) struct InitBucket {
     pub(super) name: String,
-    /// For its creation.
     pub(super) options: BucketOptions,
     /// For one that exists.
     change: BucketChange,

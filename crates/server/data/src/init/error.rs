@@ -23,7 +23,6 @@ pub enum InitError {
     /// The file of `--init` says what cannot be.
     #[error("{path}: {detail}")]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         detail: String,
@@ -36,7 +35,6 @@ pub enum InitError {
     User {
         /// Name of the user.
         name: String,
-        /// The reason.
         detail: String,
     },
     /// A bucket cannot be made or changed.
@@ -48,7 +46,6 @@ pub enum InitError {
          delete the bucket, or change the file"
     )]
     Fixed {
-        /// The file.
         path: PathBuf,
         /// Name of the bucket.
         bucket: String,
@@ -66,7 +63,6 @@ pub enum InitError {
         bucket: String,
         /// `SCOPE.COLLECTION`, or the name of a scope.
         collection: String,
-        /// The reason.
         error: ManifestUpdateError,
     },
     /// A document cannot be written.
@@ -74,9 +70,7 @@ pub enum InitError {
     Document {
         /// Name of the bucket.
         bucket: String,
-        /// Its key.
         key: String,
-        /// The reason.
         detail: String,
     },
 }

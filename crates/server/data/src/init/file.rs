@@ -15,7 +15,6 @@ use super::error::{InitError, invalid};
 /// Bytes of the file. Documents in number belong into files of their own.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The whole file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InitFile {
@@ -25,7 +24,6 @@ pub(super) struct InitFile {
     pub(super) bucket: Vec<FileBucket>,
 }
 
-/// A user.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileUser {
@@ -67,7 +65,6 @@ pub(super) struct FileBucket {
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum FileCollection {
-    /// `"SCOPE.COLLECTION"`.
     Path(String),
     /// With a longest life.
     Whole(CollectionTable),

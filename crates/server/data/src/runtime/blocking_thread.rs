@@ -68,7 +68,6 @@ impl BlockingQueue {
 pub struct BlockingThreads(Vec<JoinHandle<()>>);
 
 impl BlockingThreads {
-    /// Starts the threads.
     pub fn start() -> std::io::Result<(BlockingThreads, BlockingQueue)> {
         let mut threads = Vec::new();
         let mut start = |name: &str, queue_max| {

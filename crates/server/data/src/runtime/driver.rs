@@ -59,7 +59,6 @@ use crate::server_context::ConnectionLimits;
 use incoming::Incoming;
 use lookahead::Lookahead;
 
-/// Why [`Connection::process`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Every complete frame is served.
@@ -77,12 +76,10 @@ pub(crate) enum Progress {
 /// Start times of deadlines, on the driver's clock; 0 for none.
 #[derive(Debug, Default)]
 struct Timing {
-    /// Its last turn.
     active_ms: u64,
     /// When the connection first saw that the frame at the head of the buffer is partial. Bytes of
     /// a large frame that arrive later move it on.
     partial_since_ms: u64,
-    /// Its announced size.
     partial_bytes: usize,
     /// When the socket last took no more. Bytes that it took since then move it on.
     stalled_since_ms: u64,
@@ -108,7 +105,6 @@ pub(crate) struct Connection {
     incoming: Option<Box<Incoming>>,
     /// How many of the next requests may also have a large value, because a recent one had.
     expects_incoming: u8,
-    /// See [`Lookahead::value_bytes`].
     value_bytes_read: u16,
     /// Bytes that the worker's ledger counts for this connection.
     held_bytes: usize,
@@ -142,7 +138,6 @@ impl Connection {
         }
     }
 
-    /// The connection's id.
     pub fn id(&self) -> ConnectionId {
         self.id
     }

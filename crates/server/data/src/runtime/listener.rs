@@ -34,7 +34,6 @@ const REFUSAL_LOG_PAUSE: Duration = Duration::from_secs(1);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A running acceptor.
 pub(crate) struct Listener {
     waker: Waker,
     thread: JoinHandle<()>,

@@ -17,7 +17,6 @@ use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 
-/// An accepted socket.
 #[derive(Debug)]
 pub enum Accepted {
     /// On the port without TLS.
@@ -29,20 +28,17 @@ pub enum Accepted {
 /// A message to a worker.
 #[derive(Debug)]
 pub enum Message {
-    /// A new connection.
     Socket(Accepted),
     /// A write that waited for the store.
     Persisted {
         /// Token given with the write.
         token: u64,
-        /// The outcome.
         outcome: PersistOutcome,
     },
     /// A fetch from the store that a request waits for.
     Fetched {
         /// Token given with the request.
         token: u64,
-        /// The outcome.
         outcome: FetchOutcome,
     },
     /// A job that a connection had submitted to a blocking thread is done.
@@ -51,7 +47,6 @@ pub enum Message {
         connection: ConnectionId,
         /// The node's session at the submission.
         session: u64,
-        /// Its result.
         result: JobResult<Environment>,
     },
     /// Memory that a connection waited for is reserved for it.
@@ -59,12 +54,10 @@ pub enum Message {
         /// The connection that waits for it; the worker returns the memory if the connection is
         /// gone.
         connection: ConnectionId,
-        /// The reservation.
         grant: Grant,
     },
     /// DCP streams of a connection have something to send, or the connection has to end.
     DcpReady {
-        /// The connection.
         connection: ConnectionId,
     },
     /// Cluster configurations have changed; the worker notifies subscribed connections.

@@ -53,7 +53,6 @@ const WAKER: Token = Token(usize::MAX);
 /// Longest time that a stopping worker tries to send pending output.
 const STOP_DRAIN: Duration = Duration::from_millis(500);
 
-/// A running worker.
 pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     thread: JoinHandle<()>,

@@ -29,7 +29,6 @@ const SET_EXTRAS: &[u8] = &[0; 8];
 
 /// What a row looks at in the answer.
 enum Sees {
-    /// Its status.
     Status(Status),
     /// A document that is stored as it was sent, with or without the JSON bit.
     Document(&'static str, u8),

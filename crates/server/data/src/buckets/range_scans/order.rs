@@ -13,7 +13,6 @@ use super::page::Shown;
 /// The id of a scan.
 pub(crate) type ScanId = [u8; 16];
 
-/// Takes an answer.
 pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
 
 /// Memory that is reserved while this is there.
@@ -31,23 +30,18 @@ pub(crate) enum ScanAnswer {
     Page {
         /// What follows the page.
         status: Status,
-        /// Keys only.
         only_keys: bool,
-        /// Encoded for clients.
         bytes: Vec<u8>,
         /// The reservation of a large page, for as long as no connection has it.
         held: Option<Held>,
     },
-    /// This status alone.
     Refused(Status),
 }
 
 /// The limits of a request to continue. 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ScanLimits {
-    /// Documents.
     pub items: u32,
-    /// Milliseconds.
     pub time_ms: u32,
     /// Bytes; the document that exceeds it is still sent.
     pub bytes: u32,
@@ -64,7 +58,6 @@ pub(super) enum Order {
     Resume {
         reply: Reply,
     },
-    /// Check the mark.
     Cancel,
 }
 

@@ -18,12 +18,9 @@ use serde::Deserialize;
 
 use crate::limits::RANGE_SCAN_LIFETIME;
 
-/// A requested scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScanRequest {
-    /// The vbucket.
     pub vbid: Vbid,
-    /// The collection.
     pub collection: CollectionId,
     /// Which of its documents.
     pub selection: Selection,
@@ -38,7 +35,6 @@ pub(crate) struct ScanRequest {
 /// The parts of each document that a scan shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Its key.
     Keys,
     /// Key, metadata and body.
     Documents,
@@ -50,12 +46,7 @@ pub(crate) enum Content {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selection {
     /// Documents between two keys.
-    Range {
-        /// Lower bound.
-        start: Bound<Vec<u8>>,
-        /// Upper bound.
-        end: Bound<Vec<u8>>,
-    },
+    Range { start: Bound<Vec<u8>>, end: Bound<Vec<u8>> },
     /// A random sample of all documents.
     Sample {
         /// Seed of the choice.
@@ -70,7 +61,6 @@ pub(crate) enum Selection {
 pub(crate) struct SnapshotRequirement {
     /// History in which the seqno counts.
     pub vb_uuid: VbUuid,
-    /// Least persisted seqno.
     pub seqno: Seqno,
     /// This very version must exist, not a newer one of the same document.
     pub must_exist: bool,
@@ -113,7 +103,6 @@ struct WrittenSampling {
 
 #[derive(Deserialize)]
 struct WrittenSnapshot {
-    /// Decimal digits.
     vb_uuid: String,
     seqno: u64,
     #[serde(default)]
@@ -220,7 +209,6 @@ fn snapshot(written: WrittenSnapshot) -> Result<SnapshotRequirement, Status> {
 /// Chooses documents one by one.
 #[derive(Debug)]
 pub(crate) enum Picker {
-    /// Takes every document.
     All,
     /// Takes as many of the remaining documents as are still wanted, each with the same
     /// probability.

@@ -58,7 +58,6 @@ pub(super) struct Runner {
     since_look: u8,
 }
 
-/// The current request.
 struct Answering {
     limits: ScanLimits,
     shown: Shown,

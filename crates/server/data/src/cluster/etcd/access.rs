@@ -25,7 +25,6 @@ const REFUSAL_BYTES_MAX: usize = 1 << 10;
 /// Longest answer to a login.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 
-/// One request.
 #[derive(Clone, Copy)]
 pub(super) struct Post<'a> {
     pub(super) path: &'static str,
@@ -34,7 +33,6 @@ pub(super) struct Post<'a> {
 
 #[derive(Debug)]
 struct Endpoint {
-    /// Host and port.
     authority: String,
     /// The expected name in the server's certificate; `None` without TLS.
     tls_name: Option<ServerName<'static>>,

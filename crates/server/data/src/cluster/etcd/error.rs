@@ -11,12 +11,7 @@ pub enum EtcdError {
     File(String),
     /// No answer, or none in time.
     #[error("etcd at {endpoint} does not answer: {detail}")]
-    Unreachable {
-        /// The endpoint.
-        endpoint: String,
-        /// The cause.
-        detail: String,
-    },
+    Unreachable { endpoint: String, detail: String },
     /// etcd refused the request.
     #[error("etcd refuses {path}: {detail}")]
     Refused {
@@ -30,7 +25,6 @@ pub enum EtcdError {
     Answer {
         /// Path of the request.
         path: &'static str,
-        /// The cause.
         detail: String,
     },
 }

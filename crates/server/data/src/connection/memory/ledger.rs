@@ -41,7 +41,6 @@ impl MemoryLedger {
         }
     }
 
-    /// The process-wide figures.
     pub fn memory(&self) -> &ConnectionMemory {
         &self.memory
     }

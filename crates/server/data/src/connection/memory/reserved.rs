@@ -48,7 +48,6 @@ impl Reserved {
         std::mem::take(&mut self.is_fresh)
     }
 
-    /// Adds a grant.
     pub fn add(&mut self, grant: Grant) {
         match grant {
             Grant::Bytes(bytes) => self.bytes += bytes,

@@ -24,9 +24,7 @@ const HEAD_BYTES_MAX: usize = 6 * 1024;
 /// What lines have beside the usual fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Values.
     pub values: bool,
-    /// Extended attributes.
     pub xattrs: bool,
 }
 

@@ -15,7 +15,6 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// None.
     pub fn new() -> Names {
         Names { scopes: HashMap::new(), collections: HashMap::new() }
     }
@@ -51,7 +50,6 @@ impl Names {
         }
     }
 
-    /// A scope's name.
     pub fn scope(&self, id: ScopeId) -> Option<&str> {
         self.scopes.get(&id).map(|name| &**name)
     }

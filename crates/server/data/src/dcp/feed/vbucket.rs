@@ -54,8 +54,10 @@ pub(super) struct FeedVbucket {
 
 enum State {
     /// It has no stream since then; it asks again when it is due.
-    Waiting { since: Instant, due: Instant },
-    /// It has one.
+    Waiting {
+        since: Instant,
+        due: Instant,
+    },
     Streaming(Box<Open>),
     /// It shows nothing more.
     Finished,
@@ -78,7 +80,6 @@ pub(super) enum Opened {
 
 /// What a step led to.
 pub(super) enum News {
-    /// The vbucket waits.
     Nothing,
     /// The place may have moved.
     Moved,
@@ -87,7 +88,10 @@ pub(super) enum News {
     /// A snapshot is complete.
     SnapshotEnd(Position),
     /// The reader goes back.
-    Rollback { from: Seqno, to: Position },
+    Rollback {
+        from: Seqno,
+        to: Position,
+    },
     /// The next line needs so many bytes.
     NeedsBytes(usize),
     /// The next line needs a share of a document's block.
@@ -96,7 +100,6 @@ pub(super) enum News {
     Large(Box<LargeLine>),
     /// The stream is over, and another may follow.
     Lost,
-    /// Nothing follows.
     Finished,
 }
 
@@ -120,7 +123,6 @@ impl FeedVbucket {
         }
     }
 
-    /// The vbucket.
     pub fn vbid(&self) -> Vbid {
         self.vbid
     }

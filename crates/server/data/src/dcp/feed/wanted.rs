@@ -17,11 +17,9 @@ pub(crate) struct Wanted {
     pub filter: StreamFilter,
     /// Vbuckets to follow; all of them exist.
     pub vbuckets: Range<u16>,
-    /// Where to begin.
     pub from: ChangeToken,
     /// End behind the changes that there are at the beginning.
     pub until_now: bool,
-    /// Lines have values.
     pub values: bool,
     /// Lines have extended attributes.
     pub xattrs: bool,
@@ -42,7 +40,6 @@ pub(crate) struct Offer<'a> {
 }
 
 impl Offer<'_> {
-    /// Begins a line.
     pub fn begin_line(&mut self) {
         self.out.extend_from_slice(self.prefix);
     }

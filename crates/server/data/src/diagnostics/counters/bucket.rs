@@ -22,9 +22,7 @@ use super::{OperationCounters, OperationTotals};
 pub struct WorkerOperations {
     /// Counters of all documents.
     pub counters: OperationCounters,
-    /// Sampled command times.
     pub timings: CommandTimings,
-    /// Counters by collection.
     pub collections: CollectionTable,
 }
 
@@ -113,7 +111,6 @@ impl SelectedOperations {
         &self.worker.counters
     }
 
-    /// Sampled command times.
     pub fn timings(&self) -> &CommandTimings {
         &self.worker.timings
     }

@@ -34,13 +34,9 @@ pub enum CommandKind {
     Get,
     /// Set, add, replace, append, prepend.
     Store,
-    /// Increment and decrement.
     Arithmetic,
-    /// Deletions.
     Delete,
-    /// Touch and get-and-touch.
     Touch,
-    /// STAT.
     Stats,
 }
 

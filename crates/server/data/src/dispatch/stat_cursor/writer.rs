@@ -175,7 +175,6 @@ pub(crate) struct HexText {
 }
 
 impl HexText {
-    /// Formats this id.
     pub fn new(id: u32) -> HexText {
         let mut bytes = [0; 10];
         let (mut start, mut rest) = (bytes.len(), id);
@@ -192,7 +191,6 @@ impl HexText {
         HexText { bytes, start }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[self.start..]).expect("only digits were written")
     }

@@ -17,12 +17,9 @@ use crate::buckets::BucketHandle;
 use crate::dispatch::stat_cursor::StatProducer;
 use crate::dispatch::stat_cursor::{HexText, StatWriter};
 
-/// The two groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// `collections-details`.
     Collections,
-    /// `scopes-details`.
     Scopes,
 }
 
@@ -39,17 +36,14 @@ pub(super) struct CollectionDetails {
     detail: Detail,
     bucket: Arc<BucketHandle>,
     manifest: Arc<BucketManifest>,
-    /// Ascending by id.
     listed: Vec<Listed>,
     /// Vbuckets not yet begun.
     left: Range<u16>,
     /// The vbucket in progress.
     current: Option<Vbid>,
-    /// Its figures.
     stats: Vec<(CollectionId, CollectionStats)>,
     /// Position in `listed`; for `scopes-details`, the scopes of the manifest come first.
     next: usize,
-    /// Position in `stats`.
     next_stats: usize,
     /// Position in the list of collections while the entries of `collections-details` about the
     /// bucket are written.

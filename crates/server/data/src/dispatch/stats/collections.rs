@@ -63,13 +63,9 @@ pub(super) fn sum(
 /// The requested scopes or collections.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Selection {
-    /// Every collection.
     Collections,
-    /// One of them.
     Collection(CollectionId),
-    /// Every scope.
     Scopes,
-    /// One of them.
     Scope(ScopeId),
 }
 

@@ -71,7 +71,6 @@ impl StatProducer for ConnectionList {
     }
 }
 
-/// Writes one connection.
 pub(super) fn write(writer: &mut StatWriter<'_>, record: &ConnectionRecord, now: Timestamp) {
     writer.display(itoa::Buffer::new().format(record.number), describe(record, now));
 }

@@ -17,7 +17,6 @@ use crate::dispatch::stat_cursor::{StatProducer, StatWriter};
 /// What the names of connections begin with.
 const PREFIX: &str = "eq_dcpq:";
 
-/// Connection after connection.
 pub(super) struct Connections {
     bucket: Arc<BucketHandle>,
     rest: std::vec::IntoIter<Arc<DcpProducerRecord>>,

@@ -10,7 +10,6 @@ use crate::buckets::BucketHandle;
 use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 
-/// Writes `settings`.
 pub(super) fn write_settings(
     writer: &mut StatWriter<'_>,
     server: &ServerContext,
@@ -26,7 +25,6 @@ pub(super) fn write_settings(
     writer.text("flush_enabled", if handle.bucket().is_flush_enabled() { "yes" } else { "no" });
 }
 
-/// Writes `items`.
 pub(super) fn write_items(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     if stats.items > 0 {
         writer.number("items:1:number", stats.items);
@@ -34,7 +32,6 @@ pub(super) fn write_items(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     }
 }
 
-/// Writes `slabs`.
 pub(super) fn write_slabs(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     if stats.items > 0 {
         writer.number("1:used_chunks", stats.items);

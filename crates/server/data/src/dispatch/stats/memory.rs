@@ -10,7 +10,6 @@ use oribi_engine::{Bucket, BucketStats, MemoryStats, block_arena};
 use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 
-/// Writes the group.
 pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &BucketStats) {
     let (memory, config) = (&stats.memory, bucket.config());
     write_short(writer, stats);

@@ -9,7 +9,6 @@ use super::general::warmup_thread;
 use crate::buckets::BucketHandle;
 use crate::dispatch::stat_cursor::StatWriter;
 
-/// `kvstore`.
 pub(super) fn write_kvstore(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     let store = &stats.store;
     writer.prefix().text("rw_0:");
@@ -34,7 +33,6 @@ pub(super) fn write_kvstore(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     writer.prefix();
 }
 
-/// `diskinfo`: its figures.
 pub(super) struct DiskFigures {
     data_bytes: u64,
     file_bytes: u64,
@@ -58,7 +56,6 @@ impl DiskFigures {
     }
 }
 
-/// `warmup`.
 pub(super) fn write_warmup(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     let warmup = &stats.warmup;
     writer.text("ep_warmup", "enabled");

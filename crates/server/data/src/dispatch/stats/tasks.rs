@@ -12,7 +12,6 @@ use crate::dispatch::stat_cursor::StatWriter;
 /// Nanoseconds in a microsecond.
 const NS_PER_US: u64 = 1000;
 
-/// Writes the group.
 pub(super) fn write(
     writer: &mut StatWriter<'_>,
     bucket: &str,

@@ -6,7 +6,6 @@ use oribi_subdoc::Mutation;
 /// The operation at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
-    /// Read the value.
     Get,
     /// Check whether the path exists.
     Exists,
@@ -14,11 +13,9 @@ pub(super) enum Action {
     Count,
     /// Read the whole body.
     GetBody,
-    /// Change the value.
     Edit(Mutation),
     /// Replace the whole body.
     SetBody,
-    /// Delete the document.
     DeleteDocument,
     /// Replace the body by the value at a path in the attributes.
     ReplaceBodyWithXattr,

@@ -6,7 +6,6 @@
 /// The polynomial, lowest bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// Bytes per step.
 const STRIDE: usize = 8;
 
 /// The checksum's contribution of each byte value. A table's index is the number of bytes behind

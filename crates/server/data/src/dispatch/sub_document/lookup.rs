@@ -39,7 +39,6 @@ pub(super) fn view_of<'i>(
 pub(super) struct Subject<'a> {
     pub(super) item: &'a ItemRef,
     pub(super) view: View<'a>,
-    /// The attribute `$document`.
     pub(super) document: Document<'a>,
     pub(super) now: Timestamp,
     /// The user may read the system's attributes, and so also their names.

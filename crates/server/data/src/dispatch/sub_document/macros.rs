@@ -32,7 +32,6 @@ pub(super) enum Macro {
 /// The kind of an operand that may be a macro.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand<'a> {
-    /// An ordinary value.
     Plain,
     /// A property of the version that is being written.
     OfMutation(Macro),

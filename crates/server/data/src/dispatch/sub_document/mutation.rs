@@ -27,8 +27,10 @@ use crate::dispatch::status::of_sub_document;
 pub(super) enum Failure {
     /// The request does not fit the document as a whole.
     Request(Status),
-    /// One spec failed.
-    Spec { index: u8, status: Status },
+    Spec {
+        index: u8,
+        status: Status,
+    },
 }
 
 /// The answer of a successful mutation besides CAS and seqno.

@@ -41,7 +41,6 @@ impl PathSpec<'_> {
     }
 }
 
-/// A valid request.
 pub(super) struct PathRequest<'a> {
     pub(super) specs: SmallVec<[PathSpec<'a>; 4]>,
     pub(super) document: DocExtras,

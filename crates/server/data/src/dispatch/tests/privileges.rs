@@ -23,9 +23,7 @@ use Privilege::{
 enum Needs {
     /// Any client, before authentication too.
     Nothing,
-    /// Any user.
     Authentication,
-    /// Administrators.
     Administration,
     /// A selected bucket only.
     Bucket,

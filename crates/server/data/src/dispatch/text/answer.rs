@@ -29,9 +29,15 @@ const NO_DOCUMENT: &str = "the document could not be read from the store";
 #[derive(Clone, Copy)]
 pub(super) enum Form<'a> {
     /// A document of a `get`.
-    Value { key: &'a [u8], with_cas: bool, is_last: bool },
-    /// One line.
-    Line { verb: Verb, quiet: bool },
+    Value {
+        key: &'a [u8],
+        with_cas: bool,
+        is_last: bool,
+    },
+    Line {
+        verb: Verb,
+        quiet: bool,
+    },
 }
 
 /// Which command it is, as far as the words of its answers differ.

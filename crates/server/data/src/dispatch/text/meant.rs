@@ -14,11 +14,9 @@ const EXTRAS_BYTES_MAX: usize = CounterExtras::BYTES;
 /// The binary request that a command means. Its parts are borrowed from the command.
 #[derive(Clone, Copy)]
 pub(crate) struct Meant<'a> {
-    /// Its opcode.
     pub opcode: Opcode,
     extras: [u8; EXTRAS_BYTES_MAX],
     extras_bytes: usize,
-    /// Its key.
     pub key: &'a [u8],
     value: &'a [u8],
     cas: u64,

@@ -25,7 +25,6 @@ use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 
-/// Serves `ms`.
 pub(super) fn serve_set(
     id: ConnectionId,
     state: &mut ConnectionState,

@@ -27,7 +27,6 @@ pub(crate) struct Offer<'s> {
     pub section: Option<&'s ReadSection>,
     /// The key, if it was announced to the engine.
     pub ahead: Option<KeyAhead>,
-    /// Earlier tries.
     pub tries: Tries,
     /// The item that received the value of a store command.
     pub received: Option<FillingItem>,

@@ -41,13 +41,10 @@ pub struct ConsumerTally {
     pub streams: u64,
     /// Streams that were sent back.
     pub rollbacks: u64,
-    /// Changed documents.
     pub changes: u64,
-    /// Backfills.
     pub backfills: u64,
     /// Cursors dropped because memory was short.
     pub cursors_dropped: u64,
-    /// Ends of streams.
     pub ends: u64,
     /// Documents that a stream was compared with at the end.
     pub compared: u64,

@@ -47,7 +47,6 @@ const OPTIONS: [&[u8]; 21] = [
     control::STREAM_BUFFER_SIZE,
 ];
 
-/// Values of options.
 const VALUES: [&[u8]; 12] = [
     b"true",
     b"false",

@@ -18,7 +18,6 @@ use crate::limits::RECEIVE_IN_PLACE_BYTES_MIN;
 
 /// A store request whose value is still arriving.
 pub(super) struct Incoming {
-    /// Its header.
     pub(super) header: Header,
     /// Framing extras, extras and key; in the text protocol, the line.
     pub(super) parts: Box<[u8]>,

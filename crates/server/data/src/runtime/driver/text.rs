@@ -41,7 +41,6 @@ enum Step {
     Done,
     /// Bytes were passed over.
     Skipped,
-    /// The command waits.
     Wait,
     /// More input is needed.
     NeedInput,

@@ -62,7 +62,6 @@ impl Slot {
 pub(super) enum Turn {
     /// Nothing until an event or a completion.
     Idle,
-    /// Another turn.
     Again,
     /// It is over, but the client gets some time to read its last answer.
     Linger(CloseReason),

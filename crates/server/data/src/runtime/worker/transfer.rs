@@ -91,7 +91,6 @@ pub(super) fn receive_tls(
     Ok(0)
 }
 
-/// How sending ended.
 #[derive(PartialEq, Eq)]
 pub(super) enum Sent {
     /// Everything is sent, or the socket accepts no more for now.

@@ -33,7 +33,6 @@ const SEAL_BYTES: usize = 64 * 1024;
 
 /// See the module text.
 pub(super) enum Transport {
-    /// The socket itself.
     Plain(TcpStream),
     /// TLS on the socket.
     Tls(Box<TlsTransport>),
@@ -65,20 +64,17 @@ pub(super) struct Opened {
     pub received: usize,
     /// Sealed bytes that the buffer had room for.
     pub room: usize,
-    /// Plaintext bytes.
     pub opened: usize,
 }
 
 /// Why a TLS connection has to end.
 pub(super) enum TlsFault {
-    /// The socket failed.
     Io(io::Error),
     /// The peer broke the rules of TLS, or has no acceptable certificate.
     Tls(oribi_tls::Error),
 }
 
 impl Transport {
-    /// The socket.
     pub fn stream(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -86,7 +82,6 @@ impl Transport {
         }
     }
 
-    /// The socket.
     pub fn stream_mut(&mut self) -> &mut TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -124,7 +119,6 @@ impl TlsTransport {
         }
     }
 
-    /// The TLS session.
     pub fn session(&self) -> &Session {
         &self.session
     }

@@ -29,7 +29,6 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// Runs one turn.
     pub fn turn(&mut self, slot: &mut Slot, env: &mut Environment) -> Turn {
         self.lend(&mut slot.connection);
         let turn = match run(slot, env, &mut self.tls) {

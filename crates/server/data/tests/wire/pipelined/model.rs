@@ -40,7 +40,6 @@ pub struct Model {
 /// What the CAS field of an answer has to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnsweredCas {
-    /// Nothing.
     Zero,
     /// The CAS of this key's document.
     Of(Key),

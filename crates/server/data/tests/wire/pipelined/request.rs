@@ -25,7 +25,6 @@ const UNKNOWN_OPCODE: u8 = 0x7e;
 /// The CAS that a request names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// None.
     Any,
     /// The one that the document had when the request was encoded, as far as it was known then.
     Current,
@@ -184,7 +183,6 @@ impl Request {
         }
     }
 
-    /// Appends the request.
     pub fn encode(&self, opaque: u32, cas: u64, out: &mut Vec<u8>) {
         let start = out.len();
         let known = Opcode::from_u8(self.opcode()).unwrap_or(Opcode::Noop);

@@ -35,7 +35,6 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// All thirty-two.
     pub fn all() -> impl Iterator<Item = Transport> {
         (0..32_u8).map(|bits| {
             let has = |bit: u8| bits >> bit & 1 == 1;

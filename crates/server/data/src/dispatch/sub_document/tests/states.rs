@@ -30,7 +30,6 @@ const XATTR: u8 = 0x04;
 /// The effect of a mutation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Does {
-    /// Changes the document.
     Change,
     /// Makes a document that keeps nothing of the previous version.
     Make,

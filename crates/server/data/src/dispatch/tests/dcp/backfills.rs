@@ -6,7 +6,6 @@ use oribi_types::{Datatype, Timestamp};
 use super::*;
 use crate::dispatch::tests::about;
 
-/// [`CONSUMER`] without Snappy.
 const PLAIN_CONSUMER: [u16; 6] = [6, 7, 8, 0x0b, 0x10, 0x12];
 
 /// Documents of 600 bytes: several parts of a backfill.

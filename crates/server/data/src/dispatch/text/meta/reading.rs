@@ -29,7 +29,6 @@ type Found<'a> = (Held<'a>, Cas, u32);
 enum Held<'a> {
     /// The read section of the turn. It is small, and not compressed.
     Shared(SharedItem<'a>),
-    /// A reference.
     Counted(ItemRef),
 }
 
@@ -44,7 +43,6 @@ impl Deref for Held<'_> {
     }
 }
 
-/// Serves `mg`.
 pub(super) fn get(
     req: &mut Request<'_>,
     out: &mut WriteBuffer,
@@ -261,7 +259,6 @@ pub(super) fn last_expiry(meta: &Meta<'_>, vivify: u32) -> u32 {
     last
 }
 
-/// Serves `me`.
 pub(super) fn debug(
     req: &mut Request<'_>,
     out: &mut WriteBuffer,

@@ -25,7 +25,6 @@ pub(super) fn demanded(meta: &Meta<'_>) -> u64 {
     meta.cas.map_or(0, |cas| if cas == 0 { u64::MAX } else { cas })
 }
 
-/// Serves `ms`.
 pub(super) fn set(
     req: &mut Request<'_>,
     out: &mut WriteBuffer,
@@ -160,7 +159,6 @@ fn set_with_cas(req: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u6
     }
 }
 
-/// Serves `md`.
 pub(super) fn delete(
     req: &mut Request<'_>,
     out: &mut WriteBuffer,
@@ -225,7 +223,6 @@ struct Counted {
     is_created: bool,
 }
 
-/// Serves `ma`.
 pub(super) fn count(
     req: &mut Request<'_>,
     out: &mut WriteBuffer,

@@ -81,7 +81,6 @@ struct Version {
     body: Option<Body>,
     attributes: BTreeMap<&'static str, u32>,
     flags: u32,
-    /// Remaining seconds.
     expiry: Option<u32>,
 }
 
