@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 /// What happens to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum ProxyFault {
     None,
     /// It is closed when this many bytes of the request have come.
     CutRequest(usize),
@@ -28,7 +28,7 @@ pub enum Fault {
 }
 
 /// Chooses the fault of each connection.
-type Choice = Box<dyn FnMut() -> Fault + Send>;
+type Choice = Box<dyn FnMut() -> ProxyFault + Send>;
 
 /// See the module text.
 pub struct FailingProxy {
@@ -43,7 +43,7 @@ impl FailingProxy {
     ///
     /// # Errors
     /// Errors of the operating system.
-    pub fn start(target: u16, choice: impl FnMut() -> Fault + Send + 'static) -> Result<Self> {
+    pub fn start(target: u16, choice: impl FnMut() -> ProxyFault + Send + 'static) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let proxy = FailingProxy {
             address: listener.local_addr().context("a socket without an address")?,
@@ -60,7 +60,7 @@ impl FailingProxy {
                 }
                 let Ok(client) = client else { continue };
                 let fault = choice.lock().unwrap_or_else(PoisonError::into_inner)();
-                if fault != Fault::None {
+                if fault != ProxyFault::None {
                     faults.fetch_add(1, Ordering::Relaxed);
                 }
                 let ended = ended.clone();
@@ -82,7 +82,7 @@ impl FailingProxy {
     }
 
     /// Chooses differently from now on.
-    pub fn choose(&self, choice: impl FnMut() -> Fault + Send + 'static) {
+    pub fn choose(&self, choice: impl FnMut() -> ProxyFault + Send + 'static) {
         *self.choice.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(choice);
     }
 }
@@ -98,12 +98,12 @@ impl Drop for FailingProxy {
 fn serve(
     mut client: TcpStream,
     target: u16,
-    fault: Fault,
+    fault: ProxyFault,
     ended: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut buffer = [0; 16 * 1024];
     match fault {
-        Fault::Status(status) => {
+        ProxyFault::Status(status) => {
             let _ = client.read(&mut buffer)?;
             let text = "<Error><Code>Fault</Code><Message>the proxy says so</Message></Error>";
             let length = text.len();
@@ -113,7 +113,7 @@ fn serve(
             )?;
             return client.shutdown(Shutdown::Write);
         }
-        Fault::CutRequest(bytes) => {
+        ProxyFault::CutRequest(bytes) => {
             let mut read = 0;
             while read < bytes {
                 match client.read(&mut buffer)? {
@@ -123,11 +123,11 @@ fn serve(
             }
             return Ok(());
         }
-        Fault::Silent => {
+        ProxyFault::Silent => {
             while !ended.load(Ordering::Acquire) && client.read(&mut buffer)? > 0 {}
             return Ok(());
         }
-        Fault::None | Fault::CutAnswer(_) | Fault::Slow(_) => {}
+        ProxyFault::None | ProxyFault::CutAnswer(_) | ProxyFault::Slow(_) => {}
     }
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, target))?;
     let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
@@ -135,13 +135,13 @@ fn serve(
         let _ = std::io::copy(&mut from, &mut to);
         to.shutdown(Shutdown::Write)
     });
-    let mut left = if let Fault::CutAnswer(bytes) = fault { bytes } else { usize::MAX };
+    let mut left = if let ProxyFault::CutAnswer(bytes) = fault { bytes } else { usize::MAX };
     while left > 0 {
         let count = server.read(&mut buffer)?;
         if count == 0 {
             break;
         }
-        if let Fault::Slow(delay) = fault {
+        if let ProxyFault::Slow(delay) = fault {
             thread::sleep(delay);
         }
         let count = count.min(left);

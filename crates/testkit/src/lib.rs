@@ -33,7 +33,7 @@ pub mod text_differential;
 pub use ack_log::AckLog;
 pub use development_server::DevelopmentServer;
 pub use etcd::EtcdServer;
-pub use failing_proxy::{FailingProxy, Fault};
+pub use failing_proxy::{FailingProxy, ProxyFault};
 pub use kudu_cluster::{
     KuduCluster, KuduOptions, KuduServer, SharedKuduCluster, ToolOutput, kudu_is_available,
 };

@@ -36,7 +36,7 @@ pub use scan::ScanCursor;
 pub use stats::{HashTableStats, PROBE_LENGTHS};
 
 use group::{GroupArray, GroupPosition, SLOTS};
-pub(crate) use group::{GroupMemory, GroupView, LookupResult};
+pub(crate) use group::{GroupMemory, GroupView, TableLookup};
 
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
 /// before the next growth; two finish early.

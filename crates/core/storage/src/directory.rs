@@ -62,7 +62,7 @@ pub(crate) struct StoreKind {
 
 /// What stood in the directory when it was claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum DirectoryState {
     /// Nothing, or the remains of a creation that never finished.
     New,
     Ready,
@@ -72,7 +72,7 @@ pub(crate) enum Found {
 pub(crate) struct Directory {
     path: PathBuf,
     marker: File,
-    found: Found,
+    found: DirectoryState,
     logs: usize,
 }
 
@@ -94,20 +94,22 @@ impl Directory {
             Err(TryLockError::Error(error)) => return Err(io_error(&error)),
         }
         let made = if is_created { None } else { read_marker(path, &marker, kind)? };
-        let found = if made.is_none() { Found::New } else { Found::Ready };
+        let found = if made.is_none() { DirectoryState::New } else { DirectoryState::Ready };
         let logs = made.unwrap_or(new_logs.clamp(1, LOGS_MAX));
         let directory = Directory { path: path.to_owned(), marker, found, logs };
         match found {
-            Found::New => {
+            DirectoryState::New => {
                 remove_remains(path, kind)?;
                 directory.write_marker(kind)?;
                 directory.make_logs()?;
                 sync_parent(path)?;
             }
-            Found::Ready if kind.required_file.is_some_and(|name| !path.join(name).is_file()) => {
+            DirectoryState::Ready
+                if kind.required_file.is_some_and(|name| !path.join(name).is_file()) =>
+            {
                 return Err(StoreError::Corrupt(format!("{}: files are missing", path.display())));
             }
-            Found::Ready => directory.check_logs()?,
+            DirectoryState::Ready => directory.check_logs()?,
         }
         Ok(directory)
     }
@@ -118,7 +120,7 @@ impl Directory {
         self.marker.try_clone().expect("there are descriptors left")
     }
 
-    pub(crate) fn found(&self) -> Found {
+    pub(crate) fn found(&self) -> DirectoryState {
         self.found
     }
 
@@ -179,7 +181,7 @@ impl Directory {
 
     /// Says durably that the store is complete. Must come before the first commit.
     pub(crate) fn mark_ready(&self) -> Result<(), StoreError> {
-        if self.found == Found::Ready {
+        if self.found == DirectoryState::Ready {
             return Ok(());
         }
         let written = self.marker.write_all_at(&[MARKER_READY], MARKER_STATE_AT as u64);

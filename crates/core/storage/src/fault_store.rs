@@ -19,11 +19,11 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use crate::counters::Counters;
 use crate::{
     GetVisitor, KvStore, Ownership, PartVisitor, Record, RecordVisitor, ReserveMemory,
-    ScanProgress, ScanRange, SeqnoScan, SharedStore, SnapshotSeqnos, StoreError, StoreMaintenance,
+    ScanProgress, SeqnoRange, SeqnoScan, SharedStore, SnapshotSeqnos, StoreError, StoreMaintenance,
     StoreStats, VbBatch, forward,
 };
 
-pub use plan::{Fault, FaultPlan};
+pub use plan::{FaultPlan, StoreFault};
 
 /// A [`KvStore`] that fails by plan.
 pub struct FaultStore<S> {
@@ -44,16 +44,16 @@ impl<S: KvStore> FaultStore<S> {
         &self,
         batches: &[VbBatch<'_>],
         number: u64,
-        fault: Fault,
+        fault: StoreFault,
     ) -> Result<(), StoreError> {
         let what = match fault {
-            Fault::BeforeCommit => "I/O error before the commit",
-            Fault::NoSpace => "no space left on device",
-            Fault::AfterCommit => {
+            StoreFault::BeforeCommit => "I/O error before the commit",
+            StoreFault::NoSpace => "no space left on device",
+            StoreFault::AfterCommit => {
                 self.inner.commit(batches)?;
                 "I/O error after the commit"
             }
-            Fault::Torn { dropped } => {
+            StoreFault::Torn { dropped } => {
                 self.inner.commit(&batches[..batches.len().saturating_sub(dropped)])?;
                 "torn group"
             }
@@ -129,7 +129,7 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.plan.memory_bytes() + self.inner.memory_bytes()
     }
 
-    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         self.plan.check_scan(0)?;
         let inner = self.inner.begin_scan(vbid, range)?;
         Ok(Box::new(FaultScan { inner, plan: Arc::clone(&self.plan) }))

@@ -62,7 +62,7 @@ macro_rules! forward_method {
         fn begin_scan(
             &self,
             vbid: $crate::forward::Vbid,
-            range: $crate::ScanRange,
+            range: $crate::SeqnoRange,
         ) -> Result<Box<dyn $crate::SeqnoScan>, $crate::StoreError> {
             self.$inner.begin_scan(vbid, range)
         }

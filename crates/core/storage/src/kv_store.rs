@@ -9,32 +9,9 @@ use std::ops::ControlFlow;
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::load_plan::{LoadPart, LoadPlan, LoadValues, LoadVisitor};
-use crate::seqno_scan::{ScanRange, SeqnoScan};
+use crate::seqno_scan::{SeqnoRange, SeqnoScan};
+use crate::visitor::{RecordVisitor, ReserveMemory, reserve_for, unlimited};
 use crate::{Record, SharedStore, StoreError, StoreStats, VbBatch, VbucketState};
-
-/// Receives records in scan order; `Break` ends the scan early without error.
-pub type RecordVisitor<'v> = dyn FnMut(Record<'_>) -> ControlFlow<()> + 'v;
-
-/// Reserves so many bytes before a store reads a record of more than [`LARGE_RECORD_BYTES`]. It may
-/// wait; the store holds no other such record until then. `Break` means that the reservation
-/// failed: it ends a scan as a visitor does.
-pub type ReserveMemory<'v> = dyn FnMut(usize) -> ControlFlow<()> + 'v;
-
-/// Records up to this size, as stored, are read without a reservation.
-pub const LARGE_RECORD_BYTES: usize = 256 << 10;
-
-/// A [`ReserveMemory`] for callers that bound the memory of their reads in another way.
-pub fn unlimited(_bytes: usize) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-/// Reserves memory for a record that the store has in memory already.
-pub fn reserve_for(record: &Record<'_>, reserve: &mut ReserveMemory<'_>) -> ControlFlow<()> {
-    match record.value.len() {
-        bytes if bytes > LARGE_RECORD_BYTES => reserve(bytes),
-        _ => ControlFlow::Continue(()),
-    }
-}
 
 /// The result of [`KvStore::get_many`] for a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,7 +152,7 @@ pub trait KvStore: StoreMaintenance {
 
     /// Begins a scan of the records in a range, in ascending seqno, as they are now. No commit of
     /// the vbucket is seen in part.
-    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError>;
+    fn begin_scan(&self, vbid: Vbid, range: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError>;
 
     /// Splits a load of every record of every vbucket that has a state into parts.
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
@@ -238,4 +215,25 @@ pub trait StoreMaintenance: Send + Sync {
     }
 
     fn stats(&self) -> StoreStats;
+}
+
+/// Loads all parts of a store one after the other, with values.
+///
+/// # Errors
+/// Those of [`KvStore::plan_load`] and [`KvStore::load_part`].
+pub fn load_all(
+    store: &dyn KvStore,
+    visit: &mut dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    let mut flow = ControlFlow::Continue(());
+    for part in store.plan_load()?.parts {
+        store.load_part(part, LoadValues::Read, &mut |vbid, record, _| {
+            flow = visit(vbid, record);
+            flow
+        })?;
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(())
 }

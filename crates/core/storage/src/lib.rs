@@ -29,16 +29,16 @@ mod state_layout;
 mod store_error;
 mod store_stats;
 mod vbucket_state;
+mod visitor;
 
 pub use conformance::Medium;
 pub use counters::{Counters, ReadCount};
 pub use directory::LOGS_MAX;
-pub use fault_store::{Fault, FaultPlan, FaultStore};
+pub use fault_store::{FaultPlan, FaultStore, StoreFault};
 pub use kv_store::{
-    GetVisitor, KvStore, LARGE_RECORD_BYTES, LookupResult, RecordVisitor, ReserveMemory,
-    StoreMaintenance, StoreProperties, reserve_for, unlimited,
+    GetVisitor, KvStore, LookupResult, StoreMaintenance, StoreProperties, load_all,
 };
-pub use load_plan::{LoadPart, LoadPlan, LoadValues, LoadVisitor, load_all};
+pub use load_plan::{LoadPart, LoadPlan, LoadValues, LoadVisitor};
 pub use log_store::{
     CompactionStep, LogLosses, LogOptions, LogSizes, LogStore, Packing, SnapshotSizes, snapshot_log,
 };
@@ -46,13 +46,14 @@ pub use memory_store::{MemoryMedium, MemoryStore};
 pub use owned_record::OwnedRecord;
 pub use record::{Record, VbBatch};
 pub use seeded_random::SeededRandom;
-pub use seqno_scan::{ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos};
+pub use seqno_scan::{ScanProgress, SeqnoRange, SeqnoScan, SnapshotSeqnos};
 pub use shared_memory_store::{SharedMedium, SharedMemoryStore};
 pub use shared_store::{Ownership, PartVisitor, SharedStore};
 pub use state_layout::{VBUCKETS_MAX, assert_fits, decode_state, encode_state};
 pub use store_error::StoreError;
 pub use store_stats::StoreStats;
 pub use vbucket_state::{FailoverEntry, VbucketPhase, VbucketState};
+pub use visitor::{LARGE_RECORD_BYTES, RecordVisitor, ReserveMemory, reserve_for, unlimited};
 
 /// What tests of the crates above need of this one: files that fail, bugs to plant, and a store
 /// that keeps nothing.

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 use oribi_types::Vbid;
 
-use crate::{KvStore, Record, StoreError};
+use crate::Record;
 
 /// Receives records with their vbuckets and the sizes of their values, in no particular order;
 /// `Break` ends the load early without error.
@@ -59,9 +59,9 @@ impl LoadPlan {
 }
 
 /// A part of a plan, for [`crate::KvStore::load_part`] of the store that made it.
-pub struct LoadPart(pub(crate) Part);
+pub struct LoadPart(pub(crate) LoadPartKind);
 
-pub(crate) enum Part {
+pub(crate) enum LoadPartKind {
     Vbucket(Vbid),
     Own(Box<dyn Any + Send>),
 }
@@ -69,41 +69,20 @@ pub(crate) enum Part {
 impl LoadPart {
     /// Everything of one vbucket. Any store can load this part.
     pub fn vbucket(vbid: Vbid) -> LoadPart {
-        LoadPart(Part::Vbucket(vbid))
+        LoadPart(LoadPartKind::Vbucket(vbid))
     }
 
     /// A part that only the store can load which made it.
     pub(crate) fn own(part: Box<dyn Any + Send>) -> LoadPart {
-        LoadPart(Part::Own(part))
+        LoadPart(LoadPartKind::Own(part))
     }
 
     /// The vbucket of which this part is everything; `None` for a part that has some records of
     /// any.
     pub fn whole_vbucket(&self) -> Option<Vbid> {
         match &self.0 {
-            Part::Vbucket(vbid) => Some(*vbid),
-            Part::Own(_) => None,
+            LoadPartKind::Vbucket(vbid) => Some(*vbid),
+            LoadPartKind::Own(_) => None,
         }
     }
-}
-
-/// Loads all parts of a store one after the other, with values.
-///
-/// # Errors
-/// Those of [`KvStore::plan_load`] and [`KvStore::load_part`].
-pub fn load_all(
-    store: &dyn KvStore,
-    visit: &mut dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()>,
-) -> Result<(), StoreError> {
-    let mut flow = ControlFlow::Continue(());
-    for part in store.plan_load()?.parts {
-        store.load_part(part, LoadValues::Read, &mut |vbid, record, _| {
-            flow = visit(vbid, record);
-            flow
-        })?;
-        if flow.is_break() {
-            break;
-        }
-    }
-    Ok(())
 }

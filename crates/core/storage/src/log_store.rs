@@ -108,20 +108,20 @@ use self::files::{LogDirectory, RealDirectory};
 use self::index::IndexMemory;
 use self::load::Stretch;
 use self::log::Log;
-use self::member::{Member, log_of};
-use self::opening::Opening;
+use self::member::{LogMember, log_of};
+use self::opening::LogOpening;
 use self::planted::Planted;
 use self::scan::LogScan;
 use self::shard::Shard;
 use crate::counters::Counters;
-use crate::directory::{Directory, Found, StoreKind, is_log_directory_name};
+use crate::directory::{Directory, DirectoryState, StoreKind, is_log_directory_name};
 #[cfg(any(test, feature = "testing"))]
 use crate::directory::{LOGS_MAX, log_directory_name};
-use crate::load_plan::Part;
+use crate::load_plan::LoadPartKind;
 use crate::{
     GetVisitor, KvStore, LoadPart, LoadPlan, LoadValues, LoadVisitor, Record, RecordVisitor,
-    ReserveMemory, ScanRange, SeqnoScan, StoreError, StoreMaintenance, StoreProperties, StoreStats,
-    VbBatch, VbucketState,
+    ReserveMemory, SeqnoRange, SeqnoScan, StoreError, StoreMaintenance, StoreProperties,
+    StoreStats, VbBatch, VbucketState,
 };
 
 pub use compaction::CompactionStep;
@@ -187,7 +187,7 @@ impl LogStore {
         options: &LogOptions,
         bug: Bug,
     ) -> Result<LogStore, StoreError> {
-        let found = if is_made { Found::Ready } else { Found::New };
+        let found = if is_made { DirectoryState::Ready } else { DirectoryState::New };
         let files = match options.logs.clamp(1, LOGS_MAX) {
             1 => vec![Arc::new(files.clone()) as _],
             logs => (0..logs)
@@ -201,15 +201,15 @@ impl LogStore {
     /// Opens the logs in these directories, by number; `open` decides how many at once.
     fn open_logs(
         files: Vec<Arc<dyn LogDirectory>>,
-        found: Found,
+        found: DirectoryState,
         options: &LogOptions,
         planted: Planted,
-        open: impl FnOnce(Vec<Opening>) -> Result<Vec<Log>, StoreError>,
+        open: impl FnOnce(Vec<LogOpening>) -> Result<Vec<Log>, StoreError>,
     ) -> Result<LogStore, StoreError> {
         let (counters, index_memory) = (Arc::default(), IndexMemory::default());
-        let members = Member::all(files.len(), &counters, &index_memory);
+        let members = LogMember::all(files.len(), &counters, &index_memory);
         let options = options.of_each(files.len());
-        let of_one = |(files, member)| -> Opening {
+        let of_one = |(files, member)| -> LogOpening {
             let options = options.clone();
             Box::new(move || open::open(files, found, &options, planted, member))
         };
@@ -359,7 +359,7 @@ impl KvStore for LogStore {
         self.log_of(vbid).scan_collection(vbid, from, reserve, visit)
     }
 
-    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         Ok(Box::new(LogScan::begin(self.log_of(vbid), vbid, range)))
     }
 
@@ -374,10 +374,10 @@ impl KvStore for LogStore {
         visit: &mut LoadVisitor<'_>,
     ) -> Result<(), StoreError> {
         match part.0 {
-            Part::Vbucket(vbid) => {
+            LoadPartKind::Vbucket(vbid) => {
                 self.log_of(vbid).scan_keys(vbid, &mut |record| values.show(vbid, record, visit))
             }
-            Part::Own(part) => {
+            LoadPartKind::Own(part) => {
                 let stretch = part.downcast::<Stretch>().map_err(|_| StoreError::foreign_part())?;
                 let shard = self.shards.get(stretch.log).ok_or_else(StoreError::foreign_part)?;
                 shard

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::counters::{Counters, ReadCount};
 use crate::{
-    KvStore, Medium, OwnedRecord, Record, RecordVisitor, ReserveMemory, ScanProgress, ScanRange,
+    KvStore, Medium, OwnedRecord, Record, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange,
     SeqnoScan, SnapshotSeqnos, StoreError, StoreMaintenance, StoreProperties, StoreStats, VbBatch,
     VbucketState, reserve_for,
 };
@@ -203,7 +203,7 @@ impl KvStore for MemoryStore {
         self.visit_all(self.vbucket(vbid).records.values(), visit)
     }
 
-    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         let (vbucket, counters) = (self.vbucket(vbid), Arc::clone(&self.counters));
         Ok(Box::new(MemoryScan { vbucket, counters, next: Some(range.from), to: range.to }))
     }

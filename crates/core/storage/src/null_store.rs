@@ -6,7 +6,7 @@
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::{
-    KvStore, Record, RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan,
+    KvStore, Record, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan,
     SnapshotSeqnos, StoreError, StoreMaintenance, StoreStats, VbBatch, VbucketState,
 };
 
@@ -53,7 +53,7 @@ impl KvStore for NullStore {
         Ok(())
     }
 
-    fn begin_scan(&self, _: Vbid, _: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, _: Vbid, _: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         Ok(Box::new(EmptyScan))
     }
 

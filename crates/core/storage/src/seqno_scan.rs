@@ -6,24 +6,24 @@ use crate::{RecordVisitor, ReserveMemory, StoreError, VbucketState};
 
 /// The records that a [`SeqnoScan`] visits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ScanRange {
+pub struct SeqnoRange {
     pub from: Seqno,
     pub to: Seqno,
     /// The only collection that the caller needs. Records of others may come, too.
     pub collection: Option<CollectionId>,
 }
 
-impl ScanRange {
-    pub const ALL: ScanRange = ScanRange::seqnos(Seqno(1), Seqno(u64::MAX));
+impl SeqnoRange {
+    pub const ALL: SeqnoRange = SeqnoRange::seqnos(Seqno(1), Seqno(u64::MAX));
 
     /// The records with `from <= seqno <= to`.
-    pub const fn seqnos(from: Seqno, to: Seqno) -> ScanRange {
-        ScanRange { from, to, collection: None }
+    pub const fn seqnos(from: Seqno, to: Seqno) -> SeqnoRange {
+        SeqnoRange { from, to, collection: None }
     }
 
     /// The records of one collection.
-    pub const fn collection(collection: CollectionId) -> ScanRange {
-        ScanRange { collection: Some(collection), ..ScanRange::ALL }
+    pub const fn collection(collection: CollectionId) -> SeqnoRange {
+        SeqnoRange { collection: Some(collection), ..SeqnoRange::ALL }
     }
 }
 
@@ -54,7 +54,7 @@ pub enum ScanProgress {
     Ended,
 }
 
-/// The records of a vbucket in a [`ScanRange`], tombstones included, in ascending seqno.
+/// The records of a vbucket in a [`SeqnoRange`], tombstones included, in ascending seqno.
 ///
 /// All are shown as they were when the scan began, whatever is committed, removed or compacted
 /// since. The scan takes no lock between two calls and holds none while `visit` runs. It may

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use oribi_storage::{
-    KvStore, LogOptions, LogStore, Record, ScanProgress, ScanRange, VbBatch, VbucketState,
+    KvStore, LogOptions, LogStore, Record, ScanProgress, SeqnoRange, VbBatch, VbucketState,
     unlimited,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
@@ -150,7 +150,7 @@ fn a_scan_holds_no_large_record_while_reserving() {
         if in_order {
             store.scan_collection(VB, from, &mut room, &mut visit).expect("it scans");
         } else {
-            let mut scan = store.begin_scan(VB, ScanRange::ALL).expect("it begins");
+            let mut scan = store.begin_scan(VB, SeqnoRange::ALL).expect("it begins");
             let progress = scan.resume(&mut room, &mut visit).expect("it scans");
             assert_eq!(progress, ScanProgress::Paused);
             assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it is paused", held());

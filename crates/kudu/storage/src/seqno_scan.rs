@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use oribi_kudu::Predicate;
 use oribi_storage::{
     Counters, LARGE_RECORD_BYTES, OwnedRecord, ReadCount, Record, RecordVisitor, ReserveMemory,
-    ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, StoreError, decode_state, reserve_for,
+    ScanProgress, SeqnoRange, SeqnoScan, SnapshotSeqnos, StoreError, decode_state, reserve_for,
 };
 use oribi_types::{Seqno, Vbid};
 
@@ -151,7 +151,7 @@ impl KuduScan {
         shared: &Arc<Shared>,
         counters: &Arc<Counters>,
         vbid: Vbid,
-        range: ScanRange,
+        range: SeqnoRange,
     ) -> Result<KuduScan, StoreError> {
         let found = block_on(&shared.runtime, shared.patience.read(None, shared.seqnos_now(vbid)));
         let (seqnos, snapshot) = found?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use oribi_kudu::{Client, ClientBuilder, Error, MasterErrorCode, Table};
 use oribi_storage::{
     Counters, GetVisitor, KvStore, LoadPart, LoadPlan, LoadValues, LoadVisitor, Ownership,
-    PartVisitor, ReadCount, Record, RecordVisitor, ReserveMemory, ScanRange, SeqnoScan,
+    PartVisitor, ReadCount, Record, RecordVisitor, ReserveMemory, SeqnoRange, SeqnoScan,
     SharedStore, StoreError, StoreMaintenance, StoreStats, VbBatch, VbucketState, assert_fits,
     reserve_for,
 };
@@ -270,7 +270,7 @@ impl KvStore for KuduStore {
         self.counters.read(&count, result)
     }
 
-    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         let scan = KuduScan::begin(&self.shared, &self.counters, vbid, range)?;
         Ok(Box::new(scan))
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use oribi_storage::conformance::take_over;
-use oribi_storage::{KvStore, Record, ScanProgress, ScanRange, VbBatch, VbucketState, unlimited};
+use oribi_storage::{KvStore, Record, ScanProgress, SeqnoRange, VbBatch, VbucketState, unlimited};
 use oribi_storage_kudu::{KuduStore, KuduUrl};
 use oribi_testkit::SharedKuduCluster;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
@@ -104,7 +104,7 @@ fn a_scan_reserves_before_reading_a_large_document() {
     assert!(most <= WAITING_BYTES_MAX, "{most} bytes at most");
 
     // Sixty scans in the order of seqnos share what they hold.
-    let all = ScanRange::ALL;
+    let all = SeqnoRange::ALL;
     let begin = |_| store.begin_scan(MANY.0, all).expect("it begins");
     let mut scans: Vec<_> = (0..60).map(begin).collect();
     for scan in &mut scans {

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use oribi_storage::{LARGE_RECORD_BYTES, Record, ScanRange, StoreError};
+use oribi_storage::{LARGE_RECORD_BYTES, Record, SeqnoRange, StoreError};
 use oribi_types::Seqno;
 use oribi_types::policy::Storage;
 
@@ -97,7 +97,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// False when a commit came in between, so that nothing was shown.
     fn show_store(self, start: Seqno, begun: &mut dyn FnMut()) -> Result<bool, StoreError> {
-        let range = ScanRange::seqnos(Seqno(start.0 + 1), Seqno(u64::MAX));
+        let range = SeqnoRange::seqnos(Seqno(start.0 + 1), Seqno(u64::MAX));
         let mut scan = self.core.store().begin_scan(self.vbucket.id(), range)?;
         let moment = scan.snapshot();
         let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };

@@ -5,7 +5,7 @@
 //! the engine, so the visitor may take its time.
 
 use oribi_storage::{
-    Record, RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan, StoreError,
+    Record, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan, StoreError,
     reserve_for, unlimited,
 };
 use oribi_types::policy::Storage;
@@ -125,7 +125,7 @@ impl Bucket {
         to: Seqno,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        let range = ScanRange::seqnos(from, to);
+        let range = SeqnoRange::seqnos(from, to);
         self.core.store().begin_scan(vbid, range)?.resume(&mut unlimited, visit).map(drop)
     }
 
@@ -145,7 +145,7 @@ impl Bucket {
             return Ok(items.map(|items| SnapshotScan(Moment::Memory { items, at: 0 })));
         }
         let store = self.core.store();
-        let scan = store.begin_scan(vbid, ScanRange { collection: only, ..ScanRange::ALL })?;
+        let scan = store.begin_scan(vbid, SeqnoRange { collection: only, ..SeqnoRange::ALL })?;
         Ok(Some(SnapshotScan(Moment::Store(scan))))
     }
 

@@ -26,7 +26,7 @@ mod atomic {
     pub(super) use std::sync::atomic::{AtomicPtr, Ordering};
 }
 
-pub(crate) use published::LookupResult;
+pub(crate) use published::TableLookup;
 pub(crate) use view::GroupView;
 
 use std::ptr::{NonNull, null_mut};

@@ -12,7 +12,7 @@ use loom::thread;
 use oribi_types::{CollectionId, DocKey};
 
 use crate::grace_period::ReadSection;
-use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash, LookupResult, ScanCursor};
+use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash, ScanCursor, TableLookup};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// Items of a table of one group that is about to double.
@@ -75,7 +75,7 @@ impl Shared {
         let found = self.view.find(&section, hash, key(&[number]));
         // Others continue between the look-up and the reading.
         thread::yield_now();
-        if let LookupResult::Found(found) = found {
+        if let TableLookup::Found(found) = found {
             assert_eq!((found.key().key, found.value()[0]), (&[number][..], number));
         }
         if let Some(address) = self.view.item_address(&section, hash) {

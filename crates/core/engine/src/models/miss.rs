@@ -18,7 +18,7 @@ mod atomic {
 #[path = "../hash_table/group/published.rs"]
 mod shown;
 
-use shown::{LookupResult, PublishedGroups};
+use shown::{PublishedGroups, TableLookup};
 
 /// Groups with room for the item.
 struct GroupArray {
@@ -92,11 +92,11 @@ impl World {
         self.tables[at.expect("one of these")].has_item.load(Ordering::Acquire).then_some(())
     }
 
-    fn find(&self) -> LookupResult<()> {
+    fn find(&self) -> TableLookup<()> {
         match self.bug {
             Bug::DoesNotLookAgain => match self.shown.look_up(|groups| self.search(groups)) {
-                LookupResult::Found(()) => LookupResult::Found(()),
-                LookupResult::Nothing | LookupResult::Unsettled => LookupResult::Nothing,
+                TableLookup::Found(()) => TableLookup::Found(()),
+                TableLookup::Nothing | TableLookup::Unsettled => TableLookup::Nothing,
             },
             Bug::SearchesCurrentFirst => {
                 let mut searched = Vec::new();
@@ -107,9 +107,9 @@ impl World {
                 let current = self.shown.current();
                 let found = searched.iter().rev().find_map(|groups| self.search(*groups));
                 match found {
-                    Some(()) => LookupResult::Found(()),
-                    None if self.shown.current() == current => LookupResult::Nothing,
-                    None => LookupResult::Unsettled,
+                    Some(()) => TableLookup::Found(()),
+                    None if self.shown.current() == current => TableLookup::Nothing,
+                    None => TableLookup::Unsettled,
                 }
             }
             _ => self.shown.look_up(|groups| self.search(groups)),
@@ -124,13 +124,13 @@ fn find_while_growing(bug: Bug, growths: usize) -> impl Fn() + Send + Sync + 'st
         let reading = Arc::clone(&world);
         let reader = thread::spawn(move || {
             assert!(
-                !matches!(reading.find(), LookupResult::Nothing),
+                !matches!(reading.find(), TableLookup::Nothing),
                 "an item that is there is missed"
             );
         });
         (0..growths).for_each(|from| world.grow(from));
         reader.join().expect("no assertion fails");
-        assert!(matches!(world.find(), LookupResult::Found(())));
+        assert!(matches!(world.find(), TableLookup::Found(())));
     }
 }
 
@@ -152,7 +152,7 @@ fn a_growth_during_a_look_up_is_noticed() {
         let world = World::new(Bug::None);
         let (reading, noted) = (Arc::clone(&world), Arc::clone(&noted));
         let reader = thread::spawn(move || {
-            let is_unsettled = matches!(reading.find(), LookupResult::Unsettled);
+            let is_unsettled = matches!(reading.find(), TableLookup::Unsettled);
             noted[usize::from(is_unsettled)].store(true, NotedOrdering::Relaxed);
         });
         world.grow(0);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use oribi_storage::{
     GetVisitor, KvStore, LoadPart, LoadValues, LoadVisitor, LogStore, LookupResult, Record,
-    RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, StoreError,
+    RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan, SnapshotSeqnos, StoreError,
     StoreMaintenance, VbBatch, forward, unlimited,
 };
 use oribi_types::{DocKey, Vbid};
@@ -165,7 +165,7 @@ impl KvStore for InterruptedStore {
         self.0.scan_keys(vbid, visit)
     }
 
-    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         reach(Point::Scan)?;
         self.0.begin_scan(vbid, range).map(|scan| Box::new(InterruptedScan(scan)) as _)
     }

@@ -14,7 +14,7 @@ use super::locks::Locks;
 use super::table::VbucketTable;
 use super::{FAILED, LOADING, VBucket};
 use crate::grace_period::ReadSection;
-use crate::hash_table::{KeyHash, LookupResult};
+use crate::hash_table::{KeyHash, TableLookup};
 use crate::item::{ItemRef, SharedItem};
 use crate::outcome::{
     GetOutcome, MetaOutcome, OperationRejection, ReadTarget, SharedOutcome, VersionOutcome,
@@ -63,12 +63,12 @@ impl VBucket {
             return SharedOutcome::Undecided;
         }
         match found {
-            LookupResult::Found(item) => self.share(context, item),
+            TableLookup::Found(item) => self.share(context, item),
             // A document that was evicted concurrently has left the table after this was shown.
-            LookupResult::Nothing if was_active && !self.is_absence_uncertain() => {
+            TableLookup::Nothing if was_active && !self.is_absence_uncertain() => {
                 SharedOutcome::Miss
             }
-            LookupResult::Nothing | LookupResult::Unsettled => SharedOutcome::Undecided,
+            TableLookup::Nothing | TableLookup::Unsettled => SharedOutcome::Undecided,
         }
     }
 

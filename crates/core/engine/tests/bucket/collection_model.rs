@@ -9,7 +9,7 @@ use oribi_engine::{
     Bucket, CollectionStats, ConcatMode, ConcatRequest, CounterRequest, MetaOutcome,
     StoreCondition, StoreRequest,
 };
-use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryMedium, MemoryStore, SeededRandom};
+use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore, SeededRandom, StoreFault};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp};
 
 use crate::{NOW, VB, done, open, set};
@@ -155,7 +155,7 @@ impl World {
     }
 
     fn fail_a_flush(&mut self) {
-        self.plan.fail_from(self.plan.commits() + 1, Fault::BeforeCommit);
+        self.plan.fail_from(self.plan.commits() + 1, StoreFault::BeforeCommit);
         // Succeeds only when there is nothing to commit.
         let _ = self.bucket.flush_step();
         self.plan.heal();

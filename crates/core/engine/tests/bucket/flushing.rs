@@ -10,7 +10,7 @@ use oribi_engine::{
     PersistenceSink, Upkeep, WarmupStep,
 };
 use oribi_storage::{
-    Fault, FaultPlan, FaultStore, KvStore, MemoryStore, StoreMaintenance, unlimited,
+    FaultPlan, FaultStore, KvStore, MemoryStore, StoreFault, StoreMaintenance, unlimited,
 };
 use oribi_types::{Seqno, Vbid};
 
@@ -179,7 +179,7 @@ fn a_waiter_of_a_failed_pass_is_served_by_the_next() {
     let store = FaultStore::new(MemoryStore::new(), plan.clone());
     let bucket = one_vbucket_a_step(Arc::new(store));
     let written = [0, 1, 2].map(|vbucket| write(&bucket, vbucket));
-    plan.fail_commit(plan.commits() + 2, Fault::BeforeCommit);
+    plan.fail_commit(plan.commits() + 2, StoreFault::BeforeCommit);
     let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
     bucket.when_persisted(Vbid(2), (written[2].seqno, None), &sink, 1);
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");

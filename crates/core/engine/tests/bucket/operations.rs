@@ -8,7 +8,7 @@ use oribi_engine::{
     EvictionPolicy, GetOutcome, ItemRef, MutationOutcome, OperationRejection, PersistOutcome,
     PersistenceSink, StoreCondition, StoreRequest, TaskState,
 };
-use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryStore};
+use oribi_storage::{FaultPlan, FaultStore, MemoryStore, StoreFault};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
@@ -203,14 +203,17 @@ fn waiters_are_told_after_the_commit_and_only_then() {
 
 #[test]
 fn a_failing_store_refuses_writes_until_it_works() {
-    for fault in
-        [Fault::BeforeCommit, Fault::AfterCommit, Fault::NoSpace, Fault::Torn { dropped: 1 }]
-    {
+    for fault in [
+        StoreFault::BeforeCommit,
+        StoreFault::AfterCommit,
+        StoreFault::NoSpace,
+        StoreFault::Torn { dropped: 1 },
+    ] {
         fail_and_heal(fault);
     }
 }
 
-fn fail_and_heal(fault: Fault) {
+fn fail_and_heal(fault: StoreFault) {
     let disk = MemoryStore::new().medium();
     let plan = FaultPlan::none();
     let faulty = FaultStore::new(MemoryStore::on(disk.clone()), plan.clone());

@@ -5,9 +5,11 @@ use std::ops::ControlFlow;
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::Medium;
-use super::fixture::{Kept, batch, commit, get, open, scan_keys, scan_seqnos, state, states};
+use super::fixture::{
+    OwnedFields, batch, commit, get, open, scan_keys, scan_seqnos, state, states,
+};
 use super::{commits, key_scans, lookups, seqno_scans};
-use crate::{ScanRange, VbucketPhase, VbucketState, unlimited};
+use crate::{SeqnoRange, VbucketPhase, VbucketState, unlimited};
 
 /// A check and what it is called in a failure.
 pub(super) type Check = (&'static str, fn(&dyn Medium));
@@ -56,7 +58,7 @@ fn empty_store(medium: &dyn Medium) {
     assert_eq!(states(&*store), vec![]);
     assert_eq!(scan_keys(&*store, VB), vec![]);
     assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), vec![]);
-    assert_eq!(get(&*store, VB, Kept::document(1, b"k", b"").doc_key()), None);
+    assert_eq!(get(&*store, VB, OwnedFields::document(1, b"k", b"").doc_key()), None);
     assert_eq!(store.get_local("manifest").expect("answers"), None);
     store.purge_collection(VB, CollectionId(8)).expect("nothing to purge is fine");
     store.drop_vbucket(VB).expect("nothing to drop is fine");
@@ -65,7 +67,7 @@ fn empty_store(medium: &dyn Medium) {
 }
 
 fn fields_survive(medium: &dyn Medium) {
-    let mut kept = Kept::document(u64::MAX - 1, b"key", b"{\"a\":1}");
+    let mut kept = OwnedFields::document(u64::MAX - 1, b"key", b"{\"a\":1}");
     kept.expiry = u32::MAX;
     let store = open(medium);
     commit(&*store, VB, std::slice::from_ref(&kept));
@@ -78,19 +80,23 @@ fn fields_survive(medium: &dyn Medium) {
 
 fn overwrite(medium: &dyn Medium) {
     let store = open(medium);
-    commit(&*store, VB, &[Kept::document(1, b"k", b"one"), Kept::document(2, b"l", b"x")]);
-    let second = Kept::document(3, b"k", b"two");
+    commit(
+        &*store,
+        VB,
+        &[OwnedFields::document(1, b"k", b"one"), OwnedFields::document(2, b"l", b"x")],
+    );
+    let second = OwnedFields::document(3, b"k", b"two");
     commit(&*store, VB, std::slice::from_ref(&second));
     assert_eq!(get(&*store, VB, second.doc_key()), Some(second.clone()));
     drop(store);
     let seen = scan_seqnos(&*open(medium), VB, 0, u64::MAX);
-    assert_eq!(seen, vec![Kept::document(2, b"l", b"x"), second], "one version per key");
+    assert_eq!(seen, vec![OwnedFields::document(2, b"l", b"x"), second], "one version per key");
 }
 
 fn tombstones(medium: &dyn Medium) {
     let store = open(medium);
-    commit(&*store, VB, &[Kept::document(1, b"k", b"value")]);
-    let tombstone = Kept::tombstone(2, b"k", 1_700_000_000);
+    commit(&*store, VB, &[OwnedFields::document(1, b"k", b"value")]);
+    let tombstone = OwnedFields::tombstone(2, b"k", 1_700_000_000);
     commit(&*store, VB, std::slice::from_ref(&tombstone));
     drop(store);
     let store = open(medium);
@@ -101,8 +107,8 @@ fn tombstones(medium: &dyn Medium) {
 
 fn expired_tombstones(medium: &dyn Medium) {
     let store = open(medium);
-    let (expired, deleted) = (Kept::expired(1, b"k", 7), Kept::tombstone(2, b"l", 7));
-    let mut with_value = Kept::expired(3, b"m", 7);
+    let (expired, deleted) = (OwnedFields::expired(1, b"k", 7), OwnedFields::tombstone(2, b"l", 7));
+    let mut with_value = OwnedFields::expired(3, b"m", 7);
     with_value.value = vec![b'v'; 300];
     let kept = [expired, deleted, with_value];
     commit(&*store, VB, &kept);
@@ -113,7 +119,7 @@ fn expired_tombstones(medium: &dyn Medium) {
     for kept in &kept {
         assert_eq!(get(&*store, VB, kept.doc_key()).as_ref(), Some(kept));
     }
-    let again = Kept::tombstone(4, b"k", 7);
+    let again = OwnedFields::tombstone(4, b"k", 7);
     commit(&*store, VB, std::slice::from_ref(&again));
     assert_eq!(get(&*store, VB, again.doc_key()), Some(again), "the later version counts");
 }
@@ -121,11 +127,11 @@ fn expired_tombstones(medium: &dyn Medium) {
 fn vbuckets_are_apart(medium: &dyn Medium) {
     let store = open(medium);
     for vbid in [0, 1, 255, 256, 1023] {
-        commit(&*store, Vbid(vbid), &[Kept::document(u64::from(vbid) + 1, b"same", b"v")]);
+        commit(&*store, Vbid(vbid), &[OwnedFields::document(u64::from(vbid) + 1, b"same", b"v")]);
     }
     for vbid in [0, 1, 255, 256, 1023] {
         let seen = scan_keys(&*store, Vbid(vbid));
-        assert_eq!(seen, vec![Kept::document(u64::from(vbid) + 1, b"same", b"v")]);
+        assert_eq!(seen, vec![OwnedFields::document(u64::from(vbid) + 1, b"same", b"v")]);
     }
     assert_eq!(scan_keys(&*store, Vbid(2)), vec![]);
 }
@@ -133,13 +139,13 @@ fn vbuckets_are_apart(medium: &dyn Medium) {
 fn key_order(medium: &dyn Medium) {
     let store = open(medium);
     let ordered = [
-        Kept::document(9, b"a", b""),
-        Kept::document(3, b"a\0", b""),
-        Kept::document(8, b"b", b""),
-        Kept::document(1, b"\xff\xff", b""),
-        Kept::document(7, b"a", b"").in_collection(8),
-        Kept::document(2, b"a", b"").in_collection(0x0100),
-        Kept::document(4, b"a", b"").in_collection(u32::MAX),
+        OwnedFields::document(9, b"a", b""),
+        OwnedFields::document(3, b"a\0", b""),
+        OwnedFields::document(8, b"b", b""),
+        OwnedFields::document(1, b"\xff\xff", b""),
+        OwnedFields::document(7, b"a", b"").in_collection(8),
+        OwnedFields::document(2, b"a", b"").in_collection(0x0100),
+        OwnedFields::document(4, b"a", b"").in_collection(u32::MAX),
     ];
     let mut by_seqno = ordered.to_vec();
     by_seqno.sort_by_key(|kept| kept.seqno);
@@ -149,8 +155,8 @@ fn key_order(medium: &dyn Medium) {
 
 fn scans_end_early(medium: &dyn Medium) {
     let store = open(medium);
-    let kept: Vec<Kept> =
-        (1..=10).map(|seqno| Kept::document(seqno, &[seqno as u8], b"")).collect();
+    let kept: Vec<OwnedFields> =
+        (1..=10).map(|seqno| OwnedFields::document(seqno, &[seqno as u8], b"")).collect();
     commit(&*store, VB, &kept);
     let mut visits = 0;
     let mut third = |_: crate::Record<'_>| {
@@ -158,7 +164,7 @@ fn scans_end_early(medium: &dyn Medium) {
         if visits % 3 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     store.scan_keys(VB, &mut third).expect("an early end is no error");
-    let mut scan = store.begin_scan(VB, ScanRange::ALL).expect("the scan begins");
+    let mut scan = store.begin_scan(VB, SeqnoRange::ALL).expect("the scan begins");
     scan.resume(&mut unlimited, &mut third).expect("an early end is no error");
     assert_eq!(visits, 6);
 }
@@ -167,16 +173,17 @@ fn load(medium: &dyn Medium) {
     let store = open(medium);
     let mut expected = Vec::new();
     for vbid in [2, 5] {
-        let first = [Kept::document(1, b"a", b"old"), Kept::document(2, b"b", b"kept")];
+        let first =
+            [OwnedFields::document(1, b"a", b"old"), OwnedFields::document(2, b"b", b"kept")];
         commit(&*store, Vbid(vbid), &first);
-        let second = [Kept::document(3, b"a", b"new"), Kept::tombstone(4, b"c", 9)];
+        let second = [OwnedFields::document(3, b"a", b"new"), OwnedFields::tombstone(4, b"c", 9)];
         commit(&*store, Vbid(vbid), &second);
         let kept = [&first[1], &second[0], &second[1]];
         expected.extend(kept.map(|kept| (Vbid(vbid), kept.clone())));
     }
     let mut seen = Vec::new();
     let mut visit = |vbid: Vbid, record: crate::Record<'_>| {
-        seen.push((vbid, Kept::of(record)));
+        seen.push((vbid, OwnedFields::of(record)));
         ControlFlow::Continue(())
     };
     crate::load_all(&*store, &mut visit).expect("the store loads");
@@ -193,9 +200,9 @@ fn load(medium: &dyn Medium) {
 
 fn states_follow_commits(medium: &dyn Medium) {
     let store = open(medium);
-    commit(&*store, Vbid(1), &[Kept::document(1, b"k", b"")]);
-    commit(&*store, Vbid(7), &[Kept::document(5, b"k", b"")]);
-    commit(&*store, Vbid(1), &[Kept::document(6, b"k", b"")]);
+    commit(&*store, Vbid(1), &[OwnedFields::document(1, b"k", b"")]);
+    commit(&*store, Vbid(7), &[OwnedFields::document(5, b"k", b"")]);
+    commit(&*store, Vbid(1), &[OwnedFields::document(6, b"k", b"")]);
     let expected = vec![(Vbid(1), state(6)), (Vbid(7), state(5))];
     assert_eq!(states(&*store), expected);
     drop(store);
@@ -236,10 +243,10 @@ fn locals(medium: &dyn Medium) {
 fn purge_collection(medium: &dyn Medium) {
     let store = open(medium);
     let kept = [
-        Kept::document(1, b"k", b"default"),
-        Kept::document(2, b"k", b"eight").in_collection(8),
-        Kept::tombstone(3, b"l", 5).in_collection(8),
-        Kept::document(4, b"k", b"nine").in_collection(9),
+        OwnedFields::document(1, b"k", b"default"),
+        OwnedFields::document(2, b"k", b"eight").in_collection(8),
+        OwnedFields::tombstone(3, b"l", 5).in_collection(8),
+        OwnedFields::document(4, b"k", b"nine").in_collection(9),
     ];
     commit(&*store, VB, &kept);
     commit(&*store, Vbid(4), &kept[1..2]);
@@ -252,7 +259,7 @@ fn purge_collection(medium: &dyn Medium) {
     assert_eq!(scan_keys(&*store, Vbid(4)), kept[1..2], "the other vbucket keeps its records");
     assert_eq!(states(&*store), vec![(VB, state(4)), (Vbid(4), state(2))]);
     let last = CollectionId(u32::MAX);
-    commit(&*store, VB, &[Kept::document(5, b"\xff", b"").in_collection(last.0)]);
+    commit(&*store, VB, &[OwnedFields::document(5, b"\xff", b"").in_collection(last.0)]);
     store.purge_collection(VB, last).expect("the highest id is purged too");
     assert_eq!(scan_keys(&*store, VB).len(), 2);
 }
@@ -260,8 +267,8 @@ fn purge_collection(medium: &dyn Medium) {
 fn drop_vbucket(medium: &dyn Medium) {
     let store = open(medium);
     for vbid in [2, 3, 4] {
-        let kept: Vec<Kept> =
-            (1..=50).map(|seqno| Kept::document(seqno, &[seqno as u8], b"v")).collect();
+        let kept: Vec<OwnedFields> =
+            (1..=50).map(|seqno| OwnedFields::document(seqno, &[seqno as u8], b"v")).collect();
         commit(&*store, Vbid(vbid), &kept);
     }
     store.drop_vbucket(Vbid(3)).expect("dropped");
@@ -271,7 +278,7 @@ fn drop_vbucket(medium: &dyn Medium) {
     assert_eq!(scan_keys(&*store, Vbid(3)), vec![]);
     assert_eq!(scan_keys(&*store, Vbid(2)).len(), 50);
     assert_eq!(scan_keys(&*store, Vbid(4)).len(), 50);
-    let again = Kept::document(1, b"new", b"v");
+    let again = OwnedFields::document(1, b"new", b"v");
     commit(&*store, Vbid(3), std::slice::from_ref(&again));
     assert_eq!(scan_keys(&*store, Vbid(3)), vec![again], "nothing of the old vbucket returns");
 }
@@ -279,10 +286,10 @@ fn drop_vbucket(medium: &dyn Medium) {
 fn compact(medium: &dyn Medium) {
     let store = open(medium);
     let kept = [
-        Kept::document(1, b"document", b"v"),
-        Kept::tombstone(2, b"old", 999),
-        Kept::tombstone(5, b"older", 1),
-        Kept::tombstone(6, b"young", 1000),
+        OwnedFields::document(1, b"document", b"v"),
+        OwnedFields::tombstone(2, b"old", 999),
+        OwnedFields::tombstone(5, b"older", 1),
+        OwnedFields::tombstone(6, b"young", 1000),
     ];
     commit(&*store, VB, &kept);
     commit(&*store, Vbid(4), &kept[1..2]);
@@ -302,7 +309,7 @@ fn large_values(medium: &dyn Medium) {
     let mut kept = Vec::new();
     for (number, size) in sizes.into_iter().enumerate() {
         let value: Vec<u8> = (0..size).map(|at| (at * 31 / 7 + number) as u8).collect();
-        kept.push(Kept::document(number as u64 + 1, &[b'k', number as u8], &value));
+        kept.push(OwnedFields::document(number as u64 + 1, &[b'k', number as u8], &value));
     }
     commit(&*store, VB, &kept);
     // Not assert_eq!, which would print 20 MiB of difference.
@@ -317,9 +324,9 @@ fn large_values(medium: &dyn Medium) {
 fn odd_bytes(medium: &dyn Medium) {
     let store = open(medium);
     let kept = [
-        Kept::document(1, b"\0", b"\0"),
-        Kept::document(2, &[0xff; 250], b""),
-        Kept::document(3, "schlüssel".as_bytes(), b"\xff\xfe"),
+        OwnedFields::document(1, b"\0", b"\0"),
+        OwnedFields::document(2, &[0xff; 250], b""),
+        OwnedFields::document(3, "schlüssel".as_bytes(), b"\xff\xfe"),
     ];
     commit(&*store, VB, &kept);
     drop(store);
@@ -341,8 +348,8 @@ fn threads(medium: &dyn Medium) {
             scope.spawn(move || {
                 for number in 1..=BATCHES {
                     let kept = [
-                        Kept::document(2 * number - 1, b"same", &[number as u8; 50]),
-                        Kept::document(2 * number, format!("own-{number}").as_bytes(), b"v"),
+                        OwnedFields::document(2 * number - 1, b"same", &[number as u8; 50]),
+                        OwnedFields::document(2 * number, format!("own-{number}").as_bytes(), b"v"),
                     ];
                     commit(store, Vbid(vbid), &kept);
                     assert_eq!(get(store, Vbid(vbid), kept[0].doc_key()), Some(kept[0].clone()));
@@ -370,8 +377,12 @@ fn threads(medium: &dyn Medium) {
 fn stats_count(medium: &dyn Medium) {
     let store = open(medium);
     let before = store.stats();
-    commit(&*store, VB, &[Kept::document(1, b"a", b"value"), Kept::document(2, b"b", b"v")]);
-    let gone = Kept::tombstone(3, b"a", 7);
+    commit(
+        &*store,
+        VB,
+        &[OwnedFields::document(1, b"a", b"value"), OwnedFields::document(2, b"b", b"v")],
+    );
+    let gone = OwnedFields::tombstone(3, b"a", 7);
     commit(&*store, VB, std::slice::from_ref(&gone));
     let after = store.stats();
     assert_eq!(after.records_committed - before.records_committed, 3);
@@ -382,7 +393,7 @@ fn stats_count(medium: &dyn Medium) {
     assert_eq!((after.commit_failures, after.set_failures, after.delete_failures), (0, 0, 0));
     assert!(after.disk_bytes > 0);
     assert_eq!(get(&*store, VB, gone.doc_key()), Some(gone));
-    assert_eq!(get(&*store, VB, Kept::document(1, b"missing", b"").doc_key()), None);
+    assert_eq!(get(&*store, VB, OwnedFields::document(1, b"missing", b"").doc_key()), None);
     assert_eq!(scan_keys(&*store, VB).len(), 2);
     assert_eq!(scan_seqnos(&*store, VB, 2, 2).len(), 1);
     store.compact(VB, 8).expect("the store compacts");

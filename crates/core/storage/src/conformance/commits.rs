@@ -4,13 +4,13 @@
 use oribi_types::Vbid;
 
 use super::Medium;
-use super::fixture::{Kept, batch, get, open, scan_keys, state, states};
+use super::fixture::{OwnedFields, batch, get, open, scan_keys, state, states};
 use crate::VbBatch;
 
 pub(super) fn group_commit(medium: &dyn Medium) {
     let store = open(medium);
-    let kept: Vec<Kept> =
-        (1..=64).map(|seqno| Kept::document(seqno, b"key", &[seqno as u8; 100])).collect();
+    let kept: Vec<OwnedFields> =
+        (1..=64).map(|seqno| OwnedFields::document(seqno, b"key", &[seqno as u8; 100])).collect();
     let batches: Vec<VbBatch<'_>> = kept
         .iter()
         .zip(0..)
@@ -31,8 +31,8 @@ pub(super) fn group_commit(medium: &dyn Medium) {
 /// one counts.
 pub(super) fn same_vbucket_again(medium: &dyn Medium) {
     const VB: Vbid = Vbid(3);
-    let older = [Kept::document(1, b"a", b"old"), Kept::document(2, b"b", b"kept")];
-    let newer = [Kept::document(3, b"c", b"new"), Kept::document(4, b"a", b"new")];
+    let older = [OwnedFields::document(1, b"a", b"old"), OwnedFields::document(2, b"b", b"kept")];
+    let newer = [OwnedFields::document(3, b"c", b"new"), OwnedFields::document(4, b"a", b"new")];
     let store = open(medium);
     let batches = [batch(VB, &older, state(2)), batch(VB, &newer, state(4))];
     store.commit(&batches).expect("the store commits");

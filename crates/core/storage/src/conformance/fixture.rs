@@ -6,12 +6,12 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, 
 
 use super::Medium;
 use crate::{
-    FailoverEntry, KvStore, Record, ScanRange, VbBatch, VbucketPhase, VbucketState, unlimited,
+    FailoverEntry, KvStore, Record, SeqnoRange, VbBatch, VbucketPhase, VbucketState, unlimited,
 };
 
 /// A record that owns its bytes and compares by all fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct OwnedFields {
     pub(crate) collection: CollectionId,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
@@ -25,11 +25,11 @@ pub(crate) struct Kept {
     pub(crate) expired: bool,
 }
 
-impl Kept {
+impl OwnedFields {
     /// A document in the default collection, its other fields derived from the seqno so that no
     /// two of them are equal by accident.
-    pub(crate) fn document(seqno: u64, key: &[u8], value: &[u8]) -> Kept {
-        Kept {
+    pub(crate) fn document(seqno: u64, key: &[u8], value: &[u8]) -> OwnedFields {
+        OwnedFields {
             collection: CollectionId::DEFAULT,
             key: key.to_vec(),
             value: value.to_vec(),
@@ -44,24 +44,24 @@ impl Kept {
         }
     }
 
-    pub(crate) fn in_collection(self, id: u32) -> Kept {
-        Kept { collection: CollectionId(id), ..self }
+    pub(crate) fn in_collection(self, id: u32) -> OwnedFields {
+        OwnedFields { collection: CollectionId(id), ..self }
     }
 
     /// A tombstone of the given time of deletion.
-    pub(crate) fn tombstone(seqno: u64, key: &[u8], deleted_at: u32) -> Kept {
+    pub(crate) fn tombstone(seqno: u64, key: &[u8], deleted_at: u32) -> OwnedFields {
         let datatype = Datatype::RAW;
-        let document = Kept::document(seqno, key, b"");
-        Kept { expiry: deleted_at, deleted: true, datatype, ..document }
+        let document = OwnedFields::document(seqno, key, b"");
+        OwnedFields { expiry: deleted_at, deleted: true, datatype, ..document }
     }
 
     /// A tombstone that expiry made at the given time.
-    pub(crate) fn expired(seqno: u64, key: &[u8], deleted_at: u32) -> Kept {
-        Kept { expired: true, ..Kept::tombstone(seqno, key, deleted_at) }
+    pub(crate) fn expired(seqno: u64, key: &[u8], deleted_at: u32) -> OwnedFields {
+        OwnedFields { expired: true, ..OwnedFields::tombstone(seqno, key, deleted_at) }
     }
 
-    pub(crate) fn of(record: Record<'_>) -> Kept {
-        Kept {
+    pub(crate) fn of(record: Record<'_>) -> OwnedFields {
+        OwnedFields {
             collection: record.key.collection,
             key: record.key.key.to_vec(),
             value: record.value.to_vec(),
@@ -116,40 +116,41 @@ pub(crate) fn open(medium: &dyn Medium) -> Box<dyn KvStore> {
 }
 
 /// A batch that borrows the given records.
-pub(crate) fn batch(vbid: Vbid, kept: &[Kept], state: VbucketState) -> VbBatch<'_> {
-    VbBatch { vbid, records: kept.iter().map(Kept::record).collect(), state }
+pub(crate) fn batch(vbid: Vbid, kept: &[OwnedFields], state: VbucketState) -> VbBatch<'_> {
+    VbBatch { vbid, records: kept.iter().map(OwnedFields::record).collect(), state }
 }
 
 /// Commits one batch for one vbucket; its state has the last record's seqno.
-pub(crate) fn commit(store: &dyn KvStore, vbid: Vbid, kept: &[Kept]) {
+pub(crate) fn commit(store: &dyn KvStore, vbid: Vbid, kept: &[OwnedFields]) {
     let high_seqno = kept.iter().map(|kept| kept.seqno.0).max().unwrap_or(0);
     store.commit(&[batch(vbid, kept, state(high_seqno))]).expect("the store accepts the batch");
 }
 
-pub(crate) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<Kept> {
+pub(crate) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<OwnedFields> {
     let mut seen = Vec::new();
-    let found = store.get(vbid, key, &mut unlimited, &mut |record| seen.push(Kept::of(record)));
+    let found =
+        store.get(vbid, key, &mut unlimited, &mut |record| seen.push(OwnedFields::of(record)));
     let found = found.expect("the store answers a get");
     assert_eq!(seen.len(), usize::from(found), "one visit for a hit and none for a miss");
     assert!(!found || store.may_contain(vbid, key), "what is found may be contained");
     seen.pop()
 }
 
-pub(crate) fn scan_keys(store: &dyn KvStore, vbid: Vbid) -> Vec<Kept> {
+pub(crate) fn scan_keys(store: &dyn KvStore, vbid: Vbid) -> Vec<OwnedFields> {
     let mut seen = Vec::new();
     let outcome = store.scan_keys(vbid, &mut |record| {
-        seen.push(Kept::of(record));
+        seen.push(OwnedFields::of(record));
         ControlFlow::Continue(())
     });
     outcome.expect("the store scans");
     seen
 }
 
-pub(crate) fn scan_seqnos(store: &dyn KvStore, vbid: Vbid, from: u64, to: u64) -> Vec<Kept> {
+pub(crate) fn scan_seqnos(store: &dyn KvStore, vbid: Vbid, from: u64, to: u64) -> Vec<OwnedFields> {
     let mut seen = Vec::new();
-    let scan = store.begin_scan(vbid, ScanRange::seqnos(Seqno(from), Seqno(to)));
+    let scan = store.begin_scan(vbid, SeqnoRange::seqnos(Seqno(from), Seqno(to)));
     let outcome = scan.expect("the scan begins").resume(&mut unlimited, &mut |record| {
-        seen.push(Kept::of(record));
+        seen.push(OwnedFields::of(record));
         ControlFlow::Continue(())
     });
     outcome.expect("the store scans");

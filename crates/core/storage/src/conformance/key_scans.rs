@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::Medium;
-use super::fixture::{Kept, commit, open};
+use super::fixture::{OwnedFields, commit, open};
 use crate::{KvStore, unlimited};
 
 const VB: Vbid = Vbid(3);
 
-fn scan_from(store: &dyn KvStore, collection: u32, key: &[u8]) -> Vec<Kept> {
+fn scan_from(store: &dyn KvStore, collection: u32, key: &[u8]) -> Vec<OwnedFields> {
     let mut seen = Vec::new();
     let from = DocKey { collection: CollectionId(collection), key };
     let outcome = store.scan_collection(VB, from, &mut unlimited, &mut |record| {
-        seen.push(Kept::of(record));
+        seen.push(OwnedFields::of(record));
         ControlFlow::Continue(())
     });
     outcome.expect("the store scans");
@@ -25,16 +25,16 @@ fn scan_from(store: &dyn KvStore, collection: u32, key: &[u8]) -> Vec<Kept> {
 pub(super) fn bounds(medium: &dyn Medium) {
     let store = open(medium);
     let kept = [
-        Kept::document(1, b"z", b"0"),
-        Kept::document(2, b"a", b"1").in_collection(8),
-        Kept::document(3, b"a\0", b"2").in_collection(8),
-        Kept::tombstone(4, b"b", 1_700_000_000).in_collection(8),
-        Kept::document(5, b"\xff\xff", b"3").in_collection(8),
-        Kept::document(6, b"a", b"4").in_collection(9),
-        Kept::document(7, b"b", b"5").in_collection(u32::MAX),
+        OwnedFields::document(1, b"z", b"0"),
+        OwnedFields::document(2, b"a", b"1").in_collection(8),
+        OwnedFields::document(3, b"a\0", b"2").in_collection(8),
+        OwnedFields::tombstone(4, b"b", 1_700_000_000).in_collection(8),
+        OwnedFields::document(5, b"\xff\xff", b"3").in_collection(8),
+        OwnedFields::document(6, b"a", b"4").in_collection(9),
+        OwnedFields::document(7, b"b", b"5").in_collection(u32::MAX),
     ];
     commit(&*store, VB, &kept);
-    commit(&*store, Vbid(4), &[Kept::document(1, b"a", b"").in_collection(8)]);
+    commit(&*store, Vbid(4), &[OwnedFields::document(1, b"a", b"").in_collection(8)]);
     assert_eq!(scan_from(&*store, 8, b""), kept[1..5]);
     assert_eq!(scan_from(&*store, 8, b"a"), kept[1..5], "the key belongs to the range");
     assert_eq!(scan_from(&*store, 8, b"aa"), kept[3..5]);
@@ -48,8 +48,8 @@ pub(super) fn bounds(medium: &dyn Medium) {
 pub(super) fn one_moment(medium: &dyn Medium) {
     let store = open(medium);
     let value = vec![b'v'; 2000];
-    let kept: Vec<Kept> = (0..50)
-        .map(|at| Kept::document(at + 1, format!("key-{at:02}").as_bytes(), &value))
+    let kept: Vec<OwnedFields> = (0..50)
+        .map(|at| OwnedFields::document(at + 1, format!("key-{at:02}").as_bytes(), &value))
         .collect();
     commit(&*store, VB, &kept);
     let mut seen = Vec::new();
@@ -57,13 +57,13 @@ pub(super) fn one_moment(medium: &dyn Medium) {
     let outcome = store.scan_collection(VB, from, &mut unlimited, &mut |record| {
         if seen.is_empty() {
             let later = [
-                Kept::document(101, b"key-20", b"changed"),
-                Kept::tombstone(102, b"key-30", 1_700_000_000),
-                Kept::document(103, b"key-405", b"new"),
+                OwnedFields::document(101, b"key-20", b"changed"),
+                OwnedFields::tombstone(102, b"key-30", 1_700_000_000),
+                OwnedFields::document(103, b"key-405", b"new"),
             ];
             commit(&*store, VB, &later);
         }
-        seen.push(Kept::of(record));
+        seen.push(OwnedFields::of(record));
         ControlFlow::Continue(())
     });
     outcome.expect("the store scans");

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::Medium;
-use super::fixture::{Kept, commit, get, open};
+use super::fixture::{OwnedFields, commit, get, open};
 use crate::{KvStore, LARGE_RECORD_BYTES, LookupResult};
 
 const VBUCKETS: u16 = 3;
@@ -24,16 +24,19 @@ fn fill(store: &dyn KvStore) {
     for vbid in (0..VBUCKETS).map(Vbid) {
         let sizes = [0, 10, 500, 1100, 5000, 40_000, 300_000];
         let value = |number: u64| vec![number as u8; sizes[number as usize % sizes.len()]];
-        let all: Vec<Kept> =
-            (1..=KEYS).map(|number| Kept::document(number, &key(number), &value(number))).collect();
+        let all: Vec<OwnedFields> = (1..=KEYS)
+            .map(|number| OwnedFields::document(number, &key(number), &value(number)))
+            .collect();
         for chunk in all.chunks(17) {
             commit(store, vbid, chunk);
         }
         let mut later =
-            vec![Kept::document(KEYS + 1, &key(3), b"other collection").in_collection(9)];
+            vec![OwnedFields::document(KEYS + 1, &key(3), b"other collection").in_collection(9)];
         let overwritten = (4..=KEYS).step_by(5);
-        later.extend(overwritten.map(|number| Kept::document(KEYS + number, &key(number), b"new")));
-        later.push(Kept::tombstone(3 * KEYS, &key(5), 77));
+        later.extend(
+            overwritten.map(|number| OwnedFields::document(KEYS + number, &key(number), b"new")),
+        );
+        later.push(OwnedFields::tombstone(3 * KEYS, &key(5), 77));
         commit(store, vbid, &later);
     }
 }
@@ -54,10 +57,10 @@ pub(super) fn get_many(medium: &dyn Medium) {
     let wanted = wanted(&keys);
     for _ in 0..2 {
         let before = store.stats();
-        let mut seen: Vec<Option<Option<Kept>>> = vec![None; wanted.len()];
+        let mut seen: Vec<Option<Option<OwnedFields>>> = vec![None; wanted.len()];
         let outcome = store.get_many(&wanted, usize::MAX, &mut |index, answer| {
             let kept = match answer {
-                LookupResult::Record(record) => Some(Kept::of(record)),
+                LookupResult::Record(record) => Some(OwnedFields::of(record)),
                 LookupResult::Absent => None,
                 LookupResult::Large => panic!("any length is wanted"),
             };

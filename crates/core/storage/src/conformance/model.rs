@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use oribi_types::{CollectionId, Seqno, Vbid};
 
-use super::fixture::{Kept, scan_keys, scan_seqnos, states};
+use super::fixture::{OwnedFields, scan_keys, scan_seqnos, states};
 use crate::{KvStore, VbucketState};
 
 /// Contents that a correct store has after the same operations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Model {
-    pub(crate) records: BTreeMap<(Vbid, CollectionId, Vec<u8>), Kept>,
+    pub(crate) records: BTreeMap<(Vbid, CollectionId, Vec<u8>), OwnedFields>,
     pub(crate) states: BTreeMap<Vbid, VbucketState>,
     pub(crate) locals: BTreeMap<String, Vec<u8>>,
 }
 
 impl Model {
-    pub(crate) fn commit(&mut self, vbid: Vbid, kept: &[Kept], state: VbucketState) {
+    pub(crate) fn commit(&mut self, vbid: Vbid, kept: &[OwnedFields], state: VbucketState) {
         for kept in kept {
             self.records.insert((vbid, kept.collection, kept.key.clone()), kept.clone());
         }
@@ -36,7 +36,7 @@ impl Model {
 
     pub(crate) fn compact(&mut self, vbid: Vbid, purge_before: u32) -> Option<Seqno> {
         let purged =
-            |vb: Vbid, kept: &Kept| vb == vbid && kept.deleted && kept.expiry < purge_before;
+            |vb: Vbid, kept: &OwnedFields| vb == vbid && kept.deleted && kept.expiry < purge_before;
         let hit = self.records.iter().filter(|(key, kept)| purged(key.0, kept));
         let highest = hit.map(|(_, kept)| kept.seqno).max()?;
         self.records.retain(|key, kept| !purged(key.0, kept));
@@ -46,7 +46,7 @@ impl Model {
     }
 
     /// The vbucket's records in order of key.
-    pub(crate) fn records_of(&self, vbid: Vbid) -> Vec<Kept> {
+    pub(crate) fn records_of(&self, vbid: Vbid) -> Vec<OwnedFields> {
         let of_vbucket = self.records.iter().filter(|(key, _)| key.0 == vbid);
         of_vbucket.map(|(_, kept)| kept.clone()).collect()
     }

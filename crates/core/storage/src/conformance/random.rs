@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::Medium;
-use super::fixture::{Kept, batch, get, open, scan_seqnos, state};
+use super::fixture::{OwnedFields, batch, get, open, scan_seqnos, state};
 use super::model::Model;
 use crate::seeded_random::SeededRandom;
 use crate::{KvStore, VbucketState};
@@ -76,15 +76,15 @@ impl Run {
         format!("key-{}", "x".repeat(number as usize)).into_bytes()
     }
 
-    fn record(&mut self, seqno: u64) -> Kept {
+    fn record(&mut self, seqno: u64) -> OwnedFields {
         let key = self.key();
         let collection = self.collection();
         let kept = match self.random.below(8) {
-            0 => Kept::tombstone(seqno, &key, self.random.below(100) as u32),
-            1 => Kept::expired(seqno, &key, self.random.below(100) as u32),
+            0 => OwnedFields::tombstone(seqno, &key, self.random.below(100) as u32),
+            1 => OwnedFields::expired(seqno, &key, self.random.below(100) as u32),
             _ => {
                 let size = self.random.below(600) as usize;
-                Kept::document(seqno, &key, &vec![seqno as u8; size])
+                OwnedFields::document(seqno, &key, &vec![seqno as u8; size])
             }
         };
         kept.in_collection(collection.0)
@@ -92,13 +92,13 @@ impl Run {
 
     /// A group of one to three vbuckets with a few records each, one per key as the trait demands.
     fn commit(&mut self, store: &dyn KvStore) {
-        let mut group: BTreeMap<Vbid, (Vec<Kept>, VbucketState)> = BTreeMap::new();
+        let mut group: BTreeMap<Vbid, (Vec<OwnedFields>, VbucketState)> = BTreeMap::new();
         for _ in 0..=self.random.below(3) {
             let vbid = self.vbid();
             if group.contains_key(&vbid) {
                 continue;
             }
-            let mut records: BTreeMap<(CollectionId, Vec<u8>), Kept> = BTreeMap::new();
+            let mut records: BTreeMap<(CollectionId, Vec<u8>), OwnedFields> = BTreeMap::new();
             for _ in 0..self.random.below(8) {
                 let seqno = self.seqnos.entry(vbid).or_insert(0);
                 *seqno += 1;
@@ -106,7 +106,7 @@ impl Run {
                 let kept = self.record(seqno);
                 records.insert((kept.collection, kept.key.clone()), kept);
             }
-            let mut records: Vec<Kept> = records.into_values().collect();
+            let mut records: Vec<OwnedFields> = records.into_values().collect();
             records.sort_by_key(|kept| kept.seqno);
             let high_seqno = self.seqnos.get(&vbid).copied().unwrap_or(0);
             group.insert(vbid, (records, state(high_seqno)));

@@ -6,20 +6,22 @@ use std::ops::ControlFlow;
 use oribi_types::{CollectionId, Seqno, Vbid};
 
 use super::Medium;
-use super::fixture::{Kept, batch, commit, open, scan_seqnos, state};
-use crate::{KvStore, ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, VbucketState, unlimited};
+use super::fixture::{OwnedFields, batch, commit, open, scan_seqnos, state};
+use crate::{
+    KvStore, ScanProgress, SeqnoRange, SeqnoScan, SnapshotSeqnos, VbucketState, unlimited,
+};
 
 const VB: Vbid = Vbid(3);
 
 fn begin(store: &dyn KvStore, from: u64, to: u64) -> Box<dyn SeqnoScan> {
-    store.begin_scan(VB, ScanRange::seqnos(Seqno(from), Seqno(to))).expect("the scan begins")
+    store.begin_scan(VB, SeqnoRange::seqnos(Seqno(from), Seqno(to))).expect("the scan begins")
 }
 
 /// The next `most` records of a scan, or all that are left.
-fn read(scan: &mut dyn SeqnoScan, most: usize) -> Vec<Kept> {
+fn read(scan: &mut dyn SeqnoScan, most: usize) -> Vec<OwnedFields> {
     let mut seen = Vec::new();
     let progress = scan.resume(&mut unlimited, &mut |record| {
-        seen.push(Kept::of(record));
+        seen.push(OwnedFields::of(record));
         if seen.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let expected = if seen.len() == most { ScanProgress::Paused } else { ScanProgress::Ended };
@@ -27,7 +29,7 @@ fn read(scan: &mut dyn SeqnoScan, most: usize) -> Vec<Kept> {
     seen
 }
 
-fn rest(scan: &mut dyn SeqnoScan) -> Vec<Kept> {
+fn rest(scan: &mut dyn SeqnoScan) -> Vec<OwnedFields> {
     read(scan, usize::MAX)
 }
 
@@ -39,8 +41,8 @@ pub(super) fn order_and_bounds(medium: &dyn Medium) {
     let store = open(medium);
     let keys: [&[u8]; 5] = [b"e", b"a", b"d", b"b", b"c"];
     let numbered = keys.iter().zip([2, 4, 300, 70_000, 5_000_000_000]);
-    let kept: Vec<Kept> =
-        numbered.map(|(key, seqno)| Kept::document(seqno, key, b"value")).collect();
+    let kept: Vec<OwnedFields> =
+        numbered.map(|(key, seqno)| OwnedFields::document(seqno, key, b"value")).collect();
     commit(&*store, VB, &kept);
     assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), kept);
     assert_eq!(scan_seqnos(&*store, VB, 4, 300), kept[1..3], "both bounds belong to the range");
@@ -55,15 +57,16 @@ pub(super) fn one_collection(medium: &dyn Medium) {
     let store = open(medium);
     let in_one = |seqno: u64| seqno % 3 == 1;
     let kept = |seqno: u64| {
-        let kept = Kept::document(seqno, format!("k{}", seqno * 7 % 40).as_bytes(), b"value");
+        let kept =
+            OwnedFields::document(seqno, format!("k{}", seqno * 7 % 40).as_bytes(), b"value");
         if in_one(seqno) { kept.in_collection(8) } else { kept }
     };
-    let all: Vec<Kept> = (1..=30).map(kept).collect();
+    let all: Vec<OwnedFields> = (1..=30).map(kept).collect();
     commit(&*store, VB, &all);
     commit(&*store, Vbid(4), &[kept(1)]);
     let of = |collection| {
         store
-            .begin_scan(VB, ScanRange::collection(CollectionId(collection)))
+            .begin_scan(VB, SeqnoRange::collection(CollectionId(collection)))
             .expect("the scan begins")
     };
     let mut scan = of(8);
@@ -73,7 +76,7 @@ pub(super) fn one_collection(medium: &dyn Medium) {
     let expected = |last: u64| (1..=last).filter(|seqno| in_one(*seqno)).map(kept);
     assert_eq!(found, expected(30).collect::<Vec<_>>());
     assert!(rest(&mut *of(9)).iter().all(|kept| kept.collection != CollectionId(9)));
-    let everything: Vec<Kept> = (1..=31).map(kept).collect();
+    let everything: Vec<OwnedFields> = (1..=31).map(kept).collect();
     assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), everything);
     assert_eq!(scan_seqnos(&*store, VB, 2, 3), everything[1..3]);
 }
@@ -82,8 +85,10 @@ pub(super) fn one_collection(medium: &dyn Medium) {
 pub(super) fn highest_seqnos(medium: &dyn Medium) {
     let store = open(medium);
     let seqnos = [1, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX - 1, u64::MAX];
-    let kept: Vec<Kept> =
-        seqnos.iter().map(|seqno| Kept::document(*seqno, &seqno.to_be_bytes(), b"v")).collect();
+    let kept: Vec<OwnedFields> = seqnos
+        .iter()
+        .map(|seqno| OwnedFields::document(*seqno, &seqno.to_be_bytes(), b"v"))
+        .collect();
     commit(&*store, VB, &kept);
     assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), kept);
     assert_eq!(scan_seqnos(&*store, VB, 2, u64::MAX - 1), kept[1..4]);
@@ -93,8 +98,10 @@ pub(super) fn highest_seqnos(medium: &dyn Medium) {
 
 pub(super) fn pauses(medium: &dyn Medium) {
     let store = open(medium);
-    let kept: Vec<Kept> = (1..=30)
-        .map(|seqno| Kept::document(seqno, &[seqno as u8], &vec![b'v'; seqno as usize * 100]))
+    let kept: Vec<OwnedFields> = (1..=30)
+        .map(|seqno| {
+            OwnedFields::document(seqno, &[seqno as u8], &vec![b'v'; seqno as usize * 100])
+        })
         .collect();
     for part in kept.chunks(7) {
         commit(&*store, VB, part);
@@ -119,19 +126,19 @@ pub(super) fn pauses(medium: &dyn Medium) {
 pub(super) fn one_moment(medium: &dyn Medium) {
     let store = open(medium);
     let value = vec![b'v'; 2000];
-    let mut kept: Vec<Kept> = (1..=40)
-        .map(|seqno| Kept::document(seqno, format!("key-{seqno}").as_bytes(), &value))
+    let mut kept: Vec<OwnedFields> = (1..=40)
+        .map(|seqno| OwnedFields::document(seqno, format!("key-{seqno}").as_bytes(), &value))
         .collect();
-    kept.push(Kept::tombstone(41, b"gone", 7));
-    kept.push(Kept::document(42, b"k", &value).in_collection(8));
+    kept.push(OwnedFields::tombstone(41, b"gone", 7));
+    kept.push(OwnedFields::document(42, b"k", &value).in_collection(8));
     commit(&*store, VB, &kept);
     let mut early = begin(&*store, 1, u64::MAX);
     let mut late = begin(&*store, 1, u64::MAX);
     assert_eq!(read(&mut *late, 5), kept[..5]);
     let newer = [
-        Kept::document(43, b"key-3", b"changed"),
-        Kept::tombstone(44, b"key-20", 9),
-        Kept::document(45, b"key-405", b"new"),
+        OwnedFields::document(43, b"key-3", b"changed"),
+        OwnedFields::tombstone(44, b"key-20", 9),
+        OwnedFields::document(45, b"key-405", b"new"),
     ];
     commit(&*store, VB, &newer);
     assert_eq!(read(&mut *late, 5), kept[5..10]);
@@ -139,13 +146,13 @@ pub(super) fn one_moment(medium: &dyn Medium) {
     assert_eq!(store.compact(VB, 8).expect("compacted"), Some(Seqno(41)));
     let mut after = begin(&*store, 1, u64::MAX);
     store.drop_vbucket(VB).expect("dropped");
-    commit(&*store, VB, &[Kept::document(1, b"another", b"life")]);
+    commit(&*store, VB, &[OwnedFields::document(1, b"another", b"life")]);
     for scan in [&early, &late] {
         assert_eq!(scan.snapshot(), seqnos(42, 0), "the moment of the beginning");
     }
     assert_eq!(rest(&mut *early), kept);
     assert_eq!(rest(&mut *late), kept[10..]);
-    let mut expected: Vec<Kept> = kept[..40].to_vec();
+    let mut expected: Vec<OwnedFields> = kept[..40].to_vec();
     expected.retain(|kept| ![3, 20].contains(&kept.seqno.0));
     expected.extend(newer);
     assert_eq!(after.snapshot(), seqnos(45, 41));
@@ -156,9 +163,9 @@ pub(super) fn one_moment(medium: &dyn Medium) {
 pub(super) fn moments(medium: &dyn Medium) {
     let store = open(medium);
     assert_eq!(begin(&*store, 0, u64::MAX).snapshot(), SnapshotSeqnos::default());
-    commit(&*store, Vbid(4), &[Kept::document(9, b"k", b"")]);
+    commit(&*store, Vbid(4), &[OwnedFields::document(9, b"k", b"")]);
     assert_eq!(begin(&*store, 0, u64::MAX).snapshot(), SnapshotSeqnos::default());
-    commit(&*store, VB, &[Kept::document(5, b"k", b""), Kept::tombstone(6, b"l", 1)]);
+    commit(&*store, VB, &[OwnedFields::document(5, b"k", b""), OwnedFields::tombstone(6, b"l", 1)]);
     assert_eq!(begin(&*store, 0, 0).snapshot(), seqnos(6, 0), "whatever the range");
     store.compact(VB, 2).expect("compacted");
     store.commit(&[batch(VB, &[], state(8))]).expect("a state without records");
@@ -176,9 +183,10 @@ pub(super) fn beside_commits(medium: &dyn Medium) {
         let key = |seqno: u64| format!("key-{}", seqno % 8).into_bytes();
         let all = number * 8..number * 8 + 8;
         let kept = all.map(|seqno| {
-            Kept::document(seqno, &key(seqno), &[b'v'; 60]).in_collection(seqno as u32 % 2 * 8)
+            OwnedFields::document(seqno, &key(seqno), &[b'v'; 60])
+                .in_collection(seqno as u32 % 2 * 8)
         });
-        kept.collect::<Vec<Kept>>()
+        kept.collect::<Vec<OwnedFields>>()
     };
     commit(store, VB, &of_commit(1));
     std::thread::scope(|scope| {
@@ -209,10 +217,14 @@ pub(super) fn beside_commits(medium: &dyn Medium) {
 pub(super) fn purges_last(medium: &dyn Medium) {
     let store = open(medium);
     let purge_seqno = |store: &dyn KvStore| begin(store, 0, 0).snapshot().purge_seqno.0;
-    commit(&*store, VB, &[Kept::tombstone(5, b"old", 1), Kept::document(6, b"k", b"")]);
+    commit(
+        &*store,
+        VB,
+        &[OwnedFields::tombstone(5, b"old", 1), OwnedFields::document(6, b"k", b"")],
+    );
     assert_eq!(store.compact(VB, 2).expect("compacted"), Some(Seqno(5)));
     assert_eq!(purge_seqno(&*store), 5, "known at once");
-    commit(&*store, VB, &[Kept::document(7, b"l", b"")]);
+    commit(&*store, VB, &[OwnedFields::document(7, b"l", b"")]);
     assert_eq!(purge_seqno(&*store), 5, "the batch said 0");
     let twice = [batch(VB, &[], state(8)), batch(VB, &[], state(9))];
     store.commit(&twice).expect("the store commits");
@@ -225,6 +237,6 @@ pub(super) fn purges_last(medium: &dyn Medium) {
     commit(&*store, VB, &[]);
     assert_eq!(purge_seqno(&*store), 9);
     store.drop_vbucket(VB).expect("dropped");
-    commit(&*store, VB, &[Kept::document(1, b"k", b"")]);
+    commit(&*store, VB, &[OwnedFields::document(1, b"k", b"")]);
     assert_eq!(purge_seqno(&*store), 0, "it is another vbucket now");
 }

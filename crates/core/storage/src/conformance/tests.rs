@@ -10,7 +10,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use super::{Medium, run};
 use crate::{
     GetVisitor, KvStore, LookupResult, MemoryMedium, MemoryStore, Record, RecordVisitor,
-    ReserveMemory, ScanProgress, ScanRange, SeqnoScan, SnapshotSeqnos, StoreError,
+    ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan, SnapshotSeqnos, StoreError,
     StoreMaintenance, VbBatch, VbucketState, forward,
 };
 
@@ -132,9 +132,9 @@ impl KvStore for BuggyStore {
         }
     }
 
-    fn begin_scan(&self, vbid: Vbid, range: ScanRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
+    fn begin_scan(&self, vbid: Vbid, range: SeqnoRange) -> Result<Box<dyn SeqnoScan>, StoreError> {
         let to = if self.bug == Bug::IgnoresTheUpperSeqno { Seqno(u64::MAX) } else { range.to };
-        let sound = self.inner.begin_scan(vbid, ScanRange { to, ..range })?;
+        let sound = self.inner.begin_scan(vbid, SeqnoRange { to, ..range })?;
         let inner = self.inner.clone();
         let shown = None;
         Ok(match self.bug {
@@ -217,7 +217,7 @@ impl SeqnoScan for BuggyScan {
                 .map(|()| progress);
         }
         let from = self.shown.unwrap_or(from);
-        let mut scan = self.inner.begin_scan(self.vbid, ScanRange::seqnos(from, to))?;
+        let mut scan = self.inner.begin_scan(self.vbid, SeqnoRange::seqnos(from, to))?;
         scan.resume(reserve, &mut |record| {
             let behind = if self.bug == Bug::ShowsTheLastRecordAgain { 0 } else { 1 };
             self.shown = Some(Seqno(record.seqno.0.saturating_add(behind)));

@@ -12,7 +12,7 @@ use crate::{SeededRandom, StoreError};
 
 /// How one commit fails. In each case the caller gets an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum StoreFault {
     /// Nothing of it reaches the inner store.
     BeforeCommit,
     /// All of it is in the inner store: the error came after the data.
@@ -34,8 +34,8 @@ struct PlanState {
     memory_bytes: u64,
     commits: u64,
     injected: u64,
-    at: BTreeMap<u64, Fault>,
-    from: Option<(u64, Fault)>,
+    at: BTreeMap<u64, StoreFault>,
+    from: Option<(u64, StoreFault)>,
     failing_group: Option<usize>,
     random: Option<(SeededRandom, u32)>,
     fails_other_writes: bool,
@@ -76,12 +76,12 @@ impl FaultPlan {
     }
 
     /// Makes commit `number` fail.
-    pub fn fail_commit(&self, number: u64, fault: Fault) {
+    pub fn fail_commit(&self, number: u64, fault: StoreFault) {
         self.state.lock().at.insert(number, fault);
     }
 
     /// Makes commit `number` and all later ones fail.
-    pub fn fail_from(&self, number: u64, fault: Fault) {
+    pub fn fail_from(&self, number: u64, fault: StoreFault) {
         self.state.lock().from = Some((number, fault));
     }
 
@@ -139,7 +139,7 @@ impl FaultPlan {
     }
 
     /// Counts a commit that begins with a vbucket of `group`, runs the hook and decides its fate.
-    pub(super) fn next_commit(&self, group: Option<usize>) -> (u64, Option<Fault>) {
+    pub(super) fn next_commit(&self, group: Option<usize>) -> (u64, Option<StoreFault>) {
         let (number, hook) = {
             let mut state = self.state.lock();
             state.commits += 1;
@@ -151,7 +151,7 @@ impl FaultPlan {
         }
         let mut state = self.state.lock();
         let is_of_failing = group.is_some() && group == state.failing_group;
-        let of_group = is_of_failing.then_some(Fault::BeforeCommit);
+        let of_group = is_of_failing.then_some(StoreFault::BeforeCommit);
         let fault = of_group.or_else(|| state.fault_of(number));
         state.injected += u64::from(fault.is_some());
         (number, fault)
@@ -187,22 +187,22 @@ impl FaultPlan {
 }
 
 impl PlanState {
-    fn fault_of(&mut self, number: u64) -> Option<Fault> {
+    fn fault_of(&mut self, number: u64) -> Option<StoreFault> {
         let planned = self.at.get(&number).copied();
         let lasting = self.from.filter(|(from, _)| number >= *from).map(|(_, fault)| fault);
         planned.or(lasting).or_else(|| self.random_fault())
     }
 
-    fn random_fault(&mut self) -> Option<Fault> {
+    fn random_fault(&mut self) -> Option<StoreFault> {
         let (random, per_mille) = self.random.as_mut()?;
         if random.below(1000) >= u64::from(*per_mille) {
             return None;
         }
         Some(match random.below(4) {
-            0 => Fault::BeforeCommit,
-            1 => Fault::AfterCommit,
-            2 => Fault::NoSpace,
-            _ => Fault::Torn { dropped: 1 + random.below(3) as usize },
+            0 => StoreFault::BeforeCommit,
+            1 => StoreFault::AfterCommit,
+            2 => StoreFault::NoSpace,
+            _ => StoreFault::Torn { dropped: 1 + random.below(3) as usize },
         })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
-use super::{Fault, FaultPlan, FaultStore};
+use super::{FaultPlan, FaultStore, StoreFault};
 use crate::{
     KvStore, Medium, MemoryMedium, MemoryStore, Record, SeededRandom, StoreError, StoreMaintenance,
     VbBatch, VbucketState, conformance,
@@ -67,10 +67,10 @@ fn stored(store: &dyn KvStore) -> BTreeMap<u16, u64> {
 fn each_fault_leaves_what_it_says() {
     let plan = FaultPlan::none();
     let store = FaultStore::new(MemoryStore::new(), Arc::clone(&plan));
-    plan.fail_commit(2, Fault::BeforeCommit);
-    plan.fail_commit(3, Fault::Torn { dropped: 2 });
-    plan.fail_commit(4, Fault::AfterCommit);
-    plan.fail_from(5, Fault::NoSpace);
+    plan.fail_commit(2, StoreFault::BeforeCommit);
+    plan.fail_commit(3, StoreFault::Torn { dropped: 2 });
+    plan.fail_commit(4, StoreFault::AfterCommit);
+    plan.fail_from(5, StoreFault::NoSpace);
     store.commit(&group(1)).expect("the first commit is not in the plan");
     assert!(store.commit(&group(2)).is_err());
     assert_eq!(stored(&store), BTreeMap::from([(0, 1), (1, 1), (2, 1)]));
@@ -104,7 +104,7 @@ fn other_writes_fail_on_request() {
 #[test]
 fn the_hook_sees_each_commit_and_may_heal() {
     let plan = FaultPlan::none();
-    plan.fail_from(1, Fault::BeforeCommit);
+    plan.fail_from(1, StoreFault::BeforeCommit);
     let seen = Arc::new(AtomicU64::new(0));
     let (hook_plan, hook_seen) = (Arc::clone(&plan), Arc::clone(&seen));
     plan.before_commits(move |number| {
@@ -160,7 +160,7 @@ fn what_was_in_a_failed_commit_is_counted_by_kind() {
     let mut batches = group(1);
     batches[2].records[0].deleted = true;
     store.commit(&batches).expect("nothing is planned");
-    for fault in [Fault::BeforeCommit, Fault::Torn { dropped: 3 }] {
+    for fault in [StoreFault::BeforeCommit, StoreFault::Torn { dropped: 3 }] {
         plan.fail_commit(plan.commits() + 1, fault);
         store.commit(&batches).expect_err("this commit is planned to fail");
     }

@@ -1,6 +1,6 @@
 //! Places in the log before which records count as gone: the lasting effect of removals.
 //!
-//! Owns: [`Bounds`]. Dropping a vbucket, purging a collection or purging tombstones does not touch
+//! Owns: [`LogBounds`]. Dropping a vbucket, purging a collection or purging tombstones does not touch
 //! the records; it sets a bound. Every segment begins with all bounds that still matter, so no
 //! compaction can lose one. A bound matters while a segment is left that has records from before
 //! it.
@@ -11,7 +11,7 @@ use oribi_types::{CollectionId, Vbid};
 
 /// A place in the log. Later records have greater positions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Position {
+pub(super) struct LogPosition {
     pub(super) segment: u32,
     pub(super) offset: u64,
 }
@@ -21,20 +21,20 @@ pub(super) struct Position {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TombstonePurge {
     pub(super) purge_before: u32,
-    pub(super) position: Position,
+    pub(super) position: LogPosition,
 }
 
 /// All bounds of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Bounds {
-    pub(super) vbuckets: BTreeMap<Vbid, Position>,
-    pub(super) collections: BTreeMap<(Vbid, CollectionId), Position>,
+pub(super) struct LogBounds {
+    pub(super) vbuckets: BTreeMap<Vbid, LogPosition>,
+    pub(super) collections: BTreeMap<(Vbid, CollectionId), LogPosition>,
     pub(super) tombstones: BTreeMap<Vbid, Vec<TombstonePurge>>,
 }
 
-impl Bounds {
+impl LogBounds {
     /// The vbucket was dropped. What was purged in it before is gone as well.
-    pub(super) fn drop_vbucket(&mut self, vbid: Vbid, position: Position) {
+    pub(super) fn drop_vbucket(&mut self, vbid: Vbid, position: LogPosition) {
         self.vbuckets.insert(vbid, position);
         self.collections.retain(|key, bound| key.0 != vbid || *bound > position);
         self.tombstones.remove(&vbid);
@@ -45,7 +45,7 @@ impl Bounds {
         &mut self,
         vbid: Vbid,
         collection: CollectionId,
-        position: Position,
+        position: LogPosition,
     ) {
         self.collections.insert((vbid, collection), position);
     }
@@ -58,7 +58,12 @@ impl Bounds {
     }
 
     /// True when nothing of a record of this vbucket and collection at this place counts.
-    pub(super) fn is_gone(&self, vbid: Vbid, collection: CollectionId, position: Position) -> bool {
+    pub(super) fn is_gone(
+        &self,
+        vbid: Vbid,
+        collection: CollectionId,
+        position: LogPosition,
+    ) -> bool {
         let of_vbucket = self.vbuckets.get(&vbid);
         of_vbucket.is_some_and(|bound| position < *bound)
             || (!self.collections.is_empty()
@@ -66,14 +71,14 @@ impl Bounds {
     }
 
     /// True when a tombstone of this vbucket, time of deletion and place is purged.
-    pub(super) fn is_purged(&self, vbid: Vbid, deleted_at: u32, position: Position) -> bool {
+    pub(super) fn is_purged(&self, vbid: Vbid, deleted_at: u32, position: LogPosition) -> bool {
         let purges = self.tombstones.get(&vbid).into_iter().flatten();
         purges.into_iter().any(|purge| deleted_at < purge.purge_before && position < purge.position)
     }
 
     /// Forgets bounds behind which nothing is left, when `oldest` is the first segment there is.
     pub(super) fn forget_before(&mut self, oldest: u32) {
-        let matters = |position: &Position| position.segment >= oldest;
+        let matters = |position: &LogPosition| position.segment >= oldest;
         self.vbuckets.retain(|_, position| matters(position));
         self.collections.retain(|_, position| matters(position));
         self.tombstones.retain(|_, purges| {

@@ -13,9 +13,11 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::files::LogFile;
-use super::index::{Entry, Fingerprint, IndexMemory, Mark, Place, SLOTS_MAX, Size, Table};
+use super::index::{
+    Entry, Fingerprint, IndexMemory, IndexTable, Mark, RecordPlace, SLOTS_MAX, Size,
+};
 use super::options::Packing;
-use super::spans::{Known, Span, Spans};
+use super::spans::{SegmentKnowledge, Span, Spans};
 use crate::VbucketState;
 
 #[derive(Clone)]
@@ -85,7 +87,7 @@ pub(super) struct Superseded {
     /// Number of the record in the commit.
     pub(super) index: usize,
     pub(super) fingerprint: Fingerprint,
-    pub(super) place: Place,
+    pub(super) place: RecordPlace,
 }
 
 /// Entries whose places are loaded side by side before they are put in: as many as a processor
@@ -100,7 +102,7 @@ pub(super) type TableKey = (Vbid, CollectionId);
 pub(super) struct Catalog {
     /// Of the log; part of every fingerprint.
     pub(super) seed: u64,
-    pub(super) tables: BTreeMap<TableKey, Table>,
+    pub(super) tables: BTreeMap<TableKey, IndexTable>,
     /// Of all tables, of other logs of the store as well.
     memory: IndexMemory,
     pub(super) segments: Vec<Option<Segment>>,
@@ -198,8 +200,8 @@ impl Catalog {
     }
 
     /// Which seqnos the segment in this slot has of a vbucket.
-    pub(super) fn span(&self, slot: u16, vbid: Vbid) -> Known {
-        self.spans.get(usize::from(slot)).map_or(Known::Nothing, |spans| spans.of(vbid))
+    pub(super) fn span(&self, slot: u16, vbid: Vbid) -> SegmentKnowledge {
+        self.spans.get(usize::from(slot)).map_or(SegmentKnowledge::Nothing, |spans| spans.of(vbid))
     }
 
     /// Segments with their slots, oldest first.
@@ -236,7 +238,7 @@ impl Catalog {
     pub(super) fn put(&mut self, table: TableKey, entry: Entry) {
         self.gain(entry);
         let memory = &self.memory;
-        let table = self.tables.entry(table).or_insert_with(|| Table::new(memory));
+        let table = self.tables.entry(table).or_insert_with(|| IndexTable::new(memory));
         if let Some(replaced) = table.put(entry) {
             self.forget(replaced);
         }
@@ -249,7 +251,7 @@ impl Catalog {
             self.remove_at(key, one.fingerprint, one.place);
         }
         let memory = &self.memory;
-        let table = self.tables.entry(key).or_insert_with(|| Table::new(memory));
+        let table = self.tables.entry(key).or_insert_with(|| IndexTable::new(memory));
         for some in entries.chunks(TOUCHED_TOGETHER) {
             table.touch(some);
             for entry in some {
@@ -270,7 +272,12 @@ impl Catalog {
     }
 
     /// Takes out the entry that points at `place`, if the table still has it.
-    pub(super) fn remove_at(&mut self, table: TableKey, fingerprint: Fingerprint, place: Place) {
+    pub(super) fn remove_at(
+        &mut self,
+        table: TableKey,
+        fingerprint: Fingerprint,
+        place: RecordPlace,
+    ) {
         let Some(entries) = self.tables.get_mut(&table) else { return };
         if let Some(removed) = entries.remove_at(fingerprint, place) {
             self.forget(removed);
@@ -283,7 +290,7 @@ impl Catalog {
         &mut self,
         table: TableKey,
         fingerprint: Fingerprint,
-        from: Place,
+        from: RecordPlace,
         entry: Entry,
     ) {
         let Some(entries) = self.tables.get_mut(&table) else { return };
@@ -297,7 +304,7 @@ impl Catalog {
         &self,
         table: TableKey,
         fingerprint: Fingerprint,
-        place: Place,
+        place: RecordPlace,
     ) -> Option<Entry> {
         self.tables.get(&table)?.at(fingerprint, place)
     }
@@ -316,7 +323,7 @@ impl Catalog {
     }
 
     /// Tables of a vbucket in order of collection.
-    pub(super) fn tables_of(&self, vbid: Vbid) -> impl Iterator<Item = (&TableKey, &Table)> {
+    pub(super) fn tables_of(&self, vbid: Vbid) -> impl Iterator<Item = (&TableKey, &IndexTable)> {
         self.tables.range((vbid, CollectionId(0))..=(vbid, CollectionId(u32::MAX)))
     }
 
@@ -341,7 +348,7 @@ impl Catalog {
 
     /// Bytes of the index, as allocated, next to the memory that the tables of all logs share.
     pub(super) fn own_index_bytes(&self) -> u64 {
-        self.tables.values().map(Table::own_bytes).sum::<usize>() as u64
+        self.tables.values().map(IndexTable::own_bytes).sum::<usize>() as u64
     }
 
     /// Vbuckets that have entries.

@@ -13,16 +13,18 @@
 use std::sync::atomic::Ordering;
 
 use super::catalog::{Catalog, Segment, TableKey};
-use super::hint::Version;
-use super::index::{Entry, Fingerprint, Mark, Place, Size};
-use super::layout::{Kind, RECORD_CHECKSUM_AT, Stored, UNIT_BYTES, decode_record};
+use super::hint::HintVersion;
+use super::index::{Entry, Fingerprint, Mark, RecordPlace, Size};
+use super::layout::{Kind, RECORD_CHECKSUM_AT, StoredRecord, UNIT_BYTES, decode_record};
 use super::log::Log;
 use super::planted::Bug;
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
 use super::spans::Span;
 use super::victim::{Compaction, Victim};
-use super::writer::{MovedCopy, UNSYNCED_MOVES_MAX, Writer, hint_name, segment_name, write_error};
+use super::writer::{
+    LogWriter, MovedCopy, UNSYNCED_MOVES_MAX, hint_name, segment_name, write_error,
+};
 use crate::StoreError;
 use crate::state_layout::take;
 use oribi_types::{Seqno, Vbid};
@@ -69,7 +71,7 @@ pub enum CompactionStep {
 struct Move {
     table: TableKey,
     fingerprint: Fingerprint,
-    from: Place,
+    from: RecordPlace,
     /// Where it is in [`Slice::bytes`]; empty for one that is dropped instead.
     begin: usize,
     end: usize,
@@ -222,7 +224,7 @@ impl Log {
         while victim.reader.offset() - begun < SLICE_BYTES {
             match victim.reader.next() {
                 Ok(Step::Record { at, raw, stored }) if stored.kind.is_version() => {
-                    self.consider(&mut slice, Place::at(slot, at), raw, &stored)
+                    self.consider(&mut slice, RecordPlace::at(slot, at), raw, &stored)
                         .map_err(|what| damaged(id, at, what))?;
                 }
                 Ok(Step::End) => {
@@ -247,9 +249,9 @@ impl Log {
     fn consider(
         &self,
         slice: &mut Slice,
-        from: Place,
+        from: RecordPlace,
         raw: &[u8],
-        stored: &Stored<'_>,
+        stored: &StoredRecord<'_>,
     ) -> Result<(), &'static str> {
         let key = stored.record.key;
         let catalog = self.catalog.read();
@@ -270,7 +272,7 @@ impl Log {
             Mark::Tombstone if self.planted.has(Bug::ForgetsTombstones) => {}
             Mark::Purged => {
                 kind = Kind::PurgedTombstone;
-                push(&mut slice.bytes, &Stored { kind, ..*stored });
+                push(&mut slice.bytes, &StoredRecord { kind, ..*stored });
             }
             Mark::Document | Mark::Tombstone => slice.bytes.extend_from_slice(raw),
         }
@@ -287,7 +289,7 @@ impl Log {
     }
 
     /// Writes what still counts as one frame, without a sync, and points the index at the copies.
-    fn write_moves(&self, writer: &mut Writer, slice: &Slice) -> Result<u64, StoreError> {
+    fn write_moves(&self, writer: &mut LogWriter, slice: &Slice) -> Result<u64, StoreError> {
         let is_current = |one: &&Move| {
             let catalog = self.catalog.read();
             self.planted.has(Bug::MovesWithoutLooking)
@@ -309,7 +311,7 @@ impl Log {
                     let offset = frame.push_raw(raw, checksum)?;
                     let version = one.version(offset);
                     frame.note(&version);
-                    let place = Place::at(slot, offset);
+                    let place = RecordPlace::at(slot, offset);
                     let entry = Entry::new(one.fingerprint, version.size, one.mark(), place);
                     copies.push(MovedCopy { table: one.table, from: one.from, entry });
                 }
@@ -337,7 +339,7 @@ impl Log {
     /// Makes what was moved durable, notes durably that the segment is gone, and removes its files.
     fn remove_victim(&self, victim: &Victim) -> Result<CompactionStep, StoreError> {
         let bytes = self.catalog.read().segment(victim.slot).bytes;
-        let mut gone = Stored::control(Kind::RemoveSegment, Vbid(0), b"", b"");
+        let mut gone = StoredRecord::control(Kind::RemoveSegment, Vbid(0), b"", b"");
         gone.record.seqno = Seqno(u64::from(victim.id));
         let noted = self.exclusive(|writer| {
             self.make_room(writer, gone.stored_bytes())?;
@@ -396,11 +398,11 @@ impl Move {
         }
     }
 
-    fn version(&self, offset: u64) -> Version {
+    fn version(&self, offset: u64) -> HintVersion {
         let (vbid, collection) = self.table;
         let (fingerprint, kind, expiry) = (self.fingerprint, self.kind, self.expiry);
         let size = Size::of((self.end - self.begin) as u64);
-        Version { vbid, collection, fingerprint, kind, expiry, size, offset }
+        HintVersion { vbid, collection, fingerprint, kind, expiry, size, offset }
     }
 }
 
@@ -413,7 +415,7 @@ fn worth(segment: &Segment, newest: u32) -> f64 {
 }
 
 /// Appends a whole record.
-fn push(out: &mut Vec<u8>, stored: &Stored<'_>) {
+fn push(out: &mut Vec<u8>, stored: &StoredRecord<'_>) {
     let begin = out.len();
     stored.push_head(out);
     out.extend_from_slice(stored.record.value);

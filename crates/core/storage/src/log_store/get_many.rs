@@ -31,7 +31,7 @@ const JOINED_BYTES_MAX: u64 = 256 << 10;
 
 /// A record that is asked for; in order of place.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Wanted {
+struct RequestedRecord {
     segment: u32,
     offset: u64,
     index: usize,
@@ -41,7 +41,7 @@ struct Wanted {
 struct Places {
     /// By number; their files stay readable.
     segments: BTreeMap<u32, Segment>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<RequestedRecord>,
     /// Keys of which there is nothing.
     absent: Vec<usize>,
     /// Keys with several records that may be theirs, which is rare.
@@ -151,7 +151,7 @@ impl Log {
                 // active segment grows from hold to hold.
                 let kept = segments.entry(segment.id).or_insert_with(|| segment.clone());
                 kept.bytes = segment.bytes;
-                wanted.push(Wanted { segment: segment.id, offset: place.offset(), index });
+                wanted.push(RequestedRecord { segment: segment.id, offset: place.offset(), index });
             }
         }
         wanted.sort_unstable();
@@ -160,9 +160,9 @@ impl Log {
 }
 
 /// How many of the first places, at least one, are read together.
-fn joined(places: &[Wanted]) -> usize {
+fn joined(places: &[RequestedRecord]) -> usize {
     let Some(first) = places.first() else { return 0 };
-    let is_joined = |pair: &&[Wanted]| {
+    let is_joined = |pair: &&[RequestedRecord]| {
         let (left, right) = (&pair[0], &pair[1]);
         left.segment == right.segment
             && right.offset - left.offset <= GAP_BYTES_MAX

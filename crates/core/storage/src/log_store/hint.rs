@@ -11,7 +11,7 @@ use oribi_types::{CollectionId, Seqno, Vbid};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::index::{Fingerprint, Size};
-use super::layout::{Kind, Stored, UNIT_BYTES};
+use super::layout::{Kind, StoredRecord, UNIT_BYTES};
 use super::spans::{Span, Spans};
 use crate::state_layout::{put, take};
 
@@ -60,7 +60,7 @@ pub(super) const HINT_ASCENDING_AT: usize = 16;
 
 /// One version of a document in a segment, as opening sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Version {
+pub(super) struct HintVersion {
     pub(super) vbid: Vbid,
     pub(super) collection: CollectionId,
     pub(super) fingerprint: Fingerprint,
@@ -70,10 +70,14 @@ pub(super) struct Version {
     pub(super) offset: u64,
 }
 
-impl Version {
+impl HintVersion {
     /// What opening has to know of a record at `offset`.
-    pub(super) fn of(stored: &Stored<'_>, fingerprint: Fingerprint, offset: u64) -> Version {
-        Version {
+    pub(super) fn of(
+        stored: &StoredRecord<'_>,
+        fingerprint: Fingerprint,
+        offset: u64,
+    ) -> HintVersion {
+        HintVersion {
             vbid: stored.vbid,
             collection: stored.record.key.collection,
             fingerprint,
@@ -104,7 +108,7 @@ impl Hint {
         written
     }
 
-    pub(super) fn push(&mut self, version: &Version) {
+    pub(super) fn push(&mut self, version: &HintVersion) {
         let mut entry = [0; HINT_ENTRY_BYTES];
         put(&mut entry, HINT_FINGERPRINT_AT, version.fingerprint.number().to_le_bytes());
         put(&mut entry, HINT_UNIT_AT, ((version.offset / UNIT_BYTES) as u32).to_le_bytes());
@@ -175,7 +179,7 @@ pub(super) fn read(
     segment: u32,
     bytes: u64,
     seed: u64,
-) -> Option<Listed<impl Iterator<Item = Version>>> {
+) -> Option<Listed<impl Iterator<Item = HintVersion>>> {
     let (header, entries) = content.split_first_chunk::<HINT_HEADER_BYTES>()?;
     let stored_checksum = u64::from_le_bytes(take(header, HINT_CHECKSUM_AT));
     let file_version = u32::from_le_bytes(take(header, HINT_VERSION_AT));
@@ -217,13 +221,13 @@ fn spans_of(entries: &[u8]) -> Option<Spans> {
     Some(spans)
 }
 
-fn version(entry: &[u8]) -> Option<Version> {
+fn version(entry: &[u8]) -> Option<HintVersion> {
     let kinds = [Kind::Document, Kind::Tombstone, Kind::PurgedTombstone];
     let offset = u64::from(u32::from_le_bytes(take(entry, HINT_UNIT_AT))) * UNIT_BYTES;
     if offset == 0 {
         return None;
     }
-    Some(Version {
+    Some(HintVersion {
         vbid: Vbid(u16::from_le_bytes(take(entry, HINT_VBID_AT))),
         collection: CollectionId(u32::from_le_bytes(take(entry, HINT_COLLECTION_AT))),
         fingerprint: Fingerprint::from_number(u128::from_le_bytes(take(

@@ -1,6 +1,6 @@
 //! The table from keys to places in the log: one for each collection of each vbucket.
 //!
-//! Owns: [`Table`], which has entries in two forms. **Exact** ones ([`exact`]) have 77 bits of a
+//! Owns: [`IndexTable`], which has entries in two forms. **Exact** ones ([`exact`]) have 77 bits of a
 //! keyed hash in sixteen bytes, and take 18 to 20. **Packed** ones ([`packed`]) have 32 bits of the
 //! hash, and take seven to eight bytes. A store that packs ([`LogOptions`](super::LogOptions)) does
 //! so whenever a table has some more exact entries than its last packing left: a 32nd of the packed
@@ -19,7 +19,7 @@ mod memory;
 mod packed;
 mod pieces;
 
-pub(super) use self::entry::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size};
+pub(super) use self::entry::{Entry, Fingerprint, Mark, RecordPlace, SLOTS_MAX, Size};
 
 use self::exact::Exact;
 #[cfg(test)]
@@ -37,22 +37,22 @@ const LEFT_FOR_EXACT: usize = 8;
 
 /// Entries of one collection in one vbucket.
 ///
-/// All of them are exact, until [`Table::packed`] packs them; entries that come later are exact
+/// All of them are exact, until [`IndexTable::packed`] packs them; entries that come later are exact
 /// again. A key has one entry. A packed one may be taken for that of another key with the same
 /// prefix. So whoever puts an entry of a key in takes its packed one out, and reads the record to
 /// know which one that is. To whom the place is known, no entry is taken for another.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct IndexTable {
     exact: Exact,
     packed: Packed,
     /// Exact entries that the last packing left, because they were young.
     left_exact: usize,
 }
 
-impl Table {
+impl IndexTable {
     /// No entries; those that come lie in this memory.
-    pub(super) fn new(memory: &IndexMemory) -> Table {
-        Table { exact: Exact::new(memory), packed: Packed::new(memory), left_exact: 0 }
+    pub(super) fn new(memory: &IndexMemory) -> IndexTable {
+        IndexTable { exact: Exact::new(memory), packed: Packed::new(memory), left_exact: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -102,7 +102,7 @@ impl Table {
     }
 
     /// The entry of the key that points at this place.
-    pub(super) fn at(&self, fingerprint: Fingerprint, place: Place) -> Option<Entry> {
+    pub(super) fn at(&self, fingerprint: Fingerprint, place: RecordPlace) -> Option<Entry> {
         let exact = self.exact.find(fingerprint).filter(|entry| entry.place() == place);
         exact.or_else(|| self.packed.at(fingerprint, place))
     }
@@ -125,7 +125,11 @@ impl Table {
     }
 
     /// Takes out the entry of the key that points at this place.
-    pub(super) fn remove_at(&mut self, fingerprint: Fingerprint, place: Place) -> Option<Entry> {
+    pub(super) fn remove_at(
+        &mut self,
+        fingerprint: Fingerprint,
+        place: RecordPlace,
+    ) -> Option<Entry> {
         if self.exact.find(fingerprint).is_some_and(|entry| entry.place() == place) {
             return self.exact.remove(fingerprint);
         }
@@ -137,7 +141,7 @@ impl Table {
     pub(super) fn replace_at(
         &mut self,
         fingerprint: Fingerprint,
-        from: Place,
+        from: RecordPlace,
         new: Entry,
     ) -> Option<Entry> {
         if self.exact.find(fingerprint).is_some_and(|entry| entry.place() == from) {
@@ -170,7 +174,7 @@ impl Table {
         Packed::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits)
     }
 
-    /// Takes over what [`Table::packed`] has made of it. Returns what it had before, to be
+    /// Takes over what [`IndexTable::packed`] has made of it. Returns what it had before, to be
     /// freed without a lock.
     pub(super) fn take_packed(&mut self, packed: Packed, packing: Packing, old: &[bool]) -> Packed {
         let before = std::mem::replace(&mut self.packed, packed);

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use oribi_types::Vbid;
 
-use super::bounds::{Bounds, Position};
+use super::bounds::{LogBounds, LogPosition};
 use super::catalog::{Catalog, TableKey};
-use super::hint::Version;
-use super::index::{Entry, Mark, Place};
+use super::hint::HintVersion;
+use super::index::{Entry, Mark, RecordPlace};
 use super::layout::Kind;
 
 /// Entries that collect before they go into the catalog: bounds the memory of an opening.
@@ -45,7 +45,7 @@ impl Part {
 pub(super) struct Intake<'c> {
     part: Part,
     catalog: &'c mut Catalog,
-    bounds: &'c Bounds,
+    bounds: &'c LogBounds,
     id: u32,
     slot: u16,
     groups: BTreeMap<TableKey, Vec<Entry>>,
@@ -60,7 +60,7 @@ impl<'c> Intake<'c> {
     pub(super) fn new(
         part: Part,
         catalog: &'c mut Catalog,
-        bounds: &'c Bounds,
+        bounds: &'c LogBounds,
         id: u32,
         slot: u16,
     ) -> Intake<'c> {
@@ -78,14 +78,14 @@ impl<'c> Intake<'c> {
     }
 
     /// Takes up one version, unless it is gone by a bound.
-    pub(super) fn take(&mut self, version: &Version) {
+    pub(super) fn take(&mut self, version: &HintVersion) {
         if self.part.is_first() {
             self.catalog.segment_mut(self.slot).wrote(version.size);
         }
         if !self.part.has(version.vbid) {
             return;
         }
-        let position = Position { segment: self.id, offset: version.offset };
+        let position = LogPosition { segment: self.id, offset: version.offset };
         let table = (version.vbid, version.collection);
         if self.bounds.is_gone(version.vbid, version.collection, position) {
             return;
@@ -101,7 +101,7 @@ impl<'c> Intake<'c> {
             self.end_run();
             self.run_of = table;
         }
-        let place = Place::at(self.slot, version.offset);
+        let place = RecordPlace::at(self.slot, version.offset);
         self.run.push(Entry::new(version.fingerprint, version.size, mark, place));
         self.collected += 1;
         if self.collected == ENTRIES_MAX {

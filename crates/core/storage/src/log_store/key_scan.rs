@@ -28,7 +28,7 @@ use super::layout::{
 use super::log::Log;
 use super::options::Packing;
 use super::read::{FIRST_READ_BYTES, damaged};
-use super::scan_memory::{FLOOR_BYTES, Kept, SHARED_BYTES_MAX, Share};
+use super::scan_memory::{FLOOR_BYTES, SHARED_BYTES_MAX, Share, ShareKind};
 use super::window::Window;
 use crate::counters::ReadCount;
 use crate::{LARGE_RECORD_BYTES, Record, RecordVisitor, ReserveMemory, StoreError, unlimited};
@@ -48,7 +48,7 @@ const PLACES_MAX: usize = SHARED_BYTES_MAX / 4 / size_of::<RecordPlace>();
 const KEYS_MIN: usize = 512;
 const KEYS_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(
-    PLACES_MIN * size_of::<RecordPlace>() + KEYS_MIN * size_of::<Found>() + KEYS_BYTES_MIN
+    PLACES_MIN * size_of::<RecordPlace>() + KEYS_MIN * size_of::<FoundRecord>() + KEYS_BYTES_MIN
         <= FLOOR_BYTES
 );
 
@@ -71,7 +71,7 @@ impl RecordPlace {
 
 /// A record that a pass will show.
 #[derive(Clone, Copy)]
-struct Found {
+struct FoundRecord {
     place: RecordPlace,
     /// With header and padding.
     stored_bytes: u32,
@@ -82,7 +82,7 @@ struct Found {
     is_whole: bool,
 }
 
-impl Found {
+impl FoundRecord {
     fn key(self) -> Range<usize> {
         let begin = self.key_at as usize;
         begin..begin + usize::from(self.key_bytes)
@@ -98,7 +98,7 @@ struct Pass<'s> {
     known: BTreeMap<u32, u32>,
     places: Vec<RecordPlace>,
     kept: Vec<u8>,
-    order: Vec<Found>,
+    order: Vec<FoundRecord>,
     keeps_records: bool,
     /// Keys from here on are for the next pass.
     to: Option<Vec<u8>>,
@@ -128,7 +128,7 @@ impl<'s> Pass<'s> {
         }
         self.places = Vec::new();
         let kept = &self.kept;
-        let key = |found: &Found| &kept[found.key()];
+        let key = |found: &FoundRecord| &kept[found.key()];
         self.order.sort_unstable_by(|left, right| key(left).cmp(key(right)));
         Ok(())
     }
@@ -225,7 +225,8 @@ impl<'s> Pass<'s> {
     /// Keeps a record, where it is here, or its key, at the cost of greater keys if need be.
     fn keep(&mut self, place: RecordPlace, stored_bytes: u64, raw: Option<&[u8]>, key: &[u8]) {
         let keeps = self.keeps_records;
-        let whole = raw.filter(|raw| keeps && self.has_room_as(Kept::Records, raw.len(), 1, 0));
+        let whole =
+            raw.filter(|raw| keeps && self.has_room_as(ShareKind::Records, raw.len(), 1, 0));
         if whole.is_none() {
             // A pass has one key at least, and so the scan comes to its end.
             while !self.order.is_empty() && !self.has_room_for(key.len(), 1, 0) {
@@ -239,7 +240,7 @@ impl<'s> Pass<'s> {
         grow(&mut self.kept, bytes.len(), KEPT_STEPS);
         grow(&mut self.order, 1, ORDER_STEPS);
         let number = |bytes: usize| u32::try_from(bytes).expect("a share is far below 4 GiB");
-        self.order.push(Found {
+        self.order.push(FoundRecord {
             place,
             stored_bytes: number(stored_bytes as usize),
             key_at: number(self.kept.len() + skipped),
@@ -253,10 +254,10 @@ impl<'s> Pass<'s> {
     fn make_room(&mut self) {
         self.keeps_records = false;
         let kept = &self.kept;
-        let key = |found: &Found| &kept[found.key()];
+        let key = |found: &FoundRecord| &kept[found.key()];
         if !self.order.iter().any(|found| found.is_whole) {
             let half = self.order.len() / 2;
-            let by_key = |left: &Found, right: &Found| key(left).cmp(key(right));
+            let by_key = |left: &FoundRecord, right: &FoundRecord| key(left).cmp(key(right));
             let (_, middle, _) = self.order.select_nth_unstable_by(half, by_key);
             self.to = Some(key(middle).to_vec());
             self.order.truncate(half);
@@ -274,13 +275,19 @@ impl<'s> Pass<'s> {
     }
 
     fn has_room_for(&mut self, bytes: usize, records: usize, places: usize) -> bool {
-        self.has_room_as(Kept::Keys, bytes, records, places)
+        self.has_room_as(ShareKind::Keys, bytes, records, places)
     }
 
     /// Whether the share has room for so much more, or can be made to.
-    fn has_room_as(&mut self, what: Kept, bytes: usize, records: usize, places: usize) -> bool {
+    fn has_room_as(
+        &mut self,
+        what: ShareKind,
+        bytes: usize,
+        records: usize,
+        places: usize,
+    ) -> bool {
         let kept = grown(&self.kept, bytes, KEPT_STEPS);
-        let order = grown(&self.order, records, ORDER_STEPS) * size_of::<Found>();
+        let order = grown(&self.order, records, ORDER_STEPS) * size_of::<FoundRecord>();
         let places = self.places.capacity().max(places) * size_of::<RecordPlace>();
         self.share.reaches(kept + order + places, what)
     }

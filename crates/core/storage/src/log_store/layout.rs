@@ -148,23 +148,28 @@ impl Kind {
 
 /// A record with what the log adds to it. Records that are no versions use only some fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stored<'a> {
+pub(super) struct StoredRecord<'a> {
     pub(super) kind: Kind,
     pub(super) vbid: Vbid,
     pub(super) origin: u32,
     pub(super) record: Record<'a>,
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredRecord<'a> {
     /// A version of a document that is written to segment `origin` for the first time.
-    pub(super) fn version(vbid: Vbid, origin: u32, record: Record<'a>) -> Stored<'a> {
+    pub(super) fn version(vbid: Vbid, origin: u32, record: Record<'a>) -> StoredRecord<'a> {
         debug_assert!(record.deleted || !record.expired, "expiry makes tombstones only");
         let kind = if record.deleted { Kind::Tombstone } else { Kind::Document };
-        Stored { kind, vbid, origin, record }
+        StoredRecord { kind, vbid, origin, record }
     }
 
     /// A record that is no version; what is not given is zero.
-    pub(super) fn control(kind: Kind, vbid: Vbid, key: &'a [u8], value: &'a [u8]) -> Stored<'a> {
+    pub(super) fn control(
+        kind: Kind,
+        vbid: Vbid,
+        key: &'a [u8],
+        value: &'a [u8],
+    ) -> StoredRecord<'a> {
         let record = Record {
             key: DocKey { collection: CollectionId::DEFAULT, key },
             value,
@@ -177,7 +182,7 @@ impl<'a> Stored<'a> {
             deleted: false,
             expired: false,
         };
-        Stored { kind, vbid, origin: 0, record }
+        StoredRecord { kind, vbid, origin: 0, record }
     }
 
     /// Bytes on disk, padding included.
@@ -234,7 +239,7 @@ pub(super) fn stored_bytes_of(head: &[u8; RECORD_HEADER_BYTES]) -> u64 {
 }
 
 /// Reads the record that `bytes` are, padding included, and its checksum.
-pub(super) fn decode_record(bytes: &[u8]) -> Result<(Stored<'_>, u32), &'static str> {
+pub(super) fn decode_record(bytes: &[u8]) -> Result<(StoredRecord<'_>, u32), &'static str> {
     let (stored, checksum) = decode_unchecked(bytes)?;
     let head_bytes = RECORD_HEADER_BYTES + stored.record.key.key.len();
     let is_right = checksum == checksum_as_read(&bytes[..head_bytes], stored.record.value)
@@ -246,7 +251,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<(Stored<'_>, u32), &'static 
 }
 
 /// As [`decode_record`], with every check but that of the checksum.
-pub(super) fn decode_unchecked(bytes: &[u8]) -> Result<(Stored<'_>, u32), &'static str> {
+pub(super) fn decode_unchecked(bytes: &[u8]) -> Result<(StoredRecord<'_>, u32), &'static str> {
     let Some((head, body)) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>() else {
         return Err("a record that is cut off");
     };
@@ -281,7 +286,7 @@ pub(super) fn decode_unchecked(bytes: &[u8]) -> Result<(Stored<'_>, u32), &'stat
         expired,
     };
     let origin = u32::from_le_bytes(take(head, RECORD_ORIGIN_AT));
-    Ok((Stored { kind, vbid, origin, record }, checksum))
+    Ok((StoredRecord { kind, vbid, origin, record }, checksum))
 }
 
 /// Checksum of header and key as they are on disk, and a value.

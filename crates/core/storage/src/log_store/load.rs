@@ -13,7 +13,7 @@ use std::sync::Arc;
 use oribi_types::Vbid;
 
 use super::catalog::{Segment, TableKey};
-use super::index::{Mark, Place};
+use super::index::{Mark, RecordPlace};
 use super::layout::UNIT_BYTES;
 use super::log::Log;
 use super::window::Window;
@@ -116,6 +116,6 @@ pub(super) fn merged(plans: impl Iterator<Item = LoadPlan>) -> LoadPlan {
 }
 
 /// Slot and number of the stretch in which a place is.
-fn stretch_of(place: Place) -> (u16, usize) {
+fn stretch_of(place: RecordPlace) -> (u16, usize) {
     (place.slot, (place.offset() / STRETCH_BYTES) as usize)
 }

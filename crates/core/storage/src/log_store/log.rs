@@ -13,20 +13,20 @@ use oribi_types::Vbid;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::batches::Batches;
-use super::bounds::{Bounds, Position};
+use super::bounds::{LogBounds, LogPosition};
 use super::catalog::{Catalog, Superseded, TableKey};
 use super::files::LogDirectory;
-use super::hint::Version;
-use super::index::{Entry, Fingerprint, Mark, Place};
-use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
-use super::member::Member;
+use super::hint::HintVersion;
+use super::index::{Entry, Fingerprint, Mark, RecordPlace};
+use super::layout::{Kind, SEGMENT_BYTES_MAX, StoredRecord};
+use super::member::LogMember;
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
 use super::salvage::LogLosses;
 use super::scan_memory::ScanMemory;
 use super::spans::Span;
 use super::victim::Compaction;
-use super::writer::{WriteFailure, Writer, frame_bytes, write_error};
+use super::writer::{LogWriter, WriteFailure, frame_bytes, write_error};
 use crate::counters::ReadCount;
 use crate::prefetch::{load_line, load_lines};
 use crate::state_layout::{assert_fits, encode_state};
@@ -35,12 +35,12 @@ use crate::{StoreError, VbBatch, VbucketState};
 pub(super) struct Log {
     pub(super) options: LogOptions,
     pub(super) directory: Arc<dyn LogDirectory>,
-    pub(super) writer: Mutex<Writer>,
+    pub(super) writer: Mutex<LogWriter>,
     pub(super) catalog: RwLock<Catalog>,
     /// Held for reading by a purge of tombstones, which none may move concurrently.
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
-    pub(super) member: Member,
+    pub(super) member: LogMember,
     /// The last step of compaction failed.
     pub(super) compaction_fails: AtomicBool,
     /// What scans by key may keep.
@@ -123,7 +123,7 @@ impl Log {
 
     fn write_batches(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         batches: Batches<'_, '_>,
         Keys { fingerprints, superseded }: &Keys,
         payload_bytes: u64,
@@ -147,16 +147,26 @@ impl Log {
                 if groups.last().is_none_or(|group| group.table != table) {
                     groups.push(Group { table, begin: entries.len() });
                 }
-                let stored = Stored::version(batch.vbid, origin, *record);
+                let stored = StoredRecord::version(batch.vbid, origin, *record);
                 let offset = frame.push(&stored)?;
                 let fingerprint = fingerprints[entries.len()];
-                let version = Version::of(&stored, fingerprint, offset);
+                let version = HintVersion::of(&stored, fingerprint, offset);
                 frame.note(&version);
                 let mark = if record.deleted { Mark::Tombstone } else { Mark::Document };
-                entries.push(Entry::new(fingerprint, version.size, mark, Place::at(slot, offset)));
+                entries.push(Entry::new(
+                    fingerprint,
+                    version.size,
+                    mark,
+                    RecordPlace::at(slot, offset),
+                ));
             }
             spans.extend(span.map(|span| (batch.vbid, span)));
-            frame.push(&Stored::control(Kind::State, batch.vbid, b"", &encode_state(state)))?;
+            frame.push(&StoredRecord::control(
+                Kind::State,
+                batch.vbid,
+                b"",
+                &encode_state(state),
+            ))?;
         }
         frame.finish()?;
         if self.planted.has(Bug::ShowsBeforeTheSync) {
@@ -193,7 +203,7 @@ impl Log {
     /// Shows readers what was just synced, group by group, so that none of them waits for all.
     fn apply(
         &self,
-        writer: &Writer,
+        writer: &LogWriter,
         entries: &[Entry],
         groups: &[Group],
         superseded: &[Superseded],
@@ -215,7 +225,7 @@ impl Log {
     /// Begins a new segment when the frame would make the active one too long.
     pub(super) fn make_room(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         payload_bytes: u64,
     ) -> Result<(), StoreError> {
         let end = writer.active.end + frame_bytes(payload_bytes);
@@ -230,7 +240,7 @@ impl Log {
     /// Runs `work` as the only writer, after a recovery if the last one failed.
     pub(super) fn exclusive<T>(
         &self,
-        work: impl FnOnce(&mut Writer) -> Result<T, StoreError>,
+        work: impl FnOnce(&mut LogWriter) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut writer = self.writer.lock();
         if !self.planted.has(Bug::WritesAfterAFailure) {
@@ -257,8 +267,8 @@ impl Log {
     pub(super) fn control<'a>(
         &self,
         room: u64,
-        make: impl FnOnce(Position) -> Vec<Stored<'a>>,
-        apply: impl FnOnce(Position, &mut Bounds, &mut Catalog),
+        make: impl FnOnce(LogPosition) -> Vec<StoredRecord<'a>>,
+        apply: impl FnOnce(LogPosition, &mut LogBounds, &mut Catalog),
     ) -> Result<(), StoreError> {
         self.exclusive(|writer| {
             self.make_room(writer, room)?;
@@ -272,8 +282,8 @@ impl Log {
     /// Writes one frame of records that are no versions, and syncs it.
     pub(super) fn write_and_sync(
         &self,
-        writer: &mut Writer,
-        records: &[Stored<'_>],
+        writer: &mut LogWriter,
+        records: &[StoredRecord<'_>],
     ) -> Result<(), StoreError> {
         let written = writer.write_controls(records).and_then(|()| writer.sync());
         written.map_err(|error| write_error(writer, &error))?;
@@ -353,10 +363,10 @@ fn payload_of(batches: Batches<'_, '_>) -> Result<(u64, u32), StoreError> {
     for batch in batches.iter() {
         for record in &batch.records {
             check_lengths(record.key.key, record.value)?;
-            payload_bytes += Stored::version(batch.vbid, 0, *record).stored_bytes();
+            payload_bytes += StoredRecord::version(batch.vbid, 0, *record).stored_bytes();
         }
         let state = encode_state(&batch.state);
-        payload_bytes += Stored::control(Kind::State, batch.vbid, b"", &state).stored_bytes();
+        payload_bytes += StoredRecord::control(Kind::State, batch.vbid, b"", &state).stored_bytes();
         records += batch.records.len() + 1;
     }
     let records = u32::try_from(records).ok();

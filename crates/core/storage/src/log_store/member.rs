@@ -22,7 +22,7 @@ use crate::directory::log_directory_name;
 
 /// See the module text.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(super) struct LogMember {
     /// Number of the log, from 0 on.
     number: usize,
     /// Logs of the store, at least one.
@@ -32,15 +32,15 @@ pub(super) struct Member {
     pub(super) index_memory: IndexMemory,
 }
 
-impl Member {
+impl LogMember {
     /// The members of a store of so many logs, by number.
     pub(super) fn all(
         logs: usize,
         counters: &Arc<Counters>,
         index_memory: &IndexMemory,
-    ) -> impl Iterator<Item = Member> {
+    ) -> impl Iterator<Item = LogMember> {
         let (counters, index_memory) = (Arc::clone(counters), index_memory.clone());
-        (0..logs).map(move |number| Member {
+        (0..logs).map(move |number| LogMember {
             number,
             logs,
             counters: Arc::clone(&counters),

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use oribi_types::{Seqno, Vbid};
 
-use super::bounds::{Bounds, Position, TombstonePurge};
+use super::bounds::{LogBounds, LogPosition, TombstonePurge};
 use super::catalog::Catalog;
 use super::files::LogFile;
-use super::hint::Version;
+use super::hint::HintVersion;
 use super::layout::{
-    FrameHeader, Kind, LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_SEED_AT, Stored,
+    FrameHeader, Kind, LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_SEED_AT, StoredRecord,
     UNIT_BYTES, decode_segment_header,
 };
 use super::planted::{Bug, Planted};
@@ -35,11 +35,11 @@ pub(super) struct Newest {
     pub(super) seed: u64,
     /// Numbers and lengths of all segments but those that are gone.
     pub(super) segments: BTreeMap<u32, u64>,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: LogBounds,
     pub(super) states: BTreeMap<Vbid, VbucketState>,
     pub(super) locals: BTreeMap<String, Vec<u8>>,
     /// Versions in the order in which they were written.
-    pub(super) versions: Vec<Version>,
+    pub(super) versions: Vec<HintVersion>,
     pub(super) spans: Spans,
     /// Where the last whole frame ends.
     pub(super) end: u64,
@@ -56,7 +56,7 @@ pub(super) struct Newest {
 #[derive(Clone, Default)]
 pub(super) struct Root {
     pub(super) segments: BTreeMap<u32, u64>,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: LogBounds,
     pub(super) states: BTreeMap<Vbid, VbucketState>,
     pub(super) locals: BTreeMap<String, Vec<u8>>,
 }
@@ -94,7 +94,7 @@ struct Frames {
     /// Highest number that a frame says was synced.
     synced: u64,
     /// What the frame that is being read says, until it is whole.
-    versions: Vec<(Version, Seqno)>,
+    versions: Vec<(HintVersion, Seqno)>,
     controls: Vec<Control>,
     /// The frame that is being read, when damage is accepted.
     passed: Option<PassedFrame>,
@@ -114,7 +114,7 @@ struct Control {
 }
 
 impl Control {
-    fn of(stored: &Stored<'_>) -> Control {
+    fn of(stored: &StoredRecord<'_>) -> Control {
         let record = &stored.record;
         Control {
             kind: stored.kind,
@@ -281,7 +281,7 @@ impl Frames {
                     self.passed.iter_mut().for_each(|passed| passed.add(&stored));
                     let key = stored.record.key.key;
                     let fingerprint = Catalog::fingerprint(self.newest.seed, key);
-                    let version = Version::of(&stored, fingerprint, at);
+                    let version = HintVersion::of(&stored, fingerprint, at);
                     self.versions.push((version, stored.record.seqno));
                 }
                 Step::Record { stored, .. } => {
@@ -347,7 +347,7 @@ impl Newest {
     /// A root says everything anew.
     fn forget_root(&mut self) {
         self.segments.clear();
-        self.bounds = Bounds::default();
+        self.bounds = LogBounds::default();
         self.states.clear();
         self.locals.clear();
     }
@@ -356,7 +356,7 @@ impl Newest {
     fn control(&mut self, control: Control) -> Option<()> {
         let position = || {
             let segment = u32::try_from(control.number).ok()?;
-            Some(Position { segment, offset: control.offset })
+            Some(LogPosition { segment, offset: control.offset })
         };
         match control.kind {
             Kind::State => {

@@ -18,16 +18,16 @@ use oribi_types::Seqno;
 use parking_lot::{Mutex, RwLock};
 
 use super::blocks::BLOCK_BYTES_MAX;
-use super::bounds::Bounds;
+use super::bounds::LogBounds;
 use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
-use super::hint::{self, HINT_ENTRY_BYTES, Hint, Version};
+use super::hint::{self, HINT_ENTRY_BYTES, Hint, HintVersion};
 use super::intake::{Intake, Part};
 use super::layout::{
     RECORD_HEADER_BYTES, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header,
 };
 use super::log::Log;
-use super::member::Member;
+use super::member::LogMember;
 use super::newest::Newest;
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
@@ -37,9 +37,9 @@ use super::salvage::{Account, Damage, LogLosses, Passed, PassedFrame, states_of_
 use super::scan_memory;
 use super::spans::{Span, Spans};
 use super::staging::Staging;
-use super::writer::{Active, Writer, hint_name, segment_name};
+use super::writer::{Active, LogWriter, hint_name, segment_name};
 use crate::StoreError;
-use crate::directory::Found;
+use crate::directory::DirectoryState;
 
 /// Parts of the vbuckets of a store that packs its index. Until a part is packed, its entries take
 /// more than twice the memory; each part reads the index files again.
@@ -48,11 +48,11 @@ const PARTS: u16 = 4;
 /// Bytes that are written again at a time.
 const REWRITE_BYTES: usize = 1 << 20;
 
-struct Opening<'o> {
+struct LogOpening<'o> {
     directory: Arc<dyn LogDirectory>,
     options: &'o LogOptions,
     planted: Planted,
-    member: Member,
+    member: LogMember,
     /// Numbers of the segment files that are there, ascending.
     ids: Vec<u32>,
     names: Vec<String>,
@@ -61,10 +61,10 @@ struct Opening<'o> {
 /// Opens the log in a directory that is the caller's alone.
 pub(super) fn open(
     directory: Arc<dyn LogDirectory>,
-    found: Found,
+    found: DirectoryState,
     options: &LogOptions,
     planted: Planted,
-    member: Member,
+    member: LogMember,
 ) -> Result<Log, StoreError> {
     let name = member.clone();
     open_member(directory, found, options, planted, member).map_err(|error| name.named(error))
@@ -72,18 +72,18 @@ pub(super) fn open(
 
 fn open_member(
     directory: Arc<dyn LogDirectory>,
-    found: Found,
+    found: DirectoryState,
     options: &LogOptions,
     planted: Planted,
-    member: Member,
+    member: LogMember,
 ) -> Result<Log, StoreError> {
     let names = directory.list().map_err(|error| system_error(&error))?;
     let mut ids: Vec<u32> = names.iter().filter_map(|name| id_of(name)).collect();
     ids.sort_unstable();
-    let opening = Opening { directory, options, planted, member, ids, names };
+    let opening = LogOpening { directory, options, planted, member, ids, names };
     match found {
-        Found::New => opening.create(),
-        Found::Ready => opening.recover(),
+        DirectoryState::New => opening.create(),
+        DirectoryState::Ready => opening.recover(),
     }
 }
 
@@ -97,7 +97,7 @@ fn system_error(error: &io::Error) -> StoreError {
     StoreError::Io(error.to_string())
 }
 
-impl Opening<'_> {
+impl LogOpening<'_> {
     /// Makes an empty log in place of whatever an unfinished creation left.
     fn create(self) -> Result<Log, StoreError> {
         for name in &self.names {
@@ -106,7 +106,7 @@ impl Opening<'_> {
             }
         }
         let active = Active::create(&*self.directory, 1).map_err(|error| system_error(&error))?;
-        let mut writer = self.writer(self.directory.new_seed(), active, Bounds::default(), 0);
+        let mut writer = self.writer(self.directory.new_seed(), active, LogBounds::default(), 0);
         let catalog = RwLock::new(Catalog::new(writer.seed, &self.member.index_memory));
         writer.begin_segment(&catalog).map_err(|error| system_error(&error))?;
         Ok(self.log(writer, catalog, true, LogLosses::default()))
@@ -258,7 +258,7 @@ impl Opening<'_> {
             tracing::warn!(segment = id, "a bad index file; the segment is read instead");
         }
         let mut spans = Spans::complete();
-        let take = &mut |version: &Version, seqno| {
+        let take = &mut |version: &HintVersion, seqno| {
             spans.wrote(version.vbid, Span::of(seqno));
             intake.take(version);
         };
@@ -302,7 +302,7 @@ impl Opening<'_> {
         file: &Arc<dyn LogFile>,
         (id, bytes): (u32, u64),
         seed: u64,
-        take: &mut dyn FnMut(&Version, Seqno),
+        take: &mut dyn FnMut(&HintVersion, Seqno),
         passed: &mut dyn FnMut(Passed),
     ) -> Result<bool, StoreError> {
         let mut reader = SegmentReader::new(Arc::clone(file), id, seed, bytes, self.planted);
@@ -327,7 +327,7 @@ impl Opening<'_> {
                     frame.iter_mut().for_each(|frame| frame.add(&stored));
                     if stored.kind.is_version() {
                         let fingerprint = Catalog::fingerprint(seed, stored.record.key.key);
-                        let version = Version::of(&stored, fingerprint, at);
+                        let version = HintVersion::of(&stored, fingerprint, at);
                         versions.push((version, stored.record.seqno));
                     }
                 }
@@ -395,8 +395,8 @@ impl Opening<'_> {
         Ok(has_tail)
     }
 
-    fn writer(&self, seed: u64, active: Active, bounds: Bounds, last_number: u64) -> Writer {
-        Writer {
+    fn writer(&self, seed: u64, active: Active, bounds: LogBounds, last_number: u64) -> LogWriter {
+        LogWriter {
             directory: Arc::clone(&self.directory),
             seed,
             active,
@@ -417,7 +417,7 @@ impl Opening<'_> {
 
     fn log(
         self,
-        writer: Writer,
+        writer: LogWriter,
         catalog: RwLock<Catalog>,
         ended_in_order: bool,
         losses: LogLosses,

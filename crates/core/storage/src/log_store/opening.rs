@@ -8,15 +8,18 @@ use super::log::Log;
 use crate::StoreError;
 
 /// The opening of one log, still to be done.
-pub(super) type Opening = Box<dyn FnOnce() -> Result<Log, StoreError> + Send>;
+pub(super) type LogOpening = Box<dyn FnOnce() -> Result<Log, StoreError> + Send>;
 
 /// Opens one after the other, until one fails.
-pub(super) fn in_turn(openings: Vec<Opening>) -> Result<Vec<Log>, StoreError> {
+pub(super) fn in_turn(openings: Vec<LogOpening>) -> Result<Vec<Log>, StoreError> {
     openings.into_iter().map(|opening| opening()).collect()
 }
 
 /// Opens several at once by threads; the error of the first that fails, in the order of the logs.
-pub(super) fn side_by_side(openings: Vec<Opening>, at_once: usize) -> Result<Vec<Log>, StoreError> {
+pub(super) fn side_by_side(
+    openings: Vec<LogOpening>,
+    at_once: usize,
+) -> Result<Vec<Log>, StoreError> {
     if openings.len() == 1 || at_once <= 1 {
         return in_turn(openings);
     }

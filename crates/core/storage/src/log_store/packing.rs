@@ -13,7 +13,7 @@ use oribi_types::DocKey;
 
 use super::batches::Batches;
 use super::catalog::{Catalog, Segment, Superseded, TableKey};
-use super::index::{Fingerprint, Table};
+use super::index::{Fingerprint, IndexTable};
 use super::layout::{RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT};
 use super::log::Log;
 use super::planted::Bug;
@@ -92,7 +92,7 @@ impl Log {
 /// Adds the packed entries that may be of the records' keys. The table's lines load side by side.
 fn look_up<'b>(
     catalog: &Catalog,
-    table: &Table,
+    table: &IndexTable,
     first: usize,
     (records, fingerprints): (&[Record<'b>], &[Fingerprint]),
     unsure: &mut Vec<Unsure<'b>>,

@@ -9,7 +9,7 @@ use std::io;
 use oribi_types::{DocKey, Vbid};
 
 use super::catalog::Segment;
-use super::layout::{RECORD_HEADER_BYTES, Stored, decode_record, stored_bytes_of};
+use super::layout::{RECORD_HEADER_BYTES, StoredRecord, decode_record, stored_bytes_of};
 use super::log::Log;
 use super::reader::ReadFault;
 use super::writer::segment_name;
@@ -43,7 +43,7 @@ pub(super) fn read_record<'b>(
     offset: u64,
     buffer: &'b mut Vec<u8>,
     reserve: &mut ReserveMemory<'_>,
-) -> Result<Option<Stored<'b>>, StoreError> {
+) -> Result<Option<StoredRecord<'b>>, StoreError> {
     buffer.resize(buffer.len().max(FIRST_READ_BYTES), 0);
     let file = &segment.file;
     let first = file.read_at(&mut buffer[..FIRST_READ_BYTES], offset);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::files::LogFile;
 use super::layout::{
     FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, RECORD_HEADER_BYTES,
-    SEGMENT_HEADER_BYTES, Stored, decode_record, decode_unchecked, stored_bytes_of,
+    SEGMENT_HEADER_BYTES, StoredRecord, decode_record, decode_unchecked, stored_bytes_of,
 };
 use super::planted::{Bug, Planted};
 
@@ -41,7 +41,7 @@ pub(super) enum Step<'a> {
     Record {
         at: u64,
         raw: &'a [u8],
-        stored: Stored<'a>,
+        stored: StoredRecord<'a>,
     },
     /// The frame is whole; the next one is at this offset.
     FrameEnd {

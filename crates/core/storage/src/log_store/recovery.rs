@@ -30,7 +30,7 @@ use std::io;
 
 use super::log::Log;
 use super::planted::Bug;
-use super::writer::{MovedCopy, WriteFailure, Writer, segment_name};
+use super::writer::{LogWriter, MovedCopy, WriteFailure, segment_name};
 use crate::StoreError;
 
 /// Copies that readers are shown under one hold of the catalog's lock.
@@ -39,7 +39,7 @@ const MOVES_PER_HOLD: usize = 256;
 impl Log {
     /// Cuts off what a failed write left, when there was one. An error leaves everything for the
     /// next attempt.
-    pub(super) fn recover(&self, writer: &mut Writer) -> Result<(), StoreError> {
+    pub(super) fn recover(&self, writer: &mut LogWriter) -> Result<(), StoreError> {
         let why = match &writer.failure {
             None => return Ok(()),
             Some(WriteFailure::Panicked) => {
@@ -67,7 +67,7 @@ impl Log {
         }
     }
 
-    fn cut_off(&self, writer: &mut Writer) -> io::Result<()> {
+    fn cut_off(&self, writer: &mut LogWriter) -> io::Result<()> {
         if let Some(id) = writer.unfinished
             && !self.planted.has(Bug::KeepsUnfinishedSegments)
         {
@@ -102,7 +102,7 @@ impl Log {
     }
 
     /// Shows readers the copies that were synced, instead of the originals.
-    pub(super) fn show_moves(&self, writer: &mut Writer) {
+    pub(super) fn show_moves(&self, writer: &mut LogWriter) {
         if self.planted.has(Bug::ShowsCopiesBeforeTheSync) {
             writer.synced_moves.append(&mut writer.unsynced_moves);
         }

@@ -12,7 +12,7 @@ use oribi_types::{CollectionId, Seqno, Vbid};
 use super::bounds::TombstonePurge;
 use super::catalog::{Catalog, Segment, TableKey};
 use super::index::{Entry, Mark};
-use super::layout::{Kind, Stored};
+use super::layout::{Kind, StoredRecord};
 use super::log::{Log, check_lengths};
 use super::planted::Bug;
 use super::read::read_record;
@@ -47,7 +47,7 @@ impl Candidate {
 impl Log {
     pub(super) fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         check_lengths(name.as_bytes(), value)?;
-        let record = Stored::control(Kind::Local, Vbid(0), name.as_bytes(), value);
+        let record = StoredRecord::control(Kind::Local, Vbid(0), name.as_bytes(), value);
         self.control(
             record.stored_bytes(),
             |_| vec![record],
@@ -135,7 +135,7 @@ impl Log {
             if let Some(state) = &mut state {
                 state.purge_seqno = state.purge_seqno.max(highest);
                 encoded = encode_state(state);
-                records.push(Stored::control(Kind::State, vbid, b"", &encoded));
+                records.push(StoredRecord::control(Kind::State, vbid, b"", &encoded));
             }
             if self.planted.has(Bug::PurgesBeforeItSaysSo) {
                 self.write_and_sync(writer, &records[..1])?;

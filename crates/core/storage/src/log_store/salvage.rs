@@ -17,10 +17,10 @@ use std::ops::RangeInclusive;
 
 use oribi_types::{Cas, Seqno, Vbid};
 
-use super::bounds::{Bounds, Position};
+use super::bounds::{LogBounds, LogPosition};
 use super::files::LogFile;
 use super::layout::{
-    FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameHeader, Kind, RECORD_HEADER_BYTES, Stored,
+    FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameHeader, Kind, RECORD_HEADER_BYTES, StoredRecord,
     decode_record, decode_unchecked, stored_bytes_of,
 };
 use crate::VbucketState;
@@ -110,7 +110,7 @@ impl PassedFrame {
     }
 
     /// Adds one of its records.
-    pub(super) fn add(&mut self, stored: &Stored<'_>) {
+    pub(super) fn add(&mut self, stored: &StoredRecord<'_>) {
         if stored.kind.is_version() {
             let content = self.vbuckets.entry(stored.vbid).or_default();
             let seqno = stored.record.seqno;
@@ -127,7 +127,7 @@ impl PassedFrame {
 
 /// What is known of a vbucket up to a place in the log.
 #[derive(Default)]
-struct Known {
+struct RecoveredVbucket {
     /// Highest seqno, by the last state.
     state: Seqno,
     /// Unknown damages before that state.
@@ -139,7 +139,7 @@ struct Known {
 /// See the module text.
 #[derive(Default)]
 pub(super) struct Account {
-    known: BTreeMap<Vbid, Known>,
+    known: BTreeMap<Vbid, RecoveredVbucket>,
     /// Segment and number of the last whole frame; zeros before the first one, which is frame 1 of
     /// segment 1.
     last: (u32, u64),
@@ -152,7 +152,7 @@ pub(super) struct Account {
 
 impl Account {
     /// Takes what comes next in the log.
-    pub(super) fn take(&mut self, segment: u32, passed: Passed, bounds: &Bounds) {
+    pub(super) fn take(&mut self, segment: u32, passed: Passed, bounds: &LogBounds) {
         match passed {
             Passed::Frame(frame) => self.take_frame(segment, frame, bounds),
             Passed::Damage(damage) => self.take_damage(segment, damage),
@@ -181,7 +181,7 @@ impl Account {
         }
     }
 
-    fn take_frame(&mut self, segment: u32, frame: PassedFrame, bounds: &Bounds) {
+    fn take_frame(&mut self, segment: u32, frame: PassedFrame, bounds: &LogBounds) {
         if std::mem::take(&mut self.is_open) {
             let (id, number) = self.last;
             self.losses.frames += match id == segment || id.checked_add(1) == Some(segment) {
@@ -190,7 +190,7 @@ impl Account {
             };
         }
         self.last = (segment, frame.number);
-        let position = Position { segment, offset: frame.at };
+        let position = LogPosition { segment, offset: frame.at };
         for (vbid, content) in frame.vbuckets {
             let is_gone = bounds.vbuckets.get(&vbid).is_some_and(|bound| position < *bound);
             let known = self.known.entry(vbid).or_default();

@@ -24,15 +24,15 @@ use oribi_types::{CollectionId, Seqno, Vbid};
 use super::blocks::BLOCK_BYTES_MAX;
 use super::catalog::{Catalog, Segment};
 use super::index::Mark;
-use super::layout::{RECORD_SEQNO_AT, Stored, UNIT_BYTES, stored_bytes_of};
+use super::layout::{RECORD_SEQNO_AT, StoredRecord, UNIT_BYTES, stored_bytes_of};
 use super::log::Log;
 use super::read::{FIRST_READ_BYTES, damaged};
-use super::spans::{Known, Span};
+use super::spans::{SegmentKnowledge, Span};
 use super::window::Window;
 use crate::counters::ReadCount;
 use crate::state_layout::take;
 use crate::{
-    LARGE_RECORD_BYTES, RecordVisitor, ReserveMemory, ScanProgress, ScanRange, SeqnoScan,
+    LARGE_RECORD_BYTES, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan,
     SnapshotSeqnos, StoreError,
 };
 
@@ -125,7 +125,7 @@ impl Run {
         Ok(stored_bytes_of(self.window.head(&self.segment, offset)?) as usize)
     }
 
-    fn record(&mut self) -> Result<Stored<'_>, StoreError> {
+    fn record(&mut self) -> Result<StoredRecord<'_>, StoreError> {
         let offset = self.offset(self.next);
         self.window.record(&self.segment, offset)
     }
@@ -186,8 +186,8 @@ pub(super) struct LogScan {
 
 impl LogScan {
     /// Takes the places of all records in range.
-    pub(super) fn begin(log: &Arc<Log>, vbid: Vbid, range: ScanRange) -> LogScan {
-        let ScanRange { from, to, collection: only } = range;
+    pub(super) fn begin(log: &Arc<Log>, vbid: Vbid, range: SeqnoRange) -> LogScan {
+        let SeqnoRange { from, to, collection: only } = range;
         // A commit shows itself table by table, and holds the writer until it is done.
         let _no_commit = log.writer.lock();
         let catalog = log.catalog.read();
@@ -353,10 +353,10 @@ fn parts_of(
 ) -> Vec<Part> {
     let part = |slot: u16, segment: &Segment| {
         let span = match catalog.span(slot, vbid) {
-            Known::Absent => return None,
-            Known::Span(span) if span.highest < from || to < span.lowest => return None,
-            Known::Span(span) => Some(span),
-            Known::Nothing => None,
+            SegmentKnowledge::Absent => return None,
+            SegmentKnowledge::Span(span) if span.highest < from || to < span.lowest => return None,
+            SegmentKnowledge::Span(span) => Some(span),
+            SegmentKnowledge::Nothing => None,
         };
         let is_sealed = slot != catalog.active;
         Some(Part { segment: segment.clone(), slot, units: Vec::new(), span, is_sealed })

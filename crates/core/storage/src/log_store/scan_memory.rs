@@ -47,7 +47,7 @@ impl ScanMemory {
 
 /// What is kept in a share.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum ShareKind {
     /// Keys and places, without which a scan has to pass over the vbucket once more.
     Keys,
     /// Whole records, which a scan can read again.
@@ -74,15 +74,15 @@ impl Share {
     }
 
     /// Extends the share to this many bytes; false when the scans keep too much already.
-    pub(super) fn reaches(&mut self, bytes: usize, kept: Kept) -> bool {
+    pub(super) fn reaches(&mut self, bytes: usize, kept: ShareKind) -> bool {
         let beyond = bytes.saturating_sub(FLOOR_BYTES);
         if beyond <= self.bytes {
             return self.note(bytes);
         }
         let more = (beyond - self.bytes).next_multiple_of(STEP_BYTES);
         let most = match kept {
-            Kept::Keys => SHARED_BYTES_MAX,
-            Kept::Records => SHARED_BYTES_MAX - NOT_FOR_RECORDS,
+            ShareKind::Keys => SHARED_BYTES_MAX,
+            ShareKind::Records => SHARED_BYTES_MAX - NOT_FOR_RECORDS,
         };
         let extended = |kept: usize| kept.checked_add(more).filter(|kept| *kept <= most);
         let before = &self.memory.0;

@@ -26,7 +26,7 @@
 //!
 //! - Frames are written in whole blocks, zeros behind them (`staging.rs`). So the next frame begins
 //!   at the end of the file or in its last block, where its header replaces zeros.
-//! - Sealing and closing cut off zeros (`Writer::trim`). That changes the length and no frame.
+//! - Sealing and closing cut off zeros (`LogWriter::trim`). That changes the length and no frame.
 //! - A failed write may leave a part of a frame, until the recovery cuts that off. No acknowledged
 //!   frame is cut off. A frame that is written instead ends in its own trailer. Where that is equal
 //!   too, it is the same frame. If the cut comes after the notes, the noted block is gone from its

@@ -42,7 +42,7 @@ impl Span {
 
 /// What is known of a vbucket in a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Known {
+pub(super) enum SegmentKnowledge {
     /// No more than that its records are there, if the index points at any.
     Nothing,
     /// It has no records.
@@ -87,11 +87,11 @@ impl Spans {
         self.by_vbucket.insert(vbid, span);
     }
 
-    pub(super) fn of(&self, vbid: Vbid) -> Known {
+    pub(super) fn of(&self, vbid: Vbid) -> SegmentKnowledge {
         match self.by_vbucket.get(&vbid) {
-            Some(span) => Known::Span(*span),
-            None if self.is_complete => Known::Absent,
-            None => Known::Nothing,
+            Some(span) => SegmentKnowledge::Span(*span),
+            None if self.is_complete => SegmentKnowledge::Absent,
+            None => SegmentKnowledge::Nothing,
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::blocks::Blocks;
 use super::catalog::Segment;
 use super::layout::{
-    PiecewiseCheck, RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT, Stored, decode_record,
+    PiecewiseCheck, RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT, StoredRecord, decode_record,
     stored_bytes_of,
 };
 use super::read::{damaged, io_error};
@@ -47,7 +47,7 @@ impl Window {
         &mut self,
         segment: &Segment,
         offset: u64,
-    ) -> Result<Stored<'_>, StoreError> {
+    ) -> Result<StoredRecord<'_>, StoreError> {
         let decoded = decode_record(self.raw(segment, offset)?);
         decoded.map(|(stored, _)| stored).map_err(|what| damaged(segment.id, offset, what))
     }

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use oribi_types::{Cas, Seqno, Vbid};
 use parking_lot::RwLock;
 
-use super::bounds::{Bounds, Position};
+use super::bounds::{LogBounds, LogPosition};
 use super::catalog::{Catalog, Segment, TableKey};
 use super::files::{LogDirectory, LogFile};
-use super::hint::{Hint, Version};
-use super::index::{Entry, Place};
+use super::hint::{Hint, HintVersion};
+use super::index::{Entry, RecordPlace};
 use super::layout::{
     FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, Kind,
-    LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
+    LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, StoredRecord, UNIT_BYTES, encode_segment_header,
 };
 use super::planted::{Bug, Planted};
 use super::spans::Spans;
@@ -94,19 +94,19 @@ pub(super) enum WriteFailure {
 pub(super) struct MovedCopy {
     pub(super) table: TableKey,
     /// Where the original is.
-    pub(super) from: Place,
+    pub(super) from: RecordPlace,
     /// The copy. Its mark is that of the original when it was written.
     pub(super) entry: Entry,
 }
 
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     pub(super) directory: Arc<dyn LogDirectory>,
     pub(super) seed: u64,
     pub(super) active: Active,
     pub(super) next_number: u64,
     /// Frames up to this number are durable.
     pub(super) synced: u64,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: LogBounds,
     /// The last frame was an empty one, which says that everything before it was synced.
     pub(super) is_closed: bool,
     /// After it nothing is written before a recovery.
@@ -130,9 +130,9 @@ pub(super) fn frame_bytes(payload_bytes: u64) -> u64 {
     (FRAME_HEADER_BYTES + FRAME_TRAILER_BYTES) as u64 + payload_bytes
 }
 
-impl Writer {
+impl LogWriter {
     /// Begins a frame of exactly `records` records that take `payload_bytes` together.
-    pub(super) fn frame(&mut self, payload_bytes: u64, records: u32) -> io::Result<Frame<'_>> {
+    pub(super) fn frame(&mut self, payload_bytes: u64, records: u32) -> io::Result<LogFrame<'_>> {
         let header = FrameHeader {
             segment: self.active.id,
             number: self.next_number,
@@ -147,12 +147,12 @@ impl Writer {
         self.staging.push(file, &header)?;
         let checksum = FrameChecksum::begin(&header);
         let end = at + frame_bytes(payload_bytes);
-        Ok(Frame { writer: self, end, records, checksum, is_empty: records == 0 })
+        Ok(LogFrame { writer: self, end, records, checksum, is_empty: records == 0 })
     }
 
     /// Writes one frame of records that are no versions. Not synced.
-    pub(super) fn write_controls(&mut self, controls: &[Stored<'_>]) -> io::Result<()> {
-        let payload_bytes = controls.iter().map(Stored::stored_bytes).sum();
+    pub(super) fn write_controls(&mut self, controls: &[StoredRecord<'_>]) -> io::Result<()> {
+        let payload_bytes = controls.iter().map(StoredRecord::stored_bytes).sum();
         let mut frame = self.frame(payload_bytes, controls.len() as u32)?;
         for control in controls {
             frame.push(control)?;
@@ -188,8 +188,8 @@ impl Writer {
     }
 
     /// Where the next frame will stand: everything written so far is before it.
-    pub(super) fn position(&self) -> Position {
-        Position { segment: self.active.id, offset: self.active.end }
+    pub(super) fn position(&self) -> LogPosition {
+        LogPosition { segment: self.active.id, offset: self.active.end }
     }
 
     /// Seals the active segment and continues in a new one.
@@ -256,15 +256,16 @@ impl Writer {
         let states: Vec<(Vbid, Vec<u8>)> =
             catalog.states.iter().map(|(vbid, state)| (*vbid, encode_state(state))).collect();
         let bounds = self.bounds.clone();
-        let mut root = vec![Stored::control(Kind::Segments, Vbid(0), b"", &list)];
+        let mut root = vec![StoredRecord::control(Kind::Segments, Vbid(0), b"", &list)];
         root.extend(bound_records(&bounds));
         let states = states.iter();
-        root.extend(states.map(|(vbid, state)| Stored::control(Kind::State, *vbid, b"", state)));
-        let locals = catalog.locals.iter();
         root.extend(
-            locals
-                .map(|(name, value)| Stored::control(Kind::Local, Vbid(0), name.as_bytes(), value)),
+            states.map(|(vbid, state)| StoredRecord::control(Kind::State, *vbid, b"", state)),
         );
+        let locals = catalog.locals.iter();
+        root.extend(locals.map(|(name, value)| {
+            StoredRecord::control(Kind::Local, Vbid(0), name.as_bytes(), value)
+        }));
         self.write_controls(&root)
     }
 
@@ -284,7 +285,7 @@ impl Writer {
 }
 
 /// Records for all bounds.
-fn bound_records(bounds: &Bounds) -> Vec<Stored<'static>> {
+fn bound_records(bounds: &LogBounds) -> Vec<StoredRecord<'static>> {
     let mut records = Vec::new();
     for (vbid, position) in &bounds.vbuckets {
         records.push(bound_record(Kind::DropVbucket, *vbid, *position));
@@ -305,16 +306,16 @@ fn bound_records(bounds: &Bounds) -> Vec<Stored<'static>> {
 }
 
 /// A record that says that something before `position` is gone.
-pub(super) fn bound_record(kind: Kind, vbid: Vbid, position: Position) -> Stored<'static> {
-    let mut stored = Stored::control(kind, vbid, b"", b"");
+pub(super) fn bound_record(kind: Kind, vbid: Vbid, position: LogPosition) -> StoredRecord<'static> {
+    let mut stored = StoredRecord::control(kind, vbid, b"", b"");
     stored.record.seqno = Seqno(u64::from(position.segment));
     stored.record.cas = Cas(position.offset);
     stored
 }
 
-/// A frame that is being written. It counts only when [`Frame::finish`] was a success.
-pub(super) struct Frame<'w> {
-    writer: &'w mut Writer,
+/// A frame that is being written. It counts only when [`LogFrame::finish`] was a success.
+pub(super) struct LogFrame<'w> {
+    writer: &'w mut LogWriter,
     /// Where the frame has to end.
     end: u64,
     /// Records that are still to come.
@@ -323,11 +324,11 @@ pub(super) struct Frame<'w> {
     is_empty: bool,
 }
 
-impl Frame<'_> {
+impl LogFrame<'_> {
     /// Appends a record and returns its offset in the segment.
-    pub(super) fn push(&mut self, stored: &Stored<'_>) -> io::Result<u64> {
+    pub(super) fn push(&mut self, stored: &StoredRecord<'_>) -> io::Result<u64> {
         let at = self.writer.staging.end();
-        let Writer { head, staging, active, .. } = &mut *self.writer;
+        let LogWriter { head, staging, active, .. } = &mut *self.writer;
         head.clear();
         let checksum = stored.push_head(head);
         let value = stored.record.value;
@@ -348,7 +349,7 @@ impl Frame<'_> {
     }
 
     /// Notes a version for the segment's index file.
-    pub(super) fn note(&mut self, version: &Version) {
+    pub(super) fn note(&mut self, version: &HintVersion) {
         self.writer.active.hint.push(version);
     }
 
@@ -359,7 +360,7 @@ impl Frame<'_> {
 
     /// Writes the rest. Not synced.
     pub(super) fn finish(self) -> io::Result<()> {
-        let Writer { staging, active, planted, .. } = &mut *self.writer;
+        let LogWriter { staging, active, planted, .. } = &mut *self.writer;
         staging.push(&*active.file, &self.checksum.trailer())?;
         let is_whole = self.records == 0 && staging.end() == self.end;
         assert!(is_whole, "a frame has the records that were announced");
@@ -372,6 +373,6 @@ impl Frame<'_> {
 }
 
 /// A write or sync of the active segment failed.
-pub(super) fn write_error(writer: &Writer, error: &io::Error) -> StoreError {
+pub(super) fn write_error(writer: &LogWriter, error: &io::Error) -> StoreError {
     StoreError::Io(format!("{}: {error}", segment_name(writer.active.id)))
 }

@@ -232,7 +232,7 @@ fn a_scan_by_seqno_reads_windows_of_one_snapshot() {
     let expected: Vec<(u64, usize)> =
         whole.records.iter().map(|record| (record.seqno.0, record.value.len())).collect();
     store.commit(&[whole]).unwrap();
-    let mut scan = store.begin_scan(VB, ScanRange::seqnos(Seqno(0), Seqno(u64::MAX))).unwrap();
+    let mut scan = store.begin_scan(VB, SeqnoRange::seqnos(Seqno(0), Seqno(u64::MAX))).unwrap();
     assert_eq!(scan.snapshot().high_seqno, Seqno(120));
     let mut seen = Vec::new();
     let mut read = |most: usize, seen: &mut Vec<(u64, usize)>| {

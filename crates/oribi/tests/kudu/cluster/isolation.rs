@@ -50,7 +50,7 @@ async fn a_partitioned_node_does_no_harm_on_return() {
 
 /// What happens to a node for a while.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+enum ProxyFault {
     Killed,
     Paused,
     CutOff,
@@ -60,24 +60,24 @@ enum Fault {
     WithoutStore,
 }
 
-impl Fault {
+impl ProxyFault {
     fn strike(self, node: &mut ServerProcess, host: &Host) {
         match self {
-            Fault::Killed => node.kill().unwrap(),
-            Fault::Paused => node.pause().unwrap(),
-            Fault::CutOff => host.cut_off().unwrap(),
-            Fault::WithoutRegistry => host.lose(Network::REGISTRY).unwrap(),
-            Fault::WithoutStore => host.lose(Network::STORE).unwrap(),
+            ProxyFault::Killed => node.kill().unwrap(),
+            ProxyFault::Paused => node.pause().unwrap(),
+            ProxyFault::CutOff => host.cut_off().unwrap(),
+            ProxyFault::WithoutRegistry => host.lose(Network::REGISTRY).unwrap(),
+            ProxyFault::WithoutStore => host.lose(Network::STORE).unwrap(),
         }
     }
 
     fn end(self, node: &mut ServerProcess, host: &Host) {
         match self {
-            Fault::Killed => node.restart().unwrap(),
-            Fault::Paused => node.resume().unwrap(),
-            Fault::CutOff => host.connect().unwrap(),
-            Fault::WithoutRegistry => host.find(Network::REGISTRY).unwrap(),
-            Fault::WithoutStore => host.find(Network::STORE).unwrap(),
+            ProxyFault::Killed => node.restart().unwrap(),
+            ProxyFault::Paused => node.resume().unwrap(),
+            ProxyFault::CutOff => host.connect().unwrap(),
+            ProxyFault::WithoutRegistry => host.find(Network::REGISTRY).unwrap(),
+            ProxyFault::WithoutStore => host.find(Network::STORE).unwrap(),
         }
     }
 
@@ -85,8 +85,11 @@ impl Fault {
     /// the store is missing every durable one waits for its timeout.
     fn meanwhile(self) -> (usize, u64) {
         match self {
-            Fault::Killed | Fault::Paused | Fault::CutOff | Fault::WithoutRegistry => (2, 200),
-            Fault::WithoutStore => (3, 20),
+            ProxyFault::Killed
+            | ProxyFault::Paused
+            | ProxyFault::CutOff
+            | ProxyFault::WithoutRegistry => (2, 200),
+            ProxyFault::WithoutStore => (3, 20),
         }
     }
 }
@@ -119,8 +122,13 @@ async fn node_faults_lose_no_acknowledged_write() {
     let client = Arc::new(nodes::client_with(&all, OPERATION_TIMEOUT).await);
     let mut chaos = Chaos::new(seed, &all);
     let mut random = Random::new(seed);
-    let faults =
-        [Fault::CutOff, Fault::Paused, Fault::Killed, Fault::WithoutRegistry, Fault::WithoutStore];
+    let faults = [
+        ProxyFault::CutOff,
+        ProxyFault::Paused,
+        ProxyFault::Killed,
+        ProxyFault::WithoutRegistry,
+        ProxyFault::WithoutStore,
+    ];
     for round in 0..rounds {
         let (fault, struck) = (faults[round % faults.len()], random.below(3) as usize);
         let begun = Instant::now();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use oribi_client::{Bytes, Client, WriteOptions};
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::{
-    FailingProxy, Fault, ObjectServer, ObjectServerKind, PATIENCE, Random, poll_until,
+    FailingProxy, ObjectServer, ObjectServerKind, PATIENCE, ProxyFault, Random, poll_until,
 };
 use serde_json::Value;
 
@@ -211,16 +211,16 @@ async fn what_is_wrong_with_the_place_is_said() {
 }
 
 /// A fault for about a third of all requests.
-fn any_fault(mut random: Random) -> impl FnMut() -> Fault + Send {
+fn any_fault(mut random: Random) -> impl FnMut() -> ProxyFault + Send {
     move || match random.below(18) {
-        0 => Fault::CutRequest(0),
-        1 => Fault::CutRequest(random.below(100_000) as usize),
-        2 => Fault::CutAnswer(0),
-        3 => Fault::CutAnswer(random.below(3_000) as usize),
-        4 => Fault::Status(500),
-        5 => Fault::Status(503),
-        6 => Fault::Slow(Duration::from_millis(5)),
-        _ => Fault::None,
+        0 => ProxyFault::CutRequest(0),
+        1 => ProxyFault::CutRequest(random.below(100_000) as usize),
+        2 => ProxyFault::CutAnswer(0),
+        3 => ProxyFault::CutAnswer(random.below(3_000) as usize),
+        4 => ProxyFault::Status(500),
+        5 => ProxyFault::Status(503),
+        6 => ProxyFault::Slow(Duration::from_millis(5)),
+        _ => ProxyFault::None,
     }
 }
 
@@ -245,18 +245,18 @@ async fn faults_are_retried_or_reported_never_half_written() {
     assert!(proxy.faults() > 5, "{}", proxy.faults());
 
     // A store that takes nothing more: the backup fails, says why, and does not count.
-    for fault in [Fault::Status(503), Fault::CutRequest(10)] {
+    for fault in [ProxyFault::Status(503), ProxyFault::CutRequest(10)] {
         let mut requests = 0;
         proxy.choose(move || {
             requests += 1;
-            if requests > 12 { fault } else { Fault::None }
+            if requests > 12 { fault } else { ProxyFault::None }
         });
         let create = ["create", ARCHIVE, "--full", "--segment-kib", "1024"];
         let output = objects.output(&source, &[&create[..], &["--store-patience", "2s"]].concat());
         assert!(!output.status.success());
         let said = text(&output.stderr);
         assert!(said.contains("unfinished") && said.contains("cannot"), "{said}");
-        proxy.choose(|| Fault::None);
+        proxy.choose(|| ProxyFault::None);
         let listed = objects.backup(&source, &["list", ARCHIVE]);
         let states: Vec<_> = listed.as_array().expect("a list").iter().collect();
         assert_eq!(states.last().expect("backups")["state"], "unfinished", "{listed}");
@@ -277,7 +277,7 @@ async fn a_killed_backup_resumes_and_has_one_writer() {
     let client = source.client().await;
     fill_megabytes(&client, 12).await;
     write(&client, client.default_collection(), "last", "one").await;
-    let slow = || Fault::Slow(Duration::from_millis(30));
+    let slow = || ProxyFault::Slow(Duration::from_millis(30));
     let proxy = FailingProxy::start(objects.port, slow).expect("a proxy");
     objects.behind(&proxy);
     let create = ["create", ARCHIVE, "--segment-kib", "512"];

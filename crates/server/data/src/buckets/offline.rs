@@ -17,7 +17,7 @@ use oribi_engine::collections::{BucketManifest, LookupError, ManifestError};
 use oribi_engine::compression::inflate_into;
 use oribi_engine::limits::VALUE_BYTES_MAX;
 use oribi_storage::{
-    KvStore, ScanProgress, ScanRange, SeqnoScan, StoreError, VBUCKETS_MAX, VbucketPhase, unlimited,
+    KvStore, ScanProgress, SeqnoRange, SeqnoScan, StoreError, VBUCKETS_MAX, VbucketPhase, unlimited,
 };
 use oribi_subdoc::xattr;
 use oribi_system::data_dir::{DataDir, DataDirError};
@@ -196,7 +196,7 @@ impl OfflineBucket {
 
     /// Begins a scan of a vbucket.
     pub fn begin_scan(&self, vbid: Vbid) -> Result<OfflineScan, OfflineError> {
-        Ok(OfflineScan(self.store.begin_scan(vbid, ScanRange::ALL)?))
+        Ok(OfflineScan(self.store.begin_scan(vbid, SeqnoRange::ALL)?))
     }
 
     /// Visits the version of a key, tombstones included, if there is one.

@@ -18,7 +18,7 @@
 use super::atomic::{AtomicPtr, Ordering};
 
 /// What a look-up without the lock finds.
-pub(crate) enum LookupResult<T> {
+pub(crate) enum TableLookup<T> {
     Found(T),
     /// It was not there, at some moment of the look-up.
     Nothing,
@@ -54,17 +54,14 @@ impl<T> PublishedGroups<T> {
 
     /// Searches old groups, if there are any, and then the current ones.
     #[inline]
-    pub(super) fn look_up<R>(
-        &self,
-        mut search: impl FnMut(*mut T) -> Option<R>,
-    ) -> LookupResult<R> {
+    pub(super) fn look_up<R>(&self, mut search: impl FnMut(*mut T) -> Option<R>) -> TableLookup<R> {
         let current = self.current.load(Ordering::Acquire);
         let old = self.old.load(Ordering::Acquire);
         let in_old = if old.is_null() { None } else { search(old) };
         match in_old.or_else(|| search(current)) {
-            Some(found) => LookupResult::Found(found),
-            None if self.current.load(Ordering::Acquire) == current => LookupResult::Nothing,
-            None => LookupResult::Unsettled,
+            Some(found) => TableLookup::Found(found),
+            None if self.current.load(Ordering::Acquire) == current => TableLookup::Nothing,
+            None => TableLookup::Unsettled,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 
 use oribi_types::DocKey;
 
-use super::published::{LookupResult, PublishedGroups};
+use super::published::{PublishedGroups, TableLookup};
 use super::{Group, GroupArray, Tags, tag_of};
 use crate::grace_period::ReadSection;
 use crate::hash_table::KeyHash;
@@ -64,7 +64,7 @@ impl GroupView {
         section: &'s ReadSection,
         hash: KeyHash,
         key: DocKey<'_>,
-    ) -> LookupResult<SharedItem<'s>> {
+    ) -> TableLookup<SharedItem<'s>> {
         self.0.look_up(|place| {
             // SAFETY: (3) the section is open.
             find(unsafe { groups_at(place) }, section, hash, key)

@@ -5,13 +5,17 @@ use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     EvictionPolicy, MutationOutcome, OperationRejection, PersistOutcome, StoreOperation,
 };
-use oribi_storage::Fault;
+use oribi_storage::StoreFault;
 use oribi_types::{Cas, Timestamp};
 
 use crate::faults::{Fixture, NOW, QUOTA_BYTES, key, place, value};
 
-const FAULTS: [Fault; 4] =
-    [Fault::BeforeCommit, Fault::AfterCommit, Fault::NoSpace, Fault::Torn { dropped: 1 }];
+const FAULTS: [StoreFault; 4] = [
+    StoreFault::BeforeCommit,
+    StoreFault::AfterCommit,
+    StoreFault::NoSpace,
+    StoreFault::Torn { dropped: 1 },
+];
 
 // Invariant: A storage error acknowledges nothing, and only a success of the failed operation ends
 // the refusal of writes.
@@ -53,7 +57,7 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
         fixture.write_next().expect("there is room");
     }
     fixture.bucket.flush_step().expect("the disk has space");
-    fixture.plan.fail_from(fixture.plan.commits() + 1, Fault::NoSpace);
+    fixture.plan.fail_from(fixture.plan.commits() + 1, StoreFault::NoSpace);
     fixture.write_next().expect("there is room in memory");
     let mut taken = 0;
     for _ in 0..5000 {
@@ -110,7 +114,7 @@ fn a_failed_purge_without_writes_lets_writes_resume() {
 fn each_operation_ends_its_own_failure() {
     let fixture = Fixture::new(EvictionPolicy::Value);
     fixture.write_next().expect("there is room");
-    fixture.plan.fail_from(fixture.plan.commits() + 1, Fault::NoSpace);
+    fixture.plan.fail_from(fixture.plan.commits() + 1, StoreFault::NoSpace);
     fixture.bucket.flush_step().expect_err("the commit fails");
     let change = ManifestChange::CreateScope { name: "s".to_owned() };
     fixture.bucket.update_manifest(&change).expect("only commits fail");

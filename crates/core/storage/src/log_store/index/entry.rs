@@ -91,17 +91,17 @@ pub(in super::super) enum Mark {
 
 /// A segment by its slot, and where in it, in units of eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in super::super) struct Place {
+pub(in super::super) struct RecordPlace {
     pub(in super::super) slot: u16,
     pub(in super::super) unit: u32,
 }
 
-impl Place {
+impl RecordPlace {
     /// The place at byte `offset`, which is a multiple of the unit, of the segment in `slot`.
-    pub(in super::super) fn at(slot: u16, offset: u64) -> Place {
+    pub(in super::super) fn at(slot: u16, offset: u64) -> RecordPlace {
         let unit = offset / super::super::layout::UNIT_BYTES;
         assert!(offset.is_multiple_of(super::super::layout::UNIT_BYTES) && unit < 1 << UNIT_BITS);
-        Place { slot, unit: unit as u32 }
+        RecordPlace { slot, unit: unit as u32 }
     }
 
     /// Offset in the segment in bytes.
@@ -119,7 +119,7 @@ impl Entry {
         fingerprint: Fingerprint,
         size: Size,
         mark: Mark,
-        place: Place,
+        place: RecordPlace,
     ) -> Entry {
         debug_assert!(place.unit > 0 && usize::from(place.slot) < SLOTS_MAX);
         let mark = match mark {
@@ -154,8 +154,8 @@ impl Entry {
         }
     }
 
-    pub(in super::super) fn place(self) -> Place {
+    pub(in super::super) fn place(self) -> RecordPlace {
         let slot = (self.0 >> UNIT_BITS) & ((1 << SLOT_BITS) - 1);
-        Place { slot: slot as u16, unit: (self.0 & ((1 << UNIT_BITS) - 1)) as u32 }
+        RecordPlace { slot: slot as u16, unit: (self.0 & ((1 << UNIT_BITS) - 1)) as u32 }
     }
 }

@@ -2,7 +2,7 @@
 //! logs they are of.
 //!
 //! Owns: [`IndexMemory`], which takes chunks of 2 MiB from the system's allocator and asks for huge
-//! pages for them, and [`Piece`], a 64th of a chunk. A look-up in the index misses the caches. In
+//! pages for them, and [`IndexPiece`], a 64th of a chunk. A look-up in the index misses the caches. In
 //! small pages it also waits for the tables of pages, even where it is a prefetch. A table by
 //! itself is mostly smaller than a huge page, so tables share chunks.
 //!
@@ -11,8 +11,8 @@
 //! small. It does not know what is in a piece. Caller: [`super::pieces`].
 //!
 //! Unsafe invariants: 1. a chunk owns `CHUNK_BYTES` from the allocator, aligned to `CHUNK_BYTES`,
-//! and each of its pieces belongs to one [`Piece`] or to the chunk's set of free ones; 2. a chunk
-//! goes back only while all its pieces are free; 3. a [`Piece`] is written from end to end before
+//! and each of its pieces belongs to one [`IndexPiece`] or to the chunk's set of free ones; 2. a chunk
+//! goes back only while all its pieces are free; 3. a [`IndexPiece`] is written from end to end before
 //! it is made, with values that need no drop.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -145,19 +145,19 @@ fn ask_for_huge_pages(base: NonNull<u8>) {
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn ask_for_huge_pages(_base: NonNull<u8>) {}
 
-/// Memory for [`Piece::LEN`] numbers.
-pub(super) struct Piece<T: Copy> {
+/// Memory for [`IndexPiece::LEN`] numbers.
+pub(super) struct IndexPiece<T: Copy> {
     base: NonNull<T>,
     memory: IndexMemory,
     numbers: PhantomData<T>,
 }
 
 // SAFETY: (1) a piece owns its numbers.
-unsafe impl<T: Copy + Send> Send for Piece<T> {}
+unsafe impl<T: Copy + Send> Send for IndexPiece<T> {}
 // SAFETY: (1) through a shared reference the numbers are only read.
-unsafe impl<T: Copy + Sync> Sync for Piece<T> {}
+unsafe impl<T: Copy + Sync> Sync for IndexPiece<T> {}
 
-impl<T: Copy> Piece<T> {
+impl<T: Copy> IndexPiece<T> {
     /// Numbers of a piece, a power of two.
     pub(super) const LEN: usize = {
         assert!(size_of::<T>().is_power_of_two() && size_of::<T>() <= PIECE_BYTES);
@@ -166,49 +166,49 @@ impl<T: Copy> Piece<T> {
     };
 
     /// A copy of as many numbers as a piece has.
-    pub(super) fn of(memory: &IndexMemory, numbers: &[T]) -> Piece<T> {
-        assert_eq!(numbers.len(), Piece::<T>::LEN);
+    pub(super) fn of(memory: &IndexMemory, numbers: &[T]) -> IndexPiece<T> {
+        assert_eq!(numbers.len(), IndexPiece::<T>::LEN);
         let base = memory.take().cast::<T>();
         // SAFETY: (1) (3) the piece has room for so many, is aligned, and only this call has it.
         unsafe { base.copy_from_nonoverlapping(NonNull::from(numbers).cast(), numbers.len()) }
-        Piece { base, memory: memory.clone(), numbers: PhantomData }
+        IndexPiece { base, memory: memory.clone(), numbers: PhantomData }
     }
 }
 
-impl<T: Copy> fmt::Debug for Piece<T> {
+impl<T: Copy> fmt::Debug for IndexPiece<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Piece({:?})", self.base)
     }
 }
 
-impl<T: Copy> Drop for Piece<T> {
+impl<T: Copy> Drop for IndexPiece<T> {
     fn drop(&mut self) {
         self.memory.give(self.base.cast());
     }
 }
 
-impl<T: Copy> Deref for Piece<T> {
+impl<T: Copy> Deref for IndexPiece<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         // SAFETY: (1) (3)
-        unsafe { NonNull::slice_from_raw_parts(self.base, Piece::<T>::LEN).as_ref() }
+        unsafe { NonNull::slice_from_raw_parts(self.base, IndexPiece::<T>::LEN).as_ref() }
     }
 }
 
-impl<T: Copy> DerefMut for Piece<T> {
+impl<T: Copy> DerefMut for IndexPiece<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: (1) (3)
-        unsafe { NonNull::slice_from_raw_parts(self.base, Piece::<T>::LEN).as_mut() }
+        unsafe { NonNull::slice_from_raw_parts(self.base, IndexPiece::<T>::LEN).as_mut() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK_BYTES, EMPTY_KEPT, IndexMemory, PIECES, Piece};
+    use super::{CHUNK_BYTES, EMPTY_KEPT, IndexMemory, IndexPiece, PIECES};
 
-    fn piece(memory: &IndexMemory, number: u64) -> Piece<u64> {
-        Piece::of(memory, &[number; Piece::<u64>::LEN])
+    fn piece(memory: &IndexMemory, number: u64) -> IndexPiece<u64> {
+        IndexPiece::of(memory, &[number; IndexPiece::<u64>::LEN])
     }
 
     #[test]

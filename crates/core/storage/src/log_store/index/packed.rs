@@ -22,7 +22,7 @@
 use std::ops::Range;
 
 use super::entry::{
-    Entry, FINGERPRINT_BITS, Fingerprint, MARK_BITS, Mark, Place, SIZE_BITS, SLOT_BITS, Size,
+    Entry, FINGERPRINT_BITS, Fingerprint, MARK_BITS, Mark, RecordPlace, SIZE_BITS, SLOT_BITS, Size,
 };
 use super::memory::IndexMemory;
 use super::pieces::Pieces;
@@ -213,12 +213,16 @@ impl Packed {
     }
 
     /// The entry of this place, if it has the prefix of the fingerprint.
-    pub(super) fn at(&self, fingerprint: Fingerprint, place: Place) -> Option<Entry> {
+    pub(super) fn at(&self, fingerprint: Fingerprint, place: RecordPlace) -> Option<Entry> {
         self.candidates(fingerprint).find(|entry| entry.place() == place)
     }
 
     /// Takes out the entry of this place, if it has the prefix of the fingerprint.
-    pub(super) fn remove_at(&mut self, fingerprint: Fingerprint, place: Place) -> Option<Entry> {
+    pub(super) fn remove_at(
+        &mut self,
+        fingerprint: Fingerprint,
+        place: RecordPlace,
+    ) -> Option<Entry> {
         let (number, entry) = self.number_at(fingerprint, place)?;
         let payload = self.payload(number) & !(GONE << self.mark_at());
         let (_, rest) = self.split(fingerprint);
@@ -232,7 +236,7 @@ impl Packed {
     pub(super) fn replace_at(
         &mut self,
         fingerprint: Fingerprint,
-        place: Place,
+        place: RecordPlace,
         new: Entry,
     ) -> Result<Option<Entry>, ()> {
         let Some((number, entry)) = self.number_at(fingerprint, place) else { return Ok(None) };
@@ -299,7 +303,7 @@ impl Packed {
         same.map(move |number| (bucket, number))
     }
 
-    fn number_at(&self, fingerprint: Fingerprint, place: Place) -> Option<(usize, Entry)> {
+    fn number_at(&self, fingerprint: Fingerprint, place: RecordPlace) -> Option<(usize, Entry)> {
         self.numbers(fingerprint).find_map(|(bucket, number)| {
             let entry = self.entry(bucket, number)?;
             (entry.place() == place).then_some((number, entry))
@@ -317,7 +321,7 @@ impl Packed {
             _ => return None,
         };
         let field = |at: u32, width: u32| payload >> at & mask_of(width);
-        let place = Place { slot: field(unit, slot) as u16, unit: field(0, unit) as u32 };
+        let place = RecordPlace { slot: field(unit, slot) as u16, unit: field(0, unit) as u32 };
         let size = Size(field(unit + slot, SIZE_BITS) as u8);
         let prefix_bits = (bucket as u128) << self.widths.rest() | u128::from(self.rest(number));
         let fingerprint = Fingerprint(prefix_bits << (FINGERPRINT_BITS - prefix));

@@ -4,12 +4,12 @@
 //! piece, in its own vector. So a small table takes no piece, and none of a large one is empty. It
 //! grows without a copy of what is present. Callers: both forms of entries.
 
-use super::memory::{IndexMemory, Piece};
+use super::memory::{IndexMemory, IndexPiece};
 
 /// See the module text.
 #[derive(Debug)]
 pub(super) struct Pieces<T: Copy + Default> {
-    whole: Vec<Piece<T>>,
+    whole: Vec<IndexPiece<T>>,
     /// Fewer numbers than a piece has.
     rest: Vec<T>,
     memory: IndexMemory,
@@ -24,8 +24,8 @@ impl<T: Copy + Default> Pieces<T> {
     /// None, with room for a number of them.
     pub(super) fn with_capacity(memory: &IndexMemory, count: usize) -> Pieces<T> {
         Pieces {
-            whole: Vec::with_capacity(count / Piece::<T>::LEN),
-            rest: Vec::with_capacity(count.min(Piece::<T>::LEN)),
+            whole: Vec::with_capacity(count / IndexPiece::<T>::LEN),
+            rest: Vec::with_capacity(count.min(IndexPiece::<T>::LEN)),
             memory: memory.clone(),
         }
     }
@@ -36,21 +36,21 @@ impl<T: Copy + Default> Pieces<T> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.whole.len() * Piece::<T>::LEN + self.rest.len()
+        self.whole.len() * IndexPiece::<T>::LEN + self.rest.len()
     }
 
     /// Bytes allocated next to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
-        self.whole.capacity() * size_of::<Piece<T>>() + self.rest.capacity() * size_of::<T>()
+        self.whole.capacity() * size_of::<IndexPiece<T>>() + self.rest.capacity() * size_of::<T>()
     }
 
     /// The slice in which the number is that has this index, and the index in it.
     #[inline]
     fn slice_at(&self, index: usize) -> (&[T], usize) {
-        let (piece, within) = (index / Piece::<T>::LEN, index % Piece::<T>::LEN);
+        let (piece, within) = (index / IndexPiece::<T>::LEN, index % IndexPiece::<T>::LEN);
         match self.whole.get(piece) {
             Some(piece) => (piece, within),
-            None => (&self.rest, index - self.whole.len() * Piece::<T>::LEN),
+            None => (&self.rest, index - self.whole.len() * IndexPiece::<T>::LEN),
         }
     }
 
@@ -68,8 +68,8 @@ impl<T: Copy + Default> Pieces<T> {
     /// The numbers from an index on that lie together with it.
     #[inline]
     pub(super) fn slice_from_mut(&mut self, index: usize) -> &mut [T] {
-        let (piece, within) = (index / Piece::<T>::LEN, index % Piece::<T>::LEN);
-        let before = self.whole.len() * Piece::<T>::LEN;
+        let (piece, within) = (index / IndexPiece::<T>::LEN, index % IndexPiece::<T>::LEN);
+        let before = self.whole.len() * IndexPiece::<T>::LEN;
         match self.whole.get_mut(piece) {
             Some(piece) => &mut piece[within..],
             None => self.rest.get_mut(index - before..).unwrap_or_default(),
@@ -102,8 +102,8 @@ impl<T: Copy + Default> Pieces<T> {
 
     /// The numbers from an index on, in slices that follow each other.
     pub(super) fn slices_from(&self, index: usize) -> impl Iterator<Item = &[T]> + Clone {
-        let first = (index / Piece::<T>::LEN).min(self.whole.len());
-        let skipped = index - first * Piece::<T>::LEN;
+        let first = (index / IndexPiece::<T>::LEN).min(self.whole.len());
+        let skipped = index - first * IndexPiece::<T>::LEN;
         let whole = self.whole[first..].iter().map(|piece| &**piece);
         let slices = whole.chain([self.rest.as_slice()]).enumerate();
         slices.map(move |(number, slice)| match number {
@@ -119,7 +119,7 @@ impl<T: Copy + Default> Pieces<T> {
     #[inline]
     pub(super) fn push(&mut self, number: T) {
         self.rest.push(number);
-        if self.rest.len() == Piece::<T>::LEN {
+        if self.rest.len() == IndexPiece::<T>::LEN {
             self.seal();
         }
     }
@@ -128,12 +128,12 @@ impl<T: Copy + Default> Pieces<T> {
     pub(super) fn extend(&mut self, mut numbers: impl ExactSizeIterator<Item = T>) {
         while numbers.len() > 0 {
             let begin = self.rest.len();
-            let end = Piece::<T>::LEN.min(begin + numbers.len());
+            let end = IndexPiece::<T>::LEN.min(begin + numbers.len());
             self.rest.resize(end, T::default());
             for (to, number) in self.rest[begin..].iter_mut().zip(numbers.by_ref()) {
                 *to = number;
             }
-            if self.rest.len() == Piece::<T>::LEN {
+            if self.rest.len() == IndexPiece::<T>::LEN {
                 self.seal();
             }
         }
@@ -141,7 +141,7 @@ impl<T: Copy + Default> Pieces<T> {
 
     /// The rest has become a whole piece.
     fn seal(&mut self) {
-        self.whole.push(Piece::of(&self.memory, &self.rest));
+        self.whole.push(IndexPiece::of(&self.memory, &self.rest));
         self.rest.clear();
     }
 
@@ -160,7 +160,7 @@ impl<T: Copy + Default> Pieces<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::{CHUNK_BYTES, IndexMemory, Piece};
+    use super::super::memory::{CHUNK_BYTES, IndexMemory, IndexPiece};
     use super::Pieces;
     use crate::SeededRandom;
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn pieces_are_a_vector() {
-        const LEN: usize = Piece::<u64>::LEN;
+        const LEN: usize = IndexPiece::<u64>::LEN;
         let mut random = SeededRandom::new(3);
         for target in [0, 1, LEN - 1, LEN, LEN + 1, 5 * LEN + 7] {
             let memory = IndexMemory::default();

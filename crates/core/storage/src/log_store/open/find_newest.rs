@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Opening, system_error};
+use super::{LogOpening, system_error};
 use crate::StoreError;
 use crate::log_store::layout::{SEGMENT_HEADER_BYTES, decode_segment_header};
 use crate::log_store::newest::{Newest, NewestFault, Root, Salvage, read_newest};
@@ -15,7 +15,7 @@ use crate::log_store::read::{damaged, read_error};
 use crate::log_store::reader::ReadFault;
 use crate::log_store::writer::segment_name;
 
-impl Opening<'_> {
+impl LogOpening<'_> {
     /// Reads the newest segment, or the one before when the newest was still being made.
     pub(super) fn newest(&self) -> Result<Newest, StoreError> {
         let Some((last, earlier)) = self.ids.split_last() else {

@@ -5,8 +5,8 @@ use super::super::planted::Bug;
 use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore};
 use super::driver::{options, passes};
-use crate::conformance::fixture::{Kept, commit, get, scan_keys};
-use crate::directory::Found;
+use crate::conformance::fixture::{OwnedFields, commit, get, scan_keys};
+use crate::directory::DirectoryState;
 use crate::{KvStore, SeededRandom, StoreError, load_all, unlimited};
 use oribi_types::Vbid;
 
@@ -17,19 +17,19 @@ const IN_BLOCKS: u64 = 2;
 
 fn open_with(
     files: &SimDirectory,
-    found: Found,
+    found: DirectoryState,
     options: &LogOptions,
     bug: Bug,
 ) -> Result<LogStore, StoreError> {
-    LogStore::open_simulated(files, found == Found::Ready, options, bug)
+    LogStore::open_simulated(files, found == DirectoryState::Ready, options, bug)
 }
 
 pub(super) fn reopen(files: &SimDirectory, options: &LogOptions) -> Result<LogStore, StoreError> {
-    open_with(files, Found::Ready, options, Bug::None)
+    open_with(files, DirectoryState::Ready, options, Bug::None)
 }
 
-pub(super) fn kept(seqno: u64) -> Kept {
-    Kept::document(seqno, format!("key-{seqno}").as_bytes(), &[seqno as u8; 300])
+pub(super) fn kept(seqno: u64) -> OwnedFields {
+    OwnedFields::document(seqno, format!("key-{seqno}").as_bytes(), &[seqno as u8; 300])
 }
 
 /// Thirty documents, a commit each, over several segments.
@@ -38,7 +38,7 @@ pub(super) fn filled() -> SimDirectory {
 }
 
 fn filled_in(files: SimDirectory) -> SimDirectory {
-    let store = open_with(&files, Found::New, &options(), Bug::None).expect("a new store");
+    let store = open_with(&files, DirectoryState::New, &options(), Bug::None).expect("a new store");
     for seqno in 1..=COMMITS {
         commit(&store, VB, &[kept(seqno)]);
     }
@@ -78,7 +78,7 @@ fn damage_is_refused(original: &SimDirectory, bug: Bug) {
         content[at] ^= 1 << random.below(8);
         files.replace(name, &content);
         let before = files.contents();
-        let error = match open_with(&files, Found::Ready, &unhinted(), bug) {
+        let error = match open_with(&files, DirectoryState::Ready, &unhinted(), bug) {
             Ok(_) => panic!("damage of {name} at {at} was not noticed"),
             Err(error) => error,
         };
@@ -107,7 +107,7 @@ fn the_suite_finds_an_opening_that_does_not_look() {
 #[test]
 fn zeros_of_the_last_block_are_no_unfinished_commit() {
     let files = SimDirectory::new(IN_BLOCKS);
-    let store = open_with(&files, Found::New, &options(), Bug::None).expect("a new store");
+    let store = open_with(&files, DirectoryState::New, &options(), Bug::None).expect("a new store");
     for seqno in 1..=COMMITS {
         commit(&store, VB, &[kept(seqno)]);
     }
@@ -237,7 +237,7 @@ fn a_truncated_closed_log_is_detected() {
 fn an_unfinished_commit_is_cut_off() {
     let files = SimDirectory::new(1);
     let large = LogOptions { segment_bytes: 1 << 20, ..options() };
-    let store = open_with(&files, Found::New, &large, Bug::None).expect("a new store");
+    let store = open_with(&files, DirectoryState::New, &large, Bug::None).expect("a new store");
     commit(&store, VB, &[kept(1)]);
     let name = logs(&files)[0].clone();
     let synced = files.content(&name).len();
@@ -340,7 +340,7 @@ fn whatever_bytes_never_panic() {
                 // Failing is right here; showing wrong documents or panicking is not.
                 let wanted = kept(seqno);
                 let _ = store.get(VB, wanted.doc_key(), &mut unlimited, &mut |record| {
-                    assert_eq!(Kept::of(record), wanted);
+                    assert_eq!(OwnedFields::of(record), wanted);
                 });
             }
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use oribi_types::Vbid;
 
 use super::super::{LogOptions, LogStore, STORE_KIND};
-use crate::conformance::fixture::{Kept, commit, scan_keys};
+use crate::conformance::fixture::{OwnedFields, commit, scan_keys};
 use crate::directory::{
     Directory, LOGS_MAX, MARKER_BYTES, MARKER_BYTES_OF_SEVERAL, MARKER_NEW, MARKER_READY,
     MARKER_STATE_AT,
@@ -121,11 +121,11 @@ fn a_damaged_marker_is_left_alone() {
 }
 
 /// A store of three logs with a document in each of five vbuckets, closed.
-fn closed_store_of_three() -> (tempfile::TempDir, PathBuf, Vec<Kept>) {
+fn closed_store_of_three() -> (tempfile::TempDir, PathBuf, Vec<OwnedFields>) {
     let (scratch, path) = place();
     let store = open_with(&path, 3).expect("a new store");
-    let kept: Vec<Kept> =
-        (1..=5).map(|seqno| Kept::document(seqno, &[seqno as u8], b"value")).collect();
+    let kept: Vec<OwnedFields> =
+        (1..=5).map(|seqno| OwnedFields::document(seqno, &[seqno as u8], b"value")).collect();
     for (vbid, kept) in (0..).zip(&kept) {
         commit(&store, Vbid(vbid), std::slice::from_ref(kept));
     }
@@ -228,7 +228,7 @@ fn an_interrupted_creation_of_logs_starts_over() {
                 fs::write(directory.join("0000000001.log"), "half a").expect("written");
             }
             let store = open_with(&path, asked).expect("the creation starts over");
-            let kept = Kept::document(1, b"key", b"value");
+            let kept = OwnedFields::document(1, b"key", b"value");
             commit(&store, Vbid(2), std::slice::from_ref(&kept));
             drop(store);
             let names = names_in(&path);
@@ -283,7 +283,7 @@ fn an_interrupted_creation_starts_over() {
             fs::write(path.join("0000000001.log"), log).expect("written");
         }
         let store = open(&path).expect("the creation starts over");
-        let kept = Kept::document(1, b"key", b"value");
+        let kept = OwnedFields::document(1, b"key", b"value");
         commit(&store, Vbid(0), std::slice::from_ref(&kept));
         drop(store);
         let store = open(&path).expect("opens");

@@ -13,7 +13,7 @@ use oribi_types::{CollectionId, Vbid};
 use super::super::planted::Bug;
 use super::super::sim_files::{SimDirectory, Trouble};
 use super::super::{LogOptions, LogStore, Packing};
-use crate::conformance::fixture::{Kept, batch, get, scan_keys, scan_seqnos, state, states};
+use crate::conformance::fixture::{OwnedFields, batch, get, scan_keys, scan_seqnos, state, states};
 use crate::conformance::model::Model;
 use crate::{CompactionStep, KvStore, SeededRandom, StoreError, StoreMaintenance, VbucketState};
 
@@ -66,7 +66,7 @@ fn joined(parts: &[Model]) -> Model {
 }
 
 /// A group of batches: records and states of some vbuckets.
-type Group = BTreeMap<Vbid, (Vec<Kept>, VbucketState)>;
+type Group = BTreeMap<Vbid, (Vec<OwnedFields>, VbucketState)>;
 
 pub(super) struct Driver {
     pub(super) files: SimDirectory,
@@ -215,15 +215,15 @@ impl Driver {
         CollectionId(COLLECTIONS[self.random.below(COLLECTIONS.len() as u64) as usize])
     }
 
-    fn record(&mut self, seqno: u64) -> Kept {
+    fn record(&mut self, seqno: u64) -> OwnedFields {
         let key = format!("key-{}", self.random.below(KEYS)).into_bytes();
         let collection = self.collection();
         let kept = match self.random.below(6) {
-            0 => Kept::tombstone(seqno, &key, self.random.below(100) as u32),
-            1 => Kept::expired(seqno, &key, self.random.below(100) as u32),
+            0 => OwnedFields::tombstone(seqno, &key, self.random.below(100) as u32),
+            1 => OwnedFields::expired(seqno, &key, self.random.below(100) as u32),
             _ => {
                 let size = self.random.below(1200) as usize;
-                Kept::document(seqno, &key, &vec![seqno as u8; size])
+                OwnedFields::document(seqno, &key, &vec![seqno as u8; size])
             }
         };
         kept.in_collection(collection.0)
@@ -233,7 +233,7 @@ impl Driver {
         let mut group = Group::new();
         for _ in 0..=self.random.below(2) {
             let vbid = self.vbid();
-            let mut records: BTreeMap<(CollectionId, Vec<u8>), Kept> = BTreeMap::new();
+            let mut records: BTreeMap<(CollectionId, Vec<u8>), OwnedFields> = BTreeMap::new();
             for _ in 0..self.random.below(5) {
                 let seqno = self.seqnos.entry(vbid).or_insert(0);
                 *seqno += 1;
@@ -241,7 +241,7 @@ impl Driver {
                 let kept = self.record(seqno);
                 records.insert((kept.collection, kept.key.clone()), kept);
             }
-            let mut records: Vec<Kept> = records.into_values().collect();
+            let mut records: Vec<OwnedFields> = records.into_values().collect();
             records.sort_by_key(|kept| kept.seqno);
             let high_seqno = self.seqnos.get(&vbid).copied().unwrap_or(0);
             group.insert(vbid, (records, state(high_seqno)));

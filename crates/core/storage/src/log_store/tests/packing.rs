@@ -6,7 +6,7 @@ use super::super::planted::Bug;
 use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore, Packing};
 use super::driver::options;
-use crate::conformance::fixture::{Kept, commit};
+use crate::conformance::fixture::{OwnedFields, commit};
 
 const VB: Vbid = Vbid(1);
 const EXACT_KEYS: u64 = 5000;
@@ -27,7 +27,8 @@ fn bytes_each(keys: u64, recent_bytes: u64) -> [u64; 2] {
     let mut store = open(false);
     let numbers: Vec<u64> = (1..=keys).collect();
     for some in numbers.chunks(100) {
-        let key = |seqno: &u64| Kept::document(*seqno, format!("key-{seqno}").as_bytes(), b"v");
+        let key =
+            |seqno: &u64| OwnedFields::document(*seqno, format!("key-{seqno}").as_bytes(), b"v");
         commit(&store, VB, &some.iter().map(key).collect::<Vec<_>>());
     }
     let before = each(&store);

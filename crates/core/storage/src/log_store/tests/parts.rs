@@ -9,9 +9,11 @@ use super::super::hint::{
     HINT_ASCENDING_AT, HINT_CHECKSUM_AT, HINT_COLLECTION_AT, HINT_ENTRY_BYTES, HINT_EXPIRY_AT,
     HINT_FINGERPRINT_AT, HINT_HEADER_BYTES, HINT_HIGHEST_AT, HINT_KIND_AT, HINT_LOWEST_AT,
     HINT_SEGMENT_AT, HINT_SEGMENT_BYTES_AT, HINT_SIZE_AT, HINT_SPAN_KIND, HINT_UNIT_AT,
-    HINT_VBID_AT, HINT_VERSION_AT, Hint, Version, read,
+    HINT_VBID_AT, HINT_VERSION_AT, Hint, HintVersion, read,
 };
-use super::super::index::{CHUNK_BYTES, Entry, Fingerprint, IndexMemory, Mark, Place, Size, Table};
+use super::super::index::{
+    CHUNK_BYTES, Entry, Fingerprint, IndexMemory, IndexTable, Mark, RecordPlace, Size,
+};
 use super::super::layout::{
     FRAME_CHECKSUM_AT, FRAME_HEADER_BYTES, FRAME_NUMBER_AT, FRAME_PAYLOAD_BYTES_AT,
     FRAME_RECORDS_AT, FRAME_SEGMENT_AT, FRAME_SYNCED_AT, FRAME_TRAILER_BYTES, RECORD_BITS_AT,
@@ -19,14 +21,14 @@ use super::super::layout::{
     RECORD_FLAGS_AT, RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT, RECORD_KIND_AT, RECORD_ORIGIN_AT,
     RECORD_RESERVED_AT, RECORD_REV_SEQNO_AT, RECORD_SEQNO_AT, RECORD_VALUE_BYTES_AT,
     RECORD_VBID_AT, SEGMENT_CHECKSUM_AT, SEGMENT_HEADER_BYTES, SEGMENT_ID_AT, SEGMENT_SEED_AT,
-    SEGMENT_VERSION_AT, Stored, decode_record, decode_unchecked,
+    SEGMENT_VERSION_AT, StoredRecord, decode_record, decode_unchecked,
 };
-use super::super::spans::{Known, Span, Spans};
+use super::super::spans::{SegmentKnowledge, Span, Spans};
 use crate::SeededRandom;
-use crate::conformance::fixture::Kept;
+use crate::conformance::fixture::OwnedFields;
 
 /// What an entry says, but for the part of the fingerprint that a packed one has not.
-fn said(entry: Entry) -> (Size, Mark, Place) {
+fn said(entry: Entry) -> (Size, Mark, RecordPlace) {
     (entry.size(), entry.mark(), entry.place())
 }
 
@@ -51,7 +53,7 @@ fn a_table_is_a_map() {
 fn run_table(seed: u64, source: fn(u128) -> u128, prefix_bits: u32) {
     let mut random = SeededRandom::new(seed + u64::from(prefix_bits));
     let packing = Packing { prefix_bits, exact_min: 2, ..Packing::default() };
-    let mut table = Table::new(&IndexMemory::default());
+    let mut table = IndexTable::new(&IndexMemory::default());
     let mut model: BTreeMap<Fingerprint, Entry> = BTreeMap::new();
     for step in 0..6_000u32 {
         let number = u128::from(random.number()) << 64 | u128::from(random.number());
@@ -61,7 +63,7 @@ fn run_table(seed: u64, source: fn(u128) -> u128, prefix_bits: u32) {
         {
             fingerprint = *known;
         }
-        let place = Place { slot: (step % 7) as u16, unit: step + 1 };
+        let place = RecordPlace { slot: (step % 7) as u16, unit: step + 1 };
         let mark = [Mark::Document, Mark::Tombstone, Mark::Purged][step as usize % 3];
         let size = Size::of(1 << (step % 26));
         let entry = Entry::new(fingerprint, size, mark, place);
@@ -97,8 +99,9 @@ fn run_table(seed: u64, source: fn(u128) -> u128, prefix_bits: u32) {
             table.take_packed(table.packed(packing, &old), packing, &old);
         }
         if step % 500 == 0 {
-            let mut listed: Vec<Place> = table.iter().map(Entry::place).collect();
-            let mut expected: Vec<Place> = model.values().map(|entry| entry.place()).collect();
+            let mut listed: Vec<RecordPlace> = table.iter().map(Entry::place).collect();
+            let mut expected: Vec<RecordPlace> =
+                model.values().map(|entry| entry.place()).collect();
             listed.sort_unstable();
             expected.sort_unstable();
             assert_eq!(listed, expected, "seed {seed}, step {step}");
@@ -132,7 +135,7 @@ fn a_class_of_length_is_near_to_the_length() {
 }
 
 /// Bytes allocated for the only table in this memory.
-fn bytes_of(memory: &IndexMemory, table: &Table) -> usize {
+fn bytes_of(memory: &IndexMemory, table: &IndexTable) -> usize {
     memory.bytes() + table.own_bytes()
 }
 
@@ -141,13 +144,13 @@ fn bytes_of(memory: &IndexMemory, table: &Table) -> usize {
 fn an_entry_costs_at_most_twenty_bytes() {
     let mut random = SeededRandom::new(9);
     let memory = IndexMemory::default();
-    let mut table = Table::new(&memory);
+    let mut table = IndexTable::new(&memory);
     // A chunk that is kept, and one that is not full.
     let idle_max = 2 * CHUNK_BYTES;
     let (mut total, mut sizes) = (0.0, 0.0);
     for number in 1..200_000u32 {
         let hash = u128::from(random.number()) << 64 | u128::from(random.number());
-        let place = Place { slot: 1, unit: number };
+        let place = RecordPlace { slot: 1, unit: number };
         let fingerprint = Fingerprint::of(hash);
         table.put(Entry::new(fingerprint, Size::of(600), Mark::Document, place));
         if number > 1000 {
@@ -173,7 +176,7 @@ fn a_packed_entry_costs_at_most_eight_bytes() {
     const UNITS_PER_SEGMENT: u32 = 8 << 20;
     let mut random = SeededRandom::new(9);
     let (packing, memory) = (Packing::default(), IndexMemory::default());
-    let mut table = Table::new(&memory);
+    let mut table = IndexTable::new(&memory);
     let (mut total, mut looks, mut packings, mut packed_each) = (0.0, 0.0, 0, 0.0_f64);
     let (mut strangers, old) = (0, vec![true; 16]);
     for number in 0..KEYS {
@@ -183,7 +186,12 @@ fn a_packed_entry_costs_at_most_eight_bytes() {
         let unit = number % records_per_segment * UNITS_EACH + 4;
         let fingerprint = Fingerprint::of(hash);
         strangers += u32::from(table.unsure(fingerprint).next().is_some());
-        table.put(Entry::new(fingerprint, Size::of(600), Mark::Document, Place { slot, unit }));
+        table.put(Entry::new(
+            fingerprint,
+            Size::of(600),
+            Mark::Document,
+            RecordPlace { slot, unit },
+        ));
         // Fewer packings at first, to save time.
         let is_watched = number >= WATCHED_FROM;
         if number == WATCHED_FROM || !is_watched && number.is_power_of_two() {
@@ -192,7 +200,8 @@ fn a_packed_entry_costs_at_most_eight_bytes() {
         if !is_watched || number % 64 != 0 {
             continue;
         }
-        let bytes_each = |table: &Table| bytes_of(&memory, table) as f64 / f64::from(number + 1);
+        let bytes_each =
+            |table: &IndexTable| bytes_of(&memory, table) as f64 / f64::from(number + 1);
         assert!(bytes_each(&table) <= 8.5, "{} bytes a key of {number}", bytes_each(&table));
         if table.is_due(packing) {
             table.take_packed(table.packed(packing, &old), packing, &old);
@@ -279,8 +288,8 @@ fn the_document_says_what_the_constants_are() {
 /// The bytes of one record, written down: a change of them is a change of format.
 #[test]
 fn the_bytes_are_those_of_version_one() {
-    let kept = Kept::tombstone(0x11, b"k", 0x33).in_collection(0x0a0b_0c0d);
-    let stored = Stored::version(Vbid(0x0102), 0x55, kept.record());
+    let kept = OwnedFields::tombstone(0x11, b"k", 0x33).in_collection(0x0a0b_0c0d);
+    let stored = StoredRecord::version(Vbid(0x0102), 0x55, kept.record());
     let mut bytes = Vec::new();
     let checksum = stored.push_head(&mut bytes);
     let expected = b"\0\0\0\0\x01\0\x02\x01\x02\0\0\0\x0d\x0c\x0b\x0a\x11\0\xad\xde\x33\0\0\0\
@@ -289,8 +298,8 @@ fn the_bytes_are_those_of_version_one() {
     assert_eq!(bytes[52..56], checksum.to_le_bytes());
     assert_eq!(bytes[56..], *b"k");
     assert_eq!(decode_record(&bytes), Ok((stored, checksum)));
-    let expired = Kept::expired(0x11, b"k", 0x33).in_collection(0x0a0b_0c0d);
-    let stored = Stored::version(Vbid(0x0102), 0x55, expired.record());
+    let expired = OwnedFields::expired(0x11, b"k", 0x33).in_collection(0x0a0b_0c0d);
+    let stored = StoredRecord::version(Vbid(0x0102), 0x55, expired.record());
     let mut bits = Vec::new();
     stored.push_head(&mut bits);
     assert_eq!((bits[10], &bits[..10], &bits[11..52]), (1, &bytes[..10], &bytes[11..52]));
@@ -305,12 +314,12 @@ fn an_index_file_says_which_seqnos_there_are() {
     let mut complete = Spans::complete();
     complete.wrote(Vbid(7), span);
     for (spans, of_7, of_8) in [
-        (complete, Known::Span(span), Known::Absent),
-        (Spans::default(), Known::Nothing, Known::Nothing),
+        (complete, SegmentKnowledge::Span(span), SegmentKnowledge::Absent),
+        (Spans::default(), SegmentKnowledge::Nothing, SegmentKnowledge::Nothing),
     ] {
-        let kept = Kept::document(5, b"key", b"value");
-        let stored = Stored::version(Vbid(7), 1, kept.record());
-        let version = Version::of(&stored, Fingerprint::of(1 << 100), 4096);
+        let kept = OwnedFields::document(5, b"key", b"value");
+        let stored = StoredRecord::version(Vbid(7), 1, kept.record());
+        let version = HintVersion::of(&stored, Fingerprint::of(1 << 100), 4096);
         let mut hint = Hint::default();
         hint.push(&version);
         let content = hint.content(1, 8192, 42, &spans).to_vec();
@@ -323,10 +332,10 @@ fn an_index_file_says_which_seqnos_there_are() {
 /// Bits that no version writes, and the bit of expiry where nothing expired.
 #[test]
 fn unknown_bits_are_refused() {
-    let kept = Kept::tombstone(1, b"key", 2);
+    let kept = OwnedFields::tombstone(1, b"key", 2);
     for (kind, byte, bits) in [(1, 10, 1), (2, 10, 2), (3, 10, 0x81), (4, 10, 1), (2, 11, 1)] {
         let mut bytes = Vec::new();
-        Stored::version(Vbid(1), 1, kept.record()).push_head(&mut bytes);
+        StoredRecord::version(Vbid(1), 1, kept.record()).push_head(&mut bytes);
         bytes.resize(64, 0);
         (bytes[RECORD_KIND_AT], bytes[byte]) = (kind, bits);
         assert_eq!(

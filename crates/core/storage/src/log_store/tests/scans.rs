@@ -10,8 +10,8 @@ use super::super::scan_memory::{SHARED_BYTES_MAX, ScanMemory};
 use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore};
 use super::driver::{CROWDED, options};
-use crate::conformance::fixture::{Kept, commit, scan_keys, scan_seqnos};
-use crate::{CompactionStep, KvStore, Packing, ScanRange, StoreError, unlimited};
+use crate::conformance::fixture::{OwnedFields, commit, scan_keys, scan_seqnos};
+use crate::{CompactionStep, KvStore, Packing, SeqnoRange, StoreError, unlimited};
 
 const VB: Vbid = Vbid(1);
 
@@ -19,8 +19,8 @@ fn open(files: &SimDirectory, is_made: bool, options: &LogOptions) -> LogStore {
     LogStore::open_simulated(files, is_made, options, Bug::None).expect("the store opens")
 }
 
-fn document(seqno: u64, key: u64) -> Kept {
-    Kept::document(seqno, format!("key-{key}").as_bytes(), &[b'v'; 700])
+fn document(seqno: u64, key: u64) -> ShareKind {
+    ShareKind::document(seqno, format!("key-{key}").as_bytes(), &[b'v'; 700])
 }
 
 /// The scan told what it had seen of a segment that was written on behind its moment.
@@ -33,7 +33,7 @@ fn a_scan_does_not_index_an_active_segment() {
     let store = open(&files, true, &options);
     let mut kept = vec![document(1, 1)];
     let mut scan =
-        store.begin_scan(VB, ScanRange::seqnos(kept[0].seqno, kept[0].seqno)).expect("it begins");
+        store.begin_scan(VB, SeqnoRange::seqnos(kept[0].seqno, kept[0].seqno)).expect("it begins");
     for seqno in 2..20 {
         kept.push(document(seqno, seqno));
         commit(&store, VB, &kept[kept.len() - 1..]);
@@ -63,7 +63,7 @@ fn ranges_are_right_however_runs_are_mixed() {
         if seqno % 100 != 0 {
             continue;
         }
-        let mut all: Vec<Kept> = newest.values().cloned().collect();
+        let mut all: Vec<ShareKind> = newest.values().cloned().collect();
         all.sort_by_key(|kept| kept.seqno);
         for round in 0..3 {
             if round == 1 {
@@ -86,7 +86,7 @@ fn scans_read_each_segment_once_and_in_large_pieces() {
     let files = SimDirectory::new(8);
     let options = LogOptions { segment_bytes: 1 << 20, ..options() };
     let store = open(&files, false, &options);
-    let kept: Vec<Kept> = (1..=6000).map(|seqno| document(seqno, seqno)).collect();
+    let kept: Vec<ShareKind> = (1..=6000).map(|seqno| document(seqno, seqno)).collect();
     for some in kept.chunks(500) {
         commit(&store, VB, some);
     }
@@ -119,12 +119,13 @@ fn a_collection_scan_reveals_nothing_of_others() {
         _ => document(seqno, seqno),
     };
     let store = open(&files, false, &options);
-    let kept: Vec<Kept> = (1..100).map(of).collect();
+    let kept: Vec<ShareKind> = (1..100).map(of).collect();
     kept.iter().for_each(|one| commit(&store, VB, std::slice::from_ref(one)));
     drop(store);
     // Opening forgets what is known of segments.
     let store = open(&files, true, &options);
-    let mut scan = store.begin_scan(VB, ScanRange::collection(CollectionId(8))).expect("it begins");
+    let mut scan =
+        store.begin_scan(VB, SeqnoRange::collection(CollectionId(8))).expect("it begins");
     let mut seen = 0;
     let mut count = |_: crate::Record<'_>| {
         seen += 1;
@@ -160,11 +161,11 @@ fn scans_by_key_show_the_same_whatever_they_may_keep() {
         key.resize(key.len() + random.below(3000) as usize % 3000 / 100 * 100, b'k');
         key.truncate(2000 + key.len() / 10);
         let value = vec![b'v'; random.below(3000) as usize];
-        let kept = Kept::document(seqno, &key, &value);
+        let kept = ShareKind::document(seqno, &key, &value);
         commit(&store, VB, std::slice::from_ref(&kept));
         newest.insert(key, kept);
     }
-    let expected: Vec<Kept> = newest.into_values().collect();
+    let expected: Vec<ShareKind> = newest.into_values().collect();
     for round in 0..2 {
         for left in [0, 1000, 64 << 10, 128 << 10, 4 << 20, SHARED_BYTES_MAX] {
             let memory = with_memory(&mut store, SHARED_BYTES_MAX - left);
@@ -187,8 +188,8 @@ fn a_packed_index_lists_each_key_once() {
         let files = SimDirectory::new(8);
         let mut store = open(&files, false, &options);
         let key = |number: u64| format!("{round}-{number:04}").into_bytes();
-        let of = |seqno, number| Kept::document(seqno, &key(number), b"v");
-        let kept: Vec<Kept> = (0..6_000).map(|number| of(number + 1, number)).collect();
+        let of = |seqno, number| ShareKind::document(seqno, &key(number), b"v");
+        let kept: Vec<ShareKind> = (0..6_000).map(|number| of(number + 1, number)).collect();
         kept.chunks(1000).for_each(|some| commit(&store, VB, some));
         with_memory(&mut store, SHARED_BYTES_MAX);
         let is_over = AtomicBool::new(false);
@@ -224,8 +225,8 @@ fn repeated_scans_list_lasting_keys_once() {
     let (files, options) = (SimDirectory::new(6), options());
     let mut store = open(&files, false, &options);
     let key = |number: u64| format!("{number:04}{}", "k".repeat(800)).into_bytes();
-    let of = |seqno, number| Kept::document(seqno, &key(number), b"v");
-    let kept: Vec<Kept> = (0..300).map(|number| of(number + 1, number)).collect();
+    let of = |seqno, number| ShareKind::document(seqno, &key(number), b"v");
+    let kept: Vec<ShareKind> = (0..300).map(|number| of(number + 1, number)).collect();
     commit(&store, VB, &kept);
     with_memory(&mut store, SHARED_BYTES_MAX);
     let (mut shown, mut seqno) = (Vec::new(), 300);

@@ -11,7 +11,7 @@ use super::super::planted::Bug;
 use super::super::sim_files::{SimDirectory, Trouble};
 use super::super::{LogOptions, LogStore, Packing};
 use super::driver::options;
-use crate::conformance::fixture::{Kept, batch, commit, get, scan_keys, state};
+use crate::conformance::fixture::{OwnedFields, batch, commit, get, scan_keys, state};
 use crate::{KvStore, LoadValues, LookupResult, StoreError, StoreMaintenance};
 
 const LOGS: usize = 3;
@@ -25,13 +25,13 @@ fn open(files: &SimDirectory, is_made: bool) -> Result<LogStore, StoreError> {
     LogStore::open_simulated(files, is_made, &several(), Bug::None)
 }
 
-fn kept(vbid: u16, seqno: u64) -> Kept {
-    Kept::document(seqno, format!("{vbid}-{seqno}").as_bytes(), b"value")
+fn kept(vbid: u16, seqno: u64) -> OwnedFields {
+    OwnedFields::document(seqno, format!("{vbid}-{seqno}").as_bytes(), b"value")
 }
 
 /// One document in each vbucket, in one commit.
 fn commit_to_all(store: &LogStore, seqno: u64) -> Result<(), StoreError> {
-    let kept: Vec<Kept> = (0..VBUCKETS).map(|vbid| kept(vbid, seqno)).collect();
+    let kept: Vec<OwnedFields> = (0..VBUCKETS).map(|vbid| kept(vbid, seqno)).collect();
     let batches = (0..)
         .zip(&kept)
         .map(|(vbid, one)| batch(Vbid(vbid), std::slice::from_ref(one), state(seqno)));
@@ -101,7 +101,7 @@ fn look_ups_and_loads_reach_every_log() {
     let files = SimDirectory::new(1);
     let store = open(&files, false).expect("a new store");
     (1..=20).for_each(|seqno| commit_to_all(&store, seqno).expect("committed"));
-    let wanted: Vec<Kept> =
+    let wanted: Vec<OwnedFields> =
         (0..40).map(|number| kept(number % VBUCKETS, 1 + u64::from(number) / 2)).collect();
     let keys: Vec<_> = (0u16..)
         .zip(&wanted)
@@ -110,7 +110,7 @@ fn look_ups_and_loads_reach_every_log() {
     let mut answers = vec![None; keys.len()];
     let visit = &mut |index: usize, answer: LookupResult<'_>| {
         let LookupResult::Record(record) = answer else { panic!("{answer:?}") };
-        assert!(answers[index].replace(Kept::of(record)).is_none(), "answered once");
+        assert!(answers[index].replace(OwnedFields::of(record)).is_none(), "answered once");
         ControlFlow::Continue(())
     };
     store.get_many(&keys, usize::MAX, visit).expect("read");
@@ -132,7 +132,7 @@ fn look_ups_and_loads_reach_every_log() {
     let mut loaded = BTreeSet::new();
     for part in plan.parts {
         let visit = &mut |vbid, record: crate::Record<'_>, _| {
-            assert!(loaded.insert((vbid, Kept::of(record).key)), "loaded once");
+            assert!(loaded.insert((vbid, OwnedFields::of(record).key)), "loaded once");
             ControlFlow::Continue(())
         };
         store.load_part(part, LoadValues::Read, visit).expect("loaded");
@@ -154,7 +154,7 @@ fn logs_compact_in_turn() {
     let store = open(&files, false).expect("a new store");
     for seqno in 1..=400 {
         // The same key each time.
-        let one = Kept::document(seqno, b"key", &[7; 200]);
+        let one = OwnedFields::document(seqno, b"key", &[7; 200]);
         let of = |vbid| batch(Vbid(vbid), std::slice::from_ref(&one), state(seqno));
         store.commit(&[of(0), of(1), of(2)]).expect("committed");
     }

@@ -9,7 +9,7 @@ use oribi_types::Vbid;
 
 use super::super::{LogOptions, LogStore, snapshot_log};
 use crate::KvStore;
-use crate::conformance::fixture::{Kept, commit, scan_keys};
+use crate::conformance::fixture::{OwnedFields, commit, scan_keys};
 
 /// Vbuckets, more than there are logs.
 const VBUCKETS: u16 = 5;
@@ -22,8 +22,8 @@ fn open(path: &Path, logs: usize) -> LogStore {
     LogStore::open(path, options(logs)).expect("the store opens")
 }
 
-fn kept(vbid: u16, seqno: u64) -> Kept {
-    Kept::document(seqno, format!("{vbid}-{}", seqno % 50).as_bytes(), &[seqno as u8; 700])
+fn kept(vbid: u16, seqno: u64) -> OwnedFields {
+    OwnedFields::document(seqno, format!("{vbid}-{}", seqno % 50).as_bytes(), &[seqno as u8; 700])
 }
 
 /// Files of a directory and its subdirectories.
@@ -41,7 +41,7 @@ fn snapshot_of(logs: usize) {
         (0..VBUCKETS).for_each(|vbid| commit(&store, Vbid(vbid), &[kept(vbid, seqno)]));
     }
     store.put_local("manifest", b"early").expect("written");
-    let expected: Vec<Vec<Kept>> =
+    let expected: Vec<Vec<OwnedFields>> =
         (0..VBUCKETS).map(|vbid| scan_keys(&store, Vbid(vbid))).collect();
     let sizes = snapshot_log(&from, &to).expect("a copy");
     assert!(sizes.linked > 0 && sizes.copied_bytes > 0, "{sizes:?}");
@@ -119,7 +119,7 @@ const NUMBERED_VBUCKETS: u64 = 7;
 /// The numbers of the documents that [`write_numbered`] wrote and the store has, in order.
 fn numbers(store: &LogStore) -> Vec<u64> {
     let all = (0..NUMBERED_VBUCKETS as u16).flat_map(|vbid| scan_keys(store, Vbid(vbid)));
-    let text = |kept: Kept| String::from_utf8(kept.key).expect("the key is a number");
+    let text = |kept: OwnedFields| String::from_utf8(kept.key).expect("the key is a number");
     let mut numbers: Vec<u64> =
         all.map(|kept| text(kept).parse().expect("the key is a number")).collect();
     numbers.sort_unstable();
@@ -133,7 +133,7 @@ fn write_numbered(store: &LogStore, durable: &AtomicU64, is_over: &AtomicBool) {
         let vbid = Vbid((number % NUMBERED_VBUCKETS) as u16);
         let value = vec![number as u8; 100 + (number * 37 % 900) as usize];
         let seqno = number / NUMBERED_VBUCKETS + 1;
-        commit(store, vbid, &[Kept::document(seqno, number.to_string().as_bytes(), &value)]);
+        commit(store, vbid, &[OwnedFields::document(seqno, number.to_string().as_bytes(), &value)]);
         durable.store(number, Ordering::Release);
     }
 }

@@ -4,7 +4,7 @@ use super::super::compaction::RESERVE_BYTES;
 use super::super::planted::Bug;
 use super::super::sim_files::SimDirectory;
 use super::super::{CompactionStep, LogOptions, LogStore};
-use crate::conformance::fixture::{Kept, batch, state};
+use crate::conformance::fixture::{OwnedFields, batch, state};
 use crate::{KvStore, SeededRandom, StoreMaintenance};
 use oribi_types::Vbid;
 
@@ -27,13 +27,13 @@ fn overwrite(choose: fn(&mut SeededRandom) -> (u64, usize)) -> f64 {
     let mut lengths = vec![0u64; MANY_KEYS as usize];
     let mut most = 0.0f64;
     for commit in 1..=COMMITS {
-        let mut records: Vec<Kept> = Vec::new();
+        let mut records: Vec<OwnedFields> = Vec::new();
         while records.len() < RECORDS_PER_COMMIT {
             let (number, length) = choose(&mut random);
             let key = format!("key-{number:06}").into_bytes();
             if records.iter().all(|kept| kept.key != key) {
                 let seqno = commit * 1000 + records.len() as u64;
-                records.push(Kept::document(seqno, &key, &vec![commit as u8; length]));
+                records.push(OwnedFields::document(seqno, &key, &vec![commit as u8; length]));
                 lengths[number as usize] = length as u64 + 10 + OVERHEAD_BYTES;
             }
         }
@@ -83,8 +83,8 @@ fn compaction_leaves_the_last_space_to_commits() {
     let write = |seqno: u64| {
         // One key that stays and one that is overwritten, so that moving needs space.
         let kept = [
-            Kept::document(2 * seqno, format!("key-{seqno}").as_bytes(), b"stays"),
-            Kept::document(2 * seqno + 1, b"hot", &[seqno as u8; 500]),
+            OwnedFields::document(2 * seqno, format!("key-{seqno}").as_bytes(), b"stays"),
+            OwnedFields::document(2 * seqno + 1, b"hot", &[seqno as u8; 500]),
         ];
         store.commit(&[batch(Vbid(0), &kept, state(2 * seqno + 1))]).expect("committed");
     };
@@ -110,7 +110,7 @@ fn compaction_on_request_does_not_wait_for_the_limit() {
     for seqno in 1..100 {
         // One in four stays, so that no segment is empty by itself.
         let key = if seqno % 4 == 0 { format!("key-{seqno}") } else { "hot".to_owned() };
-        let kept = [Kept::document(seqno, key.as_bytes(), &[7; 500])];
+        let kept = [OwnedFields::document(seqno, key.as_bytes(), &[7; 500])];
         store.commit(&[batch(Vbid(0), &kept, state(seqno))]).expect("committed");
     }
     // Segments of which nothing counts any more go at once.

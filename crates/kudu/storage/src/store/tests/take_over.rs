@@ -195,7 +195,7 @@ fn reads(store: &KuduStore) -> Vec<Result<(), StoreError>> {
         store.get_many(&[(VB, KEY)], usize::MAX, &mut |_, _| ControlFlow::Continue(())),
         store.scan_keys(VB, &mut |_| go()),
         store.scan_collection(VB, from, &mut unlimited, &mut |_| go()),
-        store.begin_scan(VB, ScanRange::ALL).map(drop),
+        store.begin_scan(VB, SeqnoRange::ALL).map(drop),
         store.plan_load().and_then(|plan| {
             let mut parts = plan.parts.into_iter();
             parts.try_for_each(|part| store.load_part(part, LoadValues::Skip, &mut |_, _, _| go()))

@@ -7,7 +7,7 @@ use oribi_types::Vbid;
 
 use super::super::super::{LogOptions, LogStore};
 use super::LogCopy;
-use crate::conformance::fixture::{Kept, commit, scan_keys};
+use crate::conformance::fixture::{OwnedFields, commit, scan_keys};
 use crate::directory::MARKER_NAME;
 
 const VBID: Vbid = Vbid(0);
@@ -37,7 +37,7 @@ impl Scene {
         self.seqno += 1;
         let value = vec![self.seqno as u8; value_bytes];
         let key = self.seqno.to_string();
-        commit(&self.store, VBID, &[Kept::document(self.seqno, key.as_bytes(), &value)]);
+        commit(&self.store, VBID, &[OwnedFields::document(self.seqno, key.as_bytes(), &value)]);
     }
 
     /// Writes until the newest segment that was noted is sealed.

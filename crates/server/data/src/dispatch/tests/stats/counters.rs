@@ -6,7 +6,7 @@ use oribi_auth::UserStore;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
-use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryStore};
+use oribi_storage::{FaultPlan, FaultStore, MemoryStore, StoreFault};
 use serde_json::{Value, json};
 
 use super::{entries, group};
@@ -79,7 +79,7 @@ fn refusals_are_counted_by_their_kind() {
     // Writes of memcached clients would wait instead.
     let mut client = Client::on(harness, &MODERN);
     client.set(b"k", b"v");
-    plan.fail_from(plan.commits() + 1, Fault::BeforeCommit);
+    plan.fail_from(plan.commits() + 1, StoreFault::BeforeCommit);
     let bucket = Arc::clone(client.harness.bucket());
     bucket.bucket().flush_step().unwrap_err();
     bucket.bucket().review_pressure();
