@@ -19,8 +19,8 @@ fn open(files: &SimDirectory, is_made: bool, options: &LogOptions) -> LogStore {
     LogStore::open_simulated(files, is_made, options, Bug::None).expect("the store opens")
 }
 
-fn document(seqno: u64, key: u64) -> ShareKind {
-    ShareKind::document(seqno, format!("key-{key}").as_bytes(), &[b'v'; 700])
+fn document(seqno: u64, key: u64) -> OwnedFields {
+    OwnedFields::document(seqno, format!("key-{key}").as_bytes(), &[b'v'; 700])
 }
 
 /// The scan told what it had seen of a segment that was written on behind its moment.
@@ -63,7 +63,7 @@ fn ranges_are_right_however_runs_are_mixed() {
         if seqno % 100 != 0 {
             continue;
         }
-        let mut all: Vec<ShareKind> = newest.values().cloned().collect();
+        let mut all: Vec<OwnedFields> = newest.values().cloned().collect();
         all.sort_by_key(|kept| kept.seqno);
         for round in 0..3 {
             if round == 1 {
@@ -86,7 +86,7 @@ fn scans_read_each_segment_once_and_in_large_pieces() {
     let files = SimDirectory::new(8);
     let options = LogOptions { segment_bytes: 1 << 20, ..options() };
     let store = open(&files, false, &options);
-    let kept: Vec<ShareKind> = (1..=6000).map(|seqno| document(seqno, seqno)).collect();
+    let kept: Vec<OwnedFields> = (1..=6000).map(|seqno| document(seqno, seqno)).collect();
     for some in kept.chunks(500) {
         commit(&store, VB, some);
     }
@@ -119,7 +119,7 @@ fn a_collection_scan_reveals_nothing_of_others() {
         _ => document(seqno, seqno),
     };
     let store = open(&files, false, &options);
-    let kept: Vec<ShareKind> = (1..100).map(of).collect();
+    let kept: Vec<OwnedFields> = (1..100).map(of).collect();
     kept.iter().for_each(|one| commit(&store, VB, std::slice::from_ref(one)));
     drop(store);
     // Opening forgets what is known of segments.
@@ -161,11 +161,11 @@ fn scans_by_key_show_the_same_whatever_they_may_keep() {
         key.resize(key.len() + random.below(3000) as usize % 3000 / 100 * 100, b'k');
         key.truncate(2000 + key.len() / 10);
         let value = vec![b'v'; random.below(3000) as usize];
-        let kept = ShareKind::document(seqno, &key, &value);
+        let kept = OwnedFields::document(seqno, &key, &value);
         commit(&store, VB, std::slice::from_ref(&kept));
         newest.insert(key, kept);
     }
-    let expected: Vec<ShareKind> = newest.into_values().collect();
+    let expected: Vec<OwnedFields> = newest.into_values().collect();
     for round in 0..2 {
         for left in [0, 1000, 64 << 10, 128 << 10, 4 << 20, SHARED_BYTES_MAX] {
             let memory = with_memory(&mut store, SHARED_BYTES_MAX - left);
@@ -188,8 +188,8 @@ fn a_packed_index_lists_each_key_once() {
         let files = SimDirectory::new(8);
         let mut store = open(&files, false, &options);
         let key = |number: u64| format!("{round}-{number:04}").into_bytes();
-        let of = |seqno, number| ShareKind::document(seqno, &key(number), b"v");
-        let kept: Vec<ShareKind> = (0..6_000).map(|number| of(number + 1, number)).collect();
+        let of = |seqno, number| OwnedFields::document(seqno, &key(number), b"v");
+        let kept: Vec<OwnedFields> = (0..6_000).map(|number| of(number + 1, number)).collect();
         kept.chunks(1000).for_each(|some| commit(&store, VB, some));
         with_memory(&mut store, SHARED_BYTES_MAX);
         let is_over = AtomicBool::new(false);
@@ -225,8 +225,8 @@ fn repeated_scans_list_lasting_keys_once() {
     let (files, options) = (SimDirectory::new(6), options());
     let mut store = open(&files, false, &options);
     let key = |number: u64| format!("{number:04}{}", "k".repeat(800)).into_bytes();
-    let of = |seqno, number| ShareKind::document(seqno, &key(number), b"v");
-    let kept: Vec<ShareKind> = (0..300).map(|number| of(number + 1, number)).collect();
+    let of = |seqno, number| OwnedFields::document(seqno, &key(number), b"v");
+    let kept: Vec<OwnedFields> = (0..300).map(|number| of(number + 1, number)).collect();
     commit(&store, VB, &kept);
     with_memory(&mut store, SHARED_BYTES_MAX);
     let (mut shown, mut seqno) = (Vec::new(), 300);
