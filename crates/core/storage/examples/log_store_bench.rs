@@ -13,7 +13,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use oribi_storage::{
-    KvStore, LogOptions, LogStore, Packing, Record, ScanRange, SeededRandom, StoreError, VbBatch,
+    KvStore, LogOptions, LogStore, Packing, Record, SeededRandom, SeqnoRange, StoreError, VbBatch,
     VbucketState, load_all, unlimited,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
@@ -191,7 +191,7 @@ impl Workload {
         for (vbid, state) in store.vbucket_states()? {
             let from = Seqno(state.high_seqno.0 * hundredths / 100 + 1);
             last = 0;
-            let range = ScanRange::seqnos(from, Seqno(u64::MAX));
+            let range = SeqnoRange::seqnos(from, Seqno(u64::MAX));
             store.begin_scan(vbid, range)?.resume(&mut unlimited, &mut |record| {
                 assert!(record.seqno.0 > last, "seqnos ascend");
                 last = record.seqno.0;
