@@ -19,6 +19,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{ArgMatches, Command};
+#[cfg(feature = "admin")]
+use oribi_admin::start_server;
 use oribi_config::{Resolved, Settings, arguments};
 use oribi_server::bucket_settings;
 use oribi_server::{Addresses, Administrator, Server};
@@ -77,7 +79,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             .context("cannot register for signals")?;
     }
 
-    let server = Server::start_with(&settings, administrator())?;
+    let server = start_server(&settings, administrator())?;
     waits.store(false, Ordering::Release);
     let addresses = server.addresses();
     if let Err(error) = write_ready_file(&settings, addresses) {
@@ -119,6 +121,14 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     stopped.context("not everything could be flushed")?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(not(feature = "admin"))]
+fn start_server(
+    settings: &Settings,
+    administrator: Option<Administrator>,
+) -> Result<Server, oribi_server::StartError> {
+    Server::start_with(settings, administrator, None)
 }
 
 /// The administrator's password in the environment. It is no setting, because settings are printed

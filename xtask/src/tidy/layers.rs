@@ -19,7 +19,7 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 23] = [
+const LAYERS: [Layer; 24] = [
     Layer { name: "crc-fast", links: &[], tests_use: &[] },
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
@@ -71,10 +71,26 @@ const LAYERS: [Layer; 23] = [
             "oribi-storage",
             "oribi-storage-kudu",
             "oribi-engine",
+        ],
+        tests_use: &["oribi-testkit"],
+    },
+    Layer {
+        name: "oribi-admin",
+        links: &[
+            "oribi-types",
+            "oribi-supervisor",
+            "oribi-auth",
+            "oribi-config",
+            "oribi-system",
+            "oribi-protocol",
+            "oribi-subdoc",
+            "oribi-storage",
+            "oribi-engine",
+            "oribi-server",
             "oribi-query",
             "oribi-sql",
         ],
-        tests_use: &["oribi-testkit"],
+        tests_use: &["oribi-tls"],
     },
     Layer {
         name: "oribi-client",
@@ -119,6 +135,7 @@ const LAYERS: [Layer; 23] = [
             "oribi-auth",
             "oribi-config",
             "oribi-server",
+            "oribi-admin",
             "oribi-tools",
         ],
         tests_use: &[

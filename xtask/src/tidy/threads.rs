@@ -11,7 +11,7 @@ use super::source_tree::SourceFile;
 const STARTS: [&str; 2] = [concat!("thread::", "spawn("), concat!("thread::", "Builder")];
 
 /// Directories that are linked into the server and watched.
-const WATCHED: [&str; 10] = [
+const WATCHED: [&str; 11] = [
     "crates/core/types/src/",
     "crates/core/system/src/",
     "crates/core/storage/src/",
@@ -21,6 +21,7 @@ const WATCHED: [&str; 10] = [
     "crates/server/auth/src/",
     "crates/server/config/src/",
     "crates/server/data/src/",
+    "crates/server/admin/src/",
     "crates/oribi/src/",
 ];
 

@@ -14,7 +14,7 @@
 //! HTTP (create, delete, list).
 
 mod change;
-pub(crate) mod dcp_registry;
+pub mod dcp_registry;
 mod durability;
 mod error;
 mod file;
@@ -276,7 +276,7 @@ impl Buckets {
     ///
     /// # Errors
     /// The bucket is closed already, or an I/O error.
-    pub(crate) fn delete_open(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
+    pub fn delete_open(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
         self.close_for_good(handle, true)
     }
 

@@ -129,13 +129,13 @@ impl Cluster {
     }
 
     /// The lease that workers check.
-    pub(crate) fn lease(&self) -> &Arc<NodeLease> {
+    pub fn lease(&self) -> &Arc<NodeLease> {
         &self.lease
     }
 
     /// Tells the agent that a bucket was created or removed here, so that it notifies the other
     /// nodes.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.wake.notify_one();
     }
 
@@ -214,7 +214,7 @@ impl Cluster {
 
     /// Removes a bucket from the cluster, before it is deleted here. Other nodes follow. If this
     /// node fails to delete the documents, the leading node does. Blocks.
-    pub(crate) fn remove_bucket(&self, handle: &BucketHandle) -> Result<(), EtcdError> {
+    pub fn remove_bucket(&self, handle: &BucketHandle) -> Result<(), EtcdError> {
         let (name, uuid) = (handle.name(), &handle.bucket().config().uuid);
         let remains = handle.bucket().shared_store().and_then(SharedStore::id).map(|id| {
             let (bucket, storage) = (name.to_owned(), handle.storage().clone());

@@ -11,7 +11,7 @@
 //! The dispatcher calls this module for each GET_CLUSTER_CONFIG and NotMyVbucket, so each text is
 //! built once per version. It makes no decision about placement.
 
-pub(crate) mod address;
+pub mod address;
 mod document;
 mod topology;
 mod version;
@@ -29,7 +29,7 @@ use address::{NodeAddress, before_port};
 use document::{AlternateAddresses, BucketMap, NodeExt, Services};
 
 pub use document::BucketFacts;
-pub(crate) use document::{BUCKET_CAPABILITIES, SERVER_GROUP};
+pub use document::{BUCKET_CAPABILITIES, SERVER_GROUP};
 pub use topology::{Placement, Topology, TopologyNode};
 pub use version::{ConfigVersion, REV_EPOCH};
 
@@ -101,7 +101,7 @@ impl ClusterConfig {
     }
 
     /// The address of this node when it is alone.
-    pub(crate) fn address(&self) -> Arc<NodeAddress> {
+    pub fn address(&self) -> Arc<NodeAddress> {
         self.address.load_full()
     }
 
@@ -122,7 +122,7 @@ impl ClusterConfig {
     }
 
     /// The host under which the cluster knows this node, in the form that precedes a port.
-    pub(crate) fn advertised_host(&self) -> Option<String> {
+    pub fn advertised_host(&self) -> Option<String> {
         let topology = self.topology()?;
         document::nodes_of(&topology).into_iter().find(|node| node.this_node)?.hostname
     }

@@ -17,7 +17,7 @@
 //!
 //! The dispatcher opens it and its streams; the connection gives it a turn after its requests.
 
-pub(crate) mod feed;
+pub mod feed;
 pub(crate) mod frames;
 pub(crate) mod image;
 pub(crate) mod inbox;
@@ -521,7 +521,7 @@ fn send_change(
 ///
 /// # Errors
 /// The reason to refuse the stream with.
-pub(crate) fn may_stream(
+pub fn may_stream(
     rights: &mut Rights,
     bucket: &BucketHandle,
     filter: &StreamFilter,
@@ -557,7 +557,7 @@ pub(crate) fn may_stream(
 
 /// Why a user may not have a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamRejection {
+pub enum StreamRejection {
     /// Not even know that the collection exists.
     SeeIt,
     /// For lack of these privileges.

@@ -3,6 +3,6 @@
 //! Invariant: every other module may count and log here, so nothing here knows another module.
 
 pub mod counters;
-pub(crate) mod cpu_times;
+pub mod cpu_times;
 pub(crate) mod rejection_log;
 pub(crate) mod slow_operation_log;

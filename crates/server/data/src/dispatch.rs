@@ -70,7 +70,8 @@ pub(crate) use answer::{answer_parked, fail_request};
 pub(crate) use dcp::take_answer;
 pub(crate) use late::finish;
 pub(crate) use range_scan::resume_range_scan;
-pub(crate) use stats::{continue_stat, fetched};
+pub(crate) use stats::continue_stat;
+pub use stats::fetched;
 pub(crate) use timing::end_stretch;
 
 use answer::{End, conclude, conclude_other};

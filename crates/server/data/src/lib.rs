@@ -1,4 +1,4 @@
-//! The server: sockets, connections, dispatch, authentication, admin HTTP, configuration, metrics.
+//! The server: sockets, connections, dispatch, buckets, the cluster configuration and counters.
 //!
 //! Owns: everything between a client's bytes and the engine. [`server`] puts the parts together.
 //! Code map, from the top; arrows go down:
@@ -10,14 +10,14 @@
 //! - `diagnostics`: counters and logs.
 //!
 //! [`cluster_config`] is the document that clients bootstrap from; [`auth`] identifies users,
-//! [`admin`] answers HTTP, [`config`] resolves settings.
+//! [`admin_api`] is what the admin HTTP of `oribi-admin` stands on, [`config`] resolves settings.
 //!
 //! Invariants: keys and values are the only wire bytes that the engine sees; no byte from a socket
 //! makes this crate panic; workers share nothing per operation.
 
 #![forbid(unsafe_code)]
 
-pub mod admin;
+pub mod admin_api;
 pub mod bucket_settings;
 pub mod buckets;
 pub mod cluster;

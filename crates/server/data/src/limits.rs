@@ -253,115 +253,11 @@ pub const HELD_BYTES_WORTH_CLOSING: usize = 4 * 1024;
 /// Longest HELLO agent text that is kept for the log.
 pub const AGENT_BYTES_MAX: usize = 64;
 
-/// Connections of the admin HTTP at once, both ports together. Each client library keeps a few per
-/// node, most of them idle. Together with the data port's they stay below the 1024 files that a
-/// process may open by default.
-pub const ADMIN_CONNECTIONS_MAX: usize = 512;
-
-/// Of those, connections from one address (IPv6: one /64 network) that never authenticated. A
-/// supervisor and a scraper have one or two; many clients behind one address log in with their
-/// first request.
-pub const ADMIN_ANONYMOUS_PER_NETWORK_MAX: usize = 64;
-
-/// Passwords that are being checked or queued. Each takes some 15 ms, so the last waits for a
-/// second.
-pub const ADMIN_LOGINS_MAX: usize = 64;
-
-/// The same from one address, so that a guessing client leaves places to others.
-pub const ADMIN_LOGINS_PER_NETWORK_MAX: usize = 16;
-
-/// Connections of all users without the role `admin`: the other half is for administrators and for
-/// clients that are about to log in.
-pub const ADMIN_USERS_CONNECTIONS_MAX: usize = ADMIN_CONNECTIONS_MAX / 2;
-
-/// Connections of one user, administrators included.
-pub const ADMIN_USER_CONNECTIONS_MAX: usize = 128;
-
-/// Configuration streams of one user. A client library has one for each bucket and node, and only
-/// where it cannot use the data port.
-pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
-
-/// Memory for answers with figures of the server, beside that of connections: some hundred usual
-/// scrapes, or one of 5,000 collections.
-pub const OPERATOR_BYTES: usize = 4 << 20;
-
-/// Figures of the last minutes: six minutes of some 40 buckets. All of them fit into one answer to
-/// an operator.
-pub const FIGURE_HISTORY_BYTES: usize = 1 << 20;
-const _: () = assert!(2 * FIGURE_HISTORY_BYTES <= OPERATOR_BYTES);
-
-/// Time for a client to read such an answer: what Prometheus gives a scrape.
-pub const OPERATOR_READING_DEADLINE: Duration = Duration::from_secs(10);
-
 /// Bytes of events from which on a piece of a stream of changes is sent. A stream holds one piece,
 /// reserved in the connections' memory, or one event that is larger. All streams that users may
 /// have together hold at most 14 MiB of small events.
 pub const ADMIN_CHANGES_PIECE_BYTES: usize = 32 * 1024;
 
-/// Bytes of a piece of a large event, whose document stays in its place.
-pub const ADMIN_CHANGES_LINE_PIECE_BYTES: usize = 64 * 1024;
-
-/// Vbuckets of one stream of changes over HTTP. The id of an event is a position in each of them,
-/// some 20 to 50 bytes, and comes back in the header of a request, which may have 16 KiB.
-pub const ADMIN_CHANGES_VBUCKETS_MAX: u16 = 256;
-
-/// Room for the line of an id: positions with the largest numbers, 88 bytes each.
-pub const ADMIN_CHANGES_ID_BYTES_MAX: usize = 88 * ADMIN_CHANGES_VBUCKETS_MAX as usize + 64;
-
-/// Statements of SQL over HTTP that run at once. Each has a thread of low priority; a machine of
-/// two cores serves clients beside four of them.
-#[cfg(feature = "sql")]
-pub const SQL_STATEMENTS_MAX: usize = 4;
-
-/// Memory of SQLite for all statements together: sorting, grouping, and the largest document some
-/// times. There are no temporary files.
-#[cfg(feature = "sql")]
-pub const SQL_HEAP_BYTES_MAX: u64 = 128 << 20;
-
-/// Least memory of SQLite: enough for statements that keep no rows. Statements are refused while
-/// documents leave less.
-#[cfg(feature = "sql")]
-pub const SQL_HEAP_BYTES_MIN: u64 = 4 << 20;
-
-/// Documents that a scan copies before SQLite sees the first of them: a batch that stays in a
-/// core's own cache, or one larger document.
-#[cfg(feature = "sql")]
-pub const SQL_BATCH_BYTES: usize = 128 * 1024;
-
-/// What a scan of a statement reserves when it begins: its batch, which may have room for twice as
-/// much, and what it reads ahead of one run of a vbucket's records.
-#[cfg(feature = "sql")]
-pub const SQL_SCAN_BYTES: usize = 512 * 1024 + 2 * SQL_BATCH_BYTES;
-
-/// Rows from which on a piece of an answer is sent. A statement has three pieces, reserved in the
-/// connections' memory, or rows that are larger.
-#[cfg(feature = "sql")]
-pub const SQL_PIECE_BYTES: usize = 64 * 1024;
-
-/// Longest row as JSON.
-#[cfg(feature = "sql")]
-pub const SQL_ROW_BYTES_MAX: usize = 64 << 20;
-
-/// Time of a statement that asks for none, and the longest. A client that does not read in time
-/// loses its statement.
-#[cfg(feature = "sql")]
-pub const SQL_TIMEOUT: Duration = Duration::from_secs(60);
-#[cfg(feature = "sql")]
-pub const SQL_TIMEOUT_MAX: Duration = Duration::from_secs(600);
-
-/// Time for the first request of an admin connection to arrive, TLS included.
-pub const ADMIN_FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
-
-/// Time for the header of any later request, also the longest that a connection stays idle.
-pub const ADMIN_HEADER_DEADLINE: Duration = Duration::from_secs(30);
-
-/// Places that stay for administrators and `/healthz` when users have their maximum, and password
-/// checks never stop.
-const ADMIN_RESERVE: usize = ADMIN_CONNECTIONS_MAX - ADMIN_USERS_CONNECTIONS_MAX - ADMIN_LOGINS_MAX;
-
-const _: () = assert!(ADMIN_RESERVE > ADMIN_USER_CONNECTIONS_MAX);
-const _: () = assert!(ADMIN_LOGINS_PER_NETWORK_MAX < ADMIN_ANONYMOUS_PER_NETWORK_MAX);
-const _: () = assert!(ADMIN_STREAMS_PER_USER_MAX < ADMIN_USER_CONNECTIONS_MAX);
 const _: () = assert!(OUTPUT_FLUSH_BYTES < SEND_QUEUE_BYTES_MIN);
 const _: () = assert!(TRANSFER_SLICE_BYTES < LONE_TRANSFER_SLICE_BYTES);
 const _: () = assert!(CHANGES_PER_TURN < CHANGES_PER_TURN_MAX);
@@ -377,6 +273,3 @@ const _: () = assert!(FRAME_BYTES_MAX > READ_BLOCK_BYTES);
 const _: () = assert!(RESERVABLE_BYTES_BASE >= VALUE_BYTES_MAX + (1 << 20) + READ_BLOCK_BYTES);
 const _: () = assert!(CONNECTION_BYTES_BASE <= 32 << 20 && CONNECTION_QUOTA_PART >= 30);
 const _: () = assert!(RESERVED_ANSWER_BYTES_MIN <= SEND_QUEUE_BYTES_MIN);
-// A row has room for the largest document in base64.
-#[cfg(feature = "sql")]
-const _: () = assert!(SQL_ROW_BYTES_MAX > 2 * VALUE_BYTES_MAX);

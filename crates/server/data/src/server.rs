@@ -27,7 +27,7 @@ use oribi_system::random::random_bytes;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use crate::admin::{self, AdminHandle};
+use crate::admin_api::{AdminService, AdminSockets, StartAdmin};
 use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace};
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::address::{NodeAddress, own_ip};
@@ -94,6 +94,7 @@ pub enum StartError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     pub kv: SocketAddr,
+    /// Admin HTTP; port 0 in a server without it.
     pub admin: SocketAddr,
     /// The same with TLS, if enabled.
     pub tls: Option<TlsAddresses>,
@@ -103,14 +104,15 @@ pub struct Addresses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsAddresses {
     pub kv: SocketAddr,
+    /// Admin HTTP; port 0 in a server without it.
     pub admin: SocketAddr,
 }
 
 /// The bound sockets of a server.
 struct Sockets {
     kv: TcpListener,
-    admin: TcpListener,
-    tls: Option<(TcpListener, TcpListener)>,
+    kv_tls: Option<TcpListener>,
+    admin: Option<AdminSockets>,
 }
 
 pub struct Server {
@@ -119,29 +121,31 @@ pub struct Server {
     listener: Listener,
     workers: Vec<Worker>,
     blocking: BlockingThreads,
-    admin: AdminHandle,
+    admin: Option<Box<dyn AdminService>>,
     audit: Option<AuditThread>,
     _tls_files: Option<FileWatch>,
     _data_dir: DataDir,
 }
 
 impl Server {
-    /// Starts a server; it serves when this returns.
+    /// Starts a server without the admin HTTP; it serves when this returns.
     ///
     /// # Errors
     /// The reason that prevents the start, in words for an operator. The process should then end:
     /// the parts already started are not stopped in order, and no write was acknowledged yet.
     pub fn start(settings: &Settings) -> Result<Server, StartError> {
-        Server::start_with(settings, None)
+        Server::start_with(settings, None, None)
     }
 
-    /// [`Server::start`] with an administrator's password from elsewhere than the settings.
+    /// [`Server::start`] with an administrator's password from elsewhere than the settings, and
+    /// with an admin HTTP.
     ///
     /// # Errors
     /// As [`Server::start`].
     pub fn start_with(
         settings: &Settings,
         administrator: Option<Administrator>,
+        start_admin: Option<StartAdmin>,
     ) -> Result<Server, StartError> {
         let started = wall_clock();
         let mut init = Init::read(settings, administrator)?;
@@ -153,8 +157,8 @@ impl Server {
         }
         settings.check_exposure(users.is_development())?;
         let tls = open_tls(settings)?;
-        let sockets = Sockets::bind(settings)?;
-        let addresses = sockets.addresses()?;
+        let sockets = Sockets::bind(settings, start_admin.is_some())?;
+        let addresses = sockets.addresses(settings)?;
         let buckets = Buckets::open_with(data_dir.path(), settings, &init.new_buckets())?;
         init.apply_buckets(&buckets, data_dir.path())?;
         let buckets = Arc::new(buckets);
@@ -183,9 +187,11 @@ impl Server {
         context.cluster.on_change(Box::new(move || {
             announced.iter().for_each(|mailbox| mailbox.post(Message::ClusterMapChanged));
         }));
-        let (kv_tls_socket, admin_tls_socket) = sockets.tls.unzip();
-        let admin = admin::start(sockets.admin, admin_tls_socket, Arc::clone(&context))?;
-        let listener = Listener::start(sockets.kv, kv_tls_socket, Arc::clone(&context), mailboxes)?;
+        let started = start_admin.zip(sockets.admin);
+        let admin = started.map(|(start, sockets)| start(sockets, Arc::clone(&context)));
+        let admin = admin.transpose()?;
+        let (kv, kv_tls) = (sockets.kv, sockets.kv_tls);
+        let listener = Listener::start(kv, kv_tls, Arc::clone(&context), mailboxes)?;
         let _tls_files = tls.map(FileWatch::start).transpose()?;
         let _data_dir = data_dir;
         let server = Server {
@@ -231,7 +237,9 @@ impl Server {
         }
         listener.stop();
         context.buckets.end_waits();
-        admin.stop();
+        if let Some(admin) = admin {
+            admin.stop();
+        }
         for worker in &workers {
             worker.mailbox().post(Message::Stop);
         }
@@ -279,27 +287,35 @@ impl Server {
 }
 
 impl Sockets {
-    fn bind(settings: &Settings) -> Result<Sockets, StartError> {
+    fn bind(settings: &Settings, with_admin: bool) -> Result<Sockets, StartError> {
         let kv = bind(SocketAddr::new(settings.listen, settings.port))?;
-        let admin = bind(SocketAddr::new(settings.admin_address(), settings.admin_port))?;
-        let mut tls = None;
+        let admin_address = SocketAddr::new(settings.admin_address(), settings.admin_port);
+        let plain = with_admin.then(|| bind(admin_address)).transpose()?;
+        let (mut kv_tls, mut admin_tls) = (None, None);
         if settings.tls_options().is_some() {
             let address = settings.tls_address();
-            let kv = bind(SocketAddr::new(address, settings.tls_port))?;
-            let admin = bind(SocketAddr::new(address, settings.tls_admin_port))?;
-            tls = Some((kv, admin));
+            kv_tls = Some(bind(SocketAddr::new(address, settings.tls_port))?);
+            let admin_address = SocketAddr::new(address, settings.tls_admin_port);
+            admin_tls = with_admin.then(|| bind(admin_address)).transpose()?;
         }
-        Ok(Sockets { kv, admin, tls })
+        let admin = plain.map(|plain| AdminSockets { plain, tls: admin_tls });
+        Ok(Sockets { kv, kv_tls, admin })
     }
 
-    fn addresses(&self) -> std::io::Result<Addresses> {
-        let tls = match &self.tls {
-            None => None,
-            Some((kv, admin)) => {
-                Some(TlsAddresses { kv: kv.local_addr()?, admin: admin.local_addr()? })
-            }
+    fn addresses(&self, settings: &Settings) -> std::io::Result<Addresses> {
+        let address = |socket: Option<&TcpListener>, ip| match socket {
+            Some(socket) => socket.local_addr(),
+            None => Ok(SocketAddr::new(ip, 0)),
         };
-        Ok(Addresses { kv: self.kv.local_addr()?, admin: self.admin.local_addr()?, tls })
+        let admin = self.admin.as_ref();
+        let mut tls = None;
+        if let Some(kv) = &self.kv_tls {
+            let admin_tls = admin.and_then(|admin| admin.tls.as_ref());
+            let admin = address(admin_tls, settings.tls_address())?;
+            tls = Some(TlsAddresses { kv: kv.local_addr()?, admin });
+        }
+        let admin = address(admin.map(|admin| &admin.plain), settings.admin_address())?;
+        Ok(Addresses { kv: self.kv.local_addr()?, admin, tls })
     }
 }
 

@@ -76,13 +76,14 @@ pub struct ServerContext {
     pub cluster: Arc<ClusterConfig>,
     pub counters: Arc<ServerCounters>,
     /// The TLS configuration, if TLS is enabled.
-    pub(crate) tls: Option<Arc<Tls>>,
+    pub tls: Option<Arc<Tls>>,
     /// This node's part in a cluster, if it is in one.
-    pub(crate) node: Option<Arc<Cluster>>,
+    pub node: Option<Arc<Cluster>>,
     /// Connections and their records.
     pub(crate) registry: ConnectionRegistry,
     /// Memory budget of the connections.
-    pub(crate) connection_memory: Arc<ConnectionMemory>,
+    pub connection_memory: Arc<ConnectionMemory>,
+    /// Deadlines and caps.
     pub limits: ConnectionLimits,
     /// Default options of a new bucket.
     pub bucket_defaults: BucketOptions,
@@ -97,20 +98,20 @@ pub struct ServerContext {
     /// Bucket and collection of clients that can select neither.
     pub(crate) memcached: MemcachedPlace,
     /// Logins and refusals, for the record.
-    pub(crate) audit: AuditLog,
+    pub audit: AuditLog,
     /// The last slow operations.
-    pub(crate) recent_slow: Arc<RecentSlowOperations>,
+    pub recent_slow: Arc<RecentSlowOperations>,
     /// Address of this machine in its network.
-    pub(crate) own_ip: IpAddr,
+    pub own_ip: IpAddr,
     /// Directory with the cluster's identity; `None` in tests that persist nothing.
-    pub(crate) data_dir: Mutex<Option<PathBuf>>,
+    pub data_dir: Mutex<Option<PathBuf>>,
     connections: AtomicUsize,
     rejected: AtomicUsize,
 }
 
 /// Why the cluster could not be named.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClusterNameError {
+pub enum ClusterNameError {
     /// The data directory refused the write.
     #[error(transparent)]
     File(#[from] DataFileError),
@@ -172,7 +173,7 @@ impl ServerContext {
     ///
     /// # Errors
     /// As [`oribi_engine::Bucket::update_manifest`]; also when the cluster cannot agree now.
-    pub(crate) fn update_manifest(
+    pub fn update_manifest(
         &self,
         handle: &BucketHandle,
         change: &ManifestChange,
@@ -190,11 +191,7 @@ impl ServerContext {
     ///
     /// # Errors
     /// As [`oribi_engine::Bucket::flush_all`].
-    pub(crate) fn flush_all(
-        &self,
-        handle: &BucketHandle,
-        now: Timestamp,
-    ) -> Result<(), FlushAllError> {
+    pub fn flush_all(&self, handle: &BucketHandle, now: Timestamp) -> Result<(), FlushAllError> {
         let result = handle.flush_all(now);
         if !result.as_ref().is_err_and(FlushAllError::was_refused) {
             self.cluster.advance();
@@ -203,7 +200,7 @@ impl ServerContext {
     }
 
     /// The cluster that a bucket is shared in.
-    pub(crate) fn node_of(&self, handle: &BucketHandle) -> Option<&Arc<Cluster>> {
+    pub fn node_of(&self, handle: &BucketHandle) -> Option<&Arc<Cluster>> {
         self.node.as_ref().filter(|_| handle.bucket().shared_store().is_some())
     }
 
@@ -213,7 +210,7 @@ impl ServerContext {
     }
 
     /// The owners of a bucket's vbuckets as of now, for a client that knows this node as `host`.
-    pub(crate) fn vbucket_server_map(&self, handle: &BucketHandle, host: &str) -> Value {
+    pub fn vbucket_server_map(&self, handle: &BucketHandle, host: &str) -> Value {
         self.cluster.vbucket_server_map(&facts(handle), host)
     }
 
@@ -221,7 +218,7 @@ impl ServerContext {
     ///
     /// # Errors
     /// An I/O error, or an error of etcd; the old name remains.
-    pub(crate) fn set_cluster_name(&self, name: &str) -> Result<(), ClusterNameError> {
+    pub fn set_cluster_name(&self, name: &str) -> Result<(), ClusterNameError> {
         if let Some(node) = &self.node {
             return Ok(node.set_name(name)?);
         }
@@ -242,7 +239,7 @@ impl ServerContext {
     ///
     /// # Errors
     /// An I/O error; the old address remains.
-    pub(crate) fn change_address(
+    pub fn change_address(
         &self,
         change: impl FnOnce(&mut NodeAddress),
     ) -> Result<(), DataFileError> {
@@ -305,6 +302,11 @@ impl ServerContext {
     /// Counts the end of a connection.
     pub fn release_connection(&self) {
         self.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Bytes of the buffers of all connections.
+    pub fn connection_buffer_bytes(&self) -> u64 {
+        self.registry.buffer_bytes()
     }
 
     /// Current number of connections.

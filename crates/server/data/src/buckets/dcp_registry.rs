@@ -22,7 +22,9 @@ use crate::diagnostics::counters::Counter;
 /// Token of no stream: gives the producer a turn.
 const NO_STREAM: u64 = u64::MAX;
 
-pub(crate) struct DcpProducerRecord {
+/// One producer.
+pub struct DcpProducerRecord {
+    /// The connection's name.
     pub name: Box<[u8]>,
     /// Number of the connection.
     pub connection: u64,
@@ -43,7 +45,7 @@ pub(crate) struct DcpProducerRecord {
 
 /// The choices that concern messages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DcpOptions {
+pub struct DcpOptions {
     /// Values are compressed if that pays.
     pub compresses: bool,
     /// A stream that the consumer closes has an end message.
@@ -57,7 +59,8 @@ pub(crate) struct DcpOptions {
 
 /// Figures that a producer publishes now and then.
 #[derive(Default, Clone)]
-pub(crate) struct DcpProducerFigures {
+pub struct DcpProducerFigures {
+    /// Its options.
     pub options: DcpOptions,
     /// Questions are on; their interval in milliseconds; one is open.
     pub noop: (bool, u64, bool),
@@ -68,7 +71,7 @@ pub(crate) struct DcpProducerFigures {
 
 /// Figures of one stream.
 #[derive(Clone)]
-pub(crate) struct DcpStreamFigures {
+pub struct DcpStreamFigures {
     /// Opaque, vbucket and id.
     pub head: StreamHead,
     /// What the consumer asked for.
@@ -154,7 +157,7 @@ impl DcpProducerRecord {
 
 /// The producers of one bucket.
 #[derive(Default)]
-pub(crate) struct DcpProducers {
+pub struct DcpProducers {
     by_name: Mutex<BTreeMap<Box<[u8]>, Arc<DcpProducerRecord>>>,
     ended: Ended,
 }
@@ -170,7 +173,8 @@ struct Ended {
 
 /// Sums over the producers of a bucket.
 #[derive(Default, Clone, Copy)]
-pub(crate) struct DcpTotals {
+pub struct DcpTotals {
+    /// Connections.
     pub connections: u64,
     /// DcpStreams that are not over.
     pub streams: u64,

@@ -119,7 +119,7 @@ impl BucketHandle {
     }
 
     /// The connections that follow its changes.
-    pub(crate) fn producers(&self) -> &DcpProducers {
+    pub fn producers(&self) -> &DcpProducers {
         &self.producers
     }
 

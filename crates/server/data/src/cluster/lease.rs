@@ -35,7 +35,7 @@ pub(crate) fn boot_time_ns() -> u64 {
 }
 
 /// See the module text.
-pub(crate) struct NodeLease {
+pub struct NodeLease {
     buckets: Arc<Buckets>,
     /// By [`boot_time_ns`]; 0 while there is no lease.
     deadline_ns: AtomicU64,
@@ -67,7 +67,7 @@ impl NodeLease {
     }
 
     /// Number of the current session.
-    pub(crate) fn session(&self) -> u64 {
+    pub fn session(&self) -> u64 {
         self.session.load(Ordering::Acquire)
     }
 
@@ -98,7 +98,7 @@ impl NodeLease {
 
     /// True when answers served since `session` was read may be sent. If the time is up, no shared
     /// bucket is served any more when this returns.
-    pub(crate) fn still_holds(&self, session: u64) -> bool {
+    pub fn still_holds(&self, session: u64) -> bool {
         let deadline = self.deadline_ns.load(Ordering::Acquire);
         if deadline != 0 && self.now_ns() >= deadline {
             self.end();

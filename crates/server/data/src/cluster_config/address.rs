@@ -97,7 +97,7 @@ impl NodeAddress {
 }
 
 /// True for the text of a host name or an IP address.
-pub(crate) fn is_host(text: &str) -> bool {
+pub fn is_host(text: &str) -> bool {
     let is_name = |text: &str| {
         text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
     };

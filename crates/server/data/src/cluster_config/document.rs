@@ -17,7 +17,7 @@ use crate::cluster_identity::ClusterIdentity;
 
 /// Capabilities of a node, in the words that clients look for. `preserve_expiry` and
 /// `preserveExpiry` are the same capability as spelled by different clients.
-pub(crate) const BUCKET_CAPABILITIES: [&str; 19] = [
+pub const BUCKET_CAPABILITIES: [&str; 19] = [
     "dcp",
     "dcp.IgnorePurgedTombstones",
     "collections",
@@ -42,7 +42,7 @@ pub(crate) const BUCKET_CAPABILITIES: [&str; 19] = [
 
 /// The group of every node: the default group of a cluster without configured groups. Clients that
 /// prefer a group compare by name. A missing name would match a client without a preference.
-pub(crate) const SERVER_GROUP: &str = "Group 1";
+pub const SERVER_GROUP: &str = "Group 1";
 
 /// Placeholder for the address that the client connected to.
 const THIS_HOST: &str = "$HOST";

@@ -44,7 +44,7 @@ impl FileLimits {
     }
 
     /// True when a socket of the admin port leaves enough files to the store.
-    pub(crate) fn admits_admin(self, socket: &impl AsRawFd) -> bool {
+    pub fn admits_admin(self, socket: &impl AsRawFd) -> bool {
         number(socket.as_raw_fd()) < self.admin_end
     }
 }

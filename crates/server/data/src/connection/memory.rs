@@ -24,11 +24,11 @@
 //!
 //! This module knows no connection and no clock; it notifies a waiter through its worker's waker.
 
-pub(crate) mod budget;
-pub(crate) mod lag;
-pub(crate) mod ledger;
-pub(crate) mod reserved;
-pub(crate) mod ticket;
+pub mod budget;
+pub mod lag;
+pub mod ledger;
+pub mod reserved;
+pub mod ticket;
 mod ticket_state;
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ use crate::limits::{
     TIGHT_CONNECTION_BYTES,
 };
 use budget::{Budget, Demand, Grant};
-pub(crate) use reserved::Reserved;
+pub use reserved::Reserved;
 use ticket_state::TicketState;
 
 /// One that waits for a reservation.
@@ -76,7 +76,7 @@ impl Waiter {
 
 /// Figures of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ConnectionMemoryStats {
+pub struct ConnectionMemoryStats {
     /// Memory that connections may hold together.
     pub capacity_bytes: u64,
     /// Memory that they held at the last report of their workers.
@@ -110,7 +110,7 @@ impl ConnectionMemoryStats {
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectionMemory {
+pub struct ConnectionMemory {
     /// Sum of the buckets' quotas.
     quota_bytes: AtomicU64,
     /// What connections hold without a reservation, as their workers have reported it.
@@ -284,7 +284,7 @@ impl ConnectionMemory {
     }
 
     /// Notes that someone, who held `before` bytes without a reservation, now holds `after`.
-    pub(crate) fn note_unreserved(&self, before: usize, after: usize) {
+    pub fn note_unreserved(&self, before: usize, after: usize) {
         if after >= before {
             self.unreserved_bytes.fetch_add(after - before, Ordering::Relaxed);
             return;
@@ -303,7 +303,6 @@ impl ConnectionMemory {
     }
 
     /// True while someone waits in the queue.
-    #[cfg(feature = "sql")]
     pub fn has_queue(&self) -> bool {
         self.queued.load(Ordering::Relaxed) > 0
     }
@@ -357,15 +356,14 @@ impl ConnectionMemory {
 
 /// Memory that is reserved for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub struct Reservation {
     memory: Arc<ConnectionMemory>,
     grant: Grant,
 }
 
 impl Reservation {
     /// Bytes for this holder alone.
-    #[cfg(feature = "sql")]
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self.grant {
             Grant::Bytes(bytes) => bytes,
             Grant::Block(_) => 0,
@@ -373,7 +371,7 @@ impl Reservation {
     }
 
     /// Returns all but so many bytes. A block is returned as a whole only.
-    pub(crate) fn keep(&mut self, bytes: usize) {
+    pub fn keep(&mut self, bytes: usize) {
         let Grant::Bytes(reserved) = &mut self.grant else { return };
         if let Some(surplus) = reserved.checked_sub(bytes).filter(|surplus| *surplus > 0) {
             *reserved = bytes;
@@ -390,7 +388,7 @@ impl Drop for Reservation {
 
 /// One that waits beside the queue, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<ConnectionMemory>);
+pub struct Waiting(Arc<ConnectionMemory>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {

@@ -18,7 +18,7 @@ use oribi_auth::{Identity, PrivilegeSet};
 
 /// A user's rights in the selected bucket.
 #[derive(Debug, Default)]
-pub(crate) struct Rights {
+pub struct Rights {
     admin: bool,
     everywhere: PrivilegeSet,
     narrow: Option<Box<NarrowRights>>,

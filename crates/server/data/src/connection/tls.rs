@@ -8,7 +8,7 @@
 //! (reload). `oribi_tls` is the protocol itself.
 
 #[cfg(test)]
-pub(crate) mod tests;
+pub mod tests;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -75,7 +75,7 @@ struct FailureLog {
 }
 
 /// The running file watch; dropping it ends it.
-pub(crate) struct FileWatch {
+pub struct FileWatch {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -107,7 +107,7 @@ impl Tls {
     }
 
     /// The server's end of a new connection.
-    pub(crate) fn session(&self) -> Result<Session, oribi_tls::Error> {
+    pub fn session(&self) -> Result<Session, oribi_tls::Error> {
         Session::server(Arc::clone(&self.current.load().config))
     }
 
@@ -122,7 +122,7 @@ impl Tls {
     }
 
     /// Reloads if the files have changed, and logs the outcome.
-    pub(crate) fn reload_if_changed(&self) {
+    pub fn reload_if_changed(&self) {
         let mut last = self.stamps.lock();
         let now = stamps(&self.options);
         if *last != now {
@@ -153,7 +153,7 @@ impl Tls {
     }
 
     /// The user of a client's certificate. The handshake has verified its chain.
-    pub(crate) fn certified(&self, certificate: Option<&[u8]>, users: &UserStore) -> Certified {
+    pub fn certified(&self, certificate: Option<&[u8]>, users: &UserStore) -> Certified {
         let found = certificate.and_then(|der| {
             let certificate = certificate::read(der).ok()?;
             let name = oribi_auth::certificate_user(&self.rules, &certificate)?;
@@ -173,7 +173,7 @@ impl Tls {
     }
 
     /// Whether to log a failed handshake, and then the number of unlogged ones since the last.
-    pub(crate) fn may_log_failure(&self) -> Option<u64> {
+    pub fn may_log_failure(&self) -> Option<u64> {
         let mut log = self.failure_log.lock();
         let now = Instant::now();
         if log.last.is_some_and(|last| now.duration_since(last) < FAILURE_LOG_PAUSE) {

@@ -18,7 +18,7 @@ pub struct ConnectionId {
 }
 
 /// Wakes connections of one worker.
-pub(crate) trait ConnectionWaker: Debug + Send + Sync {
+pub trait ConnectionWaker: Debug + Send + Sync {
     /// Memory that a connection waited for is reserved for it. The worker returns the memory if the
     /// connection is gone.
     fn memory_granted(&self, connection: ConnectionId, grant: Grant);

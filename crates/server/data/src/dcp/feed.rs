@@ -33,14 +33,14 @@ use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::DcpStreamFigures;
 use crate::connection::memory::budget::Demand;
 use crate::limits::CHANGES_PER_TURN;
-pub(crate) use large_line::LargeLine;
+pub use large_line::LargeLine;
 use line::Extent;
 use names::Names;
 use vbucket::{FeedVbucket, News, Opened};
-pub(crate) use wanted::{End, Offer, Wanted};
+pub use wanted::{End, Offer, Wanted};
 
 /// What a call of [`DcpFeed::next`] did.
-pub(crate) enum Fed {
+pub enum Fed {
     /// It appended one line: of a change, or about the stream.
     Line {
         is_change: bool,
@@ -59,7 +59,7 @@ pub(crate) enum Fed {
 }
 
 /// See the module text.
-pub(crate) struct DcpFeed {
+pub struct DcpFeed {
     bucket: Arc<BucketHandle>,
     wanted: Wanted,
     names: Names,

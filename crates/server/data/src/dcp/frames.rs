@@ -36,7 +36,7 @@ const COMPRESSED_BYTES_MAX: usize = RESERVED_ANSWER_BYTES_MIN;
 
 /// A stored document cannot be read; nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Damaged;
+pub struct Damaged;
 
 /// See the module text.
 pub(crate) struct FrameWriter<'a> {

@@ -11,7 +11,7 @@ const TIMES_AT: usize = 11;
 
 /// Seconds of all threads since the start.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct CpuTimes {
+pub struct CpuTimes {
     pub user_s: f64,
     pub system_s: f64,
 }

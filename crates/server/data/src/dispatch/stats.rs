@@ -64,7 +64,7 @@ use keys::OwnedKey;
 use timings::Histograms;
 use vbuckets::EachVbucket;
 
-pub(crate) use memory::fetched;
+pub use memory::fetched;
 
 /// How a group is answered.
 enum Plan {

@@ -268,7 +268,7 @@ fn an_administrator_from_env_opens_the_server() {
     let given = |password: &str| Some(Administrator { password: password.as_bytes().to_vec() });
     let without = Server::start(&settings).map(drop).unwrap_err().to_string();
     assert!(without.contains("ORIBI_ADMIN_PASSWORD"), "{without}");
-    let server = Server::start_with(&settings, given("secret-ci")).unwrap();
+    let server = Server::start_with(&settings, given("secret-ci"), None).unwrap();
     let users = &server.context().users;
     assert!(users.verify_basic("ci", b"secret-ci").is_some_and(|user| user.access.is_admin()));
     assert_eq!(users.verify_basic("Administrator", b"password"), None);
@@ -276,9 +276,9 @@ fn an_administrator_from_env_opens_the_server() {
 
     let users_file = || std::fs::read(settings.data_dir.join("users.json")).unwrap();
     let before = users_file();
-    Server::start_with(&settings, given("secret-ci")).unwrap().shutdown().unwrap();
+    Server::start_with(&settings, given("secret-ci"), None).unwrap().shutdown().unwrap();
     assert_eq!(users_file(), before, "the same password changes nothing");
-    let server = Server::start_with(&settings, given("secret-two")).unwrap();
+    let server = Server::start_with(&settings, given("secret-two"), None).unwrap();
     assert!(server.context().users.verify_basic("ci", b"secret-two").is_some());
     assert_eq!(server.context().users.verify_basic("ci", b"secret-ci"), None);
     server.shutdown().unwrap();
@@ -286,7 +286,7 @@ fn an_administrator_from_env_opens_the_server() {
     let file = place.scratch.path().join("password");
     place.write("password", "secret-file\n");
     let named = Settings { admin_password_file: Some(file), admin_user: None, ..settings };
-    let both = Server::start_with(&named, given("secret-ci")).map(drop).unwrap_err();
+    let both = Server::start_with(&named, given("secret-ci"), None).map(drop).unwrap_err();
     assert!(both.to_string().contains("both set"), "{both}");
     let server = Server::start(&named).unwrap();
     assert!(server.context().users.verify_basic("Administrator", b"secret-file").is_some());

@@ -20,7 +20,7 @@ use oribi_engine::ItemRef;
 
 /// A version of a document in memory. Its CAS distinguishes it from a later one at its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct BlockKey {
+pub struct BlockKey {
     address: usize,
     cas: u64,
 }
@@ -34,7 +34,8 @@ impl BlockKey {
 
 /// Memory that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub struct Demand {
+    /// How much.
     pub bytes: usize,
     /// The block, if it is one that other readers may share.
     pub block: Option<BlockKey>,
@@ -54,7 +55,8 @@ impl Demand {
 
 /// Memory that is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Grant {
+pub enum Grant {
+    /// So many bytes.
     Bytes(usize),
     /// A share of a block.
     Block(BlockKey),
@@ -68,7 +70,7 @@ struct Block {
 
 /// See the module text. `W` identifies who waits.
 #[derive(Debug)]
-pub(super) struct Budget<W> {
+pub struct Budget<W> {
     reserved_bytes: usize,
     blocks: HashMap<BlockKey, Block>,
     queue: VecDeque<(W, Demand)>,

@@ -10,7 +10,7 @@ use crate::limits::{HOLDER_BYTES_PER_SECOND, HOLDER_LAG_MAX_MS};
 
 /// See the module text.
 #[derive(Debug)]
-pub(crate) struct Lag {
+pub struct Lag {
     since: Instant,
 }
 

@@ -13,11 +13,11 @@ use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::limits::{RESERVED_ANSWER_BYTES_MIN, RESERVED_ANSWER_BYTES_MIN_TIGHT};
 
 /// Difference from which on a worker reports.
-pub(super) const REPORT_BYTES: usize = 256 << 10;
+pub const REPORT_BYTES: usize = 256 << 10;
 
 /// See the module text.
 #[derive(Debug)]
-pub(crate) struct MemoryLedger {
+pub struct MemoryLedger {
     memory: Arc<ConnectionMemory>,
     waker: Arc<dyn ConnectionWaker>,
     held_bytes: usize,

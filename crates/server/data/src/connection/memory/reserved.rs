@@ -6,7 +6,7 @@ use super::budget::{BlockKey, Demand, Grant};
 
 /// What a connection has reserved.
 #[derive(Debug, Default)]
-pub(crate) struct Reserved {
+pub struct Reserved {
     bytes: usize,
     blocks: Vec<BlockKey>,
     /// Granted after a wait, and not used yet.
@@ -65,7 +65,7 @@ impl Reserved {
     }
 
     /// Takes all grants out.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Grant> + use<> {
+    pub fn take_all(&mut self) -> impl Iterator<Item = Grant> + use<> {
         self.is_fresh = false;
         let bytes = std::mem::take(&mut self.bytes);
         let bytes = (bytes > 0).then_some(Grant::Bytes(bytes));

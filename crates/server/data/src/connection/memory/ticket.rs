@@ -16,7 +16,7 @@ use crate::limits::MEMORY_WAIT_MS;
 
 /// See the module text.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub struct Ticket {
     memory: Arc<ConnectionMemory>,
     state: Arc<TicketState>,
 }
@@ -63,7 +63,7 @@ impl Drop for Ticket {
 }
 
 /// The budget as backfills know it.
-pub(crate) struct BackfillMemory(pub Arc<ConnectionMemory>);
+pub struct BackfillMemory(pub Arc<ConnectionMemory>);
 
 impl ReaderMemory for BackfillMemory {
     fn request(&self, bytes: usize) -> Box<dyn MemoryRequest> {

@@ -11,28 +11,28 @@ use parking_lot::Mutex;
 use super::budget::Grant;
 
 /// See the module text.
-pub(super) struct TicketState {
+pub struct TicketState {
     granted: Mutex<Option<Grant>>,
     notify: Box<dyn Fn() + Send + Sync>,
 }
 
 impl TicketState {
-    pub(super) fn new(notify: impl Fn() + Send + Sync + 'static) -> Arc<TicketState> {
+    pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Arc<TicketState> {
         Arc::new(TicketState { granted: Mutex::default(), notify: Box::new(notify) })
     }
 
     /// Keeps a grant that was made at once.
-    pub(super) fn put(&self, grant: Grant) {
+    pub fn put(&self, grant: Grant) {
         *self.granted.lock() = Some(grant);
     }
 
     /// Keeps a grant and tells the owner of the ticket.
-    pub(super) fn granted(&self, grant: Grant) {
+    pub fn granted(&self, grant: Grant) {
         self.put(grant);
         (self.notify)();
     }
 
-    pub(super) fn take(&self) -> Option<Grant> {
+    pub fn take(&self) -> Option<Grant> {
         self.granted.lock().take()
     }
 }

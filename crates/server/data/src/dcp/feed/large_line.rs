@@ -46,7 +46,7 @@ impl Place {
 }
 
 /// See the module text.
-pub(crate) struct LargeLine {
+pub struct LargeLine {
     place: Place,
     /// The value without attributes, and for JSON without spaces around it.
     body: Range<usize>,
@@ -64,7 +64,7 @@ pub(crate) struct LargeLine {
 
 impl LargeLine {
     /// The line of a mutation with its value; `None` when the document cannot be kept in its place.
-    pub(super) fn new(
+    pub fn new(
         document: &ChangedDocument<'_>,
         position: &Position,
         extent: Extent,
@@ -107,7 +107,7 @@ impl LargeLine {
     }
 
     /// Appends the next piece of about so many bytes; true when it was the last.
-    pub(crate) fn write(&mut self, out: &mut Vec<u8>, bytes: usize) -> Result<bool, Damaged> {
+    pub fn write(&mut self, out: &mut Vec<u8>, bytes: usize) -> Result<bool, Damaged> {
         out.append(&mut self.head);
         let value = &self.place.value()[self.body.clone()];
         let total = self.inflating.as_ref().map_or(value.len(), |all| all.total_bytes());

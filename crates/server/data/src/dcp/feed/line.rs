@@ -23,7 +23,8 @@ const HEAD_BYTES_MAX: usize = 6 * 1024;
 
 /// What lines have beside the usual fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
+pub struct Extent {
+    /// Values.
     pub values: bool,
     pub xattrs: bool,
 }

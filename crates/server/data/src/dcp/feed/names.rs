@@ -9,7 +9,7 @@ use oribi_types::{CollectionId, ScopeId};
 
 /// Names that the reader may see; they come from the manifest and from events.
 #[derive(Debug)]
-pub(super) struct Names {
+pub struct Names {
     scopes: HashMap<ScopeId, Arc<str>>,
     collections: HashMap<CollectionId, (Arc<str>, Arc<str>)>,
 }

@@ -12,7 +12,7 @@ use crate::connection::memory::budget::Demand;
 
 /// What a feed shows, and from where on.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// Documents and events to show.
     pub filter: StreamFilter,
     /// Vbuckets to follow; all of them exist.
@@ -28,7 +28,7 @@ pub(crate) struct Wanted {
 }
 
 /// What the reader of a feed offers for the next line.
-pub(crate) struct Offer<'a> {
+pub struct Offer<'a> {
     /// Bytes that may be appended.
     pub room: usize,
     /// A share of the block that [`super::Fed::NeedsBlock`] asked for.
@@ -47,7 +47,7 @@ impl Offer<'_> {
 
 /// Why a feed ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// It has shown the changes up to its end.
     Complete,
     /// The collections that it shows were dropped.

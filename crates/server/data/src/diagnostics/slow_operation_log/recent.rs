@@ -16,7 +16,7 @@ const REMEMBERED_MAX: usize = 256;
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub(crate) struct RecentSlowOperations(Mutex<VecDeque<Value>>);
+pub struct RecentSlowOperations(Mutex<VecDeque<Value>>);
 
 impl RecentSlowOperations {
     /// Remembers the line of an operation, with the time of day.
@@ -31,7 +31,7 @@ impl RecentSlowOperations {
     }
 
     /// The operations, newest first.
-    pub(crate) fn list(&self) -> Vec<Value> {
+    pub fn list(&self) -> Vec<Value> {
         self.0.lock().iter().rev().cloned().collect()
     }
 }

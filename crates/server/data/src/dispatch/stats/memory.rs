@@ -70,6 +70,6 @@ fn write_residency(writer: &mut StatWriter<'_>, memory: &MemoryStats) {
 }
 
 /// Documents that operations had to read from the store.
-pub(crate) fn fetched(memory: &MemoryStats) -> u64 {
+pub fn fetched(memory: &MemoryStats) -> u64 {
     memory.fetches.saturating_sub(memory.fetches_joined + memory.fetch_failures)
 }

@@ -10,7 +10,7 @@ use oribi_protocol::request::RequestParts;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::{Client, Fixture, PATIENCE, ask, get, read_frames, request, set};
+use super::{Fixture, PATIENCE, ask, get, read_frames, request, set};
 
 #[test]
 fn large_values_pass_and_others_are_served_meanwhile() {
@@ -169,36 +169,4 @@ fn tls_begins_behind_the_header_of_a_balancer() {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(b"\x16\x03\x01\x02\x00").unwrap();
     assert!(matches!(socket.read(&mut [0; 16]), Ok(0) | Err(_)));
-}
-
-/// The line of each event of a stream of changes over HTTPS.
-#[test]
-fn changes_over_http_arrive_over_tls() {
-    const DOCUMENTS: usize = 200;
-    let fixture = Fixture::start(|_| {});
-    let mut writer = fixture.connect();
-    for number in 0..DOCUMENTS {
-        let write = set(format!("key{number}").as_bytes(), &[b'v'; 2000]);
-        assert_eq!(ask(&mut writer, &write).0, 0);
-    }
-    let address = fixture.server().addresses().tls.expect("TLS is set up").admin;
-    let name = ServerName::try_from("db.test").unwrap();
-    let session = ClientConnection::new(Arc::new(fixture.config(None)), name).unwrap();
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut client = Client::new(session, stream);
-    let path = "/pools/default/buckets/default/changes?from=beginning&until-now&with-values";
-    write!(
-        client,
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-         Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = Vec::new();
-    client.read_to_end(&mut answer).unwrap();
-    let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let mutations = answer.matches(r#""type":"mutation""#).count();
-    assert_eq!(mutations, DOCUMENTS);
-    assert!(answer.contains(r#"{"type":"end","reason":"complete"}"#), "it ends by itself");
 }

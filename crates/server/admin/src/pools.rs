@@ -1,0 +1,210 @@
+//! Answers about the node: identity of the user, nodes, services, figures.
+//!
+//! Owns: the JSON of a node as client libraries read it. Caller: `routes`.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use oribi_auth::{Identity, Role};
+use serde_json::{Value, json};
+
+use super::blocking::{blocking, failed};
+use super::message::{FormFields, HttpReply, empty, field_error, json_reply, json_text, whole};
+use super::monitoring::{NodeFigures, observe, sees_node};
+use super::operator_memory::for_operators;
+use super::state::AdminState;
+use super::user_context::UserContext;
+use super::users::role_json;
+use oribi_server::cluster_config::{SERVER_GROUP, TlsPorts};
+use oribi_server::cluster_identity::is_cluster_name;
+
+/// Version that this node reports.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The features of Couchbase Server that a client may assume: those of 7.2, as major times 65536
+/// plus minor.
+const CLUSTER_COMPATIBILITY: u32 = 7 * 0x1_0000 + 2;
+
+/// `/`, which pings ask for.
+pub(crate) fn root() -> HttpReply {
+    json_reply(&json!({ "name": "oribi", "version": VERSION }))
+}
+
+pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> HttpReply {
+    json_reply(&json!({
+        "pools": [{ "name": "default", "uri": "/pools/default" }],
+        "isAdminCreds": user.is_some_and(|user| user.identity.access.is_admin()),
+        "isEnterprise": false,
+        "uuid": state.server.cluster.identity().uuid,
+        "implementationVersion": format!("{VERSION}-oribi"),
+    }))
+}
+
+/// `/whoami`. What a role stands for is in `privileges`, in Oribi's words.
+pub(crate) fn whoami(identity: &Identity) -> HttpReply {
+    let described = |role: &Role| {
+        let mut value = role_json(role);
+        if let Role::Of(privileges, _) = role {
+            value["privileges"] = json!(privileges.to_words());
+        }
+        value
+    };
+    let roles: Vec<Value> = identity.access.roles().iter().map(described).collect();
+    json_reply(&json!({ "id": identity.name, "domain": "local", "roles": roles }))
+}
+
+pub(crate) async fn metrics(state: &Arc<AdminState>) -> HttpReply {
+    let state = Arc::clone(state);
+    // The store's figures need a look at the disk.
+    match blocking(move || state.metrics.scrape()).await {
+        Ok(text) => for_operators(whole(StatusCode::OK, crate::metrics::CONTENT_TYPE, text)),
+        Err(reply) => *reply,
+    }
+}
+
+pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
+    let observation = match sees_node(user) {
+        true => match observe(state).await {
+            Ok(observation) => Some(observation),
+            Err(reply) => return *reply,
+        },
+        false => None,
+    };
+    let figures = observation.as_ref().map(|observation| &observation.node);
+    let handles = state.server.buckets.list();
+    let buckets: Vec<Value> = handles
+        .iter()
+        .filter(|handle| user.identity.access.reaches(handle.name()))
+        .map(|handle| json!({ "bucketName": handle.name(), "uuid": handle.bucket().config().uuid }))
+        .collect();
+    let identity = state.server.cluster.identity();
+    let of_cluster = format!("uuid={}", identity.uuid);
+    let mut pool = json!({
+        "name": "default",
+        "clusterName": identity.name,
+        "nodes": [node_entry(state, user, "healthy", figures)],
+        "bucketNames": buckets,
+        "buckets": {
+            "uri": format!("/pools/default/buckets?{of_cluster}"),
+            "terseBucketsBase": "/pools/default/b/",
+            "terseStreamingBucketsBase": "/pools/default/bs/",
+        },
+        "tasks": { "uri": format!("/pools/default/tasks?{of_cluster}") },
+        "balanced": true,
+        "rebalanceStatus": "none",
+    });
+    if let Some(figures) = figures {
+        pool["storageTotals"] = figures.storage_totals();
+        pool["memoryQuota"] = json!(figures.memory_quota_mib());
+    }
+    json_reply(&pool)
+}
+
+pub(crate) async fn own_node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
+    let observation = match sees_node(user) {
+        true => match observe(state).await {
+            Ok(observation) => Some(observation),
+            Err(reply) => return *reply,
+        },
+        false => None,
+    };
+    let figures = observation.as_ref().map(|observation| &observation.node);
+    let mut entry = node_entry(state, user, "healthy", figures);
+    if let Some(figures) = figures {
+        entry["storageTotals"] = figures.storage_totals();
+        entry["memoryQuota"] = json!(figures.memory_quota_mib());
+    }
+    json_reply(&entry)
+}
+
+/// Quotas of services. They are checked and have no effect: memory is divided among buckets, and
+/// there are no other services.
+const QUOTAS: [&str; 6] = [
+    "memoryQuota",
+    "indexMemoryQuota",
+    "ftsMemoryQuota",
+    "cbasMemoryQuota",
+    "eventingMemoryQuota",
+    "queryMemoryQuota",
+];
+
+/// `POST /pools/default`: names the cluster.
+pub(crate) async fn change(state: &Arc<AdminState>, form: &FormFields) -> HttpReply {
+    if let Err(reply) = form.only(&[&["clusterName"][..], &QUOTAS].concat()) {
+        return *reply;
+    }
+    if let Some(Err(reply)) = QUOTAS.iter().map(|name| form.number(name)).find(Result::is_err) {
+        return *reply;
+    }
+    let Some(name) = form.text("clusterName").map(str::to_owned) else {
+        return empty(StatusCode::OK);
+    };
+    if !is_cluster_name(&name) {
+        return field_error(
+            "clusterName",
+            "The name has at most 256 characters, none of them a control character",
+        );
+    }
+    let (server, named) = (Arc::clone(&state.server), name.clone());
+    match blocking(move || server.set_cluster_name(&named)).await {
+        Ok(Ok(())) => {
+            tracing::info!(name, "named the cluster");
+            empty(StatusCode::OK)
+        }
+        Ok(Err(failure)) => failed("name the cluster", &failure),
+        Err(reply) => *reply,
+    }
+}
+
+pub(crate) fn node_services(state: &AdminState) -> HttpReply {
+    json_text(&state.server.cluster.global_document().json)
+}
+
+fn ports(kv_port: u16, tls: Option<TlsPorts>) -> Value {
+    match tls {
+        None => json!({ "direct": kv_port }),
+        Some(tls) => json!({ "direct": kv_port, "httpsMgmt": tls.mgmt }),
+    }
+}
+
+/// The configured host of this node; without one the loopback address, as for an unnamed node.
+fn configured_host(state: &AdminState) -> String {
+    match state.server.cluster.advertised_host() {
+        Some(host) => host,
+        None => "127.0.0.1".to_owned(),
+    }
+}
+
+/// The node's entry in lists of nodes. `uptime` is text, because a Go client insists on it.
+pub(crate) fn node_entry(
+    state: &AdminState,
+    user: &UserContext,
+    status: &str,
+    figures: Option<&NodeFigures>,
+) -> Value {
+    let uptime_s = state.server.uptime_s();
+    let (kv_port, mgmt_port) = state.server.cluster.ports();
+    let mut entry = json!({
+        "hostname": user.node_name(&state.server.cluster),
+        "configuredHostname": format!("{}:{mgmt_port}", configured_host(state)),
+        "serverGroup": SERVER_GROUP,
+        "otpNode": format!("oribi@{}", user.host),
+        "thisNode": true,
+        "status": status,
+        "clusterMembership": "active",
+        "recoveryType": "none",
+        "clusterCompatibility": CLUSTER_COMPATIBILITY,
+        "version": format!("{VERSION}-oribi"),
+        "os": std::env::consts::OS,
+        "services": ["kv"],
+        "ports": ports(kv_port, state.server.cluster.tls_ports()),
+        "uptime": uptime_s.to_string(),
+    });
+    if let Some(external) = &state.server.cluster.address().external {
+        entry["alternateAddresses"] = json!({ "external": external });
+    }
+    if let Some(figures) = figures {
+        figures.add_to_entry(&mut entry);
+    }
+    entry
+}

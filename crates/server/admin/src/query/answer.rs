@@ -1,0 +1,322 @@
+//! Rows as pieces of an answer.
+//!
+//! Owns: the piece in progress, the beginning of the answer, and its last line. It runs on the
+//! statement's thread and waits there for memory and for the client; behind the last row a task
+//! waits until the client has it. Invariants: a piece is reserved before rows are written into it,
+//! and a row that needs more than a piece has its own; every wait ends with the statement's time,
+//! its client or the server, and pieces end when their client lags while others wait for memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use oribi_sql::ValueRef;
+use oribi_sql::database::{ResultColumn, RowSink};
+use oribi_sql::json_value::{json_bytes_max, push_json};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+
+use crate::body::READING_DEADLINE;
+use crate::changes::piece::{Outgoing, StreamPiece};
+use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
+use crate::query::places::StatementResources;
+use crate::sql::control::StatementControl;
+
+/// Rows are sent at the latest this long after the ones before, when another comes.
+const SEND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Interval between two looks whether a wait for the client has to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long the last line waits for a client that does not read.
+const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How a statement began.
+pub(crate) enum StatementStart {
+    Streams,
+    /// It failed before the first one.
+    Failed(StatusCode, String),
+}
+
+/// How the statements ended.
+pub(super) enum StatementSummary {
+    Complete,
+    /// The word for programs, and the text for users.
+    Failed(&'static str, String),
+}
+
+/// See the module text.
+pub(crate) struct StatementAnswer {
+    // The first field, so that a panic gives the place back before the client hears of it.
+    occupied: StatementResources,
+    /// The server's end waits for it.
+    open: watch::Receiver<()>,
+    control: Arc<StatementControl>,
+    runtime: Handle,
+    outgoing: Arc<Outgoing>,
+    begun: Option<oneshot::Sender<StatementStart>>,
+    piece: Option<StreamPiece>,
+    are_documents: Vec<bool>,
+    started: Instant,
+    sent: Instant,
+    rows: u64,
+}
+
+impl StatementAnswer {
+    pub fn new(
+        control: Arc<StatementControl>,
+        runtime: Handle,
+        outgoing: Arc<Outgoing>,
+        begun: oneshot::Sender<StatementStart>,
+        (occupied, open): (StatementResources, watch::Receiver<()>),
+    ) -> StatementAnswer {
+        let started = Instant::now();
+        StatementAnswer {
+            occupied,
+            open,
+            control,
+            runtime,
+            outgoing,
+            begun: Some(begun),
+            piece: None,
+            are_documents: Vec::new(),
+            started,
+            sent: started,
+            rows: 0,
+        }
+    }
+
+    /// Sends what is left and the last line.
+    pub(super) fn finish(self, summary: StatementSummary) {
+        let (rows, elapsed_ms) = (self.rows, self.started.elapsed().as_millis());
+        let elapsed_ms = u64::try_from(elapsed_ms).unwrap_or(u64::MAX);
+        let line = match summary {
+            StatementSummary::Complete => {
+                json!({"end": "complete", "rows": rows, "elapsed_ms": elapsed_ms})
+            }
+            StatementSummary::Failed(end, why) if self.has_begun() => {
+                json!({"end": end, "error": why, "rows": rows, "elapsed_ms": elapsed_ms})
+            }
+            StatementSummary::Failed("error", why) => {
+                return self.refuse(StatusCode::BAD_REQUEST, why);
+            }
+            StatementSummary::Failed(_, why) => {
+                return self.refuse(StatusCode::SERVICE_UNAVAILABLE, why);
+            }
+        };
+        self.end(format!("{line}\n"));
+    }
+
+    /// True once a part of the answer was sent.
+    pub fn has_begun(&self) -> bool {
+        self.begun.is_none()
+    }
+
+    /// Answers with a status, of which nothing was sent yet.
+    pub fn refuse(self, status: StatusCode, why: String) {
+        let StatementAnswer { begun, occupied, .. } = self;
+        drop(occupied);
+        if let Some(begun) = begun {
+            // Without a receiver the client is gone.
+            let _ = begun.send(StatementStart::Failed(status, why));
+        }
+    }
+
+    /// Sends what is left and `last`, after the statement's thread has ended.
+    pub fn end(mut self, last: String) {
+        let rest = self.piece.take().map(StreamPiece::into_bytes);
+        self.announce();
+        let StatementAnswer { control, runtime, occupied, open, outgoing, .. } = self;
+        let last = [rest, Some(Bytes::from(last))];
+        runtime.spawn(async move {
+            let _kept = open;
+            conclude(last, control, occupied, outgoing).await;
+        });
+    }
+
+    /// Writes a part of the answer. Waits for memory and for the client.
+    ///
+    /// # Errors
+    /// When the statement has to end.
+    pub fn write(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes > SQL_ROW_BYTES_MAX {
+            bail!(
+                "a row of {bytes} bytes is longer than the {SQL_ROW_BYTES_MAX} that rows may have"
+            );
+        }
+        let out = self.room(bytes)?;
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        self.send_in_time()
+    }
+
+    /// Sends a large row at once, and others when the last ones are a while ago.
+    fn send_in_time(&mut self) -> Result<()> {
+        let is_large = self.piece.as_ref().is_some_and(|piece| piece.bytes.len() > SQL_PIECE_BYTES);
+        if is_large || self.sent.elapsed() >= SEND_INTERVAL {
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    /// A piece with room for so many bytes more.
+    fn room(&mut self, bytes: usize) -> Result<&mut Vec<u8>> {
+        let has_room = |piece: &StreamPiece| piece.room() >= bytes;
+        if !self.piece.as_ref().is_some_and(has_room) {
+            self.send()?;
+            let wanted = bytes.max(SQL_PIECE_BYTES);
+            let most = self.outgoing.largest_piece();
+            if wanted > most {
+                bail!("a row needs {bytes} bytes of the memory for connections, which has {most}");
+            }
+            let Some(piece) = self.control.wait_for_memory(&|| self.outgoing.piece(wanted)) else {
+                self.control.check()?;
+                return Err(self.control.unavailable(
+                    "the memory for connections is in use, and a row needs some of it; try again",
+                ));
+            };
+            self.piece = Some(piece);
+        }
+        match &mut self.piece {
+            Some(piece) => Ok(&mut piece.bytes),
+            None => bail!("no memory for a row"),
+        }
+    }
+
+    /// Sends the piece in progress.
+    fn send(&mut self) -> Result<()> {
+        self.sent = Instant::now();
+        let Some(piece) = self.piece.take().filter(|piece| !piece.bytes.is_empty()) else {
+            return Ok(());
+        };
+        self.announce();
+        let mut bytes = Some(piece.into_bytes());
+        let control = &self.control;
+        let mut stopping = control.stopping();
+        self.runtime.block_on(async {
+            let place = control.pieces().reserve();
+            tokio::pin!(place);
+            loop {
+                tokio::select! {
+                    place = &mut place => {
+                        // An error means that the client is gone, which the control sees itself.
+                        if let (Ok(place), Some(bytes)) = (place, bytes.take()) {
+                            place.send(bytes);
+                        }
+                        return;
+                    }
+                    _ = stopping.wait_for(|stop| *stop) => return,
+                    () = tokio::time::sleep_until(control.deadline().into()) => return,
+                    () = tokio::time::sleep(LOOK_INTERVAL) => {
+                        if control.has_to_end() {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        self.control.check()
+    }
+
+    /// Lets the answer begin.
+    fn announce(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            let _ = begun.send(StatementStart::Streams);
+        }
+    }
+}
+
+/// Sends the last pieces and waits until the client has them. Closes the connection of a client
+/// that does not read in time, or while others wait for the memory of its rows. The place is free
+/// before the client knows the end.
+async fn conclude(
+    last: [Option<Bytes>; 2],
+    control: Arc<StatementControl>,
+    occupied: StatementResources,
+    outgoing: Arc<Outgoing>,
+) {
+    let connection = occupied.connection();
+    let (memory, deadline) = (Arc::clone(control.memory()), control.deadline());
+    let soon = Instant::now() + LAST_LINE_PATIENCE;
+    let is_over = |deadline: Instant| {
+        Instant::now() >= soon && (Instant::now() >= deadline || memory.is_in_the_way())
+    };
+    let close = || {
+        tracing::info!("closed a statement's connection: the client does not read");
+        connection.close();
+    };
+    let mut occupied = Some(occupied);
+    let [rest, line] = last;
+    for (bytes, is_last) in [(rest, false), (line, true)] {
+        let Some(bytes) = bytes else { continue };
+        let place = loop {
+            match tokio::time::timeout(LOOK_INTERVAL, control.pieces().reserve()).await {
+                Ok(Ok(place)) => break place,
+                // The client is gone.
+                Ok(Err(_)) => return,
+                Err(_) if is_over(deadline) => return close(),
+                Err(_) => {}
+            }
+        };
+        if is_last {
+            drop(occupied.take());
+        }
+        place.send(bytes);
+    }
+    // The body ends when the sender is dropped.
+    drop(control);
+    while outgoing.held_bytes() > 0 {
+        if is_over(deadline + READING_DEADLINE) {
+            return close();
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+impl RowSink for StatementAnswer {
+    fn begin(&mut self, columns: Vec<ResultColumn>) -> Result<()> {
+        self.are_documents = columns.iter().map(ResultColumn::is_document).collect();
+        let columns =
+            columns.iter().map(|column| json!({"name": column.name, "type": column.declared}));
+        let line = json!({"columns": columns.collect::<Vec<_>>()}).to_string();
+        let out = self.room(line.len() + 1)?;
+        out.extend_from_slice(line.as_bytes());
+        out.push(b'\n');
+        Ok(())
+    }
+
+    fn row(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
+        // Brackets, commas and the line's end.
+        let are_documents = self.are_documents.iter().copied().chain(std::iter::repeat(false));
+        let bytes = values
+            .iter()
+            .zip(are_documents)
+            .map(|(value, is_document)| json_bytes_max(*value, is_document) + 1);
+        let bytes = bytes.sum::<usize>() + 3;
+        if bytes > SQL_ROW_BYTES_MAX {
+            bail!(
+                "a row of {bytes} bytes is longer than the {SQL_ROW_BYTES_MAX} that rows may have"
+            );
+        }
+        let are_documents = std::mem::take(&mut self.are_documents);
+        let out = self.room(bytes)?;
+        out.push(b'[');
+        for (at, value) in values.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            push_json(out, *value, are_documents.get(at).copied().unwrap_or(false));
+        }
+        out.extend_from_slice(b"]\n");
+        self.are_documents = are_documents;
+        self.rows += 1;
+        self.send_in_time()
+    }
+
+    fn end(&mut self, _: bool) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! Statements of SQL++: `/query/service`, as SDKs and `curl` send them.
+//!
+//! Owns: the request's body, the thread of a statement, and the JSON of an answer. Parts of an
+//! answer come in the order `requestID`, `clientContextID`, `prepared`, `signature`, `results`,
+//! `errors`, `warnings`, `status`, `metrics`, because some SDKs depend on it. What fails before the
+//! first row sets the status; later errors follow the rows of a 200.
+//!
+//! Invariants: those of `query`, which has threads, places, memory and pieces of answers. What a
+//! statement keeps (groups, sorted rows) is reserved below the arena's upper bound for all
+//! statements together.
+//!
+//! Caller: `routes`. The service is not announced to SDKs yet (COMPAT.md).
+
+pub(super) mod queries;
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Limited};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Method, Response, StatusCode};
+use oribi_query::{
+    MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, Service, SinkClosed,
+};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+use super::body::ReplyBody;
+use super::changes::piece::Outgoing;
+use super::changes::wakeups::Wakeups;
+use super::message::{FormFields, HttpReply, busy, error, panicked, whole};
+use super::query::answer::{StatementAnswer, StatementStart};
+use super::query::pace_of_client;
+use super::query::places::{HeapShare, StatementResources};
+use super::request::AdminRequest;
+use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
+use crate::query_store::BucketStore;
+use crate::sql::control::StatementControl;
+use crate::sql::memory::StatementMemory;
+
+/// Time for a body to arrive.
+const BODY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Time of a statement whose client names none.
+const TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Interval between two looks whether a statement has to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Most that a statement may have kept for its memory to stay with the allocator.
+const UNTRIMMED_BYTES: u64 = 1 << 20;
+
+pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
+    let parsed = match read(request).await {
+        Ok(Ok(parsed)) => parsed,
+        Ok(Err(wrong)) => return refusal(&wrong),
+        Err(reply) => return *reply,
+    };
+    let (state, user) = (&request.state, request.user());
+    let Some(running) = state.queries.running.begin() else {
+        return busy("other statements are running; try again");
+    };
+    let Some(stream) = user.begin_stream() else {
+        return busy("this user has too many streams");
+    };
+    let Some(heap) = state.queries.running.share_heap() else {
+        return busy("documents leave no memory for statements; try again");
+    };
+    let (sender, pieces) = mpsc::channel(1);
+    let memory = Arc::clone(&state.server.connection_memory);
+    let outgoing = Outgoing::new(Arc::clone(&memory), Wakeups::new());
+    let (taken_bytes, rows) = (outgoing.taken_bytes(), Arc::clone(&outgoing));
+    let timeout = parsed.timeout.unwrap_or(TIMEOUT).min(SQL_TIMEOUT_MAX);
+    let control = StatementControl::new(
+        // The language ends the statement first, with its own code.
+        Instant::now() + timeout + LOOK_INTERVAL,
+        sender,
+        state.stopping.clone(),
+        Arc::clone(&state.server.users),
+        Arc::clone(&user.identity),
+        StatementMemory::new(memory, state.queries.running.turn(), move || pace_of_client(&rows)),
+    );
+    let (begun, beginning) = oneshot::channel();
+    let occupied = (StatementResources::new(running, stream), state.open_stream());
+    let answer =
+        StatementAnswer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
+    let statement = StatementRun {
+        request: parsed,
+        timeout,
+        service: Arc::clone(&state.queries.service),
+        store: BucketStore::new(
+            Arc::clone(&state.server),
+            Arc::clone(&control),
+            Arc::clone(&state.queries.indexes),
+        ),
+        budget: SharedBudget {
+            kept_bytes: Arc::clone(&state.queries.kept_bytes),
+            own_bytes: AtomicU64::new(0),
+            own_bytes_most: AtomicU64::new(0),
+            heap,
+        },
+        cancelled: Arc::default(),
+    };
+    watch(&control, &statement.cancelled);
+    let work = move || {
+        // Without it the statement competes with workers as an equal.
+        let _ = rustix::process::nice(READING_NICENESS);
+        // A panic drops the answer, and with it the beginning or the last line.
+        let _ = oribi_supervisor::job("query", || statement.execute(answer));
+    };
+    if let Err(failure) = oribi_supervisor::spawn("oribi-query", work) {
+        tracing::warn!(error = %failure, "no thread for a statement");
+        return busy("the server has no thread for this statement");
+    }
+    drop(control);
+    match beginning.await {
+        Ok(StatementStart::Streams) => {
+            let open = Some(state.open_stream());
+            let mut reply = Response::new(ReplyBody::counted_pieces(pieces, taken_bytes, open));
+            reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            reply
+        }
+        Ok(StatementStart::Failed(status, body)) => whole(status, "application/json", body),
+        Err(_) => panicked(),
+    }
+}
+
+/// Sets `cancelled` once the statement has to end, for work that reads no documents.
+fn watch(control: &Arc<StatementControl>, cancelled: &Arc<AtomicBool>) {
+    let (control, cancelled) = (Arc::downgrade(control), Arc::downgrade(cancelled));
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let (Some(control), Some(cancelled)) = (control.upgrade(), cancelled.upgrade()) else {
+                return;
+            };
+            if control.has_to_end() {
+                return cancelled.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+}
+
+/// A request, or what the language finds wrong with it.
+type Parsed = Result<oribi_query::QueryRequest, Box<QueryError>>;
+
+/// Reads a request: JSON or a form, or the query of a GET, which only reads.
+async fn read(request: &mut AdminRequest) -> Result<Parsed, Box<HttpReply>> {
+    if *request.method() == Method::GET {
+        let parsed = of_form(request.query())?;
+        return Ok(parsed.map(|mut parsed| {
+            parsed.readonly = true;
+            parsed
+        }));
+    }
+    let (body, bytes_max) = request.take_body();
+    let limited = Limited::new(body, bytes_max).collect();
+    let bytes = match tokio::time::timeout(BODY_DEADLINE, limited).await {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(_)) => return Err(Box::new(error(StatusCode::PAYLOAD_TOO_LARGE, "body too large"))),
+        Err(_) => return Err(Box::new(error(StatusCode::REQUEST_TIMEOUT, "body too slow"))),
+    };
+    if is_json(request.headers()) {
+        return Ok(oribi_query::QueryRequest::from_json(&bytes));
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => of_form(text),
+        Err(_) => Err(Box::new(error(StatusCode::BAD_REQUEST, "the form is not UTF-8"))),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("application/json")
+}
+
+fn of_form(text: &str) -> Result<Parsed, Box<HttpReply>> {
+    let Some(pairs) = FormFields::pairs(text) else {
+        return Err(Box::new(error(StatusCode::BAD_REQUEST, "the form is not URL-encoded")));
+    };
+    let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    Ok(oribi_query::QueryRequest::from_form(pairs))
+}
+
+/// The answer to a request that cannot be read.
+fn refusal(wrong: &QueryError) -> HttpReply {
+    let body = json!({
+        "requestID": request_id(),
+        "errors": [error_json(wrong)],
+        "status": "fatal",
+    });
+    let status = StatusCode::from_u16(wrong.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
+    whole(status, "application/json", body.to_string())
+}
+
+/// A number of the request, in the form of a UUID.
+fn request_id() -> String {
+    let mut bytes = [0u8; 16];
+    // Without entropy the numbers repeat, which only logs notice.
+    let _ = getrandom::fill(&mut bytes);
+    let mut text = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn error_json(error: &QueryError) -> serde_json::Value {
+    let mut json = json!({ "code": error.code, "msg": error.msg });
+    if error.retry {
+        json["retry"] = true.into();
+    }
+    if let Some((line, column)) = error.position {
+        (json["line"], json["column"]) = (line.into(), column.into());
+    }
+    if let Some(code) = error.reason_code {
+        json["reason"] = json!({ "code": code });
+    }
+    json
+}
+
+/// A time as Go prints it.
+fn go_duration(time: Duration) -> String {
+    let nanoseconds = time.as_nanos();
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds}ns"),
+        1_000..1_000_000 => format!("{}µs", nanoseconds as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{}ms", nanoseconds as f64 / 1e6),
+        _ => format!("{}s", time.as_secs_f64()),
+    }
+}
+
+/// The memory that statements keep, of the heap that they share.
+struct SharedBudget {
+    kept_bytes: Arc<AtomicU64>,
+    own_bytes: AtomicU64,
+    own_bytes_most: AtomicU64,
+    heap: HeapShare,
+}
+
+impl MemoryBudget for SharedBudget {
+    fn reserve(&self, bytes: usize) -> bool {
+        let (bytes, most) = (bytes as u64, self.heap.bytes);
+        let grown = |kept: u64| kept.checked_add(bytes).filter(|kept| *kept <= most);
+        let is_granted =
+            self.kept_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok();
+        if is_granted {
+            let before = self.own_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.own_bytes_most.fetch_max(before + bytes, Ordering::Relaxed);
+        }
+        is_granted
+    }
+
+    fn release(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        let before = self.own_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "a statement released more than it reserved");
+        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SharedBudget {
+    fn drop(&mut self) {
+        // What a statement that failed has not released.
+        self.kept_bytes.fetch_sub(*self.own_bytes.get_mut(), Ordering::Relaxed);
+    }
+}
+
+/// A statement and what it needs.
+struct StatementRun {
+    request: oribi_query::QueryRequest,
+    timeout: Duration,
+    service: Arc<Service>,
+    store: BucketStore,
+    budget: SharedBudget,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl StatementRun {
+    fn execute(self, answer: StatementAnswer) {
+        let StatementRun { request, timeout, service, store, budget, cancelled } = self;
+        let mut sink = JsonAnswer { answer, request: &request, rows: 0 };
+        let control =
+            RunControl { memory: &budget, cancelled: Some(&cancelled), timeout: Some(timeout) };
+        let outcome = service.run(&store, &request, &control, &mut sink);
+        let kept_much = budget.own_bytes_most.load(Ordering::Relaxed) > UNTRIMMED_BYTES;
+        drop(store);
+        if kept_much {
+            oribi_sql::trim_heap();
+        }
+        drop(budget);
+        sink.finish(&outcome);
+    }
+}
+
+/// Writes the JSON of an answer.
+struct JsonAnswer<'r> {
+    answer: StatementAnswer,
+    request: &'r oribi_query::QueryRequest,
+    rows: u64,
+}
+
+impl JsonAnswer<'_> {
+    /// What precedes the results, from the opening brace on.
+    fn head(&self, head: &ResponseHead) -> String {
+        let mut text = format!("{{\"requestID\":\"{}\"", request_id());
+        let mut member = |name: &str, json: String| {
+            let _ = write!(text, ",\n\"{name}\":{json}");
+        };
+        if let Some(id) = &self.request.client_context_id {
+            member("clientContextID", json!(id).to_string());
+        }
+        if let Some(name) = &head.prepared {
+            member("prepared", json!(name).to_string());
+        }
+        if self.request.signature != Some(false) && !head.signature.is_empty() {
+            member("signature", head.signature.clone());
+        }
+        text
+    }
+
+    /// What follows the results.
+    fn tail(&self, outcome: &RunOutcome) -> String {
+        let mut text = String::new();
+        let mut member = |name: &str, json: String| {
+            let _ = write!(text, ",\n\"{name}\":{json}");
+        };
+        let list = |errors: &[QueryError]| {
+            json!(errors.iter().map(error_json).collect::<Vec<_>>()).to_string()
+        };
+        if !outcome.errors.is_empty() {
+            member("errors", list(&outcome.errors));
+        }
+        if !outcome.warnings.is_empty() {
+            member("warnings", list(&outcome.warnings));
+        }
+        member("status", json!(outcome.status.name()).to_string());
+        if self.request.metrics != Some(false) {
+            let metrics = &outcome.metrics;
+            let mut json = json!({
+                "elapsedTime": go_duration(metrics.elapsed),
+                "executionTime": go_duration(metrics.elapsed),
+                "resultCount": metrics.result_count,
+                "resultSize": metrics.result_bytes,
+            });
+            for (name, count) in [
+                ("mutationCount", metrics.mutation_count),
+                ("sortCount", metrics.sort_count),
+                ("errorCount", outcome.errors.len() as u64),
+                ("warningCount", outcome.warnings.len() as u64),
+            ] {
+                if count > 0 {
+                    json[name] = count.into();
+                }
+            }
+            member("metrics", json.to_string());
+        }
+        text.push_str("\n}\n");
+        text
+    }
+
+    fn finish(self, outcome: &RunOutcome) {
+        let tail = self.tail(outcome);
+        match outcome.http_status {
+            200 => self.answer.end(format!("\n]{tail}")),
+            code => {
+                let status = StatusCode::from_u16(code);
+                let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let head = self.head(&ResponseHead::default());
+                self.answer.refuse(status, format!("{head}{tail}"));
+            }
+        }
+    }
+}
+
+impl RowSink for JsonAnswer<'_> {
+    fn start(&mut self, head: &ResponseHead) -> Result<(), SinkClosed> {
+        let head = self.head(head);
+        self.answer.write(&[head.as_bytes(), b",\n\"results\":["]).map_err(|_| SinkClosed)
+    }
+
+    fn row(&mut self, json: &[u8]) -> Result<(), SinkClosed> {
+        let separator: &[u8] = if self.rows == 0 { b"\n" } else { b",\n" };
+        self.rows += 1;
+        self.answer.write(&[separator, json]).map_err(|_| SinkClosed)
+    }
+}

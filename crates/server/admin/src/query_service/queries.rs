@@ -1,0 +1,19 @@
+//! What all statements of SQL++ share: places, prepared statements, index definitions, memory.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use oribi_query::Service;
+
+use crate::query::places::Statements;
+use crate::query_store::indexes::IndexDefinitions;
+
+/// What all statements share.
+#[derive(Default)]
+pub(crate) struct Queries {
+    pub(super) running: Statements,
+    pub(super) service: Arc<Service>,
+    pub(super) indexes: Arc<IndexDefinitions>,
+    /// Bytes that statements keep, of the heap that they share.
+    pub(super) kept_bytes: Arc<AtomicU64>,
+}

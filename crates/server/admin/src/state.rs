@@ -1,0 +1,57 @@
+//! The state that every request handler can reach.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+
+use super::admission::AdmissionControl;
+use super::audit::AdminAudit;
+use super::document_gate::DocumentGate;
+use super::figure_history::FigureHistory;
+use super::health::Health;
+use super::login::LoginGate;
+use super::operator_memory::OperatorMemory;
+use super::rates::RateMeter;
+use super::senders::Senders;
+use crate::metrics::MetricsRegistry;
+use oribi_server::server_context::ServerContext;
+
+/// The state that every request handler can reach.
+pub(crate) struct AdminState {
+    pub(crate) server: Arc<ServerContext>,
+    pub(crate) metrics: MetricsRegistry,
+    pub(crate) admission: Arc<AdmissionControl>,
+    pub(crate) logins: LoginGate,
+    pub(crate) audit: AdminAudit,
+    pub(crate) health: Health,
+    pub(crate) documents: DocumentGate,
+    pub(crate) figure_history: FigureHistory,
+    pub(crate) operator_memory: OperatorMemory,
+    pub(super) rates: RateMeter,
+    pub(super) senders: Senders,
+    /// Becomes true when the server stops; ends streams.
+    pub(crate) stopping: watch::Receiver<bool>,
+    /// Has a receiver for each stream that tells its client why it ends.
+    pub(crate) open_streams: watch::Sender<()>,
+    /// Statements of SQL that run.
+    #[cfg(feature = "sql")]
+    pub(super) statements: super::query::places::Statements,
+    /// SQL++: its statements that run, prepared ones, and index definitions.
+    #[cfg(feature = "sql")]
+    pub(super) queries: super::query_service::queries::Queries,
+    /// Number of the last stream of changes.
+    pub(crate) last_stream: AtomicU64,
+}
+
+impl AdminState {
+    /// Something to keep until a stream has told its end.
+    pub(crate) fn open_stream(&self) -> watch::Receiver<()> {
+        self.open_streams.subscribe()
+    }
+
+    /// A number for a stream of changes.
+    pub(crate) fn next_stream(&self) -> u64 {
+        self.last_stream.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}

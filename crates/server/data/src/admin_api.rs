@@ -1,0 +1,44 @@
+//! The API that `oribi-admin` stands on: what its handlers need beside the context of the server.
+//!
+//! It has the memory and the rights of connections, the feed of changes, the registry of DCP
+//! producers, counters, and the limits that both crates keep. Nothing else uses it, and it changes
+//! with `oribi-admin`.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+pub use crate::buckets::dcp_registry;
+pub use crate::connection::{memory, rights, tls};
+pub use crate::dcp::{StreamRejection, feed, may_stream};
+pub use crate::diagnostics::{counters, cpu_times};
+pub use crate::dispatch::fetched;
+use crate::server_context::ServerContext;
+
+/// Limits of the server that the admin HTTP keeps as well.
+pub mod limits {
+    pub use crate::limits::{
+        ADMIN_CHANGES_PIECE_BYTES, DCP_IDLE_TIMEOUT_MS, HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS,
+        READING_NICENESS,
+    };
+}
+
+/// True when buckets in tables of Apache Kudu are built in.
+pub const HAS_KUDU: bool = cfg!(feature = "kudu");
+
+/// The bound sockets of the admin HTTP.
+pub struct AdminSockets {
+    /// Without TLS.
+    pub plain: TcpListener,
+    /// With TLS, if it is enabled.
+    pub tls: Option<TcpListener>,
+}
+
+/// A running admin HTTP. It ends when it is dropped.
+pub trait AdminService: Send + Sync {
+    /// Stops accepting, and returns when the changes in progress are finished.
+    fn stop(self: Box<Self>);
+}
+
+/// Starts an admin HTTP; the server calls it once, before it accepts clients.
+pub type StartAdmin = fn(AdminSockets, Arc<ServerContext>) -> io::Result<Box<dyn AdminService>>;
