@@ -37,7 +37,7 @@ use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnectio
 use crate::stream_log::{StreamLog, StreamTally};
 use crate::{Random, ServerProcess};
 use recovery::recovered;
-use workload::{Writer, WriterPlan};
+use workload::{KillCycleWriter, WriterPlan};
 
 pub use options::KillOptions;
 
@@ -297,7 +297,8 @@ impl KillCycles {
             }
             for number in 0..self.options.writers {
                 let random = self.random.fork();
-                let writer = Writer::new(number, &self.options, collection, random, &log, done);
+                let writer =
+                    KillCycleWriter::new(number, &self.options, collection, random, &log, done);
                 scope.spawn(move || writer.run(port, plan));
             }
             end(self)

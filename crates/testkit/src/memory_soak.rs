@@ -24,7 +24,7 @@ use oribi_tls::testing::{Authority, Owner};
 
 use crate::raw_connection::Request;
 use crate::{Random, ServerOptions, ServerProcess};
-use shared::{Shared, connect};
+use shared::{SoakShared, connect};
 
 const MIB: u64 = 1 << 20;
 /// Interval of memory checks.
@@ -126,7 +126,7 @@ pub fn run(
         promised_bytes: quotas + quotas / 10 + 64 * MIB,
         ..MemorySoakReport::default()
     };
-    let shared = Shared {
+    let shared = SoakShared {
         server: &server,
         program: options.server.program(),
         is_over: AtomicBool::new(false),
@@ -227,7 +227,7 @@ fn setting_name(http_name: &str) -> &str {
 
 /// Watches the resident set until the time is over.
 fn watch(
-    shared: &Shared<'_>,
+    shared: &SoakShared<'_>,
     options: &MemorySoakOptions,
     tick: &mut dyn FnMut(Duration) -> Result<()>,
     report: &mut MemorySoakReport,
@@ -259,7 +259,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    fn run(mut self, shared: &Shared<'_>) -> Result<()> {
+    fn run(mut self, shared: &SoakShared<'_>) -> Result<()> {
         let mut connection = connect(shared.server.port(), &self.plan.name)?;
         let noise: Vec<u8> = (0..1 << 21).map(|_| self.random.below(256) as u8).collect();
         let begun = Instant::now();

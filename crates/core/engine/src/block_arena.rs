@@ -50,8 +50,8 @@
 //!    units, behind the header.
 //! 6. Magazines are reached by their own thread only, and no code of theirs calls back into them.
 //! 7. A block is freed with the length it was allocated with; callers of [`free`] promise it.
-//! 10. A chunk's mark is an atomic of its own next to the parts that have locks. It is read by an
-//!     owner of something in the chunk or under the pool's lock, and written under that lock.
+//! 10. A chunk's mark is its own atomic next to the parts that have locks. It is read by an owner
+//!     of something in the chunk or under the pool's lock, and written under that lock.
 //! 11. Class and number of free blocks in a slab's entry are atomics. They are written like the
 //!     rest of the entry, but also read where the chunk is known to be mapped: under the pool's
 //!     lock, or by the round that has chosen it. A chunk that a round has chosen stays mapped until

@@ -195,7 +195,7 @@ impl State {
         doubled.min(last).max(self.last_round.min(PAUSE_LAST))
     }
 
-    /// Goes on with the round for some groups.
+    /// Continues with the round for some groups.
     fn slice(&mut self, now: Timestamp) {
         let Some(mut running) = self.running.take() else { return };
         let mut groups = 0;

@@ -50,7 +50,7 @@ pub struct ExpiryReport {
 }
 
 impl ExpiryPager {
-    /// Goes on with the pass, or begins one if it is time. The first begins one interval after the
+    /// Continues with the pass, or begins one if it is time. The first begins one interval after the
     /// first call. An interval of 0 means never.
     pub(crate) fn step(&self, core: &Core, clock: StepClock<'_>) -> ExpiryReport {
         let mut passes = self.0.lock();

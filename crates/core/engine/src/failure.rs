@@ -1,13 +1,13 @@
 //! Failures of a bucket's store, and their consequences until it works again.
 //!
 //! Owns: which operations fail and why. One table ([`StoreOperation`]) says for each what it
-//! refuses and which success ends its failure. Invariants: a failure ends by a success of its own
+//! refuses and which success ends its failure. Invariants: a failure ends by a success of its
 //! operation, or of one that proves the same, in the same group of vbuckets where the store commits
 //! several side by side. While a failure refuses writes, the flusher tries again, so writes come
 //! back without a restart and without new work. Each change is logged once, the end of a failure
 //! when the last group works again.
 //!
-//! | operation | refused meanwhile | ended by | tried again by |
+//! | operation | refused until then | ended by | tried again by |
 //! |---|---|---|---|
 //! | commit | writes | a commit of that group | the flusher; with nothing to write it commits a state (a probe) |
 //! | purge of dropped collections | writes, because commits of the first group wait behind it | a whole purge | the flusher |

@@ -123,7 +123,9 @@ pub fn edit<'v>(
 fn check_path(mutation: Mutation, path: &Path<'_>) -> Result<(), SubdocError> {
     let fits = match (mutation, path.components().last()) {
         (mutation, None) => mutation.takes_root(),
-        (Mutation::DictAdd | Mutation::DictUpsert, Some(last)) => matches!(last, Component::Key(_)),
+        (Mutation::DictAdd | Mutation::DictUpsert, Some(last)) => {
+            matches!(last, Component::Key(_))
+        }
         (Mutation::ArrayInsert, Some(last)) => matches!(last, Component::Index(_)),
         _ => true,
     };

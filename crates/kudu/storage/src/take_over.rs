@@ -44,7 +44,7 @@ struct Early {
 }
 
 /// What the caller of a take-over was told.
-struct Told<'a, 'v> {
+struct TakeoverReport<'a, 'v> {
     ready: &'a mut PartVisitor<'v>,
     untold: Vec<Vbid>,
     /// Those that are served early.
@@ -52,7 +52,7 @@ struct Told<'a, 'v> {
     overtaken: Vec<Vbid>,
 }
 
-impl Told<'_, '_> {
+impl TakeoverReport<'_, '_> {
     fn tell(&mut self, part: &[(Vbid, Option<Stored>)]) {
         let vbids: Vec<Vbid> = part.iter().map(|(vbid, _)| *vbid).collect();
         let state =
@@ -109,7 +109,7 @@ impl Shared {
         let has_leases = self.ownership.read().is_some();
         let early = if has_leases { self.read_early(vbids).await } else { Vec::new() };
         let (untold, overtaken) = (vbids.to_vec(), Vec::new());
-        let told = RefCell::new(Told { ready, untold, early: Vec::new(), overtaken });
+        let told = RefCell::new(TakeoverReport { ready, untold, early: Vec::new(), overtaken });
         {
             let fence = async {
                 let mut taking: TakingOver = self.begin_take_over(writer, vbids).await?;

@@ -43,11 +43,11 @@ pub(crate) struct Writer {
     /// The session has a Write in flight whose caller was told that its outcome is unknown.
     has_undecided: bool,
     /// Why no further write is possible: another owner, or a Write whose outcome was not awaited.
-    ended: Option<Ended>,
+    ended: Option<WriteEnd>,
 }
 
 #[derive(Debug)]
-enum Ended {
+enum WriteEnd {
     Fenced(String),
     Abandoned,
 }
@@ -76,8 +76,8 @@ impl Writer {
     pub(crate) fn may_start(&self) -> Result<(), StoreError> {
         match &self.ended {
             None => Ok(()),
-            Some(Ended::Fenced(why)) => Err(StoreError::Fenced(why.clone())),
-            Some(Ended::Abandoned) => {
+            Some(WriteEnd::Fenced(why)) => Err(StoreError::Fenced(why.clone())),
+            Some(WriteEnd::Abandoned) => {
                 Err(StoreError::Poisoned("Kudu did not answer before the store was closed".into()))
             }
         }
@@ -85,7 +85,7 @@ impl Writer {
 
     /// Abandons Writes in flight. They may still succeed, so no Write may follow them.
     pub(crate) fn abandon(&mut self) -> StoreError {
-        self.ended.get_or_insert(Ended::Abandoned);
+        self.ended.get_or_insert(WriteEnd::Abandoned);
         StoreError::Poisoned("Kudu did not answer before the store was closed".into())
     }
 
@@ -94,7 +94,7 @@ impl Writer {
     pub(crate) fn fence(&mut self, epoch: u64) -> StoreError {
         self.epoch = None;
         let why = format!("the table is in epoch {epoch}, which another process has begun");
-        self.ended = Some(Ended::Fenced(why.clone()));
+        self.ended = Some(WriteEnd::Fenced(why.clone()));
         StoreError::Fenced(why)
     }
 }
@@ -143,7 +143,7 @@ impl Shared {
                 Err(StoreError::Io(format!("Kudu: {what}: no answer")))
             }
             Waited::Closed => {
-                writer.ended = Some(Ended::Abandoned);
+                writer.ended = Some(WriteEnd::Abandoned);
                 writer.may_start()
             }
         }
@@ -198,12 +198,12 @@ impl Shared {
                         self.patience.pause(&mut attempts, "rows are to be written", &error);
                     if let Err(error) = paused.await {
                         // A caller with a limit repeats nothing itself: the next write is newer.
-                        writer.ended = limit.is_none().then_some(Ended::Abandoned);
+                        writer.ended = limit.is_none().then_some(WriteEnd::Abandoned);
                         return Err(error);
                     }
                 }
                 Cause::Abandoned => {
-                    writer.ended = Some(Ended::Abandoned);
+                    writer.ended = Some(WriteEnd::Abandoned);
                     writer.may_start()?;
                 }
                 Cause::Undecided => {

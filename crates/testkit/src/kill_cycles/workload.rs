@@ -43,7 +43,7 @@ pub(super) struct WriterPlan {
 }
 
 /// One thread's documents and its choices.
-pub(super) struct Writer<'a> {
+pub(super) struct KillCycleWriter<'a> {
     number: u64,
     documents: u64,
     value_bytes_max: u64,
@@ -73,7 +73,7 @@ enum Expected {
     Refusal(Status),
 }
 
-impl<'a> Writer<'a> {
+impl<'a> KillCycleWriter<'a> {
     pub(super) fn new(
         number: u64,
         options: &KillOptions,
@@ -81,8 +81,8 @@ impl<'a> Writer<'a> {
         random: Random,
         log: &'a Mutex<AckLog>,
         done: &'a AtomicU64,
-    ) -> Writer<'a> {
-        Writer {
+    ) -> KillCycleWriter<'a> {
+        KillCycleWriter {
             number,
             documents: options.documents_per_writer,
             value_bytes_max: options.value_bytes_max,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::shared::{Shared, connect};
+use super::shared::{SoakShared, connect};
 use crate::raw_connection::{RawConnection, Request};
 
 /// Size of the document that is requested and not read.
@@ -23,7 +23,7 @@ const LIFE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     ReadsNothing,
     FinishesNothing,
 }
@@ -36,10 +36,10 @@ struct Client {
 }
 
 /// Keeps `count` connections of each kind until the run is over.
-pub(super) fn run(shared: &Shared<'_>, count: usize) {
+pub(super) fn run(shared: &SoakShared<'_>, count: usize) {
     while !shared.is_over() {
-        let mut clients: Vec<(Kind, Option<Client>)> = Vec::new();
-        for kind in [Kind::ReadsNothing, Kind::FinishesNothing] {
+        let mut clients: Vec<(RequestKind, Option<Client>)> = Vec::new();
+        for kind in [RequestKind::ReadsNothing, RequestKind::FinishesNothing] {
             clients.extend((0..count).map(|_| (kind, None)));
         }
         // Logins take their time, so a life begins when all clients are connected.
@@ -63,7 +63,7 @@ pub(super) fn run(shared: &Shared<'_>, count: usize) {
 }
 
 /// A client, unless the server is busy and refuses it, or the run is over.
-fn open(shared: &Shared<'_>, kind: Kind) -> Option<Client> {
+fn open(shared: &SoakShared<'_>, kind: RequestKind) -> Option<Client> {
     if shared.is_over() {
         return None;
     }
@@ -74,15 +74,15 @@ fn open(shared: &Shared<'_>, kind: Kind) -> Option<Client> {
 }
 
 impl Client {
-    fn open(port: u16, kind: Kind) -> Result<Client> {
+    fn open(port: u16, kind: RequestKind) -> Result<Client> {
         let mut connection = connect(port, "default")?;
         let value = |bytes: usize| vec![b'h'; bytes];
         let pending = match kind {
-            Kind::ReadsNothing => {
+            RequestKind::ReadsNothing => {
                 connection.call(&Request::set("large", value(LARGE_BYTES)))?;
                 connection.encode(&Request::get("large"), 1).repeat(256)
             }
-            Kind::FinishesNothing => {
+            RequestKind::FinishesNothing => {
                 let mut bytes =
                     connection.encode(&Request::set("endless", value(ANNOUNCED_BYTES)), 1);
                 bytes.truncate(ANNOUNCED_BYTES / 2);

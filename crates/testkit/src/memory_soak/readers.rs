@@ -17,11 +17,13 @@ use anyhow::{Context, Result, bail, ensure};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
-use super::shared::{Shared, connect};
+use super::shared::{SoakShared, connect};
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection, Request};
 use crate::stream_connection::What;
 use crate::{PATIENCE, Random, poll_until};
-use requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, begin_scan, consumer, key, keys, vbuckets};
+use requests::{
+    DOCUMENT_BYTES, EVENTS, RequestKind, admin, begin_scan, consumer, key, keys, vbuckets,
+};
 
 /// Pause between two writes.
 const WRITE_PAUSE: Duration = Duration::from_millis(100);
@@ -32,20 +34,20 @@ const SLOW_PAUSE: Duration = Duration::from_millis(20);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// All kinds that the server under test may have.
-const KINDS: [Kind; 9] = [
-    Kind::Get,
-    Kind::Tls,
-    Kind::Text,
-    Kind::Scan,
-    Kind::Dcp,
-    Kind::Events,
-    Kind::Http,
-    Kind::Sql,
-    Kind::Backup,
+const KINDS: [RequestKind; 9] = [
+    RequestKind::Get,
+    RequestKind::Tls,
+    RequestKind::Text,
+    RequestKind::Scan,
+    RequestKind::Dcp,
+    RequestKind::Events,
+    RequestKind::Http,
+    RequestKind::Sql,
+    RequestKind::Backup,
 ];
 
 /// Runs the writer and `stalled` stalled readers of each kind, next to readers that read.
-pub(super) fn run(shared: &Shared<'_>, stalled: usize, mut random: Random) -> Result<()> {
+pub(super) fn run(shared: &SoakShared<'_>, stalled: usize, mut random: Random) -> Result<()> {
     let mut writer = connect(shared.server.port(), "default")?;
     for number in 0..DOCUMENT_BYTES.len() {
         write(&mut writer, number, 0, shared)?;
@@ -56,7 +58,13 @@ pub(super) fn run(shared: &Shared<'_>, stalled: usize, mut random: Random) -> Re
                 read_on(shared, kind).unwrap_or_else(|error| shared.fail(error));
             });
         }
-        for kind in [Kind::Get, Kind::Scan, Kind::Dcp, Kind::Events, Kind::Http] {
+        for kind in [
+            RequestKind::Get,
+            RequestKind::Scan,
+            RequestKind::Dcp,
+            RequestKind::Events,
+            RequestKind::Http,
+        ] {
             scope.spawn(move || {
                 read_slowly(shared, kind).unwrap_or_else(|error| shared.fail(error));
             });
@@ -68,7 +76,11 @@ pub(super) fn run(shared: &Shared<'_>, stalled: usize, mut random: Random) -> Re
     Ok(())
 }
 
-fn overwrite(writer: &mut RawConnection, random: &mut Random, shared: &Shared<'_>) -> Result<()> {
+fn overwrite(
+    writer: &mut RawConnection,
+    random: &mut Random,
+    shared: &SoakShared<'_>,
+) -> Result<()> {
     while !shared.is_over() {
         let number = random.below(DOCUMENT_BYTES.len() as u64) as usize;
         write(writer, number, random.below(256) as u8, shared)?;
@@ -78,7 +90,12 @@ fn overwrite(writer: &mut RawConnection, random: &mut Random, shared: &Shared<'_
 }
 
 /// Stores a document, as soon as the server has memory for it.
-fn write(writer: &mut RawConnection, number: usize, byte: u8, shared: &Shared<'_>) -> Result<()> {
+fn write(
+    writer: &mut RawConnection,
+    number: usize,
+    byte: u8,
+    shared: &SoakShared<'_>,
+) -> Result<()> {
     let set = Request::set(key(number), vec![byte; DOCUMENT_BYTES[number]]);
     while !shared.is_over() {
         match writer.call(&set).context("the writer is disconnected")?.status() {
@@ -94,7 +111,7 @@ fn write(writer: &mut RawConnection, number: usize, byte: u8, shared: &Shared<'_
 }
 
 /// Reads all documents again and again until the run is over.
-fn read_on(shared: &Shared<'_>, kind: Kind) -> Result<()> {
+fn read_on(shared: &SoakShared<'_>, kind: RequestKind) -> Result<()> {
     let mut passes = 0;
     let begun = Instant::now();
     // A pass that began is finished.
@@ -110,7 +127,7 @@ fn read_on(shared: &Shared<'_>, kind: Kind) -> Result<()> {
         }
         passes += 1;
         shared.answered.fetch_add(1, Ordering::Relaxed);
-        if kind == Kind::Backup {
+        if kind == RequestKind::Backup {
             // Each takes a directory and a process.
             std::thread::park_timeout(Duration::from_secs(1));
         }
@@ -120,21 +137,21 @@ fn read_on(shared: &Shared<'_>, kind: Kind) -> Result<()> {
 }
 
 /// Reads all documents once; false when the server refuses for now.
-fn pass(shared: &Shared<'_>, kind: Kind, number: usize) -> Result<bool> {
+fn pass(shared: &SoakShared<'_>, kind: RequestKind, number: usize) -> Result<bool> {
     match kind {
-        Kind::Get => get_all(shared),
-        Kind::Tls => tls_all(shared),
-        Kind::Text => text_all(shared),
-        Kind::Scan => scan_all(shared),
-        Kind::Dcp => stream_all(shared, &format!("reads {number}")),
-        Kind::Events => events_all(shared),
-        Kind::Http => http_all(shared),
-        Kind::Sql => sql_all(shared),
-        Kind::Backup => backup(shared, number),
+        RequestKind::Get => get_all(shared),
+        RequestKind::Tls => tls_all(shared),
+        RequestKind::Text => text_all(shared),
+        RequestKind::Scan => scan_all(shared),
+        RequestKind::Dcp => stream_all(shared, &format!("reads {number}")),
+        RequestKind::Events => events_all(shared),
+        RequestKind::Http => http_all(shared),
+        RequestKind::Sql => sql_all(shared),
+        RequestKind::Backup => backup(shared, number),
     }
 }
 
-fn get_all(shared: &Shared<'_>) -> Result<bool> {
+fn get_all(shared: &SoakShared<'_>) -> Result<bool> {
     let mut client = connect(shared.server.port(), "default")?;
     for (number, key) in keys().enumerate() {
         let answer = client.call(&Request::get(&key))?;
@@ -148,7 +165,7 @@ fn get_all(shared: &Shared<'_>) -> Result<bool> {
 }
 
 /// `oribi doc cat` over TLS, which writes all documents one after the other.
-fn tls_all(shared: &Shared<'_>) -> Result<bool> {
+fn tls_all(shared: &SoakShared<'_>) -> Result<bool> {
     let port = poll_until(PATIENCE, || {
         let log = shared.server.log();
         let (_, rest) = log.split_once("listening with TLS on ")?;
@@ -177,7 +194,7 @@ fn check(number: usize, bytes: usize) -> Result<()> {
 }
 
 /// Keys with spaces are none of this protocol, so it has its own documents.
-fn text_all(shared: &Shared<'_>) -> Result<bool> {
+fn text_all(shared: &SoakShared<'_>) -> Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", shared.server.port()))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -209,7 +226,7 @@ fn line(reader: &mut BufReader<TcpStream>) -> Result<String> {
     Ok(line)
 }
 
-fn scan_all(shared: &Shared<'_>) -> Result<bool> {
+fn scan_all(shared: &SoakShared<'_>) -> Result<bool> {
     let mut client = connect(shared.server.port(), "default")?;
     for vbid in vbuckets() {
         let Some(extras) = begin_scan(&mut client, vbid)? else { return Ok(false) };
@@ -226,7 +243,7 @@ fn scan_all(shared: &Shared<'_>) -> Result<bool> {
     Ok(true)
 }
 
-fn stream_all(shared: &Shared<'_>, name: &str) -> Result<bool> {
+fn stream_all(shared: &SoakShared<'_>, name: &str) -> Result<bool> {
     let mut connection = consumer(shared, name)?;
     let mut missing: Vec<String> = keys().collect();
     while !missing.is_empty() {
@@ -242,7 +259,7 @@ fn stream_all(shared: &Shared<'_>, name: &str) -> Result<bool> {
     Ok(true)
 }
 
-fn events_all(shared: &Shared<'_>) -> Result<bool> {
+fn events_all(shared: &SoakShared<'_>) -> Result<bool> {
     let mut stream = admin(shared).begin_get(EVENTS)?;
     let mut end = Vec::new();
     let mut piece = vec![0; 1 << 16];
@@ -260,7 +277,7 @@ fn events_all(shared: &Shared<'_>) -> Result<bool> {
     }
 }
 
-fn http_all(shared: &Shared<'_>) -> Result<bool> {
+fn http_all(shared: &SoakShared<'_>) -> Result<bool> {
     for number in 0..DOCUMENT_BYTES.len() {
         let path = format!("/pools/default/buckets/default/docs/sized%20{number}?raw=true");
         let answer = admin(shared).get(&path)?;
@@ -273,7 +290,7 @@ fn http_all(shared: &Shared<'_>) -> Result<bool> {
     Ok(true)
 }
 
-fn sql_all(shared: &Shared<'_>) -> Result<bool> {
+fn sql_all(shared: &SoakShared<'_>) -> Result<bool> {
     let statement = br#"{"statement": "select count(*) from \"default\"", "bucket": "default"}"#;
     let answer = admin(shared).request("POST", "/query/sql", "application/json", statement)?;
     match answer.status {
@@ -284,7 +301,7 @@ fn sql_all(shared: &Shared<'_>) -> Result<bool> {
 }
 
 /// `oribi backup create`, which reads everything over DCP.
-fn backup(shared: &Shared<'_>, number: usize) -> Result<bool> {
+fn backup(shared: &SoakShared<'_>, number: usize) -> Result<bool> {
     let archive = shared.server.data_dir().with_file_name(format!("backup {number}"));
     let mut command = Command::new(shared.program);
     command.args(["backup", "create"]).arg(&archive);
@@ -298,7 +315,7 @@ fn backup(shared: &Shared<'_>, number: usize) -> Result<bool> {
 }
 
 /// Reads as slowly as a client may without being disconnected for it.
-fn read_slowly(shared: &Shared<'_>, kind: Kind) -> Result<()> {
+fn read_slowly(shared: &SoakShared<'_>, kind: RequestKind) -> Result<()> {
     let mut piece = vec![0; SLOW_BYTES];
     while !shared.is_over() {
         let Some(mut stream) = stalled::begin(shared, kind, "slow")? else { continue };
@@ -308,7 +325,7 @@ fn read_slowly(shared: &Shared<'_>, kind: Kind) -> Result<()> {
             // Nothing more comes of a stream without news.
             stream.set_read_timeout(Some(Duration::from_secs(1)))?;
             match stream.read(&mut piece) {
-                Ok(0) if matches!(kind, Kind::Events | Kind::Http) => break,
+                Ok(0) if matches!(kind, RequestKind::Events | RequestKind::Http) => break,
                 Ok(0) => bail!("{kind:?} is cut although it reads"),
                 Ok(bytes) => left = left.saturating_sub(bytes),
                 Err(error) if is_timeout(&error) => break,

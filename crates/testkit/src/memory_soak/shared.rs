@@ -12,7 +12,7 @@ use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnectio
 use crate::{PATIENCE, ServerProcess, poll_until};
 
 /// State that the threads of a run share.
-pub(super) struct Shared<'a> {
+pub(super) struct SoakShared<'a> {
     pub(super) server: &'a ServerProcess,
     /// The program under test, for its client commands.
     pub(super) program: &'a Path,
@@ -26,7 +26,7 @@ pub(super) struct Shared<'a> {
     pub(super) failure: Mutex<Option<anyhow::Error>>,
 }
 
-impl Shared<'_> {
+impl SoakShared<'_> {
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }

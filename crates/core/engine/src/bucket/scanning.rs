@@ -149,7 +149,7 @@ impl Bucket {
         Ok(Some(SnapshotScan(Moment::Store(scan))))
     }
 
-    /// Visits the persisted version of a key, tombstones included. Asks for room before a large
+    /// Visits the persisted version of a key, tombstones included. Reserves memory before a large
     /// one, which is not visited without it. False when there is none.
     ///
     /// # Errors

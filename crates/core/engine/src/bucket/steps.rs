@@ -134,7 +134,7 @@ impl Bucket {
         self.pager.evict(&self.core, vbid, key)
     }
 
-    /// Goes on with the expiry pager's pass, or begins one if it is time. The first begins one
+    /// Continues with the expiry pager's pass, or begins one if it is time. The first begins one
     /// interval after the first call. An interval of 0 means never.
     pub fn expiry_pager_step(&self, clock: StepClock<'_>) -> ExpiryReport {
         self.expiry_pager.step(&self.core, clock)

@@ -249,7 +249,7 @@ fn a_get_keeps_what_a_set_replaces() {
     loom::model(get_while_set::<ReferenceCount>);
 }
 
-/// Planted bug: giving up is not a release, so a read may still be under way when the block is
+/// Mutant: giving up is not a release, so a read may still be under way when the block is
 /// freed.
 struct Unordered(atomic::AtomicU32);
 
@@ -267,7 +267,7 @@ impl Count for Unordered {
     }
 }
 
-/// Planted bug: reads and writes the count in two steps.
+/// Mutant: reads and writes the count in two steps.
 struct Torn(atomic::AtomicU32);
 
 impl Count for Torn {
@@ -285,7 +285,7 @@ impl Count for Torn {
     }
 }
 
-/// Planted bug: the only holder does not see that the reads of those before it are over.
+/// Mutant: the only holder does not see that the reads of those before it are over.
 struct BlindlyAlone(atomic::AtomicU32);
 
 impl Count for BlindlyAlone {

@@ -103,7 +103,7 @@ fn a_block_is_freed_after_every_read() {
     loom::model(get_while_replaced::<ReaderSlot>);
 }
 
-/// Planted bug: what was removed is freed at once.
+/// Mutant: what was removed is freed at once.
 struct NoGrace(ReaderSlot);
 
 impl Sections for NoGrace {
@@ -122,7 +122,7 @@ impl Sections for NoGrace {
     fn wait(&self) {}
 }
 
-/// Planted bug: a reader looks at the table before others can see that it reads.
+/// Mutant: a reader looks at the table before others can see that it reads.
 struct LateEntry(atomic::AtomicU64);
 
 impl Sections for LateEntry {
@@ -146,7 +146,7 @@ impl Sections for LateEntry {
     }
 }
 
-/// Planted bug: the end of a section does not order the reads before it.
+/// Mutant: the end of a section does not order the reads before it.
 struct LooseEnd(atomic::AtomicU64);
 
 impl Sections for LooseEnd {

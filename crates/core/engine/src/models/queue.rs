@@ -196,7 +196,7 @@ fn a_writer_and_an_expeller_while_a_flush_fails() {
     });
 }
 
-/// Planted bug: a flusher that keeps what it read before it went back would have the newest version
+/// Mutant: a flusher that keeps what it read before it went back would have the newest version
 /// of a key and miss others. The comparison at a run's end has to find it.
 #[test]
 #[should_panic(expected = "the end of a run is consistent")]

@@ -51,8 +51,8 @@ pub(super) fn order_and_bounds(medium: &dyn Medium) {
     assert_eq!(scan_seqnos(&*store, VB, 300, 4), vec![], "an empty range is no error");
 }
 
-/// A scan of a collection shows all of it at one moment, and others' records at most in addition. Scans
-/// of everything that follow are none the worse.
+/// A scan of a collection shows all of it at one moment, and others' records at most in addition.
+/// Scans of everything that follow are none the worse.
 pub(super) fn one_collection(medium: &dyn Medium) {
     let store = open(medium);
     let in_one = |seqno: u64| seqno % 3 == 1;

@@ -1,8 +1,8 @@
 //! Places in the log before which records count as gone: the lasting effect of removals.
 //!
-//! Owns: [`LogBounds`]. Dropping a vbucket, purging a collection or purging tombstones does not touch
-//! the records; it sets a bound. Every segment begins with all bounds that still matter, so no
-//! compaction can lose one. A bound matters while a segment is left that has records from before
+//! Owns: [`LogBounds`]. Dropping a vbucket, purging a collection or purging tombstones does not
+//! touch the records; it sets a bound. Every segment begins with all bounds that still matter, so
+//! no compaction can lose one. A bound matters while a segment is left that has records from before
 //! it.
 
 use std::collections::BTreeMap;

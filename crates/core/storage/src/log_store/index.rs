@@ -1,10 +1,10 @@
 //! The table from keys to places in the log: one for each collection of each vbucket.
 //!
-//! Owns: [`IndexTable`], which has entries in two forms. **Exact** ones ([`exact`]) have 77 bits of a
-//! keyed hash in sixteen bytes, and take 18 to 20. **Packed** ones ([`packed`]) have 32 bits of the
-//! hash, and take seven to eight bytes. A store that packs ([`LogOptions`](super::LogOptions)) does
-//! so whenever a table has some more exact entries than its last packing left: a 32nd of the packed
-//! ones, and an eighth of those left. So packed ones take about half a byte more.
+//! Owns: [`IndexTable`], which has entries in two forms. **Exact** ones ([`exact`]) have 77 bits of
+//! a keyed hash in sixteen bytes, and take 18 to 20. **Packed** ones ([`packed`]) have 32 bits of
+//! the hash, and take seven to eight bytes. A store that packs ([`LogOptions`](super::LogOptions))
+//! does so whenever a table has some more exact entries than its last packing left: a 32nd of the
+//! packed ones, and an eighth of those left. So packed ones take about half a byte more.
 //!
 //! **Keys are not in the index**, so two keys with the same fingerprint would be taken for one.
 //! Among `n` keys of a table a new one meets that with a chance of `n / 2^77`: for 16 million keys
@@ -37,10 +37,10 @@ const LEFT_FOR_EXACT: usize = 8;
 
 /// Entries of one collection in one vbucket.
 ///
-/// All of them are exact, until [`IndexTable::packed`] packs them; entries that come later are exact
-/// again. A key has one entry. A packed one may be taken for that of another key with the same
-/// prefix. So whoever puts an entry of a key in takes its packed one out, and reads the record to
-/// know which one that is. To whom the place is known, no entry is taken for another.
+/// All of them are exact, until [`IndexTable::packed`] packs them; entries that come later are
+/// exact again. A key has one entry. A packed one may be taken for that of another key with the
+/// same prefix. So whoever puts an entry of a key in takes its packed one out, and reads the record
+/// to know which one that is. To whom the place is known, no entry is taken for another.
 #[derive(Debug)]
 pub(super) struct IndexTable {
     exact: Exact,

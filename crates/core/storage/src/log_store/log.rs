@@ -321,7 +321,7 @@ impl Log {
         LogSizes { keys, purged_tombstones, index_bytes, segments, log_bytes, garbage_bytes }
     }
 
-    /// Goes on in a new segment.
+    /// Continues in a new segment.
     pub(super) fn seal(&self) -> Result<(), StoreError> {
         self.exclusive(|writer| {
             writer.roll(&self.catalog).map_err(|error| write_error(writer, &error))

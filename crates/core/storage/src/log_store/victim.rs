@@ -18,6 +18,6 @@ pub(super) struct Victim {
     /// How often the writer had cut off copies when this began. Those of this victim may be among
     /// later ones, and its reading is past their originals.
     pub(super) cuts: u64,
-    /// Goes on behind what cannot be read.
+    /// Continues after what cannot be read.
     pub(super) skips_damage: bool,
 }

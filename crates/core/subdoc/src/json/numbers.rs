@@ -30,7 +30,7 @@ struct Powers {
 }
 
 /// The result for a block.
-pub(super) struct Found {
+pub(super) struct NumberToken {
     /// The first bytes of presumed literals.
     pub(super) literals: u64,
     /// Not 0 if a number is malformed.
@@ -40,7 +40,7 @@ pub(super) struct Found {
 impl Numbers {
     /// Processes the next block, whose numbers and literals are at `scalars` and begin at `starts`.
     #[inline(always)]
-    pub(super) fn take(&mut self, found: &TokenBytes, scalars: u64, starts: u64) -> Found {
+    pub(super) fn take(&mut self, found: &TokenBytes, scalars: u64, starts: u64) -> NumberToken {
         let literals = starts & !(found.digits | found.minuses);
         let numbers = scalars & !self.literals.whole(literals, scalars);
         let digits = found.digits & numbers;
@@ -67,7 +67,7 @@ impl Numbers {
             wrong |= exponents & !behind_digits;
             wrong |= self.powers.take(digits, points, exponents, signs);
         }
-        Found { literals, wrong }
+        NumberToken { literals, wrong }
     }
 }
 

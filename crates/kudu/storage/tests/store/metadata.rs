@@ -29,9 +29,9 @@ fn documents() -> Vec<Document> {
 }
 
 /// What a load says of a record, and how long its value is.
-type Told = (Vec<u8>, CollectionId, [u64; 6], u8, [bool; 2], usize);
+type TakeoverReport = (Vec<u8>, CollectionId, [u64; 6], u8, [bool; 2], usize);
 
-fn told(record: &Record<'_>, value_bytes: usize) -> Told {
+fn told(record: &Record<'_>, value_bytes: usize) -> TakeoverReport {
     let Record { key, cas, seqno, rev_seqno, flags, expiry, datatype, .. } = *record;
     let numbers = [cas.0, seqno.0, rev_seqno.0, flags.into(), expiry.into(), 0];
     let bits = [record.deleted, record.expired];

@@ -8,7 +8,7 @@ use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Seqno, Vbid};
 
 use crate::http::HttpClient;
-use crate::memory_soak::shared::Shared;
+use crate::memory_soak::shared::SoakShared;
 use crate::raw_connection::{
     DEFAULT_VBUCKETS, DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection, Request,
 };
@@ -24,7 +24,7 @@ pub(super) const EVENTS: &str =
 
 /// How a reader gets documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Get,
     /// GET over TLS, by the client command.
     Tls,
@@ -54,12 +54,12 @@ pub(super) fn vbuckets() -> Vec<Vbid> {
     all
 }
 
-pub(super) fn admin(shared: &Shared<'_>) -> HttpClient {
+pub(super) fn admin(shared: &SoakShared<'_>) -> HttpClient {
     HttpClient::new(shared.server.admin_port())
         .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)
 }
 
-pub(super) fn consumer(shared: &Shared<'_>, name: &str) -> Result<StreamConnection> {
+pub(super) fn consumer(shared: &SoakShared<'_>, name: &str) -> Result<StreamConnection> {
     let mut connection = StreamConnection::open(shared.server.port(), name, WINDOW_BYTES)?;
     let everything = StreamRequestExtras {
         flags: StreamFlags::ACTIVE_ONLY,

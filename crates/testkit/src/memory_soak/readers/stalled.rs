@@ -11,21 +11,28 @@ use anyhow::Result;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 
-use super::requests::{DOCUMENT_BYTES, EVENTS, Kind, admin, begin_scan, consumer, key};
-use crate::memory_soak::shared::{Shared, connect};
+use super::requests::{DOCUMENT_BYTES, EVENTS, RequestKind, admin, begin_scan, consumer, key};
+use crate::memory_soak::shared::{SoakShared, connect};
 use crate::raw_connection::{DEFAULT_VBUCKETS, Request};
 
 /// Time after which all connections are opened anew.
 const LIFE: Duration = Duration::from_secs(5);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
-const KINDS: [Kind; 7] =
-    [Kind::Get, Kind::Text, Kind::Scan, Kind::Dcp, Kind::Events, Kind::Http, Kind::Sql];
+const KINDS: [RequestKind; 7] = [
+    RequestKind::Get,
+    RequestKind::Text,
+    RequestKind::Scan,
+    RequestKind::Dcp,
+    RequestKind::Events,
+    RequestKind::Http,
+    RequestKind::Sql,
+];
 
 /// Keeps `count` readers of each kind until the run is over.
-pub(super) fn run(shared: &Shared<'_>, count: usize) {
+pub(super) fn run(shared: &SoakShared<'_>, count: usize) {
     while !shared.is_over() {
-        let mut readers: Vec<(Kind, Option<TcpStream>)> =
+        let mut readers: Vec<(RequestKind, Option<TcpStream>)> =
             KINDS.iter().flat_map(|kind| (0..count).map(|_| (*kind, None))).collect();
         let begun = Instant::now();
         while !shared.is_over() && begun.elapsed() < LIFE {
@@ -43,21 +50,27 @@ pub(super) fn run(shared: &Shared<'_>, count: usize) {
 }
 
 /// Asks for all documents; `None` when the server refuses the client for now.
-pub(super) fn begin(shared: &Shared<'_>, kind: Kind, name: &str) -> Result<Option<TcpStream>> {
+pub(super) fn begin(
+    shared: &SoakShared<'_>,
+    kind: RequestKind,
+    name: &str,
+) -> Result<Option<TcpStream>> {
     let stream = match kind {
-        Kind::Dcp => consumer(shared, &format!("{name}, DCP"))?.raw().stream().try_clone()?,
-        Kind::Events => admin(shared).begin_get(EVENTS)?,
-        Kind::Http => {
+        RequestKind::Dcp => {
+            consumer(shared, &format!("{name}, DCP"))?.raw().stream().try_clone()?
+        }
+        RequestKind::Events => admin(shared).begin_get(EVENTS)?,
+        RequestKind::Http => {
             let path = "/pools/default/buckets/default/docs/sized%206?raw=true";
             admin(shared).begin_get(path)?
         }
-        Kind::Text => {
+        RequestKind::Text => {
             let mut stream = TcpStream::connect(("127.0.0.1", shared.server.port()))?;
             let last = DOCUMENT_BYTES.len() - 1;
             (0..4).try_for_each(|_| stream.write_all(format!("get text{last}\r\n").as_bytes()))?;
             stream
         }
-        Kind::Scan => {
+        RequestKind::Scan => {
             let mut connection = connect(shared.server.port(), "default")?;
             let vbid = vbucket_of(key(DOCUMENT_BYTES.len() - 1).as_bytes(), DEFAULT_VBUCKETS);
             let Some(extras) = begin_scan(&mut connection, vbid)? else { return Ok(None) };
@@ -65,11 +78,11 @@ pub(super) fn begin(shared: &Shared<'_>, kind: Kind, name: &str) -> Result<Optio
             connection.send(&go)?;
             connection.stream().try_clone()?
         }
-        Kind::Sql => {
+        RequestKind::Sql => {
             let statement = br#"{"statement": "select body from \"default\""}"#;
             admin(shared).send("POST", "/query/sql", "application/json", statement)?
         }
-        Kind::Get | Kind::Tls | Kind::Backup => {
+        RequestKind::Get | RequestKind::Tls | RequestKind::Backup => {
             let mut connection = connect(shared.server.port(), "default")?;
             let requests: Vec<Request> =
                 (0..2 * DOCUMENT_BYTES.len()).map(|at| Request::get(key(at / 2))).collect();

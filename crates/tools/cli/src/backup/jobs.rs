@@ -11,7 +11,7 @@ const JOBS_MAX: u16 = 4;
 /// See the module text.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Jobs {
-    /// Parts that run at the same time, each with vbuckets, connections and memory of its own
+    /// Parts that run at the same time, each with its own vbuckets, connections and memory
     /// [default: one per core, at most 4].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,

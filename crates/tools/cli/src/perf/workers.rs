@@ -40,7 +40,7 @@ pub struct WorkerPlan {
 }
 
 /// The result of one thread in a phase.
-pub struct Done<O> {
+pub struct WorkerReport<O> {
     /// The workload's own result.
     pub outcome: O,
     /// Operations that were answered.
@@ -79,7 +79,7 @@ enum Event<O> {
     /// A thread has connected, or could not.
     Ready(Result<()>),
     /// The thread of this number has finished a phase.
-    Finished(usize, Box<Done<O>>),
+    Finished(usize, Box<WorkerReport<O>>),
 }
 
 /// Threads whose phases are described by `P` and whose outcomes are `O`.
@@ -101,7 +101,7 @@ impl<P: Copy + Send + 'static, O: Send + 'static> Workers<P, O> {
     ) -> Result<Workers<P, O>>
     where
         C: Fn(usize) -> Result<W> + Clone + Send + 'static,
-        W: FnMut(P, Instant) -> Done<O>,
+        W: FnMut(P, Instant) -> WorkerReport<O>,
     {
         let (sender, events) = channel();
         let mut workers = Workers { control, phases: Vec::new(), threads: Vec::new(), events };
@@ -207,7 +207,7 @@ impl<P: Copy + Send + 'static, O: Send + 'static> Workers<P, O> {
 }
 
 /// The body of one thread. It ends when the main thread no longer listens.
-fn work<P, O, W: FnMut(P, Instant) -> Done<O>>(
+fn work<P, O, W: FnMut(P, Instant) -> WorkerReport<O>>(
     number: usize,
     connect: impl Fn(usize) -> Result<W>,
     phases: &Receiver<(P, Instant)>,
@@ -243,7 +243,7 @@ mod tests {
                 latencies.read.record_n(1_000, work).unwrap();
                 // The first threads end last.
                 std::thread::sleep(Duration::from_millis(5 * (3 - number as u64)));
-                Done { outcome: number, operations: work, latencies }
+                WorkerReport { outcome: number, operations: work, latencies }
             })
         };
         let mut workers = Workers::start("test", 3, Arc::new(Control::new(3)), connect).unwrap();
@@ -266,7 +266,7 @@ mod tests {
                 while !control.is_stopped() {
                     std::thread::yield_now();
                 }
-                Done { outcome: (), operations: 0, latencies: Latencies::new() }
+                WorkerReport { outcome: (), operations: 0, latencies: Latencies::new() }
             })
         };
         let mut workers = Workers::start("test", 1, control, connect).unwrap();
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn threads_that_fail_end_the_run() {
-        let refuse = |number: usize| -> Result<fn((), Instant) -> Done<()>> {
+        let refuse = |number: usize| -> Result<fn((), Instant) -> WorkerReport<()>> {
             bail!("thread {number} cannot connect")
         };
         let Err(error) = Workers::start("test", 1, Arc::new(Control::new(1)), refuse) else {
@@ -287,7 +287,7 @@ mod tests {
         let connect = |number: usize| {
             Ok(move |(), _| {
                 assert_ne!(number, 1, "on purpose");
-                Done { outcome: (), operations: 0, latencies: Latencies::new() }
+                WorkerReport { outcome: (), operations: 0, latencies: Latencies::new() }
             })
         };
         let mut workers = Workers::start("test", 2, Arc::new(Control::new(2)), connect).unwrap();

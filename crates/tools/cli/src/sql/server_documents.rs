@@ -110,10 +110,10 @@ struct LookUp {
     client: Arc<Client>,
     scan: DocumentScan,
     wanted: VecDeque<(String, CollectionId, Vbid, Vec<u8>)>,
-    found: Option<Found>,
+    found: Option<FetchedDocument>,
 }
 
-struct Found {
+struct FetchedDocument {
     key: Vec<u8>,
     vbid: Vbid,
     collection: CollectionId,
@@ -130,7 +130,7 @@ impl LookUp {
         client: &Client,
         (path, collection, vbid, key): (String, CollectionId, Vbid, Vec<u8>),
         needs_meta: bool,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<FetchedDocument>> {
         let place: Collection = client.collection(&path).await?;
         for _ in 0..READS_MAX {
             let Some(document) = client.get(&place, &key).await? else { return Ok(None) };
@@ -141,7 +141,7 @@ impl LookUp {
             if needs_meta && meta.is_none_or(|meta| meta.cas != document.cas) {
                 continue;
             }
-            return Ok(Some(Found {
+            return Ok(Some(FetchedDocument {
                 key,
                 vbid,
                 collection,

@@ -2,8 +2,8 @@
 //! logs they are of.
 //!
 //! Owns: [`IndexMemory`], which takes chunks of 2 MiB from the system's allocator and asks for huge
-//! pages for them, and [`IndexPiece`], a 64th of a chunk. A look-up in the index misses the caches. In
-//! small pages it also waits for the tables of pages, even where it is a prefetch. A table by
+//! pages for them, and [`IndexPiece`], a 64th of a chunk. A look-up in the index misses the caches.
+//! In small pages it also waits for the tables of pages, even where it is a prefetch. A table by
 //! itself is mostly smaller than a huge page, so tables share chunks.
 //!
 //! Pieces come from the chunk that has the fewest free ones, so that others become empty. An empty
@@ -11,9 +11,9 @@
 //! small. It does not know what is in a piece. Caller: [`super::pieces`].
 //!
 //! Unsafe invariants: 1. a chunk owns `CHUNK_BYTES` from the allocator, aligned to `CHUNK_BYTES`,
-//! and each of its pieces belongs to one [`IndexPiece`] or to the chunk's set of free ones; 2. a chunk
-//! goes back only while all its pieces are free; 3. a [`IndexPiece`] is written from end to end before
-//! it is made, with values that need no drop.
+//! and each of its pieces belongs to one [`IndexPiece`] or to the chunk's set of free ones; 2. a
+//! chunk goes back only while all its pieces are free; 3. a [`IndexPiece`] is written from end to
+//! end before it is made, with values that need no drop.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;

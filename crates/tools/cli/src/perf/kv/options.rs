@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::flight::BATCH_OPERATIONS_MAX;
 use super::key::{KEY_DIGITS_MAX, digits_of};
 use super::protocol::Protocol;
-use super::value::ValueForm;
+use super::value::KvValueForm;
 use crate::duration;
 use crate::perf::key_choice::{
     Popularity, ZIPF_EXPONENT_DEFAULT, ZIPF_EXPONENT_MAX, ZIPF_EXPONENT_MIN,
@@ -250,8 +250,8 @@ impl KvArgs {
     }
 
     /// What documents look like.
-    pub fn form(&self) -> ValueForm {
-        if self.json_documents { ValueForm::Json } else { ValueForm::Binary }
+    pub fn form(&self) -> KvValueForm {
+        if self.json_documents { KvValueForm::Json } else { KvValueForm::Binary }
     }
 
     /// Paths of the collections; the default one if none is given.
@@ -334,7 +334,7 @@ pub(crate) mod tests {
         ])
         .unwrap();
         assert_eq!((args.items, args.operations_per_worker()), (5000, Some(70)));
-        assert_eq!((args.workers(), args.form()), (2, ValueForm::Json));
+        assert_eq!((args.workers(), args.form()), (2, KvValueForm::Json));
         assert!(args.random_body && args.no_population);
         assert_eq!(args.key_prefix, "x:");
     }

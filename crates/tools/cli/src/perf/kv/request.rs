@@ -8,7 +8,7 @@ use oribi_protocol::request::{RequestParts, SetExtras};
 use oribi_types::{Datatype, DurabilityLevel, Vbid};
 
 use super::operation::{KvOperation, OperationKind};
-use super::value::{Composed, KvValues, ValueForm, ValueIdentity};
+use super::value::{Composed, KvValueForm, KvValues, ValueIdentity};
 use super::wire::Wire;
 
 /// What all writes of a run have in common, and buffers that are used again for each.
@@ -34,14 +34,14 @@ impl RequestEncoder {
     /// and `compress` is set.
     pub fn new(
         values: KvValues,
-        form: ValueForm,
+        form: KvValueForm,
         expiry: u32,
         durability: DurabilityLevel,
         compress: bool,
     ) -> RequestEncoder {
         let mut framing = Vec::new();
         encode_durability(durability, None, &mut framing);
-        let flags = if form == ValueForm::Json { FLAGS_JSON } else { 0 };
+        let flags = if form == KvValueForm::Json { FLAGS_JSON } else { 0 };
         let extras = SetExtras { flags, expiry };
         RequestEncoder {
             values,
@@ -156,8 +156,8 @@ mod tests {
     fn values_are_packed_when_that_makes_them_smaller() {
         let identity = ValueIdentity { index: 1, seed: 2 };
         let mut compressor = Compressor::new();
-        let mut wordy = KvValues::new(ValueForm::Binary, 0..=5000, false, 1);
-        let mut random = KvValues::new(ValueForm::Binary, 0..=5000, true, 1);
+        let mut wordy = KvValues::new(KvValueForm::Binary, 0..=5000, false, 1);
+        let mut random = KvValues::new(KvValueForm::Binary, 0..=5000, true, 1);
         for bytes in [5000, 500] {
             let packed = compressor.pack(&wordy.compose(identity, 1, bytes)).unwrap();
             assert!(packed.len() < bytes);

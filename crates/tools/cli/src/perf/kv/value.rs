@@ -48,7 +48,7 @@ const BLOCK_GENERATOR: usize = usize::MAX;
 
 /// What documents look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ValueForm {
+pub enum KvValueForm {
     Binary,
     Json,
 }
@@ -109,7 +109,7 @@ impl Composed {
 /// Composes and verifies the values of a run.
 #[derive(Clone, Debug)]
 pub struct KvValues {
-    form: ValueForm,
+    form: KvValueForm,
     sizes: RangeInclusive<usize>,
     block: Bytes,
     /// Per place in the block, length and checksum of the last body from there.
@@ -119,7 +119,12 @@ pub struct KvValues {
 impl KvValues {
     /// Values of `sizes` bytes; `random` ones cannot be compressed. JSON documents have a byte at
     /// least.
-    pub fn new(form: ValueForm, sizes: RangeInclusive<usize>, random: bool, seed: u64) -> KvValues {
+    pub fn new(
+        form: KvValueForm,
+        sizes: RangeInclusive<usize>,
+        random: bool,
+        seed: u64,
+    ) -> KvValues {
         let mut block = vec![0; sizes.end() + BODY_PLACES];
         if random {
             generator(seed, BLOCK_GENERATOR).fill_bytes(&mut block);
@@ -127,7 +132,7 @@ impl KvValues {
             let words = b"the quick brown fox jumps over the lazy dog and ".iter().cycle();
             block.iter_mut().zip(words).for_each(|(byte, letter)| *byte = *letter);
         }
-        if form == ValueForm::Json {
+        if form == KvValueForm::Json {
             block.iter_mut().for_each(|byte| *byte = json::printable(*byte));
         }
         // Shared by all threads without counting references; it is needed until the program ends.
@@ -152,7 +157,7 @@ impl KvValues {
         let place = body_place(identity, version);
         let body = self.block.slice(place..place + bytes - header_bytes - tail.len());
         match self.form {
-            ValueForm::Binary => {
+            KvValueForm::Binary => {
                 let body_checksum = self.body_checksum(place, &body);
                 head[4..8].copy_from_slice(&body_checksum.to_le_bytes());
                 head[8..12].copy_from_slice(&(bytes as u32).to_le_bytes());
@@ -161,7 +166,7 @@ impl KvValues {
                 let sum = header_sum(identity, bytes as u32, version, body_checksum);
                 head[..4].copy_from_slice(&sum.to_le_bytes());
             }
-            ValueForm::Json => json::write_header(&mut head, identity, version, bytes, &body),
+            KvValueForm::Json => json::write_header(&mut head, identity, version, bytes, &body),
         }
         Composed { head, head_bytes: header_bytes, body, tail }
     }
@@ -173,8 +178,8 @@ impl KvValues {
             return self.verify_pattern(identity, value);
         }
         let header = match self.form {
-            ValueForm::Binary => ValueHeader::decode(value),
-            ValueForm::Json => json::read_header(value),
+            KvValueForm::Binary => ValueHeader::decode(value),
+            KvValueForm::Json => json::read_header(value),
         };
         let Some(header) = header else { return Err(Corruption::Checksum) };
         if header.bytes as usize != value.len() {
@@ -184,8 +189,8 @@ impl KvValues {
             return Err(Corruption::Document);
         }
         let sound = match self.form {
-            ValueForm::Binary => self.is_sound(identity, &header, value),
-            ValueForm::Json => json::checksum_of(identity, value) == header.checksum,
+            KvValueForm::Binary => self.is_sound(identity, &header, value),
+            KvValueForm::Json => json::checksum_of(identity, value) == header.checksum,
         };
         if sound { Ok(()) } else { Err(Corruption::Checksum) }
     }
@@ -215,8 +220,8 @@ impl KvValues {
     /// Bytes before the body, and what stands after it.
     fn overhead(&self) -> (usize, &'static [u8]) {
         match self.form {
-            ValueForm::Binary => (HEADER_BYTES, b""),
-            ValueForm::Json => (json::HEADER_BYTES, json::TAIL),
+            KvValueForm::Binary => (HEADER_BYTES, b""),
+            KvValueForm::Json => (json::HEADER_BYTES, json::TAIL),
         }
     }
 
@@ -235,7 +240,7 @@ impl KvValues {
         for (salt, chunk) in out.chunks_mut(8).enumerate() {
             chunk.copy_from_slice(&identity.mix(salt as u64).to_le_bytes()[..chunk.len()]);
         }
-        if self.form == ValueForm::Json {
+        if self.form == KvValueForm::Json {
             out.iter_mut().for_each(|byte| *byte = b'1' + *byte % 9);
         }
     }

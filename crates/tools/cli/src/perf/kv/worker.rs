@@ -25,7 +25,7 @@ use super::value::KvValues;
 use crate::perf::control::{Control, LoadProgress};
 use crate::perf::key_choice::{KeyChoice, generator, share};
 use crate::perf::latencies::Recorder;
-use crate::perf::workers::Done;
+use crate::perf::workers::WorkerReport;
 
 /// A batch ends early when its values, sent and expected, exceed this: a hundred values of 20 MiB
 /// need not be in memory together.
@@ -77,7 +77,7 @@ impl WorkerOutcome {
 pub fn connect(
     shared: &Arc<KvWorkerShared>,
     thread: usize,
-) -> anyhow::Result<impl FnMut(Phase, Instant) -> Done<WorkerOutcome> + use<>> {
+) -> anyhow::Result<impl FnMut(Phase, Instant) -> WorkerReport<WorkerOutcome> + use<>> {
     let recorder = Rc::new(RefCell::new(Recorder::new()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -97,7 +97,7 @@ pub fn connect(
         };
         let outcome = WorkerOutcome::of_all(outcomes);
         let operations = outcome.counts.operations();
-        Done { outcome, operations, latencies: recorder.borrow_mut().finish() }
+        WorkerReport { outcome, operations, latencies: recorder.borrow_mut().finish() }
     })
 }
 

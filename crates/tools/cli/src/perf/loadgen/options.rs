@@ -105,7 +105,7 @@ pub struct LoadgenArgs {
     #[arg(long, alias = "table_num_replicas", value_name = "COUNT", default_value_t = 1,
           value_parser = clap::value_parser!(i32).range(0..=i64::from(i8::MAX)))]
     pub table_num_replicas: i32,
-    /// Give each thread a client, and so connections, of its own.
+    /// Give each thread its own client, and so its own connections.
     #[arg(long, alias = "use_client_per_thread", num_args = 0..=1, require_equals = true, value_name = "BOOL",
           default_value_t = true, default_missing_value = "true")]
     pub use_client_per_thread: bool,

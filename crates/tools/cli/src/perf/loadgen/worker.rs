@@ -20,7 +20,7 @@ use super::report::{LoadgenOutcome, WriteKind, status_text};
 use super::row::RowFiller;
 use crate::perf::control::Control;
 use crate::perf::latencies::{Recorder, nanoseconds};
-use crate::perf::workers::Done;
+use crate::perf::workers::WorkerReport;
 
 /// Rows between two looks at the stop flag, each of which also lets the event loop send and
 /// receive. About a tenth of a millisecond.
@@ -66,7 +66,7 @@ struct Worker {
 pub fn connect(
     job: LoadJob,
     thread: usize,
-) -> Result<impl FnMut(WriteKind) -> Done<LoadgenOutcome>> {
+) -> Result<impl FnMut(WriteKind) -> WorkerReport<LoadgenOutcome>> {
     let (place, client) = match &job.shared {
         Some((client, handle)) => (Place::Shared(handle.clone()), client.clone()),
         None => {
@@ -79,7 +79,7 @@ pub fn connect(
     Ok(move |kind| {
         let outcome = place.block_on(worker.write(kind));
         let operations = worker.job.control.live[worker.thread].progress().operations;
-        Done { outcome, operations, latencies: worker.recorder.lock().finish() }
+        WorkerReport { outcome, operations, latencies: worker.recorder.lock().finish() }
     })
 }
 

@@ -20,7 +20,7 @@ use crate::perf::latencies::{Recorder, nanoseconds};
 use crate::perf::plot::Plot;
 use crate::perf::progress::RunExtent;
 use crate::perf::report::Outputs;
-use crate::perf::workers::{Done, WorkerPlan, Workers};
+use crate::perf::workers::{WorkerPlan, WorkerReport, Workers};
 use crate::target::INTERRUPTED;
 
 /// Runs `oribi perf table-scan`.
@@ -121,7 +121,7 @@ async fn tokens(args: &TableScanArgs, client: &Client) -> Result<Vec<ScanToken>>
 fn connect(
     shared: &Arc<Shared>,
     thread: usize,
-) -> Result<impl FnMut((), Instant) -> Done<Result<Received>> + use<>> {
+) -> Result<impl FnMut((), Instant) -> WorkerReport<Result<Received>> + use<>> {
     let shared = shared.clone();
     let (runtime, client) = shared.args.kudu.connect_here()?;
     let table = runtime.block_on(client.open_table(&shared.args.table))?;
@@ -138,7 +138,11 @@ fn connect(
             shared.control.cancel();
         }
         let operations = shared.control.live[thread].progress().operations;
-        Done { outcome: scanned.map(|()| received), operations, latencies: recorder.finish() }
+        WorkerReport {
+            outcome: scanned.map(|()| received),
+            operations,
+            latencies: recorder.finish(),
+        }
     })
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 const IDENTITY: ValueIdentity = ValueIdentity { index: 0x0123_4567_89ab_cdef, seed: 0xdead_beef };
 
-fn values(form: ValueForm) -> KvValues {
+fn values(form: KvValueForm) -> KvValues {
     KvValues::new(form, 1..=5000, true, 7)
 }
 
@@ -16,7 +16,7 @@ const SIZES: [usize; 12] = [1, 2, 8, 19, 20, 21, 54, 55, 64, 512, 1023, 5000];
 
 #[test]
 fn every_size_is_composed_and_verified() {
-    for form in [ValueForm::Binary, ValueForm::Json] {
+    for form in [KvValueForm::Binary, KvValueForm::Json] {
         let mut values = values(form);
         for bytes in SIZES {
             for version in [0, 1, u32::MAX] {
@@ -32,7 +32,7 @@ fn every_size_is_composed_and_verified() {
 /// that is missing or added and each foreign value is found.
 #[test]
 fn every_change_is_found() {
-    for form in [ValueForm::Binary, ValueForm::Json] {
+    for form in [KvValueForm::Binary, KvValueForm::Json] {
         let mut values = values(form);
         for bytes in SIZES {
             let value = whole(&values.compose(IDENTITY, 3, bytes));
@@ -56,7 +56,7 @@ fn every_change_is_found() {
 /// A long value that lost its end or grew is found by its length, before its checksum.
 #[test]
 fn kinds_of_corruption_are_told_apart() {
-    for form in [ValueForm::Binary, ValueForm::Json] {
+    for form in [KvValueForm::Binary, KvValueForm::Json] {
         let mut values = values(form);
         let value = whole(&values.compose(IDENTITY, 3, 512));
         assert_eq!(values.verify(IDENTITY, &value[..511]), Err(Corruption::Length));
@@ -76,7 +76,7 @@ fn kinds_of_corruption_are_told_apart() {
 #[test]
 fn json_documents_are_json() {
     for random in [false, true] {
-        let mut values = KvValues::new(ValueForm::Json, 1..=5000, random, 9);
+        let mut values = KvValues::new(KvValueForm::Json, 1..=5000, random, 9);
         for bytes in SIZES {
             let value = whole(&values.compose(IDENTITY, 3, bytes));
             serde_json::from_slice::<serde_json::Value>(&value).unwrap();
@@ -86,14 +86,14 @@ fn json_documents_are_json() {
 
 #[test]
 fn versions_differ_and_runs_agree() {
-    let (mut first, mut second) = (values(ValueForm::Binary), values(ValueForm::Binary));
+    let (mut first, mut second) = (values(KvValueForm::Binary), values(KvValueForm::Binary));
     let version = |values: &mut KvValues, number| whole(&values.compose(IDENTITY, number, 512));
     assert_ne!(version(&mut first, 1), version(&mut first, 2));
     assert_ne!(version(&mut first, 1)[HEADER_BYTES..], version(&mut first, 2)[HEADER_BYTES..]);
     assert_eq!(version(&mut first, 1), version(&mut second, 1));
     // Whatever block a run has made: values are verified by what they say of themselves.
     for sizes in [600..=700, 1..=10] {
-        let other = KvValues::new(ValueForm::Binary, sizes, false, 8);
+        let other = KvValues::new(KvValueForm::Binary, sizes, false, 8);
         let mut value = version(&mut first, 1);
         assert_eq!(other.verify(IDENTITY, &value), Ok(()));
         value[200] ^= 8;

@@ -39,7 +39,7 @@ pub struct TextWire {
     /// Makes the keys again that answers have to name.
     keys: KeyField,
     /// What was asked for, in order; answered up to `answered`.
-    asked: Vec<Asked>,
+    asked: Vec<RequestedKeys>,
     answered: usize,
     /// Keys of the `get` that has no end yet.
     open_keys: u32,
@@ -48,7 +48,7 @@ pub struct TextWire {
 
 /// An operation without an answer.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct RequestedKeys {
     index: u64,
     opaque: u32,
     kind: OperationKind,
@@ -59,7 +59,7 @@ struct Asked {
 /// The answer that was found; ranges are of the unread bytes.
 #[derive(Debug)]
 struct Present {
-    asked: Asked,
+    asked: RequestedKeys,
     status: Status,
     value: Range<usize>,
     line: Range<usize>,
@@ -76,7 +76,8 @@ impl TextWire {
         keys: KeyField,
     ) -> anyhow::Result<TextWire> {
         let socket = TextSocket::open(options, login).await?;
-        let nothing = Asked { index: 0, opaque: 0, kind: OperationKind::Get, is_last: true };
+        let nothing =
+            RequestedKeys { index: 0, opaque: 0, kind: OperationKind::Get, is_last: true };
         Ok(TextWire {
             socket,
             commands,
@@ -177,7 +178,7 @@ impl TextWire {
             self.answered = 0;
         }
         let (index, kind) = (operation.index, operation.kind);
-        self.asked.push(Asked { index, opaque, kind, is_last: true });
+        self.asked.push(RequestedKeys { index, opaque, kind, is_last: true });
     }
 
     fn end_get(&mut self) {
@@ -287,7 +288,7 @@ impl TextWire {
     /// The answer with a document that begins at `begin`; `None` when it is not all there.
     fn document(
         &self,
-        asked: Asked,
+        asked: RequestedKeys,
         begin: usize,
         bytes: usize,
     ) -> anyhow::Result<Option<Present>> {
@@ -307,7 +308,7 @@ impl TextWire {
         Ok(Some(Present { asked, status, value, line, consumed }))
     }
 
-    fn miss(&self, asked: Asked, consumed: usize) -> Present {
+    fn miss(&self, asked: RequestedKeys, consumed: usize) -> Present {
         Present { asked, status: Status::KeyEnoent, value: 0..0, line: 0..0, consumed }
     }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::perf::kv::value::{KvValues, ValueForm, ValueIdentity};
+use crate::perf::kv::value::{KvValueForm, KvValues, ValueIdentity};
 
 /// Answers with `answers`, in pieces of `piece` bytes, whatever is asked; returns what was sent.
 fn serve(answers: &str, piece: usize) -> (u16, JoinHandle<String>) {
@@ -60,7 +60,7 @@ fn outcome(
         let options = ConnectOptions::new("", "", "").port(port);
         let mut keys = KeyField::new("", None, "k", 1, 10);
         let mut wire = TextWire::open(&options, false, commands, keys.clone()).await?;
-        let mut values = KvValues::new(ValueForm::Binary, 2..=2, false, 0);
+        let mut values = KvValues::new(KvValueForm::Binary, 2..=2, false, 0);
         for (index, kind) in kinds.iter().enumerate() {
             let operation = KvOperation { kind: *kind, ..read(index as u64) };
             let opaque = 100 + index as u32;
