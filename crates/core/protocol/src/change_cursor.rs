@@ -41,6 +41,7 @@ impl ChangeCursor {
         ChangeCursor { position, announced: None }
     }
 
+    /// Where it is.
     pub fn position(&self) -> Position {
         self.position
     }

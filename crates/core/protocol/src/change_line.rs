@@ -33,18 +33,24 @@ use crate::change_token::Position;
 pub struct DocumentLine<'a> {
     /// What happened to it.
     pub change: DocumentChange<'a>,
+    /// Vbucket and seqno.
     pub position: &'a Position,
     /// Scope and collection, if their names are known.
     pub path: Option<(&'a str, &'a str)>,
+    /// Key without collection.
     pub key: &'a [u8],
+    /// CAS.
     pub cas: u64,
+    /// Revision.
     pub rev: u64,
     /// Extended attributes, if they are wanted.
     pub xattrs: &'a [LineXattr<'a>],
 }
 
+/// An extended attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineXattr<'a> {
+    /// Name.
     pub name: &'a [u8],
     /// One JSON text in UTF-8; the caller has checked it.
     pub json: &'a [u8],
@@ -53,6 +59,7 @@ pub struct LineXattr<'a> {
 /// What happened to a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DocumentChange<'a> {
+    /// It was written.
     Mutation {
         /// Flags that the writer set.
         flags: u32,
@@ -69,17 +76,21 @@ pub enum DocumentChange<'a> {
     Expiration(Option<u32>),
 }
 
+/// A document's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LineValue<'a> {
     /// One JSON text in UTF-8; the caller has checked it.
     Json(&'a [u8]),
+    /// Anything else.
     Bytes(&'a [u8]),
 }
 
 /// A collection or scope that changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SystemLine<'a> {
+    /// What happened.
     pub change: SystemChange,
+    /// Vbucket and seqno.
     pub position: &'a Position,
     /// Version of the manifest.
     pub manifest_uid: ManifestUid,
@@ -111,6 +122,7 @@ pub enum SystemChange {
 }
 
 impl SystemChange {
+    /// The line's `type`.
     pub const fn name(self) -> &'static str {
         match self {
             SystemChange::CollectionCreated => "collection_created",
@@ -123,6 +135,7 @@ impl SystemChange {
 }
 
 impl DocumentChange<'_> {
+    /// The line's `type`.
     pub const fn name(&self) -> &'static str {
         match self {
             DocumentChange::Mutation { .. } => "mutation",
@@ -133,6 +146,7 @@ impl DocumentChange<'_> {
 }
 
 impl DocumentLine<'_> {
+    /// Appends the line.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.write_head(out);
         match self.change {
@@ -203,6 +217,7 @@ impl DocumentLine<'_> {
 }
 
 impl SystemLine<'_> {
+    /// Appends the line.
     pub fn write(&self, out: &mut Vec<u8>) {
         begin(out, self.position, self.change.name());
         if let Some(scope) = self.scope_name {

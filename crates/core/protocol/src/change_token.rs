@@ -27,6 +27,7 @@ use crate::limits::VBUCKETS_MAX;
 /// A place in the history of one vbucket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Position {
+    /// The vbucket.
     pub vbid: Vbid,
     /// Which of its histories.
     pub vb_uuid: VbUuid,

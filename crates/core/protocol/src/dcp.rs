@@ -43,6 +43,7 @@ use crate::opcode::Opcode;
 pub struct StreamHead {
     /// Opaque of the stream's request.
     pub opaque: u32,
+    /// The stream's vbucket.
     pub vbid: Vbid,
     /// Id of the stream, on a connection with stream ids.
     pub stream_id: Option<u16>,

@@ -3,6 +3,7 @@
 //! It owns codes and names. The request and the reply are lists of big-endian 16-bit codes; reading
 //! a list skips codes that are not listed here. The server decides which of them it grants.
 
+/// One negotiable feature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u16)]
 #[non_exhaustive]
@@ -13,6 +14,7 @@ pub enum Feature {
     TcpNoDelay = 0x03,
     /// Successful mutations answer with vbucket uuid and seqno as extras.
     MutationSeqno = 0x04,
+    /// Extended attributes.
     Xattr = 0x06,
     /// Statuses beyond memcached's, and error documents.
     XError = 0x07,
@@ -40,6 +42,7 @@ pub enum Feature {
     SnappyEverywhere = 0x13,
     /// A mutation may keep the document's expiry.
     PreserveTtl = 0x14,
+    /// Virtual extended attributes.
     VAttr = 0x15,
     /// Sub-document writes may create a document as a tombstone.
     SubdocCreateAsDeleted = 0x17,

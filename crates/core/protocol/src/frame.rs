@@ -66,6 +66,7 @@ pub struct Header {
     pub body_bytes: u32,
     /// Chosen by the requester and echoed by the responder.
     pub opaque: u32,
+    /// Compare-and-swap value.
     pub cas: u64,
 }
 
@@ -192,12 +193,15 @@ impl Header {
 /// A whole frame, borrowed from the buffer it was read into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
+    /// The decoded header.
     pub header: Header,
     /// Frame infos, see [`crate::frame_info`].
     pub framing: &'a [u8],
+    /// Operation-specific fixed fields.
     pub extras: &'a [u8],
     /// Key, with collection prefix when collections were negotiated.
     pub key: &'a [u8],
+    /// Value.
     pub value: &'a [u8],
 }
 
@@ -210,8 +214,11 @@ pub enum Decoded<'a> {
         /// frame's length. The caller checks it against its limit before it makes room.
         needed: usize,
     },
+    /// One frame.
     Complete {
+        /// The frame.
         frame: Frame<'a>,
+        /// Bytes it occupied.
         consumed: usize,
     },
 }

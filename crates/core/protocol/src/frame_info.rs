@@ -23,6 +23,7 @@ const ESCAPE: u8 = 15;
 /// A client's request in a durability frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Durability {
+    /// Level; never [`DurabilityLevel::None`].
     pub level: DurabilityLevel,
     /// How long the client is willing to wait, if it sent a timeout.
     pub timeout_ms: Option<u16>,

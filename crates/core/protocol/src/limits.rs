@@ -19,6 +19,7 @@ pub const COLLECTION_KEY_BYTES_MAX: usize = 246;
 /// named-collection key with a five-byte one.
 pub const KEY_FIELD_BYTES_MAX: usize = 251;
 
+/// Largest document value.
 pub const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
 /// Largest frame that is read at all; a peer that announces more is disconnected. It is one and a

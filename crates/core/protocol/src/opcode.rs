@@ -6,6 +6,7 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// One operation.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -16,6 +17,7 @@ macro_rules! opcodes {
 }
 
 opcodes! {
+    /// Reads a document.
     Get = 0x00,
     /// Writes a document whether it is there or not.
     Set = 0x01,
@@ -23,6 +25,7 @@ opcodes! {
     Add = 0x02,
     /// Writes a document that must exist.
     Replace = 0x03,
+    /// Removes a document.
     Delete = 0x04,
     /// Adds to a decimal counter.
     Increment = 0x05,
@@ -76,9 +79,13 @@ opcodes! {
     Gat = 0x1d,
     /// `Gat` without an answer on a miss.
     Gatq = 0x1e,
+    /// Negotiates features.
     Hello = 0x1f,
+    /// Lists authentication mechanisms.
     SaslListMechs = 0x20,
+    /// Starts authentication.
     SaslAuth = 0x21,
+    /// Continues authentication.
     SaslStep = 0x22,
     /// Reads a property of the server.
     IoctlGet = 0x23,
@@ -92,6 +99,7 @@ opcodes! {
     AuditPut = 0x27,
     /// Reads the audit configuration again.
     AuditConfigReload = 0x28,
+    /// Stops the server.
     Shutdown = 0x29,
     /// Sets a bucket's rate limits.
     SetBucketThrottleProperties = 0x2a,
@@ -105,22 +113,29 @@ opcodes! {
     PruneEncryptionKeys = 0x2e,
     /// Registers a token to act for a user.
     RegisterAuthToken = 0x2f,
+    /// Withdrawn: range read.
     Rget = 0x30,
+    /// Withdrawn: range write.
     Rset = 0x31,
     /// Withdrawn: quiet range write.
     Rsetq = 0x32,
+    /// Withdrawn: range append.
     Rappend = 0x33,
     /// Withdrawn: quiet range append.
     Rappendq = 0x34,
+    /// Withdrawn: range prepend.
     Rprepend = 0x35,
     /// Withdrawn: quiet range prepend.
     Rprependq = 0x36,
+    /// Withdrawn: range delete.
     Rdelete = 0x37,
     /// Withdrawn: quiet range delete.
     Rdeleteq = 0x38,
+    /// Withdrawn: range increment.
     Rincr = 0x39,
     /// Withdrawn: quiet range increment.
     Rincrq = 0x3a,
+    /// Withdrawn: range decrement.
     Rdecr = 0x3b,
     /// Withdrawn: quiet range decrement.
     Rdecrq = 0x3c,
@@ -128,14 +143,23 @@ opcodes! {
     SetVbucket = 0x3d,
     /// Reads a vbucket's state.
     GetVbucket = 0x3e,
+    /// Removes a vbucket.
     DelVbucket = 0x3f,
+    /// Withdrawn: TAP.
     TapConnect = 0x40,
+    /// Withdrawn: TAP.
     TapMutation = 0x41,
+    /// Withdrawn: TAP.
     TapDelete = 0x42,
+    /// Withdrawn: TAP.
     TapFlush = 0x43,
+    /// Withdrawn: TAP.
     TapOpaque = 0x44,
+    /// Withdrawn: TAP.
     TapVbucketSet = 0x45,
+    /// Withdrawn: TAP.
     TapCheckpointStart = 0x46,
+    /// Withdrawn: TAP.
     TapCheckpointEnd = 0x47,
     /// Reads the high seqno of every vbucket.
     GetAllVbSeqnos = 0x48,
@@ -149,7 +173,9 @@ opcodes! {
     DcpOpen = 0x50,
     /// Asks a consumer to open a stream.
     DcpAddStream = 0x51,
+    /// Ends a stream.
     DcpCloseStream = 0x52,
+    /// Opens a stream.
     DcpStreamReq = 0x53,
     /// Reads a vbucket's failover table over DCP.
     DcpGetFailoverLog = 0x54,
@@ -169,6 +195,7 @@ opcodes! {
     DcpSetVbucketState = 0x5b,
     /// Shows that a DCP peer lives.
     DcpNoop = 0x5c,
+    /// Returns flow-control credit.
     DcpBufferAcknowledgement = 0x5d,
     /// Sets an option of the DCP connection.
     DcpControl = 0x5e,
@@ -186,19 +213,31 @@ opcodes! {
     DcpSeqnoAdvanced = 0x64,
     /// Brackets a range sent in key order.
     DcpOsoSnapshot = 0x65,
+    /// Carries cached documents.
     DcpCacheTransfer = 0x66,
     /// Ends a cache transfer.
     DcpCacheTransferEnd = 0x67,
+    /// Cloud storage administration.
     GetFusionStorageSnapshot = 0x70,
+    /// Cloud storage administration.
     ReleaseFusionStorageSnapshot = 0x71,
+    /// Cloud storage administration.
     MountFusionVbucket = 0x72,
+    /// Cloud storage administration.
     UnmountFusionVbucket = 0x73,
+    /// Cloud storage administration.
     SyncFusionLogstore = 0x74,
+    /// Cloud storage administration.
     StartFusionUploader = 0x75,
+    /// Cloud storage administration.
     StopFusionUploader = 0x76,
+    /// Cloud storage administration.
     DeleteFusionNamespace = 0x77,
+    /// Cloud storage administration.
     GetFusionNamespaces = 0x78,
+    /// Cloud storage administration.
     CreateFusionNamespace = 0x79,
+    /// Halts the flusher.
     StopPersistence = 0x80,
     /// Lets the flusher continue.
     StartPersistence = 0x81,
@@ -208,7 +247,9 @@ opcodes! {
     GetReplica = 0x83,
     /// Sets a token for cloud storage.
     SetChronicleAuthToken = 0x84,
+    /// Creates a bucket.
     CreateBucket = 0x85,
+    /// Removes a bucket.
     DeleteBucket = 0x86,
     /// Names the buckets that the user can see.
     ListBuckets = 0x87,
@@ -216,6 +257,7 @@ opcodes! {
     SelectBucket = 0x89,
     /// Makes a bucket hibernate.
     PauseBucket = 0x8a,
+    /// Wakes a bucket.
     ResumeBucket = 0x8b,
     /// Checks a bucket's configuration.
     ValidateBucketConfig = 0x8c,
@@ -227,11 +269,15 @@ opcodes! {
     EvictKey = 0x93,
     /// Reads a document and locks it.
     GetLocked = 0x94,
+    /// Unlocks a document.
     UnlockKey = 0x95,
     /// Reads a vbucket's failover table.
     GetFailoverLog = 0x96,
+    /// Withdrawn.
     LastClosedCheckpoint = 0x97,
+    /// Withdrawn: TAP.
     DeregisterTapClient = 0x9e,
+    /// Withdrawn.
     ResetReplicationChain = 0x9f,
     /// Reads a document's metadata, tombstones included.
     GetMeta = 0xa0,
@@ -245,18 +291,27 @@ opcodes! {
     AddWithMeta = 0xa4,
     /// `AddWithMeta` without an answer on success.
     AddqWithMeta = 0xa5,
+    /// Withdrawn.
     SnapshotVbStates = 0xa6,
+    /// Withdrawn.
     VbucketBatchCount = 0xa7,
     /// Removes a document with given metadata.
     DelWithMeta = 0xa8,
     /// `DelWithMeta` without an answer on success.
     DelqWithMeta = 0xa9,
+    /// Withdrawn.
     CreateCheckpoint = 0xaa,
+    /// Withdrawn.
     NotifyVbucketUpdate = 0xac,
+    /// Lets clients in.
     EnableTraffic = 0xad,
+    /// Keeps clients out.
     DisableTraffic = 0xae,
+    /// Manages network interfaces.
     Ifconfig = 0xaf,
+    /// Withdrawn: TAP.
     ChangeVbFilter = 0xb0,
+    /// Withdrawn.
     CheckpointPersistence = 0xb1,
     /// Writes and answers with the metadata.
     ReturnMeta = 0xb2,
@@ -266,6 +321,7 @@ opcodes! {
     SetClusterConfig = 0xb4,
     /// Reads the cluster map.
     GetClusterConfig = 0xb5,
+    /// Reads some document.
     GetRandomKey = 0xb6,
     /// Waits until a seqno has persisted.
     SeqnoPersistence = 0xb7,
@@ -279,7 +335,9 @@ opcodes! {
     CollectionsGetId = 0xbb,
     /// Finds a scope's id by its name.
     CollectionsGetScopeId = 0xbc,
+    /// Withdrawn.
     SetDriftCounterState = 0xc1,
+    /// Withdrawn.
     GetAdjustedTime = 0xc2,
     /// Reads a path of a JSON document.
     SubdocGet = 0xc5,
@@ -289,6 +347,7 @@ opcodes! {
     SubdocDictAdd = 0xc7,
     /// Writes an object member.
     SubdocDictUpsert = 0xc8,
+    /// Removes a path.
     SubdocDelete = 0xc9,
     /// Replaces the value at a path.
     SubdocReplace = 0xca,
@@ -302,7 +361,9 @@ opcodes! {
     SubdocArrayAddUnique = 0xce,
     /// Adds to a number at a path.
     SubdocCounter = 0xcf,
+    /// Reads several paths.
     SubdocMultiLookup = 0xd0,
+    /// Changes several paths.
     SubdocMultiMutation = 0xd1,
     /// Counts the elements at a path.
     SubdocGetCount = 0xd2,
@@ -322,9 +383,11 @@ opcodes! {
     DownloadSnapshot = 0xe2,
     /// Reads a piece of such a file.
     GetFileFragment = 0xe3,
+    /// Withdrawn.
     Scrub = 0xf0,
     /// Reads the password file again.
     IsaslRefresh = 0xf1,
+    /// Withdrawn.
     SslCertsRefresh = 0xf2,
     /// Reads an opcode's latency histogram.
     GetCmdTimer = 0xf3,

@@ -44,6 +44,7 @@ const UNIX_STREAM: u8 = 0x31;
 /// Two addresses and two ports.
 const V4_BYTES: usize = 12;
 const V6_BYTES: usize = 36;
+/// Two paths.
 const UNIX_BYTES: usize = 216;
 
 const _: () = assert!(FIXED_BYTES == 16 && FIXED_BYTES + UNIX_BYTES < HEADER_BYTES_MAX);
@@ -53,6 +54,7 @@ const _: () = assert!(FIXED_BYTES == 16 && FIXED_BYTES + UNIX_BYTES < HEADER_BYT
 pub enum Decoded {
     /// The beginning of a header.
     Incomplete,
+    /// A header.
     Complete {
         /// The client's address. `None` when the balancer speaks for itself, or does not know it.
         client: Option<SocketAddr>,

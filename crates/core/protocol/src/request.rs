@@ -32,6 +32,7 @@ impl SetExtras {
         rest.is_empty().then_some(SetExtras { flags, expiry })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..4].copy_from_slice(&self.flags.to_be_bytes());
@@ -63,6 +64,7 @@ impl CounterExtras {
         rest.is_empty().then_some(CounterExtras { delta, initial, expiry })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.delta.to_be_bytes());
@@ -89,6 +91,7 @@ impl ExpiryExtras {
         rest.is_empty().then_some(ExpiryExtras { expiry })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         self.expiry.to_be_bytes()
     }
@@ -115,6 +118,7 @@ impl ConfigVersion {
         rest.is_empty().then_some(ConfigVersion { epoch: epoch as i64, revision: revision as i64 })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.epoch.to_be_bytes());
@@ -126,6 +130,7 @@ impl ConfigVersion {
 /// All parts of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestParts<'a> {
+    /// Operation.
     pub opcode: Opcode,
     /// Vbucket of the key; 0 for operations without one.
     pub vbid: Vbid,
@@ -139,7 +144,9 @@ pub struct RequestParts<'a> {
     pub framing: &'a [u8],
     /// Extras, at most 255 bytes.
     pub extras: &'a [u8],
+    /// Key field.
     pub key: &'a [u8],
+    /// Value.
     pub value: &'a [u8],
 }
 

@@ -20,6 +20,7 @@ pub const SERVER_CLUSTERMAP_CHANGE: u8 = 0x01;
 pub struct ResponseParts<'a> {
     /// Opcode of the request, even an unknown one.
     pub opcode: u8,
+    /// Outcome.
     pub status: Status,
     /// Opaque of the request.
     pub opaque: u32,
@@ -32,7 +33,9 @@ pub struct ResponseParts<'a> {
     pub duration: Option<ServerDuration>,
     /// Extras, at most 255 bytes.
     pub extras: &'a [u8],
+    /// Key field.
     pub key: &'a [u8],
+    /// Value.
     pub value: &'a [u8],
 }
 
@@ -172,6 +175,7 @@ impl ServerDuration {
         ServerDuration(encoded.min(f64::from(u16::MAX)) as u16)
     }
 
+    /// Microseconds.
     pub fn micros(self) -> f64 {
         f64::from(self.0).powf(Self::EXPONENT) / 2.0
     }
@@ -214,6 +218,7 @@ impl MutationExtras {
         })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.vb_uuid.0.to_be_bytes());
@@ -245,6 +250,7 @@ impl CollectionIdExtras {
         })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.manifest_uid.0.to_be_bytes());

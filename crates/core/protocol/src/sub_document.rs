@@ -54,6 +54,7 @@ impl DocFlags {
     pub const ADD: DocFlags = DocFlags(0x02);
     /// A tombstone is acceptable.
     pub const ACCESS_DELETED: DocFlags = DocFlags(0x04);
+    /// Create a tombstone.
     pub const CREATE_AS_DELETED: DocFlags = DocFlags(0x08);
     /// Revive a tombstone as a document.
     pub const REVIVE: DocFlags = DocFlags(0x10);
@@ -133,6 +134,7 @@ pub struct Spec<'a> {
     pub opcode: u8,
     /// Flags of the path.
     pub flags: PathFlags,
+    /// The path.
     pub path: &'a [u8],
     /// The operand; empty in lookups.
     pub value: &'a [u8],

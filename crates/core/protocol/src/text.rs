@@ -60,9 +60,17 @@ pub enum Decoded<'a> {
         value_bytes: usize,
     },
     /// A whole command, or one key of a `get`.
-    Complete { command: Command<'a>, consumed: usize },
+    Complete {
+        /// The command.
+        command: Command<'a>,
+        /// Bytes it occupied.
+        consumed: usize,
+    },
     /// Bytes that are passed over.
-    Skipped { consumed: usize },
+    Skipped {
+        /// Their number.
+        consumed: usize,
+    },
     /// A line that is too long: this is not the protocol.
     TooLong,
     /// A line that another protocol begins with.

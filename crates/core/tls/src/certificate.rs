@@ -33,13 +33,16 @@ const OBJECT_ID: u8 = 0x06;
 const OCTET_STRING: u8 = 0x04;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
+/// UTF8String, PrintableString, IA5String.
 const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 const EMAIL_NAME: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
 const URI_NAME: u8 = 0x86;
+/// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+/// 2.5.29.17
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// Parses a certificate in DER.

@@ -18,19 +18,35 @@ pub enum FileError {
     /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
+        /// Which file.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
     },
     /// The file lacks the expected content.
     #[error("{path} holds no {wanted}")]
-    Missing { path: PathBuf, wanted: &'static str },
+    Missing {
+        /// Which file.
+        path: PathBuf,
+        /// The expected content.
+        wanted: &'static str,
+    },
     /// A PEM block is damaged.
     #[error("{path}: {detail}")]
-    Damaged { path: PathBuf, detail: String },
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// The cause.
+        detail: String,
+    },
     /// A certificate cannot be parsed.
     #[error("{path}: {error}")]
-    Certificate { path: PathBuf, error: Malformed },
+    Certificate {
+        /// Which file.
+        path: PathBuf,
+        /// The cause.
+        error: Malformed,
+    },
     /// The parts do not match, for instance certificate and key.
     #[error("{path}: {error}")]
     Unsuitable {

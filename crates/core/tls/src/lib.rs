@@ -36,9 +36,11 @@ pub enum MinimumVersion {
     /// TLS 1.2 and 1.3.
     #[default]
     Tls12,
+    /// TLS 1.3 only.
     Tls13,
 }
 
+/// Newest first.
 static VERSIONS: [&SupportedProtocolVersion; 2] =
     [&rustls::version::TLS13, &rustls::version::TLS12];
 

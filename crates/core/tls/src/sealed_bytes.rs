@@ -13,6 +13,7 @@ pub struct SealedBytes {
 }
 
 impl SealedBytes {
+    /// Bytes to send.
     pub fn pending(&self) -> &[u8] {
         &self.block[self.head..self.tail]
     }

@@ -30,8 +30,10 @@ pub enum ClientCertificates {
 }
 
 impl ClientCertificates {
+    /// Names in settings.
     pub const NAMES: [&'static str; 3] = ["off", "enable", "mandatory"];
 
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",

@@ -54,6 +54,7 @@ enum Side {
 /// Result of one rustls call.
 #[derive(PartialEq, Eq)]
 enum Step {
+    /// Call rustls again.
     Again,
     /// rustls needs more bytes of the peer.
     Starved,
@@ -287,6 +288,7 @@ impl Session {
     }
 }
 
+/// Without keys.
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.version();

@@ -7,6 +7,7 @@ use rcgen::{
     KeyPair, SanType, date_time_ymd,
 };
 
+/// Issues certificates.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -14,10 +15,13 @@ pub struct Authority {
 /// The subject of a certificate.
 #[derive(Debug, Clone, Default)]
 pub struct Owner {
+    /// Common name.
     pub common_name: String,
     /// Host names and addresses.
     pub hosts: Vec<String>,
+    /// Mail addresses.
     pub emails: Vec<String>,
+    /// URIs.
     pub uris: Vec<String>,
     /// The certificate has expired.
     pub has_expired: bool,
@@ -28,7 +32,9 @@ pub struct Owner {
 /// A certificate and its key in PEM.
 #[derive(Debug, Clone)]
 pub struct Issued {
+    /// The certificate.
     pub certificate: String,
+    /// The private key.
     pub key: String,
 }
 

@@ -94,6 +94,7 @@ impl Datatype {
 /// When a write may be answered, as the client asked in its durability frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum DurabilityLevel {
+    /// In memory.
     #[default]
     None,
     /// In the memory of a majority of replicas: with one copy, the same as in memory.

@@ -15,6 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 #[derive(KuduRow)]
 struct Reading<'a> {
     sensor: i32,
+    /// Microseconds since 1970-01-01T00:00:00Z.
     #[kudu(column = "measured_at")]
     at_micros: i64,
     /// In hundredths, as the column has two digits behind the point.

@@ -107,10 +107,12 @@ impl ClientShared {
         &self.requests
     }
 
+    /// See [`Client::last_observed_timestamp`].
     pub(crate) fn last_observed_timestamp(&self) -> u64 {
         self.last_observed_timestamp.load(Ordering::Acquire)
     }
 
+    /// See [`Client::observe`].
     pub(crate) fn observe(&self, timestamp: u64) {
         self.last_observed_timestamp.fetch_max(timestamp, Ordering::AcqRel);
     }
@@ -120,6 +122,7 @@ impl ClientShared {
         Instant::now() + self.admin_timeout
     }
 
+    /// See [`Client::rpc_timeout`].
     pub(crate) fn rpc_timeout(&self) -> Duration {
         self.rpc_timeout
     }

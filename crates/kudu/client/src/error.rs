@@ -32,6 +32,7 @@ pub enum Error {
     Network {
         /// The server at the other end.
         server: HostPort,
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The server can be reached, but the two sides cannot agree on how to talk.
@@ -49,7 +50,9 @@ pub enum Error {
     Rpc {
         /// The server that refused.
         server: HostPort,
+        /// Its reason.
         code: RpcErrorCode,
+        /// Its message.
         message: String,
         /// Features that the call needs and the server lacks, by Kudu's numbers.
         unsupported_flags: Vec<u32>,
@@ -82,6 +85,7 @@ pub enum Error {
     /// The deadline passed. A write may or may not have been applied.
     #[error("{operation} {subject}: deadline passed{}", after(.last))]
     Timeout {
+        /// The operation.
         operation: Operation,
         /// The table, tablet or server that it was about.
         subject: String,
@@ -99,6 +103,7 @@ pub enum Error {
     /// There is no such table.
     #[error("{operation}: there is no table {table:?}")]
     TableNotFound {
+        /// The operation.
         operation: Operation,
         /// Name or id of the table.
         table: String,
@@ -106,18 +111,23 @@ pub enum Error {
     /// A table of this name exists already.
     #[error("{operation}: table {table:?} exists already")]
     TableAlreadyPresent {
+        /// The operation.
         operation: Operation,
         /// Name of the table.
         table: String,
     },
+    /// The master refused.
     #[error("{operation} {subject:?}: master said {code:?}, {status:?}: {message}")]
     Master {
+        /// The operation.
         operation: Operation,
         /// The table that it was about, or empty.
         subject: String,
+        /// The master's code.
         code: MasterErrorCode,
         /// The general status next to it.
         status: StatusCode,
+        /// The master's message.
         message: String,
     },
     /// A tablet server refused a whole request.
@@ -125,6 +135,7 @@ pub enum Error {
         "{operation} tablet {tablet_id} of table {table:?} at {server}: {code:?}, {status:?}: {message}"
     )]
     TabletServer {
+        /// The operation.
         operation: Operation,
         /// The server that refused.
         server: HostPort,
@@ -132,9 +143,11 @@ pub enum Error {
         table: String,
         /// Id of the tablet.
         tablet_id: String,
+        /// The server's code.
         code: TabletServerErrorCode,
         /// The general status next to it.
         status: StatusCode,
+        /// The server's message.
         message: Box<str>,
     },
     /// No range partition of the table covers the key.

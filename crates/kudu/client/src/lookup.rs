@@ -102,6 +102,7 @@ pub struct FoundRows<'a> {
 }
 
 impl FoundRow {
+    /// The row.
     pub fn row(&self) -> Row<'_> {
         self.batch.row(0).expect("it is made of a batch of one row")
     }

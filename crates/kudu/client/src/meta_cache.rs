@@ -44,6 +44,7 @@ pub(crate) struct CachedTable {
 }
 
 impl MetaCache {
+    /// An empty cache.
     pub(crate) fn new() -> MetaCache {
         MetaCache { tables: Mutex::default(), permits: Semaphore::new(LOOKUPS_MAX) }
     }

@@ -40,6 +40,7 @@ const BUCKETS_MAX: u32 = 1 << 20;
 pub(crate) struct PartitionSchema {
     hash: Arc<[HashDimension]>,
     range_columns: Arc<[KeyColumn]>,
+    /// Sorted by start.
     custom: Arc<[CustomRange]>,
 }
 
@@ -48,6 +49,7 @@ pub(crate) struct PartitionSchema {
 pub(crate) struct HashDimension {
     /// The hashed columns, sorted by id.
     pub columns: Box<[KeyColumn]>,
+    /// At least one.
     pub num_buckets: u32,
     /// Makes two dimensions over the same columns independent.
     pub seed: u32,
@@ -66,6 +68,7 @@ pub(crate) struct KeyColumn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CustomRange {
     start: Box<[u8]>,
+    /// Empty: no bound.
     end: Box<[u8]>,
     hash: Arc<[HashDimension]>,
 }

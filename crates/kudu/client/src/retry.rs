@@ -76,6 +76,7 @@ impl TabletCall<'_> {
 /// The parts of a request that differ between attempts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt<'a> {
+    /// 32 hexadecimal digits.
     pub(crate) tablet_id: &'a str,
     /// The authorization token for the table, if the cluster controls access.
     pub(crate) authz_token: Option<&'a SignedTokenPb>,
@@ -189,6 +190,7 @@ struct Execution<'a> {
     call: TabletCall<'a>,
     picker: ReplicaPicker,
     request: Option<TrackedRequest>,
+    /// Attempts so far.
     attempt: u32,
     /// When the last of them began.
     began: Instant,

@@ -50,6 +50,7 @@ pub enum RowOperation {
 }
 
 impl RowOperation {
+    /// Every operation.
     pub const ALL: [RowOperation; 8] = [
         RowOperation::Insert,
         RowOperation::InsertIgnore,

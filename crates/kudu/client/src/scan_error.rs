@@ -11,7 +11,10 @@ use crate::schema::DataType;
 pub enum ScanError {
     /// The table has no such column.
     #[error("there is no column {column:?}")]
-    UnknownColumn { column: String },
+    UnknownColumn {
+        /// The requested name.
+        column: String,
+    },
     /// A column was projected twice.
     #[error("column {column:?} is projected twice")]
     DuplicateColumn {
@@ -29,6 +32,7 @@ pub enum ScanError {
     /// A key has more values than there are key columns, or fewer where all are required.
     #[error("the key has {values} values, the table {key_columns} key columns")]
     KeyLength {
+        /// Number of values.
         values: usize,
         /// Columns of the table's primary key.
         key_columns: usize,
@@ -55,7 +59,10 @@ pub enum ScanError {
     },
     /// Arrow refused the rows.
     #[error("record batch: {reason}")]
-    Arrow { reason: String },
+    Arrow {
+        /// Arrow's message.
+        reason: String,
+    },
 }
 
 /// What is wrong with a block of rows that a server sent.

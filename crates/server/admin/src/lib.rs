@@ -54,6 +54,7 @@ mod query_service;
 mod query_store;
 mod rates;
 mod request;
+mod route_rule;
 mod router;
 mod routes;
 mod scram;

@@ -63,6 +63,7 @@ pub fn run(bench: Bench, arguments: impl Iterator<Item = String>, out: &mut dyn 
     }
 }
 
+/// Writes one sample.
 pub fn emit(out: &mut dyn Write, sample: &impl Serialize) -> Result<()> {
     serde_json::to_writer(&mut *out, sample)?;
     writeln!(out)?;
@@ -87,6 +88,7 @@ pub struct Spent {
 }
 
 impl Stopwatch {
+    /// Starts now.
     pub fn start() -> Stopwatch {
         Stopwatch { cpu: clock_gettime(ClockId::ThreadCPUTime), wall: Instant::now() }
     }

@@ -46,6 +46,7 @@ const FETCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// A cluster map and its nodes.
 pub(crate) struct ClusterTopology {
+    /// The map.
     pub config: Arc<ClusterMap>,
     /// The map's nodes, in its order.
     nodes: Vec<Arc<ClusterNode>>,

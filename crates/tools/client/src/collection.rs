@@ -15,6 +15,7 @@ pub struct Collection(Arc<NamedId>);
 
 #[derive(Debug)]
 struct NamedId {
+    /// `scope.collection`.
     path: String,
     id: AtomicU32,
 }
@@ -24,10 +25,12 @@ impl Collection {
         Collection(Arc::new(NamedId { path: path.to_owned(), id: AtomicU32::new(id.0) }))
     }
 
+    /// Its path, `scope.collection`.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
+    /// Its id.
     pub fn id(&self) -> CollectionId {
         CollectionId(self.0.id.load(Ordering::Relaxed))
     }
@@ -52,7 +55,9 @@ pub struct CollectionsManifest {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ManifestScope {
+    /// Name.
     pub name: String,
+    /// Id.
     pub id: ScopeId,
     /// Collections in the server's order.
     pub collections: Vec<ManifestCollection>,
@@ -62,7 +67,9 @@ pub struct ManifestScope {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ManifestCollection {
+    /// Name.
     pub name: String,
+    /// Id.
     pub id: CollectionId,
     /// Longest life of a document in seconds, if it is limited.
     pub max_ttl_s: Option<u32>,

@@ -113,6 +113,7 @@ impl ClusterMap {
         self.nodes.get(self.this_node?)
     }
 
+    /// Number of vbuckets.
     pub fn vbucket_count(&self) -> u16 {
         // Parsing has checked the bound.
         u16::try_from(self.active.len()).unwrap_or(VBUCKETS_MAX)

@@ -150,6 +150,7 @@ impl Client {
         Ok(self.run(collection, &Operation::touch(key, expiry)).await?.cas)
     }
 
+    /// Changes a counter.
     pub async fn counter(
         &self,
         collection: &Collection,

@@ -33,6 +33,7 @@ pub enum ClientError {
     ValueTooLarge {
         /// Bytes of the value.
         len: usize,
+        /// Largest allowed value.
         max: usize,
     },
     /// The server needs to have negotiated something that it did not.
@@ -54,10 +55,16 @@ pub enum ClientError {
     Authentication(Cow<'static, str>),
     /// The server could not be reached.
     #[error("connecting to {peer}: {error}")]
-    Connect { peer: Arc<str>, error: Arc<io::Error> },
+    Connect {
+        /// `host:port`.
+        peer: Arc<str>,
+        /// The system's error.
+        error: Arc<io::Error>,
+    },
     /// The server sent something that does not follow the protocol.
     #[error("{at}: protocol error: {reason}")]
     Protocol {
+        /// Connection and operation.
         at: Site,
         /// What was wrong with it.
         reason: Cow<'static, str>,
@@ -65,6 +72,7 @@ pub enum ClientError {
     /// No answer in time; whether the operation was carried out is unknown.
     #[error("{at}: no answer within {after:?}")]
     Timeout {
+        /// Connection and operation.
         at: Site,
         /// How long was waited.
         after: Duration,
@@ -73,6 +81,7 @@ pub enum ClientError {
     /// operation was not carried out.
     #[error("{at}: not sent: {reason}")]
     NotSent {
+        /// Connection and operation.
         at: Site,
         /// Why there was no connection.
         reason: Arc<str>,
@@ -80,7 +89,12 @@ pub enum ClientError {
     /// The connection ended before the answer came; whether the operation was carried out is
     /// unknown.
     #[error("{at}: the connection is closed: {reason}")]
-    Closed { at: Site, reason: Arc<str> },
+    Closed {
+        /// Connection and operation.
+        at: Site,
+        /// Why it ended.
+        reason: Arc<str>,
+    },
 }
 
 /// Which connection, and what it was doing.
@@ -131,6 +145,7 @@ pub enum RejectionKind {
     /// The document is there already, or has another CAS.
     #[error("the document exists already or has another CAS")]
     Exists,
+    /// Document too large.
     #[error("the value is too large for the server")]
     TooLarge,
     /// The server finds the request malformed.
@@ -184,6 +199,7 @@ pub enum RejectionKind {
     /// A durable write was started but its outcome is unknown.
     #[error("the outcome of the durable write is unknown")]
     SyncWriteAmbiguous,
+    /// Any other status.
     #[error("{}", describe(*.0))]
     Other(u16),
 }
@@ -252,6 +268,7 @@ impl RejectionKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
+    /// Nothing is there.
     #[error("no such path")]
     NotFound,
     /// Something is there that must not be.
@@ -275,6 +292,7 @@ pub enum PathError {
     /// Path, value or document are nested too deeply or too long.
     #[error("too long or nested too deeply")]
     TooDeep,
+    /// Any other status.
     #[error("{}", describe(*.0))]
     Other(u16),
 }

@@ -16,6 +16,7 @@ const _: () = {
 pub(crate) struct FeatureSet(u64);
 
 impl FeatureSet {
+    /// Adds `feature`.
     pub fn grant(&mut self, feature: Feature) {
         self.0 |= 1 << feature.code();
     }

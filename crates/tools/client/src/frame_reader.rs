@@ -39,11 +39,15 @@ const BLOCK_BYTES: usize = LARGE_FRAME_BYTES_MIN + READ_ROOM_BYTES_MIN;
 /// Why the bytes received are not a stream of frames. Nothing after it can be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamError {
+    /// Not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The frame is longer than any that a server may send.
     #[error("a frame of {bytes} bytes was announced, the limit is {FRAME_BYTES_MAX}")]
-    TooLong { bytes: usize },
+    TooLong {
+        /// Announced length.
+        bytes: usize,
+    },
 }
 
 /// A frame that is received into its own block.

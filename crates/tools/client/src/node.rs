@@ -42,6 +42,7 @@ pub(crate) type ConnectionResult<'a> = Result<&'a Arc<Multiplexer>, ClientError>
 pub(crate) struct ParkedCall {
     /// When the caller stops waiting.
     pub deadline: Instant,
+    /// What for.
     pub opcode: Opcode,
     /// The call. It must not wait.
     pub resume: Box<dyn FnOnce(ConnectionResult<'_>) + Send>,
@@ -77,6 +78,7 @@ impl ClusterNode {
         Arc::new(ClusterNode { address, links })
     }
 
+    /// Where it is.
     pub fn address(&self) -> &KvNode {
         &self.address
     }

@@ -23,14 +23,21 @@ use crate::write_options::{CounterOptions, WriteOptions};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Get,
-    GetAndTouch { expiry: u32 },
-    GetAndLock { seconds: u32 },
+    GetAndTouch {
+        expiry: u32,
+    },
+    GetAndLock {
+        seconds: u32,
+    },
     Unlock,
     GetMeta,
     Store(Opcode),
+    /// Append or prepend.
     Concatenate(Opcode),
     Delete,
-    Touch { expiry: u32 },
+    Touch {
+        expiry: u32,
+    },
     Counter(CounterOptions),
     Subdocument(subdocument::OperationHead),
     WithMeta(DocumentVersion),
@@ -46,6 +53,7 @@ pub struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
+    /// Reads a document.
     pub fn get(key: &'a [u8]) -> Operation<'a> {
         Operation::new(Kind::Get, key)
     }
@@ -131,6 +139,7 @@ impl<'a> Operation<'a> {
         Operation::new(Kind::Touch { expiry }, key)
     }
 
+    /// Changes a counter.
     pub fn counter(key: &'a [u8], options: &CounterOptions) -> Operation<'a> {
         let write = WriteOptions { durability: options.durability, ..WriteOptions::default() };
         Operation { options: write, ..Operation::new(Kind::Counter(*options), key) }
@@ -164,6 +173,7 @@ impl<'a> Operation<'a> {
         Operation { kind: self.kind, key, value: self.value.clone(), options: self.options }
     }
 
+    /// The logical key.
     pub fn key(&self) -> &'a [u8] {
         self.key
     }

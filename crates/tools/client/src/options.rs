@@ -28,8 +28,11 @@ pub struct ConnectOptions {
     pub port: u16,
     /// TLS; without it, bytes travel in the clear.
     pub tls: Option<ClientTls>,
+    /// User name.
     pub user: String,
+    /// Password.
     pub password: String,
+    /// How to authenticate.
     pub mechanism: Mechanism,
     /// More nodes to ask for the cluster map when the first does not answer.
     pub seeds: Vec<KvNode>,
@@ -91,6 +94,7 @@ impl ConnectOptions {
         self
     }
 
+    /// Sets the port.
     pub fn port(mut self, port: u16) -> ConnectOptions {
         self.port = port;
         self

@@ -13,6 +13,7 @@ use crate::reply::MutationToken;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ObservedSeqno {
+    /// Present history.
     pub vb_uuid: VbUuid,
     /// Everything up to here is on disk.
     pub persisted: Seqno,
@@ -90,6 +91,7 @@ impl ObservedSeqno {
     }
 }
 
+/// Vbucket and history.
 pub(crate) type MutationHistory = (Vbid, VbUuid);
 
 impl Client {

@@ -26,6 +26,7 @@ use crate::response::ResponseResult;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PipelineOptions {
+    /// Operations.
     pub operations_max: usize,
     /// Bytes of keys and values. One operation may exceed it, when it is alone.
     pub bytes_max: usize,

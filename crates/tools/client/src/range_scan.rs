@@ -42,7 +42,9 @@ const CUT_OFF: &str = "a document in a page of a range scan is cut off";
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ScanRange<'a> {
+    /// Their vbucket.
     pub vbid: Vbid,
+    /// Their collection.
     pub collection: CollectionId,
     /// Only those with this key and greater ones; `behind` goes before it.
     pub from: Option<&'a [u8]>,
@@ -151,6 +153,7 @@ impl<'a> ScanRange<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ScannedDocument<'a> {
+    /// Key.
     pub key: &'a [u8],
     /// Value, behind its attributes if the range has them and the datatype says so; compressed only
     /// on a connection that asked for such.
@@ -161,6 +164,7 @@ pub struct ScannedDocument<'a> {
     pub expiry: u32,
     /// Its place in the vbucket's history.
     pub seqno: Seqno,
+    /// CAS.
     pub cas: Cas,
     /// What the server says the value is.
     pub datatype: Datatype,

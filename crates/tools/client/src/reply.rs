@@ -19,8 +19,11 @@ mod tests;
 /// Where a mutation stands in its vbucket's history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MutationToken {
+    /// Vbucket.
     pub vbid: Vbid,
+    /// History.
     pub vb_uuid: VbUuid,
+    /// Sequence number.
     pub seqno: Seqno,
 }
 
@@ -38,6 +41,7 @@ pub struct WriteReply {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CounterReply {
+    /// The new value.
     pub value: u64,
     /// CAS of the counter as it is now.
     pub cas: Cas,
@@ -49,6 +53,7 @@ pub struct CounterReply {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Document {
+    /// Value.
     pub value: Bytes,
     /// CAS, for a conditional write.
     pub cas: Cas,
@@ -62,6 +67,7 @@ pub struct Document {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DocumentMeta {
+    /// CAS.
     pub cas: Cas,
     /// True when the document was deleted and only this is left.
     pub is_deleted: bool,

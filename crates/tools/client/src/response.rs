@@ -15,6 +15,7 @@ pub(crate) type ResponseResult = Result<Response, ClientError>;
 /// One answer of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
+    /// Header.
     pub header: Header,
     /// Extras of an answer that has nothing else; the rest is zero.
     inline: [u8; INLINE_BYTES_MAX],
@@ -37,6 +38,7 @@ impl Response {
         has_only_extras.then(|| Response { header: frame.header, inline, body: Bytes::new() })
     }
 
+    /// Extras.
     pub fn extras(&self) -> &[u8] {
         match self.body.is_empty() {
             true => &self.inline[..self.key_start().min(INLINE_BYTES_MAX)],
@@ -44,6 +46,7 @@ impl Response {
         }
     }
 
+    /// Key.
     pub fn key(&self) -> &[u8] {
         self.body.get(self.key_start()..self.value_start()).unwrap_or_default()
     }
@@ -83,6 +86,7 @@ impl Response {
 pub(crate) enum ResponseError {
     /// Says what it is by itself.
     Error(ClientError),
+    /// Violates the protocol.
     Malformed(MalformedResponse),
 }
 

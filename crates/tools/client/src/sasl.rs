@@ -36,9 +36,12 @@ const KEPT_SALT_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Mechanism {
+    /// SCRAM with SHA-512.
     #[default]
     ScramSha512,
+    /// SCRAM with SHA-256.
     ScramSha256,
+    /// SCRAM with SHA-1.
     ScramSha1,
     /// Name and password in the clear.
     Plain,
@@ -110,6 +113,7 @@ pub(crate) struct Scram {
 /// The message that proves the password, and what the server must answer.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Proof {
+    /// Client's final message.
     pub message: String,
     server_final: String,
 }

@@ -26,6 +26,7 @@ const ACCEPT_BYTES: usize = 128 * 1024;
 /// See the module text.
 #[derive(Debug)]
 pub(crate) enum Socket {
+    /// The socket itself.
     Plain(TcpStream),
     /// TLS on the socket.
     Tls(Box<TlsSocket>),
@@ -52,6 +53,7 @@ struct TlsState {
 struct Received {
     /// As they came; 0 at the end of the stream.
     sealed: usize,
+    /// Handed out.
     opened: usize,
 }
 
@@ -72,10 +74,12 @@ impl Socket {
         Ok(Socket::Tls(Box::new(socket)))
     }
 
+    /// True for TLS.
     pub fn is_tls(&self) -> bool {
         matches!(self, Socket::Tls(_))
     }
 
+    /// The server's address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.stream().peer_addr()
     }
@@ -131,6 +135,7 @@ impl Socket {
         self.stream().writable().await
     }
 
+    /// Waits for either.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         self.stream().ready(interest).await
     }

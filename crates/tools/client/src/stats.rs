@@ -17,7 +17,9 @@ const OPAQUE: u32 = 0x5354_4154;
 /// One figure. Servers send text, but nothing forces them to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat<'a> {
+    /// Name.
     pub name: &'a [u8],
+    /// Value.
     pub value: &'a [u8],
 }
 
@@ -25,7 +27,9 @@ pub struct Stat<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct NamedStat {
+    /// Name.
     pub name: String,
+    /// Value.
     pub value: String,
 }
 

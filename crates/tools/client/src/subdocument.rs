@@ -43,6 +43,7 @@ use crate::error::ClientError;
 /// Most paths in one operation.
 pub const PATHS_MAX: usize = 16;
 
+/// Longest path.
 pub const PATH_BYTES_MAX: usize = 1024;
 
 /// Flags of a path.

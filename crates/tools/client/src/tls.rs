@@ -53,6 +53,7 @@ impl TlsOptions {
         self
     }
 
+    /// Refuses TLS 1.2.
     pub fn tls13_only(mut self) -> TlsOptions {
         self.0.minimum_version = MinimumVersion::Tls13;
         self
@@ -91,6 +92,7 @@ impl ClientTls {
     }
 }
 
+/// Without keys.
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")

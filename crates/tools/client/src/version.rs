@@ -24,7 +24,9 @@ const IS_EXPIRATION: u32 = 1 << 4;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum VersionKind {
+    /// A document.
     Mutation,
+    /// A deleted document.
     Deletion,
     /// A document whose time was over.
     Expiration,
@@ -48,11 +50,13 @@ pub enum ResolutionMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DocumentVersion {
+    /// What it is.
     pub kind: VersionKind,
     /// Its CAS, which it keeps unless the server makes a new one.
     pub cas: Cas,
     /// Its revision, which it keeps.
     pub rev: RevSeqno,
+    /// Flags.
     pub flags: u32,
     /// Expiry as UNIX time, 0 for none; of a removal, when that was, 0 for now.
     pub expiry: u32,
@@ -83,6 +87,7 @@ impl DocumentVersion {
         }
     }
 
+    /// Sets the flags.
     pub fn flags(mut self, flags: u32) -> DocumentVersion {
         self.flags = flags;
         self

@@ -26,6 +26,7 @@ pub const ENABLE_STREAM_ID: &[u8] = b"enable_stream_id";
 pub const ENABLE_SYNC_WRITES: &[u8] = b"enable_sync_writes";
 /// Name of the consumer that acknowledges durable writes.
 pub const CONSUMER_NAME: &[u8] = b"consumer_name";
+/// `round-robin` or `sequential`.
 pub const BACKFILL_ORDER: &[u8] = b"backfill_order";
 /// `true` asks whether attributes of deleted documents come.
 pub const INCLUDE_DELETED_USER_XATTRS: &[u8] = b"include_deleted_user_xattrs";
@@ -39,4 +40,5 @@ pub const FLATBUFFERS_SYSTEM_EVENTS: &[u8] = b"flatbuffers_system_events";
 pub const CHANGE_STREAMS: &[u8] = b"change_streams";
 /// `2.2` allows the marker with a purge seqno.
 pub const MAX_MARKER_VERSION: &[u8] = b"max_marker_version";
+/// Withdrawn.
 pub const STREAM_BUFFER_SIZE: &[u8] = b"stream_buffer_size";

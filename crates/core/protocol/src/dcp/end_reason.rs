@@ -13,6 +13,7 @@ pub enum EndReason {
     Closed = 1,
     /// The vbucket is not served here any more.
     StateChanged = 2,
+    /// The connection ends.
     Disconnected = 3,
     /// The consumer is too slow.
     Slow = 4,

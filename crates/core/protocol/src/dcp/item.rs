@@ -60,6 +60,7 @@ pub struct DeletionExtras {
     pub delete_time: Option<u32>,
 }
 
+/// The three layouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeletionLayout {
     /// A deletion without a time: 18 bytes.

@@ -22,6 +22,7 @@ impl MarkerFlags {
     pub const MEMORY: MarkerFlags = MarkerFlags(0x01);
     /// The snapshot comes from disk.
     pub const DISK: MarkerFlags = MarkerFlags(0x02);
+    /// A checkpoint begins.
     pub const CHECKPOINT: MarkerFlags = MarkerFlags(0x04);
     /// The consumer answers once it has the whole snapshot.
     pub const ACK: MarkerFlags = MarkerFlags(0x08);
@@ -41,6 +42,7 @@ impl MarkerFlags {
     }
 }
 
+/// A snapshot marker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SnapshotMarker {
     /// First seqno of the snapshot; no message needs to carry it.

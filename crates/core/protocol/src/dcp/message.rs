@@ -18,7 +18,9 @@ use crate::opcode::Opcode;
 /// A document in a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Document<'a, E> {
+    /// Fixed fields.
     pub extras: E,
+    /// Key field.
     pub key: &'a [u8],
     /// Compare-and-swap value after the change.
     pub cas: u64,
@@ -31,15 +33,19 @@ pub struct Document<'a, E> {
 /// What a message says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
+    /// A snapshot begins.
     SnapshotMarker(SnapshotMarker),
     /// A document was written.
     Mutation(Document<'a, MutationExtras>),
     /// A document was removed.
     Deletion(Document<'a, DeletionExtras>),
+    /// A document expired.
     Expiration(Document<'a, DeletionExtras>),
+    /// Collections changed.
     SystemEvent(SystemEvent<'a>),
     /// The stream is at this seqno, and nothing on the way concerned it.
     SeqnoAdvanced(Seqno),
+    /// The stream ends.
     StreamEnd(EndReason),
     /// The producer asks whether the consumer lives; the answer has the same opaque.
     Noop,

@@ -49,6 +49,7 @@ impl OpenExtras {
         rest.is_empty().then_some(OpenExtras { flags: OpenFlags(flags) })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[4..].copy_from_slice(&self.flags.0.to_be_bytes());

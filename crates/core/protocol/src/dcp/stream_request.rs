@@ -79,6 +79,7 @@ impl StreamRequestExtras {
         })
     }
 
+    /// Encodes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..4].copy_from_slice(&self.flags.0.to_be_bytes());
@@ -94,10 +95,12 @@ impl StreamRequestExtras {
 /// The documents of a stream, on a connection with collections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Filter<'a> {
+    /// All collections.
     #[default]
     All,
     /// All collections of a scope, later ones too.
     Scope(ScopeId),
+    /// These collections.
     Collections(&'a [CollectionId]),
 }
 
@@ -179,6 +182,7 @@ impl<'a> FailoverLog<'a> {
         })
     }
 
+    /// Appends one entry.
     pub fn write_entry(out: &mut Vec<u8>, vb_uuid: VbUuid, seqno: Seqno) {
         out.extend_from_slice(&vb_uuid.0.to_be_bytes());
         out.extend_from_slice(&seqno.0.to_be_bytes());

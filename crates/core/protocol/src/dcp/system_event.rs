@@ -24,6 +24,7 @@ const SCOPE_END: u32 = 4;
 const EXTRAS_BYTES: usize = 13;
 const BODY_BYTES_MAX: usize = 20;
 
+/// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SystemEvent<'a> {
     /// Seqno of the event.
@@ -32,12 +33,14 @@ pub struct SystemEvent<'a> {
     pub manifest_uid: ManifestUid,
     /// The scope, or the collection's scope.
     pub scope: ScopeId,
+    /// What happens.
     pub change: EventChange<'a>,
 }
 
 /// What an event says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventChange<'a> {
+    /// A collection begins.
     CollectionBegin {
         /// Id of the collection.
         collection: CollectionId,
@@ -46,14 +49,17 @@ pub enum EventChange<'a> {
         /// Longest time to live of its documents in seconds, if it is set.
         max_ttl: Option<u32>,
     },
+    /// A collection ends.
     CollectionEnd {
         /// Id of the collection.
         collection: CollectionId,
     },
+    /// A scope begins.
     ScopeBegin {
         /// Name of the scope.
         name: &'a [u8],
     },
+    /// A scope ends.
     ScopeEnd,
 }
 

@@ -63,6 +63,7 @@ impl<'a> VbSeqnos<'a> {
         })
     }
 
+    /// Appends one entry.
     pub fn write_entry(out: &mut Vec<u8>, vbid: Vbid, seqno: Seqno) {
         out.extend_from_slice(&vbid.0.to_be_bytes());
         out.extend_from_slice(&seqno.0.to_be_bytes());

@@ -23,6 +23,7 @@ pub fn write_number(out: &mut Vec<u8>, number: u64) {
     }
 }
 
+/// Appends a line.
 #[inline]
 pub fn write_line(out: &mut Vec<u8>, line: &str) {
     out.extend_from_slice(line.as_bytes());

@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::tokens::Tokens;
 
+/// Another protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ForeignProtocol {
     /// HTTP: a request line.

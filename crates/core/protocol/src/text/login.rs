@@ -22,13 +22,18 @@ pub const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 pub enum Login<'a> {
     /// More bytes are needed.
     Incomplete,
+    /// A login.
     Credentials {
+        /// The user.
         user: &'a [u8],
+        /// The password.
         password: &'a [u8],
         /// Bytes that it occupied.
         consumed: usize,
     },
+    /// Something else.
     Refused {
+        /// The answer.
         answer: &'static str,
         /// Bytes that it occupied.
         consumed: usize,

@@ -48,6 +48,7 @@ pub struct Meta<'a> {
     pub cas: Option<u64>,
     /// `E`: the CAS of the new version.
     pub new_cas: Option<u64>,
+    /// `F`: client flags.
     pub client_flags: u32,
     /// `M`: the mode, 0 for none.
     pub mode: u8,

@@ -74,6 +74,7 @@ wire_codes! {
     pub enum StatusCode {
         /// A status without a more precise code.
         Unknown = 999,
+        /// No error.
         Ok = 0,
         /// The row, table or tablet does not exist.
         NotFound = 1,
@@ -97,6 +98,7 @@ wire_codes! {
         NotAuthorized = 10,
         /// The server aborted the operation.
         Aborted = 11,
+        /// Another server refused.
         RemoteError = 12,
         /// The server is overloaded; try again later.
         ServiceUnavailable = 13,
@@ -108,6 +110,7 @@ wire_codes! {
         ConfigurationError = 16,
         /// The operation is not complete.
         Incomplete = 17,
+        /// Data ended early.
         EndOfFile = 18,
         /// The operation was cancelled.
         Cancelled = 19,

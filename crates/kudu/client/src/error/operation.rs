@@ -10,13 +10,17 @@ pub enum Operation {
     ConnectToMaster,
     /// Creating a table and waiting for its tablets.
     CreateTable,
+    /// Opening a table.
     OpenTable,
     /// Altering a table and waiting until every tablet has the change.
     AlterTable,
+    /// Deleting a table.
     DeleteTable,
     /// Bringing a softly deleted table back.
     RecallTable,
+    /// Listing tables.
     ListTables,
+    /// Listing tablet servers.
     ListTabletServers,
     /// Asking for the statistics of a table.
     TableStatistics,

@@ -50,6 +50,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
+    /// All remaining bytes.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

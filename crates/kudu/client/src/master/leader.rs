@@ -33,6 +33,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A master that claims to lead.
 #[derive(Clone, Debug)]
 pub(crate) struct Leader {
+    /// Where it listens.
     pub(crate) address: HostPort,
     /// Which search found it.
     pub(crate) generation: u64,

@@ -25,9 +25,11 @@ use super::tablet::{Replica, ReplicaSet, Tablet};
 /// A tablet as the master's answer describes it.
 #[derive(Debug)]
 pub(crate) struct LocatedTablet {
+    /// 32 hexadecimal digits.
     pub(crate) id: String,
     /// The part of the table that it holds.
     pub(crate) partition: Partition,
+    /// Its replicas.
     pub(crate) replicas: Vec<Replica>,
 }
 
@@ -132,6 +134,7 @@ impl TableLocations {
         }
     }
 
+    /// The known tablets.
     pub(crate) fn tablets(&self) -> impl Iterator<Item = &Tablet> {
         self.by_id.values().map(|tablet| &**tablet)
     }

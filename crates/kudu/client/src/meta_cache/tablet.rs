@@ -40,6 +40,7 @@ impl Tablet {
         }
     }
 
+    /// 32 hexadecimal digits.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -122,6 +123,7 @@ impl ReplicaSet {
         ReplicaSet { replicas, leader: AtomicUsize::new(leader), guess, failed: AtomicU64::new(0) }
     }
 
+    /// All replicas.
     pub(crate) fn all(&self) -> &[Replica] {
         &self.replicas
     }

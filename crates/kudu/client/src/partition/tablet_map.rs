@@ -25,6 +25,7 @@ pub(crate) struct TabletMap {
 #[derive(Debug)]
 struct Range {
     start: Box<[u8]>,
+    /// Empty: no bound.
     end: Box<[u8]>,
     hash: Arc<[HashDimension]>,
     /// By bucket number, the first dimension most significant.

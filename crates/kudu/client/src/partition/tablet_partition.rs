@@ -18,6 +18,7 @@ pub(crate) const BUCKET_BYTES: usize = 4;
 pub(crate) struct Partition {
     /// One bucket for each hash dimension of the tablet's range.
     pub hash_buckets: Vec<u32>,
+    /// First partition key.
     pub start: Bytes,
     /// The partition key after the last one.
     pub end: Bytes,

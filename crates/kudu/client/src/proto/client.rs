@@ -21,16 +21,22 @@ pub(crate) struct ScanTokenPb {
     pub projected_columns: Vec<ColumnSchemaPb>,
     #[prost(message, repeated, tag = "4")]
     pub column_predicates: Vec<ColumnPredicatePb>,
+    /// Inclusive.
     #[prost(bytes = "bytes", optional, tag = "5")]
     pub lower_bound_primary_key: Option<Bytes>,
+    /// Exclusive.
     #[prost(bytes = "bytes", optional, tag = "6")]
     pub upper_bound_primary_key: Option<Bytes>,
+    /// Inclusive.
     #[prost(bytes = "bytes", optional, tag = "7")]
     pub lower_bound_partition_key: Option<Bytes>,
+    /// Exclusive.
     #[prost(bytes = "bytes", optional, tag = "8")]
     pub upper_bound_partition_key: Option<Bytes>,
+    /// In rows.
     #[prost(uint64, optional, tag = "9")]
     pub limit: Option<u64>,
+    /// See [`super::common::ReadModePb`].
     #[prost(enumeration = "super::common::ReadModePb", optional, tag = "10")]
     pub read_mode: Option<i32>,
     #[prost(fixed64, optional, tag = "11")]
@@ -38,6 +44,7 @@ pub(crate) struct ScanTokenPb {
     /// A hybrid time that the sender has seen.
     #[prost(fixed64, optional, tag = "12")]
     pub propagated_timestamp: Option<u64>,
+    /// Absent means true.
     #[prost(bool, optional, tag = "13")]
     pub cache_blocks: Option<bool>,
     #[prost(bool, optional, tag = "14")]

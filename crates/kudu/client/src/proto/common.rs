@@ -66,6 +66,7 @@ pub(crate) struct ColumnTypeAttributesPb {
     pub precision: Option<i32>,
     #[prost(int32, optional, tag = "2")]
     pub scale: Option<i32>,
+    /// In characters.
     #[prost(int32, optional, tag = "3")]
     pub length: Option<i32>,
 }
@@ -77,6 +78,7 @@ pub(crate) struct ColumnSchemaPb {
     pub id: Option<u32>,
     #[prost(string, required, tag = "2")]
     pub name: String,
+    /// See [`DataTypePb`].
     #[prost(enumeration = "DataTypePb", required, tag = "3")]
     pub r#type: i32,
     #[prost(bool, optional, tag = "4")]
@@ -87,8 +89,10 @@ pub(crate) struct ColumnSchemaPb {
     pub read_default_value: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "7")]
     pub write_default_value: Option<Bytes>,
+    /// See [`EncodingTypePb`].
     #[prost(enumeration = "EncodingTypePb", optional, tag = "8")]
     pub encoding: Option<i32>,
+    /// See [`CompressionTypePb`].
     #[prost(enumeration = "CompressionTypePb", optional, tag = "9")]
     pub compression: Option<i32>,
     /// In bytes; 0 leaves the choice to the server.
@@ -115,10 +119,13 @@ pub(crate) struct ColumnSchemaDeltaPb {
     pub default_value: Option<Bytes>,
     #[prost(bool, optional, tag = "5")]
     pub remove_default: Option<bool>,
+    /// See [`EncodingTypePb`].
     #[prost(enumeration = "EncodingTypePb", optional, tag = "6")]
     pub encoding: Option<i32>,
+    /// See [`CompressionTypePb`].
     #[prost(enumeration = "CompressionTypePb", optional, tag = "7")]
     pub compression: Option<i32>,
+    /// In bytes.
     #[prost(int32, optional, tag = "8")]
     pub block_size: Option<i32>,
     #[prost(string, optional, tag = "9")]
@@ -232,7 +239,9 @@ pub(crate) enum RowOperationTypePb {
     Delete = 3,
     SplitRow = 4,
     Upsert = 5,
+    /// Inclusive.
     RangeLowerBound = 6,
+    /// Exclusive.
     RangeUpperBound = 7,
     ExclusiveRangeLowerBound = 8,
     InclusiveRangeUpperBound = 9,
@@ -283,6 +292,7 @@ pub(crate) struct ServerRegistrationPb {
     pub software_version: Option<String>,
     #[prost(bool, optional, tag = "4")]
     pub https_enabled: Option<bool>,
+    /// Seconds since 1970-01-01T00:00:00Z.
     #[prost(int64, optional, tag = "5")]
     pub start_time: Option<i64>,
 }
@@ -328,6 +338,7 @@ pub(crate) struct ColumnPredicatePb {
 pub(crate) mod column_predicate_pb {
     use bytes::Bytes;
 
+    /// The condition.
     #[derive(Clone, PartialEq, Eq, prost::Oneof)]
     pub(crate) enum Predicate {
         #[prost(message, tag = "2")]
@@ -360,6 +371,7 @@ pub(crate) mod column_predicate_pb {
         pub value: Option<Bytes>,
     }
 
+    /// Not NULL.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub(crate) struct IsNotNull {}
 
@@ -370,6 +382,7 @@ pub(crate) mod column_predicate_pb {
         pub values: Vec<Bytes>,
     }
 
+    /// NULL.
     #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
     pub(crate) struct IsNull {}
 

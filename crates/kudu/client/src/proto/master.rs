@@ -64,6 +64,7 @@ pub(crate) struct ConnectToMasterRequestPb {}
 pub(crate) struct ConnectToMasterResponsePb {
     #[prost(message, optional, tag = "1")]
     pub error: Option<MasterErrorPb>,
+    /// See [`RaftRolePb`].
     #[prost(enumeration = "RaftRolePb", optional, tag = "2")]
     pub role: Option<i32>,
     #[prost(bytes = "vec", repeated, tag = "3")]
@@ -180,6 +181,7 @@ pub(crate) struct AlterTableRequestPb {
     pub new_extra_configs: BTreeMap<String, String>,
     #[prost(string, optional, tag = "7")]
     pub new_table_owner: Option<String>,
+    /// In bytes.
     #[prost(int64, optional, tag = "8")]
     pub disk_size_limit: Option<i64>,
     #[prost(int64, optional, tag = "9")]
@@ -210,6 +212,7 @@ pub(crate) mod alter_table_request_pb {
     /// One step: its kind, and the one message that belongs to the kind.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub(crate) struct Step {
+        /// See [`StepType`].
         #[prost(enumeration = "StepType", optional, tag = "1")]
         pub r#type: Option<i32>,
         #[prost(message, optional, tag = "2")]
@@ -233,12 +236,14 @@ pub(crate) mod alter_table_request_pb {
         pub schema: ColumnSchemaPb,
     }
 
+    /// Drops a column.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub(crate) struct DropColumn {
         #[prost(string, required, tag = "1")]
         pub name: String,
     }
 
+    /// Renames a column.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub(crate) struct RenameColumn {
         #[prost(string, required, tag = "1")]
@@ -247,6 +252,7 @@ pub(crate) mod alter_table_request_pb {
         pub new_name: String,
     }
 
+    /// Changes a column.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub(crate) struct AlterColumn {
         #[prost(message, optional, tag = "1")]
@@ -308,6 +314,7 @@ pub(crate) struct IsAlterTableDoneResponsePb {
     pub done: Option<bool>,
 }
 
+/// Deletes a table.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct DeleteTableRequestPb {
     #[prost(message, required, tag = "1")]
@@ -393,6 +400,7 @@ pub(crate) struct GetTableStatisticsResponsePb {
     pub on_disk_size: Option<i64>,
     #[prost(int64, optional, tag = "3")]
     pub live_row_count: Option<i64>,
+    /// In bytes.
     #[prost(int64, optional, tag = "4")]
     pub disk_size_limit: Option<i64>,
     #[prost(int64, optional, tag = "5")]
@@ -463,12 +471,14 @@ pub(crate) struct TabletLocationsPb {
 pub(crate) struct InternedReplicaPb {
     #[prost(uint32, required, tag = "1")]
     pub ts_info_idx: u32,
+    /// See [`RaftRolePb`].
     #[prost(enumeration = "RaftRolePb", required, tag = "2")]
     pub role: i32,
     #[prost(string, optional, tag = "3")]
     pub dimension_label: Option<String>,
 }
 
+/// A tablet server.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct TsInfoPb {
     #[prost(bytes = "bytes", required, tag = "1")]
@@ -506,6 +516,7 @@ pub(crate) struct TabletServerEntryPb {
     pub millis_since_heartbeat: Option<i32>,
     #[prost(string, optional, tag = "4")]
     pub location: Option<String>,
+    /// See [`TabletServerStatePb`].
     #[prost(enumeration = "TabletServerStatePb", optional, tag = "5")]
     pub state: Option<i32>,
 }

@@ -66,6 +66,7 @@ pub(crate) struct ResponseHeaderPb {
 pub(crate) struct ErrorStatusPb {
     #[prost(string, required, tag = "1")]
     pub message: String,
+    /// See [`RpcErrorCodePb`].
     #[prost(enumeration = "RpcErrorCodePb", optional, tag = "2")]
     pub code: Option<i32>,
     #[prost(uint32, repeated, packed = "false", tag = "3")]
@@ -97,6 +98,7 @@ pub(crate) enum RpcErrorCodePb {
 /// One message of the negotiation, in either direction.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct NegotiatePb {
+    /// See [`RpcFeatureFlagPb`].
     #[prost(enumeration = "RpcFeatureFlagPb", repeated, packed = "false", tag = "1")]
     pub supported_features: Vec<i32>,
     /// See [`NegotiateStepPb`]. Required by the protocol; read as optional, because a missing one
@@ -156,6 +158,7 @@ pub(crate) struct AuthenticationTypePb {
 
 /// The choices of [`AuthenticationTypePb`]; each is a message without fields.
 pub(crate) mod authentication_type_pb {
+    /// The authentication method.
     #[derive(Clone, PartialEq, Eq, prost::Oneof)]
     pub(crate) enum Type {
         #[prost(message, tag = "1")]

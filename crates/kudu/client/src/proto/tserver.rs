@@ -45,6 +45,7 @@ pub(crate) struct PingResponsePb {}
 /// Rows for one tablet.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct WriteRequestPb {
+    /// 32 hexadecimal digits.
     #[prost(bytes = "bytes", required, tag = "1")]
     pub tablet_id: Bytes,
     /// The schema with which the rows were encoded, without column ids.
@@ -52,6 +53,7 @@ pub(crate) struct WriteRequestPb {
     pub schema: Option<SchemaPb>,
     #[prost(message, optional, tag = "3")]
     pub row_operations: Option<RowOperationsPb>,
+    /// See [`super::common::ExternalConsistencyModePb`].
     #[prost(enumeration = "super::common::ExternalConsistencyModePb", optional, tag = "4")]
     pub external_consistency_mode: Option<i32>,
     /// A hybrid time that the client has seen.
@@ -125,6 +127,7 @@ pub(crate) struct ResourceMetricsPb {
     pub upsert_ignore_errors: Option<i64>,
 }
 
+/// Bits of [`NewScanRequestPb::row_format_flags`].
 pub(crate) mod row_format {
     pub(crate) const COLUMNAR_LAYOUT: u64 = 2;
 }
@@ -132,13 +135,16 @@ pub(crate) mod row_format {
 /// Opens a scanner on one tablet.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct NewScanRequestPb {
+    /// 32 hexadecimal digits.
     #[prost(bytes = "bytes", required, tag = "1")]
     pub tablet_id: Bytes,
+    /// In rows.
     #[prost(uint64, optional, tag = "2")]
     pub limit: Option<u64>,
     /// Without column ids; none at all counts rows.
     #[prost(message, repeated, tag = "4")]
     pub projected_columns: Vec<ColumnSchemaPb>,
+    /// See [`super::common::ReadModePb`].
     #[prost(enumeration = "super::common::ReadModePb", optional, tag = "5")]
     pub read_mode: Option<i32>,
     #[prost(fixed64, optional, tag = "6")]
@@ -146,13 +152,16 @@ pub(crate) struct NewScanRequestPb {
     /// A hybrid time that the client has seen.
     #[prost(fixed64, optional, tag = "7")]
     pub propagated_timestamp: Option<u64>,
+    /// Inclusive.
     #[prost(bytes = "bytes", optional, tag = "8")]
     pub start_primary_key: Option<Bytes>,
+    /// Exclusive.
     #[prost(bytes = "bytes", optional, tag = "9")]
     pub stop_primary_key: Option<Bytes>,
     /// The server's default is true.
     #[prost(bool, optional, tag = "10")]
     pub cache_blocks: Option<bool>,
+    /// See [`super::common::OrderModePb`].
     #[prost(enumeration = "super::common::OrderModePb", optional, tag = "11")]
     pub order_mode: Option<i32>,
     /// Resumes an ordered scan after this key.
@@ -160,6 +169,7 @@ pub(crate) struct NewScanRequestPb {
     pub last_primary_key: Option<Bytes>,
     #[prost(message, repeated, tag = "13")]
     pub column_predicates: Vec<ColumnPredicatePb>,
+    /// See [`row_format`].
     #[prost(uint64, optional, tag = "14")]
     pub row_format_flags: Option<u64>,
     #[prost(message, optional, tag = "15")]

@@ -65,6 +65,7 @@ impl ScriptedServer {
         ScriptedServer { address, calls, script }
     }
 
+    /// Changes the script.
     pub(crate) fn set_script(
         &self,
         script: impl Fn(&Call) -> ScriptedAnswer + Send + Sync + 'static,

@@ -26,6 +26,7 @@ pub(crate) enum BoundKind {
     Split,
 }
 
+/// A decoded bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangeBound {
     pub kind: BoundKind,

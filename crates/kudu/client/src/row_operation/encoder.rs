@@ -62,6 +62,7 @@ impl RowEncoder {
         }
     }
 
+    /// Forgets the row.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.set.fill(0);

@@ -10,7 +10,10 @@ use super::RowOperation;
 pub enum RowError {
     /// The table has no column of this name.
     #[error("there is no column {column:?}")]
-    UnknownColumn { column: String },
+    UnknownColumn {
+        /// The name.
+        column: String,
+    },
     /// The table has fewer columns.
     #[error("there is no column {index}, the table has {columns}")]
     NoSuchColumn {
@@ -51,6 +54,7 @@ pub enum RowError {
     MissingCell {
         /// Name of the column.
         column: String,
+        /// The operation.
         operation: RowOperation,
     },
     /// A delete names a column outside the key.
@@ -58,16 +62,21 @@ pub enum RowError {
     NotPartOfKey {
         /// Name of the column.
         column: String,
+        /// The operation.
         operation: RowOperation,
     },
     /// An update does not change anything.
     #[error("{operation} needs a cell besides the key")]
-    NothingToUpdate { operation: RowOperation },
+    NothingToUpdate {
+        /// The operation.
+        operation: RowOperation,
+    },
     /// An insert sets the column that the server assigns.
     #[error("{operation} cannot set column {column:?}, which the server numbers")]
     AutoIncrementing {
         /// Name of the column.
         column: String,
+        /// The operation.
         operation: RowOperation,
     },
 }

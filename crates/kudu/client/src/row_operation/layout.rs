@@ -19,10 +19,13 @@ pub(crate) struct RowLayout {
     pub bitmap_bytes: usize,
     /// Bytes of the bitmap of NULLs: 0 when no column can be NULL.
     pub null_bitmap_bytes: usize,
+    /// Operation and bitmaps.
     pub header_bytes: usize,
     /// Header and every cell.
     pub full_row_bytes: usize,
+    /// Every column.
     pub all: ColumnSet,
+    /// The primary key.
     pub key: ColumnSet,
     /// The columns that a new row must have.
     pub required: ColumnSet,

@@ -18,6 +18,7 @@ pub(crate) struct EncodedRows<'a> {
     indirect: &'a [u8],
 }
 
+/// One encoded row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedRow<'a> {
     layout: &'a RowLayout,

@@ -41,7 +41,9 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(65);
 
 /// TCP keep-alive as in the C++ client: after a minute of silence, every 3 s, 10 times.
 pub(crate) const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// See [`TCP_KEEPALIVE_IDLE`].
 pub(crate) const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+/// See [`TCP_KEEPALIVE_IDLE`].
 pub(crate) const TCP_KEEPALIVE_PROBES: u32 = 10;
 
 /// How long sent bytes may stay unacknowledged. The system retries after 0.2 s and doubles the

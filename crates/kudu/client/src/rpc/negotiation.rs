@@ -46,6 +46,7 @@ pub(crate) struct Offer {
     /// Sent only if the client offers TLS and knows the cluster's authority.
     pub authn_token: Option<SignedTokenPb>,
     pub tls_configs: TlsConfigs,
+    /// The server's address.
     pub peer: IpAddr,
 }
 
@@ -58,6 +59,7 @@ pub(crate) enum TlsOffer {
     AuthenticationOnly,
     /// TLS if the server supports it.
     Optional,
+    /// TLS is required.
     Required,
 }
 

@@ -33,6 +33,7 @@ impl Shared {
         *self.credentials.write() = Arc::new(credentials);
     }
 
+    /// The current credentials.
     pub(super) fn credentials(&self) -> Arc<Credentials> {
         self.credentials.read().clone()
     }

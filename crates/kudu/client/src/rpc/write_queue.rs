@@ -30,6 +30,7 @@ pub(crate) struct WriteQueue {
 }
 
 impl WriteQueue {
+    /// Queues raw bytes.
     pub(crate) fn push(&mut self, chunk: Bytes) {
         if !chunk.is_empty() {
             self.bytes += chunk.len();

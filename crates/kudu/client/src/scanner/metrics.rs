@@ -15,6 +15,7 @@ pub struct ScanMetrics {
     pub requests: u64,
     /// Tablets with an opened scanner; a scanner resumed on another server counts again.
     pub tablets: u64,
+    /// Rows received.
     pub rows: u64,
     /// Bytes of rows received.
     pub bytes: u64,

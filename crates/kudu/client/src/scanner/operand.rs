@@ -19,8 +19,11 @@ pub enum Operand {
     /// For integers of all widths, DATE (days since 1970-01-01), UNIXTIME_MICROS (microseconds
     /// since then) and DECIMAL (unscaled: 1.50 with a scale of 2 is 150).
     Integer(i128),
+    /// For FLOAT.
     Float(f32),
+    /// For DOUBLE.
     Double(f64),
+    /// For BOOL.
     Bool(bool),
     /// For STRING, VARCHAR and BINARY.
     Bytes(Vec<u8>),

@@ -40,22 +40,27 @@ impl Predicate {
         Predicate { column: column.into(), test }
     }
 
+    /// `column = value`.
     pub fn equal(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
         Predicate::new(column, Test::Equal(value.into()))
     }
 
+    /// `column < value`.
     pub fn less(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
         Predicate::new(column, Test::Less(value.into()))
     }
 
+    /// `column <= value`.
     pub fn less_or_equal(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
         Predicate::new(column, Test::LessOrEqual(value.into()))
     }
 
+    /// `column > value`.
     pub fn greater(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
         Predicate::new(column, Test::Greater(value.into()))
     }
 
+    /// `column >= value`.
     pub fn greater_or_equal(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
         Predicate::new(column, Test::GreaterOrEqual(value.into()))
     }
@@ -79,6 +84,7 @@ impl Predicate {
         Predicate::new(column, Test::InList(values.into_iter().map(Into::into).collect()))
     }
 
+    /// `column IS NULL`.
     pub fn is_null(column: impl Into<String>) -> Predicate {
         Predicate::new(column, Test::IsNull)
     }
@@ -142,6 +148,7 @@ pub(crate) struct ColumnPredicate {
     pub condition: Condition,
 }
 
+/// The condition.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     Equality(Operand),

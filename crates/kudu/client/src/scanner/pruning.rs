@@ -43,6 +43,7 @@ pub(crate) struct PartitionPruner<'a> {
 #[derive(Debug)]
 enum Buckets {
     All,
+    /// By bucket number.
     Some(Vec<bool>),
 }
 
@@ -143,6 +144,7 @@ struct ColumnBounds {
     /// The only allowed value.
     value: Option<Operand>,
     lower: Option<Operand>,
+    /// Exclusive.
     end: Option<Operand>,
 }
 

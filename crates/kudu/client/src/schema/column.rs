@@ -42,6 +42,7 @@ impl ColumnSchema {
         self.id
     }
 
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }

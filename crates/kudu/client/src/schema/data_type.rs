@@ -12,12 +12,17 @@ use crate::proto::common::{CompressionTypePb, DataTypePb, EncodingTypePb};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DataType {
+    /// Signed, 8 bits.
     Int8,
+    /// Signed, 16 bits.
     Int16,
+    /// Signed, 32 bits.
     Int32,
+    /// Signed, 64 bits.
     Int64,
     /// UTF-8 text, at most 64 KiB.
     String,
+    /// True or false.
     Bool,
     /// IEEE 754, 32 bits.
     Float,
@@ -25,6 +30,7 @@ pub enum DataType {
     Double,
     /// Bytes, at most 64 KiB.
     Binary,
+    /// Microseconds since 1970-01-01T00:00:00Z.
     UnixtimeMicros,
     /// A decimal of at most 9 digits.
     Decimal32,
@@ -34,6 +40,7 @@ pub enum DataType {
     Decimal128,
     /// UTF-8 text with a limit in characters.
     Varchar,
+    /// Days since 1970-01-01.
     Date,
 }
 
@@ -158,9 +165,11 @@ pub enum Encoding {
     /// The server's choice for the type.
     #[default]
     Auto,
+    /// Plain cells.
     Plain,
     /// Common prefixes of consecutive strings are stored once.
     Prefix,
+    /// Run-length encoding.
     RunLength,
     /// Dictionary encoding: each distinct string is stored once.
     Dictionary,
@@ -209,11 +218,16 @@ impl Encoding {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
+    /// The server's choice.
     #[default]
     Default,
+    /// No compression.
     None,
+    /// Snappy.
     Snappy,
+    /// LZ4.
     Lz4,
+    /// zlib.
     Zlib,
 }
 

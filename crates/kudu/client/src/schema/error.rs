@@ -14,7 +14,10 @@ pub enum SchemaError {
     EmptyName,
     /// Two columns have the same name.
     #[error("there are two columns {column:?}")]
-    DuplicateColumn { column: String },
+    DuplicateColumn {
+        /// The name.
+        column: String,
+    },
     /// A key column comes after one that is not.
     #[error("key column {column:?} stands behind a column that is not part of the key")]
     KeyNotFirst {
@@ -26,6 +29,7 @@ pub enum SchemaError {
     BadKey {
         /// Name of the column.
         column: String,
+        /// The reason.
         reason: &'static str,
     },
     /// Precision, scale or length do not match the type.
@@ -57,5 +61,8 @@ pub enum SchemaError {
     },
     /// A partition schema has an invalid column or number.
     #[error("partition schema: {reason}")]
-    BadPartitioning { reason: String },
+    BadPartitioning {
+        /// The invalid part.
+        reason: String,
+    },
 }

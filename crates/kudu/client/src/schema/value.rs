@@ -11,19 +11,29 @@ use super::data_type::DataType;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
+    /// No value.
     Null,
+    /// A boolean.
     Bool(bool),
+    /// An 8-bit integer.
     Int8(i8),
+    /// A 16-bit integer.
     Int16(i16),
+    /// A 32-bit integer.
     Int32(i32),
+    /// A 64-bit integer.
     Int64(i64),
+    /// A 32-bit float.
     Float(f32),
+    /// A 64-bit float.
     Double(f64),
     /// Text of a string or varchar column.
     String(&'a str),
     /// Bytes of a binary column, or of a string column whose content is not UTF-8.
     Binary(&'a [u8]),
+    /// Microseconds since 1970-01-01T00:00:00Z.
     UnixtimeMicros(i64),
+    /// Days since 1970-01-01.
     Date(i32),
     /// The digits of a decimal without its point: 1.23 of scale 2 is 123.
     Decimal(i128),
@@ -38,6 +48,7 @@ pub enum ValueError {
     WrongType {
         /// Name of the column.
         column: String,
+        /// Its type.
         expected: DataType,
         /// The kind of the value.
         given: &'static str,
@@ -53,7 +64,9 @@ pub enum ValueError {
     OutOfRange {
         /// Name of the column.
         column: String,
+        /// The value.
         value: i128,
+        /// The column's range.
         limit: String,
     },
 }

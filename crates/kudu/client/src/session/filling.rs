@@ -73,6 +73,7 @@ enum Place {
     Unknown,
     /// The tablet of this number.
     Tablet(usize),
+    /// No known tablet.
     Nowhere,
 }
 

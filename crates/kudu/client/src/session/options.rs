@@ -75,6 +75,7 @@ type WriteObserver = Arc<dyn Fn(&WriteReport) + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteReport {
+    /// Rows in it.
     pub rows: u64,
     /// Rows of it that failed.
     pub failed_rows: u64,

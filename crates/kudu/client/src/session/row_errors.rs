@@ -47,6 +47,7 @@ pub enum RowFailure {
     Refused {
         /// The server's code: already present, not found, ...
         code: StatusCode,
+        /// The server's message.
         message: String,
     },
     /// The whole batch failed. After a timeout the server may still have written it.
@@ -167,10 +168,12 @@ impl FailedBatch {
 }
 
 impl<'a> FailedRow<'a> {
+    /// The row's operation.
     pub fn operation(&self) -> Option<RowOperation> {
         RowOperation::from_wire(self.row.operation())
     }
 
+    /// Why it failed.
     pub fn failure(&self) -> &'a RowFailure {
         self.failure
     }

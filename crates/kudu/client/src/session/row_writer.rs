@@ -53,6 +53,7 @@ impl<'s> RowWriter<'s> {
         RowWriter { shared, filling, operation }
     }
 
+    /// Sets a boolean.
     #[inline]
     pub fn set_bool(
         &mut self,
@@ -211,6 +212,7 @@ impl<'s> RowWriter<'s> {
         Ok(self)
     }
 
+    /// The row's operation.
     pub fn operation(&self) -> RowOperation {
         self.operation
     }

@@ -18,6 +18,7 @@ use super::write_request::schema_field;
 #[derive(Debug)]
 pub(super) struct SentSchema {
     pub layout: Arc<RowLayout>,
+    /// The encoded schema.
     pub field: Bytes,
     /// The session sends rows in the program's own layout.
     pub is_as_described: bool,

@@ -6,6 +6,7 @@
 pub struct SessionStatistics {
     /// Rows that were written.
     pub rows_written: u64,
+    /// Rows that failed.
     pub rows_failed: u64,
     /// Rows written without effect, as an operation of the ignoring kind allows.
     pub rows_ignored: u64,
@@ -23,6 +24,7 @@ pub struct FlushSummary {
     pub rows: u64,
     /// Rows without effect, as an operation of the ignoring kind allows.
     pub ignored_rows: u64,
+    /// Requests.
     pub writes: u64,
     /// Bytes of the rows in them.
     pub bytes: u64,

@@ -38,6 +38,7 @@ pub struct ColumnChange {
 }
 
 impl ColumnChange {
+    /// Changes nothing yet.
     pub fn new() -> ColumnChange {
         ColumnChange::default()
     }
@@ -110,6 +111,7 @@ pub struct TableAlterer {
 }
 
 impl TableAlterer {
+    /// Changes nothing yet.
     pub fn new(table: &Table) -> TableAlterer {
         let request =
             AlterTableRequestPb { table: by_id(table.id()), ..AlterTableRequestPb::default() };

@@ -26,6 +26,7 @@ static LIST_TABLET_SERVERS: Method = method("ListTabletServers");
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSummary {
+    /// 32 hexadecimal digits.
     pub id: String,
     /// Name of the table.
     pub name: String,
@@ -44,6 +45,7 @@ pub struct TableStatistics {
     /// Bytes on the disks of the tablets' leaders, if known. It lags behind by the servers'
     /// heartbeats.
     pub on_disk_bytes: Option<u64>,
+    /// Rows, if known.
     pub live_row_count: Option<u64>,
     /// Limit of bytes on disk, if there is one.
     pub on_disk_bytes_max: Option<u64>,
@@ -51,6 +53,7 @@ pub struct TableStatistics {
     pub row_count_max: Option<u64>,
 }
 
+/// A tablet server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TabletServer {

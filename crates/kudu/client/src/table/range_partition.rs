@@ -44,6 +44,7 @@ impl<'a> RangePartition<'a> {
         RangePartition { lower, upper, hash: None, dimension_label: None }
     }
 
+    /// All rows.
     pub fn unbounded() -> RangePartition<'a> {
         RangePartition::new(Bound::Unbounded, Bound::Unbounded)
     }
@@ -92,6 +93,7 @@ impl<'a> RangePartition<'a> {
 /// A range whose bounds match a schema.
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedRange {
+    /// Lower, then upper.
     pub(super) bounds: [ResolvedBound; 2],
     hash: Option<Vec<HashPartition>>,
     pub(super) dimension_label: Option<String>,

@@ -15,6 +15,7 @@ const MASTER_PORT: u16 = 7051;
 pub struct HostPort {
     /// A host name or an IP address, without brackets.
     pub host: String,
+    /// The TCP port.
     pub port: u16,
 }
 

@@ -7,11 +7,13 @@ use bytes::{Buf, Bytes};
 
 use crate::error::MalformedResponse;
 
+/// One extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Attribute {
     /// Name; the server's own begin with an underscore.
     pub name: Bytes,
+    /// JSON value.
     pub value: Bytes,
 }
 

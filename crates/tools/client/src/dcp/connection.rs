@@ -132,6 +132,7 @@ struct Task {
     reader: BlockReader,
     pool: Arc<BlockPool>,
     out: Vec<u8>,
+    /// Of `out`.
     sent_bytes: usize,
     /// TLS holds nothing of what was sent.
     is_flushed: bool,

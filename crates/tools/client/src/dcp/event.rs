@@ -16,6 +16,7 @@ use crate::version::{DocumentVersion, VersionKind};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DcpEvent {
+    /// A document changed.
     Change(DcpChange),
     /// A collection or scope came or went. Each vbucket tells it once.
     System(DcpSystemEvent),
@@ -31,7 +32,9 @@ pub enum DcpEvent {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ChangeKind {
+    /// It was written.
     Mutation,
+    /// It was deleted.
     Deletion,
     /// Its time was over. Servers that do not tell expirations apart call them deletions.
     Expiration,
@@ -54,12 +57,15 @@ pub struct CollectionNames {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DcpChange {
+    /// What happened.
     pub kind: ChangeKind,
     /// Vbucket and seqno of the change, as the place to continue behind it.
     pub position: Position,
+    /// The document's collection.
     pub collection: CollectionId,
     /// Its name; `None` when the collection was dropped before the stream could learn it.
     pub path: Option<Arc<CollectionNames>>,
+    /// The document's key.
     pub key: Bytes,
     /// CAS of this version.
     pub cas: Cas,
@@ -71,12 +77,14 @@ pub struct DcpChange {
     pub expiry: u32,
     /// When the document was removed, as UNIX time, if it was and the server tells.
     pub deleted_at: Option<u32>,
+    /// Type of `raw_value`.
     pub datatype: Datatype,
     /// Attributes and value as they came. It is empty when the stream does not ask for values.
     pub raw_value: Bytes,
 }
 
 impl DcpChange {
+    /// Its vbucket.
     pub fn vbid(&self) -> Vbid {
         self.position.vbid
     }
@@ -134,9 +142,11 @@ impl DcpChange {
     }
 }
 
+/// What [`crate::DcpStream::next_borrowed`] yields.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BorrowedEvent<'a> {
+    /// A document changed.
     Change(BorrowedChange<'a>),
     /// Anything else; never [`DcpEvent::Change`].
     Other(DcpEvent),
@@ -147,10 +157,13 @@ pub enum BorrowedEvent<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BorrowedChange<'a> {
+    /// What happened.
     pub kind: ChangeKind,
     /// Vbucket and seqno of the change, as the place to continue behind it.
     pub position: Position,
+    /// The document's collection.
     pub collection: CollectionId,
+    /// The document's key.
     pub key: &'a [u8],
     /// CAS of this version.
     pub cas: Cas,
@@ -162,6 +175,7 @@ pub struct BorrowedChange<'a> {
     pub expiry: u32,
     /// When the document was removed, as UNIX time, if it was and the server tells.
     pub deleted_at: Option<u32>,
+    /// Type of `raw_value`.
     pub datatype: Datatype,
     /// Attributes and value as they came.
     pub raw_value: &'a [u8],
@@ -228,6 +242,7 @@ pub enum DcpSystemEventKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DcpSystemEvent {
+    /// What happened.
     pub kind: DcpSystemEventKind,
     /// Vbucket and seqno of the event, as the place to continue behind it.
     pub position: Position,
@@ -265,5 +280,6 @@ pub struct Rollback {
 pub struct Disconnected {
     /// The node, as `host:port`.
     pub peer: Arc<str>,
+    /// Why.
     pub reason: Arc<str>,
 }

@@ -54,6 +54,7 @@ impl ProducerOptions {
 /// A connection that is ready for stream requests.
 pub(super) struct ProducerConnection {
     pub connection: Connection,
+    /// Keys have collections.
     pub has_collections: bool,
     /// The server waits for acknowledgements.
     pub has_window: bool,

@@ -17,6 +17,7 @@ use crate::frame_reader::FrameReader;
 /// Vbuckets of the bucket.
 pub const VBUCKETS: u16 = 4;
 
+/// The only connection.
 const FEED: u64 = 1;
 
 /// Feeds `input` to a stream as a server's bytes.

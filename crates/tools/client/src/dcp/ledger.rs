@@ -32,6 +32,7 @@ impl Ledger {
         }
     }
 
+    /// Frames were received.
     pub fn receive(&self, bytes: u64) {
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -43,6 +43,7 @@ pub(super) enum CollectionFilter {
 /// What is to be done after a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum FollowUp {
+    /// Nothing else.
     GoOn,
     /// The vbucket is idle: try again in a moment.
     Later(Vbid),
@@ -152,6 +153,7 @@ impl DcpStateMachine {
         }
     }
 
+    /// The next event.
     pub fn next_event(&mut self) -> Option<DcpEvent> {
         self.events.pop_front()
     }

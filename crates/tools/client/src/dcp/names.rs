@@ -50,10 +50,12 @@ impl CollectionNameCache {
         }
     }
 
+    /// A scope's name.
     pub fn scope(&self, id: ScopeId) -> Option<&Arc<str>> {
         self.scopes.get(&id)
     }
 
+    /// A collection's name.
     pub fn collection(&self, id: CollectionId) -> Option<&Arc<CollectionNames>> {
         self.collections.get(&id)
     }

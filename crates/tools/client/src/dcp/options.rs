@@ -28,10 +28,13 @@ pub struct DcpStreamOptions {
     pub scope: Option<String>,
     /// Vbuckets to show; empty for all.
     pub vbuckets: Vec<Vbid>,
+    /// Where to begin.
     pub from: ChangeToken,
     /// Ends the stream behind what was the last change of each vbucket when it began.
     pub until_now: bool,
+    /// Brings values.
     pub values: bool,
+    /// Brings extended attributes.
     pub attributes: bool,
     /// Bytes that each node may send before the application has taken them; at least one document
     /// more than that is in memory.

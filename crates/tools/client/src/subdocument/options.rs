@@ -42,6 +42,7 @@ impl LookupInOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum DocumentPolicy {
+    /// It is there.
     #[default]
     MustExist,
     /// It is made when it is not there.

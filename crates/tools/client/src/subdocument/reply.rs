@@ -44,6 +44,7 @@ pub struct MutateInReply {
 pub struct PathValue {
     /// Position of the path in the request, from 0.
     pub index: usize,
+    /// JSON.
     pub value: Bytes,
 }
 

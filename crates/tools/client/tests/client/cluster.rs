@@ -30,6 +30,7 @@ struct ScriptedNode {
     position: i32,
     /// Map and who is active, shared by all nodes.
     map: Arc<Mutex<Map>>,
+    /// What refusals carry.
     refusal: fn(&Map) -> Vec<u8>,
     fetches: Arc<AtomicUsize>,
 }

@@ -123,6 +123,7 @@ pub fn shake_hands(stream: &mut TcpStream) {
     serve_one(stream, &script);
 }
 
+/// A request's opcode.
 pub fn opcode(frame: &Frame<'_>) -> Opcode {
     Opcode::from_u8(frame.header.opcode).expect("the client sends known opcodes")
 }

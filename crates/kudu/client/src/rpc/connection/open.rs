@@ -36,6 +36,7 @@ impl Opener {
         Self { server, shared, primary_credentials, insists_on_tls: false }
     }
 
+    /// Opens a link.
     pub(super) async fn open(&mut self) -> Result<Link, RpcError> {
         let timeout = self.shared.options.negotiation_timeout;
         let opened = match tokio::time::timeout(timeout, self.open_any()).await {

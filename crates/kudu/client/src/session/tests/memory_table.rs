@@ -28,6 +28,7 @@ use crate::types::HostPort;
 /// Cells by the id of their column. None is NULL.
 pub(super) type StoredRow = BTreeMap<u32, Option<Vec<u8>>>;
 
+/// The table.
 #[derive(Debug)]
 pub(super) struct MemoryTable {
     state: Mutex<State>,

@@ -18,6 +18,7 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, RevSeqno, Seqno, VbUuid, Vbid};
 use proptest::prelude::*;
 
+/// Something that happens.
 #[derive(Clone, Debug)]
 pub enum ProducerStep {
     Write {
@@ -63,6 +64,7 @@ pub struct ProducerModel {
     versions: BTreeMap<Seqno, Version>,
     high: Seqno,
     persisted: Seqno,
+    /// Newest first.
     failover: Vec<(VbUuid, Seqno)>,
     stream: Option<Stream>,
     head: StreamHead,
@@ -130,6 +132,7 @@ impl ProducerModel {
         state
     }
 
+    /// Answers requests.
     pub fn answer(&mut self, mut requests: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         while let Ok(Decoded::Complete { frame, consumed }) = frame::decode(requests) {
