@@ -50,8 +50,8 @@ pub struct ExpiryReport {
 }
 
 impl ExpiryPager {
-    /// Continues with the pass, or begins one if it is time. The first begins one interval after the
-    /// first call. An interval of 0 means never.
+    /// Continues with the pass, or begins one if it is time. The first begins one interval after
+    /// the first call. An interval of 0 means never.
     pub(crate) fn step(&self, core: &Core, clock: StepClock<'_>) -> ExpiryReport {
         let mut passes = self.0.lock();
         let interval_s = u64::from(core.config().upkeep.expiry_pager_interval_s);

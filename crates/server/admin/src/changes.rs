@@ -2,7 +2,8 @@
 //!
 //! Owns: who may have such a stream, and its response. The parts: [`parameters`] reads the query,
 //! [`follower`] is the task that sends, [`wakeups`] connects it to the engine's threads, and
-//! [`piece`] is the memory that waits for the client. [`oribi_server::admin_api::feed`] makes the lines.
+//! [`piece`] is the memory that waits for the client. [`oribi_server::admin_api::feed`] makes the
+//! lines.
 //!
 //! Invariants:
 //! - rights are those of change streams on the data port, checked at the beginning and again

@@ -33,8 +33,8 @@ pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity
 }
 
 /// A manifest in the shape of this interface, where every collection has every field. `maxTTL` is 0
-/// for "the bucket's value" and -1 for "no limit"; [`BucketManifest::to_json`] distinguishes these by
-/// leaving the field out.
+/// for "the bucket's value" and -1 for "no limit"; [`BucketManifest::to_json`] distinguishes these
+/// by leaving the field out.
 fn manifest_json(manifest: &BucketManifest) -> Value {
     let collection_json = |collection: &CollectionDefinition| {
         let max_ttl_s = match collection.max_ttl_s {

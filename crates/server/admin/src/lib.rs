@@ -3,12 +3,14 @@
 //! Owns: the thread, its runtime, and the deadlines of connections. The parts:
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic, and with `scram` SCRAM;
-//! - `router` leads a request to its handler: login, rights, body; `routes` is the table of paths: `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
+//! - `router` leads a request to its handler: login, rights, body; `routes` is the table of paths:
+//! `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
 //!   `node`, `config_stream`, `changes`, `documents`, `figures` with its `figure_history`,
 //!   `monitoring` and `query`,
 //!   and to the files of the `console`;
 //! - `monitoring` has its figures from `rates` and `machine`;
-//! - `audit` records, `request`, `user_context` and `state` are the context of handlers, `message` and `body` are
+//! - `audit` records, `request`, `user_context` and `state` are the context of handlers, `message`
+//! and `body` are
 //!   requests and responses, `operator_memory` is what figures of the server are sent from.
 //!
 //! Invariants: no worker thread runs any of this; calls that wait for the disk or derive keys run
@@ -47,6 +49,8 @@ mod operator_memory;
 mod origin;
 mod pools;
 #[cfg(feature = "sql")]
+mod queries;
+#[cfg(feature = "sql")]
 mod query;
 #[cfg(feature = "sql")]
 mod query_service;
@@ -63,6 +67,8 @@ mod setup;
 #[cfg(feature = "sql")]
 mod sql;
 mod state;
+#[cfg(feature = "sql")]
+mod statement_places;
 #[cfg(test)]
 mod tests;
 mod user_context;
@@ -152,9 +158,9 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
         stopping,
         open_streams: watch::Sender::new(()),
         #[cfg(feature = "sql")]
-        statements: query::places::Statements::default(),
+        statements: crate::statement_places::Statements::default(),
         #[cfg(feature = "sql")]
-        queries: query_service::queries::Queries::default(),
+        queries: queries::Queries::default(),
         last_stream: AtomicU64::new(0),
     });
     let thread = oribi_supervisor::spawn("oribi-admin", move || {

@@ -100,7 +100,6 @@ pub const SQL_ROW_BYTES_MAX: usize = 64 << 20;
 #[cfg(feature = "sql")]
 pub const SQL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// See [`SQL_TIMEOUT`].
 #[cfg(feature = "sql")]
 pub const SQL_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 

@@ -22,7 +22,6 @@
 //! Caller: `routes`.
 
 pub(super) mod answer;
-pub(super) mod places;
 mod request;
 
 use std::sync::Arc;
@@ -43,8 +42,8 @@ use crate::limits::READING_NICENESS;
 use crate::sql::catalog::BucketTables;
 use crate::sql::control::{StatementControl, StatementEnd};
 use crate::sql::memory::{ClientPace, StatementMemory};
+use crate::statement_places::{HeapShare, StatementResources};
 use answer::{StatementAnswer, StatementStart, StatementSummary};
-use places::{HeapShare, StatementResources};
 use request::StatementRequest;
 
 pub(crate) async fn run(request: &mut AdminRequest) -> HttpReply {

@@ -11,8 +11,6 @@
 //!
 //! Caller: `routes`. The service is not announced to SDKs yet (COMPAT.md).
 
-pub(super) mod queries;
-
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,8 +32,8 @@ use super::changes::wakeups::Wakeups;
 use super::message::{FormFields, HttpReply, busy, error, panicked, whole};
 use super::query::answer::{StatementAnswer, StatementStart};
 use super::query::pace_of_client;
-use super::query::places::{HeapShare, StatementResources};
 use super::request::AdminRequest;
+use super::statement_places::{HeapShare, StatementResources};
 use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
 use crate::query_store::BucketStore;
 use crate::sql::control::StatementControl;

@@ -36,10 +36,10 @@ pub(crate) struct AdminState {
     pub(crate) open_streams: watch::Sender<()>,
     /// Statements of SQL that run.
     #[cfg(feature = "sql")]
-    pub(super) statements: super::query::places::Statements,
+    pub(super) statements: super::statement_places::Statements,
     /// SQL++: its statements that run, prepared ones, and index definitions.
     #[cfg(feature = "sql")]
-    pub(super) queries: super::query_service::queries::Queries,
+    pub(super) queries: super::queries::Queries,
     /// Number of the last stream of changes.
     pub(crate) last_stream: AtomicU64,
 }

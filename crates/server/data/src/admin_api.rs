@@ -28,7 +28,6 @@ pub const HAS_KUDU: bool = cfg!(feature = "kudu");
 
 /// The bound sockets of the admin HTTP.
 pub struct AdminSockets {
-    /// Without TLS.
     pub plain: TcpListener,
     /// With TLS, if it is enabled.
     pub tls: Option<TcpListener>,

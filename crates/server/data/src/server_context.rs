@@ -83,7 +83,6 @@ pub struct ServerContext {
     pub(crate) registry: ConnectionRegistry,
     /// Memory budget of the connections.
     pub connection_memory: Arc<ConnectionMemory>,
-    /// Deadlines and caps.
     pub limits: ConnectionLimits,
     /// Default options of a new bucket.
     pub bucket_defaults: BucketOptions,

@@ -22,8 +22,8 @@ use tokio::sync::{oneshot, watch};
 use crate::body::READING_DEADLINE;
 use crate::changes::piece::{Outgoing, StreamPiece};
 use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
-use crate::query::places::StatementResources;
 use crate::sql::control::StatementControl;
+use crate::statement_places::StatementResources;
 
 /// Rows are sent at the latest this long after the ones before, when another comes.
 const SEND_INTERVAL: Duration = Duration::from_millis(100);

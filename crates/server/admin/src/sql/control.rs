@@ -1,9 +1,9 @@
 //! Why a statement ends before its last row.
 //!
-//! Owns: the deadline, the client, the server's end, and the user's rights as of the last look.
-//! A statement also ends when it is in the way of others who need memory. SQLite asks
-//! [`StatementControl::has_to_end`] every few hundred microseconds, sources ask before each batch and while
-//! they wait.
+//! Owns: the deadline, the client, the server's end, and the user's rights as of the last look. A
+//! statement also ends when it is in the way of others who need memory. SQLite asks
+//! [`StatementControl::has_to_end`] every few hundred microseconds, sources ask before each batch
+//! and while they wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -22,9 +22,7 @@ use crate::diagnostics::counters::Counter;
 /// Token of no stream: gives the producer a turn.
 const NO_STREAM: u64 = u64::MAX;
 
-/// One producer.
 pub struct DcpProducerRecord {
-    /// The connection's name.
     pub name: Box<[u8]>,
     /// Number of the connection.
     pub connection: u64,
@@ -60,7 +58,6 @@ pub struct DcpOptions {
 /// Figures that a producer publishes now and then.
 #[derive(Default, Clone)]
 pub struct DcpProducerFigures {
-    /// Its options.
     pub options: DcpOptions,
     /// Questions are on; their interval in milliseconds; one is open.
     pub noop: (bool, u64, bool),
@@ -174,7 +171,6 @@ struct Ended {
 /// Sums over the producers of a bucket.
 #[derive(Default, Clone, Copy)]
 pub struct DcpTotals {
-    /// Connections.
     pub connections: u64,
     /// DcpStreams that are not over.
     pub streams: u64,

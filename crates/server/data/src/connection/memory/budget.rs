@@ -35,7 +35,6 @@ impl BlockKey {
 /// Memory that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
-    /// How much.
     pub bytes: usize,
     /// The block, if it is one that other readers may share.
     pub block: Option<BlockKey>,
@@ -56,7 +55,6 @@ impl Demand {
 /// Memory that is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
-    /// So many bytes.
     Bytes(usize),
     /// A share of a block.
     Block(BlockKey),

@@ -24,7 +24,6 @@ const HEAD_BYTES_MAX: usize = 6 * 1024;
 /// What lines have beside the usual fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Values.
     pub values: bool,
     pub xattrs: bool,
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 
 use oribi_query::Service;
 
-use crate::query::places::Statements;
 use crate::query_store::indexes::IndexDefinitions;
+use crate::statement_places::Statements;
 
 /// What all statements share.
 #[derive(Default)]
