@@ -5,7 +5,6 @@
 //! that it calls for packages of distributions.
 
 mod dist;
-mod invariants;
 mod mutants;
 mod soak;
 mod tidy;
@@ -35,7 +34,7 @@ fn run() -> Result<ExitCode> {
             None => tidy::run(&workspace_root()?),
         },
         Some("dist") => dist::run(&workspace_root()?, arguments),
-        Some("invariants") => invariants::run(&workspace_root()?, arguments),
+        Some("invariants") => tidy::invariants::run(&workspace_root()?, arguments),
         Some("mutants") => mutants::run(&workspace_root()?, arguments),
         Some("soak") => soak::run(&workspace_root()?, arguments),
         Some("help" | "--help" | "-h") => {
@@ -48,7 +47,7 @@ fn run() -> Result<ExitCode> {
 }
 
 fn usage() -> String {
-    [USAGE, invariants::USAGE, mutants::USAGE, soak::USAGE, dist::USAGE].join("\n")
+    [USAGE, tidy::invariants::USAGE, mutants::USAGE, soak::USAGE, dist::USAGE].join("\n")
 }
 
 /// The directory above this crate, so that the task works from any directory of the checkout.

@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the rules of this repository that no compiler lint checks.
 //!
-//! Each rule is a function from file contents to [`Finding`]s, in a module of its own, and has a
+//! Each rule is a function from file contents to [`Finding`]s, in its own module, and has a
 //! test with a sample that it must reject: a rule that cannot fail is worth nothing. This module
 //! reads the tree once, runs every rule over it and prints the findings as `file:line: message`.
 //! Rules look at words and signs, not at types; what needs a compiler belongs in clippy.
@@ -11,6 +11,7 @@ mod code_mask;
 mod columns;
 mod file_shape;
 mod finding;
+pub(crate) mod invariants;
 mod layers;
 mod links;
 mod markers;
@@ -20,7 +21,9 @@ pub(crate) mod source_tree;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod type_names;
 mod unsafe_code;
+mod vocabulary;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -56,17 +59,21 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
             unsafe_code::check(file, &mut findings);
             threads::check(file, &mut findings);
             columns::check(file, &mut findings);
+            type_names::check(file, &mut findings);
+            vocabulary::check(file, &mut findings);
         } else if file.has_extension("md") {
             links::check(file, tree, &mut findings);
             named_tests::check(file, tree, &mut findings);
             snippets::check(file, tree, &mut findings);
             columns::check(file, &mut findings);
+            vocabulary::check(file, &mut findings);
         } else if file.path.ends_with("/Cargo.toml") {
             layers::check(file, &mut findings);
         }
     }
     circles::check(tree, &mut findings);
     annotations::check(tree, &mut findings);
+    type_names::check_tree(tree, &mut findings);
     findings.sort();
     findings
 }

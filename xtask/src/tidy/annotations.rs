@@ -2,8 +2,8 @@
 //! above a test.
 
 use super::finding::Finding;
+use super::invariants;
 use super::source_tree::SourceTree;
-use crate::invariants;
 
 pub(super) fn check(tree: &SourceTree, findings: &mut Vec<Finding>) {
     for file in tree.files().iter().filter(|file| file.has_extension("rs")) {

@@ -1,4 +1,4 @@
-//! Rule: the files of a crate do not import each other in a circle.
+//! Rule: neither the files of a crate nor its top-level modules import each other in a circle.
 //!
 //! A file imports another when its code names something that the other one defines, in a `use` or
 //! in a path, directly or through a re-export. `mod` declarations and re-exports are no imports,
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::finding::Finding;
 use super::source_tree::SourceTree;
-use modules::Crate;
+use modules::{Crate, Import};
 
 /// What one file imports from another: the line of the first import, and the names.
 struct Arrow<'a> {
@@ -35,8 +35,20 @@ pub(super) fn check(tree: &SourceTree, findings: &mut Vec<Finding>) {
 fn check_crate(tree: &SourceTree, name: &str, findings: &mut Vec<Finding>) {
     let source = sources(tree, name);
     let parsed = Crate::parse(&source);
+    // A circle of files of two modules is one of the modules too, and is reported once.
+    let kinds = [
+        ("import circle", arrows(parsed.imports())),
+        ("circle of modules", arrows(parsed.module_imports())),
+    ];
+    let found = kinds.iter().map(|(kind, arrows)| (kind, arrows, loops(arrows)));
+    if let Some((kind, arrows, loops)) = found.into_iter().find(|(_, _, loops)| !loops.is_empty()) {
+        findings.extend(loops.iter().map(|files| finding(kind, &source, arrows, files)));
+    }
+}
+
+fn arrows(imports: Vec<Import<'_>>) -> Arrows<'_> {
     let mut arrows = Arrows::new();
-    for import in parsed.imports() {
+    for import in imports {
         let arrow = arrows
             .entry(import.from)
             .or_default()
@@ -45,7 +57,7 @@ fn check_crate(tree: &SourceTree, name: &str, findings: &mut Vec<Finding>) {
         arrow.line = arrow.line.min(import.line);
         arrow.names.insert(import.name);
     }
-    findings.extend(loops(&arrows).iter().map(|files| finding(&source, &arrows, files)));
+    arrows
 }
 
 /// Loops that have no arrow in common, the shortest first; none only when there is no loop.
@@ -111,9 +123,9 @@ fn shortest_loop(arrows: &Arrows, start: usize) -> Option<Vec<usize>> {
     None
 }
 
-fn finding(source: &[(String, String)], arrows: &Arrows, files: &[usize]) -> Finding {
+fn finding(kind: &str, source: &[(String, String)], arrows: &Arrows, files: &[usize]) -> Finding {
     let short = |file: usize| source[file].0.split_once("/src/").map_or("", |(_, path)| path);
-    let mut message = "import circle".to_owned();
+    let mut message = kind.to_owned();
     for (at, from) in files.iter().enumerate() {
         let to = files[(at + 1) % files.len()];
         let names: Vec<&str> = arrows[from][&to].names.iter().copied().collect();

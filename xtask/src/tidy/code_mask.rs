@@ -7,24 +7,31 @@
 
 /// Returns `source` with comments and the insides of literals replaced by spaces.
 pub(super) fn code_only(source: &str) -> String {
+    mask(source, |_, is_hidden| !is_hidden)
+}
+
+/// Returns `source` with all but its comments replaced by spaces.
+pub(super) fn comments_only(source: &str) -> String {
+    mask(source, |start, is_hidden| is_hidden && start == b'/')
+}
+
+/// Keeps the parts that `is_kept`, from their first byte and whether they are comments or literals.
+fn mask(source: &str, is_kept: impl Fn(u8, bool) -> bool) -> String {
     let bytes = source.as_bytes();
     let mut masked = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let length = match hidden_length(&bytes[at..], bytes[..at].last().copied()) {
-            0 => {
-                masked.push(bytes[at]);
-                at += 1;
-                continue;
-            }
-            length => length,
-        };
-        for byte in &bytes[at..at + length] {
-            masked.push(if *byte == b'\n' { b'\n' } else { b' ' });
-        }
-        at += length;
+        let hidden = hidden_length(&bytes[at..], bytes[..at].last().copied());
+        let part = &bytes[at..at + hidden.max(1)];
+        let is_kept = is_kept(part[0], hidden > 0);
+        masked.extend(part.iter().map(|byte| match byte {
+            b'\n' => b'\n',
+            byte if is_kept => *byte,
+            _ => b' ',
+        }));
+        at += part.len();
     }
-    // Only whole comments and literals were replaced, and those begin and end at ASCII bytes.
+    // Parts begin and end at ASCII bytes, or are replaced whole.
     String::from_utf8_lossy(&masked).into_owned()
 }
 

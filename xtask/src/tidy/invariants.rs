@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::tidy::source_tree::{SourceFile, SourceTree};
+use super::source_tree::{SourceFile, SourceTree};
 
 /// The options of the task.
 pub(crate) const USAGE: &str = "  invariants [--check]
@@ -29,7 +29,6 @@ const INTRODUCTION: &str = "# Invariants
 and `// Compat (SECTION): FEATURE`. A test of a row fails when the row stops being true.
 ";
 
-/// Runs the task.
 pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     let page = rendered(&SourceTree::read(root)?);
     match arguments.next().as_deref() {
@@ -167,7 +166,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> SourceFile {
-        // The samples have another sign, so that this file has no annotation of its own.
+        // The samples have another sign, so that this file has no annotation.
         SourceFile { path: path.to_owned(), text: text.replace("%%", "//") }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The table is the architecture: the engine links no server, the client links no engine, and the
 //! test kit stays out of shipped code. Normal, build and target-specific dependencies count as
-//! edges of the shipped program; development dependencies have a table of their own.
+//! edges of the shipped program; development dependencies have a separate table.
 
 use anyhow::{Context, Result};
 

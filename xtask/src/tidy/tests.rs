@@ -229,3 +229,57 @@ fn blocks_of_documents_say_how_they_are_run() {
     }
     assert_eq!(findings_in("crates/a/README.md", "```rust\nlet a = 1;\n```\n"), []);
 }
+
+#[test]
+fn phrases_are_rejected_in_prose_only() {
+    let path = "crates/a/src/lib.rs";
+    assert_one(&findings_in(path, "//! Header.\n\n// Waits in\n// vain.\n"), 3, "without success");
+    assert_eq!(findings_in(path, "//! Header.\n\n// `in vain` in.\n//\n// Vain.\n"), []);
+    assert_eq!(findings_in(path, "//! Header.\n\nconst A: &str = \"in vain\";\n"), []);
+    assert_one(&findings_in("docs/a.md", "# A\n\nMeanwhile it waits.\n"), 3, "concurrently");
+    assert_eq!(findings_in("a.md", "# A\n\n```text\nmeanwhile\n```\n"), []);
+}
+
+#[test]
+fn participles_are_no_type_names() {
+    let path = "crates/a/src/lib.rs";
+    assert_one(&findings_in(path, "//! Header.\n\npub(super) struct Shown(u8);\n"), 3, "role");
+    assert_one(&findings_in(path, "//! Header.\n\nenum Told {}\n"), 3, "role");
+    assert_eq!(findings_in(path, "//! Header.\n\nstruct ShownDocument;\nenum E { Told }\n"), []);
+}
+
+#[test]
+fn a_public_type_name_is_defined_once() {
+    let check = |one: &str, two: &str| {
+        check(&SourceTree::from_files(vec![
+            file("crates/a/src/lib.rs", format!("//! A.\n\n{one}\n")),
+            file("crates/b/src/lib.rs", format!("//! B.\n\n{two}\n")),
+        ]))
+    };
+    let found = check("pub struct Cassowary;", "pub(super) enum Cassowary {}");
+    assert_one(&found, 3, "crates/a/src/lib.rs too");
+    assert_eq!(found[0].path, "crates/b/src/lib.rs");
+    assert_one(&check("pub trait Cassowary {}", "pub type Cassowary = u8;"), 3, "defined in");
+    assert_one(
+        &check("pub(super) trait Cassowary {}", "pub(in crate::x) struct Cassowary;"),
+        3,
+        "defined in",
+    );
+    assert_eq!(check("pub struct Cassowary;", "struct Cassowary;\ntype Rows = u8;"), []);
+    assert_eq!(check("pub struct Cassowary;", "// pub struct Cassowary;"), []);
+}
+
+#[test]
+fn long_names_of_functions_are_rejected() {
+    let of_length = |length: usize| format!("//! Header.\n\nfn {}() {{}}\n", "a".repeat(length));
+    assert_eq!(findings_in("crates/a/src/lib.rs", of_length(50)), []);
+    assert_one(&findings_in("crates/a/src/lib.rs", of_length(51)), 3, "51 characters");
+}
+
+#[test]
+fn documentation_that_repeats_a_name_is_rejected() {
+    let text =
+        "//! Header.\n\n/// Its name.\nstruct A;\n/// More than three\n/// words.\nstruct B;\n";
+    assert_one(&findings_in("crates/a/src/lib.rs", text), 3, "2 words");
+    assert_eq!(findings_in("crates/core/types/src/lib.rs", text), []);
+}

@@ -27,6 +27,64 @@ const PUBLISHED: [&str; 6] = [
     "crates/tools/client/",
 ];
 
+/// Names that still stand twice. The list only gets shorter.
+const NOT_YET: [&str; 54] = [
+    "Access",
+    "Block",
+    "Change",
+    "CollectionTable",
+    "Condition",
+    "ConfigVersion",
+    "Connection",
+    "Connections",
+    "Credentials",
+    "Decoded",
+    "Document",
+    "End",
+    "Flags",
+    "Job",
+    "Keys",
+    "Kind",
+    "KuduUrl",
+    "Lane",
+    "Located",
+    "Malformed",
+    "Message",
+    "Mutation",
+    "MutationExtras",
+    "Offer",
+    "Opened",
+    "Operand",
+    "Operation",
+    "Order",
+    "Place",
+    "Progress",
+    "RecordPlace",
+    "ReloadError",
+    "Remedy",
+    "Reply",
+    "Request",
+    "Response",
+    "Row",
+    "Selection",
+    "Served",
+    "ServerOptions",
+    "Share",
+    "Shared",
+    "Shown",
+    "Step",
+    "Stretch",
+    "Subject",
+    "Tokens",
+    "User",
+    "UserServer",
+    "Value",
+    "View",
+    "Window",
+    "Worker",
+    "WriteBuffer",
+];
+
 /// The crate that leaves with SQLite keeps its words until then.
 pub(super) const LEAVING: &str = "crates/server/sql/";
 
@@ -78,7 +136,8 @@ pub(super) fn check_tree(tree: &SourceTree, findings: &mut Vec<Finding>) {
             places.entry(definition.name).or_default().push((&file.path, definition.line));
         }
     }
-    for (name, places) in places.iter().filter(|(_, places)| places.len() > 1) {
+    let twice = places.iter().filter(|(_, places)| places.len() > 1);
+    for (name, places) in twice.filter(|(name, _)| !NOT_YET.contains(&name.as_str())) {
         let (first, _) = places[0];
         // Two published crates have different users.
         let published =
@@ -132,6 +191,10 @@ fn function_name(line: &str) -> Option<&str> {
 }
 
 fn check_comments(file: &SourceFile, findings: &mut Vec<Finding>) {
+    // The documentation of a command line is its help.
+    if file.text.contains("use clap::") {
+        return;
+    }
     let mut words = 0;
     let mut start = None;
     for (index, line) in file.text.lines().enumerate() {

@@ -51,10 +51,18 @@ const TYPE_NAMES: [&str; 34] = [
     "Wanted", "Who", "Whole", "Written",
 ];
 
+/// Crates whose prose and type names are not gone through yet. The list only gets shorter.
+const NOT_YET: [&str; 3] = ["crates/server/admin/", "crates/server/config/", "crates/server/data/"];
+
 pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
     // This list has the words that it forbids.
     let is_list = file.path.ends_with("xtask/src/tidy/vocabulary.rs");
-    if is_list || file.path.starts_with(type_names::LEAVING) {
+    let is_later = NOT_YET.iter().any(|path| file.path.starts_with(path));
+    if is_list || is_later || file.path.starts_with(type_names::LEAVING) {
+        return;
+    }
+    // The page is made of annotations in those crates, among others.
+    if file.path == "docs/invariants.md" {
         return;
     }
     if file.has_extension("md") {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::tokens::{Token, behind_group, shipped_tokens};
+use super::tokens::{CodeToken, behind_group, shipped_tokens};
 
 /// Re-exports of re-exports that are followed; only a circle of them is longer.
 const STEPS_MAX: usize = 32;
@@ -99,6 +99,57 @@ impl<'a> Crate<'a> {
         imports
     }
 
+    /// What top-level modules take from each other: where a name is defined and, through a
+    /// re-export, where the path leads. Re-exports count; those of the crate's root do not, because
+    /// the root is no module.
+    pub(super) fn module_imports(&self) -> Vec<Import<'a>> {
+        let mut imports = Vec::new();
+        for (index, module) in self.modules.iter().enumerate() {
+            let Some(from) = self.top(index) else { continue };
+            let named = module.uses.iter().map(|found| (&found.path, found.line));
+            let inline = module.paths.iter().map(|(path, line)| (path, *line));
+            for (path, line) in named.chain(inline) {
+                let defined = match self.place(index, path, STEPS_MAX) {
+                    Place::Item(file) => self.modules.iter().position(|other| other.file == file),
+                    Place::Module(other) => Some(other),
+                    Place::Outside => None,
+                };
+                let tops = [self.written(index, path), defined.and_then(|at| self.top(at))];
+                for to in tops.into_iter().flatten().filter(|to| *to != from) {
+                    let (from, to) = (self.modules[from].file, self.modules[to].file);
+                    imports.push(Import { from, to, name: self.item_name(index, path), line });
+                }
+            }
+        }
+        imports
+    }
+
+    /// The top-level module that `path` names as it is written in `module`.
+    fn written(&self, module: usize, path: &[&str]) -> Option<usize> {
+        let modules = (1..path.len()).rev().find_map(|end| {
+            match self.place(module, &path[..end], STEPS_MAX) {
+                Place::Module(found) => Some(found),
+                Place::Item(_) | Place::Outside => None,
+            }
+        });
+        modules.and_then(|found| self.top(found))
+    }
+
+    /// The child of the crate's root in which `module` is; the root is in none.
+    fn top(&self, module: usize) -> Option<usize> {
+        let mut at = module;
+        loop {
+            let Module { root, parent, .. } = self.modules[at];
+            if at == root {
+                return None;
+            }
+            if parent == root {
+                return Some(at);
+            }
+            at = parent;
+        }
+    }
+
     /// The item in `path`: what follows it is a variant or a function of it.
     fn item_name(&self, module: usize, path: &[&'a str]) -> &'a str {
         let is_item =
@@ -107,7 +158,7 @@ impl<'a> Crate<'a> {
     }
 
     /// Reads the tokens of one module; `directory` is where the files of its children are.
-    fn read(&mut self, module: usize, tokens: &[Token<'a>], directory: &str) {
+    fn read(&mut self, module: usize, tokens: &[CodeToken<'a>], directory: &str) {
         let mut depth = 0usize;
         let mut at = 0;
         while at < tokens.len() {
@@ -141,7 +192,7 @@ impl<'a> Crate<'a> {
     fn read_child(
         &mut self,
         parent: usize,
-        tokens: &[Token<'a>],
+        tokens: &[CodeToken<'a>],
         at: usize,
         directory: &str,
     ) -> usize {
@@ -171,7 +222,7 @@ impl<'a> Crate<'a> {
     }
 
     /// A `use` at `at`; answers with the index behind it.
-    fn read_use(&mut self, module: usize, tokens: &[Token<'a>], at: usize) -> usize {
+    fn read_use(&mut self, module: usize, tokens: &[CodeToken<'a>], at: usize) -> usize {
         let is_public = at > 0 && matches!(tokens[at - 1].text, "pub" | ")");
         let mut reader = UseReader { tokens, at: at + 1, is_public, found: Vec::new() };
         reader.read(&mut Vec::new());
@@ -180,7 +231,7 @@ impl<'a> Crate<'a> {
     }
 
     /// A word or path of the code at `at`, or a sign; answers with the index behind it.
-    fn read_word(&mut self, module: usize, tokens: &[Token<'a>], at: usize) -> usize {
+    fn read_word(&mut self, module: usize, tokens: &[CodeToken<'a>], at: usize) -> usize {
         let before = if at == 0 { "" } else { tokens[at - 1].text };
         if !tokens[at].is_word() || matches!(before, "." | "::" | "fn") {
             return at + 1;
@@ -198,7 +249,9 @@ impl<'a> Crate<'a> {
         if tokens.get(end).is_none_or(|token| token.text != ":") {
             self.modules[module].words.insert(path[0]);
         }
-        if path.len() > 1 {
+        // `pub(in path)` takes nothing.
+        let is_visibility = before == "in" && at > 1 && tokens[at - 2].text == "(";
+        if path.len() > 1 && !is_visibility {
             self.modules[module].paths.push((path, tokens[at].line));
         }
         end
@@ -254,7 +307,7 @@ impl<'a> Crate<'a> {
 
 /// Takes a `use` apart.
 struct UseReader<'t, 'a> {
-    tokens: &'t [Token<'a>],
+    tokens: &'t [CodeToken<'a>],
     at: usize,
     is_public: bool,
     found: Vec<Use<'a>>,

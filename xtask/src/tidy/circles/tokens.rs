@@ -6,19 +6,19 @@
 
 /// A word, `::`, or one sign.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Token<'a> {
+pub(super) struct CodeToken<'a> {
     pub text: &'a str,
     pub line: usize,
 }
 
-impl Token<'_> {
+impl CodeToken<'_> {
     pub(super) fn is_word(&self) -> bool {
         self.text.starts_with(is_word_char)
     }
 }
 
 /// Tokens of `code` that are built into the program.
-pub(super) fn shipped_tokens(code: &str) -> Vec<Token<'_>> {
+pub(super) fn shipped_tokens(code: &str) -> Vec<CodeToken<'_>> {
     let all = tokens(code);
     let mut shipped = Vec::with_capacity(all.len());
     let mut at = 0;
@@ -34,7 +34,7 @@ pub(super) fn shipped_tokens(code: &str) -> Vec<Token<'_>> {
 }
 
 /// Index behind the bracket that closes the one at `open`.
-pub(super) fn behind_group(tokens: &[Token], open: usize) -> usize {
+pub(super) fn behind_group(tokens: &[CodeToken], open: usize) -> usize {
     let mut depth = 0usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
         match token.text {
@@ -53,7 +53,7 @@ fn is_word_char(character: char) -> bool {
     character == '_' || character.is_alphanumeric()
 }
 
-fn tokens(code: &str) -> Vec<Token<'_>> {
+fn tokens(code: &str) -> Vec<CodeToken<'_>> {
     let mut tokens = Vec::new();
     let mut line = 1;
     let mut rest = code;
@@ -67,7 +67,7 @@ fn tokens(code: &str) -> Vec<Token<'_>> {
         };
         let text = &rest[..length];
         if !first.is_whitespace() && first != '\'' {
-            tokens.push(Token { text, line });
+            tokens.push(CodeToken { text, line });
         }
         line += usize::from(first == '\n');
         rest = &rest[length..];
@@ -76,7 +76,7 @@ fn tokens(code: &str) -> Vec<Token<'_>> {
 }
 
 /// `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
-fn is_test_attribute(tokens: &[Token]) -> bool {
+fn is_test_attribute(tokens: &[CodeToken]) -> bool {
     let starts = |texts: &[&str]| {
         texts.len() <= tokens.len()
             && texts.iter().zip(tokens).all(|(text, token)| *text == token.text)
@@ -86,7 +86,7 @@ fn is_test_attribute(tokens: &[Token]) -> bool {
 }
 
 /// Index behind what the attribute at `start` belongs to.
-fn end_of_item(tokens: &[Token], start: usize) -> usize {
+fn end_of_item(tokens: &[CodeToken], start: usize) -> usize {
     let mut at = start;
     while tokens.get(at).is_some_and(|token| token.text == "#") {
         at = behind_group(tokens, at + 1);
