@@ -109,7 +109,7 @@ pub(super) fn definitions(file: &SourceFile) -> Vec<Definition> {
             keyword = words.next().unwrap_or_default();
         }
         let is_type = matches!(keyword, "struct" | "enum" | "trait" | "union");
-        if !is_type && !(keyword == "type" && is_public) {
+        if !(is_type || keyword == "type" && is_public) {
             continue;
         }
         let name: String = words

@@ -4,14 +4,12 @@
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic, and with `scram` SCRAM;
 //! - `router` leads a request to its handler: login, rights, body; `routes` is the table of paths:
-//! `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
-//!   `node`, `config_stream`, `changes`, `documents`, `figures` with its `figure_history`,
-//!   `monitoring` and `query`,
-//!   and to the files of the `console`;
+//!   `pools`, `health`, `buckets`, `collections`, `users`, `setup`, `node`, `config_stream`,
+//!   `changes`, `documents`, `figures` with its `figure_history`, `monitoring` and `query`, and to
+//!   the files of the `console`;
 //! - `monitoring` has its figures from `rates` and `machine`;
 //! - `audit` records, `request`, `user_context` and `state` are the context of handlers, `message`
-//! and `body` are
-//!   requests and responses, `operator_memory` is what figures of the server are sent from.
+//!   and `body` are requests and responses, `operator_memory` is what figures of the server are sent from.
 //!
 //! Invariants: no worker thread runs any of this; calls that wait for the disk or derive keys run
 //! on blocking threads, so one slow request delays no other; every request has a bounded size and

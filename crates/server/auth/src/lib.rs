@@ -26,6 +26,7 @@ mod role;
 mod sasl;
 mod scram;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used)]
 pub mod testing;
 #[cfg(test)]
 mod tests;

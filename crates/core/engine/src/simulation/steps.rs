@@ -173,7 +173,7 @@ impl World {
                 self.locked(waiting, &item, cas);
             }
             (Expected::Unlocked, OperationAnswer::Unlocked) => {
-                drop(self.locks.borrow_mut().remove(key))
+                self.locks.borrow_mut().remove(key);
             }
             (Expected::Unlocked, OperationAnswer::NotLocked) => {}
             (Expected::Missing, OperationAnswer::Tombstone(item)) => {

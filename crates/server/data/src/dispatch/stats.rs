@@ -559,7 +559,9 @@ pub(super) fn produce_in_slices(
     let asker = Asker { server, now: Timestamp::default(), reads_histograms: true, manifest };
     let mut producer = match plan(&asker, bucket, group, "") {
         Ok(Plan::Now(producer)) => producer,
-        Ok(Plan::Later(preparation)) => preparation().ok().expect("the group can be answered"),
+        Ok(Plan::Later(preparation)) => {
+            preparation().unwrap_or_else(|_| panic!("the group can be answered"))
+        }
         Err(_) => panic!("no such group"),
     };
     use crate::connection::request_id::RequestId;
