@@ -9,7 +9,8 @@
 //!   the files of the `console`;
 //! - `monitoring` has its figures from `rates` and `machine`;
 //! - `audit` records, `request`, `user_context` and `state` are the context of handlers, `message`
-//!   and `body` are requests and responses, `operator_memory` is what figures of the server are sent from.
+//!   and `body` are requests and responses, `operator_memory` has the memory that figures of the
+//!   server are sent from.
 //!
 //! Invariants: no worker thread runs any of this; calls that wait for the disk or derive keys run
 //! on blocking threads, so one slow request delays no other; every request has a bounded size and
