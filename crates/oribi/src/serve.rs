@@ -89,12 +89,16 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     warn_of_ignored(&resolved, &server);
     let ready_ms = began.elapsed().as_secs_f64() * 1000.0;
-    tracing::info!(
-        "listening on {} (key-value) and http://{} (admin), ready in {ready_ms:.1} ms",
-        addresses.kv,
-        addresses.admin
-    );
-
+    if cfg!(feature = "admin") {
+        tracing::info!(
+            "listening on {} (key-value) and http://{} (admin), ready in {ready_ms:.1} ms",
+            addresses.kv,
+            addresses.admin
+        );
+    } else {
+        tracing::info!("listening on {} (key-value), ready in {ready_ms:.1} ms", addresses.kv);
+        tracing::warn!("this build has no admin HTTP: build it with --features admin");
+    }
     if let Some(tls) = addresses.tls {
         tracing::info!("listening with TLS on {} and https://{} (admin)", tls.kv, tls.admin);
     }

@@ -6,7 +6,7 @@
 //! random time, the server is killed with SIGKILL. Now and then it is stopped in order instead, or
 //! killed once more while it starts.
 //!
-//! Consumers of change streams run next to the writers. One continues in the next life where it
+//! DCP consumers run concurrently with the writers. One continues in the next life where it
 //! was; others begin at the beginning. A second oracle checks what they hear.
 //!
 //! Writers mix sets, adds, replaces, deletions, appends, prepends and counters, plain and durable,

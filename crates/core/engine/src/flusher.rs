@@ -1,8 +1,9 @@
 //! The flushers: make queued mutations durable, each in one commit for its dirty vbuckets.
 //!
 //! A bucket has a flusher for each group of vbuckets that its store commits side by side
-//! ([`KvStore::commit_groups`](oribi_storage::KvStore::commit_groups)). They share only the bucket.
-//! The first also purges dropped collections, and keeps the others from committing concurrently.
+//! ([`StoreProperties::commit_groups`](oribi_storage::StoreProperties::commit_groups)). They share
+//! only the bucket. The first also purges dropped collections, and keeps the others from committing
+//! concurrently.
 //!
 //! Owns: the passes under way and one step of each. The steps of one [`FlushPass`] follow each
 //! other without a pause. Between passes lies the flush interval, unless an operation waits for

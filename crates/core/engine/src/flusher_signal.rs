@@ -13,7 +13,7 @@ use std::thread::Thread;
 use oribi_types::Vbid;
 
 /// The signals of a bucket's flushers, one for each of the store's groups of vbuckets
-/// ([`KvStore::commit_groups`](oribi_storage::KvStore::commit_groups)).
+/// ([`StoreProperties::commit_groups`](oribi_storage::StoreProperties::commit_groups)).
 pub(crate) struct FlusherSignals(Box<[FlusherSignal]>);
 
 impl FlusherSignals {

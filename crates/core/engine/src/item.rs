@@ -333,7 +333,7 @@ impl NewItem {
         unsafe { ManuallyDrop::take(&mut new.0) }
     }
 
-    /// [`NewItem::publish`] for two holders. No other client can see the block yet, so that no
+    /// [`NewItem::publish`] for two holders. No other thread can see the block yet, so that no
     /// locked instruction is needed.
     #[inline]
     pub fn publish_twice(self) -> (ItemRef, ItemRef) {

@@ -46,9 +46,9 @@ const STREAMS_BYTES_MAX: u64 = 64 << 20;
 /// Per cent of the quota above which streams read nothing more from the store.
 const BACKFILL_PERCENT: u8 = 96;
 
-/// What the store of a bucket that evicts whole documents may need next to the quota: a part of it,
-/// and 16 MiB in any case. What it needs beyond that, documents have less, down to a part of the
-/// quota.
+/// What the store of a bucket that evicts whole documents may need in addition to the quota: a part
+/// of it, and 16 MiB in any case. What it needs beyond that, documents have less, down to a part of
+/// the quota.
 const STORE_FREE_PART: u64 = 32;
 const STORE_FREE_BYTES: u64 = 16 << 20;
 const DOCUMENTS_PART: u64 = 4;

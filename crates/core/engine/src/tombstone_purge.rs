@@ -1,12 +1,12 @@
 //! The purge of tombstones: removes old ones from the store.
 //!
 //! Owns: when a pass over all vbuckets begins, and one step of it, which is one vbucket. The store
-//! finds and removes the tombstones and frees their space ([`oribi_storage::KvStore::compact`])
-//! while reads and commits continue; the purge holds no lock of the engine concurrently. The store
-//! makes the vbucket's purge seqno durable with the removal, before it or at once, and no commit
-//! takes it back, so that a change stream knows from which seqno on it has every deletion. The
-//! vbucket in memory learns of it afterwards. A stream that opens in between finds it in its scan's
-//! moment.
+//! finds and removes the tombstones and frees their space
+//! ([`oribi_storage::StoreMaintenance::compact`]) while reads and commits continue; the purge holds
+//! no lock of the engine. The store makes the vbucket's purge seqno durable with the removal,
+//! before it or at once, and no commit takes it back, so that a change stream knows from which
+//! seqno on it has every deletion. The vbucket in memory learns of it afterwards. A stream that
+//! opens in between finds it in its scan's moment.
 //!
 //! After an error the pass continues with the next vbucket, and the next pass comes soon. A bucket
 //! in memory keeps its tombstones in the tables, and only those with attributes. Driven by its own

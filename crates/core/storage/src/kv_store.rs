@@ -1,7 +1,7 @@
 //! The seam between the engine and its store: the traits and the visitors that they take.
 //!
 //! [`KvStore`] has the data, [`StoreMaintenance`] the work that no client waits for, and
-//! [`SharedStore`](crate::SharedStore) the ownership of data that several processes have open.
+//! [`SharedStore`] the ownership of data that several processes have open.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;

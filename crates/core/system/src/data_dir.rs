@@ -213,7 +213,7 @@ mod tests {
         let error = DataDir::open(scratch.path()).unwrap_err();
         assert!(matches!(error, DataDirError::Locked { .. }), "{error}");
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
-        // A command next to the server needs no lock.
+        // A command that runs while the server does needs no lock.
         DataDir::prepare(scratch.path()).unwrap();
     }
 

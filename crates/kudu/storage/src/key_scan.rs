@@ -27,7 +27,7 @@ const ROW_BYTES: usize = 128;
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The room to ask for before a document of `bytes` bytes is read. The reader finds twice as much,
-/// for the document and for its own copy. Next to that there is the last answer with rows of it.
+/// for the document and for its own copy. In addition there is the last answer with rows of it.
 pub(crate) fn room_bytes(bytes: usize) -> usize {
     bytes.saturating_add(bytes.min(ANSWER_BYTES_MAX) / 2)
 }

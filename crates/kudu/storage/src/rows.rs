@@ -31,8 +31,8 @@ const CHARACTER_BYTES_MAX: usize = 4;
 /// Most bytes of the rows of one Write. A request of Kudu has up to 50 MiB, and the engine's
 /// checkpoints up to 28.
 pub(crate) const WRITE_BYTES_MAX: usize = 40 << 20;
-/// Bytes of several units in flight at a time: the memory that a commit takes next to the items. A
-/// single unit may have more, up to a Write.
+/// Bytes of several units in flight at a time: the memory that a commit takes in addition to the
+/// items. A single unit may have more, up to a Write.
 pub(crate) const ROUND_BYTES_MAX: usize = 16 << 20;
 const _: () = assert!(ROUND_BYTES_MAX <= WRITE_BYTES_MAX);
 /// Most bytes that a compressed body may inflate to; a larger one stays compressed.

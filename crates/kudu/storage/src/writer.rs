@@ -10,7 +10,7 @@
 //! - nothing is sent for vbuckets that this process does not own in the epoch of the session.
 //!
 //! Callers: commits, which wait for as long as Kudu is unreachable; removals and local documents,
-//! which have a limit. Each holds the writer concurrently. A Write that its caller stopped waiting
+//! which have a limit. Each holds the writer until it ends. A Write that its caller stopped waiting
 //! for is decided before the next one is sent.
 
 use std::collections::{HashMap, HashSet};

@@ -133,7 +133,7 @@ fn subcommands_speak_tls_and_verify_the_server() {
     assert!(stats.contains("tls_handshakes"), "{stats}");
     stdout(&run(&["perf", "kv", "-I", "500", "-c", "20"]));
 
-    // Without the authority, or with one that vouches for others, no client is believed.
+    // Without the authority, or with one that vouches for others, the server is not trusted.
     let port = fixture.tls_port.to_string();
     let plain = ["--user", "alice", "--host", "localhost", "--port", &port, "--timeout", "2"];
     Authority::new("other").write(&fixture.path("other.pem"));

@@ -7,7 +7,7 @@
 //!
 //! Caller: `router`, which has checked host names.
 //!
-//! [`Access::Setup`]: super::routes::Access::Setup
+//! [`Access::Setup`]: super::routes::RouteAccess::Setup
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Statements of SQL: `POST /query/sql`.
 //!
 //! Owns: the request, the thread of a statement, and how many run at once. The parts: [`request`]
-//! decodes the body, [`places`] counts, [`answer`] makes pieces of rows. [`crate::sql`] reads
-//! documents.
+//! decodes the body, [`statement_places`](crate::statement_places) counts, [`answer`] makes pieces
+//! of rows. [`crate::sql`] reads documents.
 //!
 //! An answer is lines of JSON. A statement begins with an object, `{"columns":[{"name":..,
 //! "type":..}]}`; each row is an array; the last line of all is an object again:
@@ -13,8 +13,8 @@
 //! Invariants:
 //! - a statement runs on a separate thread, of low priority, never on a worker's or this
 //!   runtime's;
-//! - at most [`places::Statements`] allows run, each counts against its user's streams, and each
-//!   ends with its time, its client or the server;
+//! - at most [`Statements`](crate::statement_places::Statements) allows run, each counts against
+//!   its user's streams, and each ends with its time, its client or the server;
 //! - large documents, and what waits for the client, are reserved in the connections' memory;
 //!   SQLite's heap is reserved below the arena's upper bound for all statements together, and goes
 //!   back to the system with each statement.

@@ -9,8 +9,8 @@
 //! - [`buckets`]: the registry of buckets, their place on disk, range scans, offline reading;
 //! - `diagnostics`: counters and logs.
 //!
-//! [`cluster_config`] is the document that clients bootstrap from; [`auth`] identifies users,
-//! [`admin_api`] is what the admin HTTP of `oribi-admin` stands on, [`config`] resolves settings.
+//! [`cluster_config`] is the document that clients bootstrap from; `oribi-auth` identifies users,
+//! `oribi-config` resolves settings, and `oribi-admin` stands on [`admin_api`].
 //!
 //! Invariants: keys and values are the only wire bytes that the engine sees; no byte from a socket
 //! makes this crate panic; workers share nothing per operation.

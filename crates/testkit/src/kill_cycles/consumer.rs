@@ -1,4 +1,5 @@
-//! Consumers next to the writers: they hear all vbuckets of one life and report to a stream oracle.
+//! Consumers concurrent with the writers: they hear all vbuckets of one life and report to a stream
+//! oracle.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -32,7 +32,7 @@ impl Archive {
         let is_superfluous = |entry: &&ArchiveEntry| match &entry.state {
             EntryState::Finished(_) => !kept.contains(entry.id.as_str()),
             EntryState::Unfinished(begin) => is_outdated(&entries, begin),
-            // A client should look at it first.
+            // An operator should look at it first.
             EntryState::Damaged(_) => false,
         };
         Ok(entries.iter().filter(is_superfluous).map(|entry| entry.id.clone()).rev().collect())

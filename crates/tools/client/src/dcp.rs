@@ -1,7 +1,7 @@
 //! Change streams: all changes of a bucket in the order of each vbucket, with tokens to resume at.
 //!
 //! [`DcpStream`] runs where the application polls it. It decides which vbucket is asked for on
-//! which node ([`machine`]) and keeps a connection ([`feed`]) to each node that has some.
+//! which node ([`machine`]) and keeps a connection ([`connection`]) to each node that has some.
 //! Connections are their own tasks that answer a server's questions while the application is busy.
 //!
 //! Flow: a task receives frames up to the window, the stream takes them one by one as the

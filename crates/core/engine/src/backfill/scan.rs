@@ -280,7 +280,7 @@ impl Scan<'_> {
         self.readers.retain(|reader| !is_slow(reader));
     }
 
-    /// Shows a vbucket that has no store. False when its queue could not be read concurrently.
+    /// Shows a vbucket that has no store. False when its queue could not be read for now.
     fn show_memory(self, start: Seqno) -> bool {
         let context = self.core.context(oribi_types::Timestamp::default());
         let Some(shown) = self.vbucket.memory_snapshot(&context, start) else { return false };

@@ -26,8 +26,8 @@ use crate::memory::MemoryStats;
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
-/// Keys that a fetcher takes although others could read them next to it: fewer are not worth waking
-/// another one.
+/// Keys that a fetcher takes although others could read them concurrently: fewer are not worth
+/// waking another one.
 const BATCH_KEYS_MIN: usize = 8;
 /// Bytes of values with which a batch ends. How many keys it takes is checked by the batch before.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
@@ -87,7 +87,7 @@ impl FetchKey {
 #[derive(Default)]
 pub(super) struct FetchBatch {
     pub(super) wanted: Vec<FetchKey>,
-    /// It is one document that is large, and the process may read none next to it.
+    /// It is one document that is large, and the process may read no other until then.
     pub(super) is_large: bool,
 }
 
@@ -154,7 +154,7 @@ impl State {
         self.order.push_back(wanted);
     }
 
-    /// The next key of `order` or `large` that has waiters and that no client reads.
+    /// The next key of `order` or `large` that has waiters and that no fetcher reads.
     fn next(&mut self, is_large: bool) -> Option<FetchKey> {
         let queue = if is_large { &mut self.large } else { &mut self.order };
         while let Some(wanted) = queue.pop_front() {
@@ -238,7 +238,7 @@ impl FetchQueue {
         self.state.lock().is_idle()
     }
 
-    /// Sleeps until there is something to read, or a client wakes the thread for another reason.
+    /// Sleeps until there is something to read, or another thread wakes this one.
     /// Whoever sets `stop` wakes it after that.
     pub(super) fn sleep(&self, stop: &AtomicBool) {
         let own = std::thread::current();

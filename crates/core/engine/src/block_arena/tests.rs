@@ -472,7 +472,7 @@ fn a_large_block_is_used_again() {
         // Lengths that are close share blocks; contents must not.
         let bytes = 3 * MIB + round * 17;
         let block = allocate(bytes);
-        // SAFETY: the block has that many bytes and no other client has it.
+        // SAFETY: the block has that many bytes and no other owner has it.
         unsafe { block.write_bytes(round as u8, bytes) };
         blocks.push((block, bytes, round as u8));
         let (block, bytes, byte) = blocks.swap_remove(round * 7 % blocks.len());

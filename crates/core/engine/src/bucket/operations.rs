@@ -215,7 +215,7 @@ impl Bucket {
         vbucket.counter(&self.core.context(now), key, request)
     }
 
-    /// Reads a document and locks it for `timeout_s` or until it is unlocked: concurrently only
+    /// Reads a document and locks it for `timeout_s` or until it is unlocked: until then only
     /// writes with the lock's CAS change it.
     pub fn get_and_lock(
         &self,

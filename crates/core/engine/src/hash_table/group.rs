@@ -21,7 +21,7 @@ mod invariants;
 mod published;
 mod view;
 
-/// The atomics of [`shown`]; a model checker has its own.
+/// The atomics of [`published`]; a model checker has its own.
 mod atomic {
     pub(super) use std::sync::atomic::{AtomicPtr, Ordering};
 }
@@ -240,7 +240,7 @@ impl GroupArray {
     pub(super) fn replace(&mut self, at: GroupPosition, item: ItemRef) -> Option<ItemRef> {
         let slot = &self.all()[at.group].slots[at.slot];
         debug_assert!(slot.get().is_some_and(|before| before.has_key(item.key())), "a stale place");
-        // SAFETY: (2) no other client writes.
+        // SAFETY: (2) no other thread writes.
         unsafe { slot.replace(item) }
     }
 
@@ -260,7 +260,7 @@ impl GroupArray {
         let Some(item) = self.at(at) else { return };
         let hash = hash_of(item);
         let new_at = to.make_way(hash);
-        // SAFETY: (2) no other client writes, and the count that both slots own for a moment is
+        // SAFETY: (2) no other thread writes, and the count that both slots own for a moment is
         // given up by the one below.
         to.fill(hash, new_at, unsafe { item.same_count() });
         std::mem::forget(self.take(at));
@@ -282,7 +282,7 @@ impl GroupArray {
 
     fn fill(&mut self, hash: KeyHash, at: GroupPosition, item: ItemRef) {
         let group = &self.all()[at.group];
-        // SAFETY: (2) no other client writes.
+        // SAFETY: (2) no other thread writes.
         let before = unsafe { group.slots[at.slot].replace(item) };
         debug_assert!(before.is_none(), "a slot without a tag is empty");
         group.tags.store(group.tags.load().with_byte(at.slot, tag_of(hash)));
@@ -304,7 +304,7 @@ impl GroupArray {
     pub(in crate::hash_table) fn take(&mut self, at: GroupPosition) -> Option<ItemRef> {
         let group = &self.all()[at.group];
         group.tags.store(group.tags.load().with_byte(at.slot, 0));
-        // SAFETY: (2) no other client writes.
+        // SAFETY: (2) no other thread writes.
         unsafe { group.slots[at.slot].take() }
     }
 
@@ -316,7 +316,7 @@ impl GroupArray {
 impl Drop for GroupArray {
     fn drop(&mut self) {
         for slot in self.all().iter().flat_map(|group| &group.slots) {
-            // SAFETY: (2) no other client writes.
+            // SAFETY: (2) no other thread writes.
             drop(unsafe { slot.take() });
         }
     }

@@ -36,7 +36,7 @@ impl ReferenceCount {
         assert!(before & COUNT < COUNT / 2, "item reference count overflow");
     }
 
-    /// Counts another reference to a block that no other client can see yet.
+    /// Counts another reference to a block that no other thread can see yet.
     #[inline]
     pub(super) fn acquire_unshared(&self) {
         let before = self.0.load(Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl ReferenceCount {
     #[inline]
     #[must_use]
     pub(super) fn release(&self) -> bool {
-        // No other client holds a reference, so no client can take one: there is nothing to write.
+        // There is no other reference, so none can be copied: there is nothing to write.
         if self.0.load(Ordering::Acquire) & COUNT == 1 {
             return true;
         }
@@ -110,13 +110,13 @@ impl ReferenceCount {
         }
     }
 
-    /// Takes the frequency of the version before, for a block that no other client can see yet. To
+    /// Takes the frequency of the version before, for a block that no other thread can see yet. To
     /// be written again is a use: at least one is left.
     pub(super) fn inherit(&self, before: &ReferenceCount) {
         self.0.store((before.frequency().max(1) * USE) | 1, Ordering::Relaxed);
     }
 
-    /// Takes the frequency of the block that this one is a copy of; no other client can see it yet.
+    /// Takes the frequency of the block that this one is a copy of; no other thread can see it yet.
     pub(super) fn copy_frequency(&self, of: &ReferenceCount) {
         self.0.store((of.frequency() * USE) | 1, Ordering::Relaxed);
     }

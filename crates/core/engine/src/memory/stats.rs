@@ -20,7 +20,7 @@ pub struct MemoryStats {
     pub queue_bytes: u64,
     /// What change streams have not sent yet: records of backfills, and copies of queued items.
     pub streams_bytes: u64,
-    /// What the store needs for the documents that it has, its index: next to the quota.
+    /// What the store needs for the documents that it has, its index: in addition to the quota.
     pub store_bytes: u64,
     /// Documents whose value is in memory.
     pub items_resident: u64,

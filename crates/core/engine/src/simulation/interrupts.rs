@@ -70,7 +70,7 @@ impl World {
                         self.fetch()
                     }
                     2 if point == Point::Read => self.flush(),
-                    // Another fetcher takes a batch next to the one that is being read.
+                    // Another fetcher takes a batch while this one is read.
                     5 if point == Point::Read => self.fetch(),
                     2 if point == Point::BeforeCommit || point == Point::AfterCommit => {
                         self.flush_another();

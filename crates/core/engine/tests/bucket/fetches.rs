@@ -171,7 +171,7 @@ fn a_batch_ends_when_it_has_read_enough() {
     small_ones.clone().for_each(ask);
     while bucket.fetch_step() > 0 {}
     told.0.lock().clear();
-    // Next to others that were asked for before, so that the batch is as large as those made it.
+    // After others that were asked for before, so that the batch is as large as those made it.
     large_ones.clone().for_each(ask);
     let read_bytes = || bucket.stats().store.bytes_read as usize;
     let (mut steps, mut before) = (0, read_bytes());

@@ -227,7 +227,7 @@ fn no_document_of_a_dropped_collection_comes_back() {
         // It has been read and is about to be written.
         change(ManifestChange::DropCollection { scope, name });
         let purge = threads.spawn(|| bucket.flusher_step(0, &|| NOW));
-        // Time for a purge that waits for no client.
+        // Time for a purge without a waiter.
         for _ in 0..10_000 {
             std::thread::yield_now();
         }

@@ -346,7 +346,8 @@ impl Catalog {
         self.segments[usize::from(slot)] = None;
     }
 
-    /// Bytes of the index, as allocated, next to the memory that the tables of all logs share.
+    /// Bytes of the index, as allocated, in addition to the memory that the tables of all logs
+    /// share.
     pub(super) fn own_index_bytes(&self) -> u64 {
         self.tables.values().map(IndexTable::own_bytes).sum::<usize>() as u64
     }

@@ -59,7 +59,7 @@ impl IndexTable {
         self.exact.len() + self.packed.len()
     }
 
-    /// Bytes allocated next to the memory that all tables share.
+    /// Bytes allocated in addition to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.exact.own_bytes() + self.packed.own_bytes()
     }

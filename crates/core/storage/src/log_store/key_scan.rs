@@ -44,7 +44,7 @@ const GAP_BYTES_MAX: u64 = 16 << 10;
 const PLACES_MIN: usize = FLOOR_BYTES / 2 / size_of::<RecordPlace>();
 const PLACES_MAX: usize = SHARED_BYTES_MAX / 4 / size_of::<RecordPlace>();
 
-/// Room for keys that a scan has next to its places.
+/// Room for keys that a scan has in addition to its places.
 const KEYS_MIN: usize = 512;
 const KEYS_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(

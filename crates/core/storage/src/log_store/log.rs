@@ -37,7 +37,7 @@ pub(super) struct Log {
     pub(super) directory: Arc<dyn LogDirectory>,
     pub(super) writer: Mutex<LogWriter>,
     pub(super) catalog: RwLock<Catalog>,
-    /// Held for reading by a purge of tombstones, which none may move concurrently.
+    /// Held for reading by a purge of tombstones, which none may move until then.
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
     pub(super) member: LogMember,
@@ -311,7 +311,7 @@ impl Log {
         if is_small { 0 } else { garbage * 100 / bytes.max(1) }
     }
 
-    /// Sizes of index and log. The index has memory next to that, which all logs share.
+    /// Sizes of index and log. The index has memory in addition to that, which all logs share.
     pub(super) fn sizes(&self) -> LogSizes {
         let catalog = self.catalog.read();
         let (keys, purged_tombstones) = catalog.entries();
@@ -328,7 +328,7 @@ impl Log {
         })
     }
 
-    /// Says durably that the last commit was synced, so that damage to it while no client has the
+    /// Says durably that the last commit was synced, so that damage to it while no process has the
     /// store open is told from a commit that was cut off. A store that was not closed lacks this.
     pub(super) fn close(&self) -> Result<(), StoreError> {
         let is_needed = {

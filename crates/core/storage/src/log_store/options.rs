@@ -4,10 +4,10 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// Logs of a store that is created, clamped to 1..=64: vbuckets are divided among them, and
-    /// each log commits its group of vbuckets by itself ([`KvStore::commit_groups`]). An existing
+    /// each log commits its group of vbuckets by itself ([`commit_groups`]). An existing
     /// store keeps its number whatever this says. Changing it takes a backup and a restore.
     ///
-    /// [`KvStore::commit_groups`]: crate::KvStore::commit_groups
+    /// [`commit_groups`]: crate::StoreProperties::commit_groups
     pub logs: usize,
     /// Length at which a segment is sealed and the next one begun; a small store seals earlier. A
     /// store of several logs divides it among them, but not below 8 MiB.

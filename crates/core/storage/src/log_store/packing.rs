@@ -4,7 +4,7 @@
 //! packed entry has a part of its key's fingerprint, so the key is read from its record and
 //! compared: then the entry goes in the moment in which the new one comes, and the index keeps one
 //! entry for each key. Both run under the lock of commits, under which alone tables change. So an
-//! entry stays where it was found, and a table may be packed next to its readers. A new key meets
+//! entry stays where it was found, and a table may be packed while it is read. A new key meets
 //! another's entry rarely; a key that has a packed entry costs one read of its record. Then its
 //! entry is exact, and further writes of it read nothing until the table is packed again. Caller:
 //! commits.

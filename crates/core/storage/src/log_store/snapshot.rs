@@ -2,7 +2,8 @@
 //!
 //! Owns: the moment of the copy, and what it has besides the logs. `log_copy.rs` has the files of
 //! one log. The copy is what a crash at one moment would leave in all logs, so it opens like after
-//! one. The caller is a program next to the server, or without one; it takes no lock.
+//! one. The caller is a program that runs concurrently with the server, or without one; it takes no
+//! lock.
 //!
 //! # One moment of several logs
 //!

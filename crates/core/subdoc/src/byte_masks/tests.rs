@@ -1,4 +1,4 @@
-//! Each set of instructions next to the plain meaning of its masks.
+//! Each set of instructions compared with the plain meaning of its masks.
 
 use proptest::prelude::*;
 

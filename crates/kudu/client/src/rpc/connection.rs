@@ -148,7 +148,7 @@ impl Task {
             waiting.push(call);
         }
         for call in waiting.drain(..) {
-            // The caller may have given up concurrently.
+            // The caller may have given up by now.
             let _ = call.reply.send(Err(error.clone()));
         }
     }

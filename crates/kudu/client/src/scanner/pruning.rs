@@ -3,8 +3,8 @@
 //! Pruning examines each tablet separately. It compares the tablet's hash buckets with the buckets
 //! of equality and in-list predicates. It compares the tablet's range with the bounds that
 //! predicates and primary-key bounds set on the range columns. That costs a few comparisons per
-//! tablet, which is negligible next to the request that a skipped tablet saves. Invariant: pruning
-//! never skips a tablet with a row of the result; a property test compares with rows. An
+//! tablet, which is negligible compared with the request that a skipped tablet saves. Invariant:
+//! pruning never skips a tablet with a row of the result; a property test compares with rows. An
 //! unnecessary tablet only costs its request. Scans and scan tokens call it, with the tablets of a
 //! snapshot of the meta cache.
 

@@ -189,7 +189,7 @@ async fn auth_tokens_are_renewed_for_new_connections() {
     let mut session = Session::new(&table, SessionOptions::default());
     let mut interval = tokio::time::interval(Duration::from_millis(1500));
     for key in 0..4 {
-        // Time has to pass, and the connections have to be idle concurrently: nothing to poll for.
+        // Time has to pass, and the connections have to be idle that long: nothing to poll for.
         interval.tick().await;
         let mut row = session.insert();
         row.set_i64(0, key).unwrap();

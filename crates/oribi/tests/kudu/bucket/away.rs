@@ -1,5 +1,5 @@
 //! Kudu stops answering: what waits for it ends when it was promised to, and memory keeps to its
-//! bound concurrently and after.
+//! bound during that time and after.
 
 use std::time::{Duration, Instant};
 
@@ -135,7 +135,7 @@ fn resident_max(quota_mib: u64) -> u64 {
 }
 
 /// Writes the load until `taken` documents were taken or `refused` in a row were not; the most
-/// bytes that were resident concurrently.
+/// bytes that were resident in that time.
 fn load(server: &ServerProcess, from: u64, taken: u64, refused: u64) -> (u64, u64) {
     let mut connection = RawConnection::login(server.port()).unwrap();
     let value = "x".repeat(VALUE_BYTES);

@@ -1,5 +1,6 @@
 //! Kudu's servers are killed, paused and restarted under load: nothing acknowledged as persisted is
-//! lost, nothing is acknowledged concurrently that is not, and the server continues when Kudu does.
+//! lost, nothing that is not there is acknowledged until then, and the server continues when Kudu
+//! does.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

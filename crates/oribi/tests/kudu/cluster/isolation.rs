@@ -16,8 +16,8 @@ const DOCUMENTS: usize = 128;
 /// Long enough for a hand-over, short enough for a write that no client will answer.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What is cut off answers no client and hears of nothing. When its cable is back, what it and
-/// others have sent concurrently still arrives: writes to the store, too, which come too late.
+/// A node that is cut off answers no request and hears of nothing. When its cable is back, what it
+/// and others have sent concurrently still arrives: writes to the store, too, which come too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partitioned_node_does_no_harm_on_return() {
     if !inside_own_network("cluster::isolation::a_partitioned_node_does_no_harm_on_return") {
@@ -56,7 +56,7 @@ enum ProxyFault {
     CutOff,
     /// It cannot send to etcd, which hears nothing of it. Clients and the store do.
     WithoutRegistry,
-    /// It cannot send to Kudu. For etcd and clients it is there, so no client takes its place.
+    /// It cannot send to Kudu. For etcd and clients it is there, so no node takes its place.
     WithoutStore,
 }
 
@@ -81,7 +81,7 @@ impl ProxyFault {
         }
     }
 
-    /// How many of three nodes the map has concurrently, and how many writes are waited for: where
+    /// How many of three nodes the map has at a time, and how many writes are waited for: where
     /// the store is missing every durable one waits for its timeout.
     fn meanwhile(self) -> (usize, u64) {
         match self {

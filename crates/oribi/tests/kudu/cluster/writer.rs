@@ -84,7 +84,7 @@ async fn write(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) {
         if written.is_ok() {
             notes.lock().unwrap().entry(document).or_default().acknowledged = number;
         } else {
-            // What became of it no client knows, and it may still be on its way: nothing is written
+            // Its outcome is unknown, and it may still be on its way: nothing is written
             // that it could overwrite.
             resting.insert(document);
         }

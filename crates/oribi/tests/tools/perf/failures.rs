@@ -145,7 +145,7 @@ fn says_why_it_cannot_begin() {
     ] {
         refused(&fixture.command(arguments).output().unwrap(), status, text);
     }
-    // A port that no client listens on: it was bound a moment ago and is free again.
+    // A port that no process listens on: it was bound a moment ago and is free again.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);

@@ -28,7 +28,7 @@ async fn it_goes_on_after_kills_of_both_sides() {
     watch.change_of("last");
     assert_eq!(watch.end(Signal::INT), Some(130));
 
-    // While no client watches.
+    // While no `watch` runs.
     write(&client, client.default_collection(), "missed", 1).await;
     fixture.server.kill().expect("it runs");
     fixture.server.restart().expect("it starts again");

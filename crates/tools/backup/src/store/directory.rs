@@ -125,7 +125,7 @@ impl DirectoryStore {
 impl ArchiveStore for DirectoryStore {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.root.join(name);
-        // No client comes in between: writers hold the lock.
+        // No write comes in between: writers hold the lock.
         if path.try_exists()? {
             return Err(ErrorKind::AlreadyExists.into());
         }

@@ -255,7 +255,7 @@ fn a_big_item_is_handed_out_in_a_closed_checkpoint() {
     assert_eq!(batch.copied_bytes(), 0);
 }
 
-/// A reader that stalls keeps nothing in memory that no client counts.
+/// A reader that stalls keeps only memory that is counted.
 #[test]
 fn items_read_from_a_closed_checkpoint_count_as_queue() {
     let mut world = World::new();

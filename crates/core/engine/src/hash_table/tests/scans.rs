@@ -1,4 +1,5 @@
-//! Scans next to a model: whatever happens between two slices, what stays in the table is visited.
+//! Scans compared with a model: whatever happens between two slices, what stays in the table is
+//! visited.
 
 use std::collections::BTreeSet;
 

@@ -36,7 +36,7 @@ impl Exact {
         self.len
     }
 
-    /// Bytes allocated next to the memory that all tables share.
+    /// Bytes allocated in addition to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.entries.own_bytes()
     }

@@ -175,7 +175,7 @@ impl Packed {
         self.gone
     }
 
-    /// Bytes allocated next to the memory that all tables share.
+    /// Bytes allocated in addition to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.starts.capacity() * size_of::<u32>() + self.words.own_bytes()
     }

@@ -39,7 +39,7 @@ impl<T: Copy + Default> Pieces<T> {
         self.whole.len() * IndexPiece::<T>::LEN + self.rest.len()
     }
 
-    /// Bytes allocated next to the memory that all tables share.
+    /// Bytes allocated in addition to the memory that all tables share.
     pub(super) fn own_bytes(&self) -> usize {
         self.whole.capacity() * size_of::<IndexPiece<T>>() + self.rest.capacity() * size_of::<T>()
     }

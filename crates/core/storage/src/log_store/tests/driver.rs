@@ -275,7 +275,7 @@ impl Driver {
             }
             self.acknowledged = after;
             if self.files.is_off() {
-                // In a step whose failure is no client's business, such as writing an index file.
+                // In a step whose failure no caller sees, such as writing an index file.
                 self.crash();
                 self.open();
             }
@@ -387,7 +387,7 @@ impl Driver {
         self.run(after, |store| store.drop_vbucket(vbid));
     }
 
-    /// A few steps of compaction, which no client may notice.
+    /// A few steps of compaction, which no caller may notice.
     pub(super) fn compact(&mut self) {
         let steps = 1 + self.random.below(4);
         let after = joined(&self.acknowledged);

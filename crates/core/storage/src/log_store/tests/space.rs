@@ -54,7 +54,7 @@ fn overwrites_of_any_key_stay_within_the_bound() {
     assert!(most <= 2.0, "{most} segments beyond twice the data");
 }
 
-/// Nearly everything that is written is garbage soon, next to data that never changes.
+/// Nearly everything that is written is garbage soon, among data that never changes.
 #[test]
 fn overwrites_of_hot_keys_stay_within_the_bound() {
     let most = overwrite(|random| match random.below(20) {

@@ -180,7 +180,7 @@ impl Served {
                     }
                     source => RpcError::Malformed { server: self.server.clone(), source },
                 };
-                // The caller may have given up concurrently.
+                // The caller may have given up by now.
                 let _ = reply.send(Err(error));
             }
         }

@@ -76,7 +76,7 @@ fn the_next_version_continues_from_the_metadata() {
     assert_eq!(set(&mut client, META), Status::KeyEexists, "an older revision");
 }
 
-// Compat (Writes with metadata): Extended metadata behind the value is left out
+// Compat (Writes with metadata): Extended metadata after the value is left out
 #[test]
 fn with_meta_extras_have_four_lengths() {
     for (at, (options, metadata_bytes)) in

@@ -285,7 +285,7 @@ fn a_cas_is_of_what_the_flags_let_see() {
     assert_eq!(absent.status, Status::KeyEnoent);
 }
 
-// Compat (Sub-document operations): Extras may carry user flags behind the expiry
+// Compat (Sub-document operations): Extras may carry user flags after the expiry
 #[test]
 fn user_flags_are_those_of_the_document() {
     let mut client = client_in(Place::Memory);
