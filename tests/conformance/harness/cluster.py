@@ -22,8 +22,9 @@ from .steps import CLUSTER_STEPS
 
 sys.path.insert(0, str(layout.REPOSITORY / "bench"))
 
-from oribi_bench.etcd import Etcd  # noqa: E402
 from oribi_bench.kudu_server import KuduCluster  # noqa: E402
+
+from .etcd import Etcd  # noqa: E402
 
 USER, PASSWORD = "Administrator", "password"
 LEASE_S = 4
