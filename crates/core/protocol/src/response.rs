@@ -73,6 +73,7 @@ pub fn encode_response_header(parts: &ResponseParts<'_>, value_bytes: usize) -> 
 ///
 /// # Panics
 /// As [`encode_response_header`].
+#[inline]
 pub fn write_response(out: &mut Vec<u8>, parts: &ResponseParts<'_>) {
     write_response_head(out, parts, parts.value.len());
     out.extend_from_slice(parts.value);

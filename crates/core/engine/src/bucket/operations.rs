@@ -119,6 +119,7 @@ impl Bucket {
     }
 
     /// [`Bucket::store`] of a key that was announced.
+    #[inline]
     pub fn store_announced(
         &self,
         ahead: KeyAhead,

@@ -387,6 +387,8 @@ impl ConnectionState {
     }
 
     /// Vbucket and key of a request about one document; `None` when its key field is not valid.
+    // For every request; see `document_of` of the driver.
+    #[inline(always)]
     pub fn document<'k>(&self, header: &Header, field: &'k [u8]) -> Option<(Vbid, DocKey<'k>)> {
         let vbuckets = self.bucket.as_ref()?.vbuckets();
         let key = self.doc_key(field)?;
