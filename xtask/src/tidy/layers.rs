@@ -27,7 +27,7 @@ const LAYERS: [Layer; 24] = [
     Layer { name: "oribi-system", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
-    Layer { name: "oribi-query", links: &["oribi-subdoc"], tests_use: &[] },
+    Layer { name: "oribi-query", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
     Layer { name: "oribi-sql", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
     Layer {
         name: "oribi-storage",

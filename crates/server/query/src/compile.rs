@@ -11,7 +11,7 @@ mod group;
 mod query;
 mod select;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::ast::{Name, WindowClause};
 use crate::context::QueryContext;
@@ -34,6 +34,14 @@ pub struct Compiler<'a> {
     open_variables: Vec<Text>,
     /// Documents whose `META()` object is needed.
     meta_slots: HashSet<FrameSlot>,
+    /// Documents that are read, by their slots.
+    document_uses: HashMap<FrameSlot, DocumentUse>,
+}
+
+/// Which part of a document a statement reads.
+enum DocumentUse {
+    Fields(BTreeSet<String>),
+    Whole,
 }
 
 struct OpenSubquery {
@@ -102,6 +110,7 @@ impl<'a> Compiler<'a> {
             select: SelectState::default(),
             open_variables: Vec::new(),
             meta_slots: HashSet::new(),
+            document_uses: HashMap::new(),
         }
     }
 
@@ -172,9 +181,23 @@ impl<'a> Compiler<'a> {
         ExprPlan::Slot(slot)
     }
 
+    /// Notes that a field of a document is read; all fields without a name.
+    fn note_field(&mut self, name: Option<&Text>, slot: FrameSlot) {
+        let fields = DocumentUse::Fields(BTreeSet::new());
+        let known = self.document_uses.entry(slot).or_insert(fields);
+        match (known, name) {
+            (DocumentUse::Fields(fields), Some(name)) => drop(fields.insert(name.to_string())),
+            (known, None) => *known = DocumentUse::Whole,
+            (DocumentUse::Whole, Some(_)) => {}
+        }
+    }
+
     fn bound(&mut self, name: &Text) -> Option<ExprPlan> {
         Some(match self.binding(name)?.clone() {
-            LoopPlan::Source(source) => self.slot(source.slot),
+            LoopPlan::Source(source) => {
+                self.document_uses.insert(source.slot, DocumentUse::Whole);
+                self.slot(source.slot)
+            }
             LoopPlan::Value(slot) => self.slot(slot),
             LoopPlan::With { slot, constant: true } => ExprPlan::Slot(slot),
             LoopPlan::With { slot, constant: false } => self.slot(slot),
@@ -194,6 +217,7 @@ impl<'a> Compiler<'a> {
         match source.map(|sources| (sources.len(), sources[0].slot)) {
             Some((1, slot)) => {
                 let base = self.slot(slot);
+                self.note_field((!name.folded).then_some(&name.text), slot);
                 let step = match name.folded {
                     true => StepPlan::Folded(name.text.clone()),
                     false => StepPlan::Field(name.text.clone()),

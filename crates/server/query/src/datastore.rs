@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::Result;
+use crate::scan_hints::ScanHints;
 
 /// A keyspace's full name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -96,6 +97,22 @@ pub trait Keyspace: Debug + Send + Sync {
         range: &KeyRange,
         visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> Result<()>;
+
+    /// Whether scans can use hints. Computing them costs time.
+    fn takes_hints(&self) -> bool {
+        false
+    }
+
+    /// The same as [`Keyspace::scan`], for a keyspace that takes hints.
+    fn scan_hinted(
+        &self,
+        range: &KeyRange,
+        hints: &ScanHints,
+        visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _ = hints;
+        self.scan(range, visit)
+    }
 
     /// The number of documents, if it is known without a scan.
     fn count(&self) -> Option<u64>;

@@ -146,6 +146,11 @@ pub fn function(name: &str) -> Option<&'static Function> {
     FUNCTIONS.get(name).copied()
 }
 
+/// The names of all of them, without other names for the same one.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().filter(|(name, function)| **name == function.name).map(|(name, _)| *name)
+}
+
 /// The aggregate of a name in capitals.
 pub fn aggregate(name: &str) -> Option<AggregateKind> {
     AGGREGATES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)

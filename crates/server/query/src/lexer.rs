@@ -75,6 +75,25 @@ pub fn tokens(text: &str) -> Result<Vec<Token>> {
     }
 }
 
+/// The tokens up to the first text that is none, and where that begins: at the end if all are.
+pub fn readable_tokens(text: &str) -> (Vec<Token>, usize) {
+    let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0 };
+    let mut list = Vec::new();
+    loop {
+        let blanks = lexer.at;
+        // A comment that is not closed begins after blanks.
+        if lexer.skip_blanks().is_err() {
+            return (list, blanks + text[blanks..].len() - text[blanks..].trim_start().len());
+        }
+        let start = lexer.at;
+        match lexer.next() {
+            Ok(token) if token.kind == TokenKind::End => return (list, text.len()),
+            Ok(token) => list.push(token),
+            Err(_) => return (list, start),
+        }
+    }
+}
+
 /// The inside of a token in quotes; `None` when an escape is not valid.
 pub fn unquoted(token: &str, kind: TokenKind) -> Option<Text> {
     let raw = token.as_bytes();

@@ -37,7 +37,10 @@ mod prepared;
 mod printer;
 mod request;
 mod runtime;
+mod scan_hints;
 mod service;
+pub mod statement_text;
+pub mod stored;
 mod value;
 mod windows;
 
@@ -47,6 +50,7 @@ pub use datastore::{
 };
 pub use error::{QueryError, Result};
 pub use request::{Consistency, QueryRequest};
+pub use scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};
 pub use service::{
     Metrics, ResponseHead, RowSink, RunControl, RunOutcome, RunStatus, Service, SinkClosed,
 };

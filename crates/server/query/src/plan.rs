@@ -17,6 +17,7 @@ use crate::ast::{
 };
 use crate::datastore::Keyspace;
 use crate::functions::function::Function;
+use crate::scan_hints::FieldOperator;
 use crate::value::{QueryValue, Text};
 use crate::windows::WindowFunction;
 
@@ -106,6 +107,17 @@ pub struct KeyspacePlan {
     pub access: AccessPath,
     /// Whether the object of `META()` is needed, apart from its `id`.
     pub meta: bool,
+    /// For a keyspace that takes hints.
+    pub hints: Option<Box<HintPlan>>,
+}
+
+/// What becomes the hints of a scan.
+#[derive(Debug, Default)]
+pub struct HintPlan {
+    /// A field, and the value or list that it is compared with.
+    pub conditions: Vec<(Text, FieldOperator, Option<ExprPlan>)>,
+    /// `None` for whole documents.
+    pub fields: Option<Vec<String>>,
 }
 
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! Chooses how the first keyspace is read: by keys or by a range of keys, if conditions on
 //! `META().id` allow it. The conditions are still checked on each document.
 
-use crate::ast::Relation;
+use crate::ast::{Relation, Test};
 use crate::plan::{AccessPath, ExprPlan, FrameSlot, FromPlan, KeyRangeBound, SourceKind};
-use crate::value::QueryValue;
+use crate::scan_hints::FieldOperator;
+use crate::value::{QueryValue, Text};
 
 use super::Compiler;
 
@@ -31,6 +32,61 @@ impl Compiler<'_> {
         {
             plan.access = access;
         }
+        if let Some(hints) = &mut plan.hints {
+            hints.conditions =
+                from.filters.iter().filter_map(|one| condition(one, first)).collect();
+        }
+    }
+}
+
+/// Whether an expression has its value before documents are read.
+fn is_known(expr: &ExprPlan, document: FrameSlot) -> bool {
+    !expr.has_subquery() && !expr.reads(&|slot| slot >= document)
+}
+
+/// A field's name and its condition, if a filter is one.
+fn condition(
+    filter: &ExprPlan,
+    document: FrameSlot,
+) -> Option<(Text, FieldOperator, Option<ExprPlan>)> {
+    let field = |expr: &ExprPlan| match expr {
+        ExprPlan::Path { base, names, rest }
+            if **base == ExprPlan::Slot(document) && names.len() == 1 && rest.is_empty() =>
+        {
+            Some(names[0].clone())
+        }
+        _ => None,
+    };
+    let known = |expr: &ExprPlan| is_known(expr, document).then(|| expr.clone());
+    match filter {
+        ExprPlan::Compare(relation, sides) => {
+            let (left, right) = &**sides;
+            let (name, relation, value) = match (field(left), field(right)) {
+                (Some(name), _) => (name, *relation, right),
+                (None, Some(name)) => (name, mirrored(*relation), left),
+                _ => return None,
+            };
+            let operator = match relation {
+                Relation::Equal => FieldOperator::Equal,
+                Relation::Less => FieldOperator::Less,
+                Relation::LessEqual => FieldOperator::LessOrEqual,
+                Relation::Greater => FieldOperator::Greater,
+                Relation::GreaterEqual => FieldOperator::GreaterOrEqual,
+                Relation::NotEqual => return None,
+            };
+            Some((name, operator, Some(known(value)?)))
+        }
+        ExprPlan::In { negated: false, within: false, parts } => {
+            Some((field(&parts.0)?, FieldOperator::In, Some(known(&parts.1)?)))
+        }
+        ExprPlan::Is { test: Test::Null, negated: false, value } => {
+            Some((field(value)?, FieldOperator::IsNull, None))
+        }
+        ExprPlan::Is { test: Test::Valued, negated: false, value }
+        | ExprPlan::Is { test: Test::Null, negated: true, value } => {
+            Some((field(value)?, FieldOperator::IsValued, None))
+        }
+        _ => None,
     }
 }
 

@@ -44,7 +44,7 @@ impl Compiler<'_> {
             Some(keys) => AccessPath::Keys(self.expr(keys)?),
             None => AccessPath::Scan(Vec::new()),
         };
-        let plan = KeyspacePlan { keyspace: keyspace.clone(), access, meta: false };
+        let plan = KeyspacePlan { keyspace: keyspace.clone(), access, meta: false, hints: None };
         let source = self.add_source(alias, true)?;
         // The document's CAS.
         self.meta_slots.insert(source.slot);

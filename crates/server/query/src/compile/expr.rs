@@ -105,7 +105,17 @@ impl Compiler<'_> {
                 rest => Ok(ExprPlan::path(key, rest)),
             };
         }
-        let base = self.expr(base)?;
+        let base = match (base, steps.first()) {
+            (ast::Expr::Name(name), Some(ast::PathStep::Field { name: field, folded: false }))
+                if !name.folded
+                    && let Some(LoopPlan::Source(source)) = self.binding(&name.text) =>
+            {
+                let slot = source.slot;
+                self.note_field(Some(field), slot);
+                self.slot(slot)
+            }
+            _ => self.expr(base)?,
+        };
         let steps = self.steps(steps)?;
         Ok(ExprPlan::path(base, steps))
     }

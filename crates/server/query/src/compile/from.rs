@@ -99,7 +99,8 @@ impl Compiler<'_> {
             Some(keys) => AccessPath::Keys(self.expr(keys)?),
             None => AccessPath::Scan(Vec::new()),
         };
-        Ok((SourceKind::Keyspace(KeyspacePlan { keyspace, access, meta: false }), true))
+        let hints = keyspace.takes_hints().then(Box::default);
+        Ok((SourceKind::Keyspace(KeyspacePlan { keyspace, access, meta: false, hints }), true))
     }
 
     pub(super) fn join(&mut self, join: &ast::Join, start: FrameSlot) -> Result<JoinPlan> {

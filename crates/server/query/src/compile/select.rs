@@ -7,7 +7,7 @@ use crate::plan::{
 };
 use crate::value::Text;
 
-use super::{Compiler, LoopPlan, Scope, SelectState};
+use super::{Compiler, DocumentUse, LoopPlan, Scope, SelectState};
 
 pub use crate::parser::implicit_name;
 
@@ -102,6 +102,7 @@ impl Compiler<'_> {
                     let scopes = self.scopes.iter().rev();
                     let mut sources = scopes.filter_map(|scope| scope.sources.as_ref());
                     let sources = sources.next().cloned().unwrap_or_default();
+                    sources.iter().for_each(|source| self.note_field(None, source.slot));
                     let slots = sources.into_iter().map(|source| (source.alias, source.slot));
                     ProjectionTerm::All(slots.collect())
                 }
@@ -145,6 +146,13 @@ impl Compiler<'_> {
         for source in std::iter::once(&mut from.first).chain(joins) {
             if let SourceKind::Keyspace(plan) = &mut source.kind {
                 plan.meta = self.meta_slots.contains(&source.slot);
+                if let Some(hints) = &mut plan.hints {
+                    hints.fields = match self.document_uses.get(&source.slot) {
+                        None => Some(Vec::new()),
+                        Some(DocumentUse::Fields(fields)) => Some(fields.iter().cloned().collect()),
+                        Some(DocumentUse::Whole) => None,
+                    };
+                }
             }
         }
     }

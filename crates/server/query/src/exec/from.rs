@@ -11,10 +11,11 @@ use bytes::Bytes;
 use crate::datastore::{KeyRange, Keyspace, QueryDocument};
 use crate::error::Result;
 use crate::plan::{
-    AccessPath, ExprPlan, FrameSlot, FromPlan, JoinPlan, JoinPlanKind, KeyRangeBound, KeyspacePlan,
-    SourceKind, SourcePlan,
+    AccessPath, ExprPlan, FrameSlot, FromPlan, HintPlan, JoinPlan, JoinPlanKind, KeyRangeBound,
+    KeyspacePlan, SourceKind, SourcePlan,
 };
 use crate::runtime::{Runtime, SlotFrame};
+use crate::scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};
 use crate::value::{Object, QueryValue, Text, json, key};
 
 use super::flow::Flow;
@@ -323,16 +324,46 @@ fn documents(
             None => return Ok(Flow::More),
         },
     };
+    let hints = plan.hints.as_ref().map(|hints| scan_hints(hints, rt, frame)).transpose()?;
     let mut result = Ok(Flow::More);
-    plan.keyspace.scan(&range, &mut |document| {
+    let mut visit = |document| {
         put(plan, slot, document, frame);
         result = each(frame);
         match result {
             Ok(Flow::More) => ControlFlow::Continue(()),
             _ => ControlFlow::Break(()),
         }
-    })?;
+    };
+    match &hints {
+        None => plan.keyspace.scan(&range, &mut visit)?,
+        Some(hints) => plan.keyspace.scan_hinted(&range, hints, &mut visit)?,
+    }
     result
+}
+
+fn scan_hints(plan: &HintPlan, rt: &Runtime<'_>, frame: &mut SlotFrame) -> Result<ScanHints> {
+    let value = |value: &QueryValue| match value {
+        QueryValue::Bool(value) => FieldValue::Bool(*value),
+        QueryValue::Int(number) => FieldValue::Int(*number),
+        QueryValue::Float(number) => FieldValue::Float(*number),
+        QueryValue::Str(text) => FieldValue::Text(text.as_bytes().to_vec()),
+        _ => FieldValue::Other,
+    };
+    let mut conditions = Vec::with_capacity(plan.conditions.len());
+    for (field, operator, operand) in &plan.conditions {
+        let operand = operand.as_ref().map(|operand| rt.eval(operand, frame)).transpose()?;
+        let values = match (operator, &operand) {
+            (_, None) => Vec::new(),
+            (FieldOperator::In, Some(list)) => match list.elements() {
+                Some(items) => items.iter().map(value).collect(),
+                None => continue,
+            },
+            (_, Some(operand)) => vec![value(operand)],
+        };
+        let (field, operator) = (field.to_string(), *operator);
+        conditions.push(FieldCondition { field, operator, values });
+    }
+    Ok(ScanHints { conditions, fields: plan.fields.clone() })
 }
 
 /// Documents by a key or an array of keys. Keys that are no text have no document.

@@ -31,6 +31,11 @@ keywords! {
 }
 
 impl Keyword {
+    /// The texts of all of them.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        WORDS.iter().map(|(text, _)| *text)
+    }
+
     /// The word's text in capitals.
     pub fn text(self) -> &'static str {
         WORDS[self as usize].0
