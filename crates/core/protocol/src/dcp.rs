@@ -6,6 +6,7 @@
 //! | `control` | names of the options of a connection |
 //! | `stream_request` | the request for a stream, its filter, and the answer |
 //! | `item` | extras of mutations, deletions and expirations |
+//! | `durability` | prepares, their completions, and acknowledgements of replicas |
 //! | `marker` | snapshot markers |
 //! | `system_event` | collections and scopes that come and go |
 //! | `end_reason` | why a stream ends |
@@ -20,6 +21,7 @@
 //! The server decides what flags mean together and which connection may send which request.
 
 pub mod control;
+pub mod durability;
 pub mod end_reason;
 pub mod item;
 pub mod marker;

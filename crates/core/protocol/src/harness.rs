@@ -6,10 +6,14 @@
 
 mod text;
 
-use crate::dcp::decode_buffer_ack;
+use oribi_types::Vbid;
+
+use crate::dcp::durability::{CompletionExtras, PrepareExtras, decode_seqno_acknowledged};
+use crate::dcp::marker::SnapshotMarker;
 use crate::dcp::open::OpenExtras;
 use crate::dcp::stream_request::StreamRequestExtras;
 use crate::dcp::vb_seqnos::VbSeqnosExtras;
+use crate::dcp::{StreamHead, decode_buffer_ack};
 use crate::frame::{self, Decoded, Frame, FrameError, Header};
 use crate::frame_info;
 use crate::leb128;
@@ -174,6 +178,7 @@ fn check_parts(bytes: &[u8]) {
     assert!(MutationExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     assert!(CollectionIdExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     check_dcp_requests(bytes);
+    check_durable_writes(bytes);
 }
 
 /// The decoders of a DCP consumer's requests. Two of them ignore four bytes.
@@ -191,6 +196,25 @@ fn check_dcp_requests(bytes: &[u8]) {
         assert_eq!(encoded, bytes);
     }
     assert!(decode_buffer_ack(bytes).is_none_or(|count| count.to_be_bytes() == bytes));
+}
+
+/// The decoders of durable writes. A prepare's lock time is ignored.
+fn check_durable_writes(bytes: &[u8]) {
+    if let Some(extras) = PrepareExtras::decode(bytes) {
+        let encoded = extras.encode();
+        assert_eq!((&encoded[..24], &encoded[28..]), (&bytes[..24], &bytes[28..]));
+    }
+    assert!(CompletionExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
+    let acknowledged = decode_seqno_acknowledged(bytes);
+    assert!(acknowledged.is_none_or(|seqno| seqno.0.to_be_bytes() == bytes));
+    let stream = StreamHead { opaque: 0, vbid: Vbid(0), stream_id: None };
+    for (extras, value) in [(bytes, &b""[..]), (b"\x00", bytes), (b"\x02", bytes)] {
+        if let Some(marker) = SnapshotMarker::decode(extras, value) {
+            let mut encoded = Vec::new();
+            marker.write(&mut encoded, stream);
+            assert_eq!(encoded[HEADER_BYTES..], [extras, value].concat());
+        }
+    }
 }
 
 fn check_frame_infos(bytes: &[u8]) {

@@ -70,14 +70,19 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<(StreamHead, Message<'a>), Messag
         return Err(MessageError::NotDcp);
     }
     let opcode = Opcode::from_u8(header.opcode).ok_or(MessageError::NotDcp)?;
-    let frames = frame_info::decode(frame.framing).map_err(|_| MessageError::Malformed)?;
+    let stream = stream_of(frame)?;
     let message = message(opcode, frame)?.ok_or(MessageError::Malformed)?;
-    let stream = StreamHead {
-        opaque: header.opaque,
-        vbid: Vbid(header.vbucket_or_status),
-        stream_id: frames.stream_id,
-    };
     Ok((stream, message))
+}
+
+/// The stream that a frame belongs to.
+pub(super) fn stream_of(frame: &Frame<'_>) -> Result<StreamHead, MessageError> {
+    let frames = frame_info::decode(frame.framing).map_err(|_| MessageError::Malformed)?;
+    Ok(StreamHead {
+        opaque: frame.header.opaque,
+        vbid: Vbid(frame.header.vbucket_or_status),
+        stream_id: frames.stream_id,
+    })
 }
 
 /// The message, or `None` when a part is malformed.
@@ -113,7 +118,7 @@ fn message<'a>(opcode: Opcode, frame: &Frame<'a>) -> Result<Option<Message<'a>>,
     Ok(message)
 }
 
-fn document<'a, E>(frame: &Frame<'a>, extras: Option<E>) -> Option<Document<'a, E>> {
+pub(super) fn document<'a, E>(frame: &Frame<'a>, extras: Option<E>) -> Option<Document<'a, E>> {
     if frame.key.is_empty() {
         return None;
     }

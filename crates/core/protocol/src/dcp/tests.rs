@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::end_reason::EndReason;
 use super::item::{DeletionExtras, DeletionLayout, MutationExtras};
-use super::marker::{MarkerFlags, SnapshotMarker};
+use super::marker::{MarkerFlags, ReplicaSeqnos, SnapshotMarker};
 use super::message::{Document, Message, MessageError, decode};
 use super::open::{OpenExtras, OpenFlags};
 use super::stream_request::{
@@ -32,6 +32,7 @@ fn a_marker_byte_by_byte() {
         end: Seqno(7),
         flags: MarkerFlags::DISK.and(MarkerFlags::CHECKPOINT),
         purge_seqno: None,
+        replica: None,
     };
     let mut bytes = Vec::new();
     assert_eq!(marker.write(&mut bytes, STREAM), 44);
@@ -240,15 +241,26 @@ proptest! {
         stream in streams(),
         (start, end, flags) in any::<(u64, u64, u32)>(),
         purge in any::<Option<u64>>(),
+        replica in any::<Option<(u64, u64, u64)>>(),
     ) {
-        let marker = SnapshotMarker {
+        let mut marker = SnapshotMarker {
             start: Seqno(start),
             end: Seqno(end),
             flags: MarkerFlags(flags),
             purge_seqno: purge.map(Seqno),
+            replica: replica.map(|(visible, completed, prepared)| ReplicaSeqnos {
+                max_visible: Seqno(visible),
+                high_completed: Seqno(completed),
+                high_prepared: purge.map(|_| Seqno(prepared)),
+            }),
         };
         let mut bytes = Vec::new();
         prop_assert_eq!(marker.write(&mut bytes, stream), bytes.len());
+        if purge.is_some() {
+            let high_prepared = Some(Seqno(0));
+            let nothing = ReplicaSeqnos { max_visible: Seqno(end), high_prepared, ..ReplicaSeqnos::default() };
+            marker.replica.get_or_insert(nothing);
+        }
         prop_assert_eq!(decode(&whole(&bytes)), Ok((stream, Message::SnapshotMarker(marker))));
     }
 
@@ -336,6 +348,9 @@ proptest! {
         };
         let bytes = [header.encode().to_vec(), body].concat();
         if let Ok((stream, _)) = decode(&whole(&bytes)) {
+            prop_assert_eq!((stream.opaque, stream.vbid), (4, Vbid(3)));
+        }
+        if let Ok((stream, _)) = durability::decode(&whole(&bytes)) {
             prop_assert_eq!((stream.opaque, stream.vbid), (4, Vbid(3)));
         }
     }

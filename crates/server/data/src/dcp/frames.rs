@@ -87,7 +87,8 @@ impl FrameWriter<'_> {
             false => source,
         };
         let (start, end) = (marker.start, marker.end);
-        marker::SnapshotMarker { start, end, flags, purge_seqno }.write(out.tail(), stream)
+        marker::SnapshotMarker { start, end, flags, purge_seqno, replica: None }
+            .write(out.tail(), stream)
     }
 
     /// Appends a change.

@@ -55,7 +55,8 @@ fn accept(frame: &Frame<'_>, out: &mut Vec<u8>) -> (StreamRequestExtras, StreamH
 
 fn mark(out: &mut Vec<u8>, stream: StreamHead, start: u64, end: u64) -> usize {
     let (start, end) = (Seqno(start), Seqno(end));
-    SnapshotMarker { start, end, flags: MarkerFlags::MEMORY, purge_seqno: None }.write(out, stream)
+    SnapshotMarker { start, end, flags: MarkerFlags::MEMORY, ..SnapshotMarker::default() }
+        .write(out, stream)
 }
 
 fn mutate(out: &mut Vec<u8>, stream: StreamHead, seqno: u64, value: &[u8]) -> usize {

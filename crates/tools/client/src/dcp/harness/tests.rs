@@ -31,7 +31,7 @@ fn good_stream() -> Vec<u8> {
         start: Seqno(start),
         end: Seqno(end),
         flags: MarkerFlags::MEMORY,
-        purge_seqno: None,
+        ..SnapshotMarker::default()
     };
     marker(0, 4).write(&mut out, stream);
     let created = SystemEvent {

@@ -57,7 +57,8 @@ impl World {
     fn marker(&mut self, start: u64, end: u64, flags: MarkerFlags) {
         let mut out = Vec::new();
         let (start, end) = (Seqno(start), Seqno(end));
-        SnapshotMarker { start, end, flags, purge_seqno: None }.write(&mut out, self.head);
+        SnapshotMarker { start, end, flags, ..SnapshotMarker::default() }
+            .write(&mut out, self.head);
         self.judge.hear(&out);
     }
 

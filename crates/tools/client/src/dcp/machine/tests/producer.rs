@@ -217,7 +217,7 @@ impl ProducerModel {
             stream.left.sort();
             let start = Seqno(stream.last.0 + 1);
             let flags = MarkerFlags::MEMORY;
-            let marker = SnapshotMarker { start, end: high, flags, purge_seqno: None };
+            let marker = SnapshotMarker { start, end: high, flags, ..SnapshotMarker::default() };
             marker.write(&mut out, stream.head);
         }
         let count = items.min(stream.left.len());
