@@ -168,7 +168,7 @@ fn warn_of_ignored(resolved: &Resolved, server: &Server) {
     }
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let wanted = resolved.settings.connections_max as u64;
-    if resolved.given("connections_max").is_some() && wanted > files {
+    if resolved.explicit("connections_max").is_some() && wanted > files {
         tracing::warn!(
             "connections_max = {wanted} is impossible: this process may open {files} files; raise \
              its limit (LimitNOFILE, ulimit -n)"

@@ -51,8 +51,16 @@ const TYPE_NAMES: [&str; 34] = [
     "Wanted", "Who", "Whole", "Written",
 ];
 
-/// Crates whose prose and type names are not gone through yet. The list only gets shorter.
-const NOT_YET: [&str; 3] = ["crates/server/admin/", "crates/server/config/", "crates/server/data/"];
+/// Paths whose prose and type names are not gone through yet. The list only gets shorter.
+const NOT_YET: [&str; 7] = [
+    "crates/server/data/src/cluster.rs",
+    "crates/server/data/src/cluster/",
+    "crates/server/data/src/connection.rs",
+    "crates/server/data/src/connection/",
+    "crates/server/data/src/dispatch.rs",
+    "crates/server/data/src/dispatch/",
+    "crates/server/data/src/runtime/",
+];
 
 pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
     // This list has the words that it forbids.

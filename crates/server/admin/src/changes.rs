@@ -38,7 +38,7 @@ use super::user_context::UserContext;
 use crate::limits::ADMIN_CHANGES_VBUCKETS_MAX;
 use follower::{Follower, FollowerEnd, FollowerParts, StreamUser};
 use oribi_server::admin_api::dcp_registry::DcpProducerRecord;
-use oribi_server::admin_api::feed::{DcpFeed, End, Wanted};
+use oribi_server::admin_api::feed::{DcpFeed, End, FeedRequest};
 use oribi_server::admin_api::rights::Rights;
 use oribi_server::admin_api::{StreamRejection, may_stream};
 use oribi_server::buckets::BucketHandle;
@@ -82,12 +82,12 @@ fn begin(
     let filter = filter_of(&handle, &mut rights, &parameters.shown)?;
     check_rights(&handle, &mut rights, &filter)?;
     let sparse_ids = parameters.sparse_ids;
-    let wanted = wanted(&handle, parameters, filter.clone())?;
+    let request = feed_request(&handle, parameters, filter.clone())?;
     let Some(place) = user.begin_stream() else {
         return Err(busy("this user has too many streams").into());
     };
     let wakeups = Wakeups::new();
-    let feed = DcpFeed::open(Arc::clone(&handle), wanted, wakeups.clone(), Instant::now())
+    let feed = DcpFeed::open(Arc::clone(&handle), request, wakeups.clone(), Instant::now())
         .map_err(not_opened)?;
     let viewer = StreamUser { user: user.identity.name.clone(), filter, users_generation };
     let record = entered(state, &handle, &viewer.user, &wakeups);
@@ -164,11 +164,11 @@ fn check_rights(
     })
 }
 
-fn wanted(
+fn feed_request(
     handle: &BucketHandle,
     parameters: ChangesParameters,
     filter: StreamFilter,
-) -> Result<Wanted, HttpRejection> {
+) -> Result<FeedRequest, HttpRejection> {
     let refuse = |field, message: &str| Err(field_error(field, message).into());
     let vbuckets = parameters.vbuckets.unwrap_or(0..handle.vbuckets());
     if vbuckets.end > handle.vbuckets() {
@@ -183,7 +183,7 @@ fn wanted(
     if parameters.from.positions().iter().any(|known| known.vbid.0 >= handle.vbuckets()) {
         return refuse("from", "The token is of a larger bucket");
     }
-    Ok(Wanted {
+    Ok(FeedRequest {
         filter,
         vbuckets,
         from: parameters.from,

@@ -38,8 +38,8 @@ pub const ADMIN_USER_CONNECTIONS_MAX: usize = 128;
 /// where it cannot use the data port.
 pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
 
-/// Memory for answers with figures of the server, beside that of connections: some hundred usual
-/// scrapes, or one of 5,000 collections.
+/// Memory for answers with figures of the server, separate from that of connections: some hundred
+/// usual scrapes, or one of 5,000 collections.
 pub const OPERATOR_BYTES: usize = 4 << 20;
 
 /// Figures of the last minutes: six minutes of some 40 buckets. All of them fit into one answer to
@@ -62,7 +62,7 @@ pub const ADMIN_CHANGES_VBUCKETS_MAX: u16 = 256;
 pub const ADMIN_CHANGES_ID_BYTES_MAX: usize = 88 * ADMIN_CHANGES_VBUCKETS_MAX as usize + 64;
 
 /// Statements of SQL over HTTP that run at once. Each has a thread of low priority; a machine of
-/// two cores serves clients beside four of them.
+/// two cores serves clients while four of them run.
 #[cfg(feature = "sql")]
 pub const SQL_STATEMENTS_MAX: usize = 4;
 

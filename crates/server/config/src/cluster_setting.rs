@@ -1,4 +1,4 @@
-//! The settings of a node in a cluster, and of the ports that clients are told.
+//! The settings of a node in a cluster, and of the advertised host and ports.
 //!
 //! Rows of the table in `table`; `oribi-cluster` describes their effect.
 
@@ -24,7 +24,7 @@ pub(super) const ETCD_CA: Setting = Setting {
     name: "cluster_etcd_ca",
     heading: CLUSTER,
     value_name: "FILE",
-    help: "PEM file with the authorities that vouch for etcd's members; those of the system when not given",
+    help: "PEM file with the certificate authorities of etcd's members; the system's when not given",
     form: ValueForm::Text,
     get: |s| s.cluster_etcd_ca.as_deref().map(path_value),
     set: |s, value| s.cluster_etcd_ca = Some(value.path()),
@@ -34,7 +34,7 @@ pub(super) const ETCD_CERTIFICATE: Setting = Setting {
     name: "cluster_etcd_certificate",
     heading: CLUSTER,
     value_name: "FILE",
-    help: "PEM file with the certificate chain that this node shows to etcd",
+    help: "PEM file with this node's certificate chain for etcd",
     form: ValueForm::Text,
     get: |s| s.cluster_etcd_certificate.as_deref().map(path_value),
     set: |s, value| s.cluster_etcd_certificate = Some(value.path()),
@@ -54,7 +54,7 @@ pub(super) const ETCD_USER: Setting = Setting {
     name: "cluster_etcd_user",
     heading: CLUSTER,
     value_name: "NAME",
-    help: "User that this node is in etcd",
+    help: "This node's user in etcd",
     form: ValueForm::Text,
     get: |s| s.cluster_etcd_user.clone().map(Value::Text),
     set: |s, value| s.cluster_etcd_user = Some(value.text()),
@@ -74,7 +74,7 @@ pub(super) const NAME: Setting = Setting {
     name: "cluster_name",
     heading: CLUSTER,
     value_name: "NAME",
-    help: "Which cluster in that etcd",
+    help: "Name of the cluster in that etcd",
     form: ValueForm::Text,
     get: |s| Some(Value::Text(s.cluster_name.clone())),
     set: |s, value| s.cluster_name = value.text(),
@@ -84,7 +84,7 @@ pub(super) const LEASE_S: Setting = Setting {
     name: "cluster_lease_s",
     heading: CLUSTER,
     value_name: "SECONDS",
-    help: "Time after which other nodes take over what this one had when nothing is heard of it",
+    help: "Lease of this node; when it is not renewed in time, other nodes take over its vbuckets",
     form: ValueForm::Integer { min: 2, max: 600 },
     get: |s| Some(Value::Integer(s.cluster_lease_s)),
     set: |s, value| s.cluster_lease_s = value.integer(),
@@ -94,7 +94,7 @@ pub(super) const NODE_NAME: Setting = Setting {
     name: "node_name",
     heading: CLUSTER,
     value_name: "NAME",
-    help: "Name of this node, unlike that of any other; host and port when not given",
+    help: "Name of this node, unique in the cluster; host and port when not given",
     form: ValueForm::Text,
     get: |s| s.node_name.clone().map(Value::Text),
     set: |s, value| s.node_name = Some(value.text()),
@@ -114,7 +114,7 @@ pub(super) const ADVERTISE_PORT: Setting = Setting {
     name: "advertise_port",
     heading: NETWORK,
     value_name: "PORT",
-    help: "Port at which clients reach --port, where something maps it, such as a container; --port when not given",
+    help: "Port at which clients reach --port, if a container or NAT maps it; --port when not given",
     form: ADVERTISED_PORT,
     get: |s| s.advertise_port.map(|port| Value::Integer(port.into())),
     set: |s, value| s.advertise_port = Some(value.integer()),

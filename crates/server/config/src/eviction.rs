@@ -44,7 +44,10 @@ const NAMES: [Names; 4] = [
 ];
 
 fn names(policy: EvictionPolicy) -> &'static Names {
-    NAMES.iter().find(|names| names.policy == policy).expect("every policy has names; a test looks")
+    NAMES
+        .iter()
+        .find(|names| names.policy == policy)
+        .expect("every policy has names; a test checks it")
 }
 
 /// The policy that a setting names.

@@ -1,9 +1,9 @@
 //! The settings that an operator can change, and their effect on a server.
 //!
 //! The parts are `settings` (values, defaults, and checks across values), `table` (names, help
-//! texts and forms), `given` (which values somebody gave, and which differ), `resolve` (flags over
-//! environment over file) and `print` (`oribi config`). Invariant: a setting has one name, in the
-//! table; its flag, variable and TOML key follow from it. Callers: the `oribi` binary resolves,
+//! texts and forms), `explicit` (explicitly configured values, and which differ), `resolve` (flags
+//! over environment over file) and `print` (`oribi config`). Invariant: a setting has one name, in
+//! the table; its flag, variable and TOML key follow from it. Callers: the `oribi` binary resolves,
 //! `Server::start` checks and reads. This module opens only the configuration file.
 
 #![forbid(unsafe_code)]
@@ -18,8 +18,8 @@ mod bucket_storage;
 mod cluster_setting;
 mod collection_path;
 mod etcd_settings;
+mod explicit;
 mod form;
-mod given;
 mod init_setting;
 mod log_setting;
 mod machine_memory;
@@ -43,7 +43,7 @@ pub use bucket_name::is_bucket_name;
 pub use bucket_storage::BucketStorage;
 pub use collection_path::{CollectionPath, is_collection_name};
 pub use etcd_settings::EtcdSettings;
-pub use given::{Changed, Given};
+pub use explicit::{ExplicitValue, SettingChange};
 pub use log_setting::LogFormat;
 pub use name_rule::{NameField, NameRule, NameRuleError};
 #[cfg(not(feature = "kudu"))]

@@ -1,7 +1,7 @@
 //! The settings of the log: which lines it has, and their form.
 //!
-//! Owns: the check of a filter, which names the part that is wrong and where it stands. The `oribi`
-//! binary sets the log up.
+//! Owns: the check of a filter, which reports the invalid part and its column. The `oribi` binary
+//! sets up the log.
 
 /// Levels of a filter, from no lines to all.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -23,7 +23,8 @@ impl LogFormat {
         LOG_FORMATS[self as usize]
     }
 
-    /// The form of this name; text for any other, which the form of the setting refuses.
+    /// The form with this name. Any other name gives text; the form of the setting refuses it
+    /// first.
     pub(super) fn named(name: &str) -> LogFormat {
         if name == LogFormat::Json.name() { LogFormat::Json } else { LogFormat::Text }
     }

@@ -1,4 +1,4 @@
-//! The rows of the table of settings for memcached's clients and the balancers before them.
+//! The settings for memcached clients and for load balancers.
 
 use super::collection_path::CollectionPath;
 use super::form::{Value, ValueForm};

@@ -1,9 +1,8 @@
 //! Rules that say where a certificate names its user.
 //!
-//! The model is Couchbase's: rules in an order, each with a field, a prefix that the field begins
-//! with and that is removed, and characters that end the name. The first rule that yields a name
-//! decides, even if there is no such user: a later rule must not turn an unknown user into a known
-//! one.
+//! The model is Couchbase's: an ordered list of rules. A rule has a field, a prefix to remove, and
+//! characters that end the name. The first rule that yields a name decides, even if no such user
+//! exists: a later rule must not turn an unknown user into a known one.
 
 use std::str::FromStr;
 

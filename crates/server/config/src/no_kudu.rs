@@ -1,4 +1,4 @@
-//! Stands in for Kudu in a build without that feature.
+//! Replaces the Kudu URL in a build without that feature.
 //!
 //! Owns: the error that such a build gives for a `kudu://` URL.
 

@@ -270,7 +270,7 @@ pub enum SettingsError {
         "tls_client_certificates is {0}, so tls_client_ca has to name the clients' authorities"
     )]
     TlsClientAuthority(&'static str),
-    /// What names no balancer.
+    /// An entry that is no network of balancers.
     #[error("proxy_protocol: {0}")]
     ProxyProtocol(String),
     /// An invalid rule for names.

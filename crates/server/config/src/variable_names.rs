@@ -1,7 +1,7 @@
 //! Environment variables with a misspelt name.
 //!
-//! It owns the list of names that Oribi reads, and how near a name has to be to one of them. A
-//! variable that is far from all of them belongs to another program.
+//! Owns: the list of names that Oribi reads, and the largest edit distance of a misspelling. A
+//! variable that resembles none of them belongs to another program.
 
 use super::table::SETTINGS;
 

@@ -1,8 +1,7 @@
-//! The API that `oribi-admin` stands on: what its handlers need beside the context of the server.
+//! The API of `oribi-admin`: what its handlers need in addition to the server's context.
 //!
-//! It has the memory and the rights of connections, the feed of changes, the registry of DCP
-//! producers, counters, and the limits that both crates keep. Nothing else uses it, and it changes
-//! with `oribi-admin`.
+//! Contents: memory and rights of connections, the DCP feed, the registry of DCP producers,
+//! counters, and the limits of both crates. Only `oribi-admin` uses it, and both change together.
 
 use std::io;
 use std::net::TcpListener;
@@ -23,7 +22,7 @@ pub mod limits {
     };
 }
 
-/// True when buckets in tables of Apache Kudu are built in.
+/// True when this build supports buckets in Kudu tables.
 pub const HAS_KUDU: bool = cfg!(feature = "kudu");
 
 /// The bound sockets of the admin HTTP.

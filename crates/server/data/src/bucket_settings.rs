@@ -1,14 +1,14 @@
-//! The settings of the configuration that concern buckets which exist already.
+//! Applies the configuration to existing buckets.
 //!
-//! Owns: the review at the start, which says which given values a bucket does not have, and the
-//! reload, which applies those that can change. `bucket.json` decides what a bucket has; the
-//! configuration decides when it is made. Invariant: a reload checks everything before it changes
-//! anything, and changes only what the configuration changed, so that values set over HTTP survive
-//! a reload for another reason. Caller: the `oribi` binary.
+//! Owns: the review at the start, which reports explicit values that an existing bucket does not
+//! have, and the reload, which applies the values that can change. `bucket.json` decides what a
+//! bucket has; the configuration decides when it is made. Invariant: a reload checks everything
+//! before it changes anything, and changes only what the configuration changed, so that values set
+//! over HTTP survive a reload for another reason. Caller: the `oribi` binary.
 
 use std::fmt;
 
-use oribi_config::{Changed, Resolved, Settings};
+use oribi_config::{Resolved, SettingChange, Settings};
 use oribi_config::{compression, conflict, eviction};
 use oribi_system::memory::memory_of_process;
 
@@ -16,21 +16,21 @@ use crate::buckets::{BucketChange, BucketError, BucketHandle, Buckets};
 
 const MIB: u64 = 1 << 20;
 
-/// A given value that is not in force.
+/// An explicit value that is not in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ignored {
-    /// A bucket has another value since it was made.
+pub enum IneffectiveSetting {
+    /// The bucket was created with another value.
     Bucket {
         bucket: String,
         setting: &'static str,
-        /// The value given, and where.
+        /// The explicit value and its source.
         given: String,
         /// The value in force.
         in_force: String,
         /// The HTTP field by which it changes; `None` when it cannot.
         field: Option<&'static str>,
     },
-    /// The buckets may use more than there is.
+    /// The quotas of all buckets exceed the memory of the process.
     Quotas {
         quota_mib: u64,
         /// What the process may use.
@@ -38,10 +38,10 @@ pub enum Ignored {
     },
 }
 
-impl fmt::Display for Ignored {
+impl fmt::Display for IneffectiveSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ignored::Bucket { bucket, setting, given, in_force, field } => {
+            IneffectiveSetting::Bucket { bucket, setting, given, in_force, field } => {
                 write!(
                     f,
                     "{setting} = {given} is ignored: bucket {bucket:?} exists with {in_force}; "
@@ -58,7 +58,7 @@ impl fmt::Display for Ignored {
                     ),
                 }
             }
-            Ignored::Quotas { quota_mib, memory_mib } => write!(
+            IneffectiveSetting::Quotas { quota_mib, memory_mib } => write!(
                 f,
                 "the buckets' memory quotas are {quota_mib} MiB together, but this process may use \
                  {memory_mib} MiB: the system may end it before writes are refused; lower \
@@ -69,57 +69,57 @@ impl fmt::Display for Ignored {
 }
 
 /// A setting of new buckets: its name, its HTTP field, its value in a bucket.
-struct OfBucket {
+struct BucketSetting {
     name: &'static str,
     field: Option<&'static str>,
     value: fn(&BucketHandle) -> String,
 }
 
-const OF_BUCKET: [OfBucket; 8] = [
-    OfBucket { name: "storage", field: None, value: |b| b.storage().name() },
-    OfBucket { name: "vbuckets", field: None, value: |b| b.vbuckets().to_string() },
-    OfBucket {
+const OF_BUCKET: [BucketSetting; 8] = [
+    BucketSetting { name: "storage", field: None, value: |b| b.storage().name() },
+    BucketSetting { name: "vbuckets", field: None, value: |b| b.vbuckets().to_string() },
+    BucketSetting {
         name: "conflict_resolution",
         field: None,
         value: |b| conflict::name_of(b.conflict_resolution()).to_owned(),
     },
-    OfBucket {
+    BucketSetting {
         name: "memory_quota_mib",
         field: Some("ramQuotaMB"),
         value: |b| (b.bucket().memory_quota_bytes() / MIB).to_string(),
     },
-    OfBucket {
+    BucketSetting {
         name: "eviction",
         field: Some("evictionPolicy"),
         value: |b| eviction::setting_name(b.bucket().eviction()).to_owned(),
     },
-    OfBucket {
+    BucketSetting {
         name: "compression_mode",
         field: Some("compressionMode"),
         value: |b| compression::name_of(b.bucket().compression_mode()).to_owned(),
     },
-    OfBucket {
+    BucketSetting {
         name: "flush_enabled",
         field: Some("flushEnabled"),
         value: |b| b.bucket().is_flush_enabled().to_string(),
     },
-    OfBucket {
+    BucketSetting {
         name: "flush_interval_ms",
         field: Some("flushIntervalMs"),
         value: |b| b.bucket().flush_interval_ms().to_string(),
     },
 ];
 
-/// The given values that are not in force, and quotas that are impossible.
-pub fn review(resolved: &Resolved, buckets: &Buckets) -> Vec<Ignored> {
+/// The explicit values that are not in force, and quotas above the available memory.
+pub fn review(resolved: &Resolved, buckets: &Buckets) -> Vec<IneffectiveSetting> {
     let mut ignored = Vec::new();
     let listed = resolved.settings.buckets.iter().filter_map(|name| buckets.get(name));
     for handle in listed {
-        for OfBucket { name, field, value } in &OF_BUCKET {
-            let Some(given) = resolved.given(name) else { continue };
+        for BucketSetting { name, field, value } in &OF_BUCKET {
+            let Some(given) = resolved.explicit(name) else { continue };
             let in_force = value(&handle);
             if given.value != in_force {
-                ignored.push(Ignored::Bucket {
+                ignored.push(IneffectiveSetting::Bucket {
                     bucket: handle.name().to_owned(),
                     setting: name,
                     given: format!("{} ({})", given.value, given.source),
@@ -133,17 +133,20 @@ pub fn review(resolved: &Resolved, buckets: &Buckets) -> Vec<Ignored> {
     ignored
 }
 
-fn over_memory(quota_bytes: u64, memory_bytes: Option<u64>) -> Option<Ignored> {
+fn over_memory(quota_bytes: u64, memory_bytes: Option<u64>) -> Option<IneffectiveSetting> {
     let memory_bytes = memory_bytes.filter(|memory| quota_bytes > *memory)?;
-    Some(Ignored::Quotas { quota_mib: quota_bytes / MIB, memory_mib: memory_bytes / MIB })
+    Some(IneffectiveSetting::Quotas {
+        quota_mib: quota_bytes / MIB,
+        memory_mib: memory_bytes / MIB,
+    })
 }
 
 /// What a reload did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reloaded {
-    pub applied: Vec<Changed>,
+    pub applied: Vec<SettingChange>,
     /// In force after a restart.
-    pub needs_restart: Vec<Changed>,
+    pub needs_restart: Vec<SettingChange>,
 }
 
 /// Why a reload changed nothing.
@@ -157,8 +160,8 @@ pub enum ReloadError {
     Bucket(#[from] BucketError),
 }
 
-/// Applies the settings that `next` changes, as far as they can change while the server runs, and
-/// notes them in `in_force`. `log` stands for the filter of the log, which the caller applies.
+/// Applies the settings that `next` changes and that can change at run time, and records them in
+/// `in_force`. `log` stands for the filter of the log, which the caller applies.
 ///
 /// # Errors
 /// A value that a bucket cannot have, and nothing changed; or the disk's.
@@ -210,7 +213,7 @@ fn is_changeable(name: &str) -> bool {
 
 /// The change of the buckets that the configuration names. The flush interval is the server's, so
 /// it is not written to them.
-fn change_of(applied: &[Changed], next: &Settings) -> BucketChange {
+fn change_of(applied: &[SettingChange], next: &Settings) -> BucketChange {
     let has = |name: &str| applied.iter().any(|changed| changed.name == name);
     BucketChange {
         memory_quota_mib: next.memory_quota_mib.filter(|_| has("memory_quota_mib")),

@@ -4,8 +4,8 @@
 //! `store` directory and the `clean-shutdown` marker. Invariants:
 //! - a bucket's name, uuid and number of vbuckets never change; over a shared store the uuid is the
 //!   store's;
-//! - `bucket.json` is complete before a store is created beside it; a store without that file is
-//!   reported, never cleared;
+//! - `bucket.json` is complete before the store is created; a store without that file is reported,
+//!   never cleared;
 //! - a deleted bucket is renamed to a name that no bucket can have before anything in it is
 //!   removed;
 //! - the marker exists only while no server has the bucket open and the last one stopped cleanly.
@@ -95,8 +95,8 @@ impl Buckets {
         Buckets::open_with(data_dir, settings, &[])
     }
 
-    /// [`Buckets::open_all`] that creates more buckets when they are missing, with options of their
-    /// own.
+    /// Like [`Buckets::open_all`]; also creates the given buckets, with their own options, when
+    /// they are missing.
     ///
     /// # Errors
     /// As [`Buckets::open_all`].
@@ -254,7 +254,7 @@ impl Buckets {
         let directory = buckets.join(name);
         let file = BucketFile::parse(settings, name, &directory)?;
         if directory.join(STORE_DIR).exists() {
-            let detail = "a store that is not the cluster's has the bucket's place";
+            let detail = "the bucket's directory holds a store that is not the cluster's";
             return Err(DataFileError::corrupt(&directory, detail).into());
         }
         std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
@@ -329,8 +329,8 @@ impl Buckets {
         Ok(())
     }
 
-    /// Announces that the buckets will be stopped: from now on nothing waits long for a store that
-    /// does not answer.
+    /// Announces that the buckets will be stopped. From now on, waits for a store that does not
+    /// answer are short.
     pub fn end_waits(&self) {
         self.list().iter().for_each(|handle| handle.end_waits());
     }
@@ -423,7 +423,7 @@ impl Buckets {
         let store = open_store(&file.storage, &place)
             .map_err(|error| BucketError::Store { name: file.name.clone(), error })?;
         let is_whole = store.properties().ended_in_order;
-        // What an accepted damage has taken was said already.
+        // The losses of an accepted damage were logged already.
         if marker.exists() && !is_whole && !options.accepts_damaged_log {
             tracing::error!(
                 bucket = file.name,
@@ -520,7 +520,7 @@ impl Buckets {
 }
 
 fn missing_beside_store(path: &Path) -> DataFileError {
-    DataFileError::corrupt(path, "the file is missing beside a store with documents")
+    DataFileError::corrupt(path, "the file is missing next to a store with documents")
 }
 
 /// Names of the bucket directories, in order.

@@ -1,11 +1,11 @@
-//! A connection as a producer of change streams (DCP).
+//! A connection as a DCP producer.
 //!
-//! Owns: what the consumer agreed with the server after its open request, the streams, and their
-//! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
-//! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its
-//! part of the worker's time, [`lending`] gets memory for large documents, [`streams`] is the table
-//! of streams and their order, [`frames`] writes messages, [`image`] shares those of backfills,
-//! and [`inbox`] takes wake-ups of other threads. The bucket lists its producers
+//! Owns: the negotiated options, the streams, and their turns. The parts: [`options`] applies
+//! control requests, [`window`] is the flow control, [`noop`] finds dead consumers, [`pace`] delays
+//! a busy producer until more changes have arrived, [`share`] is its part of the worker's time,
+//! [`lending`] reserves memory for large documents, [`streams`] is the table of streams and their
+//! order, [`frames`] writes messages, [`image`] shares the messages of backfills, and [`inbox`]
+//! receives wake-ups of other threads. The bucket lists its producers
 //! ([`crate::buckets::dcp_registry`]).
 //!
 //! Invariants:
@@ -15,7 +15,8 @@
 //! - the answer to a stream request is written before the first message of the stream;
 //! - a stream ends once, and no message of it follows.
 //!
-//! The dispatcher opens it and its streams; the connection gives it a turn after its requests.
+//! The dispatcher opens the producer and its streams; the connection gives it a turn after its
+//! requests.
 
 pub mod feed;
 pub(crate) mod frames;
@@ -53,7 +54,7 @@ use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN};
 use frames::{Damaged, FrameWriter};
 use image::Image;
 use inbox::Inbox;
-use lending::{Lender, Lent};
+use lending::{Lender, LoanDecision};
 use noop::Noop;
 use options::DcpControl;
 use pace::Pace;
@@ -63,26 +64,26 @@ use window::Window;
 
 /// See the module text.
 pub(crate) struct DcpProducer {
-    /// The bucket whose changes it sends.
+    /// The bucket whose changes are sent.
     pub bucket: Arc<BucketHandle>,
-    /// What the consumer asked for when it opened the connection.
+    /// Flags of the open request.
     pub flags: OpenFlags,
     /// Features of the connection; HELLO is refused from then on.
     pub features: Features,
-    /// What the consumer chose afterwards.
+    /// Options from control requests.
     pub options: DcpOptions,
     /// Bytes that the consumer has not acknowledged.
     pub window: Window,
-    /// Questions whether the consumer lives.
+    /// Keep-alive by DCP noops.
     pub noop: Noop,
     /// Pauses between looks at the streams.
     pub pace: Pace,
-    /// What it may send in this turn.
+    /// Messages that this turn may still send.
     pub share: Share,
     pub streams: DcpStreams,
     /// Where the engine announces that a stream has more.
     pub inbox: Arc<Inbox>,
-    /// What other threads see of it.
+    /// The figures that other threads read.
     pub record: Arc<DcpProducerRecord>,
     /// The connection is in the queue for memory.
     pub waits_for_memory: bool,
@@ -90,7 +91,7 @@ pub(crate) struct DcpProducer {
     request_waits: bool,
     /// DcpStreams whose next document needs memory.
     blocked: Vec<usize>,
-    /// What the consumer had acknowledged when others last waited for memory.
+    /// Acknowledged bytes when other connections last waited for memory.
     acknowledged_before: u64,
     /// Rises when the user's rights change; a stream compares before its next snapshot.
     rights_generation: u32,
@@ -117,7 +118,7 @@ fn figures_of(open: &DcpProducerStream) -> DcpStreamFigures {
 enum Turn {
     /// It has more to send.
     More,
-    /// It has sent all that there was, and is asked again with the next look.
+    /// It has sent everything, and is polled with the next look.
     Later,
     /// It waits for changes.
     Idle,
@@ -171,7 +172,7 @@ impl DcpProducer {
         self.rights_generation
     }
 
-    /// Ends a stream for the consumer, who does without the rest; false when there is none.
+    /// Closes a stream at the consumer's request; false when it does not exist.
     pub fn close_stream(&mut self, key: DcpStreamKey) -> bool {
         let Some(position) = self.streams.find(key) else { return false };
         let Some(open) = self.streams.get_mut(position) else { return false };
@@ -188,7 +189,7 @@ impl DcpProducer {
         true
     }
 
-    /// Takes one choice of the consumer.
+    /// Applies one control request.
     ///
     /// # Errors
     /// The status and the reason to refuse it with.
@@ -203,7 +204,7 @@ impl DcpProducer {
         choices.take(name, value, now_ms)
     }
 
-    /// Marks that there is something new to publish.
+    /// Marks the figures as changed.
     pub fn changed(&self) {
         self.record.changed();
     }
@@ -252,9 +253,9 @@ impl DcpProducer {
         self.waits_for_memory || self.request_waits
     }
 
-    /// Has streams give up what they hold of the process's memory, because others wait for it and
-    /// the consumer does not take it: its socket stands still, or its window is full and it has
-    /// acknowledged nothing since the last call.
+    /// Makes streams release reserved memory when other connections wait for it and the consumer
+    /// stalls: its socket takes no output, or its window is full and it has acknowledged nothing
+    /// since the last call.
     pub fn give_up_unsent(&mut self, is_stalled: bool) {
         let before = std::mem::replace(&mut self.acknowledged_before, self.window.acknowledged());
         let is_idle = !self.window.is_open() && before == self.window.acknowledged();
@@ -358,7 +359,7 @@ impl DcpProducer {
             let changes_max = CHANGES_PER_STREAM_TURN.min(*left);
             let mut lends = |document: &ChangedDocument<'_>, has_output: bool| {
                 let Some(demand) = lender.demand(flags, document) else { return true };
-                lender.ask(demand, has_output, &mut self.waits_for_memory) == Lent::Yes
+                lender.ask(demand, has_output, &mut self.waits_for_memory) == LoanDecision::Yes
             };
             let sent = send_run(&writer, open, (changes_max, room), &mut lends, out);
             if let Some((changes, bytes)) = sent.map_err(|_| CloseReason::DamagedDocument)? {
@@ -379,9 +380,9 @@ impl DcpProducer {
             *left -= 1;
             let sent = send_one(&writer, open, &mut lends, out);
             let (bytes, kind) = match sent.map_err(|_| CloseReason::DamagedDocument)? {
-                Sent::Frame { bytes, kind } => (bytes, kind),
-                Sent::Nothing => return Ok(Turn::Idle),
-                Sent::Blocked => return Ok(Turn::Blocked),
+                StepOutcome::Frame { bytes, kind } => (bytes, kind),
+                StepOutcome::Nothing => return Ok(Turn::Idle),
+                StepOutcome::Blocked => return Ok(Turn::Blocked),
             };
             self.window.sent(bytes);
             self.record.note_sent(bytes, usize::from(kind == Kind::Change));
@@ -397,8 +398,8 @@ impl DcpProducer {
     }
 }
 
-/// What one step of a stream sent.
-enum Sent {
+/// The result of one step of a stream.
+enum StepOutcome {
     /// Nothing: the stream waits.
     Nothing,
     /// Nothing: the document needs memory first.
@@ -419,9 +420,9 @@ enum Kind {
 /// Whether a document may be taken now; the flag is whether output is pending.
 type Lends<'a> = &'a mut dyn FnMut(&ChangedDocument<'_>, bool) -> bool;
 
-/// Sends the documents that come next, `changes_max` at most and no more than begin within `room`
-/// bytes. Returns their number and bytes, zero when the first of them needs memory first; `None`
-/// when something else comes next.
+/// Sends the next documents: at most `changes_max`, and only those that begin within `room` bytes.
+/// Returns their number and bytes, zero when the first document waits for memory, and `None` when
+/// the next message is no document.
 fn send_run(
     writer: &FrameWriter<'_>,
     open: &mut DcpProducerStream,
@@ -466,16 +467,16 @@ fn send_one(
     open: &mut DcpProducerStream,
     lends: Lends<'_>,
     out: &mut WriteBuffer,
-) -> Result<Sent, Damaged> {
+) -> Result<StepOutcome, Damaged> {
     let head = open.head;
     if let Some(reason) = open.ending {
-        return Ok(Sent::Frame { bytes: writer.end(out, head, reason), kind: Kind::End });
+        return Ok(StepOutcome::Frame { bytes: writer.end(out, head, reason), kind: Kind::End });
     }
     if std::mem::take(&mut open.has_unsent_change) {
         return send_change(writer, open, lends, out);
     }
     let (bytes, kind) = match open.stream.next() {
-        StreamStep::Idle => return Ok(Sent::Nothing),
+        StreamStep::Idle => return Ok(StepOutcome::Nothing),
         StreamStep::Snapshot(marker) => {
             let kind = match marker.source {
                 SnapshotSource::Memory => Kind::MemorySnapshot,
@@ -495,26 +496,26 @@ fn send_one(
             (writer.end(out, head, reason), Kind::End)
         }
     };
-    Ok(Sent::Frame { bytes, kind })
+    Ok(StepOutcome::Frame { bytes, kind })
 }
 
-/// Sends the change that the stream found last, if there is memory for it.
+/// Sends the stream's pending change, if memory for it can be reserved.
 fn send_change(
     writer: &FrameWriter<'_>,
     open: &mut DcpProducerStream,
     lends: Lends<'_>,
     out: &mut WriteBuffer,
-) -> Result<Sent, Damaged> {
-    let Some(change) = open.stream.last_change() else { return Ok(Sent::Nothing) };
+) -> Result<StepOutcome, Damaged> {
+    let Some(change) = open.stream.last_change() else { return Ok(StepOutcome::Nothing) };
     if let StreamChange::Document(document) = &change
         && !lends(document, !out.is_empty())
     {
         open.has_unsent_change = true;
-        return Ok(Sent::Blocked);
+        return Ok(StepOutcome::Blocked);
     }
     let bytes = writer.change(out, open.head, &change)?;
     open.stream.release_sent();
-    Ok(Sent::Frame { bytes, kind: Kind::Change })
+    Ok(StepOutcome::Frame { bytes, kind: Kind::Change })
 }
 
 /// Whether the user may read what a filter lets through.
@@ -538,7 +539,7 @@ pub fn may_stream(
             scope.map_or(PrivilegeSet::NONE, |scope| rights.within_scope(&scope.name))
         }
         StreamFilter::Collections(ids) => {
-            // A collection that is gone shows nothing but its end.
+            // A dropped collection shows only its end.
             let known = ids.iter().filter(|id| manifest.contains(**id));
             let mut held = PrivilegeSet::ALL;
             for id in known {
@@ -558,9 +559,9 @@ pub fn may_stream(
 /// Why a user may not have a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamRejection {
-    /// Not even know that the collection exists.
+    /// The user may not know that the collection exists.
     SeeIt,
-    /// For lack of these privileges.
+    /// The user lacks these privileges.
     Read(PrivilegeSet),
 }
 

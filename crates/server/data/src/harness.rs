@@ -1,8 +1,8 @@
 //! One connection over an in-memory bucket, driven by bytes: for unit tests and the connection
 //! fuzzer.
 //!
-//! Owns: a server context without sockets, threads or files, and a clock that only moves when told.
-//! In production key derivation, flush_all and the flusher run on other threads. Here they run
+//! Owns: a server context without sockets, threads or files, and a clock that the test advances. In
+//! production key derivation, flush_all and the flusher run on other threads. Here this work runs
 //! between two steps of the connection, so equal input gives equal output. The harness panics where
 //! the state machine breaks its own rules, which is what the fuzzer looks for.
 

@@ -1,9 +1,9 @@
 //! The initial state of a server: an administrator, users, buckets, collections and documents that
 //! are there before it serves.
 //!
-//! Owns: the order in which a file of `--init` is applied, and its errors. The parts are `file`
-//! (the format), `error`, `administrator` (the user from settings and environment), `buckets`
-//! (buckets, scopes and collections) and `seeds` (documents). Invariants:
+//! Owns: the order in which an `--init` file is applied, and its errors. The parts are `file` (the
+//! format), `error`, `administrator` (the user from settings and environment), `buckets` (buckets,
+//! scopes and collections) and `seeds` (documents). Invariants:
 //! - the file is checked as a whole before anything changes;
 //! - applying the same file again changes nothing; a file that differs is applied where the setting
 //!   can change, and ends the start where it cannot;
@@ -32,7 +32,7 @@ use file::InitFile;
 pub use administrator::Administrator;
 pub use error::InitError;
 
-/// What is to be there, checked.
+/// The checked initial state.
 pub(crate) struct Init {
     path: PathBuf,
     users: Vec<UserChange>,
@@ -42,8 +42,7 @@ pub(crate) struct Init {
 impl Init {
     /// Reads the settings, and the file if they name one.
     ///
-    /// # Errors
-    /// Anything in them that cannot be; nothing has changed then.
+    /// # Errors The first invalid entry; nothing has changed then.
     pub(crate) fn read(
         settings: &Settings,
         administrator: Option<Administrator>,
@@ -84,8 +83,7 @@ impl Init {
 
     /// Makes the users.
     ///
-    /// # Errors
-    /// The first user that cannot be made.
+    /// # Errors The first user that cannot be created.
     pub(crate) fn apply_users(&mut self, users: &UserStore) -> Result<(), InitError> {
         for change in self.users.drain(..) {
             let name = change.name.clone();
@@ -111,8 +109,7 @@ impl Init {
     /// Brings the buckets into the state that the file says, documents last. Blocks until these are
     /// on disk.
     ///
-    /// # Errors
-    /// The first thing that cannot be made.
+    /// # Errors The first bucket, collection or document that cannot be created.
     pub(crate) fn apply_buckets(
         &self,
         buckets: &Buckets,

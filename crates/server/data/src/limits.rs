@@ -83,10 +83,10 @@ pub const CHANGES_WITHOUT_PAUSE_MAX: usize = 32;
 /// consumer, which costs as much as sending 30 changes. The block is reused up to 256 KiB.
 pub const CHANGES_PENDING_BYTES_MAX: usize = 160 * 1024;
 
-/// Interval of questions whether a consumer lives, unless it sets another.
+/// Default interval of DCP noops.
 pub const DCP_NOOP_INTERVAL_DEFAULT_MS: u64 = 20_000;
 
-/// A consumer that is asked and sends nothing for so long counts as dead.
+/// A consumer with noops enabled that sends nothing for this long counts as dead.
 pub const DCP_IDLE_TIMEOUT_MS: u64 = 360_000;
 
 /// Turns for which the answers to large store requests may wait for those of the requests behind
@@ -104,8 +104,8 @@ pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;
 pub const LONE_TRANSFER_SLICE_BYTES: usize = 1024 * 1024;
 
 /// A rest of a large value that is shorter than this part of a slice moves with the slice before
-/// it. A value of a power of two, which is a common size, has a header besides: in slices of that
-/// size its end would be a slice of its own.
+/// it. Values often have a power of two as their size, and a header in addition. Without this rule
+/// the rest of such a value would be a separate slice.
 pub const TRANSFER_REST_PART: usize = 8;
 
 /// How long after a worker's last small request its slices stay small.
@@ -199,8 +199,8 @@ pub const TIGHT_CONNECTION_BYTES: usize = SMALL_CONNECTION_BYTES / 2;
 /// the quotas are: room for one of the largest, with attributes.
 pub const RESERVABLE_BYTES_BASE: usize = 24 << 20;
 
-/// Memory that connections may hold together. The process may have 10 % and 64 MiB beside the
-/// quotas. Connections get half of the 64 MiB and a third of the 10 %; the rest is for code,
+/// Memory that connections may hold together. The process may use 10 % and 64 MiB in addition to
+/// the quotas. Connections get half of the 64 MiB and a third of the 10 %; the rest is for code,
 /// threads, and free memory of the block arena.
 pub const CONNECTION_BYTES_BASE: usize = SMALL_CONNECTION_BYTES + RESERVABLE_BYTES_BASE;
 
@@ -226,7 +226,7 @@ pub const MEMORY_WAIT_MS: u64 = 5_000;
 /// Answers and scans up to this size need not wait for large documents in the queue for memory.
 pub const AHEAD_OF_QUEUE_BYTES_MAX: usize = 1 << 20;
 
-/// How long a write of a memcached client waits for room in its bucket before it is refused: less
+/// How long a write of a memcached client waits for memory in its bucket before it is refused: less
 /// than such clients wait for an answer, and longer than a commit takes on a slow disk.
 pub const ROOM_WAIT_MS: u64 = 5_000;
 
@@ -236,7 +236,7 @@ pub const ROOM_WAIT_MS: u64 = 5_000;
 /// request.
 pub const LOADING_WAIT_MS: u64 = 120_000;
 
-/// Pause between two tries of such a write or request. The item pager frees megabytes meanwhile.
+/// Pause between two tries of such a write or request. In that time the item pager frees megabytes.
 pub const ROOM_RETRY_MS: u64 = 2;
 
 /// Allowed lag behind [`HOLDER_BYTES_PER_SECOND`] for a connection that has reserved memory while

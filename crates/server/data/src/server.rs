@@ -3,8 +3,8 @@
 //! Owns: the order.
 //! - Start: lock the data directory, read users, refuse unsafe settings, bind the ports (a taken
 //!   port is reported before anything is opened), open buckets, start workers, acceptor and admin
-//!   HTTP. Users of the initial state are made before the settings are judged, its buckets and
-//!   documents before anything is accepted.
+//!   HTTP. Users of the initial state are created before the settings are checked, its buckets and
+//!   documents before the first connection is accepted.
 //! - Stop: accept no more connections, let the workers send pending output and end, flush the
 //!   buckets and mark them clean, release the lock.
 //!
@@ -377,7 +377,7 @@ fn join_cluster(
     Ok(Some(Cluster::start(cluster, buckets, config, defaults)?))
 }
 
-/// The ports that clients are told.
+/// The ports announced to clients.
 struct AdvertisedPorts {
     kv: u16,
     mgmt: u16,

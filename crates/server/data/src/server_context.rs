@@ -91,8 +91,8 @@ pub struct ServerContext {
     /// Random, so that references to log lines are unique across restarts. 0 in tests, which need
     /// equal answers to equal requests.
     pub(crate) reference_seed: u64,
-    /// Balancers whose connections begin with the PROXY protocol; nobody else may connect to the
-    /// ports of clients then. Empty: clients connect themselves.
+    /// Balancers whose connections begin with the PROXY protocol; only they may then connect to the
+    /// client ports. Empty: clients connect directly.
     pub(crate) proxies: Vec<Subnet>,
     /// Bucket and collection of clients that can select neither.
     pub(crate) memcached: MemcachedPlace,

@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use crate::state::AdminState;
 use oribi_server::admin_api::dcp_registry::{DcpProducerFigures, DcpProducerRecord};
-use oribi_server::admin_api::feed::{DcpFeed, End, Fed, LargeLine, Offer};
+use oribi_server::admin_api::feed::{DcpFeed, End, FeedStep, LargeLine, LineBudget};
 use oribi_server::admin_api::may_stream;
 use oribi_server::admin_api::memory::Reservation;
 use oribi_server::admin_api::memory::budget::Demand;
@@ -344,15 +344,15 @@ impl Follower {
             if begin >= ADMIN_CHANGES_PIECE_BYTES {
                 break Turn::Yield;
             }
-            let offer = Offer {
+            let offer = LineBudget {
                 room: room.saturating_sub(begin),
                 block: self.block.take(),
                 out: &mut piece.bytes,
                 prefix: DATA,
             };
             let is_change = match self.parts.feed.next(now, offer) {
-                Fed::Line { is_change } => is_change,
-                Fed::Large(line) => {
+                FeedStep::Line { is_change } => is_change,
+                FeedStep::Large(line) => {
                     drop(piece);
                     return self.begin_line(line, now);
                 }
@@ -380,19 +380,19 @@ impl Follower {
     }
 
     /// What to do when there is no line.
-    fn after(&mut self, nothing: Fed, now: Instant) -> Turn {
+    fn after(&mut self, nothing: FeedStep, now: Instant) -> Turn {
         match nothing {
-            Fed::Line { .. } | Fed::Large(_) | Fed::Again => Turn::Yield,
-            Fed::Idle(due) => Turn::Wait(due.unwrap_or(now + HEARTBEAT)),
-            Fed::NeedsBytes(bytes) => {
+            FeedStep::Line { .. } | FeedStep::Large(_) | FeedStep::Again => Turn::Yield,
+            FeedStep::Idle(due) => Turn::Wait(due.unwrap_or(now + HEARTBEAT)),
+            FeedStep::NeedsBytes(bytes) => {
                 self.needed = bytes;
                 Turn::Yield
             }
-            Fed::NeedsBlock(demand) => match self.reserve_block(demand) {
+            FeedStep::NeedsBlock(demand) => match self.reserve_block(demand) {
                 true => Turn::Yield,
                 false => Turn::Wait(now + MEMORY_PAUSE),
             },
-            Fed::End(end) => Turn::End(name_of(end)),
+            FeedStep::End(end) => Turn::End(name_of(end)),
         }
     }
 

@@ -1,11 +1,10 @@
 //! One connection over an in-memory bucket executes pipelined operations of one kind: no sockets,
 //! no threads, no clock, so two runs execute the same instructions.
 //!
-//! What a run costs besides its operations (the start, the documents, two batches whose answers are
-//! checked) does not depend on how many operations it has. So the difference of two runs of
-//! different length is the cost of the operations between them, and that of the harness: it copies
-//! input and output, which is some twenty instructions for half a kilobyte. A NOOP is run as well,
-//! to tell what any request costs.
+//! The fixed cost of a run (start, documents, two checked batches) does not depend on the number of
+//! operations. The difference between two runs of different length is therefore the cost of the
+//! operations and of the harness, which copies input and output: about twenty instructions for half
+//! a kilobyte. A NOOP run measures the cost of any request.
 //!
 //! Owns the requests and the check of the answers. It measures nothing by itself.
 
@@ -84,7 +83,7 @@ fn number(text: &str, max: usize) -> Result<usize, String> {
     number.ok_or_else(|| format!("{text} is not a number from 1 to {max}; {USAGE}"))
 }
 
-/// Runs as the arguments say; what goes wrong is said in words.
+/// Runs the bench that the arguments describe; an error is text for the user.
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let options = Options::parse(arguments)?;
     let mut harness = ConnectionHarness::new();
@@ -143,7 +142,7 @@ fn request(
     encode_request(batch, &parts);
 }
 
-/// Every operation of the last batch was answered, and did what it was there for.
+/// Checks that every operation of the last batch was answered and succeeded.
 fn check(answers: &[u8], options: &Options) -> Result<(), String> {
     let (status, value_bytes) = match options.operation {
         Operation::Get => (Status::Success, options.value_bytes),

@@ -1,11 +1,11 @@
-//! What the start says about settings, and what a reload changes.
+//! Reports about settings at the start, and the effect of a reload.
 
 use std::path::Path;
 
 use clap::Command;
 use oribi_config::{Resolved, arguments, resolve};
 
-use super::{Ignored, over_memory, reload, review};
+use super::{IneffectiveSetting, over_memory, reload, review};
 use crate::buckets::{BucketChange, Buckets};
 
 const MIB: u64 = 1 << 20;
@@ -33,13 +33,14 @@ fn an_override_unlike_the_bucket_is_reported() {
 
     let second = resolved(&["--vbuckets", "8", "--memory-quota-mib", "256", "--eviction", "value"]);
     let buckets = open(scratch.path(), &second);
-    let lines: Vec<String> = review(&second, &buckets).iter().map(Ignored::to_string).collect();
+    let lines: Vec<String> =
+        review(&second, &buckets).iter().map(IneffectiveSetting::to_string).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("vbuckets = 8 (--vbuckets) is ignored"), "{}", lines[0]);
     assert!(lines[0].contains("exists with 4; it is fixed"), "{}", lines[0]);
     assert!(lines[1].contains("256 (--memory-quota-mib)"), "{}", lines[1]);
     assert!(lines[1].contains("/pools/default/buckets/default and ramQuotaMB=.."), "{}", lines[1]);
-    // What nobody gave is no matter: the default of vbuckets is 64.
+    // Only explicit values are reported; the default of vbuckets is 64.
     assert_eq!(review(&resolved(&[]), &buckets), []);
     buckets.stop_all().unwrap();
 }
@@ -49,7 +50,7 @@ fn quotas_beyond_the_memory_are_said() {
     assert_eq!(over_memory(100 * MIB, Some(100 * MIB)), None);
     assert_eq!(over_memory(100 * MIB, None), None);
     let found = over_memory(101 * MIB, Some(100 * MIB)).unwrap();
-    assert_eq!(found, Ignored::Quotas { quota_mib: 101, memory_mib: 100 });
+    assert_eq!(found, IneffectiveSetting::Quotas { quota_mib: 101, memory_mib: 100 });
     assert!(found.to_string().contains("101 MiB together"), "{found}");
 }
 
@@ -73,7 +74,7 @@ fn a_reload_applies_changeable_settings_names_others() {
         "--log=debug",
     ]);
     let done = reload(&mut in_force, &next, &buckets).unwrap();
-    let names = |changed: &[oribi_config::Changed]| {
+    let names = |changed: &[oribi_config::SettingChange]| {
         changed.iter().map(|changed| changed.name).collect::<Vec<_>>()
     };
     assert_eq!(

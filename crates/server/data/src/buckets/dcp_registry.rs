@@ -1,8 +1,8 @@
-//! The producers of a bucket, as other threads see them.
+//! The DCP producers of a bucket, as seen by other threads.
 //!
 //! Owns: which connection has which name, and figures for statistics. Invariants: a name belongs to
-//! the connection that took it last, and the one before it is told to end; a connection that ends
-//! gives up only its own entry. Figures of streams are published once a second by the producer's
+//! the connection that took it last, and the server closes the earlier one; a connection that ends
+//! removes only its own entry. Figures of streams are published once a second by the producer's
 //! worker, so they may be that old.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub struct DcpProducerRecord {
     pub items_sent: Counter,
     /// Bytes of messages sent.
     pub bytes_sent: Counter,
-    /// Since when it has something left to send, in nanoseconds since 1970; 0 for nothing.
+    /// Time since which it has unsent changes, in nanoseconds since 1970; 0 when it has none.
     behind_since_ns: AtomicU64,
     is_dirty: AtomicBool,
     is_replaced: AtomicBool,
@@ -41,7 +41,7 @@ pub struct DcpProducerRecord {
     published: Mutex<DcpProducerFigures>,
 }
 
-/// The choices that concern messages.
+/// The control settings that change messages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DcpOptions {
     /// Values are compressed if that pays.
@@ -55,11 +55,11 @@ pub struct DcpOptions {
     pub purge_seqnos: bool,
 }
 
-/// Figures that a producer publishes now and then.
+/// Figures that a producer publishes periodically.
 #[derive(Default, Clone)]
 pub struct DcpProducerFigures {
     pub options: DcpOptions,
-    /// Questions are on; their interval in milliseconds; one is open.
+    /// DCP noop: enabled, interval in milliseconds, whether one is unanswered.
     pub noop: (bool, u64, bool),
     /// Size of the window, bytes in flight, bytes acknowledged.
     pub window: (u32, u64, u64),
@@ -73,7 +73,7 @@ pub struct DcpStreamFigures {
     pub head: StreamHead,
     /// What the consumer asked for.
     pub request: StreamRequestExtras,
-    /// What it lets through.
+    /// The collections of the stream.
     pub filter: StreamFilter,
     pub stats: StreamStats,
 }
@@ -139,7 +139,7 @@ impl DcpProducerRecord {
 }
 
 impl DcpProducerRecord {
-    /// Marks that there is something new to publish.
+    /// Marks the figures as changed.
     pub fn changed(&self) {
         self.is_dirty.store(true, Ordering::Relaxed);
     }
@@ -156,12 +156,12 @@ impl DcpProducerRecord {
 #[derive(Default)]
 pub struct DcpProducers {
     by_name: Mutex<BTreeMap<Box<[u8]>, Arc<DcpProducerRecord>>>,
-    ended: Ended,
+    ended: EndedTotals,
 }
 
 /// Sums over producers and streams that have ended.
 #[derive(Default)]
-struct Ended {
+struct EndedTotals {
     items_sent: AtomicU64,
     bytes_sent: AtomicU64,
     backfills: AtomicU64,
@@ -190,14 +190,14 @@ pub struct DcpTotals {
     pub items_ready: u64,
     /// Changes that streams have still to send.
     pub items_remaining: u64,
-    /// For how long the slowest connection has had something left to send.
+    /// Seconds for which the slowest connection has had unsent changes.
     pub lag_s: u64,
     /// Scans of the bucket's backfills, which its streams share.
     pub scans: BackfillStats,
 }
 
 impl DcpProducers {
-    /// Lists a producer under its name. The one that had it is told to end.
+    /// Lists a producer under its name, and closes the earlier producer with that name.
     pub fn enter(&self, record: &Arc<DcpProducerRecord>) {
         let before = self.by_name.lock().insert(record.name.clone(), Arc::clone(record));
         if let Some(before) = before {

@@ -47,7 +47,7 @@ pub struct BucketHandle {
     /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
     pub(super) durability_min: DurabilityMinCell,
-    /// The bucket has a flush interval of its own and does not follow the server's.
+    /// The bucket has its own flush interval and does not follow the server's.
     pub(super) has_own_flush_interval: AtomicBool,
     /// When the bucket was last emptied, in nanoseconds of Unix time; 0 for never.
     pub(super) emptied_ns: AtomicU64,
@@ -180,8 +180,8 @@ impl BucketHandle {
         }
     }
 
-    /// Announces that the bucket will be stopped: from now on nothing waits long for a store that
-    /// does not answer.
+    /// Announces that the bucket will be stopped. From now on, waits for a store that does not
+    /// answer are short.
     pub(super) fn end_waits(&self) {
         self.bucket.end_waits();
     }

@@ -12,7 +12,8 @@ use super::{BucketHandle, Buckets};
 
 const DEFAULT_BUCKET: &str = "default";
 
-/// Bucket and collection of such clients by the settings, for users who have neither of their own.
+/// The configured bucket and collection of such clients, for users without an own bucket and
+/// collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemcachedPlace {
     /// The bucket, for users who have rights in it.

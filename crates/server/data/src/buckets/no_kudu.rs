@@ -1,5 +1,5 @@
-//! Stands in for `kudu` in a build without that feature. No URL is ever made, so nothing here is
-//! called.
+//! Replaces `kudu` in a build without that feature. Such a build creates no Kudu URL, so this code
+//! is never called.
 
 use std::sync::Arc;
 

@@ -2,10 +2,11 @@
 //!
 //! Owns: finding a bucket and a collection on disk without starting the engine, and streaming the
 //! live documents of one vbucket at a time. Invariants: the data directory is locked as long as the
-//! bucket is open, so this fails beside a running server, and no server can start meanwhile. It
-//! creates no bucket and no store, writes and removes no document, and leaves the clean-shutdown
-//! marker unchanged. Opening a store touches its files: as at any start of the server, it truncates
-//! records that a crash left half written. Called by `oribi doc export` and `oribi sql`.
+//! bucket is open, so opening fails while a server runs, and no server can start while the bucket
+//! is open. This module creates no bucket and no store, writes and removes no document, and leaves
+//! the clean-shutdown marker unchanged. Opening a store touches its files: as at any start of the
+//! server, it truncates records that a crash left half written. Called by `oribi doc export` and
+//! `oribi sql`.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,7 @@ pub struct BucketOptions {
     pub max_ttl_s: u32,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: bool,
-    /// How long writes gather before a flush, for buckets that have no interval of their own.
+    /// How long writes gather before a flush, for buckets without their own interval.
     pub flush_interval_ms: u64,
     /// The bucket's own flush interval.
     pub own_flush_interval_ms: Option<u64>,

@@ -1,10 +1,10 @@
-//! Range scans: the persisted documents of a collection in one vbucket, in key order or in any, a
-//! page at a time. Of a bucket without a store they have the documents in memory.
+//! Range scans: the persisted documents of a collection in one vbucket, in key order or unordered,
+//! a page at a time. A scan of a bucket without a store reads the documents in memory.
 //!
 //! Owns: the scans of a bucket, at most [`RANGE_SCANS_MAX`]. Each scan has a thread that pauses
 //! inside the store's scan and waits there for the next request ([`runner`]). All pages therefore
-//! show one moment, as far as the store's scan does, and the workers stay free. The threads have a
-//! low priority.
+//! show one point in time, if the store's scan does, and no worker blocks. The threads have a low
+//! priority.
 //!
 //! Invariants:
 //! - a scan holds one page at most;
@@ -33,8 +33,8 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Vbid};
 use parking_lot::Mutex;
 
-pub(crate) use order::{Held, Reply, Reserve, ScanAnswer, ScanId, ScanLimits};
-pub(crate) use page::Shown;
+pub(crate) use order::{Reply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanReservation};
+pub(crate) use page::AcceptedDatatypes;
 pub(crate) use request::{Content, ScanRequest};
 
 use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX, READING_NICENESS};
@@ -127,7 +127,14 @@ impl RangeScans {
     }
 
     /// Continues a scan with a new request.
-    pub fn proceed(&self, vbid: Vbid, id: ScanId, limits: ScanLimits, shown: Shown, reply: Reply) {
+    pub fn proceed(
+        &self,
+        vbid: Vbid,
+        id: ScanId,
+        limits: ScanLimits,
+        shown: AcceptedDatatypes,
+        reply: Reply,
+    ) {
         let scans = self.shared.scans.lock();
         let is_it = |scan: &&Scan| scan.vbid == vbid && !scan.flags.is_cancelled();
         let Some(scan) = scans.get(&id).filter(is_it) else {
@@ -147,7 +154,7 @@ impl RangeScans {
         }
     }
 
-    /// Ends a scan and tells its current request. False when the scan does not exist.
+    /// Ends a scan and answers its current request. False when the scan does not exist.
     pub fn cancel(&self, vbid: Vbid, id: ScanId) -> bool {
         let scans = self.shared.scans.lock();
         let Some(scan) = scans.get(&id).filter(|scan| scan.vbid == vbid) else { return false };

@@ -1,10 +1,10 @@
-//! A snapshot of a data directory by hard links, beside a running server or without one.
+//! A snapshot of a data directory by hard links, with or without a running server.
 //!
 //! Owns: which files of the directory are in it. Stores are linked ([`snapshot_log`]), all other
 //! files are small and copied. Invariants: the snapshot has its final name only when it is whole
-//! and durable; it never shares a file with the server that is still written to. It opens as after
-//! a crash: the marker of a clean stop stays behind, so the copy begins histories of its own.
-//! Called by `oribi backup snapshot`.
+//! and durable; it never shares a file with the server that is still written to. The copy opens as
+//! after a crash and begins its own histories, because the snapshot omits the marker of a clean
+//! stop. Called by `oribi backup snapshot`.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -37,15 +37,15 @@ pub struct Snapshot {
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// It is no data directory.
+    /// The path is no data directory.
     #[error("{0} has no {MARKER_NAME}, so it is not a data directory of Oribi")]
     NoDataDir(PathBuf),
-    /// The target is there.
+    /// The target exists already.
     #[error("{0} exists; a snapshot needs a new name")]
     Exists(PathBuf),
     /// Hard links need one file system.
     #[error(
-        "{target} is not on the file system of {data_dir}, and hard links cannot leave it: choose a place beside the data directory"
+        "{target} is not on the file system of {data_dir}, and hard links cannot leave it: choose a place next to the data directory"
     )]
     OtherFileSystem { target: PathBuf, data_dir: PathBuf },
     /// A snapshot would be a part of itself.
@@ -56,7 +56,7 @@ pub enum SnapshotError {
     Io { path: PathBuf, error: io::Error },
 }
 
-/// Makes the snapshot `target` of a data directory. What an interrupted one has left is removed.
+/// Makes the snapshot `target` of a data directory, and removes the remains of an interrupted one.
 ///
 /// # Errors
 /// See [`SnapshotError`]; there is no `target` then.
@@ -157,7 +157,7 @@ fn copy_store(
     }
 }
 
-/// Locks and halves of files; and the marker of a clean stop, which holds for one store only.
+/// True for locks, partial files and the marker of a clean stop, which holds for one store only.
 fn is_left_out(name: &str) -> bool {
     name == LOCK_NAME || name == CLEAN_SHUTDOWN_FILE || name.ends_with(TEMPORARY_SUFFIX)
 }

@@ -18,8 +18,8 @@ use super::store_place::StorePlace;
 
 const _: () = assert!(oribi_config::limits::LOGS_MAX == LOGS_MAX);
 
-/// Bytes of the log in which a document was written of late, for each byte of the bucket's memory:
-/// most documents in memory are among them.
+/// Bytes at the end of the log that count as recent, for each byte of the bucket's memory. They
+/// contain most documents in memory.
 const RECENT_PER_MEMORY: u64 = 2;
 
 /// Bytes of the log store's index for each key that is not packed, and what a bucket has for them
@@ -100,7 +100,7 @@ pub(crate) fn remove_shared(storage: &BucketStorage, id: &str) -> Result<(), Sto
 /// Vbuckets in a line of the log.
 const VBUCKETS_IN_LINE: usize = 16;
 
-/// Says what a bucket has lost, because damage is accepted.
+/// Logs the losses of a bucket whose damage was accepted.
 fn log_losses(bucket: &str, losses: &LogLosses) {
     let LogLosses { places, bytes, frames, seqnos } = losses;
     let vbuckets: Vec<String> =

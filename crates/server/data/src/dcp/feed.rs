@@ -1,10 +1,10 @@
-//! Changes of a bucket as lines of JSON, for a consumer inside of the process.
+//! Changes of a bucket as lines of JSON, for a consumer in the same process.
 //!
-//! Owns: a stream of each vbucket, the reader's place in it, and what follows when a stream is
-//! refused or ends: a rollback is a line, and the vbucket goes on from there. The parts:
-//! [`vbucket`] is one vbucket's stream and place, [`mod@line`] makes a line of a change, [`names`]
-//! knows the collections, and [`wanted`] is what the consumer asks for. Shape and tokens are
-//! `oribi_protocol`'s, so they are those of `oribi watch`.
+//! Owns: a stream of each vbucket and the reader's position in it. When the server rolls a stream
+//! back, the feed writes a line and the vbucket continues from the new position. The parts:
+//! [`vbucket`] is one vbucket's stream and position, [`mod@line`] writes a change as a line,
+//! [`names`] maps collection ids to names, and [`request`] has the consumer's options. Shape and
+//! tokens are defined by `oribi_protocol`, as for `oribi watch`.
 //!
 //! Invariants:
 //! - the token covers exactly the lines that were taken: a feed that opens there repeats none and
@@ -12,13 +12,13 @@
 //! - a line that needs more memory than the caller offers is not made, and the next call makes it;
 //! - vbuckets take turns, and one call does a bounded amount of work.
 //!
-//! The admin HTTP calls it, and owns rights, memory and time.
+//! The admin HTTP calls the feed, and owns rights, memory and deadlines.
 
 mod large_line;
 mod line;
 mod names;
+mod request;
 mod vbucket;
-mod wanted;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,16 +36,16 @@ use crate::limits::CHANGES_PER_TURN;
 pub use large_line::LargeLine;
 use line::Extent;
 use names::Names;
+pub use request::{End, FeedRequest, LineBudget};
 use vbucket::{FeedVbucket, News, Opened};
-pub use wanted::{End, Offer, Wanted};
 
-/// What a call of [`DcpFeed::next`] did.
-pub enum Fed {
+/// The result of [`DcpFeed::next`].
+pub enum FeedStep {
     /// It appended one line: of a change, or about the stream.
     Line {
         is_change: bool,
     },
-    /// It appended nothing, and others wait for this thread.
+    /// It appended nothing, and the thread should serve other readers first.
     Again,
     /// It appended nothing and waits: for a wake-up, or until this time.
     Idle(Option<Instant>),
@@ -61,7 +61,7 @@ pub enum Fed {
 /// See the module text.
 pub struct DcpFeed {
     bucket: Arc<BucketHandle>,
-    wanted: Wanted,
+    request: FeedRequest,
     names: Names,
     /// In the order of their numbers.
     vbuckets: Vec<FeedVbucket>,
@@ -79,20 +79,20 @@ impl DcpFeed {
     /// Why there is no feed: the node does not serve all vbuckets, or is not as far as the token.
     pub fn open(
         bucket: Arc<BucketHandle>,
-        wanted: Wanted,
+        request: FeedRequest,
         sink: Arc<dyn StreamSink>,
         now: Instant,
     ) -> Result<DcpFeed, End> {
         let mut names = Names::new();
         names.learn(&bucket.bucket().manifest());
-        let vbids = wanted.vbuckets.clone().map(Vbid);
+        let vbids = request.vbuckets.clone().map(Vbid);
         let vbuckets: Vec<FeedVbucket> =
-            vbids.map(|vbid| FeedVbucket::new(vbid, &wanted.from, now)).collect();
-        let mut token = ChangeToken::new(wanted.from.rest);
-        token.manifest_uid = wanted.from.manifest_uid;
+            vbids.map(|vbid| FeedVbucket::new(vbid, &request.from, now)).collect();
+        let mut token = ChangeToken::new(request.from.rest);
+        token.manifest_uid = request.from.manifest_uid;
         let unfinished = vbuckets.len();
         let ready = VecDeque::new();
-        let mut feed = DcpFeed { bucket, wanted, names, vbuckets, ready, token, sink, unfinished };
+        let mut feed = DcpFeed { bucket, request, names, vbuckets, ready, token, sink, unfinished };
         for at in 0..feed.vbuckets.len() {
             if !feed.bucket.bucket().is_serving(feed.vbuckets[at].vbid()) {
                 return Err(End::NotMyVbucket);
@@ -102,7 +102,7 @@ impl DcpFeed {
         Ok(feed)
     }
 
-    /// Where the reader is behind the lines that it took.
+    /// The position after the lines that the reader took.
     pub fn token(&self) -> &ChangeToken {
         &self.token
     }
@@ -114,7 +114,7 @@ impl DcpFeed {
 
     /// Gives a vbucket its turn.
     pub fn wake(&mut self, vbid: u64) {
-        let at = vbid.checked_sub(u64::from(self.wanted.vbuckets.start));
+        let at = vbid.checked_sub(u64::from(self.request.vbuckets.start));
         if let Some(at) = at.and_then(|at| usize::try_from(at).ok()) {
             self.make_ready(at);
         }
@@ -123,7 +123,7 @@ impl DcpFeed {
     /// Figures of the streams.
     pub fn figures(&self) -> Vec<DcpStreamFigures> {
         let all = self.vbuckets.iter();
-        all.filter_map(|vbucket| vbucket.figures(&self.wanted.filter)).collect()
+        all.filter_map(|vbucket| vbucket.figures(&self.request.filter)).collect()
     }
 
     /// True while a stream keeps a record for which the process's memory is used. Its reader must
@@ -133,10 +133,10 @@ impl DcpFeed {
     }
 
     /// Appends the next line, if there is one and the offer is enough for it.
-    pub fn next(&mut self, now: Instant, mut offer: Offer<'_>) -> Fed {
+    pub fn next(&mut self, now: Instant, mut offer: LineBudget<'_>) -> FeedStep {
         for _ in 0..CHANGES_PER_TURN {
             if self.unfinished == 0 {
-                return Fed::End(if self.wanted.until_now {
+                return FeedStep::End(if self.request.until_now {
                     End::Complete
                 } else {
                     End::FilterEmpty
@@ -144,8 +144,8 @@ impl DcpFeed {
             }
             let Some(at) = self.ready.pop_front() else {
                 match self.open_due(now) {
-                    Err(end) => return Fed::End(end),
-                    Ok(due) if self.ready.is_empty() => return Fed::Idle(due),
+                    Err(end) => return FeedStep::End(end),
+                    Ok(due) if self.ready.is_empty() => return FeedStep::Idle(due),
                     Ok(_) => continue,
                 }
             };
@@ -153,10 +153,10 @@ impl DcpFeed {
             match self.take_turn(at, now, &mut offer) {
                 Ok(None) => {}
                 Ok(Some(fed)) => return fed,
-                Err(end) => return Fed::End(end),
+                Err(end) => return FeedStep::End(end),
             }
         }
-        Fed::Again
+        FeedStep::Again
     }
 
     /// One step of a vbucket.
@@ -164,9 +164,9 @@ impl DcpFeed {
         &mut self,
         at: usize,
         now: Instant,
-        offer: &mut Offer<'_>,
-    ) -> Result<Option<Fed>, End> {
-        let extent = Extent { values: self.wanted.values, xattrs: self.wanted.xattrs };
+        offer: &mut LineBudget<'_>,
+    ) -> Result<Option<FeedStep>, End> {
+        let extent = Extent { values: self.request.values, xattrs: self.request.xattrs };
         let vbucket = &mut self.vbuckets[at];
         let news = vbucket.step(extent, offer, &mut self.names)?;
         match news {
@@ -176,8 +176,8 @@ impl DcpFeed {
                 vbucket.is_queued = true;
                 self.ready.push_front(at);
                 return Ok(match news {
-                    News::NeedsBytes(bytes) => Some(Fed::NeedsBytes(bytes)),
-                    News::NeedsBlock(demand) => Some(Fed::NeedsBlock(demand)),
+                    News::NeedsBytes(bytes) => Some(FeedStep::NeedsBytes(bytes)),
+                    News::NeedsBlock(demand) => Some(FeedStep::NeedsBlock(demand)),
                     _ => None,
                 });
             }
@@ -203,7 +203,7 @@ impl DcpFeed {
         self.token.set(vbucket.position());
         self.make_ready(at);
         let is_change = match news {
-            News::SnapshotEnd(position) if self.wanted.snapshots => {
+            News::SnapshotEnd(position) if self.request.snapshots => {
                 offer.begin_line();
                 write_snapshot_end(offer.out, &position);
                 false
@@ -214,10 +214,10 @@ impl DcpFeed {
                 false
             }
             News::Line => true,
-            News::Large(line) => return Ok(Some(Fed::Large(line))),
+            News::Large(line) => return Ok(Some(FeedStep::Large(line))),
             _ => return Ok(None),
         };
-        Ok(Some(Fed::Line { is_change }))
+        Ok(Some(FeedStep::Line { is_change }))
     }
 
     /// Keeps the figures of a stream that is over.
@@ -227,7 +227,7 @@ impl DcpFeed {
         }
     }
 
-    /// Opens the streams whose time has come; returns when the next one's comes.
+    /// Opens the streams that are due; returns when the next one is due.
     fn open_due(&mut self, now: Instant) -> Result<Option<Instant>, End> {
         let mut next: Option<Instant> = None;
         for at in 0..self.vbuckets.len() {
@@ -244,7 +244,7 @@ impl DcpFeed {
     fn open_vbucket(&mut self, at: usize, now: Instant) -> Result<(), End> {
         let bucket = self.bucket.bucket();
         let opened =
-            self.vbuckets[at].open(bucket, &mut self.wanted, Arc::clone(&self.sink), now)?;
+            self.vbuckets[at].open(bucket, &mut self.request, Arc::clone(&self.sink), now)?;
         match opened {
             Opened::Stream => {
                 self.token.set(self.vbuckets[at].position());

@@ -30,8 +30,8 @@ use crate::connection::features::Features;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
 use crate::limits::RESERVED_ANSWER_BYTES_MIN;
 
-/// Bodies from this size on go out as they are stored: compressed ones would need memory of their
-/// own, for each consumer.
+/// Bodies of at least this size are sent as stored. Compressing them would need additional memory
+/// for each consumer.
 const COMPRESSED_BYTES_MAX: usize = RESERVED_ANSWER_BYTES_MIN;
 
 /// A stored document cannot be read; nothing was written.

@@ -1,4 +1,5 @@
-//! Messages of one part of a backfill, made once for all connections that send the same.
+//! Messages of one part of a backfill, encoded once for all connections that send the same
+//! messages.
 //!
 //! Owns: the bytes of the messages, where each ends, and in which form they are. Consumers with
 //! equal options get equal messages but for the opaque. So the first connection that sends a part

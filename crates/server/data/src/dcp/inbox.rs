@@ -1,8 +1,8 @@
 //! Wake-ups of one producer by other threads.
 //!
-//! Owns: the streams that have something to send since the producer looked last. Invariant: the
-//! worker's mailbox holds at most one message for a producer, however many of its streams wake.
-//! The engine's threads and other workers put in; the producer's worker takes.
+//! Owns: the streams that became ready since the producer last polled. Invariant: the worker's
+//! mailbox holds at most one message for a producer, however many of its streams wake. The engine's
+//! threads and other workers push; the producer's worker takes.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::connection::waker::{ConnectionId, ConnectionWaker};
 pub(crate) struct Inbox {
     waker: Arc<dyn ConnectionWaker>,
     connection: ConnectionId,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<InboxState>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct InboxState {
     tokens: Vec<u32>,
     /// The worker has a message that it has not acted on.
     is_announced: bool,

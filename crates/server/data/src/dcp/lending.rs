@@ -1,4 +1,4 @@
-//! Memory for large documents of a producer, asked for before they are in its output.
+//! Reserves memory for large documents of a producer before they enter its output.
 //!
 //! Owns: when a stream may take a large document. Sent from its place in a table, it needs a share
 //! of its block. One that a backfill has copied was granted to the backfill, and needs nothing.
@@ -16,8 +16,8 @@ use crate::connection::waker::ConnectionId;
 
 /// The answer to [`Lender::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lent {
-    /// The document may be taken.
+pub(crate) enum LoanDecision {
+    /// The document may be sent.
     Yes,
     /// It may be asked for again when the output is empty, or memory is granted.
     Later,
@@ -50,14 +50,14 @@ impl Lender<'_> {
     }
 
     /// Reserves memory, or queues the connection for it, once: `waits` is whether it is queued.
-    pub fn ask(&mut self, demand: Demand, has_output: bool, waits: &mut bool) -> Lent {
+    pub fn ask(&mut self, demand: Demand, has_output: bool, waits: &mut bool) -> LoanDecision {
         let bytes = self.ledger.memory().counted(demand.bytes);
         let demand = Demand { bytes, ..demand };
         if self.reserved.covers(demand, has_output) {
-            return Lent::Yes;
+            return LoanDecision::Yes;
         }
         if has_output || *waits || self.request_waits {
-            return Lent::Later;
+            return LoanDecision::Later;
         }
         let granted = match self.reserved.take_is_fresh() {
             true => self.ledger.exchange(self.reserved, demand, self.connection),
@@ -68,10 +68,10 @@ impl Lender<'_> {
         };
         let Some(grant) = granted else {
             *waits = true;
-            return Lent::Later;
+            return LoanDecision::Later;
         };
         self.reserved.add(grant);
         *self.since_ms = self.now_ms;
-        Lent::Yes
+        LoanDecision::Yes
     }
 }

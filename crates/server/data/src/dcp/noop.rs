@@ -1,9 +1,10 @@
-//! Questions of a producer whether its consumer lives.
+//! DCP noop keep-alive: closes the connection when the consumer does not answer.
 //!
-//! Owns: when the next is due, and when a silent consumer counts as dead. A question goes out each
-//! interval, beside changes and with a full window too, because consumers close a connection that
-//! is silent for two intervals. Invariants: one question is open at a time; nothing is asked before
-//! the consumer turned it on. The connection calls this after its turns and when time is up.
+//! Owns: when the next noop is due, and when a silent consumer counts as dead. The producer sends a
+//! noop each interval, even while it sends changes or its window is full, because consumers close a
+//! connection that is silent for two intervals. Invariants: at most one noop is unanswered; none is
+//! sent before the consumer enables them. The connection calls this after its turns and at the
+//! deadline.
 
 use oribi_protocol::dcp::write_noop;
 
@@ -11,7 +12,7 @@ use crate::connection::close_reason::CloseReason;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::limits::{DCP_IDLE_TIMEOUT_MS, DCP_NOOP_INTERVAL_DEFAULT_MS};
 
-/// The opaque before the first question's.
+/// The opaque before that of the first noop.
 const COUNTER_BEGIN: u32 = 10_000_000;
 
 /// See the module text.
@@ -22,7 +23,7 @@ pub(crate) struct Noop {
     asked_ms: u64,
     received_ms: u64,
     counter: u32,
-    /// Opaque of the open question.
+    /// Opaque of the unanswered noop.
     open: Option<u32>,
 }
 
@@ -39,22 +40,22 @@ impl Noop {
         }
     }
 
-    /// Turns the questions on or off.
+    /// Enables or disables noops.
     pub fn enable(&mut self, is_on: bool, now_ms: u64) {
         (self.is_on, self.asked_ms, self.received_ms) = (is_on, now_ms, now_ms);
     }
 
-    /// True when they are on.
+    /// True when noops are enabled.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Milliseconds between two questions.
+    /// Milliseconds between two noops.
     pub fn interval_ms(&self) -> u64 {
         self.interval_ms
     }
 
-    /// True while a question has no answer.
+    /// True while a noop is unanswered.
     pub fn is_waiting(&self) -> bool {
         self.open.is_some()
     }
@@ -68,7 +69,7 @@ impl Noop {
         self.received_ms = now_ms;
     }
 
-    /// Takes an answer; false when it answers no open question.
+    /// Takes an answer; false when its opaque is not that of the unanswered noop.
     pub fn answered(&mut self, opaque: u32) -> bool {
         self.open.take_if(|open| *open == opaque).is_some()
     }
@@ -80,7 +81,7 @@ impl Noop {
         self.is_on.then(|| ask_ms.map_or(end_ms, |ask_ms| ask_ms.min(end_ms)))
     }
 
-    /// Asks, if it is time to; says so when the consumer counts as dead.
+    /// Sends a noop if one is due, and checks whether the consumer counts as dead.
     ///
     /// # Errors
     /// Nothing came from the consumer for too long.

@@ -1,4 +1,4 @@
-//! What a consumer chooses with control requests.
+//! DCP control: the options that a consumer sets.
 //!
 //! Owns: the names, their values, and which are refused. Invariant: an unknown name or value is
 //! refused and changes nothing, so that a consumer may try. The dispatcher calls this.
@@ -13,34 +13,32 @@ use super::window::Window;
 use crate::buckets::dcp_registry::DcpOptions;
 use crate::connection::features::Features;
 
-/// Shortest interval of questions.
 const NOOP_INTERVAL_MIN_S: f64 = 0.1;
 
-/// Longest interval that is told apart from never: some 30 years.
+/// Longest noop interval; longer ones mean never. Some 30 years.
 const NOOP_INTERVAL_MAX_S: f64 = 1e9;
 
-type Refusal = (Status, &'static str);
+type ControlRejection = (Status, &'static str);
 
-const BAD_VALUE: Refusal = (Status::Einval, "the option does not take this value");
+const BAD_VALUE: ControlRejection = (Status::Einval, "the option does not take this value");
 
-/// What choices act on.
+/// The state that control requests change.
 pub(crate) struct DcpControl<'a> {
     /// Flags of the open request.
     pub flags: OpenFlags,
     /// Features of the connection.
     pub features: Features,
     pub options: &'a mut DcpOptions,
-    /// Questions whether the consumer lives.
     pub noop: &'a mut Noop,
     pub window: &'a mut Window,
 }
 
 impl DcpControl<'_> {
-    /// Takes one choice.
+    /// Applies one control request.
     ///
     /// # Errors
     /// The status and the reason to refuse it with.
-    pub fn take(&mut self, name: &[u8], value: &[u8], now_ms: u64) -> Result<(), Refusal> {
+    pub fn take(&mut self, name: &[u8], value: &[u8], now_ms: u64) -> Result<(), ControlRejection> {
         let is_true = value == b"true";
         let only_true = if is_true { Ok(()) } else { Err(BAD_VALUE) };
         match name {
@@ -90,7 +88,7 @@ impl DcpControl<'_> {
         Ok(())
     }
 
-    fn choose_marker(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn choose_marker(&mut self, value: &[u8]) -> Result<(), ControlRejection> {
         if value != b"2.2" {
             return Err(BAD_VALUE);
         }
@@ -102,17 +100,17 @@ impl DcpControl<'_> {
     }
 }
 
-fn one_of(value: &[u8], known: &[&[u8]]) -> Result<(), Refusal> {
+fn one_of(value: &[u8], known: &[&[u8]]) -> Result<(), ControlRejection> {
     if known.contains(&value) { Ok(()) } else { Err(BAD_VALUE) }
 }
 
-fn number(value: &[u8]) -> Result<u32, Refusal> {
+fn number(value: &[u8]) -> Result<u32, ControlRejection> {
     // The standard library would accept a sign.
     let digits = std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit));
     digits.and_then(|digits| digits.parse().ok()).ok_or(BAD_VALUE)
 }
 
-fn interval_ms(value: &[u8]) -> Result<u64, Refusal> {
+fn interval_ms(value: &[u8]) -> Result<u64, ControlRejection> {
     let is_decimal = value.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     let text = std::str::from_utf8(value).ok().filter(|_| is_decimal);
     let seconds: f64 = text.and_then(|text| text.parse().ok()).ok_or(BAD_VALUE)?;

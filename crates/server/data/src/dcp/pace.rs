@@ -1,4 +1,4 @@
-//! When a busy producer looks for changes again.
+//! When a busy producer polls its streams again.
 //!
 //! Owns: the distance between two looks. A look at a stream costs about as much for one change as
 //! for ten: a lock, a marker, a send, and caches that the work of others has taken. So a producer
@@ -17,7 +17,7 @@ use crate::limits::{
     CHANGES_WITHOUT_PAUSE_MAX,
 };
 
-/// A moment of a worker.
+/// A point in the progress of a worker: its time and its input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// On the worker's monotonic clock.
@@ -39,21 +39,21 @@ pub(crate) struct Pace {
     looked: Moment,
     /// How long a busy producer waits after that.
     pause_ns: u64,
-    found: Found,
+    found: LookTotals,
     is_held: bool,
     /// The look that is due has not begun.
     is_due: bool,
 }
 
-/// What was sent from memory since a look.
+/// Changes sent from memory since a look.
 #[derive(Debug, Default, Clone, Copy)]
-struct Found {
+struct LookTotals {
     changes: usize,
     bytes: usize,
     snapshots: usize,
 }
 
-impl Found {
+impl LookTotals {
     fn is_busy(self) -> bool {
         self.changes > CHANGES_WITHOUT_PAUSE_MAX
     }
@@ -64,7 +64,7 @@ impl Default for Pace {
         Pace {
             looked: Moment::default(),
             pause_ns: CHANGES_PAUSE_NS_MIN,
-            found: Found::default(),
+            found: LookTotals::default(),
             is_held: false,
             is_due: false,
         }
@@ -72,8 +72,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Takes note that one of so many streams has changes. Returns when to call
-    /// [`Pace::release`]; `None` when the producer may look now.
+    /// Records that one of that many streams has changes. Returns when to call [`Pace::release`];
+    /// `None` when the producer may look now.
     pub fn announce(&mut self, now: Moment, streams: usize) -> Option<Moment> {
         if self.is_due {
             return None;
@@ -128,9 +128,9 @@ impl Pace {
         self.found.snapshots += 1;
     }
 
-    /// The pause that what was found asks for.
+    /// The pause that follows from the changes found.
     fn next_pause_ns(&self) -> u64 {
-        let Found { changes, bytes, snapshots } = self.found;
+        let LookTotals { changes, bytes, snapshots } = self.found;
         let worth_it = CHANGES_PER_SNAPSHOT_MIN * snapshots;
         let (is_thin, is_thick) = (changes < worth_it, changes > 4 * worth_it);
         let pause_ns = match () {

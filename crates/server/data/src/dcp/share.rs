@@ -3,9 +3,10 @@
 //! Owns: the messages that a turn may still send. A turn sends a slice, as that of any connection.
 //! But one connection's slice is less than what ten writers put into the queue in their turns, so a
 //! live stream would fall behind on a busy worker: the queue would keep every version until it is
-//! read, from memory that is cold by then. So a turn of a live stream goes on until it has sent as
-//! many messages as the worker has served requests since the turn before. Long slices of backfills
-//! go behind the turns of others, one for each look at the sockets, as slices of large values do.
+//! read, from memory that is cold by then. So a turn of a live stream continues until it has sent
+//! as many messages as the worker has served requests since the previous turn. Long slices of
+//! backfills are queued after the turns of other connections, one for each poll of the sockets,
+//! like slices of large values.
 //!
 //! Invariants: a turn sends at most [`CHANGES_PER_TURN_MAX`] messages, and one of backfills a
 //! slice. The producer counts, the worker asks after it has sent the output.
@@ -48,7 +49,7 @@ impl Share {
         self.is_bulk = !is_live && messages >= BULK_MESSAGES;
     }
 
-    /// True when the next slice is probably long, and nobody waits for what it sends.
+    /// True when the next slice is probably long and no reader waits for live changes.
     pub fn is_bulk(&self) -> bool {
         self.is_bulk
     }

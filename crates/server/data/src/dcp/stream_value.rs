@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 /// What the value says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WantedStream {
+pub(crate) struct StreamRequestJson {
     /// The documents of the stream.
     pub filter: StreamFilter,
     /// The number given as the stream's id.
@@ -26,14 +26,14 @@ const VALUE_BYTES_MAX: usize = 64 * 1024;
 
 const MEMBERS: [&str; 5] = ["uid", "collections", "scope", "sid", "purge_seqno"];
 
-impl WantedStream {
+impl StreamRequestJson {
     /// Everything, without an id: what an empty value means.
-    pub fn all() -> WantedStream {
-        WantedStream { filter: StreamFilter::All, stream_id: None, purge_seqno: None }
+    pub fn all() -> StreamRequestJson {
+        StreamRequestJson { filter: StreamFilter::All, stream_id: None, purge_seqno: None }
     }
 
     /// Parses a value that is not empty; `None` when it is refused.
-    pub fn parse(value: &[u8]) -> Option<WantedStream> {
+    pub fn parse(value: &[u8]) -> Option<StreamRequestJson> {
         if value.len() > VALUE_BYTES_MAX {
             return None;
         }
@@ -58,7 +58,7 @@ impl WantedStream {
             None => None,
             Some(seqno) => Some(Seqno(seqno.as_str()?.parse().ok()?)),
         };
-        Some(WantedStream { filter, stream_id, purge_seqno })
+        Some(StreamRequestJson { filter, stream_id, purge_seqno })
     }
 }
 
@@ -88,16 +88,16 @@ mod tests {
 
     #[test]
     fn members_are_understood() {
-        let parse = |text: &str| WantedStream::parse(text.as_bytes());
-        let all = WantedStream::all();
+        let parse = |text: &str| StreamRequestJson::parse(text.as_bytes());
+        let all = StreamRequestJson::all();
         assert_eq!(parse(r#"{"uid":"0"}"#), Some(all.clone()));
         assert_eq!(parse(r#"{"uid":"0x1","other":[1]}"#), Some(all.clone()));
         let filter = StreamFilter::Scope(ScopeId(0x1f));
-        assert_eq!(parse(r#"{"scope":"1F"}"#), Some(WantedStream { filter, ..all.clone() }));
+        assert_eq!(parse(r#"{"scope":"1F"}"#), Some(StreamRequestJson { filter, ..all.clone() }));
         let filter = StreamFilter::Collections(vec![CollectionId(8), CollectionId(0)]);
         let full = r#"{"collections":["8","0"],"uid":"","sid":7,"purge_seqno":"12"}"#;
         let (stream_id, purge_seqno) = (Some(7), Some(Seqno(12)));
-        assert_eq!(parse(full), Some(WantedStream { filter, stream_id, purge_seqno }));
+        assert_eq!(parse(full), Some(StreamRequestJson { filter, stream_id, purge_seqno }));
         let none = StreamFilter::Collections(Vec::new());
         assert_eq!(parse(r#"{"collections":[]}"#).unwrap().filter, none);
         for refused in [

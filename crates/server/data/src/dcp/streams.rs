@@ -1,10 +1,10 @@
 //! The streams of one producer, and whose turn it is.
 //!
 //! Owns: the table of streams by vbucket and id, the queue of those that have something to send,
-//! and the list of those that were put off: a busy producer asks them again with its next look, so
-//! that they need neither be found idle now nor be woken then. Invariants: a live stream is in the
-//! queue at most once; a position is the token that the engine knows the stream by. Positions are
-//! reused, so a late wake-up, or one that was put off, costs another stream one empty turn.
+//! and the list of deferred streams, which a busy producer polls with its next look: they need
+//! neither be found idle now nor be woken later. Invariants: a live stream is in the queue at most
+//! once; a position is the token that the engine knows the stream by. Positions are reused, so a
+//! late wake-up, or a deferred poll, costs another stream one empty turn.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -56,7 +56,8 @@ impl DcpProducerStream {
         }
     }
 
-    /// Gives up what a backfill holds for it of the process's memory; it asks for another one.
+    /// Releases the memory that a backfill reserved for the stream, which then requests another
+    /// backfill.
     pub fn give_up(&mut self) {
         if !self.has_unsent_change {
             self.stream.give_up_granted();
@@ -74,7 +75,7 @@ pub(crate) struct DcpStreams {
     slots: Slab<DcpProducerStream>,
     by_key: BTreeMap<DcpStreamKey, usize>,
     ready: VecDeque<usize>,
-    /// Those that come again with the next look.
+    /// Positions of streams deferred to the next look.
     put_off: Vec<usize>,
 }
 
@@ -122,7 +123,7 @@ impl DcpStreams {
         }
     }
 
-    /// Has a stream come again with the next look; true when it is the first.
+    /// Defers a stream to the next look; true when it is the first.
     pub fn put_off(&mut self, position: usize) -> bool {
         self.put_off.push(position);
         self.put_off.len() == 1

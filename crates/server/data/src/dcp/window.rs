@@ -1,8 +1,8 @@
 //! Flow control of one producer: how much may be sent before the consumer acknowledges.
 //!
-//! Owns: the bytes in flight. Whole frames count, those of all messages except questions whether
-//! the consumer lives. Invariant: a message of any size may be sent while less than the window is
-//! in flight, so one larger than the window does not get stuck.
+//! Owns: the bytes in flight. Whole frames count, those of all messages except noops. Invariant: a
+//! message of any size may be sent while less than the window is in flight, so one larger than the
+//! window does not get stuck.
 
 /// See the module text.
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ use super::room;
 use crate::buckets::dcp_registry::DcpProducerRecord;
 use crate::connection::close_reason::CloseReason;
 use crate::dcp::inbox::Inbox;
-use crate::dcp::stream_value::WantedStream;
+use crate::dcp::stream_value::StreamRequestJson;
 use crate::dcp::streams::{DcpProducerStream, DcpStreamKey};
 use crate::dcp::{DcpProducer, StreamRejection, may_stream};
 use crate::dispatch::connection_state::{ConnectionState, Pending};
@@ -179,12 +179,12 @@ fn check_request(req: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), 
 }
 
 /// The part of the vbucket that the consumer wants, if the user may read it.
-fn wanted_stream(req: &mut Request<'_>) -> Result<WantedStream, Rejection> {
+fn wanted_stream(req: &mut Request<'_>) -> Result<StreamRequestJson, Rejection> {
     const INVALID: Rejection =
         Rejection::Because(Status::Einval, "this does not say which documents are wanted");
     let mut wanted = match req.frame.value {
-        [] => WantedStream::all(),
-        value => WantedStream::parse(value).ok_or(INVALID)?,
+        [] => StreamRequestJson::all(),
+        value => StreamRequestJson::parse(value).ok_or(INVALID)?,
     };
     let producer = req.state.producer.as_ref().ok_or(NOT_OPEN)?;
     if !producer.features.has(Feature::Collections) {
@@ -213,7 +213,7 @@ fn wanted_stream(req: &mut Request<'_>) -> Result<WantedStream, Rejection> {
 }
 
 /// The stream's id, given exactly when streams have ids.
-fn stream_id(req: &Request<'_>, wanted: &WantedStream) -> Result<Option<u16>, Rejection> {
+fn stream_id(req: &Request<'_>, wanted: &StreamRequestJson) -> Result<Option<u16>, Rejection> {
     const INVALID: Rejection =
         Rejection::Because(Status::DcpStreamIdInvalid, "streams have ids, or none has");
     let has_ids = req.state.producer.as_ref().is_some_and(|producer| producer.options.stream_ids);

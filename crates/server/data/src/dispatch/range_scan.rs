@@ -24,8 +24,8 @@ use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::buckets::BucketHandle;
 use crate::buckets::range_scans::{
-    Content, Held, Reply as ScanReply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown,
-    Subject,
+    AcceptedDatatypes, Content, Reply as ScanReply, Reserve, ScanAnswer, ScanId, ScanLimits,
+    ScanRequest, ScanReservation, Subject,
 };
 use crate::connection::memory::ConnectionMemory;
 use crate::connection::memory::budget::Demand;
@@ -89,7 +89,7 @@ pub(super) fn reserve_in(memory: &Arc<ConnectionMemory>) -> Reserve {
         let (_, ticket) = queued.get_or_insert_with(|| (bytes, ticket()));
         let held = ticket.poll()?;
         queued = None;
-        Some(Box::new(held) as Held)
+        Some(Box::new(held) as ScanReservation)
     })
 }
 
@@ -101,7 +101,7 @@ pub(super) fn proceed<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         .map(|at| u32::from_be_bytes([limits[at], limits[at + 1], limits[at + 2], limits[at + 3]]));
     let (id, limits) = (*id, ScanLimits { items, time_ms, bytes });
     let subject = usable(req, &handle, id)?;
-    let shown = Shown(req.state.features.datatype_shown(Datatype(u8::MAX)));
+    let shown = AcceptedDatatypes(req.state.features.datatype_shown(Datatype(u8::MAX)));
     req.state.range_scan = Some(Box::new(ContinuedScan {
         vbid,
         id,

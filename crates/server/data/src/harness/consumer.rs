@@ -6,12 +6,12 @@
 //! changes of the collections, flushes, backfills that run while the consumer reads, memory that
 //! runs short, and time. The bucket is so small that the queue's memory runs out.
 //!
-//! [`judge`] follows the streams as a consumer would. At the end the consumer acknowledges and
+//! [`oracle`] follows the streams as a consumer would. At the end the consumer acknowledges and
 //! reads everything, and every stream that is still open must have shown the newest version of each
 //! document that it is about. The check fails on a panic and on a broken rule.
 
 mod input;
-mod judge;
+mod oracle;
 mod steps;
 
 use std::cell::RefCell;
@@ -28,8 +28,8 @@ use oribi_types::{CollectionId, Timestamp, Vbid};
 use super::login::log_in;
 use super::{ConnectionHarness, HARNESS_VBUCKETS, LIMITS, harness_config, server_over};
 use input::Input;
-pub use judge::ConsumerTally;
-use judge::{Judge, Written};
+pub use oracle::ConsumerTally;
+use oracle::{ConsumerOracle, WrittenVersion};
 
 /// Memory of the bucket: its queues are full after some of the longest values.
 const QUOTA_BYTES: u64 = 1 << 20;
@@ -42,9 +42,9 @@ const ROUNDS_MAX: usize = 50;
 struct Run {
     consumer: RefCell<ConnectionHarness>,
     writer: ConnectionHarness,
-    judge: RefCell<Judge>,
+    oracle: RefCell<ConsumerOracle>,
     /// All versions by vbucket and seqno. A flushed bucket gives seqnos again.
-    written: BTreeMap<(Vbid, u64), Vec<Written>>,
+    written: BTreeMap<(Vbid, u64), Vec<WrittenVersion>>,
     /// Seqno of each document's newest version.
     newest: BTreeMap<(Vbid, CollectionId, Vec<u8>), u64>,
     /// Versions came that no request was answered with: expirations.
@@ -60,7 +60,7 @@ pub fn check_consumer(input: &[u8]) -> ConsumerTally {
             break;
         }
         run.step(&mut input);
-        run.judge_changes();
+        run.compare_changes();
     }
     run.finish()
 }
@@ -91,7 +91,7 @@ impl Run {
         let run = Run {
             consumer: RefCell::new(consumer),
             writer,
-            judge: RefCell::new(Judge::new(has_collections)),
+            oracle: RefCell::new(ConsumerOracle::new(has_collections)),
             written: BTreeMap::new(),
             newest: BTreeMap::new(),
             may_expire: false,
@@ -103,7 +103,7 @@ impl Run {
         run
     }
 
-    /// Sends a request of the consumer, and judges what comes.
+    /// Sends a request of the consumer, and checks the output.
     fn send(&self, parts: &RequestParts<'_>) {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, parts);
@@ -115,13 +115,13 @@ impl Run {
         let has_ended = consumer.close_reason().is_some();
         let output = consumer.feed(bytes);
         assert!(!has_ended || output.is_empty(), "a message after the end: {output:?}");
-        self.judge.borrow_mut().hear(&output);
+        self.oracle.borrow_mut().hear(&output);
     }
 
     fn advance_ms(&mut self, ms: u64) {
         let mut consumer = self.consumer.borrow_mut();
         let output = consumer.advance_ms(ms);
-        self.judge.borrow_mut().hear(&output);
+        self.oracle.borrow_mut().hear(&output);
         drop(consumer);
         self.writer.advance_ms(ms);
     }
@@ -138,8 +138,8 @@ impl Run {
     }
 
     /// Compares what came with what was written.
-    fn judge_changes(&self) {
-        self.judge.borrow_mut().compare(&self.written, self.may_expire);
+    fn compare_changes(&self) {
+        self.oracle.borrow_mut().compare(&self.written, self.may_expire);
     }
 
     /// Reads everything, and looks for what is missing.
@@ -148,13 +148,13 @@ impl Run {
             if self.consumer.borrow().close_reason().is_some() {
                 break;
             }
-            let changes = self.judge.borrow().tally.changes;
+            let changes = self.oracle.borrow().tally.changes;
             self.acknowledge(u32::MAX);
             self.writer.bucket().bucket().flush_step().expect("a store in memory can be written");
             self.backfill(2);
             self.send_bytes(&[]);
-            self.judge_changes();
-            let is_quiet = self.judge.borrow().tally.changes == changes;
+            self.compare_changes();
+            let is_quiet = self.oracle.borrow().tally.changes == changes;
             let waiting = self.writer.bucket().bucket().backfill_stats().waiting;
             if is_quiet && waiting == 0 {
                 break;
@@ -162,12 +162,12 @@ impl Run {
         }
         self.writer.advance_ms(0);
         let is_open = self.consumer.borrow().close_reason().is_none();
-        let mut judge = self.judge.into_inner();
+        let mut oracle = self.oracle.into_inner();
         if is_open {
-            judge.look_for(&self.newest);
+            oracle.look_for(&self.newest);
         }
-        judge.tally.backfills = self.writer.bucket().bucket().backfill_stats().scans;
-        judge.tally
+        oracle.tally.backfills = self.writer.bucket().bucket().backfill_stats().scans;
+        oracle.tally
     }
 }
 

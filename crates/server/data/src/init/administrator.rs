@@ -1,7 +1,7 @@
 //! The administrator that settings and environment name.
 //!
-//! Owns: how name and password come together. A password is never a flag, where other users of the
-//! machine could read it: it comes from the environment variable `ORIBI_ADMIN_PASSWORD` or from a
+//! Owns: the sources of name and password. A password is never a flag, because other users of the
+//! machine could read it. It comes from the environment variable `ORIBI_ADMIN_PASSWORD` or from a
 //! file. Caller: [`super::Init`].
 
 use std::fs;

@@ -75,7 +75,7 @@ pub enum InitError {
     },
 }
 
-/// Something in a file that cannot be.
+/// An invalid entry of a file.
 pub(super) fn invalid(path: &Path, detail: String) -> InitError {
     InitError::Invalid { path: path.to_owned(), detail }
 }

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::error::{InitError, invalid};
 
-/// Bytes of the file. Documents in number belong into files of their own.
+/// Maximum size of the file. Many documents belong in separate files.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Deserialize)]
@@ -86,7 +86,7 @@ pub(super) struct FileDocuments {
     pub(super) key: Option<String>,
     /// Any TOML value, which becomes JSON.
     pub(super) value: Option<toml::Value>,
-    /// A file of JSON lines, beside the file of `--init`.
+    /// A file of JSON lines, relative to the directory of the `--init` file.
     pub(super) file: Option<PathBuf>,
 }
 

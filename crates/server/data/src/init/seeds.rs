@@ -41,7 +41,7 @@ pub(super) const FLAGS_JSON: u32 = 0x0200_0000;
 pub(super) const FLAGS_RAW: u32 = 0x0300_0000;
 /// Bytes of a line: the largest value in base64, and its key.
 const LINE_BYTES_MAX: u64 = (VALUE_BYTES_MAX as u64) * 2;
-/// How long one document may be refused for the moment, while the disk catches up.
+/// How long temporary failures of one document are retried.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a refused document is tried again.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -90,7 +90,7 @@ impl Seed {
         }
     }
 
-    /// Adds what decides which documents these are.
+    /// Adds the definition of the documents to the digest.
     fn note(&self, digest: &mut Context) -> Result<(), InitError> {
         digest.update(self.collection.to_string().as_bytes());
         self.rows(|row| {
@@ -176,7 +176,7 @@ pub(super) fn apply(
         seed.note(&mut digest)?;
     }
     let digest = BASE64.encode(digest.finish());
-    let mut had = Had::read(data_dir)?;
+    let mut had = SeedLedger::read(data_dir)?;
     let uuid = handle.bucket().config().uuid.clone();
     // A bucket in memory begins empty at each start.
     if !handle.is_in_memory() && had.0.get(&uuid) == Some(&digest) {
@@ -193,18 +193,20 @@ pub(super) fn apply(
     had.write(data_dir)
 }
 
-/// The documents that buckets have had: a digest by the bucket's uuid.
-struct Had(BTreeMap<String, String>);
+/// Seeds that were written already: a digest by the bucket's uuid.
+struct SeedLedger(BTreeMap<String, String>);
 
-impl Had {
-    fn read(data_dir: &Path) -> Result<Had, InitError> {
+impl SeedLedger {
+    fn read(data_dir: &Path) -> Result<SeedLedger, InitError> {
         let path = data_dir.join(FILE_NAME);
         match std::fs::read(&path) {
             Ok(json) => match serde_json::from_slice(&json) {
-                Ok(had) => Ok(Had(had)),
+                Ok(had) => Ok(SeedLedger(had)),
                 Err(error) => Err(DataFileError::corrupt(&path, error.to_string()).into()),
             },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Had(BTreeMap::new())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(SeedLedger(BTreeMap::new()))
+            }
             Err(error) => Err(DataFileError::io("read", &path, error).into()),
         }
     }

@@ -1,5 +1,5 @@
-//! What clients send and get, byte for byte, over every transport; one test program because linking
-//! is what costs.
+//! Requests and answers byte for byte over every transport. One test program, because linking
+//! dominates the build time.
 
 mod pipelined;
 mod replay_connection_corpus;

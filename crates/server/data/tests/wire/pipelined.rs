@@ -6,7 +6,7 @@
 //! content; quiet requests are silent when they should be; an error in mid-batch does not disturb
 //! its neighbours; nothing after a QUIT is served; and connections that take turns see each other's
 //! writes at once. Documents are evicted between the pieces, so that requests anywhere in a batch
-//! wait for the store: nobody may notice.
+//! wait for the store. The answers must not differ.
 
 mod model;
 mod request;
@@ -29,8 +29,8 @@ use request::{Condition, Request, batch};
 /// A CAS that no document of a test has: they count nanoseconds since 1970.
 const WRONG_CAS: u64 = 3;
 
-/// A request on its way: where it ends in its connection's stream, its opaque and its CAS.
-struct Sent {
+/// A request in flight: where it ends in its connection's stream, its opaque and its CAS.
+struct RequestInFlight {
     request: Request,
     end: usize,
     opaque: u32,
@@ -42,9 +42,9 @@ struct Client {
     harness: ConnectionHarness,
     bytes: Vec<u8>,
     fed: usize,
-    sent: std::vec::IntoIter<Sent>,
+    sent: std::vec::IntoIter<RequestInFlight>,
     /// The request that is completed next.
-    next: Option<Sent>,
+    next: Option<RequestInFlight>,
     opaque: u32,
 }
 
@@ -73,7 +73,7 @@ impl Client {
             self.opaque += 1;
             request.encode(self.opaque, cas, &mut self.bytes);
             let end = self.bytes.len();
-            sent.push(Sent { request: request.clone(), end, opaque: self.opaque, cas });
+            sent.push(RequestInFlight { request: request.clone(), end, opaque: self.opaque, cas });
         }
         self.sent = sent.into_iter();
         self.next = self.sent.next();
@@ -124,7 +124,12 @@ fn words_of(status: Status) -> Option<&'static str> {
 }
 
 /// Takes the first frame and compares it; returns the rest.
-fn compare<'a>(sent: &Sent, answer: &Answer, bytes: &'a [u8], model: &mut Model) -> &'a [u8] {
+fn compare<'a>(
+    sent: &RequestInFlight,
+    answer: &Answer,
+    bytes: &'a [u8],
+    model: &mut Model,
+) -> &'a [u8] {
     let request = &sent.request;
     let Ok(Decoded::Complete { frame, consumed }) = frame::decode(bytes) else {
         panic!("no answer to {request:?}");
@@ -293,9 +298,8 @@ fn a_batch_may_be_cut_at_every_byte() {
     }
 }
 
-/// Canaries: the comparison notices an answer that is missing, one too many, a wrong one, and a
-/// wrong order.
-mod canaries {
+/// Mutants: the comparison must find a missing, an additional, a wrong and a misplaced answer.
+mod mutants {
     use super::*;
 
     /// Runs `sent` on the server while the model believes that `believed` was sent.

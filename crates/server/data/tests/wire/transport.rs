@@ -157,7 +157,7 @@ fn run(connection: &mut Connection, transport: Transport, key: &str, row: &Row) 
     assert_eq!(reply.key, key, "{context}");
 }
 
-/// What nobody may send, and what only some may.
+/// Datatypes that no client may send, and datatypes that need negotiation.
 fn check_datatypes(connection: &mut Connection, transport: Transport) {
     let text = compressed(TEXT.as_bytes());
     for (datatype, value, is_negotiated) in [

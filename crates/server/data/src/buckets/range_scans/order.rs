@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_protocol::status::Status;
 
-use super::page::Shown;
+use super::page::AcceptedDatatypes;
 
 /// The id of a scan.
 pub(crate) type ScanId = [u8; 16];
 
 pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
 
-/// Memory that is reserved while this is there.
-pub(crate) type Held = Box<dyn Any + Send>;
+/// Reserved memory; dropping it releases the reservation.
+pub(crate) type ScanReservation = Box<dyn Any + Send>;
 
-/// Reserves memory of so many bytes, or queues for it. Asked again, it says whether it has some.
-pub(crate) type Reserve = Box<dyn FnMut(usize) -> Option<Held> + Send>;
+/// Reserves that many bytes, or queues for them. A later call reports whether they were granted.
+pub(crate) type Reserve = Box<dyn FnMut(usize) -> Option<ScanReservation> + Send>;
 
 /// The answer to a request about a scan.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub(crate) enum ScanAnswer {
         status: Status,
         only_keys: bool,
         bytes: Vec<u8>,
-        /// The reservation of a large page, for as long as no connection has it.
-        held: Option<Held>,
+        /// The reservation of a large page until a connection takes the page over.
+        held: Option<ScanReservation>,
     },
     Refused(Status),
 }
@@ -51,7 +51,7 @@ pub(crate) struct ScanLimits {
 pub(super) enum Order {
     Continue {
         limits: ScanLimits,
-        shown: Shown,
+        shown: AcceptedDatatypes,
         reply: Reply,
     },
     /// The next page of the current request.

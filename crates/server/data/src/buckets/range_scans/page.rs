@@ -19,10 +19,15 @@ use super::request::Content;
 
 /// The datatype bits that the client of a page understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shown(pub u8);
+pub(crate) struct AcceptedDatatypes(pub u8);
 
 /// Appends a document, or its key.
-pub(super) fn append(page: &mut Vec<u8>, record: &Record<'_>, content: Content, shown: Shown) {
+pub(super) fn append(
+    page: &mut Vec<u8>,
+    record: &Record<'_>,
+    content: Content,
+    shown: AcceptedDatatypes,
+) {
     if content == Content::Keys {
         return append_bytes(page, record.key.key);
     }

@@ -70,7 +70,7 @@ pub(crate) struct SnapshotRequirement {
 
 /// The JSON of a request. Other members are ignored, because newer clients may send some.
 #[derive(Deserialize)]
-struct Written {
+struct RangeScanJson {
     /// Hexadecimal; absent for the default collection.
     collection: Option<String>,
     #[serde(default)]
@@ -114,7 +114,7 @@ struct WrittenSnapshot {
 impl ScanRequest {
     /// Parses the JSON of a request about this vbucket.
     pub fn parse(vbid: Vbid, json: &[u8]) -> Result<ScanRequest, Status> {
-        let written: Written = serde_json::from_slice(json).map_err(|_| Status::Einval)?;
+        let written: RangeScanJson = serde_json::from_slice(json).map_err(|_| Status::Einval)?;
         let content = match (written.key_only, written.include_xattrs) {
             (true, _) => Content::Keys,
             (false, false) => Content::Documents,
@@ -210,8 +210,7 @@ fn snapshot(written: WrittenSnapshot) -> Result<SnapshotRequirement, Status> {
 #[derive(Debug)]
 pub(crate) enum Picker {
     All,
-    /// Takes as many of the remaining documents as are still wanted, each with the same
-    /// probability.
+    /// Picks the missing number of the remaining documents, each with the same probability.
     Some {
         /// State of the generator.
         random: u64,

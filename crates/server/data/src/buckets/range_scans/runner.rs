@@ -21,18 +21,18 @@ use oribi_protocol::status::Status;
 use oribi_storage::{Record, StoreError};
 use oribi_types::Seqno;
 
-use super::order::{Flags, Held, Order, Reply, Reserve, ScanAnswer, ScanId, ScanLimits};
-use super::page::{Shown, append};
+use super::order::{Flags, Order, Reply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanReservation};
+use super::page::{AcceptedDatatypes, append};
 use super::request::{Content, Picker, ScanRequest};
 use crate::limits::{MEMORY_WAIT_MS, RANGE_SCAN_PAGE_BYTES};
 
-/// Interval between two checks of the persisted seqno, while a request waits for one.
+/// Polling interval of the persisted seqno while a request waits for one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Documents between two looks at the clock: some microseconds of work.
 const DOCUMENTS_PER_LOOK: u8 = 32;
 
-/// Room of a page: as long as it may be, and a usual document more.
+/// Capacity of a page: its maximum size and one usual document.
 const PAGE_CAPACITY: usize = RANGE_SCAN_PAGE_BYTES + RANGE_SCAN_PAGE_BYTES / 4;
 const _: () =
     assert!(PAGE_CAPACITY < 128 << 10, "longer blocks are mapped, and cleared, each time");
@@ -51,7 +51,7 @@ pub(super) struct Runner {
     created: Option<Reply>,
     answering: Option<Answering>,
     /// For a large document that is about to be read, and for the page that has it.
-    held: Option<Held>,
+    held: Option<ScanReservation>,
     /// UNIX seconds at the start: documents that had expired by then are not shown.
     now: u32,
     /// Documents since the last look at the clock.
@@ -60,7 +60,7 @@ pub(super) struct Runner {
 
 struct Answering {
     limits: ScanLimits,
-    shown: Shown,
+    shown: AcceptedDatatypes,
     started: Instant,
     items: u32,
     bytes: u64,
@@ -237,9 +237,9 @@ impl Runner {
         ControlFlow::Continue(())
     }
 
-    /// Reserves memory for a large document and the page with it, which is held for as long as the
-    /// scan reads. So it first waits for its client, whom it tells that there are documents: at
-    /// worst this one has expired and was the only one.
+    /// Reserves memory for a large document and its page while the scan reads them. The scan first
+    /// answers its client that documents exist and waits for the next request. In the worst case
+    /// this document is the only one and has expired.
     fn make_room(&mut self, bytes: usize) -> ControlFlow<()> {
         if let Some(reply) = self.created.take() {
             reply(ScanAnswer::Created(self.id));

@@ -58,7 +58,7 @@ pub struct LargeLine {
     made: usize,
     /// Bytes of an incomplete group of base64.
     rest: Vec<u8>,
-    /// What pays for the block.
+    /// The reservation for the block.
     _reservation: Option<Reservation>,
 }
 

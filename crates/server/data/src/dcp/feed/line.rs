@@ -21,7 +21,7 @@ use crate::dcp::frames::{Damaged, parts};
 /// escapes may make six times as long, and the numbers.
 const HEAD_BYTES_MAX: usize = 6 * 1024;
 
-/// What lines have beside the usual fields.
+/// The optional fields of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     pub values: bool,

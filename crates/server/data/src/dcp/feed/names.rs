@@ -1,4 +1,4 @@
-//! Names of scopes and collections by id, those that were dropped meanwhile included.
+//! Names of scopes and collections by id, including those dropped since the feed began.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One vbucket of a feed: its stream, the reader's place, and what to do when the stream is gone.
+//! One vbucket of a feed: its stream, the reader's position, and reopening the stream.
 //!
 //! Invariant: the place covers exactly the changes whose lines were made. A change is passed only
 //! after its line is in the caller's buffer.
@@ -20,7 +20,7 @@ use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
 use super::large_line::LargeLine;
 use super::line::{Extent, bytes_needed, write_document, write_event};
 use super::names::Names;
-use super::wanted::{End, Offer, Wanted};
+use super::request::{End, FeedRequest, LineBudget};
 use crate::buckets::dcp_registry::DcpStreamFigures;
 use crate::connection::memory::budget::Demand;
 use crate::dcp::frames::Damaged;
@@ -39,12 +39,12 @@ const ENDLESS: Seqno = Seqno(u64::MAX);
 /// See the module text.
 pub(super) struct FeedVbucket {
     vbid: Vbid,
-    /// None while a reader that starts now does not know where that is.
+    /// `None` until a reader that starts at the current seqno has learned it.
     cursor: Option<ChangeCursor>,
     state: State,
     /// Where it ends, once that is known.
     end: Option<Seqno>,
-    /// The end of a snapshot that was not told yet.
+    /// The end of a snapshot that is not reported yet.
     complete: Option<Position>,
     rollback: Option<(Seqno, Position)>,
     manifest_uid: ManifestUid,
@@ -53,7 +53,7 @@ pub(super) struct FeedVbucket {
 }
 
 enum State {
-    /// It has no stream since then; it asks again when it is due.
+    /// It has had no stream since then, and requests one when due.
     Waiting {
         since: Instant,
         due: Instant,
@@ -70,7 +70,7 @@ struct Open {
     has_change: bool,
 }
 
-/// What an attempt to open a stream led to.
+/// The result of a stream request.
 pub(super) enum Opened {
     Stream,
     RolledBack,
@@ -78,7 +78,7 @@ pub(super) enum Opened {
     Later,
 }
 
-/// What a step led to.
+/// The result of a step.
 pub(super) enum News {
     Nothing,
     /// The place may have moved.
@@ -181,7 +181,7 @@ impl FeedVbucket {
     pub fn open(
         &mut self,
         bucket: &Arc<Bucket>,
-        wanted: &mut Wanted,
+        wanted: &mut FeedRequest,
         sink: Arc<dyn StreamSink>,
         now: Instant,
     ) -> Result<Opened, End> {
@@ -231,7 +231,7 @@ impl FeedVbucket {
         Ok(Opened::Later)
     }
 
-    fn request(&self, wanted: &Wanted) -> StreamRequest {
+    fn request(&self, wanted: &FeedRequest) -> StreamRequest {
         let position = self.position();
         StreamRequest {
             vbid: self.vbid,
@@ -276,7 +276,7 @@ impl FeedVbucket {
     pub fn step(
         &mut self,
         extent: Extent,
-        offer: &mut Offer<'_>,
+        offer: &mut LineBudget<'_>,
         names: &mut Names,
     ) -> Result<News, End> {
         if let Some((from, to)) = self.rollback.take() {
@@ -380,7 +380,7 @@ fn make_line(
     document: &ChangedDocument<'_>,
     position: &Position,
     extent: Extent,
-    offer: &mut Offer<'_>,
+    offer: &mut LineBudget<'_>,
     names: &Names,
 ) -> Result<News, End> {
     let bytes = bytes_needed(document, extent).map_err(damaged)?;
@@ -409,7 +409,7 @@ fn make_line(
     Ok(News::Line)
 }
 
-/// The engine sends in order, so its word is worth more than the feed's life.
+/// The engine sends in order, so a violation ends the feed.
 fn contradiction(error: OutOfOrder) -> End {
     tracing::error!(%error, "a change stream contradicts itself");
     End::Damaged

@@ -1,10 +1,10 @@
 //! The time of a few requests together, for connections that time none of them.
 //!
 //! Owns: the requests served since the clock was last read. The worker reads the clock when its
-//! round begins, at the end of each turn, and within a turn after [`STRETCH_MAX`] requests. So few
-//! requests lie between two readings: they share one reading, and the slow one is among them. A
+//! round begins, at the end of each turn, and within a turn after [`STRETCH_MAX`] requests. So the
+//! requests between two readings are few and share one reading, and the slow one is among them. A
 //! client that waits for each answer has one request in a turn, so its time is exact. Invariant: a
-//! request costs two stores and no reading of its own. One per worker.
+//! request costs two stores and no clock reading. One per worker.
 
 /// Requests between two readings: few enough to name, and a sixteenth of a reading for each.
 pub(crate) const STRETCH_MAX: usize = 16;

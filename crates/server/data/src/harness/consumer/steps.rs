@@ -15,9 +15,9 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Datatype, Seqno, VbUuid, Vbid};
 
 use super::input::Input;
-use super::judge::{Asked, Request, Written};
+use super::oracle::{ConsumerRequest, Request, WrittenVersion};
 use super::{Run, some_vbucket};
-use crate::dcp::stream_value::WantedStream;
+use crate::dcp::stream_value::StreamRequestJson;
 
 /// Longest value; the queues of the bucket take about ten of them.
 const LONG_VALUE_BYTES: usize = 16 << 10;
@@ -88,7 +88,7 @@ const FILTERS: [&str; 16] = [
 impl Run {
     /// Takes the next step.
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
-        // Arbitrary bytes end the judgement of streams, so they are rare.
+        // Arbitrary bytes disable the checks of streams, so they are rare.
         let step = input.byte();
         match if step >= 0xfa { 15 } else { step % 15 } {
             0..=2 => self.write(input),
@@ -116,13 +116,13 @@ impl Run {
             11 => self.backfill(u32::from(input.byte() % 4)),
             12 => {
                 let report = self.writer.bucket().bucket().recover_checkpoints_step();
-                self.judge.borrow_mut().tally.cursors_dropped += report.cursors_dropped as u64;
+                self.oracle.borrow_mut().tally.cursors_dropped += report.cursors_dropped as u64;
             }
             13 => self.change_collections(input),
             14 => self.ask_or_flush(input),
             _ => {
                 let bytes = input.bytes();
-                self.judge.borrow_mut().trust_nothing();
+                self.oracle.borrow_mut().trust_nothing();
                 self.send_bytes(bytes);
             }
         }
@@ -143,7 +143,7 @@ impl Run {
             flags ^= u32::from(input.byte()) << 4 | 1;
         }
         let extras = OpenExtras { flags: OpenFlags(flags) }.encode();
-        self.judge.borrow_mut().note_flags(OpenFlags(flags));
+        self.oracle.borrow_mut().note_flags(OpenFlags(flags));
         self.send(&RequestParts {
             extras: &extras,
             key: name,
@@ -152,13 +152,13 @@ impl Run {
     }
 
     pub(super) fn control(&self, key: &[u8], value: &[u8]) {
-        let asked = Asked::Control { name: key.to_vec(), value: value.to_vec() };
-        let opaque = self.judge.borrow_mut().expect_answer(asked);
+        let asked = ConsumerRequest::Control { name: key.to_vec(), value: value.to_vec() };
+        let opaque = self.oracle.borrow_mut().expect_answer(asked);
         self.send(&RequestParts { opaque, key, value, ..RequestParts::new(Opcode::DcpControl) });
     }
 
     pub(super) fn acknowledge(&self, bytes: u32) {
-        self.judge.borrow_mut().acknowledged(bytes);
+        self.oracle.borrow_mut().acknowledged(bytes);
         let extras = bytes.to_be_bytes();
         let opcode = Opcode::DcpBufferAcknowledgement;
         self.send(&RequestParts { extras: &extras, ..RequestParts::new(opcode) });
@@ -187,18 +187,19 @@ impl Run {
         };
         let high_seqno = vbucket.map_or(Seqno(0), |vbucket| vbucket.high_seqno);
         let wanted = match value {
-            [] => Some(WantedStream::all()),
-            value => WantedStream::parse(value),
+            [] => Some(StreamRequestJson::all()),
+            value => StreamRequestJson::parse(value),
         };
         let manifest = self.writer.bucket().bucket().manifest();
         let mut collections = Vec::new();
-        if let Some(WantedStream { filter: StreamFilter::Scope(id), .. }) = &wanted {
+        if let Some(StreamRequestJson { filter: StreamFilter::Scope(id), .. }) = &wanted {
             let scope = manifest.scopes().iter().find(|scope| scope.id == *id);
             let inside = scope.into_iter().flat_map(|scope| &scope.collections);
             collections = inside.map(|collection| collection.id).collect();
         }
-        let asked = Asked::Stream(Request { vbid, extras, wanted, high_seqno, collections });
-        let opaque = self.judge.borrow_mut().expect_answer(asked);
+        let asked =
+            ConsumerRequest::Stream(Request { vbid, extras, wanted, high_seqno, collections });
+        let opaque = self.oracle.borrow_mut().expect_answer(asked);
         let encoded = extras.encode();
         self.send(&RequestParts {
             vbid,
@@ -219,7 +220,8 @@ impl Run {
         if let Some(id) = stream_id {
             frame_info::encode_stream_id(id, &mut framing);
         }
-        let opaque = self.judge.borrow_mut().expect_answer(Asked::Close { vbid, stream_id });
+        let opaque =
+            self.oracle.borrow_mut().expect_answer(ConsumerRequest::Close { vbid, stream_id });
         let close = RequestParts::new(Opcode::DcpCloseStream);
         self.send(&RequestParts { vbid, opaque, framing: &framing, ..close });
     }
@@ -227,7 +229,7 @@ impl Run {
     /// An answer to a message of the server: to its last question, or to something else.
     fn answer(&self, input: &mut Input<'_>) {
         let (opaque, opcode, status) = match input.byte() {
-            0..0xe0 => match self.judge.borrow_mut().take_question() {
+            0..0xe0 => match self.oracle.borrow_mut().take_noop() {
                 Some(opaque) => (opaque, Opcode::DcpNoop, Status::Success),
                 None => return,
             },
@@ -254,7 +256,7 @@ impl Run {
                 encode_request(&mut bytes, &RequestParts::new(Opcode::Flush));
                 self.writer.feed(&bytes);
                 self.newest.clear();
-                self.judge.borrow_mut().bucket_flushed();
+                self.oracle.borrow_mut().bucket_flushed();
                 return self.send_bytes(&[]);
             }
         };
@@ -311,7 +313,8 @@ impl Run {
         );
         let output = self.writer.feed(&request);
         if let Some(seqno) = seqno_of(&output) {
-            let written = Written { collection, key: key.clone(), value: shown, is_deletion };
+            let written =
+                WrittenVersion { collection, key: key.clone(), value: shown, is_deletion };
             self.written.entry((vbid, seqno)).or_default().push(written);
             match expires {
                 // It may be gone when a stream comes to it.

@@ -3,7 +3,7 @@
 //!
 //! Owns: the documents. A CAS is the server's choice, so the model learns it from the first answer
 //! that shows it, and from then on insists: one version has one CAS, and a newer version of a key a
-//! higher one. Time stands still, so a lock ends by being opened only.
+//! higher one. The clock does not advance, so a lock ends only by an unlock.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +167,7 @@ impl Model {
             _ if cas == 0 => Ok(()),
             None => Err(Status::KeyEnoent),
             // A CAS that was known when the request was encoded cannot be that of a version whose
-            // CAS nobody has seen yet.
+            // CAS no answer has shown yet.
             Some(document) if document.cas == Some(cas) => Ok(()),
             Some(_) => Err(Status::KeyEexists),
         }

@@ -1,5 +1,5 @@
 //! Values at the size limit and one byte over it: accepted or refused with the right status, and
-//! the connection goes on.
+//! the connection stays usable.
 
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::opcode::Opcode::{Append, Get, Set, SubdocDictUpsert, SubdocGet};

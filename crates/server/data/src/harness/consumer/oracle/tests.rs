@@ -1,4 +1,4 @@
-//! Canaries: each rule is broken once, and the judge must name it.
+//! Mutants: each test breaks one rule, and the oracle must name it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,27 +13,27 @@ use super::*;
 
 const VB: Vbid = Vbid(1);
 
-/// A judge, and the opaque of the stream that it has seen opened.
+/// An oracle, and the opaque of its open stream.
 struct World {
-    judge: Judge,
+    oracle: ConsumerOracle,
     head: StreamHead,
-    written: BTreeMap<(Vbid, u64), Vec<Written>>,
+    written: BTreeMap<(Vbid, u64), Vec<WrittenVersion>>,
     newest: BTreeMap<(Vbid, CollectionId, Vec<u8>), u64>,
 }
 
 impl World {
     fn new(filter: StreamFilter) -> World {
         let mut world = World {
-            judge: Judge::new(true),
+            oracle: ConsumerOracle::new(true),
             head: StreamHead { opaque: 0, vbid: VB, stream_id: None },
             written: BTreeMap::new(),
             newest: BTreeMap::new(),
         };
         let extras = StreamRequestExtras { end: Seqno(u64::MAX), ..StreamRequestExtras::default() };
-        let wanted = Some(WantedStream { filter, ..WantedStream::all() });
+        let wanted = Some(StreamRequestJson { filter, ..StreamRequestJson::all() });
         let request =
             Request { vbid: VB, extras, wanted, high_seqno: Seqno(0), collections: Vec::new() };
-        world.head.opaque = world.judge.expect_answer(Asked::Stream(request));
+        world.head.opaque = world.oracle.expect_answer(ConsumerRequest::Stream(request));
         world.answer(Opcode::DcpStreamReq, world.head.opaque, &[0; 16]);
         world
     }
@@ -42,14 +42,14 @@ impl World {
         let mut out = Vec::new();
         let parts = ResponseParts::new(opcode as u8, Status::Success, opaque);
         write_response(&mut out, &ResponseParts { value, ..parts });
-        self.judge.hear(&out);
+        self.oracle.hear(&out);
     }
 
     /// A document is written.
     fn write(&mut self, key: &str, value: &str, seqno: u64) {
         let (collection, key) = (CollectionId::DEFAULT, key.as_bytes().to_vec());
         let value = Some(value.as_bytes().to_vec());
-        let written = Written { collection, key: key.clone(), value, is_deletion: false };
+        let written = WrittenVersion { collection, key: key.clone(), value, is_deletion: false };
         self.written.entry((VB, seqno)).or_default().push(written);
         self.newest.insert((VB, collection, key), seqno);
     }
@@ -59,7 +59,7 @@ impl World {
         let (start, end) = (Seqno(start), Seqno(end));
         SnapshotMarker { start, end, flags, ..SnapshotMarker::default() }
             .write(&mut out, self.head);
-        self.judge.hear(&out);
+        self.oracle.hear(&out);
     }
 
     fn mutation(&mut self, key: &str, value: &str, seqno: u64) {
@@ -75,30 +75,30 @@ impl World {
         };
         write_head(&mut out, &head, value.len());
         out.extend_from_slice(value.as_bytes());
-        self.judge.hear(&out);
+        self.oracle.hear(&out);
     }
 
     fn advanced(&mut self, seqno: u64) {
         let mut out = Vec::new();
         write_seqno_advanced(&mut out, self.head, Seqno(seqno));
-        self.judge.hear(&out);
+        self.oracle.hear(&out);
     }
 
     fn end(&mut self, reason: EndReason) {
         let mut out = Vec::new();
         reason.write(&mut out, self.head);
-        self.judge.hear(&out);
+        self.oracle.hear(&out);
     }
 
     fn choose(&mut self, name: &[u8], value: &[u8]) {
-        let asked = Asked::Control { name: name.to_vec(), value: value.to_vec() };
-        let opaque = self.judge.expect_answer(asked);
+        let asked = ConsumerRequest::Control { name: name.to_vec(), value: value.to_vec() };
+        let opaque = self.oracle.expect_answer(asked);
         self.answer(Opcode::DcpControl, opaque, &[]);
     }
 
     fn settle(&mut self) {
-        self.judge.compare(&self.written, false);
-        self.judge.look_for(&self.newest);
+        self.oracle.compare(&self.written, false);
+        self.oracle.look_for(&self.newest);
     }
 }
 
@@ -128,11 +128,11 @@ fn a_sound_stream_breaks_no_rule() {
     world.mutation("b", "2", 2);
     world.marker(3, 4, MarkerFlags::DISK);
     world.advanced(3);
-    // The next scan goes on where this one left the consumer behind.
+    // The next scan continues where this one left the consumer behind.
     world.marker(3, 5, MarkerFlags::DISK);
     world.advanced(5);
     world.settle();
-    assert_eq!(world.judge.tally.compared, 2);
+    assert_eq!(world.oracle.tally.compared, 2);
     world.end(EndReason::Ok);
 }
 
@@ -172,7 +172,7 @@ fn broken_order_is_named() {
         world.end(EndReason::Ok);
         world.marker(0, 2, MarkerFlags::MEMORY);
     });
-    assert_named("nobody has closed", world(), |world| world.end(EndReason::Closed));
+    assert_named("was not closed", world(), |world| world.end(EndReason::Closed));
     assert_named("in the middle of a snapshot", world(), |world| {
         world.marker(0, 2, MarkerFlags::MEMORY);
         world.end(EndReason::Ok);
@@ -205,7 +205,7 @@ fn wrong_streams_filters_and_contents_are_named() {
         world.settle();
     });
     assert_named("a value", world(), |world| {
-        world.judge.note_flags(OpenFlags::NO_VALUE);
+        world.oracle.note_flags(OpenFlags::NO_VALUE);
         world.marker(0, 2, MarkerFlags::MEMORY);
         world.mutation("a", "1", 1);
     });
@@ -221,7 +221,7 @@ fn a_message_while_the_window_is_full_is_named() {
     let mut world = world();
     world.choose(control::CONNECTION_BUFFER_SIZE, b"40");
     world.marker(0, 2, MarkerFlags::MEMORY);
-    world.judge.acknowledged(u32::MAX);
+    world.oracle.acknowledged(u32::MAX);
     world.mutation("a", "1", 1);
 }
 
@@ -230,14 +230,14 @@ fn a_rollback_that_leads_nowhere_is_named() {
     for (to, is_right) in [(4_u64, true), (5, false)] {
         let start = Seqno(5);
         let extras = StreamRequestExtras { start, ..StreamRequestExtras::default() };
-        let (wanted, collections) = (Some(WantedStream::all()), Vec::new());
+        let (wanted, collections) = (Some(StreamRequestJson::all()), Vec::new());
         let request = Request { vbid: VB, extras, wanted, high_seqno: Seqno(4), collections };
-        let mut judge = Judge::new(true);
-        let opaque = judge.expect_answer(Asked::Stream(request));
+        let mut oracle = ConsumerOracle::new(true);
+        let opaque = oracle.expect_answer(ConsumerRequest::Stream(request));
         let mut out = Vec::new();
         let parts = ResponseParts::new(Opcode::DcpStreamReq as u8, Status::Rollback, opaque);
         write_response(&mut out, &ResponseParts { value: &to.to_be_bytes(), ..parts });
-        let heard = catch_unwind(AssertUnwindSafe(|| judge.hear(&out)));
+        let heard = catch_unwind(AssertUnwindSafe(|| oracle.hear(&out)));
         assert_eq!(heard.is_ok(), is_right, "back to {to}");
     }
 }

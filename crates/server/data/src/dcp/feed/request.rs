@@ -1,4 +1,4 @@
-//! What a feed shows, what its reader offers for the next line, and why it ends.
+//! The options of a feed, the memory its reader offers for the next line, and why a feed ends.
 //!
 //! Owns: these types. The admin HTTP makes one and reads the other.
 
@@ -10,15 +10,15 @@ use oribi_protocol::change_token::ChangeToken;
 use crate::connection::memory::Reservation;
 use crate::connection::memory::budget::Demand;
 
-/// What a feed shows, and from where on.
+/// The options of a feed.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct FeedRequest {
     /// Documents and events to show.
     pub filter: StreamFilter,
     /// Vbuckets to follow; all of them exist.
     pub vbuckets: Range<u16>,
     pub from: ChangeToken,
-    /// End behind the changes that there are at the beginning.
+    /// End after the changes that exist when the feed begins.
     pub until_now: bool,
     pub values: bool,
     /// Lines have extended attributes.
@@ -27,19 +27,19 @@ pub struct Wanted {
     pub snapshots: bool,
 }
 
-/// What the reader of a feed offers for the next line.
-pub struct Offer<'a> {
+/// The memory that the reader of a feed offers for the next line.
+pub struct LineBudget<'a> {
     /// Bytes that may be appended.
     pub room: usize,
-    /// A share of the block that [`super::Fed::NeedsBlock`] asked for.
+    /// A share of the block that [`super::FeedStep::NeedsBlock`] asked for.
     pub block: Option<(Demand, Reservation)>,
-    /// Where the line goes.
+    /// The buffer that receives the line.
     pub out: &'a mut Vec<u8>,
-    /// What goes before each line.
+    /// Text before each line.
     pub prefix: &'static [u8],
 }
 
-impl Offer<'_> {
+impl LineBudget<'_> {
     pub fn begin_line(&mut self) {
         self.out.extend_from_slice(self.prefix);
     }

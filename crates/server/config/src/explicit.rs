@@ -1,14 +1,14 @@
-//! Which values somebody gave, and what differs between two configurations.
+//! Explicitly configured values, and the differences between two configurations.
 //!
-//! Owns: the two questions, with values as text. Callers: the review at the start and the reload.
+//! Values are compared as text. Callers: the review at the start and the reload.
 
 use super::resolve::{Resolved, Source};
 use super::setting::Setting;
 use super::table::SETTINGS;
 
-/// A value that a flag, a variable or the file gave.
+/// A value from a flag, a variable or the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
+pub struct ExplicitValue {
     /// The value as help shows it.
     pub value: String,
     /// The flag, variable or file.
@@ -17,7 +17,7 @@ pub struct Given {
 
 /// A setting whose value differs between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct SettingChange {
     pub name: &'static str,
     /// The value in force; "not set" without one.
     pub before: String,
@@ -26,21 +26,21 @@ pub struct Changed {
 }
 
 impl Resolved {
-    /// The value of a setting that is not left at its default.
-    pub fn given(&self, name: &str) -> Option<Given> {
+    /// The value of a setting that is explicitly configured; `None` for a default.
+    pub fn explicit(&self, name: &str) -> Option<ExplicitValue> {
         let index = SETTINGS.iter().position(|setting| setting.name == name)?;
         let source = self.sources[index].clone();
         let value = (SETTINGS[index].get)(&self.settings)?.to_text();
-        (source != Source::Default).then_some(Given { value, source })
+        (source != Source::Default).then_some(ExplicitValue { value, source })
     }
 
     /// The settings whose values `next` changes.
-    pub fn changes(&self, next: &Resolved) -> Vec<Changed> {
+    pub fn changes(&self, next: &Resolved) -> Vec<SettingChange> {
         let text = |resolved: &Resolved, setting: &Setting| {
             let value = (setting.get)(&resolved.settings);
             value.map_or_else(|| "not set".to_owned(), |value| value.to_text())
         };
-        let changed = SETTINGS.iter().map(|setting| Changed {
+        let changed = SETTINGS.iter().map(|setting| SettingChange {
             name: setting.name,
             before: text(self, setting),
             after: text(next, setting),
@@ -48,7 +48,7 @@ impl Resolved {
         changed.filter(|changed| changed.before != changed.after).collect()
     }
 
-    /// Takes one setting over from `next`: it is in force now.
+    /// Records that the value of one setting in `next` is now in force.
     pub fn adopt(&mut self, name: &str, next: &Resolved) {
         let Some(index) = SETTINGS.iter().position(|setting| setting.name == name) else { return };
         if let Some(value) = (SETTINGS[index].get)(&next.settings) {

@@ -1,10 +1,11 @@
-//! What the consumer of a run has heard, and the rules of the server's side.
+//! The oracle of DCP streams: the messages that the consumer received, and the rules they must
+//! satisfy.
 //!
 //! 1. The output is whole frames: answers with a known status, and messages that decode.
 //! 2. A message belongs to a stream that was opened, with its vbucket and id, after the answer to
 //!    its request and before its end.
 //! 3. Snapshots follow each other and are whole, unless a scan left the consumer behind; then
-//!    another one goes on where it stopped. Seqnos ascend in them, and a document is in one once.
+//!    another one continues where it stopped. Seqnos ascend in them, and a document is in one once.
 //! 4. Nothing is outside of the filter. What is shown was written, with its value.
 //! 5. No message goes out while the window is full.
 //! 6. A consumer that is sent back is sent below where it was.
@@ -29,7 +30,7 @@ use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Datatype, Seqno, Vbid};
 
-use crate::dcp::stream_value::WantedStream;
+use crate::dcp::stream_value::StreamRequestJson;
 
 /// Opaques of requests have the highest bit set, as those of some clients do.
 const OPAQUE_BASE: u32 = 0x8000_0000;
@@ -51,7 +52,7 @@ pub struct ConsumerTally {
 }
 
 /// A written version: its document, and the value that a stream shows of it.
-pub(super) struct Written {
+pub(super) struct WrittenVersion {
     pub(super) collection: CollectionId,
     pub(super) key: Vec<u8>,
     /// `None` for a deletion, or where the form of the value depends on the consumer.
@@ -64,14 +65,14 @@ pub(super) struct Request {
     pub(super) vbid: Vbid,
     pub(super) extras: StreamRequestExtras,
     /// `None` when the value says nothing that is understood.
-    pub(super) wanted: Option<WantedStream>,
+    pub(super) wanted: Option<StreamRequestJson>,
     pub(super) high_seqno: Seqno,
     /// Collections of the scope that it asks for.
     pub(super) collections: Vec<CollectionId>,
 }
 
-/// A request that changes what the consumer may hear.
-pub(super) enum Asked {
+/// A request that changes the messages the consumer may receive.
+pub(super) enum ConsumerRequest {
     Control { name: Vec<u8>, value: Vec<u8> },
     Stream(Request),
     Close { vbid: Vbid, stream_id: Option<u16> },
@@ -95,7 +96,7 @@ struct Stream {
 }
 
 /// A document that was shown and is not compared yet.
-struct Shown {
+struct ShownDocument {
     vbid: Vbid,
     seqno: u64,
     collection: CollectionId,
@@ -106,27 +107,27 @@ struct Shown {
 }
 
 /// See the module text.
-pub(super) struct Judge {
+pub(super) struct ConsumerOracle {
     has_collections: bool,
     flags: OpenFlags,
-    asked: BTreeMap<u32, Asked>,
+    asked: BTreeMap<u32, ConsumerRequest>,
     streams: BTreeMap<u32, Stream>,
     requests: u32,
-    /// Opaque of the server's last question.
+    /// Opaque of the server's last noop.
     question: Option<u32>,
     window: u32,
     in_flight: u64,
     compresses: bool,
-    unjudged: Vec<Shown>,
+    uncompared: Vec<ShownDocument>,
     trusts: bool,
     /// Versions that were written before a flush are gone.
     was_flushed: bool,
     pub(super) tally: ConsumerTally,
 }
 
-impl Judge {
-    pub(super) fn new(has_collections: bool) -> Judge {
-        Judge {
+impl ConsumerOracle {
+    pub(super) fn new(has_collections: bool) -> ConsumerOracle {
+        ConsumerOracle {
             has_collections,
             flags: OpenFlags(0),
             asked: BTreeMap::new(),
@@ -136,7 +137,7 @@ impl Judge {
             window: 0,
             in_flight: 0,
             compresses: false,
-            unjudged: Vec::new(),
+            uncompared: Vec::new(),
             trusts: true,
             was_flushed: false,
             tally: ConsumerTally::default(),
@@ -148,7 +149,7 @@ impl Judge {
     }
 
     /// Notes a request that is about to be sent; its opaque.
-    pub(super) fn expect_answer(&mut self, asked: Asked) -> u32 {
+    pub(super) fn expect_answer(&mut self, asked: ConsumerRequest) -> u32 {
         self.requests += 1;
         let opaque = OPAQUE_BASE | self.requests;
         self.asked.insert(opaque, asked);
@@ -159,8 +160,8 @@ impl Judge {
         self.in_flight = self.in_flight.saturating_sub(u64::from(bytes));
     }
 
-    /// Opaque of the server's question, which is answered now.
-    pub(super) fn take_question(&mut self) -> Option<u32> {
+    /// Takes the opaque of the server's unanswered noop.
+    pub(super) fn take_noop(&mut self) -> Option<u32> {
         self.question.take()
     }
 
@@ -199,9 +200,11 @@ impl Judge {
     fn take_answer(&mut self, frame: &Frame<'_>, status: Status) {
         let Some(asked) = self.asked.remove(&frame.header.opaque) else { return };
         match (asked, status) {
-            (Asked::Control { name, value }, Status::Success) => self.choose(&name, &value),
-            (Asked::Stream(request), Status::Success) => self.open(frame, request),
-            (Asked::Stream(request), Status::Rollback) => {
+            (ConsumerRequest::Control { name, value }, Status::Success) => {
+                self.choose(&name, &value)
+            }
+            (ConsumerRequest::Stream(request), Status::Success) => self.open(frame, request),
+            (ConsumerRequest::Stream(request), Status::Rollback) => {
                 let to = decode_rollback(frame.value).expect("a rollback says where to");
                 let extras = request.extras;
                 // A consumer at 0 that names a wrong history, and wants that to count.
@@ -215,7 +218,7 @@ impl Judge {
                 assert!(is_below, "sent back from {extras:?} to {to:?}");
                 self.tally.rollbacks += 1;
             }
-            (Asked::Close { vbid, stream_id }, Status::Success) => {
+            (ConsumerRequest::Close { vbid, stream_id }, Status::Success) => {
                 let closed = self.streams.values_mut().filter(|stream| {
                     !stream.is_over && (stream.vbid, stream.stream_id) == (vbid, stream_id)
                 });
@@ -314,7 +317,14 @@ impl Judge {
         assert!(is_new, "a document is twice in a snapshot: seqno {}", seqno.0);
         let vbid = stream.vbid;
         let value = cut.and_then(|(value, datatype)| self.shown_value(value, datatype));
-        self.unjudged.push(Shown { vbid, seqno: seqno.0, collection, key, value, is_deletion });
+        self.uncompared.push(ShownDocument {
+            vbid,
+            seqno: seqno.0,
+            collection,
+            key,
+            value,
+            is_deletion,
+        });
     }
 
     /// The value that was written, unless the consumer wanted another form of it.
@@ -341,11 +351,11 @@ impl Judge {
     /// Compares what was shown with what was written.
     pub(super) fn compare(
         &mut self,
-        written: &BTreeMap<(Vbid, u64), Vec<Written>>,
+        written: &BTreeMap<(Vbid, u64), Vec<WrittenVersion>>,
         may_expire: bool,
     ) {
-        for shown in std::mem::take(&mut self.unjudged) {
-            let Shown { vbid, seqno, collection, key, value, is_deletion } = shown;
+        for shown in std::mem::take(&mut self.uncompared) {
+            let ShownDocument { vbid, seqno, collection, key, value, is_deletion } = shown;
             let versions = written.get(&(vbid, seqno)).map_or(&[][..], Vec::as_slice);
             let is_written = versions.iter().any(|version| {
                 let same_value = match (&version.value, &value) {
@@ -395,8 +405,8 @@ impl Stream {
         assert!(!self.is_closed(), "a snapshot after the stream was closed");
         assert!(start <= end && end > self.reached, "snapshot {start}..{end} has nothing new");
         let is_whole = self.marker.is_none_or(|(_, end)| end == self.reached);
-        // One that was cut short, because memory was, or because the scan went on without this
-        // reader, is told again from its beginning.
+        // The server repeats a snapshot from its beginning when it was cut short by a lack of
+        // memory or by a scan that continued without this reader.
         let is_again = !is_whole && self.marker.is_some_and(|(begin, _)| begin == start);
         assert!(is_whole || is_again, "snapshot {start}..{end} in the middle of another");
         let is_first = std::mem::take(&mut self.is_first_marker);
@@ -416,7 +426,7 @@ impl Stream {
     fn finish(&mut self, reason: EndReason) {
         let is_whole = self.marker.is_none_or(|(_, end)| end == self.reached);
         assert!(reason != EndReason::Ok || is_whole, "an end in the middle of a snapshot");
-        assert!(reason != EndReason::Closed || self.is_closed(), "nobody has closed the stream");
+        assert!(reason != EndReason::Closed || self.is_closed(), "the stream was not closed");
         assert_ne!(reason, EndReason::BackfillFail, "a store in memory can be read");
         self.is_over = true;
     }
