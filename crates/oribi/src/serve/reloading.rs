@@ -21,7 +21,7 @@ pub struct Reloader<'a> {
 impl Reloader<'_> {
     /// Reloads certificates and configuration, and says what changed.
     pub fn reload(&mut self, server: &Server) {
-        if let Some(tls) = server.context().tls() {
+        if let Some(tls) = server.context().access.tls.as_ref() {
             // If they are not used, the log says why.
             drop(tls.reload());
         }

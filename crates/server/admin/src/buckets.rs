@@ -118,8 +118,8 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &FormFields) -> HttpRe
     let (server, bucket) = (Arc::clone(&state.server), name.clone());
     let created = blocking(move || {
         let created = server.buckets.create(&bucket, &options).map(drop);
-        server.cluster.advance();
-        if let Some(node) = &server.node {
+        server.cluster.config.advance();
+        if let Some(node) = &server.cluster.node {
             node.wake();
         }
         created
@@ -153,7 +153,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> HttpReply {
     let deleted = blocking(move || {
         let handle = server.buckets.get(&bucket);
         let handle = handle.ok_or_else(|| BucketError::Unknown(bucket.clone()))?;
-        let node = server.node_of(&handle);
+        let node = server.cluster.node_of(&handle);
         if let Some(node) = node {
             // This comes first, so that no other node takes the bucket over.
             node.remove_bucket(&handle).map_err(|error| BucketError::Cluster {
@@ -170,7 +170,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> HttpReply {
                 .remove_shared_data()
                 .map_err(|error| BucketError::Store { name: bucket, error });
         }
-        server.cluster.advance();
+        server.cluster.config.advance();
         deleted
     });
     match deleted.await {
@@ -411,7 +411,7 @@ fn bucket_json(
         "basicStats": figures.basic_stats(),
     });
     if FormFields::parse(query).is_none_or(|query| query.get("skipMap") != Some("true")) {
-        bucket["vBucketServerMap"] = state.server.vbucket_server_map(handle, &user.host);
+        bucket["vBucketServerMap"] = state.server.cluster.vbucket_server_map(handle, &user.host);
     }
     bucket
 }

@@ -77,7 +77,7 @@ fn begin(
     if let Some(id) = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
         parameters.from = token_of(id)?;
     }
-    let users_generation = state.server.users.generation();
+    let users_generation = state.server.access.users.generation();
     let mut rights = Rights::of(&user.identity, bucket);
     let filter = filter_of(&handle, &mut rights, &parameters.shown)?;
     check_rights(&handle, &mut rights, &filter)?;

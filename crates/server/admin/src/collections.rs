@@ -140,7 +140,7 @@ async fn apply(state: &Arc<AdminState>, bucket: &str, change: ManifestChange) ->
         return bucket_not_found();
     };
     let (server, applied) = (Arc::clone(&state.server), change.clone());
-    let outcome = blocking(move || server.update_manifest(&handle, &applied));
+    let outcome = blocking(move || server.cluster.update_manifest(&handle, &applied));
     match outcome.await {
         Ok(Ok(manifest)) => {
             let uid = manifest.uid().to_string();

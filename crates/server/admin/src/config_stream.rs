@@ -104,6 +104,6 @@ async fn sends(
 
 fn document(state: &AdminState, bucket: &str) -> Option<(ConfigVersion, String)> {
     let handle = state.server.buckets.get(bucket)?;
-    let document = state.server.bucket_document(&handle);
+    let document = state.server.cluster.bucket_document(&handle);
     Some((document.version, document.json.to_string()))
 }

@@ -79,7 +79,7 @@ pub(crate) fn serve(request: &AdminRequest) -> HttpReply {
 fn about(state: &AdminState) -> HttpReply {
     let mut reply = json_reply(&json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "development": state.server.users.is_development(),
+        "development": state.server.access.users.is_development(),
     }));
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply

@@ -119,7 +119,7 @@ pub(crate) async fn read(request: &AdminRequest) -> HttpReply {
                 let target = target(state, &found, key, &parameters.key)?;
                 let item = operations::get(&target).await?;
                 if parameters.is_raw {
-                    let memory = &state.server.connection_memory;
+                    let memory = &state.server.connections.memory;
                     let bytes = transfer::held_bytes(&item.item)?;
                     if let Some(held) = memory.hold(bytes) {
                         return transfer::send(item.item, held, memory);
@@ -176,7 +176,7 @@ pub(crate) async fn change(request: &mut AdminRequest) -> HttpReply {
         match *request.method() {
             Method::PUT => {
                 found.demand(parameters.needed())?;
-                let memory = &state.server.connection_memory;
+                let memory = &state.server.connections.memory;
                 let value = transfer::receive(body, value_bytes_max, memory).await?;
                 operations::put(&target, &parameters, &value).await
             }

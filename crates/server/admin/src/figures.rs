@@ -47,7 +47,7 @@ pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, user: &UserCon
     };
     let mut figures = json!({
         "unix_ms": wall_clock().unix_ns / NS_PER_MS,
-        "uptime_s": state.server.uptime_s(),
+        "uptime_s": state.server.diagnostics.uptime_s(),
         "buckets": buckets,
     });
     if sees("*") {
@@ -64,16 +64,16 @@ pub(crate) async fn figures(state: &Arc<AdminState>, query: &str, user: &UserCon
 
 fn node(state: &AdminState) -> Value {
     let server = &state.server;
-    let totals = server.counters.totals();
+    let totals = server.diagnostics.counters.totals();
     let protocols: Map<String, Value> = totals
         .by_protocol()
         .iter()
         .map(|(name, count)| ((*name).to_owned(), json!(count)))
         .collect();
     json!({
-        "workers": server.counters.workers(),
-        "connections": server.connections(),
-        "rejected_connections": server.rejected_connections(),
+        "workers": server.diagnostics.counters.workers(),
+        "connections": server.connections.open(),
+        "rejected_connections": server.connections.rejected(),
         "commands": totals.cmd_total,
         "commands_by_protocol": protocols,
         "bytes_read": totals.bytes_read,
@@ -165,7 +165,7 @@ pub(crate) fn slow_operations(state: &AdminState, user: &UserContext) -> HttpRep
     if !user.identity.access.is_admin() {
         return forbidden("cluster.admin.logs!read");
     }
-    let thresholds = state.server.limits.slow;
+    let thresholds = state.server.connections.limits.slow;
     json_reply(&json!({
         "thresholds_ms": {
             "read": thresholds.read_ms,
@@ -173,7 +173,7 @@ pub(crate) fn slow_operations(state: &AdminState, user: &UserContext) -> HttpRep
             "durable": thresholds.durable_ms,
             "other": thresholds.other_ms,
         },
-        "operations": state.server.recent_slow.list(),
+        "operations": state.server.diagnostics.recent_slow.list(),
     }))
 }
 

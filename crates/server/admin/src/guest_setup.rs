@@ -43,9 +43,9 @@ pub(super) async fn serve(
         return *reply;
     }
     let state = Arc::clone(&request.state);
-    let log = &state.server.audit;
-    if state.server.users.is_development() {
-        let developer = state.server.users.current(DEVELOPMENT_NAME);
+    let log = &state.server.access.audit;
+    if state.server.access.users.is_development() {
+        let developer = state.server.access.users.current(DEVELOPMENT_NAME);
         let reply = route.handler.run(&mut request).await;
         if let Some(developer) = developer {
             let described = (request.method(), &*request.segments());

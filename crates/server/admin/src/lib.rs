@@ -232,7 +232,7 @@ async fn accept_until_stopped(
 
 /// Serves a connection, if there is a place for it, until another connection needs the place.
 fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState>, with_tls: bool) {
-    if !state.server.limits.files.admits_admin(&stream) {
+    if !state.server.connections.limits.files.admits_admin(&stream) {
         if state.admission.may_log() {
             tracing::warn!(%peer, "admin connection refused: other files are the store's");
         }
@@ -283,7 +283,7 @@ async fn serve_tls_connection(
     place: &Arc<ConnectionSlot>,
     state: Arc<AdminState>,
 ) {
-    let Some(tls) = state.server.tls().cloned() else { return };
+    let Some(tls) = state.server.access.tls.as_ref().cloned() else { return };
     let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
     let stream = match acceptor.accept(stream).await {
         Ok(stream) => stream,
@@ -296,7 +296,7 @@ async fn serve_tls_connection(
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().map(AsRef::as_ref);
-    match tls.certified(certificate, &state.server.users) {
+    match tls.certified(certificate, &state.server.access.users) {
         Certified::Nobody => serve_connection(stream, state, AdminClient::new(peer, place)).await,
         Certified::User(identity) => {
             serve_connection(stream, state, AdminClient::certified(peer, place, identity)).await;

@@ -61,7 +61,7 @@ impl LoginGate {
             return self.prove(message, (server, audit), client).await;
         }
         let Some((name, password)) = header.and_then(basic) else {
-            audit.failed(&server.audit, client, "");
+            audit.failed(&server.access.audit, client, "");
             return Ok(LoginOutcome::Wrong);
         };
         if let Some(developer) = client.developer(&name, &password) {
@@ -79,7 +79,7 @@ impl LoginGate {
         client: &AdminClient,
     ) -> Result<LoginOutcome, TooManyLogins> {
         let at = (client.peer().ip(), Instant::now());
-        let (sid, name, step) = match self.exchanges.step(message, &server.users, at) {
+        let (sid, name, step) = match self.exchanges.step(message, &server.access.users, at) {
             ScramStep::Challenge(header) => return Ok(LoginOutcome::Challenge(header)),
             ScramStep::Outcome { sid, name, step } => (sid, name, step),
         };
@@ -95,7 +95,7 @@ impl LoginGate {
         if let SaslStep::Success { identity, payload } = step {
             return Ok(LoginOutcome::User(identity, Some(authentication_info(&sid, &payload))));
         }
-        audit.failed(&server.audit, client, &name);
+        audit.failed(&server.access.audit, client, &name);
         Ok(LoginOutcome::Wrong)
     }
 
@@ -110,13 +110,13 @@ impl LoginGate {
         (server, audit): (&ServerContext, &AdminAudit),
         client: &AdminClient,
     ) -> Result<Option<Arc<Identity>>, TooManyLogins> {
-        if let Some(identity) = server.users.verify_basic_cached(&name, &password) {
+        if let Some(identity) = server.access.users.verify_basic_cached(&name, &password) {
             return Ok(Some(identity));
         }
         let _busy = client.place.begin_login().ok_or(TooManyLogins)?;
-        let identity = self.check(&name, password, &server.users).await;
+        let identity = self.check(&name, password, &server.access.users).await;
         if identity.is_none() {
-            audit.failed(&server.audit, client, &name);
+            audit.failed(&server.access.audit, client, &name);
         }
         Ok(identity)
     }

@@ -218,7 +218,7 @@ impl MetricsRegistry {
         admission: Arc<AdmissionControl>,
     ) -> MetricsRegistry {
         let mut registry = Registry::with_prefix("oribi");
-        let started = server.started;
+        let started = server.diagnostics.started;
         registry.register_collector(Box::new(ServerCollector { server, admission }));
         let mut process = Registry::default();
         process.register_collector(Box::new(ProcessCollector { started }));
@@ -265,7 +265,7 @@ impl Collector for ServerCollector {
 impl ServerCollector {
     fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let operations = self.server.buckets.operation_totals().entries();
-        let all = self.server.counters.totals().entries();
+        let all = self.server.diagnostics.counters.totals().entries();
         self.encode_protocols(encoder)?;
         for (name, value) in operations.into_iter().chain(all) {
             if PROTOCOL_COUNTERS.contains(&name) {
@@ -275,10 +275,10 @@ impl ServerCollector {
             let help = format!("Sum over all workers of {name}");
             encode_counter(encoder, name, &help, value)?;
         }
-        let failures = self.server.users.failures();
+        let failures = self.server.access.users.failures();
         encode_counter(encoder, "auth_failures", "Failed authentications of any kind", failures)?;
-        let rejected = self.server.rejected_connections() as u64;
-        let lost = self.server.audit.dropped();
+        let rejected = self.server.connections.rejected() as u64;
+        let lost = self.server.access.audit.dropped();
         encode_counter(encoder, "audit_events_lost", "Events that the audit log lacks", lost)?;
         let help = "Connections closed because there were too many";
         encode_counter(encoder, "connections_rejected", help, rejected)?;
@@ -290,12 +290,12 @@ impl ServerCollector {
         let help =
             "Admin connections, logins, requests and streams refused because there were too many";
         encode_counter(encoder, "admin_requests_refused", help, turnover.refused)?;
-        if let Some(tls) = self.server.tls() {
+        if let Some(tls) = self.server.access.tls.as_ref() {
             let expiry = tls.current().certificate.not_after_unix_s;
             let help = "End of the certificate's validity, in seconds since 1970";
             encode_gauge(encoder, "tls_certificate_not_after_seconds", help, expiry)?;
         }
-        let buffers = self.server.connection_buffer_bytes();
+        let buffers = self.server.connections.buffer_bytes();
         let help = "Bytes of connections' buffers";
         encode_gauge(encoder, "connection_buffer_bytes", help, buffers)?;
         let threads = oribi_supervisor::running().len() as u64;
@@ -304,14 +304,14 @@ impl ServerCollector {
         let kept = block_arena::kept_bytes();
         let help = "Bytes of freed large values that wait for the next ones, of all buckets";
         encode_gauge(encoder, "kept_block_bytes", help, kept)?;
-        let open = self.server.connections() as u64;
+        let open = self.server.connections.open() as u64;
         let help = "Open connections of key-value clients";
         encode_gauge(encoder, "connections", help, open)
     }
 
     /// Commands by the protocol that the client speaks.
     fn encode_protocols(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let totals = self.server.counters.totals();
+        let totals = self.server.diagnostics.counters.totals();
         let help = "Commands served, by the client's protocol";
         let kind = MetricType::Counter;
         let mut family = encoder.encode_descriptor("protocol_commands", help, None, kind)?;
@@ -343,7 +343,7 @@ impl ServerCollector {
     }
 
     fn encode_connection_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let entries = self.server.connection_memory.stats().entries();
+        let entries = self.server.connections.memory.stats().entries();
         for ((_, value), (name, help, grows)) in entries.into_iter().zip(CONNECTION_MEMORY) {
             match grows {
                 true => encode_counter(encoder, name, help, value)?,

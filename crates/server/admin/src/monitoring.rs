@@ -210,13 +210,13 @@ impl NodeFigures {
             ("couch_docs_actual_disk_size", disk_used),
             ("vb_active_num_non_resident", sum(|bucket| bucket.stats.memory.items_evicted)),
         ];
-        let directory = state.server.data_dir.lock().clone();
+        let directory = state.server.cluster.data_dir.lock().clone();
         let memory_limit = memory_of_process();
         NodeFigures {
             memory: machine::memory(),
             disk: directory.and_then(|directory| machine::disk(&directory)),
             processor_percent: processor_percent(state),
-            connections: state.server.connections(),
+            connections: state.server.connections.open(),
             memory_limit,
             quota_total: memory_limit.unwrap_or(0).max(quota_used),
             quota_used,
@@ -325,7 +325,7 @@ pub(super) async fn bucket_samples(
     let Some(handle) = state.server.buckets.get(bucket) else {
         return bucket_not_found();
     };
-    if node.is_some_and(|node| node != user.node_name(&state.server.cluster)) {
+    if node.is_some_and(|node| node != user.node_name(&state.server.cluster.config)) {
         return path_not_found();
     }
     let (figures, machine) = match observe_bucket(state, &handle, user).await {
@@ -364,7 +364,7 @@ pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, user: &UserContext)
     if state.server.buckets.get(bucket).is_none() {
         return bucket_not_found();
     }
-    let node = user.node_name(&state.server.cluster);
+    let node = user.node_name(&state.server.cluster.config);
     let uri = format!("/pools/default/buckets/{bucket}/nodes/{}", node.replace(':', "%3A"));
     let stats = json!({ "uri": format!("{uri}/stats") });
     json_reply(&json!({ "servers": [{ "hostname": node, "uri": uri, "stats": stats }] }))

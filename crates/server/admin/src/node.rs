@@ -16,7 +16,7 @@ use super::state::AdminState;
 /// `POST /node/controller/reloadCertificate`: makes new connections use the current content of the
 /// certificate files.
 pub(crate) async fn reload_certificate(state: &Arc<AdminState>) -> HttpReply {
-    let Some(tls) = state.server.tls().cloned() else {
+    let Some(tls) = state.server.access.tls.as_ref().cloned() else {
         return error(StatusCode::BAD_REQUEST, "TLS is not set up");
     };
     match blocking(move || tls.reload()).await {
@@ -29,7 +29,7 @@ pub(crate) async fn reload_certificate(state: &Arc<AdminState>) -> HttpReply {
 /// `GET /pools/default/certificate`: the certificate that clients have to trust, in PEM. It is the
 /// last one of the server's chain, which is the issuer's where the file has that.
 pub(crate) fn certificate(state: &AdminState) -> HttpReply {
-    let Some(tls) = state.server.tls() else {
+    let Some(tls) = state.server.access.tls.as_ref() else {
         return error(StatusCode::NOT_FOUND, "TLS is not set up");
     };
     match tls.current().chain.last() {
@@ -55,10 +55,10 @@ fn pem(der: &[u8]) -> String {
 /// without credentials.
 pub(crate) fn tls_ports(state: &AdminState) -> HttpReply {
     let mut ports = json!({});
-    if let Some(tls) = state.server.cluster.tls_ports() {
+    if let Some(tls) = state.server.cluster.config.tls_ports() {
         ports["httpsMgmt"] = json!(tls.mgmt);
     }
-    if let Some(external) = &state.server.cluster.address().external {
+    if let Some(external) = &state.server.cluster.config.address().external {
         ports["alternateAddresses"] = json!({ "external": external });
     }
     json_reply(&ports)

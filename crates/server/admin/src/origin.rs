@@ -29,7 +29,7 @@ pub(crate) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
 
 /// False in development mode for a request whose host name is not a loopback one.
 pub(crate) fn is_welcome(state: &AdminState, head: &Parts) -> bool {
-    !state.server.users.is_development() || names_loopback(head)
+    !state.server.access.users.is_development() || names_loopback(head)
 }
 
 /// The answer to a misdirected request.

@@ -35,7 +35,7 @@ pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> HttpReply
         "pools": [{ "name": "default", "uri": "/pools/default" }],
         "isAdminCreds": user.is_some_and(|user| user.identity.access.is_admin()),
         "isEnterprise": false,
-        "uuid": state.server.cluster.identity().uuid,
+        "uuid": state.server.cluster.config.identity().uuid,
         "implementationVersion": format!("{VERSION}-oribi"),
     }))
 }
@@ -77,7 +77,7 @@ pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpRep
         .filter(|handle| user.identity.access.reaches(handle.name()))
         .map(|handle| json!({ "bucketName": handle.name(), "uuid": handle.bucket().config().uuid }))
         .collect();
-    let identity = state.server.cluster.identity();
+    let identity = state.server.cluster.config.identity();
     let of_cluster = format!("uuid={}", identity.uuid);
     let mut pool = json!({
         "name": "default",
@@ -146,7 +146,7 @@ pub(crate) async fn change(state: &Arc<AdminState>, form: &FormFields) -> HttpRe
         );
     }
     let (server, named) = (Arc::clone(&state.server), name.clone());
-    match blocking(move || server.set_cluster_name(&named)).await {
+    match blocking(move || server.cluster.set_name(&named)).await {
         Ok(Ok(())) => {
             tracing::info!(name, "named the cluster");
             empty(StatusCode::OK)
@@ -157,7 +157,7 @@ pub(crate) async fn change(state: &Arc<AdminState>, form: &FormFields) -> HttpRe
 }
 
 pub(crate) fn node_services(state: &AdminState) -> HttpReply {
-    json_text(&state.server.cluster.global_document().json)
+    json_text(&state.server.cluster.config.global_document().json)
 }
 
 fn ports(kv_port: u16, tls: Option<TlsPorts>) -> Value {
@@ -169,7 +169,7 @@ fn ports(kv_port: u16, tls: Option<TlsPorts>) -> Value {
 
 /// The configured host of this node; without one the loopback address, as for an unnamed node.
 fn configured_host(state: &AdminState) -> String {
-    match state.server.cluster.advertised_host() {
+    match state.server.cluster.config.advertised_host() {
         Some(host) => host,
         None => "127.0.0.1".to_owned(),
     }
@@ -182,10 +182,10 @@ pub(crate) fn node_entry(
     status: &str,
     figures: Option<&NodeFigures>,
 ) -> Value {
-    let uptime_s = state.server.uptime_s();
-    let (kv_port, mgmt_port) = state.server.cluster.ports();
+    let uptime_s = state.server.diagnostics.uptime_s();
+    let (kv_port, mgmt_port) = state.server.cluster.config.ports();
     let mut entry = json!({
-        "hostname": user.node_name(&state.server.cluster),
+        "hostname": user.node_name(&state.server.cluster.config),
         "configuredHostname": format!("{}:{mgmt_port}", configured_host(state)),
         "serverGroup": SERVER_GROUP,
         "otpNode": format!("oribi@{}", user.host),
@@ -197,10 +197,10 @@ pub(crate) fn node_entry(
         "version": format!("{VERSION}-oribi"),
         "os": std::env::consts::OS,
         "services": ["kv"],
-        "ports": ports(kv_port, state.server.cluster.tls_ports()),
+        "ports": ports(kv_port, state.server.cluster.config.tls_ports()),
         "uptime": uptime_s.to_string(),
     });
-    if let Some(external) = &state.server.cluster.address().external {
+    if let Some(external) = &state.server.cluster.config.address().external {
         entry["alternateAddresses"] = json!({ "external": external });
     }
     if let Some(figures) = figures {

@@ -70,7 +70,7 @@ async fn begin(request: &mut AdminRequest) -> Result<HttpReply, HttpRejection> {
     };
     let occupied = StatementResources::new(running, stream);
     let (sender, pieces) = mpsc::channel(1);
-    let memory = Arc::clone(&state.server.connection_memory);
+    let memory = Arc::clone(&state.server.connections.memory);
     let outgoing = Outgoing::new(Arc::clone(&memory), Wakeups::new());
     let taken_bytes = outgoing.taken_bytes();
     let rows = Arc::clone(&outgoing);
@@ -78,7 +78,7 @@ async fn begin(request: &mut AdminRequest) -> Result<HttpReply, HttpRejection> {
         Instant::now() + query.timeout,
         sender,
         state.stopping.clone(),
-        Arc::clone(&state.server.users),
+        Arc::clone(&state.server.access.users),
         Arc::clone(&user.identity),
         StatementMemory::new(memory, state.statements.turn(), move || pace_of_client(&rows)),
     );

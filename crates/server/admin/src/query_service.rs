@@ -68,7 +68,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         return busy("documents leave no memory for statements; try again");
     };
     let (sender, pieces) = mpsc::channel(1);
-    let memory = Arc::clone(&state.server.connection_memory);
+    let memory = Arc::clone(&state.server.connections.memory);
     let outgoing = Outgoing::new(Arc::clone(&memory), Wakeups::new());
     let (taken_bytes, rows) = (outgoing.taken_bytes(), Arc::clone(&outgoing));
     let timeout = parsed.timeout.unwrap_or(TIMEOUT).min(SQL_TIMEOUT_MAX);
@@ -77,7 +77,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         Instant::now() + timeout + LOOK_INTERVAL,
         sender,
         state.stopping.clone(),
-        Arc::clone(&state.server.users),
+        Arc::clone(&state.server.access.users),
         Arc::clone(&user.identity),
         StatementMemory::new(memory, state.queries.running.turn(), move || pace_of_client(&rows)),
     );

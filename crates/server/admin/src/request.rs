@@ -135,7 +135,7 @@ impl AdminRequest {
         let RequestBody::Form(bytes_max) = self.body_kind else { return Ok(()) };
         let (body, _) = self.take_body();
         if bytes_max > BODY_BYTES_MAX {
-            let memory = &self.state.server.connection_memory;
+            let memory = &self.state.server.connections.memory;
             let held = memory.hold(memory_of_form(&body, bytes_max));
             self._form_memory = Some(held.ok_or_else(|| no_memory(memory))?);
         }

@@ -46,7 +46,7 @@ pub(crate) async fn answer(
             serve(route, request, &client).await
         }
     };
-    let reply = counted(reply, &state.server.connection_memory, &state.operator_memory);
+    let reply = counted(reply, &state.server.connections.memory, &state.operator_memory);
     tracing::debug!(%method, path = ?logged, status = reply.status().as_u16(), "admin request");
     reply
 }
@@ -90,14 +90,16 @@ async fn serve_guest(route: &Route, mut request: AdminRequest, client: &AdminCli
     let state = Arc::clone(&request.state);
     match route.access {
         RouteAccess::Guest => route.handler.run(&mut request).await,
-        RouteAccess::GuestOrUser if !has_credentials || state.server.users.is_development() => {
+        RouteAccess::GuestOrUser
+            if !has_credentials || state.server.access.users.is_development() =>
+        {
             route.handler.run(&mut request).await
         }
         RouteAccess::Setup if !has_credentials => guest_setup::serve(route, request, client).await,
         _ => {
             if !has_credentials {
                 let described = (request.method(), &*request.segments());
-                state.audit.refused(&state.server.audit, client, None, described);
+                state.audit.refused(&state.server.access.audit, client, None, described);
             }
             unauthorized(request.headers())
         }
@@ -113,7 +115,7 @@ async fn serve_user(
 ) -> HttpReply {
     assert_ne!(route.access, RouteAccess::Anyone, "open routes are served before the login");
     let state = Arc::clone(&request.state);
-    let log = &state.server.audit;
+    let log = &state.server.access.audit;
     state.audit.authenticated(log, client, &identity);
     let Some(busy_place) = client.place.begin_request(&identity) else {
         return busy("this user has too many connections");
@@ -190,7 +192,7 @@ pub(super) fn sees_statistics(identity: &Identity) -> bool {
 /// Refuses a query that names another cluster, or one that was here before.
 fn check_cluster(request: &AdminRequest) -> Result<(), Box<HttpReply>> {
     match queried(request, "uuid") {
-        Some(uuid) if uuid != request.state.server.cluster.identity().uuid => {
+        Some(uuid) if uuid != request.state.server.cluster.config.identity().uuid => {
             Err(uuid_mismatch("Cluster").into())
         }
         _ => Ok(()),

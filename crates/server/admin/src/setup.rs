@@ -49,8 +49,8 @@ pub(crate) async fn set_administrator(request: &AdminRequest) -> Result<HttpRepl
     let [name, password] = ["username", "password"].map(|field| form.get(field));
     let name = name.ok_or_else(|| field_error("username", "The value must be supplied"))?;
     let password = password.ok_or_else(|| field_error("password", "The value must be supplied"))?;
-    let present = state.server.users.verify_basic_cached(name, password.as_bytes());
-    if !state.server.users.is_development()
+    let present = state.server.access.users.verify_basic_cached(name, password.as_bytes());
+    if !state.server.access.users.is_development()
         && present.is_some_and(|identity| identity.access.is_admin())
     {
         return Ok(web_reply(state, &request.host()));
@@ -73,7 +73,7 @@ pub(crate) async fn set_administrator(request: &AdminRequest) -> Result<HttpRepl
 }
 
 pub(super) fn web_reply(state: &AdminState, host: &str) -> HttpReply {
-    let (_, port) = state.server.cluster.ports();
+    let (_, port) = state.server.cluster.config.ports();
     json_reply(&json!({ "newBaseUri": format!("http://{host}:{port}/") }))
 }
 
@@ -117,15 +117,17 @@ pub(crate) async fn rename(
     if is_own_host(state, &host) {
         return Ok(empty(StatusCode::OK));
     }
-    change_address(state, move |server| server.change_address(|address| address.host = Some(host)))
-        .await
+    change_address(state, move |server| {
+        server.cluster.change_address(|address| address.host = Some(host))
+    })
+    .await
 }
 
 /// True for the name that this node has in its network.
 pub(super) fn is_own_host(state: &AdminState, host: &str) -> bool {
-    match &state.server.cluster.address().host {
+    match &state.server.cluster.config.address().host {
         Some(named) => named == host,
-        None => *host == state.server.own_ip.to_string(),
+        None => *host == state.server.cluster.own_ip.to_string(),
     }
 }
 
@@ -148,8 +150,8 @@ pub(crate) async fn set_external(
     };
     let external = ExternalAddress { hostname, ports };
     change_address(state, move |server| {
-        let own_ip = server.own_ip;
-        server.change_address(|address| {
+        let own_ip = server.cluster.own_ip;
+        server.cluster.change_address(|address| {
             // Clients tell the two addresses apart by their hosts.
             address.host.get_or_insert_with(|| own_ip.to_string());
             address.external = Some(external);
@@ -159,7 +161,8 @@ pub(crate) async fn set_external(
 }
 
 pub(crate) async fn drop_external(state: &Arc<AdminState>) -> Result<HttpReply, HttpRejection> {
-    change_address(state, |server| server.change_address(|address| address.external = None)).await
+    change_address(state, |server| server.cluster.change_address(|address| address.external = None))
+        .await
 }
 
 async fn change_address(
@@ -170,7 +173,7 @@ async fn change_address(
     + Send
     + 'static,
 ) -> Result<HttpReply, HttpRejection> {
-    if state.server.node.is_some() {
+    if state.server.cluster.node.is_some() {
         let message = "A node of a cluster is named by the settings advertise_host and \
                        advertise_port";
         return Err(error(StatusCode::BAD_REQUEST, message).into());
@@ -178,7 +181,7 @@ async fn change_address(
     let server = Arc::clone(&state.server);
     match blocking(move || change(&server)).await? {
         Ok(()) => {
-            let address = state.server.cluster.address();
+            let address = state.server.cluster.config.address();
             tracing::info!(host = address.host, external = ?address.external, "changed the address of this node");
             Ok(empty(StatusCode::OK))
         }

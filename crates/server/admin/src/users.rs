@@ -153,7 +153,7 @@ fn roles_json() -> Value {
 }
 
 async fn stored(state: &Arc<AdminState>) -> Result<Vec<StoredUser>, HttpRejection> {
-    let users = Arc::clone(&state.server.users);
+    let users = Arc::clone(&state.server.access.users);
     match blocking(move || users.stored()).await? {
         Ok(users) => Ok(users),
         Err(failure) => Err(failed("read the users", &failure).into()),
@@ -309,7 +309,7 @@ fn unknown_roles(unknown: &[String]) -> HttpReply {
 }
 
 pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> HttpReply {
-    let (users, name) = (Arc::clone(&state.server.users), change.name.clone());
+    let (users, name) = (Arc::clone(&state.server.access.users), change.name.clone());
     let was_development = users.is_development();
     let reply = match blocking(move || users.change(change, may_add)).await {
         Ok(outcome) => reply_of(outcome.map(drop), &name, "changed a user"),
@@ -322,7 +322,7 @@ pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: 
 }
 
 pub(crate) async fn remove(state: &Arc<AdminState>, name: &str) -> HttpReply {
-    let (users, removed) = (Arc::clone(&state.server.users), name.to_owned());
+    let (users, removed) = (Arc::clone(&state.server.access.users), name.to_owned());
     match blocking(move || users.remove(&removed)).await {
         Ok(outcome) => reply_of(outcome, name, "removed a user"),
         Err(reply) => *reply,
@@ -331,7 +331,7 @@ pub(crate) async fn remove(state: &Arc<AdminState>, name: &str) -> HttpReply {
 
 /// All users as the users file has them, with verifiers.
 pub(crate) async fn backup(state: &Arc<AdminState>) -> HttpReply {
-    let users = Arc::clone(&state.server.users);
+    let users = Arc::clone(&state.server.access.users);
     match blocking(move || users.backup()).await {
         Ok(Ok(users)) => json_reply(&users),
         Ok(Err(failure)) => failed("read the users", &failure),
@@ -352,7 +352,7 @@ pub(crate) async fn restore(state: &Arc<AdminState>, form: &FormFields) -> HttpR
     let Some(backup) = form.get("backup") else {
         return field_error("backup", "The value must be supplied");
     };
-    let (users, backup) = (Arc::clone(&state.server.users), backup.to_owned());
+    let (users, backup) = (Arc::clone(&state.server.access.users), backup.to_owned());
     let was_development = users.is_development();
     match blocking(move || users.restore(&backup, replaces)).await {
         Ok(Ok(restored)) => {

@@ -175,9 +175,9 @@ impl ConnectionHarness {
         let mut environment = Environment::new(server, 0, &mailbox, harness_clock());
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
-        let record = environment.server.registry.add(0, None, environment.now);
+        let record = environment.server.connections.registry.add(0, None, environment.now);
         let connection =
-            Connection::new(id, record, environment.now_ms, &environment.server.limits);
+            Connection::new(id, record, environment.now_ms, &environment.server.connections.limits);
         ConnectionHarness {
             connection,
             environment,
@@ -297,14 +297,16 @@ impl ConnectionHarness {
             self.connection.close(CloseReason::HoldsMemory);
         }
         let server = &self.environment.server;
-        server.users.reload_if_changed();
+        server.access.users.reload_if_changed();
         self.connection.refresh_collection(&server.memcached);
-        if !self.connection.refresh_user(&server.users) {
+        if !self.connection.refresh_user(&server.access.users) {
             self.connection.close(CloseReason::UserRemoved);
         }
-        let is_development = server.users.is_development();
+        let is_development = server.access.users.is_development();
         let now_ms = self.environment.now_ms;
-        if let Some(reason) = self.connection.overdue(now_ms, &server.limits, is_development) {
+        if let Some(reason) =
+            self.connection.overdue(now_ms, &server.connections.limits, is_development)
+        {
             self.connection.close(reason);
         }
         self.feed(&[])

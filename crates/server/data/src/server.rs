@@ -163,18 +163,18 @@ impl Server {
         init.apply_buckets(&buckets, data_dir.path())?;
         let buckets = Arc::new(buckets);
         let mut context = context(settings, addresses, buckets, users, started);
-        context.cluster.set_identity(ClusterIdentity::open(data_dir.path())?);
-        context.cluster.set_address(NodeAddress::open(data_dir.path())?);
-        context.own_ip = own_ip(settings.listen);
-        context.data_dir = Mutex::new(Some(data_dir.path().to_owned()));
-        context.tls = tls.clone();
-        context.proxies = settings.proxies()?;
+        context.cluster.config.set_identity(ClusterIdentity::open(data_dir.path())?);
+        context.cluster.config.set_address(NodeAddress::open(data_dir.path())?);
+        context.cluster.own_ip = own_ip(settings.listen);
+        context.cluster.data_dir = Mutex::new(Some(data_dir.path().to_owned()));
+        context.access.tls = tls.clone();
+        context.connections.proxies = settings.proxies()?;
         context.memcached = MemcachedPlace {
             bucket: settings.memcached_bucket.clone(),
             collection: settings.memcached_collection.clone(),
         };
-        context.reference_seed = u64::from_ne_bytes(random_bytes());
-        context.node = join_cluster(settings, addresses, &context)?;
+        context.diagnostics.reference_seed = u64::from_ne_bytes(random_bytes());
+        context.cluster.node = join_cluster(settings, addresses, &context)?;
         let audit = open_audit(settings, &mut context)?;
         let context = Arc::new(context);
         let (blocking, queue) = BlockingThreads::start()?;
@@ -184,7 +184,7 @@ impl Server {
         }
         let mailboxes: Vec<_> = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
         let announced = mailboxes.clone();
-        context.cluster.on_change(Box::new(move || {
+        context.cluster.config.on_change(Box::new(move || {
             announced.iter().for_each(|mailbox| mailbox.post(Message::ClusterMapChanged));
         }));
         let started = start_admin.zip(sockets.admin);
@@ -231,7 +231,7 @@ impl Server {
     pub fn shutdown(self) -> Result<(), BucketError> {
         let Server { context, listener, workers, blocking, admin, audit, .. } = self;
         tracing::info!("stopping");
-        if let Some(node) = &context.node {
+        if let Some(node) = &context.cluster.node {
             // While the server can still redirect clients.
             node.leave();
         }
@@ -248,10 +248,10 @@ impl Server {
         }
         blocking.join();
         let stopped = context.buckets.stop_all();
-        if let Some(node) = &context.node {
+        if let Some(node) = &context.cluster.node {
             node.stop();
         }
-        context.audit.record(Actor::default(), Event::Stopping);
+        context.access.audit.record(Actor::default(), Event::Stopping);
         if let Some(audit) = audit {
             audit.stop();
         }
@@ -260,7 +260,7 @@ impl Server {
     }
 
     fn announce(&self) {
-        if self.context.users.is_development() {
+        if self.context.access.users.is_development() {
             tracing::warn!(
                 "DEVELOPMENT MODE: no user is configured. Anybody on this machine may log in as \
                  Administrator with the password \"password\", and memcached clients may use bucket \
@@ -336,7 +336,7 @@ fn open_audit(
     let listed =
         oribi_config::listed(settings).map(|(name, value)| (name.to_owned(), value.into()));
     log.record(Actor::default(), Event::Started(listed.collect()));
-    context.audit = log;
+    context.access.audit = log;
     Ok(Some(thread))
 }
 
@@ -372,7 +372,7 @@ fn join_cluster(
         lease_s: settings.cluster_lease_s,
         node,
     };
-    let (buckets, config) = (Arc::clone(&context.buckets), Arc::clone(&context.cluster));
+    let (buckets, config) = (Arc::clone(&context.buckets), Arc::clone(&context.cluster.config));
     let defaults = context.bucket_defaults.clone();
     Ok(Some(Cluster::start(cluster, buckets, config, defaults)?))
 }

@@ -100,7 +100,7 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> HttpReply {
         whole(status, "application/json", json!({ "_": message }).to_string())
     };
     let server = Arc::clone(&state.server);
-    match blocking(move || server.flush_all(&handle, wall_clock())).await {
+    match blocking(move || server.cluster.flush_all(&handle, wall_clock())).await {
         Ok(Ok(())) => {
             tracing::info!(bucket = name, "removed every document of a bucket");
             empty(StatusCode::OK)

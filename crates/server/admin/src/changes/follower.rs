@@ -114,7 +114,7 @@ enum Turn {
 impl Follower {
     /// The task of a feed that was just opened.
     pub fn new(parts: FollowerParts) -> Follower {
-        let memory = Arc::clone(&parts.state.server.connection_memory);
+        let memory = Arc::clone(&parts.state.server.connections.memory);
         let outgoing = Outgoing::new(memory, Arc::clone(&parts.wakeups));
         let now = Instant::now();
         Follower {
@@ -287,7 +287,7 @@ impl Follower {
     }
 
     fn has_rights(&mut self) -> bool {
-        let (users, viewer) = (&self.parts.state.server.users, &mut self.parts.viewer);
+        let (users, viewer) = (&self.parts.state.server.access.users, &mut self.parts.viewer);
         let generation = users.generation();
         if generation == viewer.users_generation {
             return true;
@@ -315,7 +315,7 @@ impl Follower {
             return;
         }
         self.published = now;
-        state.server.users.reload_if_changed();
+        state.server.access.users.reload_if_changed();
         let held = self.outgoing.held_bytes() as u64;
         record.publish(|| DcpProducerFigures {
             window: (ADMIN_CHANGES_PIECE_BYTES as u32, held, self.acknowledged),

@@ -79,11 +79,11 @@ impl DocumentTarget {
 
     /// The number of the lease's session, for a bucket that depends on the lease.
     fn session(&self) -> Option<u64> {
-        self.server.node_of(&self.handle).map(|node| node.lease().session())
+        self.server.cluster.node_of(&self.handle).map(|node| node.lease().session())
     }
 
     fn still_holds(&self, session: Option<u64>) -> bool {
-        match (session, self.server.node_of(&self.handle)) {
+        match (session, self.server.cluster.node_of(&self.handle)) {
             (Some(session), Some(node)) => node.lease().still_holds(session),
             _ => true,
         }

@@ -62,7 +62,7 @@ fn attempt(
     mutation: &DocumentMutation,
 ) -> Result<MutationOutcome> {
     let (bucket, now) = (keyspace.handle.bucket(), wall_clock());
-    let node = keyspace.server.node_of(&keyspace.handle);
+    let node = keyspace.server.cluster.node_of(&keyspace.handle);
     let session = node.as_ref().map(|node| node.lease().session());
     let (mode, cas) = match mutation.precondition {
         Precondition::None => (StoreCondition::Set, Cas(0)),

@@ -76,7 +76,7 @@ impl Fixture {
     }
 
     pub(super) fn reserved_bytes(&self) -> u64 {
-        self.server.as_ref().unwrap().context().connection_memory.stats().reserved_bytes
+        self.server.as_ref().unwrap().context().connections.memory.stats().reserved_bytes
     }
 }
 
@@ -372,7 +372,7 @@ fn a_stalled_client_is_closed_when_memory_is_short() {
         fixture.put(&format!("key{number}"), &value);
     }
     assert_eq!(fixture.producers(), 1);
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let other = memory.wait_beside();
     wait_until(|| fixture.producers() == 0, "the client is disconnected");
     drop(other);
@@ -386,7 +386,7 @@ fn a_stalled_client_is_closed_when_memory_is_short() {
 #[test]
 fn a_stream_without_memory_counts_as_waiting() {
     let fixture = Fixture::development();
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let others = memory.hold(memory.reservable_bytes()).expect("nothing is held");
     let mut source = EventSource::begin(&fixture, "with-values");
     wait_until(|| memory.has_waiters(), "it waits");
@@ -414,7 +414,7 @@ fn a_stream_without_memory_counts_as_waiting() {
 fn the_last_piece_of_a_stream_makes_room_for_others() {
     let fixture = Fixture::development();
     fixture.put("large", &vec![0xfe; 12 << 20]);
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let unread = EventSource::begin(&fixture, "from=beginning&until-now&with-values");
     wait_until(|| fixture.reserved_bytes() > 12 << 20, "it waits for its client");
     let other = memory.wait_beside();

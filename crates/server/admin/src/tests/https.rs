@@ -136,7 +136,7 @@ fn the_certificate_of_the_issuer_is_served() {
     assert_eq!(served(&answer), lines(&pem("server.pem")), "there is no other in the file");
     let chain = pem("server.pem") + &pem("ca.pem");
     std::fs::write(fixture.path("server.pem"), chain).unwrap();
-    fixture.server().context().tls().unwrap().reload().unwrap();
+    fixture.server().context().access.tls.as_ref().unwrap().reload().unwrap();
     let answer = fixture.ask("GET", "/pools/default/certificate");
     assert_eq!(served(&answer), lines(&pem("ca.pem")));
     let ports = fixture.ask("GET", "/nodes/self/xdcrSSLPorts");

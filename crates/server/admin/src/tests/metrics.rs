@@ -228,7 +228,7 @@ fn dashboard_and_rules_name_metrics_that_there_are() {
 #[test]
 fn metrics_are_served_without_connection_memory() {
     let fixture = Fixture::development();
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let all = memory.hold(memory.reservable_bytes()).expect("nothing is held");
     let scrape = fixture.get("/metrics");
     assert_eq!(scrape.status, 200, "{}", scrape.body);

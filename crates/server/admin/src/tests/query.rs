@@ -198,7 +198,7 @@ fn users_see_what_they_may_read() {
     fixture.put_in(CollectionId::DEFAULT, "d1", b"{}");
     edit_user(&fixture.settings.data_dir, "reader", &["read-only:default/eu/orders"]);
     edit_user(&fixture.settings.data_dir, "getter", &["read:default"]);
-    let users = &fixture.server.as_ref().unwrap().context().users;
+    let users = &fixture.server.as_ref().unwrap().context().access.users;
     wait_until(
         || {
             users.reload_if_changed();

@@ -49,7 +49,7 @@ fn large_documents_are_reserved_before_loading() {
         assert_eq!(fixture.rows(&statement(condition)), [json!([document.len()])], "{condition}");
     }
     wait_until(|| fixture.reserved_bytes() == 0, "nothing stays reserved");
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let all_but = |bytes| memory.hold(memory.reservable_bytes() - bytes).expect("nothing is held");
     let others = all_but(BYTES - 1);
     std::thread::scope(|scope| {
@@ -84,7 +84,7 @@ fn large_documents_are_reserved_before_loading() {
 fn a_row_for_which_there_can_be_no_memory_is_refused() {
     let fixture = Fixture::development();
     // What a server without quotas could reserve: 24 MiB. SQLite's memory is that of all tests.
-    fixture.server.as_ref().unwrap().context().connection_memory.set_quotas(0);
+    fixture.server.as_ref().unwrap().context().connections.memory.set_quotas(0);
     let row = "select hex(zeroblob(6500000)), hex(zeroblob(6500000))";
     let answer = fixture.query_as(ADMIN, row);
     assert_eq!(answer.status, 200, "its columns are sent: {}", answer.body);
@@ -101,7 +101,7 @@ fn who_does_not_read_large_rows_makes_room_for_others() {
         let document = json!({"t": "a".repeat(BYTES)}).to_string();
         fixture.put_compressed(&format!("large{number}"), document.as_bytes());
     }
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let most = memory.reservable_bytes();
     // Two documents with their rows fit in what is left.
     let others = memory.hold(most - 4 * BYTES - (1 << 20)).expect("nothing is held");
@@ -166,7 +166,7 @@ fn rows_that_nobody_reads_make_room_for_others() {
     const BYTES: usize = 3 << 20;
     let fixture = Fixture::development();
     fixture.put("large", json!({"t": "a".repeat(BYTES)}).to_string().as_bytes());
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     // One row is with the kernel, one with hyper, one behind it; then the statement waits for its
     // client with a fourth, or for memory.
     for rows in [4, 3] {
@@ -197,7 +197,7 @@ fn rows_that_nobody_reads_make_room_for_others() {
 #[test]
 fn the_last_row_makes_room_for_others() {
     let fixture = Fixture::development();
-    let memory = &fixture.server.as_ref().unwrap().context().connection_memory;
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let others = memory.hold(memory.reservable_bytes() - 6 * ROW_BYTES).expect("nothing is held");
     let before = fixture.reserved_bytes();
     let unread = fixture.begin("select hex(zeroblob(6000000)), hex(zeroblob(6000000))");

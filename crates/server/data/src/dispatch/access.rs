@@ -189,5 +189,5 @@ pub(super) fn audit(req: &mut Request<'_>, refusal: RuleRejection) {
         _ => req.state.bucket.as_ref().map_or("", |bucket| bucket.name()).to_owned(),
     };
     let request = format!("{} {bucket}", req.opcode.name()).trim_end().to_owned();
-    req.env.server.audit.record(req.state.actor(), Event::Refused { request, context });
+    req.env.server.access.audit.record(req.state.actor(), Event::Refused { request, context });
 }

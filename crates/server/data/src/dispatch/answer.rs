@@ -347,7 +347,7 @@ fn fail_unknown(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
 /// Answers that another node has the vbucket, and sends the cluster configuration. The
 /// configuration is left out if this connection has it already and asked not to be told twice.
 fn send_map(req: &mut Request<'_>, out: &mut WriteBuffer) {
-    let document = req.env.server.bucket_document(req.handle());
+    let document = req.env.server.cluster.bucket_document(req.handle());
     let seen = req.state.config_sent == document.version
         && req.state.features.has(Feature::DedupeNotMyVbucketClustermap);
     if seen {

@@ -284,8 +284,8 @@ impl ConnectionState {
         let identity = match &self.identity {
             Some(identity) => Arc::clone(identity),
             None => {
-                let Some(identity) = server.users.anonymous() else { return };
-                if !server.admit_user(identity.access.is_admin()) {
+                let Some(identity) = server.access.users.anonymous() else { return };
+                if !server.connections.admit_user(identity.access.is_admin()) {
                     return self.close(CloseReason::TooManyConnections);
                 }
                 self.is_anonymous = true;

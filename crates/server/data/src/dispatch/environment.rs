@@ -82,11 +82,12 @@ impl Environment {
         let waker = Arc::clone(mailbox) as Arc<dyn ConnectionWaker>;
         let sink = Arc::clone(mailbox) as Arc<dyn PersistenceSink>;
         let fetch_sink = Arc::clone(mailbox) as Arc<dyn FetchSink>;
-        let counters = server.counters.worker(worker);
-        let slow = SlowOperationLog::new(server.limits.slow).remembering(&server.recent_slow);
-        let refusals = RejectionLog::new(server.reference_seed, worker);
-        let memory = MemoryLedger::new(Arc::clone(&server.connection_memory), Arc::clone(&waker));
-        let lease = server.node.as_ref().map(|node| Arc::clone(node.lease()));
+        let counters = server.diagnostics.counters.worker(worker);
+        let slow = SlowOperationLog::new(server.connections.limits.slow)
+            .remembering(&server.diagnostics.recent_slow);
+        let refusals = RejectionLog::new(server.diagnostics.reference_seed, worker);
+        let memory = MemoryLedger::new(Arc::clone(&server.connections.memory), Arc::clone(&waker));
+        let lease = server.cluster.node.as_ref().map(|node| Arc::clone(node.lease()));
         Environment {
             server,
             worker,
@@ -113,7 +114,7 @@ impl Environment {
 
     /// True when a refusal or a failed login is to be audited.
     pub fn audits_refusal(&mut self) -> bool {
-        self.audit_gate.admits(self.now_ms, &self.server.audit)
+        self.audit_gate.admits(self.now_ms, &self.server.access.audit)
     }
 
     /// The node's session, if it is in a cluster.

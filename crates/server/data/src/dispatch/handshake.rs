@@ -97,7 +97,7 @@ pub(super) fn sasl_auth<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.env.counters.auth_cmds.add(1);
     req.state.deauthenticate(req.env.now_ms);
     let mut sasl = Box::new(SaslServer::new());
-    let step = sasl.start(req.frame.key, req.frame.value, &req.env.server.users);
+    let step = sasl.start(req.frame.key, req.frame.value, &req.env.server.access.users);
     req.state.sasl = Some(sasl);
     advance_sasl(req, step)
 }
@@ -135,10 +135,12 @@ pub(super) fn finish_sasl(
 ) -> LateOutcome {
     // The users may have changed while the step was computed.
     let step = match step {
-        SaslStep::Success { identity, payload } => match env.server.users.current(&identity.name) {
-            Some(identity) => SaslStep::Success { identity, payload },
-            None => SaslStep::Failed,
-        },
+        SaslStep::Success { identity, payload } => {
+            match env.server.access.users.current(&identity.name) {
+                Some(identity) => SaslStep::Success { identity, payload },
+                None => SaslStep::Failed,
+            }
+        }
         step => step,
     };
     match step {
@@ -146,7 +148,7 @@ pub(super) fn finish_sasl(
             Ok(LateReply { status: Status::AuthContinue, ..LateReply::value(value) })
         }
         SaslStep::Success { identity, .. }
-            if !env.server.admit_user(identity.access.is_admin()) =>
+            if !env.server.connections.admit_user(identity.access.is_admin()) =>
         {
             state.sasl = None;
             state.close(CloseReason::TooManyConnections);
@@ -155,8 +157,8 @@ pub(super) fn finish_sasl(
         SaslStep::Success { identity, payload } => {
             state.sasl = None;
             state.authenticate(identity);
-            if env.server.audit.is_on() {
-                env.server.audit.record(state.actor(), Event::Authenticated);
+            if env.server.access.audit.is_on() {
+                env.server.access.audit.record(state.actor(), Event::Authenticated);
             }
             Ok(LateReply::value(payload))
         }
@@ -166,7 +168,7 @@ pub(super) fn finish_sasl(
             if env.audits_refusal() {
                 let user = sasl.map_or_else(String::new, |sasl| sasl.claimed_name().to_owned());
                 let actor = Actor { user, ..state.actor() };
-                env.server.audit.record(actor, Event::AuthenticationFailed);
+                env.server.access.audit.record(actor, Event::AuthenticationFailed);
             }
             Err(match step {
                 SaslStep::Malformed if state.features.is_negotiated() => Status::Einval,
@@ -219,8 +221,8 @@ pub(super) fn list_buckets<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 pub(super) fn get_cluster_config<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let known = ConfigVersion::decode(req.frame.extras);
     let document = match req.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()) {
-        Some(bucket) => req.env.server.bucket_document(bucket),
-        None => req.env.server.cluster.global_document(),
+        Some(bucket) => req.env.server.cluster.bucket_document(bucket),
+        None => req.env.server.cluster.config.global_document(),
     };
     req.state.config_sent = document.version;
     let current = document.version.to_wire();

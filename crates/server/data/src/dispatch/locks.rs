@@ -15,7 +15,7 @@ use crate::dispatch::status;
 /// means the default.
 pub(super) fn get_locked<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
-    let timeouts = req.env.server.limits.lock_timeouts;
+    let timeouts = req.env.server.connections.limits.lock_timeouts;
     let asked_s = match *req.frame.extras {
         [] => 0,
         [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),

@@ -73,7 +73,7 @@ pub(super) fn create<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if request.snapshot.is_some_and(|wanted| history.is_none_or(|is| is.uuid != wanted.vb_uuid)) {
         return Err(Status::VbUuidNotEqual.into());
     }
-    let reserve = reserve_in(&req.env.server.connection_memory);
+    let reserve = reserve_in(&req.env.server.connections.memory);
     Ok(Reply::Job(scan_job(move |reply| {
         handle.range_scans().create(Arc::clone(handle.bucket()), request, reserve, reply);
     })))

@@ -86,7 +86,7 @@ impl Request<'_> {
 
     #[cold]
     fn reserve(&mut self, demand: Demand) -> Result<(), Rejection> {
-        let memory = &self.env.server.connection_memory;
+        let memory = &self.env.server.connections.memory;
         let may_wait = self.state.wait == Pending::Nothing && !self.state.serves_parked;
         if std::mem::take(&mut self.state.memory_refused) {
             return Err(NO_MEMORY);

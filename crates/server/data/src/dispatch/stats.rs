@@ -191,7 +191,7 @@ fn reset(req: &Request<'_>, bucket: &BucketHandle) -> Outcome<'static> {
     req.demand_everywhere(Privilege::Stats.into())?;
     bucket.operations().reset();
     bucket.bucket().reset_timings();
-    req.env.server.counters.reset();
+    req.env.server.diagnostics.counters.reset();
     Ok(Reply::Success)
 }
 

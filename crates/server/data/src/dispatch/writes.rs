@@ -157,7 +157,7 @@ pub(super) fn flush<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.counters().cmd_flush.add(1);
     let (server, bucket) = (Arc::clone(&req.env.server), Arc::clone(req.handle()));
     let now = req.env.now;
-    let work = move || server.flush_all(&bucket, now);
+    let work = move || server.cluster.flush_all(&bucket, now);
     // A half-emptied bucket is unreliable, so a panic ends the process.
     let job = Job::new(Lane::Others, work, |_, _, request, result| finish_flush(request, &result));
     Ok(Reply::Job(job.ending_thread()))

@@ -131,10 +131,10 @@ const DEFAULT: (&str, &str) = ("_default", "_default");
 fn everything_is_there_before_the_server_serves() {
     let place = Place::new();
     let server = place.start().unwrap();
-    assert!(!server.context().users.is_development());
-    let app = server.context().users.verify_basic("app", b"secret-app").unwrap();
+    assert!(!server.context().access.users.is_development());
+    let app = server.context().access.users.verify_basic("app", b"secret-app").unwrap();
     assert_eq!((app.access.roles().len(), app.bucket.as_deref()), (2, Some("shop")));
-    let root = server.context().users.verify_basic("root", b"secret-root").unwrap();
+    let root = server.context().access.users.verify_basic("root", b"secret-root").unwrap();
     assert!(root.access.is_admin());
 
     let shop = server.context().buckets.get("shop").unwrap();
@@ -206,7 +206,7 @@ fn a_file_that_differs_is_applied_where_it_can_be() {
     place.write("init.toml", &changed);
     place.write("lines.jsonl", &LINES.replace("\"n\":1", "\"n\":9").replace("two", "three"));
     let server = place.start().unwrap();
-    assert!(server.context().users.verify_basic("app", b"secret-new").is_some());
+    assert!(server.context().access.users.verify_basic("app", b"secret-new").is_some());
     let shop = server.context().buckets.get("shop").unwrap();
     assert_eq!(shop.bucket().memory_quota_bytes(), 32 << 20);
     assert_eq!(shop.bucket().eviction(), EvictionPolicy::Full);
@@ -269,7 +269,7 @@ fn an_administrator_from_env_opens_the_server() {
     let without = Server::start(&settings).map(drop).unwrap_err().to_string();
     assert!(without.contains("ORIBI_ADMIN_PASSWORD"), "{without}");
     let server = Server::start_with(&settings, given("secret-ci"), None).unwrap();
-    let users = &server.context().users;
+    let users = &server.context().access.users;
     assert!(users.verify_basic("ci", b"secret-ci").is_some_and(|user| user.access.is_admin()));
     assert_eq!(users.verify_basic("Administrator", b"password"), None);
     server.shutdown().unwrap();
@@ -279,8 +279,8 @@ fn an_administrator_from_env_opens_the_server() {
     Server::start_with(&settings, given("secret-ci"), None).unwrap().shutdown().unwrap();
     assert_eq!(users_file(), before, "the same password changes nothing");
     let server = Server::start_with(&settings, given("secret-two"), None).unwrap();
-    assert!(server.context().users.verify_basic("ci", b"secret-two").is_some());
-    assert_eq!(server.context().users.verify_basic("ci", b"secret-ci"), None);
+    assert!(server.context().access.users.verify_basic("ci", b"secret-two").is_some());
+    assert_eq!(server.context().access.users.verify_basic("ci", b"secret-ci"), None);
     server.shutdown().unwrap();
 
     let file = place.scratch.path().join("password");
@@ -289,7 +289,7 @@ fn an_administrator_from_env_opens_the_server() {
     let both = Server::start_with(&named, given("secret-ci"), None).map(drop).unwrap_err();
     assert!(both.to_string().contains("both set"), "{both}");
     let server = Server::start(&named).unwrap();
-    assert!(server.context().users.verify_basic("Administrator", b"secret-file").is_some());
+    assert!(server.context().access.users.verify_basic("Administrator", b"secret-file").is_some());
     server.shutdown().unwrap();
 }
 

@@ -204,10 +204,10 @@ impl Connection {
     /// only administrators may still connect.
     pub fn audit_certified(&mut self, env: &Environment) {
         let is_admin = self.state.rights.is_admin();
-        if env.server.audit.is_on() {
-            env.server.audit.record(self.state.actor(), Event::Authenticated);
+        if env.server.access.audit.is_on() {
+            env.server.access.audit.record(self.state.actor(), Event::Authenticated);
         }
-        if !env.server.admit_user(is_admin) {
+        if !env.server.connections.admit_user(is_admin) {
             self.close(CloseReason::TooManyConnections);
         }
     }
@@ -297,8 +297,11 @@ impl Connection {
             return progress;
         }
         let section = ReadSection::open();
-        let mut ahead =
-            Lookahead::new(&section, env.server.limits.prefetch_keys, self.value_bytes_read);
+        let mut ahead = Lookahead::new(
+            &section,
+            env.server.connections.limits.prefetch_keys,
+            self.value_bytes_read,
+        );
         let progress = match self.state.is_text || self.begins_as_text() {
             false => self.serve_ahead(env, &mut ahead, served),
             true => self.serve_text(env, &mut ahead, served),

@@ -171,23 +171,23 @@ impl Acceptor {
     }
 
     fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr, kind: Kind) {
-        if !self.server.admits_address(peer.ip()) {
+        if !self.server.connections.admits_address(peer.ip()) {
             return self.log_refusal(peer, "its address is not in proxy_protocol");
         }
-        if !self.server.leaves_files(&stream) {
+        if !self.server.connections.leaves_files(&stream) {
             return self.log_refusal(peer, "the other files of this process are the store's");
         }
-        if !self.server.admit_connection() {
+        if !self.server.connections.admit() {
             self.is_full = true;
             return self.log_refusal(peer, "too many connections");
         }
         if std::mem::take(&mut self.is_full) {
-            let refused = self.server.rejected_connections();
+            let refused = self.server.connections.rejected();
             tracing::info!(refused, "connections are accepted again");
         }
         if let Err(error) = prepare(&stream) {
             tracing::debug!(%peer, %error, "connection gone before it was served");
-            self.server.release_connection();
+            self.server.connections.release();
             return;
         }
         let worker = &self.workers[self.next % self.workers.len()];
@@ -197,7 +197,7 @@ impl Acceptor {
 
     fn log_refusal(&mut self, peer: SocketAddr, reason: &str) {
         if self.refusal_logged.is_none_or(|logged| logged.elapsed() > REFUSAL_LOG_PAUSE) {
-            let refused = self.server.rejected_connections();
+            let refused = self.server.connections.rejected();
             tracing::warn!(%peer, refused, "connection refused: {reason}");
             self.refusal_logged = Some(Instant::now());
         }

@@ -95,7 +95,7 @@ impl Fixture {
         let begun = Instant::now();
         let context = self.server().context();
         let now = || {
-            let entries = context.counters.totals().entries();
+            let entries = context.diagnostics.counters.totals().entries();
             entries.into_iter().find(|entry| entry.0 == name).expect("there is such a counter").1
         };
         while now() < value {

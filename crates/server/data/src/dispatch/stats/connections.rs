@@ -47,7 +47,7 @@ impl ConnectionList {
         number: u64,
     ) -> Option<Arc<ConnectionRecord>> {
         let list = ConnectionList::new(server, viewer, Timestamp::default());
-        server.registry.get(number).filter(|record| list.shows(record))
+        server.connections.registry.get(number).filter(|record| list.shows(record))
     }
 
     fn shows(&self, record: &ConnectionRecord) -> bool {
@@ -59,7 +59,7 @@ impl ConnectionList {
 impl StatProducer for ConnectionList {
     fn produce(&mut self, writer: &mut StatWriter<'_>) -> bool {
         while !writer.is_full() {
-            let piece = self.server.registry.after(self.after, PIECE);
+            let piece = self.server.connections.registry.after(self.after, PIECE);
             let Some(last) = piece.last() else { return true };
             self.after = last.number;
             for record in piece.iter().filter(|record| self.shows(record)) {

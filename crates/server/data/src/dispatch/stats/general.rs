@@ -82,25 +82,25 @@ pub(super) fn write(
 
 fn write_server(writer: &mut StatWriter<'_>, server: &Arc<ServerContext>, now: Timestamp) {
     writer.number("pid", std::process::id());
-    writer.number("uptime", now.unix_s().saturating_sub(server.started.unix_s()));
+    writer.number("uptime", now.unix_s().saturating_sub(server.diagnostics.started.unix_s()));
     writer.number("time", now.unix_s());
     // A client sees the version that its protocol's command answers.
     writer.text("version", if writer.is_text() { TEXT_VERSION } else { VERSION });
     writer.number("pointer_size", usize::BITS);
-    writer.number("threads", server.counters.workers());
-    writer.number("curr_connections", server.connections());
-    writer.number("max_connections", server.limits.connections_max);
+    writer.number("threads", server.diagnostics.counters.workers());
+    writer.number("curr_connections", server.connections.open());
+    writer.number("max_connections", server.connections.limits.connections_max);
     for name in ["rejected_conns", "rejected_connections"] {
-        writer.number(name, server.rejected_connections());
+        writer.number(name, server.connections.rejected());
     }
-    let is_accepting = server.connections() < server.limits.connections_max;
+    let is_accepting = server.connections.open() < server.connections.limits.connections_max;
     writer.number("accepting_conns", u8::from(is_accepting));
     if let Some(times) = CpuTimes::of_process() {
         writer.display("rusage_user", format_args!("{:.6}", times.user_s));
         writer.display("rusage_system", format_args!("{:.6}", times.system_s));
     }
-    writer.number("connection_buffer_bytes", server.registry.buffer_bytes());
-    let totals = server.counters.totals_since_reset();
+    writer.number("connection_buffer_bytes", server.connections.registry.buffer_bytes());
+    let totals = server.diagnostics.counters.totals_since_reset();
     for (name, value) in totals.entries() {
         writer.number(name, value);
     }

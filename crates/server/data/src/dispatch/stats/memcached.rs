@@ -17,8 +17,8 @@ pub(super) fn write_settings(
     stats: &BucketStats,
 ) {
     writer.number("maxbytes", stats.memory_quota_bytes);
-    writer.number("maxconns", server.limits.connections_max);
-    writer.number("num_threads", server.counters.workers());
+    writer.number("maxconns", server.connections.limits.connections_max);
+    writer.number("num_threads", server.diagnostics.counters.workers());
     writer.number("item_size_max", VALUE_BYTES_MAX);
     writer.number("key_size_max", KEY_BYTES_MAX);
     writer.text("cas_enabled", "yes");

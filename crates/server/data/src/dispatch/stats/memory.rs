@@ -37,7 +37,7 @@ pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &Bucket
 /// wait for the next ones.
 pub(super) fn write_server(writer: &mut StatWriter<'_>, server: &ServerContext) {
     writer.number("ep_kept_block_bytes", block_arena::kept_bytes());
-    for (name, value) in server.connection_memory.stats().entries() {
+    for (name, value) in server.connections.memory.stats().entries() {
         writer.number(name, value);
     }
 }

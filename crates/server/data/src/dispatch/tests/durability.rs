@@ -177,18 +177,18 @@ fn of_repeated_frames_the_first_counts() {
 fn a_request_waiting_for_parked_writes_counts_once() {
     let mut client = Client::modern();
     client.harness.set_flushes(false);
-    let before = client.harness.server().counters.totals().cmd_total;
+    let before = client.harness.server().diagnostics.counters.totals().cmd_total;
     client.send(&set(&to_disk(), b"k"));
     let noop = bytes(&RequestParts::new(Opcode::Noop));
     for _ in 0..3 {
         assert!(client.harness.feed(&[]).is_empty());
     }
     assert!(client.harness.feed(&noop).is_empty());
-    let counted = || client.harness.server().counters.totals().cmd_total - before;
+    let counted = || client.harness.server().diagnostics.counters.totals().cmd_total - before;
     assert_eq!(counted(), 1, "the NOOP is not served yet");
     client.harness.set_flushes(true);
     assert_eq!(replies(&client.harness.feed(&[])).len(), 2);
-    assert_eq!(client.harness.server().counters.totals().cmd_total - before, 2);
+    assert_eq!(client.harness.server().diagnostics.counters.totals().cmd_total - before, 2);
 }
 
 /// The answer to a touch without effect waits for the current version.

@@ -321,7 +321,7 @@ fn a_user_may_have_a_collection() {
 #[test]
 fn protocols_are_counted() {
     let mut client = Client::modern();
-    let counters = Arc::clone(&client.harness.server().counters);
+    let counters = Arc::clone(&client.harness.server().diagnostics.counters);
     let before = counters.totals().by_protocol();
     let mut text = client.harness.beside();
     text.feed(b"set a 0 0 1\r\nx\r\nget a b\r\nversion\r\nnonsense\r\n");

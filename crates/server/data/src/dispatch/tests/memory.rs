@@ -18,7 +18,7 @@ use crate::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, ROOM_WAIT_MS};
 const LARGE: usize = 1 << 20;
 
 fn memory(client: &Client) -> Arc<ConnectionMemory> {
-    Arc::clone(&client.harness.server().connection_memory)
+    Arc::clone(&client.harness.server().connections.memory)
 }
 
 fn set_large<'a>(key: &'a [u8], value: &'a [u8]) -> RequestParts<'a> {

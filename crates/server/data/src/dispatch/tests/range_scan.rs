@@ -337,7 +337,7 @@ fn a_walk_over_documents_ends_with_the_scan_timeout() {
         let bucket = Arc::clone(client.harness.bucket().bucket());
         let (answers, answered) = sync_channel(1);
         let reply = Box::new(move |answer| answers.send(answer).unwrap());
-        let reserve = reserve_in(&client.harness.server().connection_memory);
+        let reserve = reserve_in(&client.harness.server().connections.memory);
         let (scans, ends) = (client.harness.bucket().range_scans(), Instant::now());
         scans.create_until(bucket, request, reserve, ends, reply);
         let answer = answered.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -356,7 +356,7 @@ fn a_large_document_is_read_into_reserved_memory() {
         assert_eq!(client.set(key.as_bytes(), &value).status, Status::Success);
     }
     persist(&client);
-    let memory = Arc::clone(&client.harness.server().connection_memory);
+    let memory = Arc::clone(&client.harness.server().connections.memory);
     for in_order in [true, false] {
         let request = json!({"unordered": !in_order, "range": {}});
         let id = created(&mut client, &request);

@@ -184,11 +184,11 @@ fn connections_are_json_by_number() {
 fn connections_of_others_are_for_administrators() {
     let mut client = Client::modern();
     let server = Arc::clone(client.harness.server());
-    let other = server.registry.add(0, None, Default::default());
+    let other = server.connections.registry.add(0, None, Default::default());
     assert_eq!(group(&mut client, "connections").len(), 2);
     let mut reader = as_user(Role::read_only("default"));
     let server = Arc::clone(reader.harness.server());
-    assert_eq!(server.registry.add(0, None, Default::default()).number, other.number);
+    assert_eq!(server.connections.registry.add(0, None, Default::default()).number, other.number);
     assert_eq!(group(&mut reader, "connections").len(), 1);
     assert_eq!(refusal(&mut reader, "connections 2"), Status::KeyEnoent);
 }

@@ -111,7 +111,7 @@ fn the_last_places_are_for_administrators() {
     let reserving = || ConnectionHarness::limited(|limits| limits.connections_reserved = 2);
     // Ten places; they include the harness's own connection.
     let take = |harness: &ConnectionHarness, count| {
-        (0..count).for_each(|_| assert!(harness.server().admit_connection()));
+        (0..count).for_each(|_| assert!(harness.server().connections.admit()));
     };
     let get = bytes(&about(Opcode::Get, b"k"));
     let mut anonymous = reserving();
@@ -122,11 +122,11 @@ fn the_last_places_are_for_administrators() {
     take(&anonymous, 9);
     assert_eq!(replies(&anonymous.feed(&get))[0].status, Status::AuthError);
     assert_eq!(anonymous.close_reason(), Some(CloseReason::TooManyConnections));
-    assert_eq!(anonymous.server().rejected_connections(), 1);
+    assert_eq!(anonymous.server().connections.rejected(), 1);
 
     let administrator = reserving();
     take(&administrator, 10);
-    assert!(!administrator.server().admit_connection());
+    assert!(!administrator.server().connections.admit());
     let mut client = Client::on(administrator, &[7, 8, 0x0b]);
     assert_eq!(client.get(b"k").status, Status::KeyEnoent);
 }

@@ -43,7 +43,7 @@ pub(crate) fn begin_login(
     state.deauthenticate(env.now_ms);
     let mut sasl = Box::new(SaslServer::new());
     let payload = [b"\0", user, b"\0", password].concat();
-    let step = sasl.start(b"PLAIN", &payload, &env.server.users);
+    let step = sasl.start(b"PLAIN", &payload, &env.server.access.users);
     state.sasl = Some(sasl);
     match step {
         SaslStep::Slow(work) => {

@@ -33,9 +33,9 @@ impl Connection {
         }
         let bucket = self.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
         let (name, document) = match bucket {
-            Some(bucket) => (bucket.name().as_bytes(), server.bucket_document(bucket)),
+            Some(bucket) => (bucket.name().as_bytes(), server.cluster.bucket_document(bucket)),
             None if self.state.identity.is_none() => return false,
-            None => (&[][..], server.cluster.global_document()),
+            None => (&[][..], server.cluster.config.global_document()),
         };
         if document.version <= self.state.config_pushed {
             return false;

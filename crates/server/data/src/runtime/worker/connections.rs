@@ -69,7 +69,7 @@ impl Connections {
             Ok(transport) => transport,
             Err(error) => {
                 tracing::error!(%error, "cannot begin a TLS connection");
-                env.server.release_connection();
+                env.server.connections.release();
                 return;
             }
         };
@@ -82,15 +82,15 @@ impl Connections {
         };
         if let Err(error) = registered {
             tracing::warn!(%error, "cannot take a connection over");
-            env.server.release_connection();
+            env.server.connections.release();
             return;
         }
         self.next_generation = self.next_generation.wrapping_add(1);
         let id = ConnectionId { slot: key as u32, generation: self.next_generation };
         let peer = transport.stream().peer_addr().ok();
-        let record = env.server.registry.add(env.worker, peer, env.now);
-        let connection = Connection::new(id, record, env.now_ms, &env.server.limits);
-        let awaits_header = !env.server.proxies.is_empty();
+        let record = env.server.connections.registry.add(env.worker, peer, env.now);
+        let connection = Connection::new(id, record, env.now_ms, &env.server.connections.limits);
+        let awaits_header = !env.server.connections.proxies.is_empty();
         entry.insert(Slot::new(transport, connection, awaits_header.then_some(env.now_ms)));
         env.counters.total_connections.add(1);
         self.enqueue(key);
@@ -285,14 +285,14 @@ impl Connections {
     /// Closes connections that are overdue or whose user was removed, answers parked requests that
     /// timed out, and refreshes users' rights.
     pub fn scan(&mut self, env: &mut Environment) {
-        env.server.users.reload_if_changed();
-        let users_generation = env.server.users.generation();
+        env.server.access.users.reload_if_changed();
+        let users_generation = env.server.access.users.generation();
         let users_changed = users_generation != self.users_generation;
         self.users_generation = users_generation;
-        env.server.audit.note_users(users_generation);
-        env.audit_gate.settle(env.now_ms, &env.server.audit);
-        let open_to_all = env.server.users.is_development();
-        env.server.connection_memory.set_quotas(env.server.buckets.quota_bytes());
+        env.server.access.audit.note_users(users_generation);
+        env.audit_gate.settle(env.now_ms, &env.server.access.audit);
+        let open_to_all = env.server.access.users.is_development();
+        env.server.connections.memory.set_quotas(env.server.buckets.quota_bytes());
         env.memory.is_still_over();
         let mut overdue = Vec::new();
         let mut answered = Vec::new();
@@ -306,7 +306,7 @@ impl Connections {
                 slot.was_scanned_lingering = true;
                 continue;
             }
-            if users_changed && !slot.connection.refresh_user(&env.server.users) {
+            if users_changed && !slot.connection.refresh_user(&env.server.access.users) {
                 overdue.push((key, CloseReason::UserRemoved));
                 continue;
             }
@@ -321,7 +321,7 @@ impl Connections {
                 overdue.push((key, CloseReason::HoldsMemory));
                 continue;
             }
-            let deadline_ms = env.server.limits.auth_deadline_ms;
+            let deadline_ms = env.server.connections.limits.auth_deadline_ms;
             let is_over = |since_ms: u64| since_ms + deadline_ms < env.now_ms;
             if slot.opening_since_ms().is_some_and(is_over) {
                 let is_headed = slot.header_since_ms.is_none();
@@ -330,7 +330,7 @@ impl Connections {
                 continue;
             }
             if let Some(reason) =
-                slot.connection.overdue(env.now_ms, &env.server.limits, open_to_all)
+                slot.connection.overdue(env.now_ms, &env.server.connections.limits, open_to_all)
             {
                 overdue.push((key, reason));
             }
@@ -395,8 +395,8 @@ impl Connections {
         let Some(mut slot) = self.slots.try_remove(key) else { return };
         self.pools.reclaim(&mut slot.connection);
         slot.connection.give_back(env);
-        env.server.registry.remove(slot.connection.record().number);
-        env.server.release_connection();
+        env.server.connections.registry.remove(slot.connection.record().number);
+        env.server.connections.release();
         // The end of a lingering connection was reported when it began to linger.
         if !slot.is_lingering {
             report(&slot, env, reason);
@@ -406,7 +406,7 @@ impl Connections {
 
 /// Starts TLS on sockets of a TLS port.
 fn transport_of(accepted: Accepted, env: &Environment) -> Result<Transport, oribi_tls::Error> {
-    match (accepted, &env.server.tls) {
+    match (accepted, &env.server.access.tls) {
         (Accepted::Tls(stream), Some(tls)) => {
             let transport = TlsTransport::new(stream, tls.session()?, env.now_ms);
             Ok(Transport::Tls(Box::new(transport)))

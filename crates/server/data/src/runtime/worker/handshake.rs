@@ -48,13 +48,13 @@ pub(super) fn turn(
 /// Determines the client's identity.
 fn complete(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
     let Slot { transport: Transport::Tls(tls), connection, .. } = slot else { return Ok(()) };
-    let Some(server_tls) = &env.server.tls else { return Ok(()) };
+    let Some(server_tls) = &env.server.access.tls else { return Ok(()) };
     env.counters.tls_handshakes.add(1);
     let session = tls.session();
     let version = session.version().unwrap_or("unknown");
     let cipher = session.cipher_suite().unwrap_or("unknown");
     connection.record().agree(|agreement| agreement.tls = Some((version, cipher)));
-    match server_tls.certified(session.peer_certificate(), &env.server.users) {
+    match server_tls.certified(session.peer_certificate(), &env.server.access.users) {
         Certified::Nobody => Ok(()),
         Certified::User(identity) => {
             connection.authenticate(identity);

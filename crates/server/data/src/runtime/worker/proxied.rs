@@ -67,7 +67,7 @@ pub(super) fn turn(slot: &mut Slot, env: &Environment) -> Result<Turn, CloseReas
 fn adopt(slot: &Slot, env: &Environment, client: Option<SocketAddr>) -> Result<(), CloseReason> {
     let Some(client) = client else { return Ok(()) };
     // The development password is for this machine only, whoever passes it on.
-    if env.server.users.is_development() && !client.ip().to_canonical().is_loopback() {
+    if env.server.access.users.is_development() && !client.ip().to_canonical().is_loopback() {
         return Err(NOT_LOCAL);
     }
     slot.connection.record().set_client(client);

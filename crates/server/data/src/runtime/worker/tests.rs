@@ -88,7 +88,7 @@ impl Drop for Fixture {
         worker.mailbox().post(Message::Stop);
         worker.join();
         self.blocking.take().unwrap().join();
-        assert_eq!(self.server.connections(), 0, "every connection was counted out");
+        assert_eq!(self.server.connections.open(), 0, "every connection was counted out");
         self.server.buckets.stop_all().unwrap();
     }
 }
@@ -215,9 +215,9 @@ fn connections_leave_files_to_the_store() {
             Err(error) => error.kind() == ErrorKind::ConnectionReset,
         };
         assert!(closed);
-        assert_eq!(fixture.server.rejected_connections(), refused);
+        assert_eq!(fixture.server.connections.rejected(), refused);
     }
-    assert_eq!(fixture.server.connections(), 0);
+    assert_eq!(fixture.server.connections.open(), 0);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_never_reading_client_is_closed_at_the_deadline() {
     stream.write_all(&set(b"big", &vec![b'x'; 1_000_000])).unwrap();
     stream.write_all(&get(b"big").repeat(100)).unwrap();
     let begun = std::time::Instant::now();
-    while fixture.server.connections() > 0 {
+    while fixture.server.connections.open() > 0 {
         assert!(begun.elapsed() < PATIENCE, "the connection was not closed");
         std::thread::yield_now();
     }

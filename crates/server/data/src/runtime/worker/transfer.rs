@@ -230,7 +230,7 @@ fn report(
     if during_handshake {
         env.counters.tls_handshake_failures.add(1);
     }
-    if let Some(server_tls) = &env.server.tls
+    if let Some(server_tls) = &env.server.access.tls
         && let Some(suppressed) = server_tls.may_log_failure()
     {
         let peer = connection.record().peer();

@@ -24,7 +24,7 @@ fn new_certificates_apply_bad_ones_never() {
     let fixture = Fixture::start(|_| {});
     let mut old = fixture.connect();
     let first = certificate(&old);
-    let tls = fixture.server().context().tls().unwrap();
+    let tls = fixture.server().context().access.tls.as_ref().unwrap();
 
     fixture.replace(&Owner::server("db.test"));
     tls.reload().unwrap();

@@ -46,7 +46,7 @@ fn a_client_never_reading_is_closed_at_the_deadline() {
     assert_eq!(ask(&mut client, &set(b"big", &vec![b'x'; 1_000_000])).0, 0);
     client.write_all(&get(b"big").repeat(100)).unwrap();
     let begun = Instant::now();
-    while fixture.server().context().connections() > 0 {
+    while fixture.server().context().connections.open() > 0 {
         assert!(begun.elapsed() < PATIENCE, "the connection was not closed");
         std::thread::yield_now();
     }
@@ -135,7 +135,7 @@ fn a_thousand_connections_are_served_side_by_side() {
         assert!(read_frames(client, 2).iter().all(|frame| frame.0 == 0));
     }
     // No idle connection holds a block.
-    let records = fixture.server().context().registry.after(0, 1000);
+    let records = fixture.server().context().connections.registry.after(0, 1000);
     let begun = Instant::now();
     while records.iter().any(|record| record.buffer_bytes.get() > 0) {
         assert!(begun.elapsed() < PATIENCE, "an idle connection holds memory");
@@ -160,7 +160,7 @@ fn tls_begins_behind_the_header_of_a_balancer() {
         let mut client = rustls::StreamOwned::new(session, socket);
         assert_eq!(ask(&mut client, &set(b"k", b"v")).0, 0);
         assert_eq!(ask(&mut client, &get(b"k")).1, b"v");
-        let records = fixture.server().context().registry.after(0, 100);
+        let records = fixture.server().context().connections.registry.after(0, 100);
         let peers: Vec<_> = records.iter().filter_map(|record| record.peer()).collect();
         assert!(peers.contains(&"127.0.0.9:4242".parse().unwrap()), "{peers:?}");
     }

@@ -247,6 +247,6 @@ fn large_records_of_a_backfill_come_whole() {
         assert!(values == [&plain[..], packed], "{} values", values.len());
     }
     drop(readers);
-    let memory = &writer.harness.server().connection_memory;
+    let memory = &writer.harness.server().connections.memory;
     assert_eq!(memory.stats().reserved_bytes, 0, "everything is returned");
 }

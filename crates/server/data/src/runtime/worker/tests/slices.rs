@@ -66,7 +66,7 @@ impl Turns {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let WorkerLoop { poll, environment, connections, .. } = &mut self.worker;
-        assert!(environment.server.admit_connection());
+        assert!(environment.server.connections.admit());
         let accepted = Accepted::Plain(mio::net::TcpStream::from_std(stream));
         connections.add(accepted, poll.registry(), environment);
         client
