@@ -112,7 +112,7 @@ class Server(ServerProcess):
         self.admin_port = free_port()
         port = free_port()
         command = [str(binary), "serve", "--data-dir", str(data_dir), "--port", str(port),
-                   "--admin-port", str(self.admin_port), "--log", "warn", *map(str, settings)]
+                   "--admin-port", str(self.admin_port), "--query-port", "0", "--log", "warn", *map(str, settings)]
         super().__init__(command, port)
 
     def admin(self, path, form=None):

@@ -51,7 +51,7 @@ export async function startServer({ users = {}, flags = [] } = {}) {
       input: "secret1\n",
     });
   }
-  const usual = ["--port", "0", "--admin-port", "0", "--workers", "1", "--memory-quota-mib", "256", "--log", "warn"];
+  const usual = ["--port", "0", "--admin-port", "0", "--query-port", "0", "--workers", "1", "--memory-quota-mib", "256", "--log", "warn"];
   const process = spawn(binary, ["serve", "--data-dir", data, ...usual, "--ready-file", ready, ...flags], {
     stdio: ["ignore", "inherit", "inherit"],
   });

@@ -102,6 +102,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(tls) = addresses.tls {
         tracing::info!("listening with TLS on {} and https://{} (admin)", tls.kv, tls.admin);
     }
+    if let Some(query) = addresses.query.filter(|query| *query != addresses.admin) {
+        tracing::info!("listening for queries on http://{query}");
+    }
     let mut reloader = Reloader { matches, in_force: resolved, filter };
     let notifier = Notifier::ready(server.progress());
     let signal = await_end(&mut signals, &server, &mut reloader, &notifier);
@@ -199,6 +202,12 @@ fn write_ready_file(settings: &Settings, addresses: Addresses) -> anyhow::Result
     if let Some(tls) = addresses.tls {
         content["tls_port"] = tls.kv.port().into();
         content["tls_admin_port"] = tls.admin.port().into();
+    }
+    let queries = [("query_port", addresses.query), ("tls_query_port", addresses.query_tls)];
+    for (name, address) in queries {
+        if let Some(address) = address {
+            content[name] = address.port().into();
+        }
     }
     write_atomically(path, content.to_string().as_bytes(), 0o644)
         .with_context(|| format!("cannot write the ready file {}", path.display()))

@@ -86,6 +86,14 @@ impl ServerOptions {
         self
     }
 
+    /// Turns the ports for queries off that a test does not name: their defaults are the same for
+    /// every server of the machine.
+    fn query_arguments(&self) -> Vec<&'static str> {
+        let flags = ["--query-port", "--tls-query-port"];
+        let is_named = |flag: &str| self.arguments.iter().any(|argument| argument == flag);
+        flags.into_iter().filter(|flag| !is_named(flag)).flat_map(|flag| [flag, "0"]).collect()
+    }
+
     /// Runs the server until it ends by itself, for starts that have to be refused.
     ///
     /// Returns the exit status and all output. A server that serves instead is killed and reported
@@ -283,6 +291,7 @@ impl ServerProcess {
             .args(["--port", &port.to_string(), "--admin-port", &admin_port.to_string()])
             .arg("--ready-file")
             .arg(scratch.path().join("ready"))
+            .args(options.query_arguments())
             .args(&options.arguments)
             // The server must not pick up a configuration file in the test's own directory.
             .current_dir(scratch.path())

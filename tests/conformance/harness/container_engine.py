@@ -24,7 +24,7 @@ from .server import free_ports
 
 IMAGE = "oribi:latest"
 IMAGE_ID = "sha256:" + "0" * 64
-KV, ADMIN = "11210/tcp", "8091/tcp"
+KV, ADMIN, QUERY = "11210/tcp", "8091/tcp", "8093/tcp"
 EXPOSED = {KV: {}, ADMIN: {}}
 API_VERSION = "1.44"
 ENTRY_POINT, COMMAND = ["/usr/bin/oribi"], ["serve"]
@@ -59,7 +59,8 @@ class Container:
         given = dict(each.split("=", 1) for each in self.request.get("Env") or [])
         given = {name: str(self.place(value)) if value.startswith("/") else value for name, value in given.items()}
         environment = {"PATH": os.environ["PATH"], "ORIBI_DATA_DIR": str(self.root / "var/lib/oribi"), **given,
-                       "ORIBI_LISTEN": INSIDE, "ORIBI_PORT": str(inside[KV]), "ORIBI_ADMIN_PORT": str(inside[ADMIN])}
+                       "ORIBI_LISTEN": INSIDE, "ORIBI_PORT": str(inside[KV]), "ORIBI_ADMIN_PORT": str(inside[ADMIN]),
+                       "ORIBI_QUERY_PORT": str(inside.get(QUERY, 0))}
         command = self.request.get("Cmd") or COMMAND
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([str(self.engine.binary), *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,

@@ -43,6 +43,7 @@ class Server:
         self.expected_warnings = expected_warnings
         self.environment = environment or {}
         self.port, self.admin_port, self.tls_port, self.tls_admin_port = free_ports(4)
+        self.query_port, self.tls_query_port = free_ports(2)
         self.process = None
         shutil.rmtree(directory, ignore_errors=True)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,7 @@ class Server:
             "--data-dir", str(self.directory),
             "--port", str(self.port),
             "--admin-port", str(self.admin_port),
+            "--query-port", str(self.query_port),
             "--ready-file", str(self.ready_file),
             *self.tls_arguments(),
             *self.arguments,
@@ -104,6 +106,7 @@ class Server:
             "--tls-key", str(self.certificates.key),
             "--tls-port", str(self.tls_port),
             "--tls-admin-port", str(self.tls_admin_port),
+            "--tls-query-port", str(self.tls_query_port),
         ]
 
     def is_ready(self):

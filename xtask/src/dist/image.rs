@@ -22,7 +22,7 @@ const USER: u64 = 65532;
 /// The image's data directory.
 const DATA_DIR: &str = "var/lib/oribi";
 /// Key-value and admin HTTP, each without and with TLS.
-const PORTS: [u16; 4] = [11210, 8091, 11207, 18091];
+const PORTS: [u16; 6] = [11210, 8091, 8093, 11207, 18091, 18093];
 const PASSWD: &str =
     "root:x:0:0:root:/:/sbin/nologin\noribi:x:65532:65532:Oribi:/var/lib/oribi:/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\noribi:x:65532:\n";

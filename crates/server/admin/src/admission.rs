@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use crate::limits::{
     ADMIN_ANONYMOUS_PER_NETWORK_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_LOGINS_MAX,
     ADMIN_LOGINS_PER_NETWORK_MAX, ADMIN_STREAMS_PER_USER_MAX, ADMIN_USER_CONNECTIONS_MAX,
-    ADMIN_USERS_CONNECTIONS_MAX,
+    ADMIN_USERS_CONNECTIONS_MAX, QUERY_CONNECTIONS_MAX, QUERY_USER_CONNECTIONS_MAX,
 };
 
 /// Least time between two log lines about evicted or refused connections.
@@ -99,8 +99,43 @@ pub(crate) struct Turnover {
     pub(crate) refused: u64,
 }
 
+/// Bounds of a port, or of ports that share their places.
+#[derive(Debug, Clone, Copy)]
+struct AdmissionLimits {
+    connections: usize,
+    /// Of those that never authenticated, from one network.
+    anonymous_per_network: usize,
+    /// Of all users without the role `admin`.
+    users_connections: usize,
+    user_connections: usize,
+    streams_per_user: usize,
+}
+
+impl Default for AdmissionLimits {
+    fn default() -> AdmissionLimits {
+        AdmissionLimits {
+            connections: ADMIN_CONNECTIONS_MAX,
+            anonymous_per_network: ADMIN_ANONYMOUS_PER_NETWORK_MAX,
+            users_connections: ADMIN_USERS_CONNECTIONS_MAX,
+            user_connections: ADMIN_USER_CONNECTIONS_MAX,
+            streams_per_user: ADMIN_STREAMS_PER_USER_MAX,
+        }
+    }
+}
+
+/// Any number of an application's connections is the usual case at a port for queries, and no
+/// administrator needs a place there.
+const QUERY_LIMITS: AdmissionLimits = AdmissionLimits {
+    connections: QUERY_CONNECTIONS_MAX,
+    anonymous_per_network: QUERY_USER_CONNECTIONS_MAX,
+    users_connections: QUERY_USER_CONNECTIONS_MAX,
+    user_connections: QUERY_USER_CONNECTIONS_MAX,
+    streams_per_user: QUERY_USER_CONNECTIONS_MAX,
+};
+
 #[derive(Default)]
 struct Table {
+    limits: AdmissionLimits,
     clock: u64,
     places: BTreeMap<u64, Entry>,
     /// Streams of each user.
@@ -138,6 +173,11 @@ pub(crate) struct StreamPlace {
 pub(crate) struct AdminConnection(Arc<Notify>);
 
 impl AdmissionControl {
+    /// The places of ports for queries.
+    pub(crate) fn of_queries() -> AdmissionControl {
+        AdmissionControl { table: Mutex::new(Table { limits: QUERY_LIMITS, ..Table::default() }) }
+    }
+
     /// A place for a new connection, evicting another one if necessary; `None` when none can be
     /// evicted.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<ConnectionSlot>> {
@@ -154,7 +194,7 @@ impl AdmissionControl {
         let previous = table.places.insert(id, entry);
         assert!(previous.is_none(), "each connection has its own id");
         assert!(
-            table.places.len() <= ADMIN_CONNECTIONS_MAX,
+            table.places.len() <= table.limits.connections,
             "a connection enters only when there is capacity"
         );
         let has_asked = AtomicBool::new(false);
@@ -216,12 +256,13 @@ impl ConnectionSlot {
     pub(crate) fn begin_request(self: &Arc<Self>, identity: &Identity) -> Option<ActiveRequest> {
         let (name, is_admin) = (&identity.name, identity.access.is_admin());
         let mut table = self.admission.table.lock();
+        let limits = table.limits;
         let known = table.places.get(&self.id)?.user.clone();
         let is_known = known.as_ref().is_some_and(|(user, was)| user == name && *was == is_admin);
         let is_admitted = is_known
-            || (table.admit(self.id, ADMIN_USER_CONNECTIONS_MAX, |entry| entry.is_of_user(name))
+            || (table.admit(self.id, limits.user_connections, |entry| entry.is_of_user(name))
                 && (is_admin
-                    || table.admit(self.id, ADMIN_USERS_CONNECTIONS_MAX, Entry::is_ordinary)));
+                    || table.admit(self.id, limits.users_connections, Entry::is_ordinary)));
         if !is_admitted {
             table.refuse();
             return None;
@@ -245,16 +286,14 @@ impl ActiveRequest {
         let user = identity.name.clone();
         {
             let mut table = self.place.admission.table.lock();
+            let most = table.limits.streams_per_user;
             let streams = table.streams.entry(user.clone()).or_default();
-            if *streams >= ADMIN_STREAMS_PER_USER_MAX {
+            if *streams >= most {
                 table.refuse();
                 return None;
             }
             *streams += 1;
-            assert!(
-                *streams <= ADMIN_STREAMS_PER_USER_MAX,
-                "a user has a bounded number of streams"
-            );
+            assert!(*streams <= most, "a user has a bounded number of streams");
         }
         Some(StreamPlace { busy: self, user })
     }
@@ -316,11 +355,11 @@ impl Table {
     fn make_room(&mut self, network: Network) -> bool {
         let of_network = |entry: &Entry| entry.is_anonymous() && entry.network == network;
         if self.places.values().filter(|entry| of_network(entry)).count()
-            >= ADMIN_ANONYMOUS_PER_NETWORK_MAX
+            >= self.limits.anonymous_per_network
         {
             return self.evict(of_network);
         }
-        if self.places.len() < ADMIN_CONNECTIONS_MAX {
+        if self.places.len() < self.limits.connections {
             return true;
         }
         let crowded = self.crowded_network();

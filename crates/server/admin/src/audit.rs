@@ -30,6 +30,8 @@ pub(crate) struct AdminClient {
     peer: SocketAddr,
     /// Its place among all connections.
     pub(crate) place: Arc<ConnectionSlot>,
+    /// It came to a port for queries, which serves nothing else.
+    pub(crate) for_queries: bool,
     /// The user of requests without credentials.
     pub(crate) certified: Option<Arc<Identity>>,
     /// The last user recorded.
@@ -41,23 +43,24 @@ pub(crate) struct AdminClient {
 
 impl AdminClient {
     /// A client that has not identified itself.
-    pub(crate) fn new(peer: SocketAddr, place: &Arc<ConnectionSlot>) -> AdminClient {
+    pub(crate) fn new(
+        peer: SocketAddr,
+        place: &Arc<ConnectionSlot>,
+        for_queries: bool,
+    ) -> AdminClient {
         AdminClient {
             peer,
             place: Arc::clone(place),
+            for_queries,
             certified: None,
             recorded: Mutex::default(),
             developer: Mutex::default(),
         }
     }
 
-    /// A client whose certificate names a user.
-    pub(crate) fn certified(
-        peer: SocketAddr,
-        place: &Arc<ConnectionSlot>,
-        identity: Arc<Identity>,
-    ) -> AdminClient {
-        AdminClient { certified: Some(identity), ..AdminClient::new(peer, place) }
+    /// The same client, whose certificate names a user.
+    pub(crate) fn certified(self, identity: Arc<Identity>) -> AdminClient {
+        AdminClient { certified: Some(identity), ..self }
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {

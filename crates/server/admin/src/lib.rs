@@ -16,7 +16,8 @@
 //! on blocking threads, so one slow request delays no other; every request has a bounded size and
 //! time. Caller: the server, which binds the listeners first, so a taken port is a start error.
 //! [`start_server`] composes both.
-//! A second port serves the same with TLS, where a client's certificate may identify the user.
+//! A second port serves the same with TLS, where a client's certificate may identify the user. Two
+//! more, with and without TLS, serve queries only; the connections of one do not count at another.
 //! There is no HTTP/2.
 
 #![forbid(unsafe_code)]
@@ -94,7 +95,7 @@ use audit::AdminClient;
 use metrics::MetricsRegistry;
 use oribi_config::Settings;
 use oribi_server::admin_api::tls::Certified;
-use oribi_server::admin_api::{AdminService, AdminSockets};
+use oribi_server::admin_api::{AdminService, AdminSockets, AdminStart};
 use oribi_server::server_context::ServerContext;
 use oribi_server::{Administrator, Server, StartError};
 use state::AdminState;
@@ -125,10 +126,19 @@ pub fn start_server(
     settings: &Settings,
     administrator: Option<Administrator>,
 ) -> Result<Server, StartError> {
-    Server::start_with(settings, administrator, Some(start))
+    let admin = AdminStart { start, has_queries: cfg!(feature = "sql") };
+    Server::start_with(settings, administrator, Some(admin))
 }
 
-/// Starts serving on a bound listener, and on a second one with TLS.
+/// What a listener serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ListenerRole {
+    with_tls: bool,
+    /// Only queries, with separate places.
+    for_queries: bool,
+}
+
+/// Starts serving on the bound listeners.
 fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dyn AdminService>> {
     let (stop, stopping) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -137,14 +147,29 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
         .max_blocking_threads(8)
         .thread_name("oribi-admin-io")
         .build()?;
-    let (listener, tls_listener) = {
+    let role = |with_tls, for_queries| ListenerRole { with_tls, for_queries };
+    let bound = [
+        (Some(sockets.plain), role(false, false)),
+        (sockets.tls, role(true, false)),
+        (sockets.query, role(false, true)),
+        (sockets.query_tls, role(true, true)),
+    ];
+    let mut listeners = Vec::new();
+    {
         let _entered = runtime.enter();
-        (adopt(sockets.plain)?, sockets.tls.map(adopt).transpose()?)
-    };
+        for (socket, role) in bound {
+            listeners.extend(socket.map(adopt).transpose()?.map(|listener| (listener, role)));
+        }
+    }
     let admission = Arc::new(AdmissionControl::default());
+    let query_admission = Arc::new(AdmissionControl::of_queries());
     let state = Arc::new(AdminState {
-        metrics: MetricsRegistry::new(Arc::clone(&server), Arc::clone(&admission)),
+        metrics: MetricsRegistry::new(
+            Arc::clone(&server),
+            [Arc::clone(&admission), Arc::clone(&query_admission)],
+        ),
         admission,
+        query_admission,
         server,
         logins: login::LoginGate::new(),
         audit: audit::AdminAudit::default(),
@@ -164,16 +189,15 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
     });
     let thread = oribi_supervisor::spawn("oribi-admin", move || {
         runtime.block_on(async {
-            let tls_accepting = async {
-                if let Some(listener) = tls_listener {
-                    accept_until_stopped(listener, Arc::clone(&state), true).await;
-                }
-            };
-            tokio::join!(
-                accept_until_stopped(listener, Arc::clone(&state), false),
-                tls_accepting,
-                figures::sample_until_stopped(Arc::clone(&state)),
-            );
+            let accepting = listeners.into_iter().map(|(listener, role)| {
+                tokio::spawn(accept_until_stopped(listener, Arc::clone(&state), role))
+            });
+            let accepting: Vec<_> = accepting.collect();
+            figures::sample_until_stopped(Arc::clone(&state)).await;
+            for ended in accepting {
+                // A panic was logged where it happened.
+                let _ = ended.await;
+            }
             // Without a client that reads it waits for no longer.
             let _ = tokio::time::timeout(STREAMS_DEADLINE, state.open_streams.closed()).await;
         });
@@ -212,7 +236,7 @@ fn adopt(listener: std::net::TcpListener) -> io::Result<tokio::net::TcpListener>
 async fn accept_until_stopped(
     listener: tokio::net::TcpListener,
     state: Arc<AdminState>,
-    with_tls: bool,
+    role: ListenerRole,
 ) {
     let mut stopping = state.stopping.clone();
     loop {
@@ -221,7 +245,7 @@ async fn accept_until_stopped(
             _ = stopping.wait_for(|stop| *stop) => return,
         };
         match accepted {
-            Ok((stream, peer)) => admit(stream, peer, &state, with_tls),
+            Ok((stream, peer)) => admit(stream, peer, &state, role),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an admin connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -231,17 +255,26 @@ async fn accept_until_stopped(
 }
 
 /// Serves a connection, if there is a place for it, until another connection needs the place.
-fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState>, with_tls: bool) {
+fn admit(
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    state: &Arc<AdminState>,
+    role: ListenerRole,
+) {
+    let admission = match role.for_queries {
+        true => &state.query_admission,
+        false => &state.admission,
+    };
     if !state.server.connections.limits.files.admits_admin(&stream) {
-        if state.admission.may_log() {
+        if admission.may_log() {
             tracing::warn!(%peer, "admin connection refused: other files are the store's");
         }
         return;
     }
-    let before = state.admission.turnover();
-    let place = state.admission.enter(peer.ip());
-    let turnover = state.admission.turnover();
-    if turnover != before && state.admission.may_log() {
+    let before = admission.turnover();
+    let place = admission.enter(peer.ip());
+    let turnover = admission.turnover();
+    if turnover != before && admission.may_log() {
         let (evicted, refused) = (turnover.evicted, turnover.refused);
         tracing::info!(%peer, evicted, refused, "there are too many admin connections");
     }
@@ -254,9 +287,10 @@ fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState
     let state = Arc::clone(state);
     tokio::spawn(async move {
         let served = async {
-            match with_tls {
-                false => serve_connection(stream, state, AdminClient::new(peer, &place)).await,
-                true => serve_tls_connection(stream, peer, &place, state).await,
+            let client = AdminClient::new(peer, &place, role.for_queries);
+            match role.with_tls {
+                false => serve_connection(stream, state, client).await,
+                true => serve_tls_connection(stream, client, state).await,
             }
         };
         tokio::select! {
@@ -279,10 +313,10 @@ async fn is_silent(place: &ConnectionSlot) {
 
 async fn serve_tls_connection(
     stream: tokio::net::TcpStream,
-    peer: SocketAddr,
-    place: &Arc<ConnectionSlot>,
+    client: AdminClient,
     state: Arc<AdminState>,
 ) {
+    let peer = client.peer();
     let Some(tls) = state.server.access.tls.as_ref().cloned() else { return };
     let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
     let stream = match acceptor.accept(stream).await {
@@ -297,9 +331,9 @@ async fn serve_tls_connection(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().map(AsRef::as_ref);
     match tls.certified(certificate, &state.server.access.users) {
-        Certified::Nobody => serve_connection(stream, state, AdminClient::new(peer, place)).await,
+        Certified::Nobody => serve_connection(stream, state, client).await,
         Certified::User(identity) => {
-            serve_connection(stream, state, AdminClient::certified(peer, place, identity)).await;
+            serve_connection(stream, state, client.certified(identity)).await;
         }
         Certified::Refused => {
             tracing::info!(%peer, "closed an admin connection: its certificate names no user");

@@ -34,6 +34,14 @@ pub const ADMIN_USERS_CONNECTIONS_MAX: usize = ADMIN_CONNECTIONS_MAX / 2;
 /// Connections of one user, administrators included.
 pub const ADMIN_USER_CONNECTIONS_MAX: usize = 128;
 
+/// Connections of the ports for queries at once, with and without TLS together. An idle one holds
+/// at most 16 KiB.
+pub const QUERY_CONNECTIONS_MAX: usize = 1_280;
+
+/// Of those, connections of one user, and of one address that never authenticated: applications
+/// that keep a thousand of them, and a tenth for others.
+pub const QUERY_USER_CONNECTIONS_MAX: usize = 1_152;
+
 /// Configuration streams of one user. A client library has one for each bucket and node, and only
 /// where it cannot use the data port.
 pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;

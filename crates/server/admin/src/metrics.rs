@@ -42,7 +42,8 @@ pub struct MetricsRegistry {
 
 struct ServerCollector {
     server: Arc<ServerContext>,
-    admission: Arc<AdmissionControl>,
+    /// Of the admin HTTP, and of the ports for queries.
+    admission: [Arc<AdmissionControl>; 2],
 }
 
 /// One metric per bucket.
@@ -215,7 +216,7 @@ impl MetricsRegistry {
     /// Metrics of one server.
     pub(crate) fn new(
         server: Arc<ServerContext>,
-        admission: Arc<AdmissionControl>,
+        admission: [Arc<AdmissionControl>; 2],
     ) -> MetricsRegistry {
         let mut registry = Registry::with_prefix("oribi");
         let started = server.diagnostics.started;
@@ -282,14 +283,17 @@ impl ServerCollector {
         encode_counter(encoder, "audit_events_lost", "Events that the audit log lacks", lost)?;
         let help = "Connections closed because there were too many";
         encode_counter(encoder, "connections_rejected", help, rejected)?;
-        let turnover = self.admission.turnover();
-        let open = self.admission.connections() as u64;
+        let [admin, query] = self.admission.each_ref().map(|admission| admission.turnover());
+        let [open, queries] =
+            self.admission.each_ref().map(|admission| admission.connections() as u64);
         encode_gauge(encoder, "admin_connections", "Connections of the admin HTTP", open)?;
+        let help = "Connections of the ports for queries";
+        encode_gauge(encoder, "query_connections", help, queries)?;
         let help = "Idle admin connections closed because others needed their place";
-        encode_counter(encoder, "admin_connections_evicted", help, turnover.evicted)?;
+        encode_counter(encoder, "admin_connections_evicted", help, admin.evicted + query.evicted)?;
         let help =
             "Admin connections, logins, requests and streams refused because there were too many";
-        encode_counter(encoder, "admin_requests_refused", help, turnover.refused)?;
+        encode_counter(encoder, "admin_requests_refused", help, admin.refused + query.refused)?;
         if let Some(tls) = self.server.access.tls.as_ref() {
             let expiry = tls.current().certificate.not_after_unix_s;
             let help = "End of the certificate's validity, in seconds since 1970";

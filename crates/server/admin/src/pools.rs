@@ -12,6 +12,7 @@ use super::blocking::{blocking, failed};
 use super::message::{FormFields, HttpReply, empty, field_error, json_reply, json_text, whole};
 use super::monitoring::{NodeFigures, observe, sees_node};
 use super::operator_memory::for_operators;
+use super::setup::services_of;
 use super::state::AdminState;
 use super::user_context::UserContext;
 use super::users::role_json;
@@ -196,7 +197,7 @@ pub(crate) fn node_entry(
         "clusterCompatibility": CLUSTER_COMPATIBILITY,
         "version": format!("{VERSION}-oribi"),
         "os": std::env::consts::OS,
-        "services": ["kv"],
+        "services": services_of(&state),
         "ports": ports(kv_port, state.server.cluster.config.tls_ports()),
         "uptime": uptime_s.to_string(),
     });

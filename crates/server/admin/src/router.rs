@@ -40,7 +40,10 @@ pub(crate) async fn answer(
         None => path_not_found(),
         Some(_) if !origin::is_welcome(&state, &head) => origin::misdirected(),
         Some(path) => {
-            let route = routes::find(&method, &path);
+            let route = match client.for_queries {
+                true => routes::find_query(&method, &path),
+                false => routes::find(&method, &path),
+            };
             let pattern = (route.path, route.body);
             let request = AdminRequest::new(Arc::clone(&state), pattern, (head, body), path);
             serve(route, request, &client).await

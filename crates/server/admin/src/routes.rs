@@ -1,21 +1,27 @@
 //! The route table: the rights, the body and the handler of each method and path.
 //!
 //! Owns: the routes and their rights. Invariants, which tests hold over the whole table:
-//! - without credentials only `/`, `/healthz`, `/readyz`, `/pools`, the TLS ports, the console's
-//!   files and the requests of a set-up are answered (`RouteAccess`);
+//! - without credentials only `/`, `/healthz`, `/readyz`, `/admin/ping`, `/pools`, the TLS ports,
+//!   the console's files and the requests of a set-up are answered (`RouteAccess`);
 //! - two routes that match the same request have the same rights, so their order changes no rights;
 //! - a change needs the role `admin`, except that of one's own password and of documents; a browser
 //!   cannot make one on behalf of another site (`same_site`).
 //!
 //! To add a route, add a row. Caller: `router`.
 
+mod query_port;
+
 use std::future::Future;
 
 use hyper::Method;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
+#[cfg(feature = "sql")]
+use serde_json::json;
 
 use super::message::{BODY_BYTES_MAX, HttpRejection, HttpReply, path_not_found};
 use super::request::RequestBody;
+pub(crate) use query_port::find_query;
+
 pub(crate) use super::route_rule::{AuditRule, Handler, RouteAccess};
 use super::{
     buckets, changes, collections, config_stream, documents, figures, monitoring, node, pools,
@@ -151,6 +157,13 @@ const QUERY_SERVICE: Handler = Handler::Async(|r| Box::pin(super::query_service:
 #[cfg(not(feature = "sql"))]
 const QUERY_SERVICE: Handler = NOT_FOUND;
 
+/// SDKs ask for it at each port for queries that they are told of. The port may be that of the
+/// admin HTTP.
+#[cfg(feature = "sql")]
+const PING: Handler = Handler::Sync(|_| super::message::json_reply(&json!({ "status": "OK" })));
+#[cfg(not(feature = "sql"))]
+const PING: Handler = NOT_FOUND;
+
 /// Bytes of a request with a statement of SQL: four times that of the longest statement, for
 /// escapes of JSON and for parameters.
 const SQL_BYTES_MAX: usize = 256 << 10;
@@ -268,7 +281,9 @@ pub(crate) static ROUTES: &[Route] = &[
     post(
         "/node/controller/setupServices",
         RouteAccess::Setup,
-        Handler::Sync(|r| setup::set_services(&r.form).unwrap_or_else(|refusal| *refusal)),
+        Handler::Sync(|r| {
+            setup::set_services(&r.state, &r.form).unwrap_or_else(|refusal| *refusal)
+        }),
     ),
     post(
         "/settings/indexes",
@@ -286,6 +301,7 @@ pub(crate) static ROUTES: &[Route] = &[
         Handler::Async(|r| Box::pin(settled(setup::drop_external(&r.state)))),
     ),
     // Statements.
+    get("/admin/ping", RouteAccess::Anyone, PING),
     get("/query/service", RouteAccess::User, QUERY_SERVICE)
         .with_body(RequestBody::Stream(QUERY_SERVICE_BYTES_MAX))
         .audited(AuditRule::Nothing)

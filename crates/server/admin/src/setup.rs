@@ -1,8 +1,8 @@
 //! The requests by which scripts and Testcontainers' modules set up a Couchbase Server.
 //!
-//! Owns: their forms and answers. Oribi has one service, so most of a set-up changes nothing: the
-//! handlers check it, and refuse by name a request for something that does not exist. Caller: the
-//! table of routes; `guest_setup` serves clients without credentials.
+//! Owns: their forms and answers. Oribi's services are always on, so most of a set-up changes
+//! nothing: the handlers check it, and refuse by name a request for something that does not exist.
+//! Caller: the table of routes; `guest_setup` serves clients without credentials.
 
 use std::sync::Arc;
 
@@ -15,15 +15,14 @@ use super::message::{FormFields, HttpRejection, HttpReply, empty, error, field_e
 use super::request::AdminRequest;
 use super::state::AdminState;
 use super::users;
+use oribi_server::cluster_config::QueryPorts;
 use oribi_server::cluster_config::address::{ExternalAddress, ExternalPorts, is_host};
 
 /// Names of ports in an external address that belong to services or protocols that are not here.
 /// They are accepted, because clients send all ports that they have mapped.
-const OTHER_PORTS: [&str; 15] = [
+const OTHER_PORTS: [&str; 13] = [
     "capi",
     "capiSSL",
-    "n1ql",
-    "n1qlSSL",
     "fts",
     "ftsSSL",
     "ftsGRPC",
@@ -77,17 +76,31 @@ pub(super) fn web_reply(state: &AdminState, host: &str) -> HttpReply {
     json_reply(&json!({ "newBaseUri": format!("http://{host}:{port}/") }))
 }
 
-/// `POST /node/controller/setupServices`: there is one service.
-pub(crate) fn set_services(form: &FormFields) -> Result<HttpReply, HttpRejection> {
+/// The services of this node, in the words of set-ups and of lists of nodes.
+pub(super) fn services_of(state: &AdminState) -> &'static [&'static str] {
+    match state.server.cluster.config.query_ports() {
+        QueryPorts { plain: None, tls: None } => &["kv"],
+        _ => &["index", "kv", "n1ql"],
+    }
+}
+
+/// `POST /node/controller/setupServices`: services are neither turned on nor off.
+pub(crate) fn set_services(
+    state: &AdminState,
+    form: &FormFields,
+) -> Result<HttpReply, HttpRejection> {
     form.only(&["services", "setDefaultMemQuotas"])?;
     let services = form.get("services").unwrap_or_default();
     let names = services.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let unknown: Vec<&str> = names.filter(|name| *name != "kv").collect();
+    let known = services_of(state);
+    let unknown: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
     if !unknown.is_empty() {
+        let enums = if known.len() > 1 { "KV, QUERY, INDEX" } else { "KV" };
         let message = format!(
-            "There is no service {} here, only kv: leave the others out (with Testcontainers: \
-             withEnabledServices(CouchbaseService.KV))",
-            unknown.join(", ")
+            "There is no service {} here, only {}: leave the others out (with Testcontainers: \
+             withEnabledServices({enums}))",
+            unknown.join(", "),
+            known.join(", ")
         );
         return Err(field_error("services", &message).into());
     }
@@ -97,7 +110,7 @@ pub(crate) fn set_services(form: &FormFields) -> Result<HttpReply, HttpRejection
     Ok(empty(StatusCode::OK))
 }
 
-/// `POST /settings/indexes`: there are no indexes, so their settings have no effect.
+/// `POST /settings/indexes`: indexes are in memory whatever the mode, so it has no effect.
 pub(crate) fn set_indexes(form: &FormFields) -> Result<HttpReply, HttpRejection> {
     match form.get("storageMode") {
         None | Some("plasma" | "memory_optimized" | "forestdb") => {
@@ -136,7 +149,7 @@ pub(crate) async fn set_external(
     state: &Arc<AdminState>,
     form: &FormFields,
 ) -> Result<HttpReply, HttpRejection> {
-    let known = ["hostname", "kv", "mgmt", "kvSSL", "mgmtSSL"];
+    let known = ["hostname", "kv", "mgmt", "n1ql", "kvSSL", "mgmtSSL", "n1qlSSL"];
     form.only(&[&known[..], &OTHER_PORTS].concat())?;
     let hostname = checked_host(form)?;
     for name in OTHER_PORTS {
@@ -147,6 +160,8 @@ pub(crate) async fn set_external(
         mgmt: port_in(form, "mgmt")?,
         kv_ssl: port_in(form, "kvSSL")?,
         mgmt_ssl: port_in(form, "mgmtSSL")?,
+        n1ql: port_in(form, "n1ql")?,
+        n1ql_ssl: port_in(form, "n1qlSSL")?,
     };
     let external = ExternalAddress { hostname, ports };
     change_address(state, move |server| {

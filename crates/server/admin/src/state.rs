@@ -22,6 +22,8 @@ pub(crate) struct AdminState {
     pub(crate) server: Arc<ServerContext>,
     pub(crate) metrics: MetricsRegistry,
     pub(crate) admission: Arc<AdmissionControl>,
+    /// Connections of the ports for queries.
+    pub(crate) query_admission: Arc<AdmissionControl>,
     pub(crate) logins: LoginGate,
     pub(crate) audit: AdminAudit,
     pub(crate) health: Health,

@@ -27,6 +27,8 @@ mod query;
 #[cfg(feature = "sql")]
 mod query_memory;
 #[cfg(feature = "sql")]
+mod query_port;
+#[cfg(feature = "sql")]
 mod query_service;
 #[cfg(all(feature = "console", feature = "sql"))]
 mod route_statuses;
@@ -67,6 +69,7 @@ impl Fixture {
             data_dir: scratch.path().to_owned(),
             port: 0,
             admin_port: 0,
+            query_port: 0,
             workers: 1,
             vbuckets: 4,
             flush_enabled,

@@ -149,3 +149,23 @@ pub(super) const ADVERTISE_TLS_ADMIN_PORT: Setting = Setting {
     get: |s| s.advertise_tls_admin_port.map(|port| Value::Integer(port.into())),
     set: |s, value| s.advertise_tls_admin_port = Some(value.integer()),
 };
+
+pub(super) const ADVERTISE_QUERY_PORT: Setting = Setting {
+    name: "advertise_query_port",
+    heading: NETWORK,
+    value_name: "PORT",
+    help: "Port at which clients reach --query-port; --query-port when not given",
+    form: ADVERTISED_PORT,
+    get: |s| s.advertise_query_port.map(|port| Value::Integer(port.into())),
+    set: |s, value| s.advertise_query_port = Some(value.integer()),
+};
+
+pub(super) const ADVERTISE_TLS_QUERY_PORT: Setting = Setting {
+    name: "advertise_tls_query_port",
+    heading: NETWORK,
+    value_name: "PORT",
+    help: "Port at which clients reach --tls-query-port; --tls-query-port when not given",
+    form: ADVERTISED_PORT,
+    get: |s| s.advertise_tls_query_port.map(|port| Value::Integer(port.into())),
+    set: |s, value| s.advertise_tls_query_port = Some(value.integer()),
+};

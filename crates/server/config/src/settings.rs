@@ -68,6 +68,8 @@ pub struct Settings {
     pub admin_listen: Option<IpAddr>,
     /// Port of the admin HTTP; 0 takes a free one.
     pub admin_port: u16,
+    /// Port of SQL++ over HTTP, at the address of the admin HTTP; 0 for none.
+    pub query_port: u16,
     /// PEM file with the server's certificate chain; TLS is enabled when it is set.
     pub tls_certificate: Option<PathBuf>,
     /// PEM file with the private key of the certificate.
@@ -78,6 +80,8 @@ pub struct Settings {
     pub tls_port: u16,
     /// Port of the admin HTTP with TLS; 0 takes a free one.
     pub tls_admin_port: u16,
+    /// Port of SQL++ over HTTP with TLS; 0 for none.
+    pub tls_query_port: u16,
     /// Balancers whose connections begin with the PROXY protocol, as [`Subnet`] reads them; it is
     /// not spoken when the list is empty.
     pub proxy_protocol: Vec<String>,
@@ -117,10 +121,14 @@ pub struct Settings {
     pub advertise_port: Option<u16>,
     /// Port that clients use instead of `admin_port`.
     pub advertise_admin_port: Option<u16>,
+    /// Port that clients use instead of `query_port`.
+    pub advertise_query_port: Option<u16>,
     /// Port that clients use instead of `tls_port`.
     pub advertise_tls_port: Option<u16>,
     /// Port that clients use instead of `tls_admin_port`.
     pub advertise_tls_admin_port: Option<u16>,
+    /// Port that clients use instead of `tls_query_port`.
+    pub advertise_tls_query_port: Option<u16>,
     /// Connections accepted at the same time.
     pub connections_max: usize,
     /// Time to authenticate after connecting.
@@ -195,6 +203,7 @@ impl Default for Settings {
             port: 11210,
             admin_listen: None,
             admin_port: 8091,
+            query_port: 8093,
             proxy_protocol: Vec::new(),
             memcached_bucket: None,
             memcached_collection: None,
@@ -203,6 +212,7 @@ impl Default for Settings {
             tls_listen: None,
             tls_port: 11207,
             tls_admin_port: 18091,
+            tls_query_port: 18093,
             tls_minimum_version: MinimumVersion::Tls12,
             tls_client_certificates: ClientCertificates::Off,
             tls_client_ca: None,
@@ -219,8 +229,10 @@ impl Default for Settings {
             advertise_host: None,
             advertise_port: None,
             advertise_admin_port: None,
+            advertise_query_port: None,
             advertise_tls_port: None,
             advertise_tls_admin_port: None,
+            advertise_tls_query_port: None,
             connections_max: 10_000,
             auth_deadline_ms: 10_000,
             frame_deadline_ms: 60_000,

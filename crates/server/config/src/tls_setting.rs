@@ -59,6 +59,16 @@ pub(super) const ADMIN_PORT: Setting = Setting {
     set: |s, value| s.tls_admin_port = value.integer(),
 };
 
+pub(super) const QUERY_PORT: Setting = Setting {
+    name: "tls_query_port",
+    heading: HEADING,
+    value_name: "PORT",
+    help: "Port of SQL++ queries with TLS; 0 turns it off",
+    form: PORT_FORM,
+    get: |s| Some(Value::Integer(s.tls_query_port.into())),
+    set: |s, value| s.tls_query_port = value.integer(),
+};
+
 pub(super) const MINIMUM_VERSION: Setting = Setting {
     name: "tls_minimum_version",
     heading: HEADING,

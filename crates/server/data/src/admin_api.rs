@@ -30,6 +30,10 @@ pub struct AdminSockets {
     pub plain: TcpListener,
     /// With TLS, if it is enabled.
     pub tls: Option<TcpListener>,
+    /// The port for queries, if there is one.
+    pub query: Option<TcpListener>,
+    /// The same with TLS.
+    pub query_tls: Option<TcpListener>,
 }
 
 /// A running admin HTTP. It ends when it is dropped.
@@ -38,5 +42,11 @@ pub trait AdminService: Send + Sync {
     fn stop(self: Box<Self>);
 }
 
-/// Starts an admin HTTP; the server calls it once, before it accepts clients.
-pub type StartAdmin = fn(AdminSockets, Arc<ServerContext>) -> io::Result<Box<dyn AdminService>>;
+/// An admin HTTP that a server starts.
+#[derive(Clone, Copy)]
+pub struct AdminStart {
+    /// The server calls it once, before it accepts clients.
+    pub start: fn(AdminSockets, Arc<ServerContext>) -> io::Result<Box<dyn AdminService>>,
+    /// It runs statements of SQL++, so clients are told of its ports for queries.
+    pub has_queries: bool,
+}

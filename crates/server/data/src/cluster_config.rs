@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster_identity::ClusterIdentity;
-use address::{NodeAddress, before_port};
+use address::{ExternalAddress, NodeAddress, before_port};
 use document::{AlternateAddresses, BucketMap, NodeExt, Services};
 
 pub use document::BucketFacts;
@@ -46,6 +46,13 @@ pub struct TlsPorts {
     pub mgmt: u16,
 }
 
+/// Ports of SQL++ over HTTP that clients are told; none where this node has no such service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueryPorts {
+    pub plain: Option<u16>,
+    pub tls: Option<u16>,
+}
+
 /// Announces a change of the documents.
 pub(crate) type OnChange = Box<dyn Fn() + Send + Sync>;
 
@@ -54,6 +61,7 @@ pub struct ClusterConfig {
     kv_port: u16,
     mgmt_port: u16,
     tls_ports: Option<TlsPorts>,
+    query_ports: QueryPorts,
     rev: AtomicU64,
     identity: ArcSwap<ClusterIdentity>,
     topology: ArcSwapOption<Topology>,
@@ -71,6 +79,7 @@ impl ClusterConfig {
             kv_port,
             mgmt_port,
             tls_ports: None,
+            query_ports: QueryPorts::default(),
             rev: AtomicU64::new(u64::from(unix_s).max(1)),
             identity: ArcSwap::from_pointee(ClusterIdentity::default()),
             topology: ArcSwapOption::empty(),
@@ -83,6 +92,11 @@ impl ClusterConfig {
     /// The same with ports for TLS clients.
     pub fn with_tls(self, tls_ports: Option<TlsPorts>) -> ClusterConfig {
         ClusterConfig { tls_ports, ..self }
+    }
+
+    /// The same with ports for queries.
+    pub fn with_queries(self, query_ports: QueryPorts) -> ClusterConfig {
+        ClusterConfig { query_ports, ..self }
     }
 
     /// The uuid and the name that documents show.
@@ -119,6 +133,11 @@ impl ClusterConfig {
     /// The same ports with TLS, if TLS is enabled.
     pub fn tls_ports(&self) -> Option<TlsPorts> {
         self.tls_ports
+    }
+
+    /// Ports for queries, if clients are told of any.
+    pub fn query_ports(&self) -> QueryPorts {
+        self.query_ports
     }
 
     /// The host under which the cluster knows this node, in the form that precedes a port.
@@ -241,9 +260,22 @@ impl ClusterConfig {
         document
     }
 
+    /// The admin HTTP serves queries as well, so its port outside is a port for queries when no
+    /// other one is mapped.
+    fn with_mapped_queries(&self, mut external: ExternalAddress) -> ExternalAddress {
+        let ports = &mut external.ports;
+        if self.query_ports.plain.is_some() {
+            ports.n1ql = ports.n1ql.or(ports.mgmt);
+        }
+        if self.query_ports.tls.is_some() {
+            ports.n1ql_ssl = ports.n1ql_ssl.or(ports.mgmt_ssl);
+        }
+        external
+    }
+
     fn node(&self) -> NodeExt {
         let address = self.address.load();
-        let external = address.external.clone();
+        let external = address.external.clone().map(|external| self.with_mapped_queries(external));
         NodeExt {
             this_node: true,
             // Clients compare this name with the one that they connected to, to choose between
@@ -255,6 +287,9 @@ impl ClusterConfig {
                 mgmt: self.mgmt_port,
                 kv_ssl: self.tls_ports.map(|ports| ports.kv),
                 mgmt_ssl: self.tls_ports.map(|ports| ports.mgmt),
+                n1ql: self.query_ports.plain,
+                n1ql_ssl: self.query_ports.tls,
+                index_admin: self.query_ports.plain.map(|_| self.mgmt_port),
             },
             alternate_addresses: external.map(|external| AlternateAddresses { external }),
         }
@@ -273,7 +308,9 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::address::{ExternalAddress, ExternalPorts, NodeAddress};
-    use super::{BucketFacts, ClusterConfig, Placement, TlsPorts, Topology, TopologyNode};
+    use super::{
+        BucketFacts, ClusterConfig, Placement, QueryPorts, TlsPorts, Topology, TopologyNode,
+    };
 
     fn facts() -> BucketFacts<'static> {
         BucketFacts {
@@ -315,6 +352,24 @@ mod tests {
         }
         let without = ClusterConfig::new(11210, 8091, 100).global_document();
         assert!(!without.json.contains("SSL"), "{}", without.json);
+    }
+
+    // Compat (SQL++ over HTTP): announced to SDKs, port 8093
+    #[test]
+    fn queries_are_announced_with_their_capability() {
+        let queries = QueryPorts { plain: Some(8093), tls: Some(18093) };
+        let config = ClusterConfig::new(11210, 8091, 100).with_queries(queries);
+        for document in [config.bucket_document(&facts()), config.global_document()] {
+            let json: serde_json::Value = serde_json::from_str(&document.json).unwrap();
+            let services = &json["nodesExt"][0]["services"];
+            assert_eq!((&services["n1ql"], &services["n1qlSSL"]), (&8093.into(), &18093.into()));
+            assert_eq!(services["indexAdmin"], 8091);
+            assert_eq!(json["clusterCapabilitiesVer"], serde_json::json!([1, 0]));
+            let capabilities = serde_json::json!({ "n1ql": ["enhancedPreparedStatements"] });
+            assert_eq!(json["clusterCapabilities"], capabilities);
+        }
+        let without = ClusterConfig::new(11210, 8091, 100).global_document();
+        assert!(!without.json.contains("n1ql"), "{}", without.json);
     }
 
     #[test]
@@ -368,6 +423,8 @@ mod tests {
             mgmt: kv + 1,
             kv_tls: None,
             mgmt_tls: None,
+            query: Some(kv + 3),
+            query_tls: None,
         };
         let owners = vec![Some(1), Some(0), None, Some(1)];
         Topology {
@@ -392,6 +449,8 @@ mod tests {
         assert_eq!(json["nodesExt"][0]["thisNode"], false);
         assert_eq!(json["nodesExt"][1]["hostname"], "[fd00::1]");
         assert_eq!(json["nodesExt"][1]["thisNode"], true);
+        assert_eq!(json["nodesExt"][1]["services"]["n1ql"], 203);
+        assert!(json["clusterCapabilities"]["n1ql"].is_array());
         let map = &json["vBucketServerMap"];
         assert_eq!(map["serverList"], serde_json::json!(["10.0.0.1:100", "[fd00::1]:200"]));
         assert_eq!(map["vBucketMap"], serde_json::json!([[1], [0], [-1], [1]]));

@@ -10,7 +10,7 @@
 //!
 //! Callers: the `oribi` binary and tests.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +27,11 @@ use oribi_system::random::random_bytes;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use crate::admin_api::{AdminService, AdminSockets, StartAdmin};
+use crate::admin_api::{AdminService, AdminSockets, AdminStart};
 use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace};
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::address::{NodeAddress, own_ip};
-use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
+use crate::cluster_config::{ClusterConfig, QueryPorts, TlsPorts, TopologyNode};
 use crate::cluster_identity::ClusterIdentity;
 use crate::connection::file_limit::FileLimits;
 use crate::connection::tls::{FileWatch, Tls};
@@ -98,6 +98,10 @@ pub struct Addresses {
     pub admin: SocketAddr,
     /// The same with TLS, if enabled.
     pub tls: Option<TlsAddresses>,
+    /// Queries: that of the admin HTTP when the port was taken; none where there are none.
+    pub query: Option<SocketAddr>,
+    /// The same with TLS.
+    pub query_tls: Option<SocketAddr>,
 }
 
 /// Addresses of a server with TLS.
@@ -113,6 +117,7 @@ struct Sockets {
     kv: TcpListener,
     kv_tls: Option<TcpListener>,
     admin: Option<AdminSockets>,
+    has_queries: bool,
 }
 
 pub struct Server {
@@ -145,7 +150,7 @@ impl Server {
     pub fn start_with(
         settings: &Settings,
         administrator: Option<Administrator>,
-        start_admin: Option<StartAdmin>,
+        start_admin: Option<AdminStart>,
     ) -> Result<Server, StartError> {
         let started = wall_clock();
         let mut init = Init::read(settings, administrator)?;
@@ -157,7 +162,7 @@ impl Server {
         }
         settings.check_exposure(users.is_development())?;
         let tls = open_tls(settings)?;
-        let sockets = Sockets::bind(settings, start_admin.is_some())?;
+        let sockets = Sockets::bind(settings, start_admin)?;
         let addresses = sockets.addresses(settings)?;
         let buckets = Buckets::open_with(data_dir.path(), settings, &init.new_buckets())?;
         init.apply_buckets(&buckets, data_dir.path())?;
@@ -188,7 +193,7 @@ impl Server {
             announced.iter().for_each(|mailbox| mailbox.post(Message::ClusterMapChanged));
         }));
         let started = start_admin.zip(sockets.admin);
-        let admin = started.map(|(start, sockets)| start(sockets, Arc::clone(&context)));
+        let admin = started.map(|(admin, sockets)| (admin.start)(sockets, Arc::clone(&context)));
         let admin = admin.transpose()?;
         let (kv, kv_tls) = (sockets.kv, sockets.kv_tls);
         let listener = Listener::start(kv, kv_tls, Arc::clone(&context), mailboxes)?;
@@ -287,7 +292,9 @@ impl Server {
 }
 
 impl Sockets {
-    fn bind(settings: &Settings, with_admin: bool) -> Result<Sockets, StartError> {
+    fn bind(settings: &Settings, admin: Option<AdminStart>) -> Result<Sockets, StartError> {
+        let with_admin = admin.is_some();
+        let has_queries = admin.is_some_and(|admin| admin.has_queries);
         let kv = bind(SocketAddr::new(settings.listen, settings.port))?;
         let admin_address = SocketAddr::new(settings.admin_address(), settings.admin_port);
         let plain = with_admin.then(|| bind(admin_address)).transpose()?;
@@ -298,8 +305,15 @@ impl Sockets {
             let admin_address = SocketAddr::new(address, settings.tls_admin_port);
             admin_tls = with_admin.then(|| bind(admin_address)).transpose()?;
         }
-        let admin = plain.map(|plain| AdminSockets { plain, tls: admin_tls });
-        Ok(Sockets { kv, kv_tls, admin })
+        let (mut query, mut query_tls) = (None, None);
+        if has_queries {
+            query = bind_query(settings.admin_address(), settings.query_port);
+            let tls_address = kv_tls.as_ref().map(|_| settings.tls_address());
+            query_tls =
+                tls_address.and_then(|address| bind_query(address, settings.tls_query_port));
+        }
+        let admin = plain.map(|plain| AdminSockets { plain, tls: admin_tls, query, query_tls });
+        Ok(Sockets { kv, kv_tls, admin, has_queries })
     }
 
     fn addresses(&self, settings: &Settings) -> std::io::Result<Addresses> {
@@ -314,8 +328,19 @@ impl Sockets {
             let admin = address(admin_tls, settings.tls_address())?;
             tls = Some(TlsAddresses { kv: kv.local_addr()?, admin });
         }
+        // A port for queries that was taken is replaced by that of the admin HTTP.
+        let query_address =
+            |port: u16, socket: Option<&TcpListener>, instead: Option<SocketAddr>| match socket {
+                Some(socket) => socket.local_addr().map(Some),
+                None => Ok(instead.filter(|_| port != 0 && self.has_queries)),
+            };
+        let query = self.admin.as_ref().and_then(|admin| admin.query.as_ref());
+        let query_tls = self.admin.as_ref().and_then(|admin| admin.query_tls.as_ref());
         let admin = address(admin.map(|admin| &admin.plain), settings.admin_address())?;
-        Ok(Addresses { kv: self.kv.local_addr()?, admin, tls })
+        let query = query_address(settings.query_port, query, Some(admin))?;
+        let query_tls =
+            query_address(settings.tls_query_port, query_tls, tls.map(|tls| tls.admin))?;
+        Ok(Addresses { kv: self.kv.local_addr()?, admin, tls, query, query_tls })
     }
 }
 
@@ -365,6 +390,8 @@ fn join_cluster(
         mgmt: shown.mgmt,
         kv_tls: shown.tls.map(|tls| tls.kv),
         mgmt_tls: shown.tls.map(|tls| tls.mgmt),
+        query: shown.queries.plain,
+        query_tls: shown.queries.tls,
     };
     let cluster = ClusterSettings {
         etcd: settings.etcd(),
@@ -382,6 +409,7 @@ struct AdvertisedPorts {
     kv: u16,
     mgmt: u16,
     tls: Option<TlsPorts>,
+    queries: QueryPorts,
 }
 
 /// The ports that the settings name, where something maps them, or those that are bound.
@@ -390,11 +418,44 @@ fn advertised_ports(settings: &Settings, addresses: Addresses) -> AdvertisedPort
         kv: settings.advertise_tls_port.unwrap_or(tls.kv.port()),
         mgmt: settings.advertise_tls_admin_port.unwrap_or(tls.admin.port()),
     });
+    let mgmt = settings.advertise_admin_port.unwrap_or(addresses.admin.port());
+    // The admin HTTP serves queries as well. So its mapped port replaces a port for queries that
+    // is not mapped, which clients could not reach.
+    let query = |own: Option<SocketAddr>, mapped: Option<u16>, mapped_admin: Option<u16>| {
+        own.map(|own| mapped.or(mapped_admin).unwrap_or(own.port()))
+    };
+    let (mapped, mapped_admin) = (settings.advertise_query_port, settings.advertise_admin_port);
+    let plain = query(addresses.query, mapped, mapped_admin);
+    let mapped = settings.advertise_tls_query_port;
+    let queries = QueryPorts {
+        plain,
+        tls: query(addresses.query_tls, mapped, settings.advertise_tls_admin_port),
+    };
     AdvertisedPorts {
         kv: settings.advertise_port.unwrap_or(addresses.kv.port()),
-        mgmt: settings.advertise_admin_port.unwrap_or(addresses.admin.port()),
+        mgmt,
         tls,
+        queries,
     }
+}
+
+/// Binds a port for queries, unless it is 0. A taken port stops no server: it may be that of a
+/// Couchbase Server next to this one, and the admin HTTP serves queries as well.
+fn bind_query(address: IpAddr, port: u16) -> Option<TcpListener> {
+    if port == 0 {
+        return None;
+    }
+    let address = SocketAddr::new(address, port);
+    let bound = TcpListener::bind(address);
+    let warn = |error: &std::io::Error| {
+        tracing::warn!(
+            %address,
+            %error,
+            "cannot listen for queries: the admin HTTP serves them instead, and clients are told \
+             its port. Set query_port (with TLS tls_query_port) to a free port, or to 0 for none"
+        );
+    };
+    bound.inspect_err(warn).ok()
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -409,7 +470,9 @@ fn context(
     started: Timestamp,
 ) -> ServerContext {
     let shown = advertised_ports(settings, addresses);
-    let cluster = ClusterConfig::new(shown.kv, shown.mgmt, started.unix_s()).with_tls(shown.tls);
+    let cluster = ClusterConfig::new(shown.kv, shown.mgmt, started.unix_s())
+        .with_tls(shown.tls)
+        .with_queries(shown.queries);
     let cluster = Arc::new(cluster);
     let counters = Arc::new(ServerCounters::new(settings.workers));
     let limits = ConnectionLimits {

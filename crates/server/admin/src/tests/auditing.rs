@@ -22,6 +22,7 @@ fn audited() -> Fixture {
         audit_log: Some(scratch.path().join("audit.log")),
         port: 0,
         admin_port: 0,
+        query_port: 0,
         workers: 1,
         vbuckets: 4,
         memory_quota_mib: Some(1024),

@@ -17,7 +17,7 @@ const OPERATOR: &str = "operator:secret1";
 const READER: &str = "reader:secret1";
 
 /// Both ends of each connection are in this process.
-fn allow_files() {
+pub(super) fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }

@@ -33,6 +33,7 @@ const PATHS: &[&str] = &[
     "/nodes/self",
     "/nodes/self/xdcrSSLPorts",
     "/controller/changePassword",
+    "/admin/ping",
     "/query/service",
     "/query/sql",
     "/settings/indexes",

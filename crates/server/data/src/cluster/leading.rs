@@ -116,6 +116,8 @@ mod tests {
             mgmt: 2,
             kv_tls: None,
             mgmt_tls: None,
+            query: None,
+            query_tls: None,
             leaving,
             unable: BTreeSet::new(),
         }

@@ -155,6 +155,10 @@ pub(super) struct NodeRecord {
     pub(super) kv_tls: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) mgmt_tls: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) query: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) query_tls: Option<u16>,
     /// The node leaves: it accepts no vbuckets and hands over those it has.
     #[serde(default)]
     pub(super) leaving: bool,
@@ -172,6 +176,8 @@ impl NodeRecord {
             mgmt: node.mgmt,
             kv_tls: node.kv_tls,
             mgmt_tls: node.mgmt_tls,
+            query: node.query,
+            query_tls: node.query_tls,
             leaving,
             unable,
         }
@@ -185,6 +191,8 @@ impl NodeRecord {
             mgmt: self.mgmt,
             kv_tls: self.kv_tls,
             mgmt_tls: self.mgmt_tls,
+            query: self.query,
+            query_tls: self.query_tls,
         }
     }
 }
@@ -257,6 +265,8 @@ mod tests {
             mgmt: 2,
             kv_tls: None,
             mgmt_tls: Some(3),
+            query: Some(4),
+            query_tls: None,
             leaving: false,
             unable: ["u".to_owned()].into(),
         };

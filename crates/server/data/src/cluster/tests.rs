@@ -80,6 +80,8 @@ impl Node {
             mgmt: 2,
             kv_tls: None,
             mgmt_tls: None,
+            query: None,
+            query_tls: None,
         };
         let settings = ClusterSettings { etcd, name: "test".to_owned(), lease_s: LEASE_S, node };
         let options = BucketOptions::from_settings(&Settings::default());

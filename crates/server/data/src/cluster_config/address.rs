@@ -59,6 +59,10 @@ pub struct ExternalPorts {
     /// Admin HTTP with TLS.
     #[serde(default, rename = "mgmtSSL", skip_serializing_if = "Option::is_none")]
     pub mgmt_ssl: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n1ql: Option<u16>,
+    #[serde(default, rename = "n1qlSSL", skip_serializing_if = "Option::is_none")]
+    pub n1ql_ssl: Option<u16>,
 }
 
 impl ExternalPorts {

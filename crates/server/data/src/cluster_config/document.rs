@@ -44,6 +44,10 @@ pub const BUCKET_CAPABILITIES: [&str; 19] = [
 /// prefer a group compare by name. A missing name would match a client without a preference.
 pub const SERVER_GROUP: &str = "Group 1";
 
+/// What the query service of a node can do, in the words that clients look for: a statement is
+/// prepared and run by one request.
+const QUERY_CAPABILITIES: [&str; 1] = ["enhancedPreparedStatements"];
+
 /// Placeholder for the address that the client connected to.
 const THIS_HOST: &str = "$HOST";
 
@@ -92,11 +96,21 @@ pub(super) fn bucket(
         bucket_capabilities_ver: "",
         bucket_capabilities: BUCKET_CAPABILITIES,
         cluster_capabilities_ver: [1, 0],
-        cluster_capabilities: BTreeMap::new(),
+        cluster_capabilities: capabilities_of(&map.nodes),
         cluster_uuid: &identity.uuid,
         cluster_name: &identity.name,
         collections_manifest_uid: format!("{:x}", facts.manifest_uid),
     })
+}
+
+/// The capabilities of the services that nodes have.
+fn capabilities_of(nodes: &[NodeExt]) -> BTreeMap<&'static str, Vec<&'static str>> {
+    let has_queries = |node: &NodeExt| {
+        let services = &node.services;
+        services.n1ql.is_some() || services.n1ql_ssl.is_some()
+    };
+    let queries = nodes.iter().any(has_queries);
+    queries.then(|| ("n1ql", QUERY_CAPABILITIES.to_vec())).into_iter().collect()
 }
 
 /// The owners alone, for a client that knows a node without a host name as `host`.
@@ -116,7 +130,7 @@ pub(super) fn global(
         rev_epoch: version.epoch,
         nodes_ext: nodes,
         cluster_capabilities_ver: [1, 0],
-        cluster_capabilities: BTreeMap::new(),
+        cluster_capabilities: capabilities_of(nodes),
         cluster_uuid: &identity.uuid,
         cluster_name: &identity.name,
     })
@@ -133,6 +147,9 @@ pub(super) fn nodes_of(topology: &Topology) -> Vec<NodeExt> {
             mgmt: node.mgmt,
             kv_ssl: node.kv_tls,
             mgmt_ssl: node.mgmt_tls,
+            n1ql: node.query,
+            n1ql_ssl: node.query_tls,
+            index_admin: node.query.map(|_| node.mgmt),
         },
         alternate_addresses: None,
     };
@@ -228,6 +245,14 @@ pub(super) struct Services {
     pub(super) kv_ssl: Option<u16>,
     #[serde(rename = "mgmtSSL", skip_serializing_if = "Option::is_none")]
     pub(super) mgmt_ssl: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) n1ql: Option<u16>,
+    #[serde(rename = "n1qlSSL", skip_serializing_if = "Option::is_none")]
+    pub(super) n1ql_ssl: Option<u16>,
+    /// Testcontainers' modules wait until a node has a service of indexes. Indexes are part of the
+    /// query service here, so the port is that of the admin HTTP.
+    #[serde(rename = "indexAdmin", skip_serializing_if = "Option::is_none")]
+    pub(super) index_admin: Option<u16>,
 }
 
 #[derive(Serialize)]

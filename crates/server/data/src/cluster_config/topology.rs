@@ -18,6 +18,10 @@ pub struct TopologyNode {
     pub kv_tls: Option<u16>,
     /// Port of the admin HTTP with TLS, if enabled.
     pub mgmt_tls: Option<u16>,
+    /// Port for queries, if the node has any.
+    pub query: Option<u16>,
+    /// Port for queries with TLS, if the node has any.
+    pub query_tls: Option<u16>,
 }
 
 /// The owners of one bucket's vbuckets.
