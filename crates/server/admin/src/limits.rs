@@ -74,6 +74,11 @@ pub const ADMIN_CHANGES_ID_BYTES_MAX: usize = 88 * ADMIN_CHANGES_VBUCKETS_MAX as
 #[cfg(feature = "sql")]
 pub const SQL_STATEMENTS_MAX: usize = 4;
 
+/// Statements of SQL++ that wait for one of these places: one for each connection of an application
+/// with a thousand of them. Their texts are reserved in the connections' memory.
+#[cfg(feature = "sql")]
+pub const QUERIES_WAITING_MAX: usize = 1_024;
+
 /// Memory of SQLite for all statements together: sorting, grouping, and the largest document some
 /// times. There are no temporary files.
 #[cfg(feature = "sql")]

@@ -11,7 +11,7 @@ use crate::statement_places::Statements;
 /// What all statements share.
 #[derive(Default)]
 pub(crate) struct Queries {
-    pub(super) running: Statements,
+    pub(super) running: Arc<Statements>,
     pub(super) service: Arc<Service>,
     pub(super) indexes: Arc<IndexDefinitions>,
     /// Bytes that statements keep, of the heap that they share.

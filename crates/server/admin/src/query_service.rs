@@ -5,23 +5,29 @@
 //! `errors`, `warnings`, `status`, `metrics`, because some SDKs depend on it. What fails before the
 //! first row sets the status; later errors follow the rows of a 200.
 //!
+//! A statement beyond the number at once waits in a queue, within its time. What cannot be served
+//! before it begins has changed nothing, so such a refusal has `retry`: 1201 (429) when the queue is
+//! full, 5500 without memory.
+//!
 //! Invariants: those of `query`, which has threads, places, memory and pieces of answers. What a
 //! statement keeps (groups, sorted rows) is reserved below the arena's upper bound for all
 //! statements together.
 //!
-//! Caller: `routes`. The service is not announced to SDKs yet (COMPAT.md).
+//! Caller: `routes`.
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use oribi_query::{
     MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, Service, SinkClosed,
 };
+use oribi_server::admin_api::memory::Reservation;
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -29,14 +35,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::body::ReplyBody;
 use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
-use super::message::{FormFields, HttpReply, busy, error, panicked, whole};
+use super::message::{FormFields, HttpReply, error, panicked, whole};
 use super::query::answer::{StatementAnswer, StatementStart};
 use super::query::pace_of_client;
 use super::request::AdminRequest;
-use super::statement_places::{HeapShare, StatementResources};
+use super::statement_places::{HeapShare, QueueRejection, StatementResources, Statements};
 use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
 use crate::query_store::BucketStore;
-use crate::sql::control::StatementControl;
+use crate::sql::control::{StatementControl, StatementEnd};
 use crate::sql::memory::StatementMemory;
 
 /// Time for a body to arrive.
@@ -48,6 +54,16 @@ const TIMEOUT: Duration = Duration::from_secs(75);
 /// Interval between two looks whether a statement has to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Time that a client reads nothing of an answer after which its statement leaves its place to
+/// those that wait.
+const STALL_MAX: Duration = Duration::from_secs(2);
+
+/// Bytes of a text that no reservation counts.
+const TEXT_BYTES_FREE: usize = 4 << 10;
+
+/// A text, its fields and its tree.
+const TEXT_COPIES: usize = 3;
+
 /// Most that a statement may have kept for its memory to stay with the allocator.
 const UNTRIMMED_BYTES: u64 = 1 << 20;
 
@@ -57,24 +73,34 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         Ok(Err(wrong)) => return refusal(&wrong),
         Err(reply) => return *reply,
     };
+    let (parsed, text_memory) = parsed;
+    let arrived = Instant::now();
     let (state, user) = (&request.state, request.user());
-    let Some(running) = state.queries.running.begin() else {
-        return busy("other statements are running; try again");
+    let timeout = parsed.timeout.unwrap_or(TIMEOUT).min(SQL_TIMEOUT_MAX);
+    let running = match state.queries.running.wait(arrived + timeout).await {
+        Ok(running) => running,
+        Err(QueueRejection::Full) => {
+            return retry_later(1201, "Too many statements wait for others; try again later");
+        }
+        Err(QueueRejection::Timeout) => {
+            let msg = "Timeout exceeded while the statement waited for others";
+            return failure(&QueryError::datastore(1080, msg), "timeout");
+        }
     };
     let Some(stream) = user.begin_stream() else {
-        return busy("this user has too many streams");
+        return retry_later(1201, "This user has too many streams; end one, or try again");
     };
     let Some(heap) = state.queries.running.share_heap() else {
-        return busy("documents leave no memory for statements; try again");
+        return retry_later(5500, "Documents leave no memory for statements; try again later");
     };
     let (sender, pieces) = mpsc::channel(1);
     let memory = Arc::clone(&state.server.connections.memory);
     let outgoing = Outgoing::new(Arc::clone(&memory), Wakeups::new());
     let (taken_bytes, rows) = (outgoing.taken_bytes(), Arc::clone(&outgoing));
-    let timeout = parsed.timeout.unwrap_or(TIMEOUT).min(SQL_TIMEOUT_MAX);
+    let left = timeout.saturating_sub(arrived.elapsed());
     let control = StatementControl::new(
         // The language ends the statement first, with its own code.
-        Instant::now() + timeout + LOOK_INTERVAL,
+        arrived + timeout + LOOK_INTERVAL,
         sender,
         state.stopping.clone(),
         Arc::clone(&state.server.access.users),
@@ -87,7 +113,8 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         StatementAnswer::new(Arc::clone(&control), Handle::current(), outgoing, begun, occupied);
     let statement = StatementRun {
         request: parsed,
-        timeout,
+        arrived,
+        timeout: left,
         service: Arc::clone(&state.queries.service),
         store: BucketStore::new(
             Arc::clone(&state.server),
@@ -101,8 +128,10 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
             heap,
         },
         cancelled: Arc::default(),
+        _text_memory: text_memory,
     };
-    watch(&control, &statement.cancelled);
+    let reader = Arc::clone(&taken_bytes);
+    watch(&control, &statement.cancelled, (reader, Arc::clone(&state.queries.running)));
     let work = move || {
         // Without it the statement competes with workers as an equal.
         let _ = rustix::process::nice(READING_NICENESS);
@@ -111,7 +140,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
     };
     if let Err(failure) = oribi_supervisor::spawn("oribi-query", work) {
         tracing::warn!(error = %failure, "no thread for a statement");
-        return busy("the server has no thread for this statement");
+        return retry_later(1201, "The server has no thread for this statement; try again");
     }
     drop(control);
     match beginning.await {
@@ -126,15 +155,28 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
     }
 }
 
-/// Sets `cancelled` once the statement has to end, for work that reads no documents.
-fn watch(control: &Arc<StatementControl>, cancelled: &Arc<AtomicBool>) {
+/// Sets `cancelled` once the statement has to end, for work that reads no documents. Ends a
+/// statement that is in the way: others wait for its place, and its client reads nothing.
+fn watch(
+    control: &Arc<StatementControl>,
+    cancelled: &Arc<AtomicBool>,
+    (taken_bytes, statements): (Arc<AtomicUsize>, Arc<Statements>),
+) {
     let (control, cancelled) = (Arc::downgrade(control), Arc::downgrade(cancelled));
     tokio::spawn(async move {
+        let (mut taken, mut progress) = (0, Instant::now());
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let (Some(control), Some(cancelled)) = (control.upgrade(), cancelled.upgrade()) else {
                 return;
             };
+            let now_taken = taken_bytes.load(Ordering::Acquire);
+            if now_taken != taken || control.pieces().capacity() > 0 {
+                (taken, progress) = (now_taken, Instant::now());
+            }
+            if statements.has_waiters() && progress.elapsed() >= STALL_MAX {
+                control.end(StatementEnd::InTheWay);
+            }
             if control.has_to_end() {
                 return cancelled.store(true, Ordering::Relaxed);
             }
@@ -145,16 +187,28 @@ fn watch(control: &Arc<StatementControl>, cancelled: &Arc<AtomicBool>) {
 /// A request, or what the language finds wrong with it.
 type Parsed = Result<oribi_query::QueryRequest, Box<QueryError>>;
 
+/// A request and the memory of its text.
+type ReadRequest = Result<(oribi_query::QueryRequest, Option<Reservation>), Box<QueryError>>;
+
 /// Reads a request: JSON or a form, or the query of a GET, which only reads.
-async fn read(request: &mut AdminRequest) -> Result<Parsed, Box<HttpReply>> {
+async fn read(request: &mut AdminRequest) -> Result<ReadRequest, Box<HttpReply>> {
     if *request.method() == Method::GET {
         let parsed = of_form(request.query())?;
         return Ok(parsed.map(|mut parsed| {
             parsed.readonly = true;
-            parsed
+            (parsed, None)
         }));
     }
     let (body, bytes_max) = request.take_body();
+    let memory = match text_bytes(&body, bytes_max) {
+        0..TEXT_BYTES_FREE => None,
+        bytes => {
+            let held = request.state.server.connections.memory.hold(TEXT_COPIES * bytes);
+            let refused =
+                || retry_later(5500, "Other requests hold the memory for texts; try again later");
+            Some(held.ok_or_else(|| Box::new(refused()))?)
+        }
+    };
     let limited = Limited::new(body, bytes_max).collect();
     let bytes = match tokio::time::timeout(BODY_DEADLINE, limited).await {
         Ok(Ok(collected)) => collected.to_bytes(),
@@ -162,12 +216,18 @@ async fn read(request: &mut AdminRequest) -> Result<Parsed, Box<HttpReply>> {
         Err(_) => return Err(Box::new(error(StatusCode::REQUEST_TIMEOUT, "body too slow"))),
     };
     if is_json(request.headers()) {
-        return Ok(oribi_query::QueryRequest::from_json(&bytes));
+        return Ok(oribi_query::QueryRequest::from_json(&bytes).map(|parsed| (parsed, memory)));
     }
     match std::str::from_utf8(&bytes) {
-        Ok(text) => of_form(text),
+        Ok(text) => Ok(of_form(text)?.map(|parsed| (parsed, memory))),
         Err(_) => Err(Box::new(error(StatusCode::BAD_REQUEST, "the form is not UTF-8"))),
     }
+}
+
+/// Bytes of a request's text, as its client announces them.
+fn text_bytes(body: &Incoming, bytes_max: usize) -> usize {
+    let announced = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+    announced.map_or(bytes_max, |bytes| bytes.min(bytes_max))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -185,10 +245,22 @@ fn of_form(text: &str) -> Result<Parsed, Box<HttpReply>> {
 
 /// The answer to a request that cannot be read.
 fn refusal(wrong: &QueryError) -> HttpReply {
+    failure(wrong, "fatal")
+}
+
+/// The answer to a request that changed nothing and may succeed later.
+fn retry_later(code: u32, why: &str) -> HttpReply {
+    let mut error = QueryError::datastore(code, why);
+    error.retry = true;
+    failure(&error, "fatal")
+}
+
+/// The answer to a request that has not begun.
+fn failure(wrong: &QueryError, word: &str) -> HttpReply {
     let body = json!({
         "requestID": request_id(),
         "errors": [error_json(wrong)],
-        "status": "fatal",
+        "status": word,
     });
     let status = StatusCode::from_u16(wrong.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
     whole(status, "application/json", body.to_string())
@@ -273,17 +345,21 @@ impl Drop for SharedBudget {
 /// A statement and what it needs.
 struct StatementRun {
     request: oribi_query::QueryRequest,
+    /// It may have waited since then.
+    arrived: Instant,
     timeout: Duration,
     service: Arc<Service>,
     store: BucketStore,
     budget: SharedBudget,
     cancelled: Arc<AtomicBool>,
+    _text_memory: Option<Reservation>,
 }
 
 impl StatementRun {
     fn execute(self, answer: StatementAnswer) {
-        let StatementRun { request, timeout, service, store, budget, cancelled } = self;
-        let mut sink = JsonAnswer { answer, request: &request, rows: 0 };
+        let StatementRun { request, arrived, timeout, service, store, budget, cancelled, .. } =
+            self;
+        let mut sink = JsonAnswer { answer, request: &request, arrived, rows: 0 };
         let control =
             RunControl { memory: &budget, cancelled: Some(&cancelled), timeout: Some(timeout) };
         let outcome = service.run(&store, &request, &control, &mut sink);
@@ -301,6 +377,7 @@ impl StatementRun {
 struct JsonAnswer<'r> {
     answer: StatementAnswer,
     request: &'r oribi_query::QueryRequest,
+    arrived: Instant,
     rows: u64,
 }
 
@@ -342,7 +419,7 @@ impl JsonAnswer<'_> {
         if self.request.metrics != Some(false) {
             let metrics = &outcome.metrics;
             let mut json = json!({
-                "elapsedTime": go_duration(metrics.elapsed),
+                "elapsedTime": go_duration(self.arrived.elapsed()),
                 "executionTime": go_duration(metrics.elapsed),
                 "resultCount": metrics.result_count,
                 "resultSize": metrics.result_bytes,

@@ -1,35 +1,99 @@
-//! How many statements run at once, and what one of them occupies.
+//! How many statements run at once, how many wait, and what one of them occupies.
+//!
+//! Waiting statements run in the order of their arrival. A statement whose client leaves leaves the
+//! queue with it, because its request's future is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use oribi_engine::block_arena::{OutsideReservation, reserve_outside};
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admission::{AdminConnection, StreamPlace};
-use crate::limits::{SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN, SQL_STATEMENTS_MAX};
+use crate::limits::{
+    QUERIES_WAITING_MAX, SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN, SQL_STATEMENTS_MAX,
+};
 use crate::sql::memory::MemoryTurn;
 
 /// The statements that run.
-#[derive(Default)]
-pub(crate) struct Statements(Arc<AtomicUsize>, Arc<MemoryTurn>, Arc<Mutex<Heap>>);
+pub(crate) struct Statements {
+    places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    turn: Arc<MemoryTurn>,
+    heap: Arc<Mutex<Heap>>,
+}
+
+impl Default for Statements {
+    fn default() -> Statements {
+        Statements {
+            places: Arc::new(Semaphore::new(SQL_STATEMENTS_MAX)),
+            waiting: AtomicUsize::new(0),
+            turn: Arc::default(),
+            heap: Arc::default(),
+        }
+    }
+}
+
+/// Why a statement got no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueueRejection {
+    Full,
+    /// Its time was over before it had one.
+    Timeout,
+}
+
+/// One of the statements that wait.
+struct Waiting<'s>(&'s AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let before = self.0.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a statement that stops waiting was counted");
+    }
+}
 
 impl Statements {
     /// A place for one more.
     pub fn begin(&self) -> Option<StatementSlot> {
-        let one_more = |running: usize| (running < SQL_STATEMENTS_MAX).then_some(running + 1);
-        let begun = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
-        begun.ok().map(|_| StatementSlot(Arc::clone(&self.0)))
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.ok().map(|place| StatementSlot { _place: place })
+    }
+
+    /// A place for one more, after those that wait already.
+    ///
+    /// # Errors
+    /// Too many wait, or there was none before `deadline`.
+    pub async fn wait(&self, deadline: Instant) -> Result<StatementSlot, QueueRejection> {
+        if let Some(place) = self.begin() {
+            return Ok(place);
+        }
+        let one_more = |waiting: usize| (waiting < QUERIES_WAITING_MAX).then_some(waiting + 1);
+        let counted = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        counted.map_err(|_| QueueRejection::Full)?;
+        let _waiting = Waiting(&self.waiting);
+        let place = Arc::clone(&self.places).acquire_owned();
+        match tokio::time::timeout_at(deadline.into(), place).await {
+            Ok(Ok(place)) => Ok(StatementSlot { _place: place }),
+            // The semaphore is never closed.
+            Ok(Err(_)) | Err(_) => Err(QueueRejection::Timeout),
+        }
+    }
+
+    /// True while statements wait for a place.
+    pub fn has_waiters(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
     }
 
     /// The turn of those with large documents.
     pub fn turn(&self) -> Arc<MemoryTurn> {
-        Arc::clone(&self.1)
+        Arc::clone(&self.turn)
     }
 
     /// A share of SQLite's heap. None while documents leave too little of the process's memory.
     pub fn share_heap(&self) -> Option<HeapShare> {
-        let mut heap = self.2.lock();
+        let mut heap = self.heap.lock();
         if heap.shares == 0 {
             heap.reservation = Some(reserve_outside(SQL_HEAP_BYTES_MAX));
         }
@@ -39,7 +103,7 @@ impl Statements {
             return None;
         }
         heap.shares += 1;
-        Some(HeapShare { heap: Arc::clone(&self.2), bytes })
+        Some(HeapShare { heap: Arc::clone(&self.heap), bytes })
     }
 }
 
@@ -70,13 +134,8 @@ impl Drop for HeapShare {
 }
 
 /// The place of a statement.
-pub(crate) struct StatementSlot(Arc<AtomicUsize>);
-
-impl Drop for StatementSlot {
-    fn drop(&mut self) {
-        let before = self.0.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "a statement that ends was counted");
-    }
+pub(crate) struct StatementSlot {
+    _place: OwnedSemaphorePermit,
 }
 
 /// What a statement occupies until its client is told how it ended. A client that has its answer

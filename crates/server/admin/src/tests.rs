@@ -29,6 +29,8 @@ mod query_memory;
 #[cfg(feature = "sql")]
 mod query_port;
 #[cfg(feature = "sql")]
+mod query_queue;
+#[cfg(feature = "sql")]
 mod query_service;
 #[cfg(all(feature = "console", feature = "sql"))]
 mod route_statuses;

@@ -8,7 +8,8 @@ use oribi_config::Settings;
 use oribi_system::data_dir::DataDir;
 use serde_json::json;
 
-use super::{ADMIN, Answer, Fixture, basic};
+use super::crowds::allow_files;
+use super::{ADMIN, Answer, Fixture, add_user, basic};
 
 /// Attempts to find a port that stays free until the server binds it.
 const ATTEMPTS_MAX: usize = 20;
@@ -145,4 +146,39 @@ fn a_taken_query_port_leaves_the_admin_port() {
     let config = off.get("/pools/default/nodeServices").json();
     assert!(config["nodesExt"][0]["services"].get("n1ql").is_none(), "{config}");
     assert_eq!(config["clusterCapabilities"], json!({}));
+}
+
+/// Connections of one user, each with a statement. None of them counts at the admin port.
+#[test]
+fn a_thousand_connections_each_run_a_statement() {
+    const CONNECTIONS: usize = 1_000;
+    allow_files();
+    let fixture = Fixture::with_queries(|data_dir| {
+        add_user(data_dir, "root", &["admin"]);
+        add_user(data_dir, "app", &["read-write:default"]);
+    });
+    let login = basic("app:secret1");
+    let warm =
+        fixture.ask_query_port("POST", "/query/service", "app:secret1", "statement=SELECT+1");
+    assert_eq!(warm.status, 200, "{}", warm.body);
+    let connect = |_| TcpStream::connect(fixture.query_address()).unwrap();
+    let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(connect).collect();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let body = json!({ "statement": "SELECT RAW $1", "args": [number] }).to_string();
+        let length = body.len();
+        write!(
+            stream,
+            "POST /query/service HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: {login}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+    }
+    assert_eq!(fixture.ask("GET", "/pools/default", "root:secret1", "").status, 200);
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{number}: {answer}");
+        assert!(answer.contains(&format!("\n{number}\r\n")), "{number}: {answer}");
+    }
 }

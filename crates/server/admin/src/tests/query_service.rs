@@ -9,7 +9,7 @@ const PATH: &str = "/query/service";
 
 impl Fixture {
     /// The answer to a request in JSON.
-    fn service(&self, credentials: &str, body: &Value) -> Answer {
+    pub(super) fn service(&self, credentials: &str, body: &Value) -> Answer {
         let headers = match basic(credentials).as_str() {
             "" => String::new(),
             login => format!("{login}\r\nContent-Type: application/json"),
