@@ -5,9 +5,9 @@
 //! `errors`, `warnings`, `status`, `metrics`, because some SDKs depend on it. What fails before the
 //! first row sets the status; later errors follow the rows of a 200.
 //!
-//! A statement beyond the number at once waits in a queue, within its time. What cannot be served
-//! before it begins has changed nothing, so such a refusal has `retry`: 1201 (429) when the queue is
-//! full, 5500 without memory.
+//! A statement beyond the number at once waits in a queue, within its time. A refusal before a
+//! statement begins has `retry`, because nothing was changed: 1201 (429) when the queue is full,
+//! 5500 without memory.
 //!
 //! Invariants: those of `query`, which has threads, places, memory and pieces of answers. What a
 //! statement keeps (groups, sorted rows) is reserved below the arena's upper bound for all

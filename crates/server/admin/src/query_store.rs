@@ -20,6 +20,7 @@ mod place;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use oribi_auth::Privilege;
 use oribi_engine::collections::BucketManifest;
 use oribi_query::{
     Datastore, IndexChange, IndexDefinition, Keyspace, KeyspaceName, QueryError, Result,
@@ -38,6 +39,15 @@ use place::KeyspacePlace;
 const NO_KEYSPACE: u32 = 12003;
 const NO_BUCKET: u32 = 12020;
 const NO_SCOPE: u32 = 12021;
+
+/// Rights in a keyspace whose indexes a user may change: those to read and write all documents.
+const INDEX_PRIVILEGES: [Privilege; 5] = [
+    Privilege::Read,
+    Privilege::RangeScan,
+    Privilege::Insert,
+    Privilege::Upsert,
+    Privilege::Delete,
+];
 
 /// See the module text.
 pub(crate) struct BucketStore {
@@ -68,8 +78,9 @@ impl BucketStore {
     }
 }
 
-impl Datastore for BucketStore {
-    fn keyspace(&self, name: &KeyspaceName) -> Result<Arc<dyn Keyspace>> {
+impl BucketStore {
+    /// Where a keyspace is; 12003, 12020 or 12021 if the user sees none.
+    fn place(&self, name: &KeyspaceName) -> Result<KeyspacePlace> {
         let missing = |code, what: &str, path: &str| {
             QueryError::datastore(code, format!("{what} not found: default:{path}"))
         };
@@ -93,8 +104,13 @@ impl Datastore for BucketStore {
         };
         let (server, control) = (Arc::clone(&self.server), Arc::clone(&self.control));
         let (name, collection) = (name.clone(), found.id);
-        let place = KeyspacePlace { server, control, handle, name, collection };
-        Ok(Arc::new(CollectionKeyspace::new(place)))
+        Ok(KeyspacePlace { server, control, handle, name, collection })
+    }
+}
+
+impl Datastore for BucketStore {
+    fn keyspace(&self, name: &KeyspaceName) -> Result<Arc<dyn Keyspace>> {
+        Ok(Arc::new(CollectionKeyspace::new(self.place(name)?)))
     }
 
     fn keyspaces(&self) -> Result<Vec<KeyspaceName>> {
@@ -114,12 +130,15 @@ impl Datastore for BucketStore {
     }
 
     fn indexes(&self) -> Result<Vec<IndexDefinition>> {
-        Ok(self
-            .indexes
-            .list()
-            .into_iter()
-            .filter(|one| self.keyspace(&one.keyspace).is_ok())
-            .collect())
+        let mut all = Vec::new();
+        for handle in self.server.buckets.list() {
+            if self.visible(handle.name()).is_none() {
+                continue;
+            }
+            let indexes = self.indexes.list(&handle)?;
+            all.extend(indexes.into_iter().filter(|one| self.place(&one.keyspace).is_ok()));
+        }
+        Ok(all)
     }
 
     fn change_indexes(&self, change: IndexChange) -> Result<()> {
@@ -127,12 +146,9 @@ impl Datastore for BucketStore {
             IndexChange::Create(definition) => &definition.keyspace,
             IndexChange::Drop { keyspace, .. } | IndexChange::Build { keyspace, .. } => keyspace,
         };
-        self.keyspace(keyspace)?;
-        if !self.control.identity().access.is_admin() {
-            let msg = "User does not have the right to manage indexes: it needs the role admin";
-            return Err(QueryError::datastore(13014, msg));
-        }
-        self.indexes.apply(change)
+        let place = self.place(keyspace)?;
+        place.check_rights(&INDEX_PRIVILEGES)?;
+        self.indexes.apply(&place.handle, place.collection, change)
     }
 
     fn version(&self) -> u64 {
@@ -140,8 +156,9 @@ impl Datastore for BucketStore {
         for handle in self.server.buckets.list() {
             handle.name().hash(&mut hasher);
             handle.bucket().manifest().uid().0.hash(&mut hasher);
+            let indexes = self.indexes.list(&handle).unwrap_or_default();
+            indexes.iter().for_each(|index| (&index.id, &index.state).hash(&mut hasher));
         }
-        self.indexes.list().len().hash(&mut hasher);
         hasher.finish()
     }
 }

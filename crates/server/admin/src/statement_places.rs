@@ -45,9 +45,9 @@ pub(crate) enum QueueRejection {
 }
 
 /// One of the statements that wait.
-struct Waiting<'s>(&'s AtomicUsize);
+struct QueueEntry<'s>(&'s AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let before = self.0.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "a statement that stops waiting was counted");
@@ -72,7 +72,7 @@ impl Statements {
         let one_more = |waiting: usize| (waiting < QUERIES_WAITING_MAX).then_some(waiting + 1);
         let counted = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         counted.map_err(|_| QueueRejection::Full)?;
-        let _waiting = Waiting(&self.waiting);
+        let _waiting = QueueEntry(&self.waiting);
         let place = Arc::clone(&self.places).acquire_owned();
         match tokio::time::timeout_at(deadline.into(), place).await {
             Ok(Ok(place)) => Ok(StatementSlot { _place: place }),

@@ -25,6 +25,8 @@ mod monitoring;
 #[cfg(feature = "sql")]
 mod query;
 #[cfg(feature = "sql")]
+mod query_indexes;
+#[cfg(feature = "sql")]
 mod query_memory;
 #[cfg(feature = "sql")]
 mod query_port;

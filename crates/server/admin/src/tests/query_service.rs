@@ -21,13 +21,13 @@ impl Fixture {
 
     /// What an administrator's request is answered with.
     #[track_caller]
-    fn service_json(&self, body: &Value) -> Value {
+    pub(super) fn service_json(&self, body: &Value) -> Value {
         self.service(ADMIN, body).json()
     }
 
     /// What a statement of an administrator is answered with.
     #[track_caller]
-    fn statement(&self, statement: &str) -> Value {
+    pub(super) fn statement(&self, statement: &str) -> Value {
         self.service_json(&json!({ "statement": statement }))
     }
 }

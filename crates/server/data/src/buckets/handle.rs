@@ -5,7 +5,7 @@
 //! threads have flushed everything and ended. Connections hold a handle for as long as they have
 //! the bucket selected, so it may outlive its place in the registry.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -63,6 +63,11 @@ impl BucketHandle {
     /// The name that clients select.
     pub fn name(&self) -> &str {
         &self.bucket.config().name
+    }
+
+    /// The directory of the bucket's settings; none for a bucket of tests.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
     /// Where documents are kept.

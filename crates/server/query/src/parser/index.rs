@@ -121,7 +121,7 @@ impl Parser<'_> {
         let primary = self.eat_word(Keyword::PRIMARY);
         self.expect_word(Keyword::INDEX)?;
         let mut if_exists = self.if_exists()?;
-        let (name, keyspace) = self.dropped_name(primary)?;
+        let (name, keyspace) = self.dropped_name(primary, &mut if_exists)?;
         if_exists |= self.if_exists()?;
         if self.at_word(Keyword::USING) {
             self.using()?;
@@ -139,13 +139,21 @@ impl Parser<'_> {
     }
 
     /// `ON keyspace`, `name ON keyspace` or `keyspace.name`.
-    fn dropped_name(&mut self, primary: bool) -> Result<(Option<Text>, KeyspacePath)> {
+    /// `IF EXISTS` may follow a bare name.
+    fn dropped_name(
+        &mut self,
+        primary: bool,
+        if_exists: &mut bool,
+    ) -> Result<(Option<Text>, KeyspacePath)> {
         if primary && self.eat_word(Keyword::ON) {
             return Ok((None, self.keyspace()?));
         }
         let start = self.at;
         let name = self.name()?.text;
-        if self.eat_word(Keyword::ON) {
+        let has_condition = self.if_exists()?;
+        if has_condition || self.at_word(Keyword::ON) {
+            *if_exists |= has_condition;
+            self.expect_word(Keyword::ON)?;
             return Ok((Some(name), self.keyspace()?));
         }
         self.at = start;
