@@ -19,7 +19,7 @@ use oribi_system::data_dir::DataDir;
 
 use crate::config::resolve_here;
 use crate::print;
-use crate::tools::users::{self, Change, User, UserServer};
+use crate::tools::users::{self, UserListing, UserServer, UserUpdate};
 
 /// Environment variable with the data directory, as of the server.
 const DATA_DIR_VARIABLE: &str = "ORIBI_DATA_DIR";
@@ -152,7 +152,7 @@ pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     match command {
         UserCommand::Create { name, roles, bucket, collection, password_stdin } => {
-            let change = Change {
+            let change = UserUpdate {
                 password: Some(password::read(password_stdin, place.is_server())?),
                 roles: Some(roles),
                 // What is not given is none.
@@ -168,14 +168,14 @@ pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
             };
             let roles = (!roles.is_empty()).then_some(roles);
             let collection = collection.map(|path| path.to_string());
-            put(&place, &name, Change { password, roles, bucket, collection }, false)
+            put(&place, &name, UserUpdate { password, roles, bucket, collection }, false)
         }
         UserCommand::List { json } => list(&place, json),
         UserCommand::Drop { name } => remove(&place, &name),
     }
 }
 
-fn put(place: &Place, name: &str, change: Change, may_add: bool) -> anyhow::Result<()> {
+fn put(place: &Place, name: &str, change: UserUpdate, may_add: bool) -> anyhow::Result<()> {
     let was_new = match place {
         Place::Files(data_dir) => put_in_file(data_dir, name, change, may_add)?,
         Place::Server(server) => {
@@ -189,7 +189,12 @@ fn put(place: &Place, name: &str, change: Change, may_add: bool) -> anyhow::Resu
 }
 
 /// True when the user is new.
-fn put_in_file(data_dir: &Path, name: &str, change: Change, may_add: bool) -> anyhow::Result<bool> {
+fn put_in_file(
+    data_dir: &Path,
+    name: &str,
+    change: UserUpdate,
+    may_add: bool,
+) -> anyhow::Result<bool> {
     let before = match UserFile::path(data_dir).exists() {
         true => UserFile::load(data_dir)?.get(name).cloned(),
         false => None,
@@ -233,14 +238,14 @@ fn put_in_file(data_dir: &Path, name: &str, change: Change, may_add: bool) -> an
 }
 
 fn list(place: &Place, json: bool) -> anyhow::Result<()> {
-    let users: Vec<User> = match place {
+    let users: Vec<UserListing> = match place {
         Place::Server(server) => server.list()?,
         Place::Files(data_dir) => UserFile::load(data_dir)?.users().map(listed).collect(),
     };
     if json {
         let objects: Vec<_> = users
             .iter()
-            .map(|User { name, roles, bucket, collection }| {
+            .map(|UserListing { name, roles, bucket, collection }| {
                 serde_json::json!({
                     "name": name,
                     "roles": roles,
@@ -258,8 +263,8 @@ fn list(place: &Place, json: bool) -> anyhow::Result<()> {
     print::text(table(users))
 }
 
-fn listed(user: &StoredUser) -> User {
-    User {
+fn listed(user: &StoredUser) -> UserListing {
+    UserListing {
         name: user.name.clone(),
         roles: user.roles.iter().map(Role::to_string).collect(),
         bucket: user.bucket.clone(),
@@ -268,9 +273,9 @@ fn listed(user: &StoredUser) -> User {
 }
 
 /// Users as lines, with columns as wide as what stands in them.
-fn table(users: Vec<User>) -> String {
+fn table(users: Vec<UserListing>) -> String {
     let header = ["NAME", "ROLES", "BUCKET", "COLLECTION"].map(str::to_owned);
-    let row = |User { name, roles, bucket, collection }: User| {
+    let row = |UserListing { name, roles, bucket, collection }: UserListing| {
         [name, roles.join(", "), bucket.unwrap_or_default(), collection.unwrap_or_default()]
     };
     let rows: Vec<[String; 4]> =

@@ -20,7 +20,7 @@ use crate::leb128;
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES, READ_BLOCK_BYTES};
 use crate::read_buffer::ReadBuffer;
 use crate::request::{ConfigVersion, CounterExtras, ExpiryExtras, SetExtras};
-use crate::response::{CollectionIdExtras, MutationExtras};
+use crate::response::{CollectionIdExtras, MutationTokenExtras};
 
 pub use text::check_text;
 #[cfg(test)]
@@ -175,7 +175,7 @@ fn check_parts(bytes: &[u8]) {
     assert!(CounterExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     assert!(ExpiryExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     assert!(ConfigVersion::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
-    assert!(MutationExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
+    assert!(MutationTokenExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     assert!(CollectionIdExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     check_dcp_requests(bytes);
     check_durable_writes(bytes);

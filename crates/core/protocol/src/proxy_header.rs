@@ -51,7 +51,7 @@ const _: () = assert!(FIXED_BYTES == 16 && FIXED_BYTES + UNIX_BYTES < HEADER_BYT
 
 /// What the bytes at the head of a connection are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Decoded {
+pub enum DecodedProxyHeader {
     /// The beginning of a header.
     Incomplete,
     /// A header.
@@ -68,9 +68,9 @@ pub enum Decoded {
 }
 
 /// Decodes the header at the beginning of `bytes`, which may hold more than the header.
-pub fn decode(bytes: &[u8]) -> Decoded {
+pub fn decode(bytes: &[u8]) -> DecodedProxyHeader {
     match bytes.first() {
-        None => Decoded::Incomplete,
+        None => DecodedProxyHeader::Incomplete,
         Some(b'P') => decode_line(bytes),
         Some(_) => decode_binary(bytes),
     }
@@ -81,18 +81,22 @@ fn agree(bytes: &[u8], expected: &[u8]) -> bool {
     bytes.iter().zip(expected).all(|(byte, other)| byte == other)
 }
 
-fn decode_line(bytes: &[u8]) -> Decoded {
+fn decode_line(bytes: &[u8]) -> DecodedProxyHeader {
     if !agree(bytes, LINE_BEGIN) {
-        return Decoded::Invalid;
+        return DecodedProxyHeader::Invalid;
     }
     let head = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some(end) = memchr::memchr(b'\n', head) else {
-        return if head.len() < LINE_BYTES_MAX { Decoded::Incomplete } else { Decoded::TooLong };
+        return if head.len() < LINE_BYTES_MAX {
+            DecodedProxyHeader::Incomplete
+        } else {
+            DecodedProxyHeader::TooLong
+        };
     };
     let line = head[..end].strip_suffix(b"\r").and_then(|line| line.strip_prefix(LINE_BEGIN));
     match line.and_then(client_of_line) {
-        Some(client) => Decoded::Complete { client, consumed: end + 1 },
-        None => Decoded::Invalid,
+        Some(client) => DecodedProxyHeader::Complete { client, consumed: end + 1 },
+        None => DecodedProxyHeader::Invalid,
     }
 }
 
@@ -125,24 +129,28 @@ fn port(word: &str) -> Option<u16> {
     word.parse().ok().filter(|_| is_canonical)
 }
 
-fn decode_binary(bytes: &[u8]) -> Decoded {
+fn decode_binary(bytes: &[u8]) -> DecodedProxyHeader {
     if !agree(bytes, SIGNATURE) {
-        return Decoded::Invalid;
+        return DecodedProxyHeader::Invalid;
     }
     let (command, family) = (bytes.get(COMMAND_AT), bytes.get(FAMILY_AT));
     let families = [UNSPECIFIED, TCP_V4, TCP_V6, UNIX_STREAM];
     match (command, family) {
         (Some(&LOCAL | &PROXY) | None, None) | (Some(&LOCAL), Some(_)) => {}
         (Some(&PROXY), Some(family)) if families.contains(family) => {}
-        _ => return Decoded::Invalid,
+        _ => return DecodedProxyHeader::Invalid,
     }
-    let Some(fixed) = bytes.first_chunk::<FIXED_BYTES>() else { return Decoded::Incomplete };
+    let Some(fixed) = bytes.first_chunk::<FIXED_BYTES>() else {
+        return DecodedProxyHeader::Incomplete;
+    };
     let length = u16::from_be_bytes([fixed[LENGTH_AT], fixed[LENGTH_AT + 1]]);
     let consumed = FIXED_BYTES + usize::from(length);
     if consumed > HEADER_BYTES_MAX {
-        return Decoded::TooLong;
+        return DecodedProxyHeader::TooLong;
     }
-    let Some(rest) = bytes.get(FIXED_BYTES..consumed) else { return Decoded::Incomplete };
+    let Some(rest) = bytes.get(FIXED_BYTES..consumed) else {
+        return DecodedProxyHeader::Incomplete;
+    };
     let client = match (fixed[COMMAND_AT], fixed[FAMILY_AT]) {
         (PROXY, TCP_V4) => client_of::<4>(rest, V4_BYTES).map(Some),
         (PROXY, TCP_V6) => client_of::<16>(rest, V6_BYTES).map(Some),
@@ -150,8 +158,8 @@ fn decode_binary(bytes: &[u8]) -> Decoded {
         _ => Some(None),
     };
     match client {
-        Some(client) => Decoded::Complete { client, consumed },
-        None => Decoded::Invalid,
+        Some(client) => DecodedProxyHeader::Complete { client, consumed },
+        None => DecodedProxyHeader::Invalid,
     }
 }
 

@@ -198,22 +198,22 @@ impl ServerDuration {
 
 /// Extras of a successful mutation when `MutationSeqno` was negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct MutationExtras {
+pub struct MutationTokenExtras {
     /// History (failover table entry) of the seqno.
     pub vb_uuid: VbUuid,
     /// Seqno of the mutation.
     pub seqno: Seqno,
 }
 
-impl MutationExtras {
+impl MutationTokenExtras {
     /// Bytes on the wire.
     pub const BYTES: usize = 16;
 
     /// Decodes exactly sixteen bytes.
-    pub fn decode(extras: &[u8]) -> Option<MutationExtras> {
+    pub fn decode(extras: &[u8]) -> Option<MutationTokenExtras> {
         let (vb_uuid, rest) = extras.split_first_chunk()?;
         let seqno = rest.try_into().ok()?;
-        Some(MutationExtras {
+        Some(MutationTokenExtras {
             vb_uuid: VbUuid(u64::from_be_bytes(*vb_uuid)),
             seqno: Seqno(u64::from_be_bytes(seqno)),
         })

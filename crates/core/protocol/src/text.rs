@@ -47,7 +47,7 @@ const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 
 /// What the bytes at the head of the input are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Decoded<'a> {
+pub enum DecodedCommand<'a> {
     /// A command is not complete.
     Incomplete,
     /// A store command whose data block is not complete.
@@ -111,7 +111,7 @@ impl Decoder {
 
     /// Decodes what is at the beginning of `bytes`.
     #[inline]
-    pub fn decode<'a>(&mut self, bytes: &'a [u8]) -> Decoded<'a> {
+    pub fn decode<'a>(&mut self, bytes: &'a [u8]) -> DecodedCommand<'a> {
         match self.0 {
             Place::Line => match memchr(b'\n', bytes) {
                 Some(end) => self.line(bytes, end),
@@ -123,14 +123,14 @@ impl Decoder {
     }
 
     /// Decodes the line that ends at `end`.
-    fn line<'a>(&mut self, bytes: &'a [u8], end: usize) -> Decoded<'a> {
+    fn line<'a>(&mut self, bytes: &'a [u8], end: usize) -> DecodedCommand<'a> {
         let is_ended_by_two = end > 1 && bytes[end - 1] == b'\r';
         let line = &bytes[..if is_ended_by_two { end - 1 } else { end }];
         let mut tokens = Tokens::new(line);
         let consumed = end + 1;
         let verb = tokens.next().unwrap_or_default();
         if end > LINE_BYTES_MAX && !is_list(line, verb) {
-            return Decoded::TooLong;
+            return DecodedCommand::TooLong;
         }
         if let Some(mode) = store_mode(verb) {
             let decoded = complete_store(bytes, consumed, parse_store(mode, tokens));
@@ -142,7 +142,7 @@ impl Decoder {
             b"gat" => self.touching_keys(bytes, end, tokens, false),
             b"gats" => self.touching_keys(bytes, end, tokens, true),
             b"ms" => complete_store(bytes, consumed, parse_meta_set(tokens)),
-            _ => Decoded::Complete { command: parse_other(verb, tokens), consumed },
+            _ => DecodedCommand::Complete { command: parse_other(verb, tokens), consumed },
         };
         unless_foreign(line, decoded)
     }
@@ -154,7 +154,7 @@ impl Decoder {
         end: usize,
         tokens: Tokens<'a>,
         keys: Keys,
-    ) -> Decoded<'a> {
+    ) -> DecodedCommand<'a> {
         let mut all = tokens;
         let is_empty = keys.expiry.is_none() && all.next().is_none();
         // A key that is too long refuses all of them, so they are measured before the first answer.
@@ -165,7 +165,10 @@ impl Decoder {
             () if is_measured && tokens_of_line.any(|key| key.len() > KEY_BYTES_MAX) => BAD_FORMAT,
             () => return self.key(keys, bytes, offset_in(bytes, tokens.rest())),
         };
-        Decoded::Complete { command: Command::Invalid(Fault::new(answer)), consumed: end + 1 }
+        DecodedCommand::Complete {
+            command: Command::Invalid(Fault::new(answer)),
+            consumed: end + 1,
+        }
     }
 
     fn touching_keys<'a>(
@@ -174,18 +177,21 @@ impl Decoder {
         end: usize,
         mut tokens: Tokens<'a>,
         with_cas: bool,
-    ) -> Decoded<'a> {
+    ) -> DecodedCommand<'a> {
         let answer = match tokens.next().map(number::expiry) {
             None => UNKNOWN,
             Some(None) => BAD_EXPIRY,
             Some(expiry) => return self.keys(bytes, end, tokens, Keys { with_cas, expiry }),
         };
-        Decoded::Complete { command: Command::Invalid(Fault::new(answer)), consumed: end + 1 }
+        DecodedCommand::Complete {
+            command: Command::Invalid(Fault::new(answer)),
+            consumed: end + 1,
+        }
     }
 
     /// Decodes the next key, `from` on.
     #[inline]
-    fn key<'a>(&mut self, keys: Keys, bytes: &'a [u8], from: usize) -> Decoded<'a> {
+    fn key<'a>(&mut self, keys: Keys, bytes: &'a [u8], from: usize) -> DecodedCommand<'a> {
         let rest = &bytes[from..];
         let begin = rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len());
         let token = &rest[begin..];
@@ -219,73 +225,79 @@ impl Decoder {
                 Command::Invalid(Fault::new(BAD_FORMAT))
             }
         };
-        Decoded::Complete { command, consumed }
+        DecodedCommand::Complete { command, consumed }
     }
 
     /// The first key of a line is decoded again from the beginning of the line.
-    fn wait_for_key<'a>(&mut self, keys: Keys, from: usize) -> Decoded<'a> {
+    fn wait_for_key<'a>(&mut self, keys: Keys, from: usize) -> DecodedCommand<'a> {
         self.0 = if from == 0 { Place::Keys(keys) } else { Place::Line };
-        Decoded::Incomplete
+        DecodedCommand::Incomplete
     }
 
-    fn unfinished_key<'a>(&mut self, keys: Keys, spaces: usize, token: &'a [u8]) -> Decoded<'a> {
+    fn unfinished_key<'a>(
+        &mut self,
+        keys: Keys,
+        spaces: usize,
+        token: &'a [u8],
+    ) -> DecodedCommand<'a> {
         if token.len() > KEY_BYTES_MAX + END_BYTES {
             self.0 = Place::Rest;
-            return Decoded::Complete {
+            return DecodedCommand::Complete {
                 command: Command::Invalid(Fault::new(BAD_FORMAT)),
                 consumed: spaces + token.len(),
             };
         }
         self.0 = Place::Keys(keys);
         match spaces {
-            0 => Decoded::Incomplete,
-            consumed => Decoded::Skipped { consumed },
+            0 => DecodedCommand::Incomplete,
+            consumed => DecodedCommand::Skipped { consumed },
         }
     }
 
     /// Decodes the beginning of a line.
-    fn unfinished<'a>(&mut self, bytes: &'a [u8]) -> Decoded<'a> {
+    fn unfinished<'a>(&mut self, bytes: &'a [u8]) -> DecodedCommand<'a> {
         if bytes.len() <= LINE_BYTES_MAX {
-            return Decoded::Incomplete;
+            return DecodedCommand::Incomplete;
         }
         let mut tokens = Tokens::new(bytes);
         let verb = tokens.next().unwrap_or_default();
         if !is_list(bytes, verb) {
-            return Decoded::TooLong;
+            return DecodedCommand::TooLong;
         }
         if bytes.len() <= KEYS_BYTES_MAX {
-            return Decoded::Incomplete;
+            return DecodedCommand::Incomplete;
         }
         let expiry = match verb {
             b"gat" | b"gats" => match tokens.next().and_then(number::expiry) {
                 Some(expiry) => Some(expiry),
-                None => return Decoded::TooLong,
+                None => return DecodedCommand::TooLong,
             },
             _ => None,
         };
         self.0 = Place::Keys(Keys { with_cas: verb.ends_with(b"s"), expiry });
-        Decoded::Skipped { consumed: offset_in(bytes, tokens.rest()) }
+        DecodedCommand::Skipped { consumed: offset_in(bytes, tokens.rest()) }
     }
 
-    fn rest<'a>(&mut self, bytes: &'a [u8]) -> Decoded<'a> {
+    fn rest<'a>(&mut self, bytes: &'a [u8]) -> DecodedCommand<'a> {
         match memchr(b'\n', bytes) {
             Some(end) => {
                 self.0 = Place::Line;
-                Decoded::Skipped { consumed: end + 1 }
+                DecodedCommand::Skipped { consumed: end + 1 }
             }
-            None if bytes.is_empty() => Decoded::Incomplete,
-            None => Decoded::Skipped { consumed: bytes.len() },
+            None if bytes.is_empty() => DecodedCommand::Incomplete,
+            None => DecodedCommand::Skipped { consumed: bytes.len() },
         }
     }
 }
 
 /// What was decoded from a line, unless it is no command and another protocol begins with it.
 #[inline]
-fn unless_foreign<'a>(line: &[u8], decoded: Decoded<'a>) -> Decoded<'a> {
+fn unless_foreign<'a>(line: &[u8], decoded: DecodedCommand<'a>) -> DecodedCommand<'a> {
     match decoded {
-        Decoded::Complete { command: Command::Invalid(Fault { answer: UNKNOWN, .. }), .. } => {
-            ForeignProtocol::of_line(line).map_or(decoded, Decoded::Foreign)
-        }
+        DecodedCommand::Complete {
+            command: Command::Invalid(Fault { answer: UNKNOWN, .. }),
+            ..
+        } => ForeignProtocol::of_line(line).map_or(decoded, DecodedCommand::Foreign),
         decoded => decoded,
     }
 }
@@ -313,27 +325,31 @@ fn offset_in(bytes: &[u8], part: &[u8]) -> usize {
 }
 
 /// Joins a store command, whose line ends at `line_bytes`, with its data block.
-fn complete_store<'a>(bytes: &'a [u8], line_bytes: usize, parsed: ParsedStore<'a>) -> Decoded<'a> {
+fn complete_store<'a>(
+    bytes: &'a [u8],
+    line_bytes: usize,
+    parsed: ParsedStore<'a>,
+) -> DecodedCommand<'a> {
     let (store, value_bytes) = match parsed {
         Ok((store, value_bytes)) if value_bytes <= VALUE_BYTES_MAX => (store, value_bytes),
         Ok((store, value_bytes)) => {
             let quiet = store.quiet && store.meta.is_none();
             let skip_bytes = value_bytes + END_BYTES;
             let command = Command::Invalid(Fault { answer: TOO_LARGE, quiet, skip_bytes });
-            return Decoded::Complete { command, consumed: line_bytes };
+            return DecodedCommand::Complete { command, consumed: line_bytes };
         }
         Err(fault) => {
             let command = Command::Invalid(fault);
-            return Decoded::Complete { command, consumed: line_bytes };
+            return DecodedCommand::Complete { command, consumed: line_bytes };
         }
     };
     let block = bytes[line_bytes..].get(..value_bytes + END_BYTES);
     let Some((value, end)) = block.map(|block| block.split_at(value_bytes)) else {
-        return Decoded::Partial { store, line_bytes, value_bytes };
+        return DecodedCommand::Partial { store, line_bytes, value_bytes };
     };
     let store = Store { value, is_terminated: end == b"\r\n", ..store };
     let consumed = line_bytes + value_bytes + END_BYTES;
-    Decoded::Complete { command: Command::Store(store), consumed }
+    DecodedCommand::Complete { command: Command::Store(store), consumed }
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(crate) use block::{BLOCK_BYTES, Block, TextBytes, TokenBytes};
 pub(crate) use sse2::{string_bytes, structure};
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 use sse2::{text_bytes, token_bytes};
-pub(crate) use walk::{BlockVisitor, Step};
+pub(crate) use walk::{BlockVisitor, WalkStep};
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
 pub(crate) use words::{string_bytes, structure};
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]

@@ -12,7 +12,7 @@ use crate::error::SubdocError;
 use crate::json;
 use crate::key_text;
 use crate::limits::DEPTH_MAX;
-use crate::locate::{Located, Member, Vacancy, locate, members, span};
+use crate::locate::{Member, PathLocation, Vacancy, locate, members, span};
 use crate::number;
 use crate::path::{Component, Path};
 use crate::scan::skip_space;
@@ -164,15 +164,15 @@ struct Job<'a, 'p, 'v> {
 impl<'v> Job<'_, '_, 'v> {
     fn dict_add(&self) -> Result<Edit<'v>, SubdocError> {
         match locate(self.text, self.path)? {
-            Located::Found(_) => Err(SubdocError::PathEexists),
-            Located::Missing { level, vacancy } => self.put_missing(level, vacancy, b"", b""),
+            PathLocation::Found(_) => Err(SubdocError::PathEexists),
+            PathLocation::Missing { level, vacancy } => self.put_missing(level, vacancy, b"", b""),
         }
     }
 
     fn dict_upsert(&self) -> Result<Edit<'v>, SubdocError> {
         match locate(self.text, self.path)? {
-            Located::Found(member) => Ok(Edit::new(self.span(&member)?, self.value)),
-            Located::Missing { level, vacancy } => self.put_missing(level, vacancy, b"", b""),
+            PathLocation::Found(member) => Ok(Edit::new(self.span(&member)?, self.value)),
+            PathLocation::Missing { level, vacancy } => self.put_missing(level, vacancy, b"", b""),
         }
     }
 
@@ -194,8 +194,8 @@ impl<'v> Job<'_, '_, 'v> {
 
     fn array_push_last(&self) -> Result<Edit<'v>, SubdocError> {
         let array = match locate(self.text, self.path)? {
-            Located::Found(member) => member,
-            Located::Missing { level, vacancy } => {
+            PathLocation::Found(member) => member,
+            PathLocation::Missing { level, vacancy } => {
                 return self.put_missing(level, vacancy, b"[", b"]");
             }
         };
@@ -210,8 +210,8 @@ impl<'v> Job<'_, '_, 'v> {
 
     fn array_push_first(&self) -> Result<Edit<'v>, SubdocError> {
         let array = match locate(self.text, self.path)? {
-            Located::Found(member) => member,
-            Located::Missing { level, vacancy } => {
+            PathLocation::Found(member) => member,
+            PathLocation::Missing { level, vacancy } => {
                 return self.put_missing(level, vacancy, b"[", b"]");
             }
         };
@@ -222,8 +222,8 @@ impl<'v> Job<'_, '_, 'v> {
 
     fn array_insert(&self) -> Result<Edit<'v>, SubdocError> {
         let (level, vacancy) = match locate(self.text, self.path)? {
-            Located::Found(member) => return Ok(self.prepend(member.start, false)),
-            Located::Missing { level, vacancy } => (level, vacancy),
+            PathLocation::Found(member) => return Ok(self.prepend(member.start, false)),
+            PathLocation::Missing { level, vacancy } => (level, vacancy),
         };
         match self.path.last() {
             Some(Component::Index(index))
@@ -237,8 +237,8 @@ impl<'v> Job<'_, '_, 'v> {
 
     fn array_add_unique(&self) -> Result<Edit<'v>, SubdocError> {
         let array = match locate(self.text, self.path)? {
-            Located::Found(member) => member,
-            Located::Missing { level, vacancy } => {
+            PathLocation::Found(member) => member,
+            PathLocation::Missing { level, vacancy } => {
                 return self.put_missing(level, vacancy, b"[", b"]");
             }
         };
@@ -263,13 +263,13 @@ impl<'v> Job<'_, '_, 'v> {
     fn counter(&self) -> Result<Edit<'v>, SubdocError> {
         let delta = number::delta(self.value)?;
         let (mut edit, stands_at) = match locate(self.text, self.path)? {
-            Located::Found(member) => {
+            PathLocation::Found(member) => {
                 let span = self.span(&member)?;
                 let current = number::current(&self.text[span.clone()])?;
                 let sum = current.checked_add(delta).ok_or(SubdocError::ValueCantinsert)?;
                 (Edit::new(span, b""), sum)
             }
-            Located::Missing { level, vacancy } => {
+            PathLocation::Missing { level, vacancy } => {
                 (self.put_missing(level, vacancy, b"", b"")?, delta)
             }
         };
@@ -335,8 +335,8 @@ impl<'v> Job<'_, '_, 'v> {
 
     fn found(&self) -> Result<Member, SubdocError> {
         match locate(self.text, self.path)? {
-            Located::Found(member) => Ok(member),
-            Located::Missing { .. } => Err(SubdocError::PathEnoent),
+            PathLocation::Found(member) => Ok(member),
+            PathLocation::Missing { .. } => Err(SubdocError::PathEnoent),
         }
     }
 

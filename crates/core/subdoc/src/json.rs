@@ -20,9 +20,9 @@ mod order;
 use brackets::Brackets;
 use carry::Behind;
 use numbers::Numbers;
-use order::{Order, Tokens};
+use order::{Order, TokenMasks};
 
-use crate::byte_masks::{Block, BlockVisitor, Step, TextBytes, TokenBytes, walk_blocks};
+use crate::byte_masks::{Block, BlockVisitor, TextBytes, TokenBytes, WalkStep, walk_blocks};
 use crate::number::is_whole;
 use crate::scan::{escaped_bytes, parity, skip_space};
 
@@ -137,7 +137,7 @@ impl<'a> Check<'a> {
 
 impl BlockVisitor for Check<'_> {
     #[inline(always)]
-    fn text(&mut self, base: usize, found: TextBytes) -> Step {
+    fn text(&mut self, base: usize, found: TextBytes) -> WalkStep {
         let behind_backslash = escaped_bytes(&mut self.escaped, found.backslashes);
         let quotes = found.quotes & !behind_backslash;
         let was_in_string = self.in_string;
@@ -145,18 +145,18 @@ impl BlockVisitor for Check<'_> {
         self.in_string = 0u64.wrapping_sub(inside >> 63);
         self.high |= found.high;
         if found.controls & inside != 0 {
-            return Step::Stop;
+            return WalkStep::Stop;
         }
         let backslashes = found.backslashes & inside;
         if backslashes != 0 && !self.are_escapes(base, backslashes & !behind_backslash) {
-            return Step::Stop;
+            return WalkStep::Stop;
         }
         // A block that is string content from end to end changes no carried state.
         if quotes | !was_in_string == 0 {
-            return Step::Next;
+            return WalkStep::Next;
         }
         (self.quotes, self.inside) = (quotes, inside);
-        Step::Tokens
+        WalkStep::Tokens
     }
 
     #[inline(always)]
@@ -174,7 +174,7 @@ impl BlockVisitor for Check<'_> {
         let nesting = self.brackets.take(block, opens, closes);
         let ended = self.ended | nesting.ended;
         self.ended = 0u64.wrapping_sub(ended >> 63);
-        let tokens = Tokens {
+        let tokens = TokenMasks {
             opens,
             closes,
             colons,

@@ -38,7 +38,7 @@ pub(crate) struct Vacancy {
 
 /// The result for a path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Located {
+pub(crate) enum PathLocation {
     /// The whole path exists. The root has no comma and starts where its value does.
     Found(Member),
     /// The component `level` is missing from an existing container of its kind.
@@ -46,17 +46,20 @@ pub(crate) enum Located {
 }
 
 /// Walks from the root of `text` along `components`.
-pub(crate) fn locate(text: &[u8], components: &[Component<'_>]) -> Result<Located, SubdocError> {
+pub(crate) fn locate(
+    text: &[u8],
+    components: &[Component<'_>],
+) -> Result<PathLocation, SubdocError> {
     let root = skip_space(text, 0);
     let mut member = Member { start: root, key_end: root, value: root, comma: None };
     for (level, component) in components.iter().enumerate() {
         match child(text, member.value, level, component)? {
             Ok(found) => member = found,
-            Err(vacancy) => return Ok(Located::Missing { level, vacancy }),
+            Err(vacancy) => return Ok(PathLocation::Missing { level, vacancy }),
         }
     }
     match text.get(member.value) {
-        Some(_) => Ok(Located::Found(member)),
+        Some(_) => Ok(PathLocation::Found(member)),
         None => Err(SubdocError::DocNotJson),
     }
 }

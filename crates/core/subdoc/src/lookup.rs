@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::SubdocError;
-use crate::locate::{Located, Member, locate, members, span};
+use crate::locate::{Member, PathLocation, locate, members, span};
 use crate::path::Path;
 
 /// The span of the value at `path` in `text`, without the whitespace around it.
@@ -38,7 +38,7 @@ pub fn count(text: &[u8], path: &Path<'_>) -> Result<usize, SubdocError> {
 
 fn found(text: &[u8], path: &Path<'_>) -> Result<Member, SubdocError> {
     match locate(text, path.components())? {
-        Located::Found(member) => Ok(member),
-        Located::Missing { .. } => Err(SubdocError::PathEnoent),
+        PathLocation::Found(member) => Ok(member),
+        PathLocation::Missing { .. } => Err(SubdocError::PathEnoent),
     }
 }

@@ -8,7 +8,7 @@
 /// Why bytes cannot be parsed as a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a certificate: {0}")]
-pub struct Malformed(&'static str);
+pub struct MalformedCertificate(&'static str);
 
 /// See the module text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,7 +49,7 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 ///
 /// # Errors
 /// When the bytes are not a certificate.
-pub fn read(der: &[u8]) -> Result<Certificate, Malformed> {
+pub fn read(der: &[u8]) -> Result<Certificate, MalformedCertificate> {
     let mut outer = Der(Der(der).expect(SEQUENCE)?);
     let mut fields = Der(outer.expect(SEQUENCE)?);
     let mut certificate = Certificate::default();
@@ -76,7 +76,7 @@ pub fn read(der: &[u8]) -> Result<Certificate, Malformed> {
     Ok(certificate)
 }
 
-fn common_name(mut subject: Der<'_>) -> Result<Option<String>, Malformed> {
+fn common_name(mut subject: Der<'_>) -> Result<Option<String>, MalformedCertificate> {
     while subject.peek().is_some() {
         let mut relative = Der(subject.expect(SET)?);
         while relative.peek().is_some() {
@@ -91,7 +91,10 @@ fn common_name(mut subject: Der<'_>) -> Result<Option<String>, Malformed> {
     Ok(None)
 }
 
-fn extension(mut extension: Der<'_>, certificate: &mut Certificate) -> Result<(), Malformed> {
+fn extension(
+    mut extension: Der<'_>,
+    certificate: &mut Certificate,
+) -> Result<(), MalformedCertificate> {
     if extension.expect(OBJECT_ID)? != ALTERNATIVE_NAMES {
         return Ok(());
     }
@@ -123,8 +126,8 @@ fn text(bytes: &[u8]) -> Option<String> {
 }
 
 /// `YYMMDDHHMMSSZ` with years from 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
-fn time((tag, digits): (u8, &[u8])) -> Result<i64, Malformed> {
-    let bad = Malformed("a time is malformed");
+fn time((tag, digits): (u8, &[u8])) -> Result<i64, MalformedCertificate> {
+    let bad = MalformedCertificate("a time is malformed");
     let year_digits = match tag {
         UTC_TIME => 2,
         GENERALIZED_TIME => 4,
@@ -164,23 +167,23 @@ impl<'a> Der<'a> {
     }
 
     /// The next value, which must have this tag.
-    fn expect(&mut self, tag: u8) -> Result<&'a [u8], Malformed> {
+    fn expect(&mut self, tag: u8) -> Result<&'a [u8], MalformedCertificate> {
         match self.next()? {
             (found, content) if found == tag => Ok(content),
-            _ => Err(Malformed("a field is missing")),
+            _ => Err(MalformedCertificate("a field is missing")),
         }
     }
 
     /// Tag and content of the next value. Tags of more than one byte do not occur in certificates.
-    fn next(&mut self) -> Result<(u8, &'a [u8]), Malformed> {
-        let short = Malformed("it is cut off");
+    fn next(&mut self) -> Result<(u8, &'a [u8]), MalformedCertificate> {
+        let short = MalformedCertificate("it is cut off");
         let (&tag, rest) = self.0.split_first().ok_or(short)?;
         let (&first, mut rest) = rest.split_first().ok_or(short)?;
         let mut length = usize::from(first);
         if first >= 0x80 {
             let digits = usize::from(first & 0x7f);
             if !(1..=4).contains(&digits) {
-                return Err(Malformed("a length is out of range"));
+                return Err(MalformedCertificate("a length is out of range"));
             }
             let (bytes, behind) = rest.split_at_checked(digits).ok_or(short)?;
             length = bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));

@@ -10,7 +10,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::certificate::Malformed;
+use crate::certificate::MalformedCertificate;
 
 /// Why TLS cannot be set up from some files.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub enum FileError {
         /// Which file.
         path: PathBuf,
         /// The cause.
-        error: Malformed,
+        error: MalformedCertificate,
     },
     /// The parts do not match, for instance certificate and key.
     #[error("{path}: {error}")]

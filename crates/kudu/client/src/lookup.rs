@@ -33,8 +33,8 @@ use crate::proto::tserver::ScanResponsePb;
 use crate::retry::{Attempt, ReplicaSelection, TabletCall, TabletReply, call_tablet};
 use crate::scan_error::CellError;
 use crate::scanner::{
-    Block, FromCell, Layout, Projection, ReadMode, Row, RowwiseBlock, SCAN, ScanBatch, ScanSpec,
-    Scanner, TabletFilter,
+    BatchBlock, FromCell, Layout, Projection, ReadMode, Row, RowwiseBlock, SCAN, ScanBatch,
+    ScanSpec, Scanner, TabletFilter,
 };
 use crate::schema::{ColumnSchemaBuilder, Value};
 use crate::table::Table;
@@ -321,7 +321,7 @@ impl Inner {
             .map_err(|fault| malformed(format!("a row of {:?}: {fault}", self.table.name())))?;
         match block.num_rows() {
             1 => {
-                let batch = ScanBatch::new(self.projection.clone(), Block::Rowwise(block));
+                let batch = ScanBatch::new(self.projection.clone(), BatchBlock::Rowwise(block));
                 Ok(Some(FoundRow { batch }))
             }
             0 if message.has_more_results.unwrap_or(false) => self.scan_for(tablet, key).await,

@@ -23,7 +23,7 @@ use crate::error::{Error, Operation};
 use crate::proto::master::SERVICE_NAME;
 use crate::rpc::{CallOptions, Method};
 use crate::types::HostPort;
-use refusal::{Remedy, refusal, remedy_for_answer, remedy_for_rpc};
+use refusal::{MasterRemedy, refusal, remedy_for_answer, remedy_for_rpc};
 
 /// The timeout of one question; a paused master must not cost the whole deadline.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(crate) struct MasterOutcome<R> {
 /// Why an attempt failed.
 struct Failure {
     error: Error,
-    remedy: Remedy,
+    remedy: MasterRemedy,
     /// The master cannot have executed the request, or has said that it did not.
     is_unsent: bool,
 }
@@ -108,13 +108,15 @@ impl Masters {
             };
             may_have_run_before |= !is_unsent;
             match remedy {
-                Remedy::Again => {}
-                Remedy::FindLeader => disappointed = Some(leader.generation),
-                Remedy::RenewAuthnToken => {
+                MasterRemedy::Again => {}
+                MasterRemedy::FindLeader => disappointed = Some(leader.generation),
+                MasterRemedy::RenewAuthnToken => {
                     disappointed = Some(leader.generation);
                     authentication = Authentication::Primary;
                 }
-                Remedy::GiveUp => return MasterOutcome { result: Err(error), may_have_run_before },
+                MasterRemedy::GiveUp => {
+                    return MasterOutcome { result: Err(error), may_have_run_before };
+                }
             }
             tracing::debug!(master = %leader.address, attempt, %error, "a call to the master is tried again");
             if !pause(Backoff::Exponential.delay(attempt), call.deadline).await {

@@ -33,7 +33,7 @@ use crate::meta_cache::{ReplicaSet, Tablet};
 use crate::proto::rpc::SignedTokenPb;
 use crate::proto::tserver::TabletServerErrorPb;
 use crate::request_tracker::TrackedRequest;
-use crate::rpc::{CallOptions, Method, Reply, RpcError};
+use crate::rpc::{CallOptions, Method, RpcError, RpcReply};
 use crate::table::Table;
 use crate::types::HostPort;
 
@@ -132,7 +132,7 @@ where
         }
         match Failure::of(&outcome, &call, &server) {
             None => {
-                let Reply { message, sidecars } = outcome?;
+                let RpcReply { message, sidecars } = outcome?;
                 execution.picker.accept(&replicas, replica);
                 return Ok(TabletReply { message, sidecars, server });
             }
@@ -151,7 +151,7 @@ struct Failure {
 
 impl Failure {
     fn of<R: TabletResponse>(
-        outcome: &Result<Reply<R>, RpcError>,
+        outcome: &Result<RpcReply<R>, RpcError>,
         call: &TabletCall<'_>,
         server: &HostPort,
     ) -> Option<Failure> {

@@ -64,7 +64,7 @@ impl CallOptions {
 
 /// The answer to a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply<R> {
+pub(crate) struct RpcReply<R> {
     pub message: R,
     /// Slices of the block that the reply was read into; they keep it alive.
     pub sidecars: Vec<Bytes>,

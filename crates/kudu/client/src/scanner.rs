@@ -46,7 +46,7 @@ pub use spec::{Layout, ReadMode};
 pub use token::{ScanToken, TokenOptions};
 
 use crate::error::Error;
-pub(crate) use batch::Block;
+pub(crate) use batch::BatchBlock;
 pub(crate) use rowwise::RowwiseBlock;
 pub(crate) use spec::{ScanSpec, TabletFilter};
 pub(crate) use tablet_scan::SCAN;

@@ -36,7 +36,7 @@ use crate::pieces::corrupt;
 use crate::reader::{LOOKUPS_AT_A_TIME, Stored, state_key};
 use crate::rows::rows_max;
 use crate::scan::Bounds;
-use crate::shared::Shared;
+use crate::shared::StoreState;
 use crate::writer::Writer;
 
 /// Shortest pause between two questions whether tablets have the new epoch.
@@ -71,7 +71,7 @@ pub(crate) struct TakenPart {
     pub(crate) stored: Vec<(Vbid, Stored)>,
 }
 
-impl Shared {
+impl StoreState {
     /// Begins a take-over: the master has the next epoch when this returns.
     pub(crate) async fn begin_take_over(
         &self,

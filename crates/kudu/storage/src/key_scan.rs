@@ -17,7 +17,7 @@ use crate::patience::Attempts;
 use crate::pieces::corrupt;
 use crate::rows::PIECE_BYTES_MAX;
 use crate::scan::Bounds;
-use crate::shared::Shared;
+use crate::shared::StoreState;
 
 /// Documents whose lengths are read at a time.
 const LENGTHS_MAX: usize = if cfg!(test) { 3 } else { 512 };
@@ -49,7 +49,7 @@ fn documents_of_window(lengths: &[Length]) -> usize {
     lengths.iter().take_while(fits).count().max(1)
 }
 
-impl Shared {
+impl StoreState {
     /// Visits the documents of a collection from a key on. Waits for as long as Kudu is
     /// unreachable.
     pub(crate) async fn scan_windows(

@@ -14,10 +14,10 @@ use crate::patience::{Attempts, Waited};
 use crate::pieces::corrupt;
 use crate::rows::{Unit, rows_max};
 use crate::scan::Bounds;
-use crate::shared::Shared;
+use crate::shared::StoreState;
 use crate::writer::Writer;
 
-impl Shared {
+impl StoreState {
     /// Reads a local document: all its rows, at one moment. While Kudu is unreachable it waits like
     /// `attempts`.
     pub(crate) async fn get_local(

@@ -25,7 +25,7 @@ use crate::lookups::Lookups;
 use crate::patience::Attempts;
 use crate::pieces::Piece;
 use crate::scan::Bounds;
-use crate::shared::Shared;
+use crate::shared::StoreState;
 
 /// The row of a vbucket's state. Every Write to the vbucket's documents changes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ pub(crate) fn state_key(vbid: Vbid) -> [Value<'static>; 4] {
     [vbucket, Value::Int64(STATE_COLLECTION), Value::Binary(b""), Value::Int16(0)]
 }
 
-impl Shared {
+impl StoreState {
     pub(crate) async fn get(
         &self,
         vbid: Vbid,

@@ -20,7 +20,7 @@ use crate::patience::Attempts;
 use crate::pieces::corrupt;
 use crate::rows::{RowKey, Unit};
 use crate::scan::Bounds;
-use crate::shared::Shared;
+use crate::shared::StoreState;
 use crate::store::TURN;
 use crate::writer::Writer;
 
@@ -43,7 +43,7 @@ fn row_key(row: &Row<'_>) -> Result<RowKey, StoreError> {
     })
 }
 
-impl Shared {
+impl StoreState {
     pub(crate) async fn purge_collection(
         &self,
         writer: &mut Writer,

@@ -20,7 +20,7 @@ use crate::layout::{
 };
 use crate::patience::Attempts;
 use crate::pieces::{Assembler, Piece, corrupt, metadata_of};
-use crate::shared::Shared;
+use crate::shared::StoreState;
 
 /// Columns of scans for documents: the key without its vbucket, then all others.
 const COLUMN_FIRST: usize = column::COLLECTION;
@@ -149,7 +149,7 @@ impl From<StoreError> for Interrupted {
     }
 }
 
-impl Shared {
+impl StoreState {
     /// A scan in order of keys over the leading replicas.
     pub(crate) fn scanner(
         &self,

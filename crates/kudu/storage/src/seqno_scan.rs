@@ -27,7 +27,7 @@ use crate::layout::{COLUMNS, column};
 use crate::patience::Attempts;
 use crate::pieces::corrupt;
 use crate::scan::{Bounds, Interrupted};
-use crate::shared::Shared;
+use crate::shared::StoreState;
 
 /// Most bytes of the documents that a scan has in memory at a time; one document may be longer.
 const WINDOW_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 8 << 20 };
@@ -130,7 +130,7 @@ impl Range {
 
 /// See the module text.
 pub(crate) struct KuduScan {
-    shared: Arc<Shared>,
+    shared: Arc<StoreState>,
     counters: Arc<Counters>,
     vbid: Vbid,
     seqnos: SnapshotSeqnos,
@@ -148,7 +148,7 @@ pub(crate) struct KuduScan {
 impl KuduScan {
     /// Begins a scan at the state of the vbucket, and the snapshot that has it.
     pub(crate) fn begin(
-        shared: &Arc<Shared>,
+        shared: &Arc<StoreState>,
         counters: &Arc<Counters>,
         vbid: Vbid,
         range: SeqnoRange,
@@ -236,7 +236,7 @@ impl SeqnoScan for KuduScan {
     }
 }
 
-impl Shared {
+impl StoreState {
     /// What the vbucket's state says now, and the snapshot in which it does.
     pub(crate) async fn seqnos_now(
         &self,

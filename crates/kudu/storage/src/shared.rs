@@ -1,7 +1,7 @@
 //! State shared by the reads, writes and waits of one store: the table, and what is known of it.
 //!
 //! Owns: the figures that the store requests from Kudu periodically. `writer`, `reader`, `scan`,
-//! `removal` and `fence` do the work, as methods of [`Shared`].
+//! `removal` and `fence` do the work, as methods of [`StoreState`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use crate::readable::Readable;
 const SIZE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State shared by reads, writes and waits.
-pub(crate) struct Shared {
+pub(crate) struct StoreState {
     pub(crate) client: Client,
     pub(crate) name: String,
     /// The table as of the store's opening. Its documents' columns never change.
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
 }
 
 /// Requests the table's size periodically, until the store is gone.
-pub(crate) async fn watch_size(shared: Weak<Shared>) {
+pub(crate) async fn watch_size(shared: Weak<StoreState>) {
     loop {
         let Some(now) = shared.upgrade() else { return };
         // Figures may lag, so a missing answer is ignored.

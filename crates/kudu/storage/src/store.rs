@@ -32,7 +32,7 @@ use crate::reader::READ_TIME_MAX;
 use crate::rows::Unit;
 use crate::scan::Bounds;
 use crate::seqno_scan::KuduScan;
-use crate::shared::{Shared, watch_size};
+use crate::shared::{StoreState, watch_size};
 use crate::url::KuduUrl;
 use crate::writer::Writer;
 
@@ -45,7 +45,7 @@ const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A [`KvStore`] over a table of Kudu. It accepts no writes before vbuckets are taken over.
 pub struct KuduStore {
-    shared: Arc<Shared>,
+    shared: Arc<StoreState>,
     writer: Mutex<Writer>,
     counters: Arc<Counters>,
     /// Taken when the store is dropped.
@@ -73,7 +73,7 @@ impl KuduStore {
         let patience = Arc::<Patience>::default();
         let opening = open_table(url, bucket, vbuckets, &patience, goes_on);
         let (client, table) = block_on(runtime.handle(), opening)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StoreState {
             name: table.name().to_owned(),
             lookups: Lookups::of(&table)?,
             client,

@@ -23,7 +23,7 @@ use crate::fence::{TakenPart, TakingOver};
 use crate::layout::{COLUMNS, column};
 use crate::reader::{LOOKUPS_AT_A_TIME, Stored, stored};
 use crate::scan::Bounds;
-use crate::shared::Shared;
+use crate::shared::StoreState;
 use crate::writer::Writer;
 
 /// Time for the fence before vbuckets are served early. Tablets with little in memory need less,
@@ -63,7 +63,7 @@ impl TakeoverReport<'_, '_> {
     }
 
     /// Serves those that are not fenced.
-    fn early(&mut self, shared: &Shared, mut early: Vec<Early>) {
+    fn early(&mut self, shared: &StoreState, mut early: Vec<Early>) {
         early.retain(|early| self.untold.contains(&early.vbid));
         for Early { vbid, stored, snapshot } in &early {
             let high_seqno = stored.as_ref().map_or(Seqno(0), |stored| stored.state.high_seqno);
@@ -77,7 +77,7 @@ impl TakeoverReport<'_, '_> {
     }
 
     /// Some vbuckets are fenced.
-    fn fenced(&mut self, shared: &Shared, part: TakenPart) {
+    fn fenced(&mut self, shared: &StoreState, part: TakenPart) {
         let mut untold = Vec::new();
         for vbid in part.vbids {
             let found = part.stored.iter().find(|(of, _)| *of == vbid);
@@ -98,7 +98,7 @@ impl TakeoverReport<'_, '_> {
     }
 }
 
-impl Shared {
+impl StoreState {
     pub(crate) async fn take_over(
         &self,
         writer: &mut Writer,

@@ -25,7 +25,7 @@ use crate::epoch::{Epoch, TakenVbuckets};
 use crate::failure::{of_kudu, of_session, passes};
 use crate::patience::{Attempts, Waited};
 use crate::rows::{ROUND_BYTES_MAX, Unit};
-use crate::shared::Shared;
+use crate::shared::StoreState;
 
 /// Write state, used by one thread at a time.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ impl Writer {
     }
 }
 
-impl Shared {
+impl StoreState {
     /// Writes all units, or returns why not. After `Fenced` the units of owned vbuckets are
     /// written; after the limit it is unknown whether they are, or will be.
     pub(crate) async fn write(

@@ -8,7 +8,7 @@ use oribi_auth::Role;
 pub const ARE_REACHABLE: bool = false;
 
 /// A user as it is listed.
-pub struct User {
+pub struct UserListing {
     pub name: String,
     pub roles: Vec<String>,
     pub bucket: Option<String>,
@@ -16,7 +16,7 @@ pub struct User {
 }
 
 /// What changes; `None` stays.
-pub struct Change {
+pub struct UserUpdate {
     pub password: Option<Vec<u8>>,
     pub roles: Option<Vec<Role>>,
     pub bucket: Option<String>,
@@ -38,11 +38,11 @@ impl UserServer {
         bail!("this build reaches no servers: use --data-dir")
     }
 
-    pub fn list(&self) -> anyhow::Result<Vec<User>> {
+    pub fn list(&self) -> anyhow::Result<Vec<UserListing>> {
         match *self {}
     }
 
-    pub fn change(&self, _: &str, _: Change, _: bool) -> anyhow::Result<()> {
+    pub fn change(&self, _: &str, _: UserUpdate, _: bool) -> anyhow::Result<()> {
         match *self {}
     }
 

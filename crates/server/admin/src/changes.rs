@@ -38,7 +38,7 @@ use super::user_context::UserContext;
 use crate::limits::ADMIN_CHANGES_VBUCKETS_MAX;
 use follower::{Follower, FollowerEnd, FollowerParts, StreamUser};
 use oribi_server::admin_api::dcp_registry::DcpProducerRecord;
-use oribi_server::admin_api::feed::{DcpFeed, End, FeedRequest};
+use oribi_server::admin_api::feed::{DcpFeed, FeedEnd, FeedRequest};
 use oribi_server::admin_api::rights::Rights;
 use oribi_server::admin_api::{StreamRejection, may_stream};
 use oribi_server::buckets::BucketHandle;
@@ -194,9 +194,9 @@ fn feed_request(
     })
 }
 
-fn not_opened(end: End) -> HttpRejection {
+fn not_opened(end: FeedEnd) -> HttpRejection {
     match end {
-        End::NotMyVbucket => {
+        FeedEnd::NotMyVbucket => {
             busy("this node does not serve all of these vbuckets; `oribi watch` finds their nodes")
         }
         _ => field_error("from", "The bucket is not as far as the token says"),

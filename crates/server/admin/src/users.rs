@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use oribi_auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
 use oribi_auth::{
-    DEVELOPMENT_NAME, Place, Restored, Role, StoredUser, UserChange, UserChangeError,
+    DEVELOPMENT_NAME, Restored, Role, RoleScope, StoredUser, UserChange, UserChangeError,
 };
 use oribi_system::clock::iso_8601;
 use serde_json::{Value, json};
@@ -248,7 +248,7 @@ fn check_places<'a>(
     state: &AdminState,
     roles: impl Iterator<Item = &'a Role>,
 ) -> Result<(), HttpRejection> {
-    let exists = |place: &Place| {
+    let exists = |place: &RoleScope| {
         let Some(handle) = state.server.buckets.get(&place.bucket) else {
             return place.bucket == "*";
         };

@@ -7,7 +7,7 @@
 //! and the file of `--init`.
 
 use super::privilege::{Privilege, PrivilegeSet};
-use super::role::{Place, Role, RoleError};
+use super::role::{Role, RoleError, RoleScope};
 
 /// One of Couchbase's roles that exists here.
 pub struct CouchbaseRole {
@@ -101,7 +101,7 @@ pub struct Described<'a> {
     /// Couchbase's name, or Oribi's words where no name of Couchbase's means the same.
     pub name: String,
     /// Where the role holds; `None` for the administrator's role.
-    pub place: Option<&'a Place>,
+    pub place: Option<&'a RoleScope>,
 }
 
 /// The name of a role for clients.
@@ -170,7 +170,7 @@ fn parse(text: &str) -> Option<Role> {
 }
 
 /// `BUCKET[:SCOPE[:COLLECTION]]`, where `*` stands for every one.
-fn parse_place(text: &str) -> Option<Place> {
+fn parse_place(text: &str) -> Option<RoleScope> {
     let mut names: Vec<&str> = text.split(':').collect();
     while names.len() > 1 && names.last() == Some(&"*") {
         names.pop();

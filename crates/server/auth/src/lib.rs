@@ -38,7 +38,7 @@ mod verifier;
 pub use certificate_user::certificate_user;
 pub use couchbase_role::{parse_list as parse_roles, parse_role};
 pub use privilege::{Privilege, PrivilegeSet};
-pub use role::{Access, Identity, Place, Role, RoleError};
+pub use role::{Access, Identity, Role, RoleError, RoleScope};
 pub use sasl::{SaslServer, SaslStep};
 pub use user_change::{UserChange, UserChangeError};
 pub use user_file::{NAME_BYTES_MAX, Restored, check_password};

@@ -23,12 +23,12 @@ pub enum Role {
     /// Everything: all buckets, and changes of buckets, scopes, collections and users.
     Admin,
     /// Privileges in some part of the buckets.
-    Of(PrivilegeSet, Place),
+    Of(PrivilegeSet, RoleScope),
 }
 
 /// Where a role holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RoleScope {
     /// Name of the bucket, `*` for all.
     pub bucket: String,
     /// Name of the scope, if the role is about one.
@@ -66,19 +66,19 @@ fn known_words() -> String {
 impl Role {
     /// A role that reads and writes documents of one bucket, or of all (`*`).
     pub fn read_write(bucket: &str) -> Role {
-        Role::Of(PrivilegeSet::READ_WRITE, Place::bucket(bucket))
+        Role::Of(PrivilegeSet::READ_WRITE, RoleScope::bucket(bucket))
     }
 
     /// A role that reads documents of one bucket, or of all (`*`).
     pub fn read_only(bucket: &str) -> Role {
-        Role::Of(PrivilegeSet::READ_ONLY, Place::bucket(bucket))
+        Role::Of(PrivilegeSet::READ_ONLY, RoleScope::bucket(bucket))
     }
 }
 
-impl Place {
+impl RoleScope {
     /// The whole of one bucket, or of all (`*`).
-    pub fn bucket(name: &str) -> Place {
-        Place { bucket: name.to_owned(), scope: None, collection: None }
+    pub fn bucket(name: &str) -> RoleScope {
+        RoleScope { bucket: name.to_owned(), scope: None, collection: None }
     }
 
     fn covers_bucket(&self, bucket: &str) -> bool {
@@ -91,10 +91,10 @@ impl Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for RoleScope {
     type Err = RoleError;
 
-    fn from_str(text: &str) -> Result<Place, RoleError> {
+    fn from_str(text: &str) -> Result<RoleScope, RoleError> {
         let mut names = text.split('/');
         let bucket = names.next().unwrap_or_default();
         if bucket != "*" && !is_bucket_name(bucket) {
@@ -110,11 +110,11 @@ impl FromStr for Place {
             return Err(RoleError::UnknownRole(text.to_owned()));
         }
         let (scope, collection) = (scope.map(str::to_owned), collection.map(str::to_owned));
-        Ok(Place { bucket: bucket.to_owned(), scope, collection })
+        Ok(RoleScope { bucket: bucket.to_owned(), scope, collection })
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RoleScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.bucket)?;
         for name in self.scope.iter().chain(&self.collection) {
@@ -198,7 +198,7 @@ impl Access {
 
     /// True when the user may know that `bucket` has this scope.
     pub fn sees_scope(&self, bucket: &str, scope: &str) -> bool {
-        let sees = |place: &Place| place.scope.as_deref().is_none_or(|of| of == scope);
+        let sees = |place: &RoleScope| place.scope.as_deref().is_none_or(|of| of == scope);
         self.is_admin() || self.grants(bucket).any(|(_, place)| sees(place))
     }
 
@@ -208,7 +208,7 @@ impl Access {
     }
 
     /// Privileges in some part of a bucket.
-    fn grants(&self, bucket: &str) -> impl Iterator<Item = (PrivilegeSet, &Place)> {
+    fn grants(&self, bucket: &str) -> impl Iterator<Item = (PrivilegeSet, &RoleScope)> {
         self.roles.iter().filter_map(move |role| match role {
             Role::Of(privileges, place) if place.covers_bucket(bucket) => {
                 Some((*privileges, place))

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
 use super::privilege::{Privilege, PrivilegeSet};
-use super::role::{Access, Identity, Place, Role};
+use super::role::{Access, Identity, Role, RoleScope};
 use super::user_file::{UserFile, UserFileError};
 use super::verifier::{ITERATIONS, SALT_BYTES, ScramHash, Verifier};
 
@@ -323,7 +323,7 @@ impl UserTable {
 fn anonymous_in(bucket: &str) -> Identity {
     Identity {
         name: ANONYMOUS_NAME.to_owned(),
-        access: Access::new(vec![Role::Of(ANONYMOUS_PRIVILEGES, Place::bucket(bucket))]),
+        access: Access::new(vec![Role::Of(ANONYMOUS_PRIVILEGES, RoleScope::bucket(bucket))]),
         bucket: None,
         collection: None,
     }

@@ -2,7 +2,7 @@
 //!
 //! Rows of the table in `table`; `oribi-cluster` describes their effect.
 
-use super::form::{Value, ValueForm, path_value};
+use super::form::{SettingValue, ValueForm, path_value};
 use super::setting::Setting;
 
 const CLUSTER: &str = "Cluster";
@@ -16,7 +16,7 @@ pub(super) const ETCD: Setting = Setting {
     help: "Members of the etcd through which the nodes of a cluster agree, as http://HOST:PORT or https://HOST:PORT; \
            this node is alone when not given",
     form: ValueForm::Names,
-    get: |s| Some(Value::Names(s.cluster_etcd.clone())),
+    get: |s| Some(SettingValue::Names(s.cluster_etcd.clone())),
     set: |s, value| s.cluster_etcd = value.names(),
 };
 
@@ -56,7 +56,7 @@ pub(super) const ETCD_USER: Setting = Setting {
     value_name: "NAME",
     help: "This node's user in etcd",
     form: ValueForm::Text,
-    get: |s| s.cluster_etcd_user.clone().map(Value::Text),
+    get: |s| s.cluster_etcd_user.clone().map(SettingValue::Text),
     set: |s, value| s.cluster_etcd_user = Some(value.text()),
 };
 
@@ -76,7 +76,7 @@ pub(super) const NAME: Setting = Setting {
     value_name: "NAME",
     help: "Name of the cluster in that etcd",
     form: ValueForm::Text,
-    get: |s| Some(Value::Text(s.cluster_name.clone())),
+    get: |s| Some(SettingValue::Text(s.cluster_name.clone())),
     set: |s, value| s.cluster_name = value.text(),
 };
 
@@ -86,7 +86,7 @@ pub(super) const LEASE_S: Setting = Setting {
     value_name: "SECONDS",
     help: "Lease of this node; when it is not renewed in time, other nodes take over its vbuckets",
     form: ValueForm::Integer { min: 2, max: 600 },
-    get: |s| Some(Value::Integer(s.cluster_lease_s)),
+    get: |s| Some(SettingValue::Integer(s.cluster_lease_s)),
     set: |s, value| s.cluster_lease_s = value.integer(),
 };
 
@@ -96,7 +96,7 @@ pub(super) const NODE_NAME: Setting = Setting {
     value_name: "NAME",
     help: "Name of this node, unique in the cluster; host and port when not given",
     form: ValueForm::Text,
-    get: |s| s.node_name.clone().map(Value::Text),
+    get: |s| s.node_name.clone().map(SettingValue::Text),
     set: |s, value| s.node_name = Some(value.text()),
 };
 
@@ -106,7 +106,7 @@ pub(super) const ADVERTISE_HOST: Setting = Setting {
     value_name: "HOST",
     help: "Host name or address at which clients reach this node; --listen when not given",
     form: ValueForm::Text,
-    get: |s| s.advertise_host.clone().map(Value::Text),
+    get: |s| s.advertise_host.clone().map(SettingValue::Text),
     set: |s, value| s.advertise_host = Some(value.text()),
 };
 
@@ -116,7 +116,7 @@ pub(super) const ADVERTISE_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port at which clients reach --port, if a container or NAT maps it; --port when not given",
     form: ADVERTISED_PORT,
-    get: |s| s.advertise_port.map(|port| Value::Integer(port.into())),
+    get: |s| s.advertise_port.map(|port| SettingValue::Integer(port.into())),
     set: |s, value| s.advertise_port = Some(value.integer()),
 };
 
@@ -126,7 +126,7 @@ pub(super) const ADVERTISE_ADMIN_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port at which clients reach --admin-port; --admin-port when not given",
     form: ADVERTISED_PORT,
-    get: |s| s.advertise_admin_port.map(|port| Value::Integer(port.into())),
+    get: |s| s.advertise_admin_port.map(|port| SettingValue::Integer(port.into())),
     set: |s, value| s.advertise_admin_port = Some(value.integer()),
 };
 
@@ -136,7 +136,7 @@ pub(super) const ADVERTISE_TLS_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port at which clients reach --tls-port; --tls-port when not given",
     form: ADVERTISED_PORT,
-    get: |s| s.advertise_tls_port.map(|port| Value::Integer(port.into())),
+    get: |s| s.advertise_tls_port.map(|port| SettingValue::Integer(port.into())),
     set: |s, value| s.advertise_tls_port = Some(value.integer()),
 };
 
@@ -146,7 +146,7 @@ pub(super) const ADVERTISE_TLS_ADMIN_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port at which clients reach --tls-admin-port; --tls-admin-port when not given",
     form: ADVERTISED_PORT,
-    get: |s| s.advertise_tls_admin_port.map(|port| Value::Integer(port.into())),
+    get: |s| s.advertise_tls_admin_port.map(|port| SettingValue::Integer(port.into())),
     set: |s, value| s.advertise_tls_admin_port = Some(value.integer()),
 };
 

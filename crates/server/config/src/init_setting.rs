@@ -2,7 +2,7 @@
 //!
 //! Rows of the table in `table`; the `init` module of the server describes their effect.
 
-use super::form::{Value, ValueForm, path_value};
+use super::form::{SettingValue, ValueForm, path_value};
 use super::setting::Setting;
 
 const DATA: &str = "Data";
@@ -25,7 +25,7 @@ pub(super) const ADMIN_USER: Setting = Setting {
     help: "Administrator that is there from the start, with the password in the environment variable \
            ORIBI_ADMIN_PASSWORD; Administrator when only the password is given",
     form: ValueForm::Text,
-    get: |s| s.admin_user.clone().map(Value::Text),
+    get: |s| s.admin_user.clone().map(SettingValue::Text),
     set: |s, value| s.admin_user = Some(value.text()),
 };
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::form::{Value, ValueForm};
+use super::form::{SettingValue, ValueForm};
 use super::setting::Setting;
 use super::settings::{Settings, SettingsError};
 use super::table::SETTINGS;
@@ -162,7 +162,7 @@ pub fn resolve(
             let value = parsed.and_then(|text| setting.form.parse(text));
             resolved.apply(index, value, Source::Environment(name))?;
         }
-        if let Ok(Some(value)) = matches.try_get_one::<Value>(setting.name) {
+        if let Ok(Some(value)) = matches.try_get_one::<SettingValue>(setting.name) {
             let source = Source::Flag(format!("--{}", setting.flag()));
             resolved.apply(index, Ok(value.clone()), source)?;
         }
@@ -175,7 +175,7 @@ impl Resolved {
     fn apply(
         &mut self,
         index: usize,
-        value: Result<Value, String>,
+        value: Result<SettingValue, String>,
         source: Source,
     ) -> Result<(), ConfigError> {
         let setting = &SETTINGS[index];

@@ -1,6 +1,6 @@
 //! One setting: its name, its help, the form of its value, and the field that it goes to.
 
-use super::form::{Value, ValueForm};
+use super::form::{SettingValue, ValueForm};
 use super::settings::Settings;
 
 /// Form of a port.
@@ -16,9 +16,9 @@ pub(super) struct Setting {
     pub(super) help: &'static str,
     pub(super) form: ValueForm,
     /// The value in force; `None` when the setting is not set.
-    pub(super) get: fn(&Settings) -> Option<Value>,
+    pub(super) get: fn(&Settings) -> Option<SettingValue>,
     /// Takes a value that has passed [`ValueForm::check`].
-    pub(super) set: fn(&mut Settings, Value),
+    pub(super) set: fn(&mut Settings, SettingValue),
 }
 
 impl Setting {

@@ -7,7 +7,7 @@ use super::bucket_storage::BucketStorage;
 use super::compression::{self, COMPRESSION_NAMES};
 use super::conflict::{self, CONFLICT_RESOLUTION_NAMES};
 use super::eviction::{self, EVICTION_NAMES};
-use super::form::{Value, ValueForm, path_value};
+use super::form::{SettingValue, ValueForm, path_value};
 use super::limits::{LOGS_MAX, PREFETCH_KEYS_MAX, SEND_QUEUE_BYTES_MIN};
 use super::log_setting::{self, LOG_FORMATS, LogFormat};
 use super::setting::{PORT, Setting};
@@ -45,7 +45,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "NAME,...",
         help: "Buckets to create at start when they do not exist",
         form: ValueForm::Names,
-        get: |s| Some(Value::Names(s.buckets.clone())),
+        get: |s| Some(SettingValue::Names(s.buckets.clone())),
         set: |s, value| s.buckets = value.names(),
     },
     init_setting::INIT,
@@ -59,7 +59,7 @@ pub(super) static SETTINGS: &[Setting] = &[
                end, or in a table of Apache Kudu \
                (kudu://MASTER[,MASTER...][/DATABASE][?tablets=16&replicas=3])",
         form: ValueForm::Checked(|text| BucketStorage::from_name(text).map(|_| ())),
-        get: |s| Some(Value::Text(s.storage.name())),
+        get: |s| Some(SettingValue::Text(s.storage.name())),
         set: |s, value| {
             s.storage = BucketStorage::from_name(&value.text()).expect("the form has checked it");
         },
@@ -70,7 +70,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "COUNT",
         help: "vbuckets of a new bucket, a power of two; fixed once the bucket exists",
         form: ValueForm::Integer { min: 1, max: 1024 },
-        get: |s| Some(Value::Integer(s.vbuckets.into())),
+        get: |s| Some(SettingValue::Integer(s.vbuckets.into())),
         set: |s, value| s.vbuckets = value.integer(),
     },
     Setting {
@@ -81,7 +81,7 @@ pub(super) static SETTINGS: &[Setting] = &[
                exists. Each takes up to 9 MiB beside the quota. When not given, one for every four processors \
                that has 512 MiB of the quota",
         form: ValueForm::Integer { min: 1, max: LOGS_MAX as u64 },
-        get: |s| s.logs.map(|logs| Value::Integer(logs as u64)),
+        get: |s| s.logs.map(|logs| SettingValue::Integer(logs as u64)),
         set: |s, value| s.logs = Some(value.integer()),
     },
     Setting {
@@ -91,7 +91,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "Memory for the documents of a new bucket; what does not fit is read from disk. When not given, \
                the buckets together get half of the machine's",
         form: ValueForm::Integer { min: 1, max: 1 << 24 },
-        get: |s| s.memory_quota_mib.map(Value::Integer),
+        get: |s| s.memory_quota_mib.map(SettingValue::Integer),
         set: |s, value| s.memory_quota_mib = Some(value.integer()),
     },
     Setting {
@@ -102,7 +102,9 @@ pub(super) static SETTINGS: &[Setting] = &[
                (writes are refused instead), or, in memory only, documents that are not used (they are \
                deleted). When not given, value, and in memory only none",
         form: ValueForm::Choice(&EVICTION_NAMES),
-        get: |s| s.eviction.map(|policy| Value::Text(eviction::setting_name(policy).to_owned())),
+        get: |s| {
+            s.eviction.map(|policy| SettingValue::Text(eviction::setting_name(policy).to_owned()))
+        },
         set: |s, value| s.eviction = eviction::from_setting(&value.text()),
     },
     Setting {
@@ -112,7 +114,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "What a new bucket does about Snappy: inflate compressed values when they are stored, store \
                values as they come, or compress them itself where that saves enough",
         form: ValueForm::Choice(&COMPRESSION_NAMES),
-        get: |s| Some(Value::Text(compression::name_of(s.compression_mode).to_owned())),
+        get: |s| Some(SettingValue::Text(compression::name_of(s.compression_mode).to_owned())),
         set: |s, value| {
             s.compression_mode = compression::mode_named(&value.text()).unwrap_or_default();
         },
@@ -124,7 +126,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "Which of two versions from different clusters a new bucket keeps: the one that was changed more \
                often, or the one that was written last",
         form: ValueForm::Choice(&CONFLICT_RESOLUTION_NAMES),
-        get: |s| Some(Value::Text(conflict::name_of(s.conflict_resolution).to_owned())),
+        get: |s| Some(SettingValue::Text(conflict::name_of(s.conflict_resolution).to_owned())),
         set: |s, value| {
             s.conflict_resolution = conflict::resolution_named(&value.text()).unwrap_or_default();
         },
@@ -135,7 +137,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "true|false",
         help: "Allow emptying a new bucket by the flush command and doFlush",
         form: ValueForm::Flag,
-        get: |s| Some(Value::Flag(s.flush_enabled)),
+        get: |s| Some(SettingValue::Flag(s.flush_enabled)),
         set: |s, value| s.flush_enabled = value.flag(),
     },
     memcached_setting::BUCKET,
@@ -147,7 +149,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "Open buckets with a damaged log without what cannot be read, and say in the log \
                what is lost; for one start",
         form: ValueForm::Flag,
-        get: |s| Some(Value::Flag(s.accept_damaged_log)),
+        get: |s| Some(SettingValue::Flag(s.accept_damaged_log)),
         set: |s, value| s.accept_damaged_log = value.flag(),
     },
     Setting {
@@ -156,7 +158,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "PERCENT",
         help: "Part of its quota beyond which a bucket evicts",
         form: PERCENT,
-        get: |s| Some(Value::Integer(s.high_watermark_percent.into())),
+        get: |s| Some(SettingValue::Integer(s.high_watermark_percent.into())),
         set: |s, value| s.high_watermark_percent = value.integer(),
     },
     Setting {
@@ -165,7 +167,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "PERCENT",
         help: "Part of its quota at which it stops, and up to which values are loaded at start",
         form: PERCENT,
-        get: |s| Some(Value::Integer(s.low_watermark_percent.into())),
+        get: |s| Some(SettingValue::Integer(s.low_watermark_percent.into())),
         set: |s, value| s.low_watermark_percent = value.integer(),
     },
     Setting {
@@ -174,7 +176,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "PERCENT",
         help: "Part of its quota that a bucket's mutation queues may take",
         form: PERCENT,
-        get: |s| Some(Value::Integer(s.checkpoint_quota_percent.into())),
+        get: |s| Some(SettingValue::Integer(s.checkpoint_quota_percent.into())),
         set: |s, value| s.checkpoint_quota_percent = value.integer(),
     },
     Setting {
@@ -183,7 +185,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "ADDRESS",
         help: "Address for key-value clients; only loopback while no user is configured",
         form: ValueForm::Address,
-        get: |s| Some(Value::Address(s.listen)),
+        get: |s| Some(SettingValue::Address(s.listen)),
         set: |s, value| s.listen = value.address(),
     },
     Setting {
@@ -192,7 +194,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "PORT",
         help: "Port for key-value clients; 0 takes a free one",
         form: PORT,
-        get: |s| Some(Value::Integer(s.port.into())),
+        get: |s| Some(SettingValue::Integer(s.port.into())),
         set: |s, value| s.port = value.integer(),
     },
     Setting {
@@ -201,7 +203,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "ADDRESS",
         help: "Address of the admin HTTP; the same as --listen when not given",
         form: ValueForm::Address,
-        get: |s| s.admin_listen.map(Value::Address),
+        get: |s| s.admin_listen.map(SettingValue::Address),
         set: |s, value| s.admin_listen = Some(value.address()),
     },
     Setting {
@@ -210,7 +212,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "PORT",
         help: "Port of the admin HTTP; 0 takes a free one",
         form: PORT,
-        get: |s| Some(Value::Integer(s.admin_port.into())),
+        get: |s| Some(SettingValue::Integer(s.admin_port.into())),
         set: |s, value| s.admin_port = value.integer(),
     },
     Setting {
@@ -255,7 +257,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "COUNT",
         help: "Client connections at the same time; further ones are closed at once",
         form: ValueForm::Integer { min: 1, max: 1_000_000 },
-        get: |s| Some(Value::Integer(s.connections_max as u64)),
+        get: |s| Some(SettingValue::Integer(s.connections_max as u64)),
         set: |s, value| s.connections_max = value.integer(),
     },
     Setting {
@@ -264,7 +266,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "COUNT",
         help: "Of these, connections that only administrators may use; a hundredth when not given",
         form: ValueForm::Integer { min: 0, max: 1_000_000 },
-        get: |s| s.connections_reserved.map(|count| Value::Integer(count as u64)),
+        get: |s| s.connections_reserved.map(|count| SettingValue::Integer(count as u64)),
         set: |s, value| s.connections_reserved = Some(value.integer()),
     },
     Setting {
@@ -273,7 +275,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time for a client to authenticate after connecting",
         form: MILLISECONDS,
-        get: |s| Some(Value::Integer(s.auth_deadline_ms)),
+        get: |s| Some(SettingValue::Integer(s.auth_deadline_ms)),
         set: |s, value| s.auth_deadline_ms = value.integer(),
     },
     Setting {
@@ -282,7 +284,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time for a request that has begun to arrive completely",
         form: MILLISECONDS,
-        get: |s| Some(Value::Integer(s.frame_deadline_ms)),
+        get: |s| Some(SettingValue::Integer(s.frame_deadline_ms)),
         set: |s, value| s.frame_deadline_ms = value.integer(),
     },
     Setting {
@@ -291,7 +293,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time for a client to take some of the answers waiting for it",
         form: MILLISECONDS,
-        get: |s| Some(Value::Integer(s.send_deadline_ms)),
+        get: |s| Some(SettingValue::Integer(s.send_deadline_ms)),
         set: |s, value| s.send_deadline_ms = value.integer(),
     },
     Setting {
@@ -300,7 +302,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "SECONDS",
         help: "How long a client that does not say locks a document",
         form: LOCK_TIMEOUT,
-        get: |s| Some(Value::Integer(s.lock_timeout_default_s.into())),
+        get: |s| Some(SettingValue::Integer(s.lock_timeout_default_s.into())),
         set: |s, value| s.lock_timeout_default_s = value.integer(),
     },
     Setting {
@@ -309,7 +311,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "SECONDS",
         help: "Longest lock; a client that asks for more gets the default",
         form: LOCK_TIMEOUT,
-        get: |s| Some(Value::Integer(s.lock_timeout_max_s.into())),
+        get: |s| Some(SettingValue::Integer(s.lock_timeout_max_s.into())),
         set: |s, value| s.lock_timeout_max_s = value.integer(),
     },
     Setting {
@@ -318,7 +320,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time without a request after which a client's connection is closed; 0 for never",
         form: MILLISECONDS_OR_NEVER,
-        get: |s| Some(Value::Integer(s.idle_timeout_ms)),
+        get: |s| Some(SettingValue::Integer(s.idle_timeout_ms)),
         set: |s, value| s.idle_timeout_ms = value.integer(),
     },
     Setting {
@@ -327,7 +329,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "KIB",
         help: "Answers to a client that does not read them, from which on its requests wait",
         form: ValueForm::Integer { min: SEND_QUEUE_BYTES_MIN as u64 / 1024, max: 1 << 20 },
-        get: |s| Some(Value::Integer(s.send_queue_kib as u64)),
+        get: |s| Some(SettingValue::Integer(s.send_queue_kib as u64)),
         set: |s, value| s.send_queue_kib = value.integer(),
     },
     Setting {
@@ -336,7 +338,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "COUNT",
         help: "Worker threads; as many as there are processors when not given",
         form: ValueForm::Integer { min: 1, max: 1024 },
-        get: |s| Some(Value::Integer(s.workers as u64)),
+        get: |s| Some(SettingValue::Integer(s.workers as u64)),
         set: |s, value| s.workers = value.integer(),
     },
     Setting {
@@ -346,7 +348,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "Pipelined requests whose documents are brought into the processor's cache together, \
                before they are served; 0 for none",
         form: ValueForm::Integer { min: 0, max: PREFETCH_KEYS_MAX as u64 },
-        get: |s| Some(Value::Integer(s.prefetch_keys as u64)),
+        get: |s| Some(SettingValue::Integer(s.prefetch_keys as u64)),
         set: |s, value| s.prefetch_keys = value.integer(),
     },
     Setting {
@@ -355,7 +357,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "How long writes gather in memory before a flush begins, when no durable write waits",
         form: MILLISECONDS,
-        get: |s| Some(Value::Integer(s.flush_interval_ms)),
+        get: |s| Some(SettingValue::Integer(s.flush_interval_ms)),
         set: |s, value| s.flush_interval_ms = value.integer(),
     },
     Setting {
@@ -364,7 +366,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "SECONDS",
         help: "How often expired documents are deleted that no client reads",
         form: ValueForm::Integer { min: 1, max: MONTH_S },
-        get: |s| Some(Value::Integer(s.expiry_pager_interval_s.into())),
+        get: |s| Some(SettingValue::Integer(s.expiry_pager_interval_s.into())),
         set: |s, value| s.expiry_pager_interval_s = value.integer(),
     },
     Setting {
@@ -373,7 +375,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "SECONDS",
         help: "How long the store remembers that a document was deleted",
         form: ValueForm::Integer { min: 1, max: 12 * MONTH_S },
-        get: |s| Some(Value::Integer(s.tombstone_purge_age_s.into())),
+        get: |s| Some(SettingValue::Integer(s.tombstone_purge_age_s.into())),
         set: |s, value| s.tombstone_purge_age_s = value.integer(),
     },
     Setting {
@@ -382,7 +384,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time from which a read of a document is logged as slow; 0 for never",
         form: MILLISECONDS_OR_NEVER,
-        get: |s| Some(Value::Integer(s.slow_read_ms)),
+        get: |s| Some(SettingValue::Integer(s.slow_read_ms)),
         set: |s, value| s.slow_read_ms = value.integer(),
     },
     Setting {
@@ -391,7 +393,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time from which a write of a document is logged as slow; 0 for never",
         form: MILLISECONDS_OR_NEVER,
-        get: |s| Some(Value::Integer(s.slow_write_ms)),
+        get: |s| Some(SettingValue::Integer(s.slow_write_ms)),
         set: |s, value| s.slow_write_ms = value.integer(),
     },
     Setting {
@@ -400,7 +402,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time from which a write that waits for the store is logged as slow; 0 for never",
         form: MILLISECONDS_OR_NEVER,
-        get: |s| Some(Value::Integer(s.slow_durable_ms)),
+        get: |s| Some(SettingValue::Integer(s.slow_durable_ms)),
         set: |s, value| s.slow_durable_ms = value.integer(),
     },
     Setting {
@@ -409,7 +411,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MS",
         help: "Time from which anything else is logged as slow; 0 for never",
         form: MILLISECONDS_OR_NEVER,
-        get: |s| Some(Value::Integer(s.slow_other_ms)),
+        get: |s| Some(SettingValue::Integer(s.slow_other_ms)),
         set: |s, value| s.slow_other_ms = value.integer(),
     },
     Setting {
@@ -427,7 +429,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "MIB",
         help: "Size at which a new file of the audit log is begun",
         form: ValueForm::Integer { min: 1, max: 1 << 20 },
-        get: |s| Some(Value::Integer(s.audit_log_mib)),
+        get: |s| Some(SettingValue::Integer(s.audit_log_mib)),
         set: |s, value| s.audit_log_mib = value.integer(),
     },
     Setting {
@@ -436,7 +438,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "SECONDS",
         help: "Age at which a new file of the audit log is begun",
         form: ValueForm::Integer { min: 60, max: 12 * MONTH_S },
-        get: |s| Some(Value::Integer(s.audit_log_age_s)),
+        get: |s| Some(SettingValue::Integer(s.audit_log_age_s)),
         set: |s, value| s.audit_log_age_s = value.integer(),
     },
     Setting {
@@ -445,7 +447,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "COUNT",
         help: "Earlier files of the audit log that are kept",
         form: ValueForm::Integer { min: 0, max: 1000 },
-        get: |s| Some(Value::Integer(s.audit_log_files as u64)),
+        get: |s| Some(SettingValue::Integer(s.audit_log_files as u64)),
         set: |s, value| s.audit_log_files = value.integer(),
     },
     Setting {
@@ -454,7 +456,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "FILTER",
         help: "What to log to standard error: error, warn, info, debug, trace, or MODULE=LEVEL,...",
         form: ValueForm::Checked(log_setting::check_filter),
-        get: |s| Some(Value::Text(s.log.clone())),
+        get: |s| Some(SettingValue::Text(s.log.clone())),
         set: |s, value| s.log = value.text(),
     },
     Setting {
@@ -463,7 +465,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "text|json",
         help: "ValueForm of the log's lines",
         form: ValueForm::Choice(&LOG_FORMATS),
-        get: |s| Some(Value::Text(s.log_format.name().to_owned())),
+        get: |s| Some(SettingValue::Text(s.log_format.name().to_owned())),
         set: |s, value| s.log_format = LogFormat::named(&value.text()),
     },
     Setting {

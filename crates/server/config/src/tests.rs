@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::{ArgMatches, Command};
 use oribi_types::policy::EvictionPolicy;
 
-use super::form::{Value, ValueForm};
+use super::form::{SettingValue, ValueForm};
 use super::resolve::{ConfigError, Resolved, arguments, resolve};
 use super::table::SETTINGS;
 use super::{BucketStorage, Settings, SettingsError, is_bucket_name, to_json, to_toml};
@@ -159,18 +159,18 @@ fn every_row_sets_and_shows_its_own_field() {
 
     for setting in SETTINGS {
         let value = match setting.form {
-            ValueForm::Text => Value::Text("x".to_owned()),
+            ValueForm::Text => SettingValue::Text("x".to_owned()),
             ValueForm::Choice(choices) => {
-                Value::Text(choices.last().expect("there is a choice").to_string())
+                SettingValue::Text(choices.last().expect("there is a choice").to_string())
             }
-            ValueForm::Address => Value::Address("10.0.0.1".parse().unwrap()),
-            ValueForm::Integer { max, .. } => Value::Integer(max),
-            ValueForm::Flag => Value::Flag(true),
-            ValueForm::Names => Value::Names(vec!["x".to_owned()]),
+            ValueForm::Address => SettingValue::Address("10.0.0.1".parse().unwrap()),
+            ValueForm::Integer { max, .. } => SettingValue::Integer(max),
+            ValueForm::Flag => SettingValue::Flag(true),
+            ValueForm::Names => SettingValue::Names(vec!["x".to_owned()]),
             ValueForm::Checked(check) => {
                 let fits = |text: &&str| check(text).is_ok();
                 let texts = ["memory", "scope.collection", "debug"];
-                Value::Text(texts.into_iter().find(fits).expect("one fits").to_owned())
+                SettingValue::Text(texts.into_iter().find(fits).expect("one fits").to_owned())
             }
         };
         let mut settings = Settings::default();

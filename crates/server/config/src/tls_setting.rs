@@ -3,7 +3,7 @@
 use oribi_tls::MinimumVersion;
 use oribi_tls::server::ClientCertificates;
 
-use super::form::{Value, ValueForm, path_value};
+use super::form::{SettingValue, ValueForm, path_value};
 use super::setting::{PORT as PORT_FORM, Setting};
 
 const HEADING: &str = "TLS";
@@ -35,7 +35,7 @@ pub(super) const LISTEN: Setting = Setting {
     value_name: "ADDRESS",
     help: "Address of the ports with TLS; the same as --listen when not given",
     form: ValueForm::Address,
-    get: |s| s.tls_listen.map(Value::Address),
+    get: |s| s.tls_listen.map(SettingValue::Address),
     set: |s, value| s.tls_listen = Some(value.address()),
 };
 
@@ -45,7 +45,7 @@ pub(super) const PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port for key-value clients with TLS; 0 takes a free one",
     form: PORT_FORM,
-    get: |s| Some(Value::Integer(s.tls_port.into())),
+    get: |s| Some(SettingValue::Integer(s.tls_port.into())),
     set: |s, value| s.tls_port = value.integer(),
 };
 
@@ -55,7 +55,7 @@ pub(super) const ADMIN_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port of the admin HTTP with TLS; 0 takes a free one",
     form: PORT_FORM,
-    get: |s| Some(Value::Integer(s.tls_admin_port.into())),
+    get: |s| Some(SettingValue::Integer(s.tls_admin_port.into())),
     set: |s, value| s.tls_admin_port = value.integer(),
 };
 
@@ -80,7 +80,7 @@ pub(super) const MINIMUM_VERSION: Setting = Setting {
             MinimumVersion::Tls12 => VERSIONS[0],
             MinimumVersion::Tls13 => VERSIONS[1],
         };
-        Some(Value::Text(name.to_owned()))
+        Some(SettingValue::Text(name.to_owned()))
     },
     set: |s, value| {
         s.tls_minimum_version = match value.text() == VERSIONS[1] {
@@ -97,7 +97,7 @@ pub(super) const CLIENT_CERTIFICATES: Setting = Setting {
     help: "Whether clients are asked for a certificate, which then says who they are; with mandatory, \
            nobody connects over TLS without one",
     form: ValueForm::Choice(&ClientCertificates::NAMES),
-    get: |s| Some(Value::Text(s.tls_client_certificates.name().to_owned())),
+    get: |s| Some(SettingValue::Text(s.tls_client_certificates.name().to_owned())),
     set: |s, value| {
         s.tls_client_certificates =
             ClientCertificates::from_name(&value.text()).expect("the choices are the names");
@@ -121,6 +121,6 @@ pub(super) const CLIENT_NAMES: Setting = Setting {
     help: "Where a client's certificate names its user: subject.cn, san.email, san.dns or san.uri, and \
            perhaps |PREFIX to leave out and |CHARACTERS any of which ends the name, as in san.email||@",
     form: ValueForm::Names,
-    get: |s| Some(Value::Names(s.tls_client_names.clone())),
+    get: |s| Some(SettingValue::Names(s.tls_client_names.clone())),
     set: |s, value| s.tls_client_names = value.names(),
 };

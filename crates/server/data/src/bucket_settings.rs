@@ -151,7 +151,7 @@ pub struct Reloaded {
 
 /// Why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
+pub enum SettingsReloadError {
     /// A bucket cannot have the new value.
     #[error("{setting} = {value} is not possible for bucket {bucket:?}")]
     Impossible { setting: &'static str, value: String, bucket: String },
@@ -169,7 +169,7 @@ pub fn reload(
     in_force: &mut Resolved,
     next: &Resolved,
     buckets: &Buckets,
-) -> Result<Reloaded, ReloadError> {
+) -> Result<Reloaded, SettingsReloadError> {
     let mut reloaded = Reloaded::default();
     for changed in in_force.changes(next) {
         let applies = changed.name == "log" || is_changeable(changed.name);
@@ -187,7 +187,7 @@ pub fn reload(
             if !policy.fits(handle.storage().of_engine()) {
                 let (value, bucket) = (eviction::setting_name(policy), handle.name().to_owned());
                 let value = value.to_owned();
-                return Err(ReloadError::Impossible { setting: "eviction", value, bucket });
+                return Err(SettingsReloadError::Impossible { setting: "eviction", value, bucket });
             }
         }
     }

@@ -58,9 +58,9 @@ use lending::{Lender, LoanDecision};
 use noop::Noop;
 use options::DcpControl;
 use pace::Pace;
-use share::Share;
+use share::TurnShare;
 use streams::{DcpProducerStream, DcpStreamKey, DcpStreams};
-use window::Window;
+use window::FlowWindow;
 
 /// See the module text.
 pub(crate) struct DcpProducer {
@@ -73,13 +73,13 @@ pub(crate) struct DcpProducer {
     /// Options from control requests.
     pub options: DcpOptions,
     /// Bytes that the consumer has not acknowledged.
-    pub window: Window,
+    pub window: FlowWindow,
     /// Keep-alive by DCP noops.
     pub noop: Noop,
     /// Pauses between looks at the streams.
     pub pace: Pace,
     /// Messages that this turn may still send.
-    pub share: Share,
+    pub share: TurnShare,
     pub streams: DcpStreams,
     /// Where the engine announces that a stream has more.
     pub inbox: Arc<Inbox>,
@@ -143,10 +143,10 @@ impl DcpProducer {
             flags,
             features,
             options: DcpOptions::default(),
-            window: Window::default(),
+            window: FlowWindow::default(),
             noop: Noop::new(now_ms),
             pace: Pace::default(),
-            share: Share::default(),
+            share: TurnShare::default(),
             streams: DcpStreams::default(),
             inbox,
             record,

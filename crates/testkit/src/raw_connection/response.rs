@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use oribi_protocol::frame::Header;
-use oribi_protocol::response::MutationExtras;
+use oribi_protocol::response::MutationTokenExtras;
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, Seqno, VbUuid};
 
@@ -69,7 +69,7 @@ impl Response {
     }
 
     pub fn mutation(&self) -> Result<Mutation> {
-        let extras = MutationExtras::decode(&self.extras)
+        let extras = MutationTokenExtras::decode(&self.extras)
             .with_context(|| format!("not a mutation with a token: {self:?}"))?;
         Ok(Mutation { cas: self.cas, vb_uuid: extras.vb_uuid, seqno: extras.seqno })
     }

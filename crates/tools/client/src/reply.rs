@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::response::MutationExtras;
+use oribi_protocol::response::MutationTokenExtras;
 use oribi_types::{Cas, Datatype, RevSeqno, Seqno, VbUuid, Vbid};
 
 use crate::compression;
@@ -110,7 +110,7 @@ impl Reply {
             _ => response.outcome()?,
         }
         let extras = response.extras();
-        let mutation = MutationExtras::decode(extras).map(|extras| MutationToken {
+        let mutation = MutationTokenExtras::decode(extras).map(|extras| MutationToken {
             vbid,
             vb_uuid: extras.vb_uuid,
             seqno: extras.seqno,

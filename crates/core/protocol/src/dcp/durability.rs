@@ -2,7 +2,7 @@
 //! the acknowledgement that a replica sends back.
 //!
 //! A prepare has an item that reads do not see yet. Its commit or its abort names it by key and
-//! seqno, and takes a seqno of its own. Both are completions. [`decode`] accepts these messages and
+//! seqno, and gets a separate seqno. Both are completions. [`decode`] accepts these messages and
 //! all of [`super::message`]. A consumer that did not negotiate durable writes uses that module, so
 //! it rejects them.
 

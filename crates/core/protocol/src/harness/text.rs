@@ -1,6 +1,6 @@
 //! The check of the text codec: however a stream is torn, its commands are the same.
 
-use crate::text::{Command, Decoded, Decoder, login};
+use crate::text::{Command, DecodedCommand, Decoder, login};
 
 /// Checks the text codec on `input`. The first byte chooses the sizes of the pieces.
 ///
@@ -30,23 +30,25 @@ pub(crate) fn read(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<
         let bytes = &stream[head.min(arrived)..arrived];
         let mut next = decoder;
         let consumed = match next.decode(bytes) {
-            Decoded::TooLong => {
+            DecodedCommand::TooLong => {
                 commands.push("too long".to_owned());
                 return commands;
             }
-            Decoded::Foreign(protocol) => {
+            DecodedCommand::Foreign(protocol) => {
                 commands.push(format!("{protocol:?}"));
                 return commands;
             }
-            Decoded::Incomplete | Decoded::Partial { .. } if arrived == stream.len() => {
+            DecodedCommand::Incomplete | DecodedCommand::Partial { .. }
+                if arrived == stream.len() =>
+            {
                 return commands;
             }
-            Decoded::Incomplete | Decoded::Partial { .. } => {
+            DecodedCommand::Incomplete | DecodedCommand::Partial { .. } => {
                 arrived = arrived.saturating_add(piece(arrived).max(1)).min(stream.len());
                 continue;
             }
-            Decoded::Skipped { consumed } => consumed,
-            Decoded::Complete { command, consumed } => {
+            DecodedCommand::Skipped { consumed } => consumed,
+            DecodedCommand::Complete { command, consumed } => {
                 commands.push(format!("{command:?}"));
                 let skipped = match command {
                     Command::Invalid(fault) => fault.skip_bytes,

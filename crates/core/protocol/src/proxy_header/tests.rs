@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 
-use super::{Decoded, FIXED_BYTES, HEADER_BYTES_MAX, LINE_BYTES_MAX, SIGNATURE, decode};
+use super::{DecodedProxyHeader, FIXED_BYTES, HEADER_BYTES_MAX, LINE_BYTES_MAX, SIGNATURE, decode};
 
 fn address(text: &str) -> Option<SocketAddr> {
     Some(text.parse().expect("an address"))
@@ -54,9 +54,9 @@ fn a_header_names_the_client_however_it_is_torn() {
     for (header, client) in right() {
         for cut in 0..header.len() {
             let torn = &header[..cut];
-            assert_eq!(decode(torn), Decoded::Incomplete, "{}", torn.escape_ascii());
+            assert_eq!(decode(torn), DecodedProxyHeader::Incomplete, "{}", torn.escape_ascii());
         }
-        let complete = Decoded::Complete { client, consumed: header.len() };
+        let complete = DecodedProxyHeader::Complete { client, consumed: header.len() };
         assert_eq!(decode(&header), complete, "{}", header.escape_ascii());
         let with_more = [&header[..], b"\n\x80get a\r\nPROXY "].concat();
         assert_eq!(decode(&with_more), complete, "{}", header.escape_ascii());
@@ -78,8 +78,8 @@ fn what_is_no_header_is_known_at_the_first_wrong_byte() {
         b"\r\n\r\n\0\r\nQUIT\n\x21\x12",
         b"\r\n\r\n\0\r\nQUIT\n\x21\x41",
     ] {
-        assert_eq!(decode(begin), Decoded::Invalid, "{}", begin.escape_ascii());
-        assert_eq!(decode(&begin[..begin.len() - 1]), Decoded::Incomplete);
+        assert_eq!(decode(begin), DecodedProxyHeader::Invalid, "{}", begin.escape_ascii());
+        assert_eq!(decode(&begin[..begin.len() - 1]), DecodedProxyHeader::Incomplete);
     }
 }
 
@@ -104,7 +104,7 @@ fn damaged_lines_are_refused() {
         "PROXY UNKNOWNS\r\n",
         "PROXY TCP4 192.0.2.7 198.51.100.1 1 1121\u{663}\r\n",
     ] {
-        assert_eq!(decode(line.as_bytes()), Decoded::Invalid, "{line:?}");
+        assert_eq!(decode(line.as_bytes()), DecodedProxyHeader::Invalid, "{line:?}");
     }
 }
 
@@ -113,26 +113,29 @@ fn headers_have_a_longest_one() {
     let line = |bytes: usize| [b"PROXY UNKNOWN ", &vec![b'x'; bytes - 16][..], b"\r\n"].concat();
     let longest = line(LINE_BYTES_MAX);
     let consumed = longest.len();
-    assert_eq!(decode(&longest), Decoded::Complete { client: None, consumed });
-    assert_eq!(decode(&line(LINE_BYTES_MAX + 1)), Decoded::TooLong);
-    assert_eq!(decode(&longest[..LINE_BYTES_MAX - 1]), Decoded::Incomplete);
+    assert_eq!(decode(&longest), DecodedProxyHeader::Complete { client: None, consumed });
+    assert_eq!(decode(&line(LINE_BYTES_MAX + 1)), DecodedProxyHeader::TooLong);
+    assert_eq!(decode(&longest[..LINE_BYTES_MAX - 1]), DecodedProxyHeader::Incomplete);
 
     let longest = binary(0x21, 0x11, &vec![1; HEADER_BYTES_MAX - FIXED_BYTES]);
-    assert_eq!(decode(&longest[..HEADER_BYTES_MAX - 1]), Decoded::Incomplete);
+    assert_eq!(decode(&longest[..HEADER_BYTES_MAX - 1]), DecodedProxyHeader::Incomplete);
     let client = address("1.1.1.1:257");
-    assert_eq!(decode(&longest), Decoded::Complete { client, consumed: HEADER_BYTES_MAX });
+    assert_eq!(
+        decode(&longest),
+        DecodedProxyHeader::Complete { client, consumed: HEADER_BYTES_MAX }
+    );
     for length in [HEADER_BYTES_MAX - FIXED_BYTES + 1, usize::from(u16::MAX)] {
         // Known before the rest arrives.
         let begin = &binary(0x21, 0x11, &vec![1; length])[..FIXED_BYTES];
-        assert_eq!(decode(begin), Decoded::TooLong);
+        assert_eq!(decode(begin), DecodedProxyHeader::TooLong);
     }
 }
 
 #[test]
 fn addresses_that_do_not_fit_are_refused() {
     for (family, bytes) in [(0x11, 12), (0x21, 36), (0x31, 216)] {
-        assert_eq!(decode(&binary(0x21, family, &vec![0; bytes - 1])), Decoded::Invalid);
-        assert_eq!(decode(&binary(0x21, family, &[])), Decoded::Invalid);
+        assert_eq!(decode(&binary(0x21, family, &vec![0; bytes - 1])), DecodedProxyHeader::Invalid);
+        assert_eq!(decode(&binary(0x21, family, &[])), DecodedProxyHeader::Invalid);
     }
 }
 
@@ -144,7 +147,7 @@ proptest! {
     ) {
         let begin: &[u8] = [&b""[..], b"PROXY ", SIGNATURE][begin];
         let input = [begin, &bytes].concat();
-        if let Decoded::Complete { consumed, .. } = decode(&input) {
+        if let DecodedProxyHeader::Complete { consumed, .. } = decode(&input) {
             prop_assert!(consumed <= input.len());
             // What follows is not looked at.
             prop_assert_eq!(decode(&input), decode(&input[..consumed]));

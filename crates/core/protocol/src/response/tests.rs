@@ -49,15 +49,18 @@ fn announces_a_cluster_map() {
 
 #[test]
 fn extras_come_back() {
-    let mutation = MutationExtras { vb_uuid: VbUuid(u64::MAX - 1), seqno: Seqno(42) };
-    assert_eq!(MutationExtras::decode(&mutation.encode()), Some(mutation));
+    let mutation = MutationTokenExtras { vb_uuid: VbUuid(u64::MAX - 1), seqno: Seqno(42) };
+    assert_eq!(MutationTokenExtras::decode(&mutation.encode()), Some(mutation));
     let lookup =
         CollectionIdExtras { manifest_uid: ManifestUid(0x0102), collection: CollectionId(9) };
     assert_eq!(lookup.encode(), *b"\x00\x00\x00\x00\x00\x00\x01\x02\x00\x00\x00\x09");
     assert_eq!(CollectionIdExtras::decode(&lookup.encode()), Some(lookup));
     for len in 0..30 {
         let bytes = vec![0; len];
-        assert_eq!(MutationExtras::decode(&bytes).is_some(), len == MutationExtras::BYTES);
+        assert_eq!(
+            MutationTokenExtras::decode(&bytes).is_some(),
+            len == MutationTokenExtras::BYTES
+        );
         assert_eq!(CollectionIdExtras::decode(&bytes).is_some(), len == CollectionIdExtras::BYTES);
     }
 }

@@ -48,7 +48,7 @@ impl fmt::Display for ForeignProtocol {
 #[cfg(test)]
 mod tests {
     use super::super::login::{self, Login};
-    use super::super::{Command, Decoded, Decoder};
+    use super::super::{Command, DecodedCommand, Decoder};
     use super::ForeignProtocol::{self, Http, Redis, Ssh};
 
     const OPENINGS: [(&str, ForeignProtocol); 7] = [
@@ -66,11 +66,11 @@ mod tests {
         for (opening, protocol) in OPENINGS {
             let all = format!("{opening}set evil 0 0 1\r\nx\r\n");
             let decoded = Decoder::default().decode(all.as_bytes());
-            assert_eq!(decoded, Decoded::Foreign(protocol), "{opening}");
+            assert_eq!(decoded, DecodedCommand::Foreign(protocol), "{opening}");
             assert_eq!(login::decode(all.as_bytes()), Login::Foreign(protocol), "{opening}");
             for cut in 0..opening.len() {
                 let decoded = Decoder::default().decode(&all.as_bytes()[..cut]);
-                assert_eq!(decoded, Decoded::Incomplete, "{opening} {cut}");
+                assert_eq!(decoded, DecodedCommand::Incomplete, "{opening} {cut}");
             }
         }
     }
@@ -81,9 +81,9 @@ mod tests {
             ["get HTTP/1.1\r\n", "*\r\n", "*x\r\n", "$4\r\n", "HTTP\r\n", "ssh-2\r\n", "\r\n"]
         {
             let decoded = Decoder::default().decode(line.as_bytes());
-            assert!(!matches!(decoded, Decoded::Foreign(_)), "{line}");
+            assert!(!matches!(decoded, DecodedCommand::Foreign(_)), "{line}");
         }
         let get = Decoder::default().decode(b"get HTTP/1.1\r\n");
-        assert!(matches!(get, Decoded::Complete { command: Command::Get { .. }, .. }));
+        assert!(matches!(get, DecodedCommand::Complete { command: Command::Get { .. }, .. }));
     }
 }

@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::{Command, Decoded, Decoder, Fault, Keys, Store, StoreMode};
+use super::{Command, DecodedCommand, Decoder, Fault, Keys, Store, StoreMode};
 use crate::harness::check_text;
 use crate::limits::VALUE_BYTES_MAX;
 
 /// The only command of `bytes`.
 fn one(bytes: &[u8]) -> Command<'_> {
     match Decoder::default().decode(bytes) {
-        Decoded::Complete { command, consumed } if consumed == bytes.len() => command,
+        DecodedCommand::Complete { command, consumed } if consumed == bytes.len() => command,
         other => panic!("{} is {other:?}", bytes.escape_ascii()),
     }
 }
@@ -93,7 +93,7 @@ fn keys_are_commands_of_their_own() {
     for (key, keys, is_last) in
         [(&b"a"[..], keys, false), (b"bc", keys, true), (b"d", Keys::default(), true)]
     {
-        let Decoded::Complete { command, consumed } = decoder.decode(rest) else { panic!() };
+        let DecodedCommand::Complete { command, consumed } = decoder.decode(rest) else { panic!() };
         assert_eq!(command, Command::Get { key, keys, is_last });
         assert_eq!(decoder.is_at_line(), is_last);
         rest = &rest[consumed..];
@@ -106,11 +106,11 @@ fn keys_are_commands_of_their_own() {
 fn the_other_keys_of_a_command_can_be_abandoned() {
     let mut decoder = Decoder::default();
     let bytes = b"get a b c\r\nversion\r\n";
-    let Decoded::Complete { consumed, .. } = decoder.decode(bytes) else { panic!() };
+    let DecodedCommand::Complete { consumed, .. } = decoder.decode(bytes) else { panic!() };
     decoder.abandon_keys();
     let rest = &bytes[consumed..];
-    assert_eq!(decoder.decode(rest), Decoded::Skipped { consumed: 6 });
-    let version = Decoded::Complete { command: Command::Version, consumed: 9 };
+    assert_eq!(decoder.decode(rest), DecodedCommand::Skipped { consumed: 6 });
+    let version = DecodedCommand::Complete { command: Command::Version, consumed: 9 };
     assert_eq!(decoder.decode(&rest[6..]), version);
 }
 
@@ -124,7 +124,7 @@ fn stores_have_a_data_block() {
     let Command::Store(store) = one(b"set k 0 0 1\r\nabc") else { panic!() };
     assert_eq!((store.value, store.is_terminated), (&b"a"[..], false));
     let partial = Decoder::default().decode(b"set k 0 0 5\r\nab");
-    assert!(matches!(partial, Decoded::Partial { line_bytes: 13, value_bytes: 5, .. }));
+    assert!(matches!(partial, DecodedCommand::Partial { line_bytes: 13, value_bytes: 5, .. }));
     let Command::Store(Store { meta: Some(meta), mode, flags, .. }) =
         one(b"ms Zm9v 2 b c F9 T60 C5 I q\r\nhi\r\n")
     else {
@@ -148,16 +148,16 @@ fn long_lines_are_lists_of_keys_or_end_the_connection() {
     while !rest.is_empty() {
         // Only a few bytes are ever there.
         match decoder.decode(&rest[..rest.len().min(20_000)]) {
-            Decoded::Complete { command: Command::Get { key: b"key", .. }, consumed } => {
+            DecodedCommand::Complete { command: Command::Get { key: b"key", .. }, consumed } => {
                 (count, rest) = (count + 1, &rest[consumed..]);
             }
-            Decoded::Skipped { consumed } => rest = &rest[consumed..],
+            DecodedCommand::Skipped { consumed } => rest = &rest[consumed..],
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(count, 100_000);
-    assert_eq!(Decoder::default().decode(&[b'x'; 3000]), Decoded::TooLong);
-    assert_eq!(Decoder::default().decode(&[b'x'; 2000]), Decoded::Incomplete);
+    assert_eq!(Decoder::default().decode(&[b'x'; 3000]), DecodedCommand::TooLong);
+    assert_eq!(Decoder::default().decode(&[b'x'; 2000]), DecodedCommand::Incomplete);
 }
 
 fn piece() -> impl Strategy<Value = Vec<u8>> {

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::block::{StringBytes, Structure};
 use super::{
-    BLOCK_BYTES, Block, BlockVisitor, Step, TextBytes, TokenBytes, string_bytes, structure, walk,
-    walk_blocks, words,
+    BLOCK_BYTES, Block, BlockVisitor, TextBytes, TokenBytes, WalkStep, string_bytes, structure,
+    walk, walk_blocks, words,
 };
 
 fn bits(bytes: &[u8], is: impl Fn(u8) -> bool) -> u64 {
@@ -45,9 +45,9 @@ struct Record {
 }
 
 impl BlockVisitor for Record {
-    fn text(&mut self, base: usize, found: TextBytes) -> Step {
+    fn text(&mut self, base: usize, found: TextBytes) -> WalkStep {
         self.texts.push((base, found));
-        Step::Tokens
+        WalkStep::Tokens
     }
 
     fn tokens(&mut self, base: usize, _: &Block, found: &TokenBytes) -> bool {

@@ -4,7 +4,7 @@ use super::block::{BLOCK_BYTES, Block, TextBytes, TokenBytes};
 
 /// The next step of a walk after the first look at a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     /// Visit the tokens of the block.
     Tokens,
     /// Continue with the next block.
@@ -15,7 +15,7 @@ pub(crate) enum Step {
 /// A visitor of the blocks of a text, in order.
 pub(crate) trait BlockVisitor {
     /// The first look at the block that begins at `base`.
-    fn text(&mut self, base: usize, found: TextBytes) -> Step;
+    fn text(&mut self, base: usize, found: TextBytes) -> WalkStep;
     /// The second look at the same block; false ends the walk.
     fn tokens(&mut self, base: usize, block: &Block, found: &TokenBytes) -> bool;
 }
@@ -35,9 +35,9 @@ pub(super) fn walk(
         let block = blocks.get(number).unwrap_or(&last);
         let base = number * BLOCK_BYTES;
         match visitor.text(base, text_bytes(block)) {
-            Step::Next => {}
-            Step::Stop => return false,
-            Step::Tokens => {
+            WalkStep::Next => {}
+            WalkStep::Stop => return false,
+            WalkStep::Tokens => {
                 if !visitor.tokens(base, block, &token_bytes(block)) {
                     return false;
                 }

@@ -8,7 +8,7 @@
 use super::carry::{Behind, Runs};
 
 /// The tokens of a block, outside strings.
-pub(super) struct Tokens {
+pub(super) struct TokenMasks {
     pub(super) opens: u64,
     pub(super) closes: u64,
     pub(super) colons: u64,
@@ -46,7 +46,7 @@ impl Order {
     /// matters at commas and opening brackets. The result is not 0 if a token is misplaced. At the
     /// beginning of a text, a value is expected.
     #[inline(always)]
-    pub(super) fn take(&mut self, tokens: &Tokens, objects: u64) -> u64 {
+    pub(super) fn take(&mut self, tokens: &TokenMasks, objects: u64) -> u64 {
         let before = std::mem::replace(&mut self.spaces, tokens.spaces);
         match tokens.spaces | (before >> 63) {
             0 => self.take_by(tokens, objects, |_, cursors| cursors),
@@ -59,7 +59,7 @@ impl Order {
     #[inline(always)]
     fn take_by(
         &mut self,
-        tokens: &Tokens,
+        tokens: &TokenMasks,
         objects: u64,
         skip: impl Fn(&mut Runs, u64) -> u64,
     ) -> u64 {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::input::Input;
 use crate::proto::rpc::SignedTokenPb;
-use crate::rpc::negotiation::{Negotiation, Offer, TlsOffer};
+use crate::rpc::negotiation::{Negotiation, NegotiationOffer, TlsOffer};
 use crate::rpc::tls::TlsConfigs;
 
 /// Checks that a negotiation ends the same way however the server's bytes are split. The first byte
@@ -31,7 +31,7 @@ pub fn check(input: &[u8]) {
 
 /// The result: done with nothing left over, or the error; `None` if it needs more bytes.
 fn negotiate(tls: TlsOffer, stream: &[u8], piece_bytes: usize) -> Option<Result<(), String>> {
-    let mut negotiation = Negotiation::new(Offer {
+    let mut negotiation = Negotiation::new(NegotiationOffer {
         user: "fuzz".to_owned(),
         tls,
         authn_token: Some(SignedTokenPb::default()),

@@ -8,7 +8,7 @@ use prost::Message;
 use super::input::Input;
 use crate::proto::common::{ColumnarColumnPb, ColumnarRowBlockPb, RowwiseRowBlockPb};
 use crate::proto::tserver::ScanResponsePb;
-use crate::scanner::harness::{Block, ColumnarBlock, RowwiseBlock};
+use crate::scanner::harness::{BatchBlock, ColumnarBlock, RowwiseBlock};
 use crate::scanner::{Projection, ScanBatch, ScanToken};
 use crate::schema::Schema;
 
@@ -67,12 +67,12 @@ fn check_blocks(message: &ScanResponsePb, sidecars: &[Bytes], projection: &Arc<P
     if let Some(data) = &message.data
         && let Ok(block) = RowwiseBlock::decode(data, sidecars, projection)
     {
-        check_batch(ScanBatch::new(projection.clone(), Block::Rowwise(block)));
+        check_batch(ScanBatch::new(projection.clone(), BatchBlock::Rowwise(block)));
     }
     if let Some(data) = &message.columnar_data
         && let Ok(block) = ColumnarBlock::decode(data, sidecars, projection)
     {
-        check_batch(ScanBatch::new(projection.clone(), Block::Columnar(block)));
+        check_batch(ScanBatch::new(projection.clone(), BatchBlock::Columnar(block)));
     }
 }
 

@@ -6,7 +6,7 @@ use crate::rpc::RpcError;
 
 /// What to do after an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remedy {
+pub(super) enum MasterRemedy {
     /// Wait and send again.
     Again,
     /// Find the leader, then send again.
@@ -17,33 +17,35 @@ pub(super) enum Remedy {
 }
 
 /// What to do when the master did not answer.
-pub(super) fn remedy_for_rpc(error: &RpcError) -> Remedy {
+pub(super) fn remedy_for_rpc(error: &RpcError) -> MasterRemedy {
     match error {
-        RpcError::Network { .. } | RpcError::Timeout { .. } => Remedy::FindLeader,
+        RpcError::Network { .. } | RpcError::Timeout { .. } => MasterRemedy::FindLeader,
         RpcError::Negotiation { source, .. } => match refusal_code(source) {
-            Some(RpcErrorCode::InvalidAuthenticationToken) => Remedy::RenewAuthnToken,
+            Some(RpcErrorCode::InvalidAuthenticationToken) => MasterRemedy::RenewAuthnToken,
             // The server refused this client as such; another attempt does not change that.
-            Some(_) => Remedy::GiveUp,
-            None => Remedy::FindLeader,
+            Some(_) => MasterRemedy::GiveUp,
+            None => MasterRemedy::FindLeader,
         },
         RpcError::Remote { code, .. } => match RpcErrorCode::from(*code) {
-            RpcErrorCode::ServerTooBusy => Remedy::Again,
-            RpcErrorCode::Unavailable | RpcErrorCode::ServerShuttingDown => Remedy::FindLeader,
-            RpcErrorCode::InvalidAuthenticationToken => Remedy::RenewAuthnToken,
-            _ => Remedy::GiveUp,
+            RpcErrorCode::ServerTooBusy => MasterRemedy::Again,
+            RpcErrorCode::Unavailable | RpcErrorCode::ServerShuttingDown => {
+                MasterRemedy::FindLeader
+            }
+            RpcErrorCode::InvalidAuthenticationToken => MasterRemedy::RenewAuthnToken,
+            _ => MasterRemedy::GiveUp,
         },
-        RpcError::Malformed { .. } | RpcError::TooLarge { .. } => Remedy::GiveUp,
+        RpcError::Malformed { .. } | RpcError::TooLarge { .. } => MasterRemedy::GiveUp,
     }
 }
 
 /// What to do when the master refused the request.
-pub(super) fn remedy_for_answer(error: &MasterErrorPb) -> Remedy {
+pub(super) fn remedy_for_answer(error: &MasterErrorPb) -> MasterRemedy {
     if has_lost_leadership(MasterErrorCode::from_wire(error.code)) {
-        Remedy::FindLeader
+        MasterRemedy::FindLeader
     } else if is_transient(StatusCode::from_wire(error.status.code)) {
-        Remedy::Again
+        MasterRemedy::Again
     } else {
-        Remedy::GiveUp
+        MasterRemedy::GiveUp
     }
 }
 

@@ -21,12 +21,15 @@ fn answer(code: MasterErrorCode, status: StatusCode) -> MasterErrorPb {
 #[test]
 fn a_follower_master_leads_to_the_leader() {
     for code in [MasterErrorCode::NotTheLeader, MasterErrorCode::CatalogManagerNotInitialized] {
-        assert_eq!(remedy_for_answer(&answer(code, StatusCode::IllegalState)), Remedy::FindLeader);
+        assert_eq!(
+            remedy_for_answer(&answer(code, StatusCode::IllegalState)),
+            MasterRemedy::FindLeader
+        );
     }
     let busy = answer(MasterErrorCode::Unknown, StatusCode::ServiceUnavailable);
-    assert_eq!(remedy_for_answer(&busy), Remedy::Again);
+    assert_eq!(remedy_for_answer(&busy), MasterRemedy::Again);
     let invalid = answer(MasterErrorCode::InvalidSchema, StatusCode::InvalidArgument);
-    assert_eq!(remedy_for_answer(&invalid), Remedy::GiveUp);
+    assert_eq!(remedy_for_answer(&invalid), MasterRemedy::GiveUp);
 }
 
 #[test]

@@ -29,11 +29,11 @@ mod served;
 
 use open::Opener;
 use queued_call::{CALLS_PER_TURN, QueuedCall};
-use served::Served;
+use served::ServedConnection;
 
 /// A handle to the task of a connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RpcConnection {
     server: HostPort,
     calls: mpsc::UnboundedSender<QueuedCall>,
     /// Room in the queue for the socket, in bytes.
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     call_room: Semaphore,
 }
 
-impl Connection {
+impl RpcConnection {
     /// Starts the task of a server. It ends when the handle is dropped. With `primary_credentials`,
     /// its links never authenticate by token.
     pub(crate) fn spawn(server: HostPort, shared: Arc<Shared>, primary_credentials: bool) -> Self {
@@ -134,7 +134,8 @@ impl Task {
             }
             match self.opener.open().await {
                 Ok(link) => {
-                    let served = Served::new(link, self.server.clone(), self.shared.clone());
+                    let served =
+                        ServedConnection::new(link, self.server.clone(), self.shared.clone());
                     served.serve(&mut waiting, &mut self.calls).await;
                 }
                 Err(error) => self.fail_waiting(&mut waiting, &error),

@@ -18,7 +18,7 @@ use super::error::NegotiationError;
 #[cfg(target_os = "linux")]
 use super::limits::TCP_UNACKNOWLEDGED_MAX;
 use super::limits::{TCP_KEEPALIVE_IDLE, TCP_KEEPALIVE_INTERVAL, TCP_KEEPALIVE_PROBES};
-use super::negotiation::{Negotiation, Offer, TlsOffer};
+use super::negotiation::{Negotiation, NegotiationOffer, TlsOffer};
 use super::write_queue::WriteQueue;
 
 /// Chunks of one vectored write.
@@ -50,7 +50,10 @@ impl Link {
     }
 
     /// Makes a link of a new connection.
-    pub(crate) async fn negotiate(mut stream: TcpStream, offer: Offer) -> Result<Self, OpenError> {
+    pub(crate) async fn negotiate(
+        mut stream: TcpStream,
+        offer: NegotiationOffer,
+    ) -> Result<Self, OpenError> {
         let tls = negotiate(&mut stream, offer).await?;
         Ok(Self { stream, tls })
     }
@@ -189,7 +192,7 @@ fn configure(stream: &TcpStream) -> io::Result<()> {
 
 async fn negotiate(
     stream: &mut TcpStream,
-    offer: Offer,
+    offer: NegotiationOffer,
 ) -> Result<Option<Box<ClientConnection>>, OpenError> {
     let encrypts_in_between = offer.tls != TlsOffer::None;
     let mut negotiation = Negotiation::new(offer);

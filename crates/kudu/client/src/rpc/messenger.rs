@@ -12,13 +12,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::connection::Connection;
+use super::connection::RpcConnection;
 use super::error::RpcError;
 use super::frame::{FrameError, ReplyFrame};
 use super::options::MessengerOptions;
-use super::shared::{Credentials, Shared};
+use super::shared::{RpcCredentials, Shared};
 use super::tls::TlsConfigs;
-use super::{CallOptions, Method, Reply};
+use super::{CallOptions, Method, RpcReply};
 use crate::proto::rpc::SignedTokenPb;
 use crate::types::HostPort;
 
@@ -33,15 +33,15 @@ pub(crate) struct Messenger {
 #[derive(Debug, Default)]
 struct Connections {
     /// Authenticated by any method.
-    any: HashMap<HostPort, Arc<Connection>>,
+    any: HashMap<HostPort, Arc<RpcConnection>>,
     /// Authenticated without a token.
-    primary: HashMap<HostPort, Arc<Connection>>,
+    primary: HashMap<HostPort, Arc<RpcConnection>>,
 }
 
 impl Messenger {
     /// A messenger without connections.
     pub(crate) fn new(options: MessengerOptions) -> Self {
-        let credentials = Credentials { tls_configs: TlsConfigs::new(&[]), authn_token: None };
+        let credentials = RpcCredentials { tls_configs: TlsConfigs::new(&[]), authn_token: None };
         Self { shared: Arc::new(Shared::new(options, credentials)), connections: Arc::default() }
     }
 
@@ -53,7 +53,7 @@ impl Messenger {
         authn_token: Option<SignedTokenPb>,
     ) {
         let tls_configs = TlsConfigs::new(&ca_cert_der);
-        self.shared.set_credentials(Credentials { tls_configs, authn_token });
+        self.shared.set_credentials(RpcCredentials { tls_configs, authn_token });
     }
 
     /// Calls a method with a message.
@@ -63,7 +63,7 @@ impl Messenger {
         method: &Method,
         request: &Q,
         options: &CallOptions,
-    ) -> Result<Reply<R>, RpcError> {
+    ) -> Result<RpcReply<R>, RpcError> {
         let body = Bytes::from(request.encode_to_vec());
         self.call_pieces(server, method, vec![body], options).await
     }
@@ -75,14 +75,14 @@ impl Messenger {
         method: &Method,
         pieces: Vec<Bytes>,
         options: &CallOptions,
-    ) -> Result<Reply<R>, RpcError> {
+    ) -> Result<RpcReply<R>, RpcError> {
         let connection = self.connection(server, options.primary_credentials);
         let frame = connection.call(method, pieces, options).await?;
         decode(frame).map_err(|source| RpcError::Malformed { server: server.clone(), source })
     }
 
     /// The connection of a server.
-    fn connection(&self, server: &HostPort, primary_credentials: bool) -> Arc<Connection> {
+    fn connection(&self, server: &HostPort, primary_credentials: bool) -> Arc<RpcConnection> {
         let mut connections = self.connections.lock();
         let connections =
             if primary_credentials { &mut connections.primary } else { &mut connections.any };
@@ -92,17 +92,17 @@ impl Messenger {
             return connection.clone();
         }
         let connection =
-            Connection::spawn(server.clone(), self.shared.clone(), primary_credentials);
+            RpcConnection::spawn(server.clone(), self.shared.clone(), primary_credentials);
         let connection = Arc::new(connection);
         connections.insert(server.clone(), connection.clone());
         connection
     }
 }
 
-fn decode<R: Message + Default>(frame: ReplyFrame) -> Result<Reply<R>, FrameError> {
+fn decode<R: Message + Default>(frame: ReplyFrame) -> Result<RpcReply<R>, FrameError> {
     let (body, sidecars) = frame.into_parts()?;
     let message = R::decode(body).map_err(|_| FrameError::Undecodable("reply"))?;
-    Ok(Reply { message, sidecars })
+    Ok(RpcReply { message, sidecars })
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ const PLAIN: &str = "PLAIN";
 
 /// The client's offer to a server.
 #[derive(Clone, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct NegotiationOffer {
     /// The user name for PLAIN.
     pub user: String,
     pub tls: TlsOffer,
@@ -82,7 +82,7 @@ enum Authentication {
 /// The client's side of a negotiation.
 #[derive(Debug)]
 pub(crate) struct Negotiation {
-    offer: Offer,
+    offer: NegotiationOffer,
     step: Step,
     authentication: Authentication,
     /// Both sides go back to plain text after the handshake.
@@ -98,7 +98,7 @@ pub(crate) struct Negotiation {
 
 impl Negotiation {
     /// Starts a negotiation; the first output is ready at once.
-    pub(crate) fn new(offer: Offer) -> Self {
+    pub(crate) fn new(offer: NegotiationOffer) -> Self {
         let mut negotiation = Self {
             offer,
             step: Step::Features,

@@ -12,29 +12,29 @@ use crate::proto::rpc::SignedTokenPb;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub options: MessengerOptions,
-    credentials: RwLock<Arc<Credentials>>,
+    credentials: RwLock<Arc<RpcCredentials>>,
 }
 
 /// The credentials for a cluster.
 #[derive(Debug)]
-pub(super) struct Credentials {
+pub(super) struct RpcCredentials {
     pub tls_configs: TlsConfigs,
     pub authn_token: Option<SignedTokenPb>,
 }
 
 impl Shared {
     /// Fixed options, and the first credentials.
-    pub(super) fn new(options: MessengerOptions, credentials: Credentials) -> Self {
+    pub(super) fn new(options: MessengerOptions, credentials: RpcCredentials) -> Self {
         Self { options, credentials: RwLock::new(Arc::new(credentials)) }
     }
 
     /// Replaces the credentials; open links keep theirs.
-    pub(super) fn set_credentials(&self, credentials: Credentials) {
+    pub(super) fn set_credentials(&self, credentials: RpcCredentials) {
         *self.credentials.write() = Arc::new(credentials);
     }
 
     /// The current credentials.
-    pub(super) fn credentials(&self) -> Arc<Credentials> {
+    pub(super) fn credentials(&self) -> Arc<RpcCredentials> {
         self.credentials.read().clone()
     }
 }

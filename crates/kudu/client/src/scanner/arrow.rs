@@ -28,7 +28,7 @@ use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::schema::DataType;
 
-use super::batch::{Block, ScanBatch};
+use super::batch::{BatchBlock, ScanBatch};
 use super::projection::{ProjectedColumn, Projection};
 use crate::scan_error::ScanError;
 use fixed_width::{UTC, precision_and_scale, refused};
@@ -63,8 +63,8 @@ impl ScanBatch {
             return Ok(RecordBatch::new_empty(schema));
         }
         let array = |(index, column): (usize, &ProjectedColumn)| match self.block() {
-            Block::Columnar(block) => columnar::array(block, column, index),
-            Block::Rowwise(_) => rowwise::array(self, column, index),
+            BatchBlock::Columnar(block) => columnar::array(block, column, index),
+            BatchBlock::Rowwise(_) => rowwise::array(self, column, index),
         };
         let arrays = projection
             .columns()

@@ -16,27 +16,27 @@ use crate::scan_error::CellError;
 #[derive(Clone, Debug)]
 pub struct ScanBatch {
     projection: Arc<Projection>,
-    block: Block,
+    block: BatchBlock,
 }
 
 /// The rows in the layout of the answer.
 #[derive(Clone, Debug)]
-pub(crate) enum Block {
+pub(crate) enum BatchBlock {
     Rowwise(RowwiseBlock),
     Columnar(ColumnarBlock),
 }
 
-impl Block {
+impl BatchBlock {
     pub(crate) fn num_rows(&self) -> usize {
         match self {
-            Block::Rowwise(block) => block.num_rows(),
-            Block::Columnar(block) => block.num_rows(),
+            BatchBlock::Rowwise(block) => block.num_rows(),
+            BatchBlock::Columnar(block) => block.num_rows(),
         }
     }
 }
 
 impl ScanBatch {
-    pub(crate) fn new(projection: Arc<Projection>, block: Block) -> ScanBatch {
+    pub(crate) fn new(projection: Arc<Projection>, block: BatchBlock) -> ScanBatch {
         ScanBatch { projection, block }
     }
 
@@ -53,8 +53,8 @@ impl ScanBatch {
     /// Bytes of the rows on the wire.
     pub fn bytes(&self) -> usize {
         match &self.block {
-            Block::Rowwise(block) => block.bytes(),
-            Block::Columnar(block) => block.bytes(),
+            BatchBlock::Rowwise(block) => block.bytes(),
+            BatchBlock::Columnar(block) => block.bytes(),
         }
     }
 
@@ -69,7 +69,7 @@ impl ScanBatch {
     }
 
     #[cfg(feature = "arrow")]
-    pub(crate) fn block(&self) -> &Block {
+    pub(crate) fn block(&self) -> &BatchBlock {
         &self.block
     }
 
@@ -82,8 +82,8 @@ impl ScanBatch {
         let column = self.projection.columns().get(column_index);
         let column = column.ok_or(CellError::NoSuchColumn { index: column_index })?;
         match &self.block {
-            Block::Rowwise(block) => block.cell(&self.projection, column, column_index, row),
-            Block::Columnar(block) => block.cell(column, column_index, row),
+            BatchBlock::Rowwise(block) => block.cell(&self.projection, column, column_index, row),
+            BatchBlock::Columnar(block) => block.cell(column, column_index, row),
         }
     }
 }

@@ -108,26 +108,26 @@ impl Predicate {
                 .map_err(|source| ScanError::Operand { column: self.column.clone(), source })
         };
         let condition = match &self.test {
-            Test::Equal(value) => Condition::Equality(checked(value)?),
-            Test::Less(value) => Condition::range(None, Some(checked(value)?)),
-            Test::GreaterOrEqual(value) => Condition::range(Some(checked(value)?), None),
+            Test::Equal(value) => PredicateCondition::Equality(checked(value)?),
+            Test::Less(value) => PredicateCondition::range(None, Some(checked(value)?)),
+            Test::GreaterOrEqual(value) => PredicateCondition::range(Some(checked(value)?), None),
             Test::LessOrEqual(value) => match checked(value)?.successor(data_type) {
-                Some(upper) => Condition::range(None, Some(upper)),
-                None => Condition::IsNotNull,
+                Some(upper) => PredicateCondition::range(None, Some(upper)),
+                None => PredicateCondition::IsNotNull,
             },
             Test::Greater(value) => match checked(value)?.successor(data_type) {
-                Some(lower) => Condition::range(Some(lower), None),
-                None => Condition::Nothing,
+                Some(lower) => PredicateCondition::range(Some(lower), None),
+                None => PredicateCondition::Nothing,
             },
             Test::Range(lower, upper) => {
-                Condition::range(Some(checked(lower)?), Some(checked(upper)?))
+                PredicateCondition::range(Some(checked(lower)?), Some(checked(upper)?))
             }
             Test::InList(values) => {
-                Condition::in_list(values.iter().map(checked).collect::<Result<_, _>>()?)
+                PredicateCondition::in_list(values.iter().map(checked).collect::<Result<_, _>>()?)
             }
-            Test::IsNull if column.is_nullable() => Condition::IsNull,
-            Test::IsNull => Condition::Nothing,
-            Test::IsNotNull => Condition::IsNotNull,
+            Test::IsNull if column.is_nullable() => PredicateCondition::IsNull,
+            Test::IsNull => PredicateCondition::Nothing,
+            Test::IsNotNull => PredicateCondition::IsNotNull,
         };
         Ok(ColumnPredicate {
             column_index: index,
@@ -145,12 +145,12 @@ pub(crate) struct ColumnPredicate {
     pub column_index: usize,
     pub column: String,
     pub data_type: DataType,
-    pub condition: Condition,
+    pub condition: PredicateCondition,
 }
 
 /// The condition.
 #[derive(Clone, Debug)]
-pub(crate) enum Condition {
+pub(crate) enum PredicateCondition {
     Equality(Operand),
     /// At least the first, less than the second.
     Range(Option<Operand>, Option<Operand>),
@@ -162,21 +162,21 @@ pub(crate) enum Condition {
     Nothing,
 }
 
-impl Condition {
-    fn range(lower: Option<Operand>, upper: Option<Operand>) -> Condition {
+impl PredicateCondition {
+    fn range(lower: Option<Operand>, upper: Option<Operand>) -> PredicateCondition {
         match (&lower, &upper) {
-            (Some(least), Some(end)) if least.compare(end).is_ge() => Condition::Nothing,
-            _ => Condition::Range(lower, upper),
+            (Some(least), Some(end)) if least.compare(end).is_ge() => PredicateCondition::Nothing,
+            _ => PredicateCondition::Range(lower, upper),
         }
     }
 
-    fn in_list(mut values: Vec<Operand>) -> Condition {
+    fn in_list(mut values: Vec<Operand>) -> PredicateCondition {
         values.sort_by(Operand::compare);
         values.dedup_by(|one, other| one.compare(other).is_eq());
         match values.len() {
-            0 => Condition::Nothing,
-            1 => Condition::Equality(values.swap_remove(0)),
-            _ => Condition::InList(values),
+            0 => PredicateCondition::Nothing,
+            1 => PredicateCondition::Equality(values.swap_remove(0)),
+            _ => PredicateCondition::InList(values),
         }
     }
 }
@@ -188,17 +188,19 @@ impl ColumnPredicate {
         use column_predicate_pb::{Equality, InList, IsNotNull, IsNull, Predicate as Pb, Range};
         let wire = |operand: &Operand| -> Bytes { operand.to_wire(self.data_type) };
         let predicate = match &self.condition {
-            Condition::Equality(value) => Pb::Equality(Equality { value: Some(wire(value)) }),
-            Condition::Range(lower, upper) => Pb::Range(Range {
+            PredicateCondition::Equality(value) => {
+                Pb::Equality(Equality { value: Some(wire(value)) })
+            }
+            PredicateCondition::Range(lower, upper) => Pb::Range(Range {
                 lower: lower.as_ref().map(wire),
                 upper: upper.as_ref().map(wire),
             }),
-            Condition::InList(values) => {
+            PredicateCondition::InList(values) => {
                 Pb::InList(InList { values: values.iter().map(wire).collect() })
             }
-            Condition::IsNull => Pb::IsNull(IsNull {}),
-            Condition::IsNotNull => Pb::IsNotNull(IsNotNull {}),
-            Condition::Nothing => return None,
+            PredicateCondition::IsNull => Pb::IsNull(IsNull {}),
+            PredicateCondition::IsNotNull => Pb::IsNotNull(IsNotNull {}),
+            PredicateCondition::Nothing => return None,
         };
         Some(ColumnPredicatePb { column: Some(self.column.clone()), predicate: Some(predicate) })
     }

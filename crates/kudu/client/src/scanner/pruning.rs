@@ -18,7 +18,7 @@ use crate::schema::Schema;
 
 use super::key_bound::KeyBound;
 use super::operand::Operand;
-use super::predicate::{ColumnPredicate, Condition};
+use super::predicate::{ColumnPredicate, PredicateCondition};
 
 /// Most combinations of in-list values to hash for one dimension; with more, every bucket is
 /// likely.
@@ -68,8 +68,9 @@ impl<'a> PartitionPruner<'a> {
                 range_upper = least_end(range_upper, end);
             }
         }
-        let nothing =
-            predicates.iter().any(|predicate| matches!(predicate.condition, Condition::Nothing));
+        let nothing = predicates
+            .iter()
+            .any(|predicate| matches!(predicate.condition, PredicateCondition::Nothing));
         PartitionPruner {
             schema,
             predicates,
@@ -155,16 +156,16 @@ impl ColumnBounds {
             predicates.iter().filter(|predicate| predicate.column_index == column.index)
         {
             let (lower, end) = match &predicate.condition {
-                Condition::Equality(value) => {
+                PredicateCondition::Equality(value) => {
                     // Either of two different values will do: no row has both.
                     bounds.value = Some(value.clone());
                     (Some(value.clone()), value.successor(column.data_type))
                 }
-                Condition::InList(values) => (
+                PredicateCondition::InList(values) => (
                     values.first().cloned(),
                     values.last().and_then(|last| last.successor(column.data_type)),
                 ),
-                Condition::Range(lower, end) => (lower.clone(), end.clone()),
+                PredicateCondition::Range(lower, end) => (lower.clone(), end.clone()),
                 _ => (None, None),
             };
             bounds.lower = tighter(bounds.lower, lower, Ordering::Greater);
@@ -264,8 +265,8 @@ fn values_of(column: &KeyColumn, predicates: &[ColumnPredicate]) -> Option<Vec<B
         .iter()
         .filter(|predicate| predicate.column_index == column.index)
         .filter_map(|predicate| match &predicate.condition {
-            Condition::Equality(value) => Some(std::slice::from_ref(value)),
-            Condition::InList(values) => Some(&values[..]),
+            PredicateCondition::Equality(value) => Some(std::slice::from_ref(value)),
+            PredicateCondition::InList(values) => Some(&values[..]),
             _ => None,
         })
         .min_by_key(|values| values.len())

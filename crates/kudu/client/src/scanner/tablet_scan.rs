@@ -27,10 +27,10 @@ use crate::proto::tserver::{
 };
 use crate::retry::remedy::{Remedy, remedy_for_answer, remedy_for_rpc};
 use crate::retry::{Attempt, TabletCall, call_tablet};
-use crate::rpc::{CallOptions, Method, Reply, RpcError};
+use crate::rpc::{CallOptions, Method, RpcError, RpcReply};
 use crate::types::HostPort;
 
-use super::batch::{Block, ScanBatch};
+use super::batch::{BatchBlock, ScanBatch};
 use super::columnar::ColumnarBlock;
 use super::metrics::ScanMetrics;
 use super::rowwise::RowwiseBlock;
@@ -138,7 +138,7 @@ impl TabletScan {
         &mut self,
         tablet: &Arc<Tablet>,
         deadline: Instant,
-    ) -> Result<Reply<ScanResponsePb>, Error> {
+    ) -> Result<RpcReply<ScanResponsePb>, Error> {
         let (spec, position) = (&self.spec, &self.position);
         let call = TabletCall {
             table: &spec.table,
@@ -161,11 +161,11 @@ impl TabletScan {
         let id = reply.message.scanner_id.as_deref().map(Bytes::copy_from_slice);
         let id = id.unwrap_or_default();
         self.scanner = Some(OpenScanner { id, server: reply.server, next_call_seq_id: 1 });
-        Ok(Reply { message: reply.message, sidecars: reply.sidecars })
+        Ok(RpcReply { message: reply.message, sidecars: reply.sidecars })
     }
 
     /// Asks the open scanner for more.
-    async fn read_on(&mut self, deadline: Instant) -> Result<Reply<ScanResponsePb>, Failure> {
+    async fn read_on(&mut self, deadline: Instant) -> Result<RpcReply<ScanResponsePb>, Failure> {
         let Some(scanner) = &mut self.scanner else { unreachable!("the caller looked") };
         let request = ScanRequestPb {
             scanner_id: Some(scanner.id.clone()),
@@ -255,8 +255,8 @@ impl TabletScan {
     }
 
     /// Takes over the state in an answer, and makes a batch of its rows.
-    fn take(&mut self, reply: Reply<ScanResponsePb>) -> Result<ScanBatch, Error> {
-        let Reply { message, sidecars } = reply;
+    fn take(&mut self, reply: RpcReply<ScanResponsePb>) -> Result<ScanBatch, Error> {
+        let RpcReply { message, sidecars } = reply;
         let block = self.decode(&message, &sidecars).map_err(|fault| self.malformed(fault))?;
         let batch = ScanBatch::new(self.spec.projection.clone(), block);
         let num_rows = batch.num_rows() as u64;
@@ -286,18 +286,21 @@ impl TabletScan {
         Ok(batch)
     }
 
-    fn decode(&self, message: &ScanResponsePb, sidecars: &[Bytes]) -> Result<Block, BlockFault> {
+    fn decode(
+        &self,
+        message: &ScanResponsePb,
+        sidecars: &[Bytes],
+    ) -> Result<BatchBlock, BlockFault> {
         let projection = &self.spec.projection;
         match (&message.data, &message.columnar_data) {
             (_, Some(columnar)) => {
-                ColumnarBlock::decode(columnar, sidecars, projection).map(Block::Columnar)
+                ColumnarBlock::decode(columnar, sidecars, projection).map(BatchBlock::Columnar)
             }
             (Some(rowwise), None) => {
-                RowwiseBlock::decode(rowwise, sidecars, projection).map(Block::Rowwise)
+                RowwiseBlock::decode(rowwise, sidecars, projection).map(BatchBlock::Rowwise)
             }
-            (None, None) => {
-                RowwiseBlock::decode(&Default::default(), sidecars, projection).map(Block::Rowwise)
-            }
+            (None, None) => RowwiseBlock::decode(&Default::default(), sidecars, projection)
+                .map(BatchBlock::Rowwise),
         }
     }
 
@@ -318,7 +321,7 @@ impl TabletScan {
         let request = ScannerKeepAliveRequestPb { scanner_id: scanner.id.clone() };
         let options = CallOptions::new(Instant::now() + self.spec.timeout);
         let messenger = self.spec.table.shared().messenger();
-        let reply: Reply<ScannerKeepAliveResponsePb> =
+        let reply: RpcReply<ScannerKeepAliveResponsePb> =
             messenger.call(&scanner.server, &KEEP_ALIVE, &request, &options).await?;
         match reply.message.error.as_ref().map(|answer| self.failure_of_answer(answer)) {
             None => Ok(()),

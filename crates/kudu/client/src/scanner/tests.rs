@@ -8,7 +8,7 @@ mod typed_rows;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::batch::{Block, ScanBatch};
+use super::batch::{BatchBlock, ScanBatch};
 use super::cell::Cell;
 use super::columnar::ColumnarBlock;
 use super::rowwise::RowwiseBlock;
@@ -33,7 +33,7 @@ fn decode_rowwise(
 ) -> Result<ScanBatch, BlockFault> {
     let projection = projection_of(columns);
     let block = RowwiseBlock::decode(&message, &sidecars, &projection)?;
-    Ok(ScanBatch::new(projection, Block::Rowwise(block)))
+    Ok(ScanBatch::new(projection, BatchBlock::Rowwise(block)))
 }
 
 fn decode_columnar(
@@ -46,7 +46,7 @@ fn decode_columnar(
     let message = ColumnarRowBlockPb { columns: pieces, num_rows: Some(num_rows) };
     let sidecars: Vec<Bytes> = sidecars.iter().map(|bytes| Bytes::from_static(bytes)).collect();
     let block = ColumnarBlock::decode(&message, &sidecars, &projection)?;
-    Ok(ScanBatch::new(projection, Block::Columnar(block)))
+    Ok(ScanBatch::new(projection, BatchBlock::Columnar(block)))
 }
 
 fn pieces(data: i32, content: Option<i32>, bitmap: Option<i32>) -> ColumnarColumnPb {
@@ -250,12 +250,12 @@ proptest! {
         let (message, sidecars) = model.encode_rowwise();
         let block = RowwiseBlock::decode(&message, &sidecars, &projection).unwrap();
         prop_assert_eq!(block.num_rows(), model.rows.len());
-        let rowwise = ScanBatch::new(projection.clone(), Block::Rowwise(block));
+        let rowwise = ScanBatch::new(projection.clone(), BatchBlock::Rowwise(block));
         read_all(&rowwise, Some(&model));
         let (message, sidecars) = model.encode_columnar();
         let block = ColumnarBlock::decode(&message, &sidecars, &projection).unwrap();
         prop_assert_eq!(block.num_rows(), model.rows.len());
-        let columnar = ScanBatch::new(projection, Block::Columnar(block));
+        let columnar = ScanBatch::new(projection, BatchBlock::Columnar(block));
         read_all(&columnar, Some(&model));
         #[cfg(feature = "arrow")]
         super::arrow::tests::check_arrow(&model, &rowwise, &columnar);
@@ -289,7 +289,7 @@ proptest! {
         let (mut message, sidecars) = model.encode_rowwise();
         message.num_rows = message.num_rows.map(|rows| rows + extra_rows);
         if let Ok(block) = RowwiseBlock::decode(&message, &damaged(sidecars), &projection) {
-            let batch = ScanBatch::new(projection.clone(), Block::Rowwise(block));
+            let batch = ScanBatch::new(projection.clone(), BatchBlock::Rowwise(block));
             read_all(&batch, None);
             #[cfg(feature = "arrow")]
             let _ = batch.to_record_batch();
@@ -297,7 +297,7 @@ proptest! {
         let (mut message, sidecars) = model.encode_columnar();
         message.num_rows = message.num_rows.map(|rows| rows + i64::from(extra_rows));
         if let Ok(block) = ColumnarBlock::decode(&message, &damaged(sidecars), &projection) {
-            let batch = ScanBatch::new(projection, Block::Columnar(block));
+            let batch = ScanBatch::new(projection, BatchBlock::Columnar(block));
             read_all(&batch, None);
             #[cfg(feature = "arrow")]
             let _ = batch.to_record_batch();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::partition::TabletMap;
 use crate::row_operation::{RowEncoder, RowError, RowOperation};
 
-use super::lane::Lane;
+use super::lane::TabletLane;
 use super::row_buffers::RowBuffers;
 use super::write_target::TableView;
 
@@ -63,7 +63,7 @@ struct FillingLane {
     full: Vec<RowBuffers>,
     /// When the first of the rows came.
     since: Instant,
-    lane: Arc<Lane>,
+    lane: Arc<TabletLane>,
 }
 
 /// The tablet of the open row.
@@ -80,7 +80,7 @@ enum Place {
 /// A batch to queue.
 #[derive(Debug)]
 pub(super) struct SealedBatch {
-    pub lane: Arc<Lane>,
+    pub lane: Arc<TabletLane>,
     pub buffers: RowBuffers,
 }
 
@@ -323,7 +323,7 @@ impl Filling {
                     buffers: RowBuffers::default(),
                     full: Vec::new(),
                     since: Instant::now(),
-                    lane: Arc::new(Lane::new(tablet.id.clone())),
+                    lane: Arc::new(TabletLane::new(tablet.id.clone())),
                 });
             }
         }

@@ -14,7 +14,7 @@ use super::row_buffers::RowBuffers;
 
 /// The queue of one tablet.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct TabletLane {
     pub tablet_id: String,
     is_busy: AtomicBool,
     queue: Mutex<Queue>,
@@ -28,9 +28,9 @@ struct Queue {
     spare: Option<RowBuffers>,
 }
 
-impl Lane {
-    pub(super) fn new(tablet_id: String) -> Lane {
-        Lane { tablet_id, is_busy: AtomicBool::new(false), queue: Mutex::default() }
+impl TabletLane {
+    pub(super) fn new(tablet_id: String) -> TabletLane {
+        TabletLane { tablet_id, is_busy: AtomicBool::new(false), queue: Mutex::default() }
     }
 
     /// Whether a batch is queued or in flight.
@@ -94,7 +94,7 @@ mod tests {
     /// tablet after it.
     #[test]
     fn buffers_of_a_large_batch_are_not_kept() {
-        let lane = Lane::new("tablet".to_owned());
+        let lane = TabletLane::new("tablet".to_owned());
         assert!(lane.put_spare(buffers(2000), 1000).is_some_and(|left| left.capacity() >= 2000));
         assert_eq!(lane.take_spare().capacity(), 0);
         assert!(lane.put_spare(buffers(500), 1000).is_none());

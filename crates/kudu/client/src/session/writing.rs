@@ -21,7 +21,7 @@ use crate::row_operation::RowLayout;
 
 use super::error::SessionError;
 use super::filling::SealedBatch;
-use super::lane::Lane;
+use super::lane::TabletLane;
 use super::options::{SchemaChange, SessionOptions, WriteReport};
 use super::recode::{Recoded, Recoder};
 use super::row_buffers::RowBuffers;
@@ -131,7 +131,7 @@ impl Writing {
     }
 
     /// Writes a tablet's queued batches until the queue is empty.
-    async fn run_lane(self: Arc<Self>, lane: Arc<Lane>) {
+    async fn run_lane(self: Arc<Self>, lane: Arc<TabletLane>) {
         let mut next = lane.pop();
         while let Some(batch) = next {
             let bytes = batch.bytes();
@@ -142,7 +142,7 @@ impl Writing {
         }
     }
 
-    async fn write(&self, lane: &Lane, batch: RowBuffers) {
+    async fn write(&self, lane: &TabletLane, batch: RowBuffers) {
         let started = Instant::now();
         let batch = Arc::new(batch);
         let outcome = self.write_as_the_schema_is(lane, &batch, started + self.timeout).await;
@@ -194,7 +194,7 @@ impl Writing {
     /// Writes a batch by the table's current schema.
     async fn write_as_the_schema_is(
         &self,
-        lane: &Lane,
+        lane: &TabletLane,
         batch: &Arc<RowBuffers>,
         deadline: Instant,
     ) -> Result<WriteResult, Error> {
@@ -220,7 +220,7 @@ impl Writing {
 
     async fn write_as_described(
         &self,
-        lane: &Lane,
+        lane: &TabletLane,
         schema: &SentSchema,
         batch: &Arc<RowBuffers>,
         deadline: Instant,
@@ -232,7 +232,7 @@ impl Writing {
 
     async fn write_recoded(
         &self,
-        lane: &Lane,
+        lane: &TabletLane,
         schema: &SentSchema,
         batch: &RowBuffers,
         deadline: Instant,

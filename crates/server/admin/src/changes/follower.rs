@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use crate::state::AdminState;
 use oribi_server::admin_api::dcp_registry::{DcpProducerFigures, DcpProducerRecord};
-use oribi_server::admin_api::feed::{DcpFeed, End, FeedStep, LargeLine, LineBudget};
+use oribi_server::admin_api::feed::{DcpFeed, FeedEnd, FeedStep, LargeLine, LineBudget};
 use oribi_server::admin_api::may_stream;
 use oribi_server::admin_api::memory::Reservation;
 use oribi_server::admin_api::memory::budget::Demand;
@@ -474,13 +474,13 @@ impl Drop for Follower {
 }
 
 /// The word in the last event.
-fn name_of(end: End) -> &'static str {
+fn name_of(end: FeedEnd) -> &'static str {
     match end {
-        End::Complete => "complete",
-        End::FilterEmpty => "filter_empty",
-        End::NotMyVbucket => "vbucket_moved",
-        End::Range => "range",
-        End::Damaged => "damaged_document",
+        FeedEnd::Complete => "complete",
+        FeedEnd::FilterEmpty => "filter_empty",
+        FeedEnd::NotMyVbucket => "vbucket_moved",
+        FeedEnd::Range => "range",
+        FeedEnd::Damaged => "damaged_document",
     }
 }
 

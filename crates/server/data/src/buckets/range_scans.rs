@@ -33,17 +33,17 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Vbid};
 use parking_lot::Mutex;
 
-pub(crate) use order::{Reply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanReservation};
+pub(crate) use order::{Reserve, ScanAnswer, ScanId, ScanLimits, ScanReply, ScanReservation};
 pub(crate) use page::AcceptedDatatypes;
 pub(crate) use request::{Content, ScanRequest};
 
 use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX, READING_NICENESS};
-use order::{Flags, Order};
+use order::{ScanFlags, ScanOrder};
 use runner::Runner;
 
 /// The subject of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Subject {
+pub(crate) struct ScanSubject {
     pub collection: CollectionId,
     /// The parts of its documents.
     pub content: Content,
@@ -63,9 +63,9 @@ struct Shared {
 
 struct Scan {
     vbid: Vbid,
-    subject: Subject,
-    orders: SyncSender<Order>,
-    flags: Arc<Flags>,
+    subject: ScanSubject,
+    orders: SyncSender<ScanOrder>,
+    flags: Arc<ScanFlags>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,7 +76,7 @@ impl RangeScans {
         bucket: Arc<Bucket>,
         request: ScanRequest,
         reserve: Reserve,
-        reply: Reply,
+        reply: ScanReply,
     ) {
         let ends = Instant::now() + RANGE_SCAN_LIFETIME;
         self.create_until(bucket, request, reserve, ends, reply);
@@ -89,7 +89,7 @@ impl RangeScans {
         request: ScanRequest,
         reserve: Reserve,
         ends: Instant,
-        reply: Reply,
+        reply: ScanReply,
     ) {
         let mut scans = self.shared.scans.lock();
         let is_stopped = self.shared.is_stopped.load(Ordering::Acquire);
@@ -98,8 +98,8 @@ impl RangeScans {
             return reply(ScanAnswer::Refused(Status::Etmpfail));
         }
         let (orders, taken) = sync_channel(1);
-        let flags = Arc::new(Flags::default());
-        let subject = Subject { collection: request.collection, content: request.content };
+        let flags = Arc::new(ScanFlags::default());
+        let subject = ScanSubject { collection: request.collection, content: request.content };
         let vbid = request.vbid;
         let runner =
             Runner::new(id, bucket, request, reserve, (taken, Arc::clone(&flags)), ends, reply);
@@ -122,7 +122,7 @@ impl RangeScans {
     }
 
     /// The subject of a scan; `None` when the scan does not exist.
-    pub fn subject_of(&self, id: ScanId) -> Option<Subject> {
+    pub fn subject_of(&self, id: ScanId) -> Option<ScanSubject> {
         self.shared.scans.lock().get(&id).map(|scan| scan.subject)
     }
 
@@ -133,7 +133,7 @@ impl RangeScans {
         id: ScanId,
         limits: ScanLimits,
         shown: AcceptedDatatypes,
-        reply: Reply,
+        reply: ScanReply,
     ) {
         let scans = self.shared.scans.lock();
         let is_it = |scan: &&Scan| scan.vbid == vbid && !scan.flags.is_cancelled();
@@ -143,13 +143,13 @@ impl RangeScans {
         if scan.flags.is_busy.swap(true, Ordering::AcqRel) {
             return reply(ScanAnswer::Refused(Status::Ebusy));
         }
-        scan.order(Order::Continue { limits, shown, reply });
+        scan.order(ScanOrder::Continue { limits, shown, reply });
     }
 
     /// Asks for the next page of the current request.
-    pub fn resume(&self, id: ScanId, reply: Reply) {
+    pub fn resume(&self, id: ScanId, reply: ScanReply) {
         match self.shared.scans.lock().get(&id) {
-            Some(scan) => scan.order(Order::Resume { reply }),
+            Some(scan) => scan.order(ScanOrder::Resume { reply }),
             None => reply(ScanAnswer::Refused(Status::RangeScanCancelled)),
         }
     }
@@ -160,7 +160,7 @@ impl RangeScans {
         let Some(scan) = scans.get(&id).filter(|scan| scan.vbid == vbid) else { return false };
         let was_cancelled = scan.flags.is_cancelled.swap(true, Ordering::AcqRel);
         // Wakes the thread. If the thread is busy it sees the mark without this.
-        let _ = scan.orders.try_send(Order::Cancel);
+        let _ = scan.orders.try_send(ScanOrder::Cancel);
         !was_cancelled
     }
 
@@ -185,7 +185,7 @@ impl RangeScans {
 impl Scan {
     /// Hands an order to the thread. The queue has room, because a scan has at most one request at
     /// a time.
-    fn order(&self, order: Order) {
+    fn order(&self, order: ScanOrder) {
         match self.orders.try_send(order) {
             Ok(()) => {}
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => order.refuse(),

@@ -36,8 +36,8 @@ use crate::limits::CHANGES_PER_TURN;
 pub use large_line::LargeLine;
 use line::Extent;
 use names::Names;
-pub use request::{End, FeedRequest, LineBudget};
-use vbucket::{FeedVbucket, News, Opened};
+pub use request::{FeedEnd, FeedRequest, LineBudget};
+use vbucket::{FeedVbucket, News, OpenResult};
 
 /// The result of [`DcpFeed::next`].
 pub enum FeedStep {
@@ -55,7 +55,7 @@ pub enum FeedStep {
     NeedsBlock(Demand),
     /// The next line is made in pieces by the caller. The token covers it.
     Large(Box<LargeLine>),
-    End(End),
+    End(FeedEnd),
 }
 
 /// See the module text.
@@ -82,7 +82,7 @@ impl DcpFeed {
         request: FeedRequest,
         sink: Arc<dyn StreamSink>,
         now: Instant,
-    ) -> Result<DcpFeed, End> {
+    ) -> Result<DcpFeed, FeedEnd> {
         let mut names = Names::new();
         names.learn(&bucket.bucket().manifest());
         let vbids = request.vbuckets.clone().map(Vbid);
@@ -95,7 +95,7 @@ impl DcpFeed {
         let mut feed = DcpFeed { bucket, request, names, vbuckets, ready, token, sink, unfinished };
         for at in 0..feed.vbuckets.len() {
             if !feed.bucket.bucket().is_serving(feed.vbuckets[at].vbid()) {
-                return Err(End::NotMyVbucket);
+                return Err(FeedEnd::NotMyVbucket);
             }
             feed.open_vbucket(at, now)?;
         }
@@ -137,9 +137,9 @@ impl DcpFeed {
         for _ in 0..CHANGES_PER_TURN {
             if self.unfinished == 0 {
                 return FeedStep::End(if self.request.until_now {
-                    End::Complete
+                    FeedEnd::Complete
                 } else {
-                    End::FilterEmpty
+                    FeedEnd::FilterEmpty
                 });
             }
             let Some(at) = self.ready.pop_front() else {
@@ -165,7 +165,7 @@ impl DcpFeed {
         at: usize,
         now: Instant,
         offer: &mut LineBudget<'_>,
-    ) -> Result<Option<FeedStep>, End> {
+    ) -> Result<Option<FeedStep>, FeedEnd> {
         let extent = Extent { values: self.request.values, xattrs: self.request.xattrs };
         let vbucket = &mut self.vbuckets[at];
         let news = vbucket.step(extent, offer, &mut self.names)?;
@@ -228,7 +228,7 @@ impl DcpFeed {
     }
 
     /// Opens the streams that are due; returns when the next one is due.
-    fn open_due(&mut self, now: Instant) -> Result<Option<Instant>, End> {
+    fn open_due(&mut self, now: Instant) -> Result<Option<Instant>, FeedEnd> {
         let mut next: Option<Instant> = None;
         for at in 0..self.vbuckets.len() {
             if self.vbuckets[at].due().is_some_and(|due| due <= now) {
@@ -241,18 +241,18 @@ impl DcpFeed {
         Ok(next)
     }
 
-    fn open_vbucket(&mut self, at: usize, now: Instant) -> Result<(), End> {
+    fn open_vbucket(&mut self, at: usize, now: Instant) -> Result<(), FeedEnd> {
         let bucket = self.bucket.bucket();
         let opened =
             self.vbuckets[at].open(bucket, &mut self.request, Arc::clone(&self.sink), now)?;
         match opened {
-            Opened::Stream => {
+            OpenResult::Stream => {
                 self.token.set(self.vbuckets[at].position());
                 self.make_ready(at);
             }
-            Opened::RolledBack => self.make_ready(at),
-            Opened::Finished => self.unfinished -= 1,
-            Opened::Later => {}
+            OpenResult::RolledBack => self.make_ready(at),
+            OpenResult::Finished => self.unfinished -= 1,
+            OpenResult::Later => {}
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use oribi_protocol::feature::Feature;
 use oribi_protocol::status::Status;
 
 use super::noop::Noop;
-use super::window::Window;
+use super::window::FlowWindow;
 use crate::buckets::dcp_registry::DcpOptions;
 use crate::connection::features::Features;
 
@@ -30,7 +30,7 @@ pub(crate) struct DcpControl<'a> {
     pub features: Features,
     pub options: &'a mut DcpOptions,
     pub noop: &'a mut Noop,
-    pub window: &'a mut Window,
+    pub window: &'a mut FlowWindow,
 }
 
 impl DcpControl<'_> {

@@ -18,7 +18,7 @@ const BULK_MESSAGES: usize = 32;
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct TurnShare {
     /// Requests that the worker had served when the turn began.
     requests_seen: u64,
     left: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Share {
     is_bulk: bool,
 }
 
-impl Share {
+impl TurnShare {
     /// A turn begins. `requests_served` are all of the worker so far.
     pub fn begin(&mut self, requests_served: u64) {
         let others = requests_served.wrapping_sub(self.requests_seen);
@@ -62,10 +62,10 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
-    use super::{BULK_MESSAGES, CHANGES_PER_TURN, CHANGES_PER_TURN_MAX, Share};
+    use super::{BULK_MESSAGES, CHANGES_PER_TURN, CHANGES_PER_TURN_MAX, TurnShare};
 
     /// Messages of one turn that always has more.
-    fn turn(share: &mut Share, requests_served: u64, is_live: bool) -> usize {
+    fn turn(share: &mut TurnShare, requests_served: u64, is_live: bool) -> usize {
         share.begin(requests_served);
         let mut sent = 0;
         loop {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_live_stream_keeps_up_with_its_workers_requests() {
-        let mut share = Share::default();
+        let mut share = TurnShare::default();
         assert_eq!(turn(&mut share, 0, true), CHANGES_PER_TURN);
         assert_eq!(turn(&mut share, 10, true), CHANGES_PER_TURN, "never less than a slice");
         assert_eq!(turn(&mut share, 1010, true), 1000);
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn a_backfill_has_one_slice_a_turn() {
-        let mut share = Share::default();
+        let mut share = TurnShare::default();
         assert_eq!(turn(&mut share, 100_000, false), CHANGES_PER_TURN);
     }
 
     #[test]
     fn only_long_slices_of_backfills_let_others_go_first() {
-        let mut share = Share::default();
+        let mut share = TurnShare::default();
         assert!(!share.is_bulk(), "it has sent nothing");
         for (messages, is_live, is_bulk) in
             [(BULK_MESSAGES, false, true), (BULK_MESSAGES - 1, false, false), (500, true, false)]

@@ -6,14 +6,14 @@
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct FlowWindow {
     /// Size in bytes; 0 for no limit.
     size: u32,
     unacknowledged: u64,
     acknowledged: u64,
 }
 
-impl Window {
+impl FlowWindow {
     /// Sets the size; what is in flight stays so.
     pub fn resize(&mut self, size: u32) {
         self.size = size;
@@ -62,11 +62,11 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use super::Window;
+    use super::FlowWindow;
 
     #[test]
     fn an_oversized_message_is_sent_if_none_is_in_flight() {
-        let mut window = Window::default();
+        let mut window = FlowWindow::default();
         window.sent(1_000_000);
         assert!(window.is_open() && window.unacknowledged() == 0, "no window, no count");
         window.resize(100);

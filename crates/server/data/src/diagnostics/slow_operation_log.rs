@@ -4,13 +4,13 @@
 //! object in the server's log, under the target `slow_operation`. Waits for the store, to read a
 //! document or to persist one, follow from the worker's batch clock at no cost. Execution is timed
 //! for connections that negotiated server durations. For the others only the time of a few
-//! operations together is known, see [`Stretch`]: such a line lists all of them.
+//! operations together is known, see [`ClockInterval`]: such a line lists all of them.
 //!
 //! Invariants: names of users and keys stand between `<ud>` and `</ud>`, so an operator can strip
 //! them before passing a log on; no operation reads a clock because of this log.
 
+mod clock_interval;
 mod recent;
-mod stretch;
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use oribi_config::SlowThresholds;
 use oribi_protocol::opcode::Opcode;
 use serde_json::{Value, json};
 
+pub(crate) use clock_interval::ClockInterval;
 pub(crate) use recent::RecentSlowOperations;
-pub(crate) use stretch::Stretch;
 
 /// Maximum lines of a worker per second.
 const LINES_PER_SECOND: u32 = 10;
@@ -46,7 +46,7 @@ fn threshold_of(thresholds: &SlowThresholds, class: OperationClass) -> u64 {
 
 /// An operation that ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Operation<'a> {
+pub(crate) struct SlowOperation<'a> {
     /// Opcode of the request.
     pub opcode: u8,
     pub class: OperationClass,
@@ -65,7 +65,7 @@ pub(crate) struct Operation<'a> {
     pub persist_ms: u64,
 }
 
-impl Operation<'_> {
+impl SlowOperation<'_> {
     fn total_ms(&self) -> u64 {
         self.execute_us.unwrap_or(0) / 1_000 + self.fetch_ms + self.persist_ms
     }
@@ -96,7 +96,7 @@ impl SlowOperationLog {
     }
 
     /// Logs an operation if it was slow.
-    pub fn note(&mut self, now_ms: u64, operation: &Operation<'_>) {
+    pub fn note(&mut self, now_ms: u64, operation: &SlowOperation<'_>) {
         let threshold_ms = threshold_of(&self.thresholds, operation.class);
         if threshold_ms == 0 || operation.total_ms() < threshold_ms {
             return;
@@ -116,7 +116,7 @@ impl SlowOperationLog {
     pub fn note_stretch(
         &mut self,
         now_ms: u64,
-        first: &Operation<'_>,
+        first: &SlowOperation<'_>,
         (opcodes, classes): (&[u8], &[OperationClass]),
     ) {
         let is_slow = |class: &OperationClass| {
@@ -139,12 +139,12 @@ impl SlowOperationLog {
     }
 
     /// The line for a slow operation; `None` above the limit of this second.
-    fn line(&mut self, now_ms: u64, operation: &Operation<'_>) -> Option<String> {
+    fn line(&mut self, now_ms: u64, operation: &SlowOperation<'_>) -> Option<String> {
         self.admit(now_ms, operation).map(|line| line.to_string())
     }
 
     #[cold]
-    fn admit(&mut self, now_ms: u64, operation: &Operation<'_>) -> Option<Value> {
+    fn admit(&mut self, now_ms: u64, operation: &SlowOperation<'_>) -> Option<Value> {
         if now_ms.saturating_sub(self.window_ms) >= 1_000 {
             (self.window_ms, self.lines) = (now_ms, 0);
         }
@@ -185,7 +185,7 @@ fn name_of(opcode: u8) -> &'static str {
 mod tests {
     use super::*;
 
-    const GET: Operation<'static> = Operation {
+    const GET: SlowOperation<'static> = SlowOperation {
         opcode: 0,
         class: OperationClass::Read,
         connection: 3,
@@ -225,7 +225,7 @@ mod tests {
         let mut log = SlowOperationLog::new(thresholds);
         assert_eq!(log.least_us(), Some(500_000));
         assert_eq!(SlowOperationLog::new(SlowThresholds::OFF).least_us(), None);
-        let took = |ms: u64| Operation { execute_us: Some(ms * 1_000), fetch_ms: 0, ..GET };
+        let took = |ms: u64| SlowOperation { execute_us: Some(ms * 1_000), fetch_ms: 0, ..GET };
         log.note_stretch(1, &took(499), (&[0], &[OperationClass::Read]));
         log.note_stretch(1, &took(1_999), (&[0x10], &[OperationClass::Other]));
         log.note_stretch(1, &took(9_999), (&[1], &[OperationClass::Write]));
@@ -245,11 +245,11 @@ mod tests {
         let mut log = SlowOperationLog::new(thresholds);
         log.note(1, &GET);
         assert_eq!(log.lines, 0, "too fast");
-        log.note(1, &Operation { fetch_ms: 701, ..GET });
+        log.note(1, &SlowOperation { fetch_ms: 701, ..GET });
         assert_eq!(log.lines, 1);
-        log.note(1, &Operation { class: OperationClass::Write, ..GET });
+        log.note(1, &SlowOperation { class: OperationClass::Write, ..GET });
         assert_eq!(log.lines, 2);
-        log.note(1, &Operation { class: OperationClass::Durable, persist_ms: 1 << 40, ..GET });
+        log.note(1, &SlowOperation { class: OperationClass::Durable, persist_ms: 1 << 40, ..GET });
         assert_eq!(log.lines, 2, "off");
     }
 }

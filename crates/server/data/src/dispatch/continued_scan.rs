@@ -8,7 +8,7 @@ use std::sync::Arc;
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
-use crate::buckets::range_scans::{ScanId, Subject};
+use crate::buckets::range_scans::{ScanId, ScanSubject};
 use crate::connection::request_id::RequestId;
 
 /// The scan that a request continues.
@@ -16,7 +16,7 @@ pub(crate) struct ContinuedScan {
     /// The vbucket that it reads.
     pub vbid: Vbid,
     pub id: ScanId,
-    pub subject: Subject,
+    pub subject: ScanSubject,
     /// The bucket that it reads from.
     pub bucket: Arc<BucketHandle>,
     pub request: RequestId,

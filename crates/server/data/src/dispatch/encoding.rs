@@ -13,7 +13,7 @@ use oribi_engine::{AppliedMutation, Item, ItemRef};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, VALUE_BYTES_MAX};
 use oribi_protocol::response::{
-    MutationExtras, ResponseParts, write_response, write_response_head,
+    MutationTokenExtras, ResponseParts, write_response, write_response_head,
 };
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{LOOKUP_HEAD_BYTES, write_lookup_head};
@@ -205,7 +205,7 @@ pub(super) fn write_mutation(
     parts: &ResponseParts<'_>,
     mutation: &AppliedMutation,
 ) {
-    let token = MutationExtras { vb_uuid: mutation.vb_uuid, seqno: mutation.seqno }.encode();
+    let token = MutationTokenExtras { vb_uuid: mutation.vb_uuid, seqno: mutation.seqno }.encode();
     let extras: &[u8] = if features.has(Feature::MutationSeqno) { &token } else { &[] };
     write_response(out.tail(), &ResponseParts { cas: mutation.cas.0, extras, ..*parts });
 }

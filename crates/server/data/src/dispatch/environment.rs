@@ -17,7 +17,7 @@ use crate::connection::memory::ledger::MemoryLedger;
 use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::diagnostics::counters::WorkerCounters;
 use crate::diagnostics::rejection_log::RejectionLog;
-use crate::diagnostics::slow_operation_log::{SlowOperationLog, Stretch};
+use crate::diagnostics::slow_operation_log::{ClockInterval, SlowOperationLog};
 use crate::dispatch::job::Job;
 use crate::limits::{
     LONE_TRANSFER_SLICE_BYTES, SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_REST_PART,
@@ -60,7 +60,7 @@ pub(crate) struct Environment {
     /// Decides which slow operations are logged.
     pub slow: SlowOperationLog,
     /// Requests served since the last reading of the latency clock for them.
-    pub stretch: Stretch,
+    pub stretch: ClockInterval,
     /// Requests that the worker has served so far.
     pub requests_served: u64,
     /// When small requests were last received, on [`Environment::now_ms`]'s clock.
@@ -105,7 +105,7 @@ impl Environment {
             audit_gate: AuditGate::default(),
             lease,
             slow,
-            stretch: Stretch::default(),
+            stretch: ClockInterval::default(),
             requests_served: 0,
             small_requests_ms: 0,
             next_park_serial: 0,

@@ -24,8 +24,8 @@ use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::buckets::BucketHandle;
 use crate::buckets::range_scans::{
-    AcceptedDatatypes, Content, Reply as ScanReply, Reserve, ScanAnswer, ScanId, ScanLimits,
-    ScanRequest, ScanReservation, Subject,
+    AcceptedDatatypes, Content, Reserve, ScanAnswer, ScanId, ScanLimits, ScanReply, ScanRequest,
+    ScanReservation, ScanSubject,
 };
 use crate::connection::memory::ConnectionMemory;
 use crate::connection::memory::budget::Demand;
@@ -137,7 +137,11 @@ fn served(req: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
 
 /// What a scan reads, provided that the scan exists, the user may see its results, and the
 /// collection still exists.
-fn usable(req: &mut Request<'_>, handle: &BucketHandle, id: ScanId) -> Result<Subject, Rejection> {
+fn usable(
+    req: &mut Request<'_>,
+    handle: &BucketHandle,
+    id: ScanId,
+) -> Result<ScanSubject, Rejection> {
     let subject = handle.range_scans().subject_of(id).ok_or(Status::KeyEnoent)?;
     if !handle.bucket().manifest().contains(subject.collection) {
         return Err(Rejection::Unknown(Status::UnknownCollection));
@@ -153,7 +157,7 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     if !bucket.as_ref().is_some_and(|selected| Arc::ptr_eq(selected, &scan.bucket)) {
         return Err(Status::NoBucket);
     }
-    let Subject { collection, content } = scan.subject;
+    let ScanSubject { collection, content } = scan.subject;
     let manifest = scan.bucket.bucket().manifest();
     if !manifest.contains(collection) {
         return Err(Status::UnknownCollection);

@@ -10,7 +10,7 @@ use super::request::Request;
 use super::rules::{self, Rule};
 use crate::connection::fetches::Tries;
 use crate::connection::parked::Parked;
-use crate::diagnostics::slow_operation_log::{Operation, OperationClass};
+use crate::diagnostics::slow_operation_log::{OperationClass, SlowOperation};
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 
@@ -29,8 +29,8 @@ pub(super) fn begin(req: &mut Request<'_>) {
 }
 
 /// An operation of this connection without any measured time.
-fn operation(state: &ConnectionState, opcode: u8, class: OperationClass) -> Operation<'_> {
-    Operation {
+fn operation(state: &ConnectionState, opcode: u8, class: OperationClass) -> SlowOperation<'_> {
+    SlowOperation {
         opcode,
         class,
         connection: state.record.number,
@@ -55,7 +55,7 @@ pub(super) fn note_if_slow(req: &mut Request<'_>, rule: &Rule) {
         .then(|| req.env.latency_clock.now_ns().saturating_sub(begun_ns) / 1_000)
         .map(|all_us| all_us.saturating_sub(fetch_ms * 1_000));
     let unknown = operation(req.state, req.frame.header.opcode, rule.class());
-    let operation = Operation { key: req.frame.key, execute_us, fetch_ms, ..unknown };
+    let operation = SlowOperation { key: req.frame.key, execute_us, fetch_ms, ..unknown };
     req.env.slow.note(req.env.now_ms, &operation);
 }
 
@@ -64,7 +64,7 @@ pub(super) fn note_if_slow(req: &mut Request<'_>, rule: &Rule) {
 pub(super) fn note_parked(state: &ConnectionState, env: &mut Environment, parked: &Parked) {
     let unknown = operation(state, parked.request.opcode, OperationClass::Durable);
     let persist_ms = env.now_ms.saturating_sub(parked.since_ms);
-    env.slow.note(env.now_ms, &Operation { persist_ms, ..unknown });
+    env.slow.note(env.now_ms, &SlowOperation { persist_ms, ..unknown });
 }
 
 /// Reads the clock for the requests since its last reading. Tells the slow operation log when that
@@ -89,6 +89,6 @@ fn note_stretch(state: &ConnectionState, env: &mut Environment, elapsed_us: u64)
     let classes: Vec<OperationClass> = opcodes.iter().map(class_of).collect();
     let (Some(opcode), Some(class)) = (opcodes.first(), classes.first()) else { return };
     let execute_us = Some(elapsed_us);
-    let operation = Operation { execute_us, ..operation(state, *opcode, *class) };
+    let operation = SlowOperation { execute_us, ..operation(state, *opcode, *class) };
     env.slow.note_stretch(env.now_ms, &operation, (opcodes, &classes));
 }

@@ -67,13 +67,13 @@ pub(super) struct FileBucket {
 pub(super) enum FileCollection {
     Path(String),
     /// With a longest life.
-    Whole(CollectionTable),
+    Whole(CollectionEntry),
 }
 
 /// A collection with its settings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CollectionTable {
+pub(super) struct CollectionEntry {
     pub(super) name: String,
     pub(super) max_ttl_s: Option<u32>,
 }

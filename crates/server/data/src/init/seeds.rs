@@ -58,7 +58,7 @@ enum Source {
 }
 
 /// A document to write.
-pub(super) struct Row {
+pub(super) struct SeedRow {
     key: Vec<u8>,
     value: Vec<u8>,
     flags: u32,
@@ -81,10 +81,13 @@ impl Seed {
     }
 
     /// Calls `each` for every document.
-    fn rows(&self, mut each: impl FnMut(Row) -> Result<(), InitError>) -> Result<(), InitError> {
+    fn rows(
+        &self,
+        mut each: impl FnMut(SeedRow) -> Result<(), InitError>,
+    ) -> Result<(), InitError> {
         match &self.source {
             Source::Document { key, value } => {
-                each(Row { key: key.clone().into(), value: value.clone(), flags: FLAGS_JSON })
+                each(SeedRow { key: key.clone().into(), value: value.clone(), flags: FLAGS_JSON })
             }
             Source::Lines(path) => rows_of(path, each),
         }
@@ -105,7 +108,7 @@ impl Seed {
 
 pub(super) fn rows_of(
     path: &Path,
-    mut each: impl FnMut(Row) -> Result<(), InitError>,
+    mut each: impl FnMut(SeedRow) -> Result<(), InitError>,
 ) -> Result<(), InitError> {
     let failed = |error| DataFileError::io("read", path, error);
     let mut lines = BufReader::new(File::open(path).map_err(failed)?);
@@ -125,7 +128,7 @@ pub(super) fn rows_of(
 }
 
 /// The document of a line, in the forms that `oribi doc export` writes.
-fn row_of(line: &[u8]) -> Result<Row, String> {
+fn row_of(line: &[u8]) -> Result<SeedRow, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let Value::Object(members) = value else { return Err("it is not an object".to_owned()) };
     let key = match (members.get("_key"), members.get("_key_base64")) {
@@ -136,17 +139,17 @@ fn row_of(line: &[u8]) -> Result<Row, String> {
     if members.len() == 2 {
         if members.contains_key("_json") {
             let span = lookup::get(line, &path("_json")?).map_err(unusable)?;
-            return Ok(Row { key, value: line[span].to_vec(), flags: FLAGS_JSON });
+            return Ok(SeedRow { key, value: line[span].to_vec(), flags: FLAGS_JSON });
         }
         if let Some(Value::String(value)) = members.get("_base64") {
-            return Ok(Row { key, value: decoded(value)?, flags: FLAGS_RAW });
+            return Ok(SeedRow { key, value: decoded(value)?, flags: FLAGS_RAW });
         }
     }
     let key_field = if members.contains_key("_key") { "_key" } else { "_key_base64" };
     let mut document = Draft::new(line);
     let removed = document.apply(Mutation::Delete, &path(key_field)?, b"", false);
     removed.map_err(unusable)?;
-    Ok(Row { key, value: document.text().to_vec(), flags: FLAGS_JSON })
+    Ok(SeedRow { key, value: document.text().to_vec(), flags: FLAGS_JSON })
 }
 
 /// The line is JSON, so only its nesting may be too deep.
@@ -250,7 +253,7 @@ impl<'a> Writer<'a> {
         seed.rows(|row| self.write(id, &row))
     }
 
-    fn write(&mut self, collection: CollectionId, row: &Row) -> Result<(), InitError> {
+    fn write(&mut self, collection: CollectionId, row: &SeedRow) -> Result<(), InitError> {
         let key_bytes_max = if collection == CollectionId::DEFAULT {
             KEY_BYTES_MAX
         } else {

@@ -16,7 +16,7 @@ use oribi_types::Datatype;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::place::{RecordPlace, missing, named};
+use super::place::{CollectionTarget, missing, named};
 use crate::print;
 
 /// Arguments of `oribi doc get`.
@@ -25,7 +25,7 @@ pub struct GetArgs {
     /// Key of the document.
     key: OsString,
     #[command(flatten)]
-    place: RecordPlace,
+    place: CollectionTarget,
     /// Print a JSON object with key, value, CAS, flags, expiry and datatype. CAS is a string,
     /// because many JSON readers round 64-bit numbers.
     #[arg(long)]
@@ -42,7 +42,7 @@ pub struct CatArgs {
     #[arg(required = true)]
     keys: Vec<OsString>,
     #[command(flatten)]
-    place: RecordPlace,
+    place: CollectionTarget,
 }
 
 /// A document with all its metadata.

@@ -31,7 +31,7 @@ use self::writes::{ImportShared, ImportTotals, ImportWrites};
 use super::expiry;
 use super::input::csv::CsvValues;
 use super::input::{DocumentInput, Framing, InputPosition, Line};
-use super::place::RecordPlace;
+use super::place::CollectionTarget;
 use super::row::key::{KeySource, KeyTemplate};
 use super::row::read::RowFormat;
 use super::row::{KEY, parse_key_field};
@@ -65,7 +65,7 @@ pub struct ImportArgs {
     /// File with one JSON object a line, a JSON array of objects, or CSV; - reads standard input.
     file: PathBuf,
     #[command(flatten)]
-    place: RecordPlace,
+    place: CollectionTarget,
     #[command(flatten)]
     admin: AdminArgs,
     /// What the file has [default: csv if its name ends in .csv, tsv for .tsv, else array or lines,

@@ -10,7 +10,7 @@ use crate::target::{Target, find_collection};
 
 /// The server and the collection on it.
 #[derive(Args, Debug)]
-pub struct RecordPlace {
+pub struct CollectionTarget {
     #[command(flatten)]
     pub target: Target,
     /// Collection, as scope.collection; the default one if not given.
@@ -18,7 +18,7 @@ pub struct RecordPlace {
     pub collection: Option<String>,
 }
 
-impl RecordPlace {
+impl CollectionTarget {
     /// Connects and looks up the collection. `unordered_execution` as in
     /// [`oribi_client::ConnectOptions`].
     pub async fn connect(&self, unordered_execution: bool) -> anyhow::Result<(Client, Collection)> {

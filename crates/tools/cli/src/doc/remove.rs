@@ -12,7 +12,7 @@ use oribi_types::{Cas, DurabilityLevel};
 
 use super::expiry;
 use super::number::parse_u64;
-use super::place::{RecordPlace, missing};
+use super::place::{CollectionTarget, missing};
 use super::set::explain;
 use crate::target::DurabilityArgument;
 
@@ -23,7 +23,7 @@ pub struct RemoveArgs {
     #[arg(required = true)]
     keys: Vec<OsString>,
     #[command(flatten)]
-    place: RecordPlace,
+    place: CollectionTarget,
     /// Fail if the document has another CAS; with one key only.
     #[arg(long, value_parser = parse_u64)]
     cas: Option<u64>,
@@ -42,7 +42,7 @@ pub struct TouchArgs {
     #[arg(required = true)]
     keys: Vec<OsString>,
     #[command(flatten)]
-    place: RecordPlace,
+    place: CollectionTarget,
     /// Expiry: seconds, or a time such as 90s, 15m, 12h or 7d, or @UNIXTIME; 0 for never.
     #[arg(long, value_name = "TIME", value_parser = expiry::parse)]
     expiry: u32,

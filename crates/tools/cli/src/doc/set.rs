@@ -15,7 +15,7 @@ use oribi_types::{Cas, DurabilityLevel};
 use serde_json::json;
 
 use super::number::{parse_u32, parse_u64};
-use super::place::{RecordPlace, missing, named};
+use super::place::{CollectionTarget, missing, named};
 use super::row::FLAGS_RAW;
 use super::{expiry, row};
 use crate::print;
@@ -35,7 +35,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    place: RecordPlace,
+    place: CollectionTarget,
     /// Fail if the document exists.
     #[arg(long, conflicts_with_all = ["replace", "cas"])]
     add: bool,

@@ -18,7 +18,7 @@ pub const ARE_REACHABLE: bool = true;
 
 /// A user as it is listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct User {
+pub struct UserListing {
     /// Name.
     pub name: String,
     /// Roles, as on the command line.
@@ -31,7 +31,7 @@ pub struct User {
 
 /// What changes; `None` stays.
 #[derive(Clone, Default, Debug)]
-pub struct Change {
+pub struct UserUpdate {
     /// Password.
     pub password: Option<Vec<u8>>,
     /// Roles.
@@ -71,13 +71,13 @@ impl UserServer {
     }
 
     /// All users.
-    pub fn list(&self) -> anyhow::Result<Vec<User>> {
+    pub fn list(&self) -> anyhow::Result<Vec<UserListing>> {
         let users = run(async { self.0.find().await?.get("/settings/rbac/users").await })?;
         Ok(users.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(user).collect())
     }
 
     /// Adds a user or changes it as a whole, or changes parts of one that there is.
-    pub fn change(&self, name: &str, change: Change, may_add: bool) -> anyhow::Result<()> {
+    pub fn change(&self, name: &str, change: UserUpdate, may_add: bool) -> anyhow::Result<()> {
         // A script may add users before the buckets.
         let mut form = vec![("allowMissing", "true".to_owned())];
         if let Some(password) = change.password {
@@ -122,10 +122,10 @@ fn written(role: &Role) -> String {
     }
 }
 
-fn user(json: &Value) -> User {
+fn user(json: &Value) -> UserListing {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let roles = json["roles"].as_array().map(Vec::as_slice).unwrap_or_default();
-    User {
+    UserListing {
         name: text(&json["id"]).unwrap_or_default(),
         roles: roles.iter().map(role).collect(),
         bucket: text(&json["memcachedBucket"]),

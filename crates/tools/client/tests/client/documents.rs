@@ -8,7 +8,7 @@ use oribi_client::{
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::response::{MutationExtras, ResponseParts, write_response};
+use oribi_protocol::response::{MutationTokenExtras, ResponseParts, write_response};
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, VbUuid, Vbid};
 
@@ -91,7 +91,7 @@ async fn observes_what_is_persisted() {
     let options = serve(move |frame, out| {
         match opcode(frame) {
             Opcode::Set => {
-                let token = MutationExtras { vb_uuid: VbUuid(0xab), seqno: Seqno(5) }.encode();
+                let token = MutationTokenExtras { vb_uuid: VbUuid(0xab), seqno: Seqno(5) }.encode();
                 answer(out, frame, Status::Success, &token, b"");
             }
             Opcode::ObserveSeqno => {

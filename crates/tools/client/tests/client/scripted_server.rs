@@ -10,7 +10,9 @@ use oribi_client::{
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::SetExtras;
-use oribi_protocol::response::{CollectionIdExtras, MutationExtras, ResponseParts, write_response};
+use oribi_protocol::response::{
+    CollectionIdExtras, MutationTokenExtras, ResponseParts, write_response,
+};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DurabilityLevel, ManifestUid, Seqno, VbUuid};
 
@@ -38,7 +40,7 @@ async fn reads_and_writes_documents() {
                 let extras = SetExtras::decode(frame.extras).unwrap();
                 assert_eq!(extras, SetExtras { flags: 7, expiry: 60 });
                 assert_eq!(frame.framing, b"\x11\x03");
-                let token = MutationExtras { vb_uuid: VbUuid(5), seqno: Seqno(9) }.encode();
+                let token = MutationTokenExtras { vb_uuid: VbUuid(5), seqno: Seqno(9) }.encode();
                 answer(out, frame, Status::Success, &token, b"");
             }
             Opcode::Add => answer(out, frame, Status::KeyEexists, &[], b""),

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::proto::rpc::RpcErrorCodePb;
 use crate::rpc::error::{NegotiationError, RpcError};
 use crate::rpc::link::{Link, OpenError};
-use crate::rpc::negotiation::{Offer, TlsOffer};
+use crate::rpc::negotiation::{NegotiationOffer, TlsOffer};
 use crate::rpc::options::is_loopback;
 use crate::rpc::shared::Shared;
 use crate::types::HostPort;
@@ -97,7 +97,7 @@ impl Opener {
         socket: &TcpStream,
         peer: SocketAddr,
         insists_on_tls: bool,
-    ) -> Result<Offer, OpenError> {
+    ) -> Result<NegotiationOffer, OpenError> {
         let local = socket.local_addr().map_err(OpenError::Network)?;
         let options = &self.shared.options;
         let required = options.encryption.requires(local.ip(), peer.ip());
@@ -108,7 +108,7 @@ impl Opener {
             (false, false, _) => TlsOffer::Optional,
         };
         let credentials = self.shared.credentials();
-        Ok(Offer {
+        Ok(NegotiationOffer {
             user: options.user.clone(),
             tls,
             authn_token: credentials.authn_token.clone().filter(|_| !self.primary_credentials),

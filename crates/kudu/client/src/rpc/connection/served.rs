@@ -56,7 +56,7 @@ impl From<FrameError> for End {
 
 /// A link and the calls that were given to it.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ServedConnection {
     link: Link,
     server: HostPort,
     shared: Arc<Shared>,
@@ -66,7 +66,7 @@ pub(super) struct Served {
     last_activity: Instant,
 }
 
-impl Served {
+impl ServedConnection {
     pub(super) fn new(link: Link, server: HostPort, shared: Arc<Shared>) -> Self {
         let block = ReadBlock::new(shared.options.message_bytes_max);
         Self {

@@ -62,7 +62,7 @@ async fn write(messenger: &Messenger, server: &HostPort, bytes: usize) -> Result
     prost::encoding::encode_varint(operations.encoded_len() as u64, &mut prefix);
     prefix.push(2 << 3 | 2);
     prost::encoding::encode_varint(bytes as u64, &mut prefix);
-    let reply: Reply<WriteResponsePb> =
+    let reply: RpcReply<WriteResponsePb> =
         messenger.call_pieces(server, &WRITE, vec![prefix.into(), rows], &soon()).await?;
     Ok(reply.message.error.map_or(0, |error| error.code))
 }
@@ -138,7 +138,7 @@ async fn a_token_authenticates_inside_tls() {
     assert!(reply.authn_token.is_none(), "a master gives no token to a client that came with one");
     let options = CallOptions { primary_credentials: true, ..soon() };
     let request = ConnectToMasterRequestPb {};
-    let reply: Reply<ConnectToMasterResponsePb> =
+    let reply: RpcReply<ConnectToMasterResponsePb> =
         messenger.call(&master_of(cluster), &CONNECT, &request, &options).await.expect("a reply");
     assert!(reply.message.authn_token.is_some(), "a client that came with its name gets a token");
     ping(&messenger, &tablet_server_of(cluster)).await.expect("a reply");
@@ -203,7 +203,7 @@ async fn a_cluster_that_requires_encryption_gets_it_unasked() {
     let again = Messenger::new(MessengerOptions::new("oribi"));
     let known = messenger.shared.credentials();
     let (tls_configs, authn_token) = (known.tls_configs.clone(), known.authn_token.clone());
-    again.shared.set_credentials(Credentials { tls_configs, authn_token });
+    again.shared.set_credentials(RpcCredentials { tls_configs, authn_token });
     ping(&again, &tablet_server_of(&cluster)).await.expect("a reply over a token");
 }
 
@@ -256,7 +256,7 @@ async fn a_scan_of_no_tablet_is_an_error_in_the_reply() {
         ..ScanRequestPb::default()
     };
     let server = tablet_server_of(cluster);
-    let reply: Reply<ScanResponsePb> =
+    let reply: RpcReply<ScanResponsePb> =
         messenger.call(&server, &SCAN, &request, &soon()).await.expect("a reply");
     let error = reply.message.error.expect("an error");
     assert_eq!(error.code, TabletServerErrorCode::ScannerExpired as i32);

@@ -9,8 +9,8 @@ use crate::rpc::frame::FrameError;
 
 mod tls;
 
-fn offer(tls: TlsOffer) -> Offer {
-    Offer {
+fn offer(tls: TlsOffer) -> NegotiationOffer {
+    NegotiationOffer {
         user: "u".to_owned(),
         tls,
         authn_token: None,

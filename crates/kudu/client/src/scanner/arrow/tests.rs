@@ -11,7 +11,7 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType as ArrowType;
 use bytes::Bytes;
 
-use crate::scanner::batch::{Block, ScanBatch};
+use crate::scanner::batch::{BatchBlock, ScanBatch};
 use crate::scanner::columnar::ColumnarBlock;
 use crate::scanner::tests::{RowsModel, projection_of};
 use crate::schema::DataType;
@@ -84,7 +84,7 @@ fn batch_in_frame(model: &RowsModel, distance: usize) -> (ScanBatch, Bytes) {
     let projection = projection_of(&model.columns);
     let block =
         ColumnarBlock::decode(&message, &pieces, &projection).expect("the encoder is right");
-    (ScanBatch::new(projection, Block::Columnar(block)), frame)
+    (ScanBatch::new(projection, BatchBlock::Columnar(block)), frame)
 }
 
 fn numbers_and_texts() -> RowsModel {

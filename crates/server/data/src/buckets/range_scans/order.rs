@@ -13,7 +13,7 @@ use super::page::AcceptedDatatypes;
 /// The id of a scan.
 pub(crate) type ScanId = [u8; 16];
 
-pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
+pub(crate) type ScanReply = Box<dyn FnOnce(ScanAnswer) + Send>;
 
 /// Reserved memory; dropping it releases the reservation.
 pub(crate) type ScanReservation = Box<dyn Any + Send>;
@@ -48,39 +48,39 @@ pub(crate) struct ScanLimits {
 }
 
 /// An order to a scan's thread.
-pub(super) enum Order {
+pub(super) enum ScanOrder {
     Continue {
         limits: ScanLimits,
         shown: AcceptedDatatypes,
-        reply: Reply,
+        reply: ScanReply,
     },
     /// The next page of the current request.
     Resume {
-        reply: Reply,
+        reply: ScanReply,
     },
     Cancel,
 }
 
-impl Order {
+impl ScanOrder {
     /// Answers the order's sender that no page will follow.
     pub(super) fn refuse(self) {
         match self {
-            Order::Continue { reply, .. } => reply(ScanAnswer::Refused(Status::KeyEnoent)),
-            Order::Resume { reply } => reply(ScanAnswer::Refused(Status::RangeScanCancelled)),
-            Order::Cancel => {}
+            ScanOrder::Continue { reply, .. } => reply(ScanAnswer::Refused(Status::KeyEnoent)),
+            ScanOrder::Resume { reply } => reply(ScanAnswer::Refused(Status::RangeScanCancelled)),
+            ScanOrder::Cancel => {}
         }
     }
 }
 
 /// State shared by a scan and its thread.
 #[derive(Default)]
-pub(super) struct Flags {
+pub(super) struct ScanFlags {
     /// The scan has a current request.
     pub(super) is_busy: AtomicBool,
     pub(super) is_cancelled: AtomicBool,
 }
 
-impl Flags {
+impl ScanFlags {
     pub(super) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Acquire)
     }

@@ -23,7 +23,7 @@ pub(crate) struct ScanRequest {
     pub vbid: Vbid,
     pub collection: CollectionId,
     /// Which of its documents.
-    pub selection: Selection,
+    pub selection: ScanSelection,
     /// Which of their parts.
     pub content: Content,
     /// The requirement on persistence before the scan begins.
@@ -44,7 +44,7 @@ pub(crate) enum Content {
 
 /// Which documents of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Selection {
+pub(crate) enum ScanSelection {
     /// Documents between two keys.
     Range { start: Bound<Vec<u8>>, end: Bound<Vec<u8>> },
     /// A random sample of all documents.
@@ -127,29 +127,29 @@ impl ScanRequest {
             }
         };
         let selection = match (written.range, written.sampling) {
-            (Some(range), None) => Selection::Range {
+            (Some(range), None) => ScanSelection::Range {
                 start: bound(range.start.as_deref(), range.excl_start.as_deref())?,
                 end: bound(range.end.as_deref(), range.excl_end.as_deref())?,
             },
             (None, Some(WrittenSampling { seed, samples: samples @ 1.. })) => {
-                Selection::Sample { seed, samples }
+                ScanSelection::Sample { seed, samples }
             }
             _ => return Err(Status::Einval),
         };
         let snapshot = written.snapshot_requirements.map(snapshot).transpose()?;
-        let is_in_order = !written.unordered || matches!(selection, Selection::Sample { .. });
+        let is_in_order = !written.unordered || matches!(selection, ScanSelection::Sample { .. });
         Ok(ScanRequest { vbid, collection, selection, content, snapshot, is_in_order })
     }
 
     /// True when the scan is a sample.
     pub fn is_sample(&self) -> bool {
-        matches!(self.selection, Selection::Sample { .. })
+        matches!(self.selection, ScanSelection::Sample { .. })
     }
 
     /// The key at which the scan starts. It takes none before this one.
     pub fn from(&self) -> DocKey<'_> {
         let key = match &self.selection {
-            Selection::Range { start: Bound::Included(key) | Bound::Excluded(key), .. } => key,
+            ScanSelection::Range { start: Bound::Included(key) | Bound::Excluded(key), .. } => key,
             _ => &[][..],
         };
         DocKey { collection: self.collection, key }
@@ -158,8 +158,8 @@ impl ScanRequest {
     /// True when the scan takes neither this document nor a later one.
     pub fn is_behind(&self, key: DocKey<'_>) -> bool {
         let is_after_end = match &self.selection {
-            Selection::Range { end: Bound::Included(end), .. } => key.key > end.as_slice(),
-            Selection::Range { end: Bound::Excluded(end), .. } => key.key >= end.as_slice(),
+            ScanSelection::Range { end: Bound::Included(end), .. } => key.key > end.as_slice(),
+            ScanSelection::Range { end: Bound::Excluded(end), .. } => key.key >= end.as_slice(),
             _ => false,
         };
         key.collection != self.collection || is_after_end
@@ -168,8 +168,12 @@ impl ScanRequest {
     /// True when the scan takes this document.
     pub fn contains(&self, key: DocKey<'_>) -> bool {
         let is_from_start = match &self.selection {
-            Selection::Range { start: Bound::Included(start), .. } => key.key >= start.as_slice(),
-            Selection::Range { start: Bound::Excluded(start), .. } => key.key > start.as_slice(),
+            ScanSelection::Range { start: Bound::Included(start), .. } => {
+                key.key >= start.as_slice()
+            }
+            ScanSelection::Range { start: Bound::Excluded(start), .. } => {
+                key.key > start.as_slice()
+            }
             _ => true,
         };
         is_from_start && !self.is_behind(key)
@@ -178,8 +182,8 @@ impl ScanRequest {
     /// Chooses among `count` documents.
     pub fn picker(&self, count: u64) -> Picker {
         match self.selection {
-            Selection::Range { .. } => Picker::All,
-            Selection::Sample { seed, samples } => {
+            ScanSelection::Range { .. } => Picker::All,
+            ScanSelection::Sample { seed, samples } => {
                 Picker::Some { random: seed, wanted: samples, left: count }
             }
         }

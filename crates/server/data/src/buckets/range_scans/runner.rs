@@ -4,7 +4,7 @@
 //! inside the store's scan, where no lock is held.
 //!
 //! Invariants:
-//! - the owner of a [`Reply`] answers it, at the latest by dropping it;
+//! - the owner of a [`ScanReply`] answers it, at the latest by dropping it;
 //! - a page is handed over before the next document is read;
 //! - a large document is read while its client waits for it, and in memory that was reserved;
 //! - a cancelled scan reads no further document.
@@ -21,7 +21,9 @@ use oribi_protocol::status::Status;
 use oribi_storage::{Record, StoreError};
 use oribi_types::Seqno;
 
-use super::order::{Flags, Order, Reply, Reserve, ScanAnswer, ScanId, ScanLimits, ScanReservation};
+use super::order::{
+    Reserve, ScanAnswer, ScanFlags, ScanId, ScanLimits, ScanOrder, ScanReply, ScanReservation,
+};
 use super::page::{AcceptedDatatypes, append};
 use super::request::{Content, Picker, ScanRequest};
 use crate::limits::{MEMORY_WAIT_MS, RANGE_SCAN_PAGE_BYTES};
@@ -43,12 +45,12 @@ pub(super) struct Runner {
     bucket: Arc<Bucket>,
     request: ScanRequest,
     reserve: Reserve,
-    orders: Receiver<Order>,
-    flags: Arc<Flags>,
+    orders: Receiver<ScanOrder>,
+    flags: Arc<ScanFlags>,
     /// When the scan ends at the latest.
     ends: Instant,
     /// For the creator of the scan; taken when it is answered.
-    created: Option<Reply>,
+    created: Option<ScanReply>,
     answering: Option<Answering>,
     /// For a large document that is about to be read, and for the page that has it.
     held: Option<ScanReservation>,
@@ -66,7 +68,7 @@ struct Answering {
     bytes: u64,
     page: Vec<u8>,
     /// Takes the page; `None` from then on until the next page is requested.
-    reply: Option<Reply>,
+    reply: Option<ScanReply>,
 }
 
 impl Runner {
@@ -75,9 +77,9 @@ impl Runner {
         bucket: Arc<Bucket>,
         request: ScanRequest,
         reserve: Reserve,
-        (orders, flags): (Receiver<Order>, Arc<Flags>),
+        (orders, flags): (Receiver<ScanOrder>, Arc<ScanFlags>),
         ends: Instant,
-        reply: Reply,
+        reply: ScanReply,
     ) -> Runner {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
@@ -284,17 +286,18 @@ impl Runner {
         }
         let left = self.ends.saturating_duration_since(Instant::now());
         match self.orders.recv_timeout(left) {
-            Ok(Order::Continue { limits, shown, reply }) => {
+            Ok(ScanOrder::Continue { limits, shown, reply }) => {
                 let started = Instant::now();
                 let (page, reply) = (Vec::with_capacity(PAGE_CAPACITY), Some(reply));
                 self.answering =
                     Some(Answering { limits, shown, started, items: 0, bytes: 0, page, reply });
             }
-            Ok(Order::Resume { reply }) => match &mut self.answering {
+            Ok(ScanOrder::Resume { reply }) => match &mut self.answering {
                 Some(answering) => answering.reply = Some(reply),
                 None => reply(ScanAnswer::Refused(Status::RangeScanCancelled)),
             },
-            Ok(Order::Cancel) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            Ok(ScanOrder::Cancel)
+            | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 self.flags.is_cancelled.store(true, Ordering::Release);
             }
         }

@@ -47,7 +47,7 @@ impl LineBudget<'_> {
 
 /// Why a feed ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum FeedEnd {
     /// It has shown the changes up to its end.
     Complete,
     /// The collections that it shows were dropped.

@@ -20,7 +20,7 @@ use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
 use super::large_line::LargeLine;
 use super::line::{Extent, bytes_needed, write_document, write_event};
 use super::names::Names;
-use super::request::{End, FeedRequest, LineBudget};
+use super::request::{FeedEnd, FeedRequest, LineBudget};
 use crate::buckets::dcp_registry::DcpStreamFigures;
 use crate::connection::memory::budget::Demand;
 use crate::dcp::frames::Damaged;
@@ -71,7 +71,7 @@ struct Open {
 }
 
 /// The result of a stream request.
-pub(super) enum Opened {
+pub(super) enum OpenResult {
     Stream,
     RolledBack,
     Finished,
@@ -184,26 +184,26 @@ impl FeedVbucket {
         wanted: &mut FeedRequest,
         sink: Arc<dyn StreamSink>,
         now: Instant,
-    ) -> Result<Opened, End> {
-        let State::Waiting { since, .. } = self.state else { return Ok(Opened::Later) };
+    ) -> Result<OpenResult, FeedEnd> {
+        let State::Waiting { since, .. } = self.state else { return Ok(OpenResult::Later) };
         let request = self.request(wanted);
         let refused = match bucket.open_stream(&request, sink, u64::from(self.vbid.0)) {
             Ok(stream) => {
                 self.begin(stream, &request, wanted.until_now);
-                return Ok(Opened::Stream);
+                return Ok(OpenResult::Stream);
             }
             Err(refused) => refused,
         };
         match refused {
             StreamOpenError::Rollback(to) => {
                 let from = self.position().seqno;
-                let Some(cursor) = &mut self.cursor else { return Err(End::Range) };
-                let to = cursor.roll_back(to).map_err(|_| End::Range)?;
+                let Some(cursor) = &mut self.cursor else { return Err(FeedEnd::Range) };
+                let to = cursor.roll_back(to).map_err(|_| FeedEnd::Range)?;
                 // The end was one of the history that is lost.
                 self.end = None;
                 self.rollback = Some((from, to));
                 self.state = State::Waiting { since: now, due: now };
-                return Ok(Opened::RolledBack);
+                return Ok(OpenResult::RolledBack);
             }
             StreamOpenError::UnknownCollection | StreamOpenError::UnknownScope => {
                 let manifest = bucket.manifest();
@@ -216,19 +216,19 @@ impl FeedVbucket {
                 };
                 if has_gone {
                     self.state = State::Finished;
-                    return Ok(Opened::Finished);
+                    return Ok(OpenResult::Finished);
                 }
             }
-            StreamOpenError::Range => return Err(End::Range),
+            StreamOpenError::Range => return Err(FeedEnd::Range),
             StreamOpenError::NotMyVbucket if now.duration_since(since) > ABSENCE_MAX => {
-                return Err(End::NotMyVbucket);
+                return Err(FeedEnd::NotMyVbucket);
             }
             StreamOpenError::NotMyVbucket
             | StreamOpenError::NoMemory
             | StreamOpenError::TryLater => {}
         }
         self.state = State::Waiting { since, due: now + PAUSE };
-        Ok(Opened::Later)
+        Ok(OpenResult::Later)
     }
 
     fn request(&self, wanted: &FeedRequest) -> StreamRequest {
@@ -278,7 +278,7 @@ impl FeedVbucket {
         extent: Extent,
         offer: &mut LineBudget<'_>,
         names: &mut Names,
-    ) -> Result<News, End> {
+    ) -> Result<News, FeedEnd> {
         if let Some((from, to)) = self.rollback.take() {
             return Ok(News::Rollback { from, to });
         }
@@ -333,7 +333,7 @@ impl FeedVbucket {
     }
 
     /// Takes the stream's next step; `None` when that is a change, whose line is made next.
-    fn find_change(&mut self) -> Result<Option<News>, End> {
+    fn find_change(&mut self) -> Result<Option<News>, FeedEnd> {
         let State::Streaming(open) = &mut self.state else { return Ok(Some(News::Nothing)) };
         let Some(cursor) = &mut self.cursor else { return Ok(Some(News::Nothing)) };
         if open.has_change || open.stream.next_run(1).is_some() {
@@ -382,7 +382,7 @@ fn make_line(
     extent: Extent,
     offer: &mut LineBudget<'_>,
     names: &Names,
-) -> Result<News, End> {
+) -> Result<News, FeedEnd> {
     let bytes = bytes_needed(document, extent).map_err(damaged)?;
     let is_large = bytes > RESERVED_ANSWER_BYTES_MIN;
     if is_large && extent.values && !document.record.deleted {
@@ -410,12 +410,12 @@ fn make_line(
 }
 
 /// The engine sends in order, so a violation ends the feed.
-fn contradiction(error: OutOfOrder) -> End {
+fn contradiction(error: OutOfOrder) -> FeedEnd {
     tracing::error!(%error, "a change stream contradicts itself");
-    End::Damaged
+    FeedEnd::Damaged
 }
 
-fn damaged(_: Damaged) -> End {
+fn damaged(_: Damaged) -> FeedEnd {
     tracing::error!("a document in a change stream cannot be read");
-    End::Damaged
+    FeedEnd::Damaged
 }

@@ -3,7 +3,7 @@
 use oribi_auth::UserStore;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
-use oribi_protocol::response::MutationExtras;
+use oribi_protocol::response::MutationTokenExtras;
 use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 
@@ -75,8 +75,8 @@ fn cas_is_compared() {
 #[test]
 fn mutation_token_is_answered_when_negotiated() {
     let mut client = Client::modern();
-    let first = MutationExtras::decode(&client.set(b"k", b"1").extras).unwrap();
-    let second = MutationExtras::decode(&client.set(b"k", b"2").extras).unwrap();
+    let first = MutationTokenExtras::decode(&client.set(b"k", b"1").extras).unwrap();
+    let second = MutationTokenExtras::decode(&client.set(b"k", b"2").extras).unwrap();
     assert_eq!(first.vb_uuid, second.vb_uuid);
     assert_eq!(second.seqno.0, first.seqno.0 + 1);
     assert!(Client::legacy().set(b"k", b"1").extras.is_empty());
@@ -240,7 +240,7 @@ fn vbucket_outside_the_map_is_told_with_the_map() {
 #[test]
 fn observe_seqno_and_all_seqnos() {
     let mut client = Client::modern();
-    let token = MutationExtras::decode(&client.set(b"k", b"v").extras).unwrap();
+    let token = MutationTokenExtras::decode(&client.set(b"k", b"v").extras).unwrap();
     let uuid = token.vb_uuid.0.to_be_bytes();
     let key_vbid = about(Opcode::Get, b"k").vbid;
     let request =

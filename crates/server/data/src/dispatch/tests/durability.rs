@@ -3,7 +3,7 @@
 use oribi_protocol::frame_info::{encode_durability, encode_preserve_expiry};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
-use oribi_protocol::response::MutationExtras;
+use oribi_protocol::response::MutationTokenExtras;
 use oribi_protocol::status::Status;
 use oribi_types::DurabilityLevel;
 
@@ -34,7 +34,7 @@ fn each_durable_write_is_answered_after_its_commit() {
     let counter = counter_extras(1, 10, 0);
     let reply = client.ask(&set(&framing, b"k"));
     assert_eq!((reply.status, reply.extras.len()), (Status::Success, 16));
-    let token = MutationExtras::decode(&reply.extras).unwrap();
+    let token = MutationTokenExtras::decode(&reply.extras).unwrap();
     let vbid = about(Opcode::Get, b"k").vbid;
     let stats = client.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
     assert!(stats.persisted_seqno >= token.seqno);

@@ -22,7 +22,7 @@ use oribi_config::limits::PREFETCH_KEYS_MAX;
 use oribi_engine::{Bucket, HEADER_BYTES, KeyAhead, ReadSection};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Decoded, Decoder};
+use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, DecodedCommand, Decoder};
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::dispatch;
@@ -190,7 +190,7 @@ impl<'s> Lookahead<'s> {
         }
         while !self.is_exhausted && self.announced - self.served < self.distance {
             let rest = received.get(self.ahead_bytes..).unwrap_or_default();
-            let Decoded::Complete { command, consumed } = self.decoder.decode(rest) else {
+            let DecodedCommand::Complete { command, consumed } = self.decoder.decode(rest) else {
                 self.is_exhausted = true;
                 break;
             };

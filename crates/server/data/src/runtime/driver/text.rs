@@ -10,7 +10,7 @@
 
 use oribi_protocol::limits::UNAUTHENTICATED_FRAME_BYTES_MAX;
 use oribi_protocol::text::login::{self, Login};
-use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Decoded, Decoder, Store};
+use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, DecodedCommand, Decoder, Store};
 
 use super::incoming::Incoming;
 use super::lookahead::Lookahead;
@@ -144,23 +144,23 @@ impl Connection {
         ahead.advance_text(state, reader.unread(), self.decoder);
         let mut decoder = self.decoder;
         let (command, consumed) = match decoder.decode(reader.unread()) {
-            Decoded::Complete { command, consumed } => (command, consumed),
-            Decoded::Skipped { consumed } => {
+            DecodedCommand::Complete { command, consumed } => (command, consumed),
+            DecodedCommand::Skipped { consumed } => {
                 reader.consume(consumed);
                 self.decoder = decoder;
                 ahead.restart();
                 return Step::Skipped;
             }
-            Decoded::Incomplete => return self.need_more(env, 1),
-            Decoded::TooLong => {
+            DecodedCommand::Incomplete => return self.need_more(env, 1),
+            DecodedCommand::TooLong => {
                 state.close(CloseReason::LineTooLong);
                 return Step::NeedInput;
             }
-            Decoded::Foreign(protocol) => {
+            DecodedCommand::Foreign(protocol) => {
                 state.close(CloseReason::ForeignProtocol(protocol));
                 return Step::NeedInput;
             }
-            Decoded::Partial { store, line_bytes, value_bytes } => {
+            DecodedCommand::Partial { store, line_bytes, value_bytes } => {
                 let quiet = store.quiet && store.meta.is_none();
                 return self.receive_store(env, line_bytes, value_bytes, quiet);
             }
@@ -330,7 +330,7 @@ impl Connection {
 /// The store command of a line that was decoded before.
 fn store_of(line: &[u8]) -> Option<Store<'_>> {
     match Decoder::default().decode(line) {
-        Decoded::Partial { store, .. } => Some(store),
+        DecodedCommand::Partial { store, .. } => Some(store),
         _ => None,
     }
 }
@@ -351,7 +351,7 @@ fn wait_for_fetch(
     let mut rest = behind;
     let (mut asked, mut seen) = (0, 0);
     while seen < FETCH_AHEAD_FRAMES_MAX {
-        let Decoded::Complete { command, consumed } = decoder.decode(rest) else { break };
+        let DecodedCommand::Complete { command, consumed } = decoder.decode(rest) else { break };
         let mut room = [0; DECODED_KEY_BYTES_MAX];
         let Some(meant) = text::meant_by(&command, &mut room) else { break };
         if !fetching::ask_ahead(state, env, &meant.frame(), token, &mut asked) {

@@ -11,7 +11,7 @@
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 
-use oribi_protocol::proxy_header::{Decoded, HEADER_BYTES_MAX, decode};
+use oribi_protocol::proxy_header::{DecodedProxyHeader, HEADER_BYTES_MAX, decode};
 
 use super::slot::{Slot, Turn};
 use super::transfer::reason_of;
@@ -45,21 +45,21 @@ pub(super) fn turn(slot: &mut Slot, env: &Environment) -> Result<Turn, CloseReas
         Err(error) => return Err(reason_of(&error)),
     };
     match decode(&head[..received]) {
-        Decoded::Complete { client, consumed } => {
+        DecodedProxyHeader::Complete { client, consumed } => {
             // They are there, as the look has shown.
             stream.read_exact(&mut head[..consumed]).map_err(|error| reason_of(&error))?;
             adopt(slot, env, client)?;
             slot.header_since_ms = None;
             Ok(Turn::Again)
         }
-        Decoded::Incomplete if slot.read_closed => Err(CloseReason::PeerClosed),
-        Decoded::Incomplete => {
+        DecodedProxyHeader::Incomplete if slot.read_closed => Err(CloseReason::PeerClosed),
+        DecodedProxyHeader::Incomplete => {
             // The kernel announces later bytes.
             slot.readable = false;
             Ok(Turn::Idle)
         }
-        Decoded::Invalid => Err(MISSING),
-        Decoded::TooLong => Err(TOO_LONG),
+        DecodedProxyHeader::Invalid => Err(MISSING),
+        DecodedProxyHeader::TooLong => Err(TOO_LONG),
     }
 }
 

@@ -9,13 +9,13 @@ use anyhow::{Context, bail};
 use oribi_client::{Client, Collection, RejectionKind};
 
 use crate::admin::{Admin, AdminArgs};
-use crate::doc::place::RecordPlace;
+use crate::doc::place::CollectionTarget;
 use crate::target::find_collection;
 
 /// See the module text.
 pub struct Places<'a> {
     client: &'a Client,
-    place: &'a RecordPlace,
+    place: &'a CollectionTarget,
     create: Option<&'a AdminArgs>,
     admin: Option<Admin>,
     /// For lines that name none.
@@ -27,7 +27,7 @@ impl<'a> Places<'a> {
     /// Looks up the collection of the command line.
     pub async fn new(
         client: &'a Client,
-        place: &'a RecordPlace,
+        place: &'a CollectionTarget,
         create: Option<&'a AdminArgs>,
     ) -> anyhow::Result<Places<'a>> {
         let (default, named) = (client.default_collection().clone(), HashMap::new());

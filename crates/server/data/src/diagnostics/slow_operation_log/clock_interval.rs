@@ -11,14 +11,14 @@ pub(crate) const STRETCH_MAX: usize = 16;
 
 /// See the module text.
 #[derive(Debug, Default)]
-pub(crate) struct Stretch {
+pub(crate) struct ClockInterval {
     /// Start of the stretch, on the latency clock.
     begun_ns: u64,
     opcodes: [u8; STRETCH_MAX],
     count: u8,
 }
 
-impl Stretch {
+impl ClockInterval {
     /// Starts a new stretch.
     pub fn begin(&mut self, now_ns: u64) {
         (self.begun_ns, self.count) = (now_ns, 0);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_slice_names_up_to_sixteen_requests() {
-        let mut stretch = Stretch::default();
+        let mut stretch = ClockInterval::default();
         stretch.begin(5_000);
         for opcode in 0..STRETCH_MAX as u8 {
             assert!(!stretch.is_full());
