@@ -56,6 +56,19 @@ TRANSACTION_STEP_SECONDS_MAX = {
 
 TRANSACTION_STEPS = ["connect", *TRANSACTION_STEP_SECONDS_MAX]
 
+# What the programs of the suites with `-queries` do.
+QUERY_STEP_SECONDS_MAX = {
+    "query-rows": 60,
+    "query-parameters": 30,
+    "query-prepared": 30,
+    "query-consistency": 60,
+    "query-errors": 60,
+    "query-indexes": 60,
+    "query-streaming": 90,
+}
+
+QUERY_STEPS = ["connect", *QUERY_STEP_SECONDS_MAX]
+
 # What a second program does beside `transfers-killed`, until it is killed.
 LOST_TRANSFERS = "transfers-lost"
 

@@ -21,7 +21,7 @@ from .control import Control
 from .program import run_program
 from .second_program import SecondProgram
 from .server import Server, ServerError
-from .steps import CHANGE_STREAM_STEPS, LOST_TRANSFERS, STEPS, TRANSACTION_STEPS
+from .steps import CHANGE_STREAM_STEPS, LOST_TRANSFERS, QUERY_STEPS, STEPS, TRANSACTION_STEPS
 
 LANGUAGES = ("python", "node", "java", "go", "rust")
 USER, PASSWORD = "Administrator", "password"
@@ -32,6 +32,8 @@ TLS_SUFFIX = "-tls"
 # The SDK for Rust has no transactions.
 TRANSACTION_LANGUAGES = ("python", "node", "java", "go")
 TRANSACTIONS_SUFFIX = "-transactions"
+QUERY_LANGUAGES = ("python", "node")
+QUERIES_SUFFIX = "-queries"
 # Clients of change streams, and what each can tell apart.
 CONSUMERS = {"go-streams": (toolchains.go_consumer, "expirations,filter-empty"), "java-streams": (toolchains.java_consumer, "")}
 QUICKSTART_SECONDS_MAX = 60
@@ -67,7 +69,7 @@ class Run:
 
 def needs(suite):
     """What has to be installed or built for a suite: names, and the functions that do it."""
-    language = suite.removesuffix(TLS_SUFFIX).removesuffix(TRANSACTIONS_SUFFIX)
+    language = suite.removesuffix(TLS_SUFFIX).removesuffix(TRANSACTIONS_SUFFIX).removesuffix(QUERIES_SUFFIX)
     if language in LANGUAGES:
         return [(language, getattr(toolchains, language))]
     if suite in ("cluster", "mapped-ports"):
@@ -99,6 +101,8 @@ def run_suite(run, suite, binary):
             sdk(run, suite, binary)
         elif suite.endswith(TRANSACTIONS_SUFFIX):
             transactions(run, suite, binary)
+        elif suite.endswith(QUERIES_SUFFIX):
+            queries(run, suite, binary)
         else:
             OTHERS[suite](run, suite, binary)
     except toolchains.ToolchainError as error:
@@ -123,6 +127,16 @@ def sdk(run, suite, binary):
         run_program(report, suite, command, environment, layout.LOGS / f"{suite}.log", steps)
         if len(control.done) != steps.count("kill-restart"):
             report.add(suite, "restarts", False, 0.0, f"{len(control.done)} instead of one")
+
+
+def queries(run, suite, binary):
+    """Queries and index managers of one SDK."""
+    language = suite.removesuffix(QUERIES_SUFFIX)
+    steps = run.chosen(QUERY_STEPS)
+    command = run.builds.get(language, getattr(toolchains, language))
+    with served(run, suite, binary, users=[(USER, ["admin"], None)]) as server:
+        environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_STEPS": ",".join(steps)}
+        run_program(run.report, suite, command, environment, layout.LOGS / f"{suite}.log", steps)
 
 
 def transactions(run, suite, binary):
@@ -348,7 +362,8 @@ OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, chang
           "testcontainers": container_recipes, "prometheus": prometheus_files}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
 ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
-       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports", "testcontainers", "prometheus",
+       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES),
+       *(language + QUERIES_SUFFIX for language in QUERY_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports", "testcontainers", "prometheus",
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 

@@ -16,6 +16,7 @@ const { compression } = require('./compression.js')
 const { locks } = require('./locks.js')
 const managers = require('./managers.js')
 const nodes = require('./nodes.js')
+const queries = require('./queries.js')
 const { rights } = require('./rights.js')
 const { scans } = require('./scans.js')
 const subDocuments = require('./sub_documents.js')
@@ -382,6 +383,10 @@ function control(action) {
 function onCollection(others) {
   return Object.fromEntries(Object.entries(others).map(([name, step]) => [name, () => step(collection)]))
 }
+
+// Steps of queries, which know neither the cluster nor the bucket before they run.
+const retried = (call) => eventually(call, NOT_THERE_YET)
+for (const [name, step] of Object.entries(queries.STEPS)) steps[name] = () => step(cluster, bucket, retried)
 
 async function main() {
   const wanted = process.env.ORIBI_STEPS.split(',')

@@ -34,6 +34,7 @@ import compression
 import locks
 import managers
 import nodes
+import queries
 import rights
 import scans
 import sub_documents
@@ -278,6 +279,9 @@ class Program:
         ended = time.monotonic()
         return f"{DOCUMENTS / (written - started):.0f} writes/s, {DOCUMENTS / (ended - written):.0f} reads/s"
 
+    def with_cluster(self, step):
+        return step(self.cluster, self.bucket)
+
     def with_places(self, step):
         """A step of transactions over the default collection and two others."""
         left, right = (transactions.made(self.bucket, name, NOT_THERE_YET) for name in ("left", "right"))
@@ -372,6 +376,7 @@ def main():
         "transfers-killed": program.transfers_killed,
         "transfers-lost": lambda: transfers.lost(functools.partial(program.open, program.password)),
     }
+    steps |= {name: functools.partial(program.with_cluster, step) for name, step in queries.STEPS.items()}
     wanted = os.environ["ORIBI_STEPS"].split(",")
     for name, step in steps.items():
         if name not in wanted:
