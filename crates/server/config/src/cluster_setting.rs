@@ -156,7 +156,7 @@ pub(super) const ADVERTISE_QUERY_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port at which clients reach --query-port; --query-port when not given",
     form: ADVERTISED_PORT,
-    get: |s| s.advertise_query_port.map(|port| Value::Integer(port.into())),
+    get: |s| s.advertise_query_port.map(|port| SettingValue::Integer(port.into())),
     set: |s, value| s.advertise_query_port = Some(value.integer()),
 };
 
@@ -166,6 +166,6 @@ pub(super) const ADVERTISE_TLS_QUERY_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port at which clients reach --tls-query-port; --tls-query-port when not given",
     form: ADVERTISED_PORT,
-    get: |s| s.advertise_tls_query_port.map(|port| Value::Integer(port.into())),
+    get: |s| s.advertise_tls_query_port.map(|port| SettingValue::Integer(port.into())),
     set: |s, value| s.advertise_tls_query_port = Some(value.integer()),
 };

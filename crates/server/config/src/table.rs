@@ -221,7 +221,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         value_name: "PORT",
         help: "Port of SQL++ queries, at the address of the admin HTTP; 0 turns it off",
         form: PORT,
-        get: |s| Some(Value::Integer(s.query_port.into())),
+        get: |s| Some(SettingValue::Integer(s.query_port.into())),
         set: |s, value| s.query_port = value.integer(),
     },
     cluster_setting::ADVERTISE_PORT,

@@ -65,7 +65,7 @@ pub(super) const QUERY_PORT: Setting = Setting {
     value_name: "PORT",
     help: "Port of SQL++ queries with TLS; 0 turns it off",
     form: PORT_FORM,
-    get: |s| Some(Value::Integer(s.tls_query_port.into())),
+    get: |s| Some(SettingValue::Integer(s.tls_query_port.into())),
     set: |s, value| s.tls_query_port = value.integer(),
 };
 
