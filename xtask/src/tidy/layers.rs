@@ -19,7 +19,7 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 24] = [
+const LAYERS: [Layer; 25] = [
     Layer { name: "crc-fast", links: &[], tests_use: &[] },
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
@@ -58,8 +58,22 @@ const LAYERS: [Layer; 24] = [
         tests_use: &[],
     },
     Layer {
+        name: "oribi-cluster",
+        links: &[
+            "oribi-types",
+            "oribi-supervisor",
+            "oribi-config",
+            "oribi-system",
+            "oribi-tls",
+            "oribi-storage",
+            "oribi-engine",
+        ],
+        tests_use: &["oribi-testkit"],
+    },
+    Layer {
         name: "oribi-server",
         links: &[
+            "oribi-cluster",
             "oribi-types",
             "oribi-supervisor",
             "oribi-auth",
@@ -80,6 +94,7 @@ const LAYERS: [Layer; 24] = [
             "oribi-types",
             "oribi-supervisor",
             "oribi-auth",
+            "oribi-cluster",
             "oribi-config",
             "oribi-system",
             "oribi-protocol",

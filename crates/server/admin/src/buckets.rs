@@ -153,23 +153,12 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> HttpReply {
     let deleted = blocking(move || {
         let handle = server.buckets.get(&bucket);
         let handle = handle.ok_or_else(|| BucketError::Unknown(bucket.clone()))?;
-        let node = server.cluster.node_of(&handle);
-        if let Some(node) = node {
-            // This comes first, so that no other node takes the bucket over.
-            node.remove_bucket(&handle).map_err(|error| BucketError::Cluster {
-                name: bucket.clone(),
-                error: error.into(),
-            })?;
-        }
-        let mut deleted = server.buckets.delete_open(&handle);
-        if matches!(deleted, Err(BucketError::Unknown(_))) && node.is_some() {
-            // The agent saw the deletion in etcd and closed the bucket first. The documents are
-            // still there.
-            deleted = handle
-                .bucket()
-                .remove_shared_data()
-                .map_err(|error| BucketError::Store { name: bucket, error });
-        }
+        let deleted = match server.cluster.node_of(&handle) {
+            Some(node) => node
+                .delete_bucket(&*handle)
+                .map_err(|error| BucketError::Cluster { name: bucket, error: error.into() }),
+            None => server.buckets.delete_open(&handle),
+        };
         server.cluster.config.advance();
         deleted
     });

@@ -17,7 +17,7 @@ use super::body::ReplyBody;
 use super::message::{HttpReply, bucket_not_found, busy, json_text};
 use super::state::AdminState;
 use super::user_context::UserContext;
-use oribi_server::cluster_config::ConfigVersion;
+use oribi_server::cluster_config::ConfigDocumentVersion;
 
 /// Interval between checks for a new revision; configurations change when an administrator acts.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -58,7 +58,7 @@ pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str, user: &UserContex
 async fn follow(
     state: &AdminState,
     bucket: &str,
-    first: ConfigVersion,
+    first: ConfigDocumentVersion,
     first_text: String,
     sender: &mpsc::Sender<Bytes>,
 ) {
@@ -102,7 +102,7 @@ async fn sends(
     }
 }
 
-fn document(state: &AdminState, bucket: &str) -> Option<(ConfigVersion, String)> {
+fn document(state: &AdminState, bucket: &str) -> Option<(ConfigDocumentVersion, String)> {
     let handle = state.server.buckets.get(bucket)?;
     let document = state.server.cluster.bucket_document(&handle);
     Some((document.version, document.json.to_string()))

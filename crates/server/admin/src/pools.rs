@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use oribi_auth::{Identity, Role};
+use oribi_cluster::identity::is_cluster_name;
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
@@ -17,7 +18,6 @@ use super::state::AdminState;
 use super::user_context::UserContext;
 use super::users::role_json;
 use oribi_server::cluster_config::{SERVER_GROUP, TlsPorts};
-use oribi_server::cluster_identity::is_cluster_name;
 
 /// Version that this node reports.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

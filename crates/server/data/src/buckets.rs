@@ -14,6 +14,7 @@
 //! HTTP (create, delete, list).
 
 mod change;
+mod clustered;
 pub mod dcp_registry;
 mod durability;
 mod error;
@@ -53,6 +54,7 @@ use file::{BUCKET_FILE, BucketFile, MIB};
 pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 
 pub use change::BucketChange;
+pub use clustered::ClusteredBuckets;
 pub use durability::{DURABILITY_MIN_NAMES, DurabilityMin};
 pub use error::BucketError;
 use error::io_error;
@@ -61,7 +63,6 @@ pub use handle::BucketHandle;
 pub use memcached::MemcachedPlace;
 pub use options::{BucketOptions, Watermarks};
 use storage::open_store;
-pub(crate) use storage::remove_shared;
 pub use store_place::StorePlace;
 
 pub(crate) const BUCKETS_DIR: &str = "buckets";
@@ -215,12 +216,6 @@ impl Buckets {
         opened
     }
 
-    /// [`Buckets::in_memory`] for a node in a cluster.
-    #[cfg(test)]
-    pub(crate) fn in_memory_of_cluster() -> Buckets {
-        Buckets { is_clustered: true, ..Buckets::in_memory() }
-    }
-
     /// The settings of a bucket as its file holds them, or would hold them.
     ///
     /// # Errors
@@ -287,6 +282,11 @@ impl Buckets {
     /// The bucket is closed already, or an I/O error.
     pub(crate) fn forget(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
         self.close_for_good(handle, false)
+    }
+
+    /// Waits until no bucket is being created or closed.
+    pub(crate) fn wait_for_changes(&self) {
+        drop(self.changes.lock());
     }
 
     fn close_for_good(

@@ -13,7 +13,6 @@
 
 pub mod address;
 mod document;
-mod topology;
 mod version;
 
 use std::collections::HashMap;
@@ -24,19 +23,19 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::cluster_identity::ClusterIdentity;
 use address::{ExternalAddress, NodeAddress, before_port};
 use document::{AlternateAddresses, BucketMap, NodeExt, Services};
+use oribi_cluster::identity::ClusterIdentity;
+use oribi_cluster::topology::Topology;
 
 pub use document::BucketFacts;
 pub use document::{BUCKET_CAPABILITIES, SERVER_GROUP};
-pub use topology::{Placement, Topology, TopologyNode};
-pub use version::{ConfigVersion, REV_EPOCH};
+pub use version::{ConfigDocumentVersion, REV_EPOCH};
 
 #[derive(Debug)]
-pub struct Document {
+pub struct ConfigDocument {
     /// Version of the document.
-    pub version: ConfigVersion,
+    pub version: ConfigDocumentVersion,
     pub json: Arc<str>,
 }
 
@@ -67,7 +66,7 @@ pub struct ClusterConfig {
     topology: ArcSwapOption<Topology>,
     address: ArcSwap<NodeAddress>,
     /// Rendered documents by bucket name; the empty name is the document without bucket.
-    rendered: Mutex<HashMap<String, Arc<Document>>>,
+    rendered: Mutex<HashMap<String, Arc<ConfigDocument>>>,
     /// Called after each change.
     on_change: Mutex<Option<OnChange>>,
 }
@@ -179,10 +178,10 @@ impl ClusterConfig {
     }
 
     /// The document of a bucket.
-    pub fn bucket_document(&self, facts: &BucketFacts<'_>) -> Arc<Document> {
+    pub fn bucket_document(&self, facts: &BucketFacts<'_>) -> Arc<ConfigDocument> {
         match self.placed(facts) {
             Some((topology, rev)) => {
-                let version = ConfigVersion { epoch: topology.epoch, rev };
+                let version = ConfigDocumentVersion { epoch: topology.epoch, rev };
                 self.rendered_or(facts.name, version, || {
                     document::bucket(
                         facts,
@@ -224,10 +223,10 @@ impl ClusterConfig {
     }
 
     /// The document for connections that have not selected a bucket.
-    pub fn global_document(&self) -> Arc<Document> {
+    pub fn global_document(&self) -> Arc<ConfigDocument> {
         match self.topology.load().as_ref() {
             Some(topology) => {
-                let version = ConfigVersion { epoch: topology.epoch, rev: topology.rev };
+                let version = ConfigDocumentVersion { epoch: topology.epoch, rev: topology.rev };
                 self.rendered_or("", version, || {
                     document::global(version, &self.identity(), &document::nodes_of(topology))
                 })
@@ -241,21 +240,21 @@ impl ClusterConfig {
         }
     }
 
-    fn own_version(&self) -> ConfigVersion {
-        ConfigVersion { epoch: REV_EPOCH, rev: self.rev.load(Ordering::Acquire) }
+    fn own_version(&self) -> ConfigDocumentVersion {
+        ConfigDocumentVersion { epoch: REV_EPOCH, rev: self.rev.load(Ordering::Acquire) }
     }
 
     fn rendered_or(
         &self,
         name: &str,
-        version: ConfigVersion,
+        version: ConfigDocumentVersion,
         render: impl FnOnce() -> String,
-    ) -> Arc<Document> {
+    ) -> Arc<ConfigDocument> {
         let mut rendered = self.rendered.lock();
         if let Some(document) = rendered.get(name).filter(|document| document.version == version) {
             return Arc::clone(document);
         }
-        let document = Arc::new(Document { version, json: Arc::from(render()) });
+        let document = Arc::new(ConfigDocument { version, json: Arc::from(render()) });
         rendered.insert(name.to_owned(), Arc::clone(&document));
         document
     }
@@ -308,9 +307,9 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::address::{ExternalAddress, ExternalPorts, NodeAddress};
-    use super::{
-        BucketFacts, ClusterConfig, Placement, QueryPorts, TlsPorts, Topology, TopologyNode,
-    };
+    use oribi_cluster::topology::{Placement, Topology, TopologyNode};
+
+    use super::{BucketFacts, ClusterConfig, QueryPorts, TlsPorts};
 
     fn facts() -> BucketFacts<'static> {
         BucketFacts {

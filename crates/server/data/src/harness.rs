@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oribi_auth::{Identity, UserStore};
+#[cfg(test)]
+use oribi_cluster::NodeLease;
 use oribi_config::Settings;
 use oribi_config::SlowThresholds;
 #[cfg(test)]
@@ -28,8 +30,6 @@ use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
 
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
-#[cfg(test)]
-use crate::cluster::lease::NodeLease;
 use crate::cluster_config::ClusterConfig;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::file_limit::FileLimits;

@@ -20,9 +20,7 @@
 pub mod admin_api;
 pub mod bucket_settings;
 pub mod buckets;
-pub mod cluster;
 pub mod cluster_config;
-pub mod cluster_identity;
 #[doc(hidden)]
 pub mod harness;
 pub mod server;

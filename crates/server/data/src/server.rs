@@ -17,6 +17,9 @@ use std::time::Duration;
 
 use oribi_auth::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use oribi_auth::{UserFileError, UserStore};
+use oribi_cluster::identity::ClusterIdentity;
+use oribi_cluster::topology::TopologyNode;
+use oribi_cluster::{ClusterError, ClusterHost, ClusterMember, ClusterSettings};
 use oribi_config::SlowThresholds;
 use oribi_config::eviction;
 use oribi_config::{Settings, SettingsError};
@@ -28,11 +31,9 @@ use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use crate::admin_api::{AdminService, AdminSockets, AdminStart};
-use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace};
-use crate::cluster::{Cluster, ClusterError, ClusterSettings};
+use crate::buckets::{BucketError, BucketOptions, Buckets, ClusteredBuckets, MemcachedPlace};
 use crate::cluster_config::address::{NodeAddress, own_ip};
-use crate::cluster_config::{ClusterConfig, QueryPorts, TlsPorts, TopologyNode};
-use crate::cluster_identity::ClusterIdentity;
+use crate::cluster_config::{ClusterConfig, QueryPorts, TlsPorts};
 use crate::connection::file_limit::FileLimits;
 use crate::connection::tls::{FileWatch, Tls};
 use crate::diagnostics::counters::ServerCounters;
@@ -376,7 +377,7 @@ fn join_cluster(
     settings: &Settings,
     addresses: Addresses,
     context: &ServerContext,
-) -> Result<Option<Arc<Cluster>>, StartError> {
+) -> Result<Option<Arc<ClusterMember>>, StartError> {
     if !settings.is_clustered() {
         return Ok(None);
     }
@@ -399,9 +400,19 @@ fn join_cluster(
         lease_s: settings.cluster_lease_s,
         node,
     };
-    let (buckets, config) = (Arc::clone(&context.buckets), Arc::clone(&context.cluster.config));
-    let defaults = context.bucket_defaults.clone();
-    Ok(Some(Cluster::start(cluster, buckets, config, defaults)?))
+    let config = Arc::clone(&context.cluster.config);
+    let host = ClusterHost {
+        buckets: Arc::new(ClusteredBuckets::new(
+            Arc::clone(&context.buckets),
+            context.bucket_defaults.clone(),
+        )),
+        identity: ClusterIdentity::clone(&config.identity()),
+        publish: Box::new(move |identity, topology| {
+            config.set_identity(identity.clone());
+            config.set_topology(topology);
+        }),
+    };
+    Ok(Some(ClusterMember::start(cluster, host)?))
 }
 
 /// The ports announced to clients.

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::cluster::{KUDU, LEASE_S, ORIBI, server};
 
 /// What nodes may log at level WARN while others come and go.
-const ALLOWED_WARNINGS: [&str; 10] = [
+const ALLOWED_WARNINGS: [&str; 9] = [
     "DEVELOPMENT MODE",
     "waiting for Kudu",
     "Kudu answers again",
@@ -28,9 +28,6 @@ const ALLOWED_WARNINGS: [&str; 10] = [
     "vbuckets could not be taken over yet",
     "the store cannot be reached; other nodes may take over",
     "what another node owns was not written",
-    // A node removes the table of a deleted bucket before the others hear of the deletion from
-    // etcd. One that stores the bucket's manifest just then finds no table.
-    "there is no table \\\"buckets.more\\\"",
 ];
 
 /// What the nodes of one test share.

@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
+use oribi_cluster::identity::ClusterIdentity;
+use oribi_cluster::topology::{Placement, Topology, TopologyNode};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::address::{ExternalAddress, before_port};
-use super::topology::{Placement, Topology, TopologyNode};
-use super::version::ConfigVersion;
-use crate::cluster_identity::ClusterIdentity;
+use super::version::ConfigDocumentVersion;
 
 /// Capabilities of a node, in the words that clients look for. `preserve_expiry` and
 /// `preserveExpiry` are the same capability as spelled by different clients.
@@ -72,7 +72,7 @@ pub(super) struct BucketMap {
 /// The document of a bucket.
 pub(super) fn bucket(
     facts: &BucketFacts<'_>,
-    version: ConfigVersion,
+    version: ConfigDocumentVersion,
     identity: &ClusterIdentity,
     map: &BucketMap,
 ) -> String {
@@ -121,7 +121,7 @@ pub(super) fn server_map(map: &BucketMap, host: &str) -> Value {
 
 /// The document for connections without a bucket.
 pub(super) fn global(
-    version: ConfigVersion,
+    version: ConfigDocumentVersion,
     identity: &ClusterIdentity,
     nodes: &[NodeExt],
 ) -> String {

@@ -5,14 +5,14 @@ pub const REV_EPOCH: i64 = 1;
 
 /// Version of a document. Later ones are greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct ConfigVersion {
+pub struct ConfigDocumentVersion {
     /// Generation of the revisions.
     pub epoch: i64,
     /// Revision within the epoch.
     pub rev: u64,
 }
 
-impl ConfigVersion {
+impl ConfigDocumentVersion {
     /// The version in its wire form.
     pub fn to_wire(self) -> oribi_protocol::request::ConfigVersion {
         let revision = i64::try_from(self.rev).unwrap_or(i64::MAX);

@@ -25,7 +25,7 @@ const SUM_PIECE: usize = 256;
 
 /// Results of a connection's negotiation.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Agreement {
+pub(crate) struct NegotiationRecord {
     /// Agent name from HELLO, truncated to `AGENT_BYTES_MAX`.
     pub agent: Option<Box<str>>,
     pub user: Option<Arc<Identity>>,
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionRecord {
     pub buffer_bytes: Counter,
     /// Wall clock of its last turn, in nanoseconds since 1970.
     pub active_unix_ns: Counter,
-    agreement: Mutex<Agreement>,
+    agreement: Mutex<NegotiationRecord>,
 }
 
 impl ConnectionRecord {
@@ -70,11 +70,11 @@ impl ConnectionRecord {
         let _ = self.client.set(client);
     }
 
-    pub fn agree(&self, change: impl FnOnce(&mut Agreement)) {
+    pub fn agree(&self, change: impl FnOnce(&mut NegotiationRecord)) {
         change(&mut self.agreement.lock());
     }
 
-    pub fn agreement(&self) -> Agreement {
+    pub fn agreement(&self) -> NegotiationRecord {
         self.agreement.lock().clone()
     }
 }

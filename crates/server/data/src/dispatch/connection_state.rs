@@ -24,7 +24,7 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::buckets::{BucketHandle, MemcachedPlace};
-use crate::cluster_config::ConfigVersion;
+use crate::cluster_config::ConfigDocumentVersion;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::fetches::Fetches;
@@ -126,9 +126,9 @@ pub(crate) struct ConnectionState {
     /// Set once: the rest of the output is sent, then the connection ends.
     pub closing: Option<CloseReason>,
     /// Version of the cluster configuration last sent to this connection on request.
-    pub config_sent: ConfigVersion,
+    pub config_sent: ConfigDocumentVersion,
     /// Version last pushed to it.
-    pub config_pushed: ConfigVersion,
+    pub config_pushed: ConfigDocumentVersion,
     /// The change streams of a connection that was opened for them.
     pub producer: Option<Box<DcpProducer>>,
 }
@@ -161,8 +161,8 @@ impl ConnectionState {
             room_since_ms: 0,
             serves_parked: false,
             closing: None,
-            config_sent: ConfigVersion::default(),
-            config_pushed: ConfigVersion::default(),
+            config_sent: ConfigDocumentVersion::default(),
+            config_pushed: ConfigDocumentVersion::default(),
             producer: None,
         }
     }
@@ -270,8 +270,8 @@ impl ConnectionState {
             agreement.bucket = bucket.as_ref().map(|bucket| bucket.name().into());
         });
         self.bucket = bucket;
-        self.config_sent = ConfigVersion::default();
-        self.config_pushed = ConfigVersion::default();
+        self.config_sent = ConfigDocumentVersion::default();
+        self.config_pushed = ConfigDocumentVersion::default();
     }
 
     /// Treats a client that neither said HELLO nor selected a bucket as a memcached client, which

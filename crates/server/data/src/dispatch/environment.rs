@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use oribi_auth::audit::AuditGate;
+use oribi_cluster::NodeLease;
 use oribi_engine::{FetchSink, PersistenceSink};
 use oribi_types::Timestamp;
 
-use crate::cluster::lease::NodeLease;
 use crate::connection::latency_clock::LatencyClock;
 use crate::connection::memory::ledger::MemoryLedger;
 use crate::connection::waker::{ConnectionId, ConnectionWaker};

@@ -7,6 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use oribi_cluster::ClusterMember;
+use oribi_cluster::agreement::AgreementError;
+use oribi_cluster::identity::ClusterIdentity;
 use oribi_engine::collections::{BucketManifest, ManifestChange};
 use oribi_engine::{FlushAllError, ManifestUpdateError};
 use oribi_system::data_file::DataFileError;
@@ -15,17 +18,15 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::buckets::BucketHandle;
-use crate::cluster::{Cluster, EtcdError};
 use crate::cluster_config::address::NodeAddress;
-use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
-use crate::cluster_identity::ClusterIdentity;
+use crate::cluster_config::{BucketFacts, ClusterConfig, ConfigDocument};
 
 /// See the module text.
 pub struct ClusterFacts {
     /// Cluster configuration documents for clients.
     pub config: Arc<ClusterConfig>,
     /// This node's part in a cluster, if it is in one.
-    pub node: Option<Arc<Cluster>>,
+    pub node: Option<Arc<ClusterMember>>,
     /// Address of this machine in its network.
     pub own_ip: IpAddr,
     /// Directory with the cluster's identity; `None` in tests that persist nothing.
@@ -40,7 +41,7 @@ pub enum ClusterNameError {
     File(#[from] DataFileError),
     /// The other nodes could not be notified.
     #[error(transparent)]
-    Cluster(#[from] EtcdError),
+    Cluster(#[from] AgreementError),
 }
 
 impl ClusterFacts {
@@ -86,12 +87,12 @@ impl ClusterFacts {
     }
 
     /// The cluster that a bucket is shared in.
-    pub fn node_of(&self, handle: &BucketHandle) -> Option<&Arc<Cluster>> {
+    pub fn node_of(&self, handle: &BucketHandle) -> Option<&Arc<ClusterMember>> {
         self.node.as_ref().filter(|_| handle.bucket().shared_store().is_some())
     }
 
     /// The cluster configuration of a bucket as of now.
-    pub fn bucket_document(&self, handle: &BucketHandle) -> Arc<Document> {
+    pub fn bucket_document(&self, handle: &BucketHandle) -> Arc<ConfigDocument> {
         self.config.bucket_document(&facts(handle))
     }
 

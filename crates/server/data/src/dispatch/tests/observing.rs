@@ -1,6 +1,10 @@
 //! OBSERVE, failover logs, random documents, lists of keys, seqnos per collection and eviction by
 //! command.
 
+use std::sync::Arc;
+
+use oribi_cluster::NodeLease;
+use oribi_config::Settings;
 use oribi_engine::EvictionPolicy;
 use oribi_engine::collections::ManifestChange;
 use oribi_protocol::opcode::Opcode;
@@ -9,8 +13,7 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 
 use super::{Client, MODERN, SET_EXTRAS, about, outside};
-use crate::buckets::Buckets;
-use crate::cluster::lease::NodeLease;
+use crate::buckets::{BucketOptions, Buckets, ClusteredBuckets};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
@@ -61,8 +64,10 @@ fn observe_tells_what_is_where() {
 fn results_of_an_earlier_lease_are_not_sent() {
     let mut client = Client::modern();
     assert_eq!(client.set(b"k", b"1").status, Status::Success);
-    let buckets = std::sync::Arc::new(Buckets::in_memory());
-    client.harness.lose_lease_in_jobs(std::sync::Arc::new(NodeLease::new(buckets)));
+    let buckets = Arc::new(Buckets::in_memory());
+    let options = BucketOptions::from_settings(&Settings::default());
+    let buckets = Arc::new(ClusteredBuckets::new(buckets, options));
+    client.harness.lose_lease_in_jobs(Arc::new(NodeLease::new(buckets)));
     let mut value = about(Opcode::Get, b"k").vbid.0.to_be_bytes().to_vec();
     value.extend([0, 1, b'k']);
     let request = RequestParts { value: &value, ..RequestParts::new(Opcode::Observe) };

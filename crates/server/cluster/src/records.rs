@@ -12,7 +12,7 @@
 //! | `c/map` | a [`MapRecord`] | always |
 //! | `c/buckets/NAME` | the bucket's settings, as in `bucket.json` | as long as the bucket |
 //! | `c/manifests/NAME` | its collections, as stored | as long as the bucket |
-//! | `c/deleted/UUID` | [`Remains`] of a deleted bucket; nothing when they are gone | always |
+//! | `c/deleted/UUID` | [`BucketRemains`] of a deleted bucket; nothing when they are gone | always |
 //! | `held/BUCKET/UUID/VBUCKET` | name and lease of the node that may serve it | like its lease |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,66 +21,67 @@ use oribi_config::BucketStorage;
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster_config::TopologyNode;
+use crate::agreement::SessionId;
+use crate::topology::TopologyNode;
 
 #[derive(Debug, Clone)]
-pub(super) struct Keys(String);
+pub(crate) struct RecordKeys(String);
 
-impl Keys {
-    pub(super) fn new(cluster: &str) -> Keys {
-        Keys(format!("/oribi/{cluster}/"))
+impl RecordKeys {
+    pub(crate) fn new(cluster: &str) -> RecordKeys {
+        RecordKeys(format!("/oribi/{cluster}/"))
     }
 
     /// Prefix of all keys.
-    pub(super) fn all(&self) -> &str {
+    pub(crate) fn all(&self) -> &str {
         &self.0
     }
 
-    pub(super) fn epoch(&self) -> String {
+    pub(crate) fn epoch(&self) -> String {
         format!("{}c/epoch", self.0)
     }
 
-    pub(super) fn identity(&self) -> String {
+    pub(crate) fn identity(&self) -> String {
         format!("{}c/identity", self.0)
     }
 
-    pub(super) fn nodes(&self) -> String {
+    pub(crate) fn nodes(&self) -> String {
         format!("{}c/nodes/", self.0)
     }
 
-    pub(super) fn node(&self, name: &str) -> String {
+    pub(crate) fn node(&self, name: &str) -> String {
         format!("{}{name}", self.nodes())
     }
 
-    pub(super) fn leader(&self) -> String {
+    pub(crate) fn leader(&self) -> String {
         format!("{}c/leader", self.0)
     }
 
-    pub(super) fn map(&self) -> String {
+    pub(crate) fn map(&self) -> String {
         format!("{}c/map", self.0)
     }
 
-    pub(super) fn buckets(&self) -> String {
+    pub(crate) fn buckets(&self) -> String {
         format!("{}c/buckets/", self.0)
     }
 
-    pub(super) fn bucket(&self, name: &str) -> String {
+    pub(crate) fn bucket(&self, name: &str) -> String {
         format!("{}{name}", self.buckets())
     }
 
-    pub(super) fn manifests(&self) -> String {
+    pub(crate) fn manifests(&self) -> String {
         format!("{}c/manifests/", self.0)
     }
 
-    pub(super) fn manifest(&self, bucket: &str) -> String {
+    pub(crate) fn manifest(&self, bucket: &str) -> String {
         format!("{}{bucket}", self.manifests())
     }
 
-    pub(super) fn all_deleted(&self) -> String {
+    pub(crate) fn all_deleted(&self) -> String {
         format!("{}c/deleted/", self.0)
     }
 
-    pub(super) fn deleted(&self, uuid: &str) -> String {
+    pub(crate) fn deleted(&self, uuid: &str) -> String {
         format!("{}{uuid}", self.all_deleted())
     }
 
@@ -90,51 +91,51 @@ impl Keys {
 
     /// A bucket re-created under an old name has its own keys, because those of the old one may
     /// live for a while.
-    pub(super) fn held_of(&self, bucket: &str, uuid: &str) -> String {
+    pub(crate) fn held_of(&self, bucket: &str, uuid: &str) -> String {
         format!("{}{bucket}/{uuid}/", self.all_held())
     }
 
-    pub(super) fn held(&self, bucket: &str, uuid: &str, vbid: Vbid) -> String {
+    pub(crate) fn held(&self, bucket: &str, uuid: &str, vbid: Vbid) -> String {
         format!("{}{:04}", self.held_of(bucket, uuid), vbid.0)
     }
 
     /// The vbucket of a `held` key.
-    pub(super) fn place_of(&self, key: &str) -> Option<Place> {
+    pub(crate) fn vbucket_of(&self, key: &str) -> Option<VbucketPlace> {
         let mut parts = key.strip_prefix(&self.all_held())?.split('/').skip(1);
         let (uuid, vbucket) = (parts.next()?, parts.next()?);
         let vbid = Vbid(vbucket.parse().ok()?);
-        parts.next().is_none().then(|| Place { uuid: uuid.to_owned(), vbid })
+        parts.next().is_none().then(|| VbucketPlace { uuid: uuid.to_owned(), vbid })
     }
 }
 
 /// Data of a deleted bucket that may remain outside the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Remains {
+pub(crate) struct BucketRemains {
     /// Its name, for the log.
-    pub(super) bucket: String,
-    pub(super) storage: BucketStorage,
+    pub(crate) bucket: String,
+    pub(crate) storage: BucketStorage,
     /// The id that its store assigned.
-    pub(super) id: String,
+    pub(crate) id: String,
 }
 
 /// A vbucket of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) uuid: String,
-    pub(super) vbid: Vbid,
+pub(crate) struct VbucketPlace {
+    pub(crate) uuid: String,
+    pub(crate) vbid: Vbid,
 }
 
 /// The session that may serve a vbucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Holder {
-    pub(super) key: String,
+pub(crate) struct Holder {
+    pub(crate) key: String,
     /// A value made by [`token_of`].
-    pub(super) token: Vec<u8>,
+    pub(crate) token: Vec<u8>,
 }
 
 impl Holder {
     /// True for a session of the node of this name.
-    pub(super) fn is_of(&self, node: &str) -> bool {
+    pub(crate) fn is_of(&self, node: &str) -> bool {
         let rest = self.token.strip_prefix(node.as_bytes());
         // A name may contain spaces; a lease contains none.
         rest.and_then(|rest| rest.strip_prefix(b" ")).is_some_and(|lease| !lease.contains(&b' '))
@@ -142,34 +143,34 @@ impl Holder {
 }
 
 /// The value that a session of a node writes into the keys that it holds.
-pub(super) fn token_of(node: &str, lease_id: i64) -> Vec<u8> {
-    format!("{node} {lease_id:x}").into_bytes()
+pub(crate) fn token_of(node: &str, session: SessionId) -> Vec<u8> {
+    format!("{node} {:x}", session.0).into_bytes()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct NodeRecord {
-    pub(super) host: String,
-    pub(super) kv: u16,
-    pub(super) mgmt: u16,
+pub(crate) struct NodeRecord {
+    pub(crate) host: String,
+    pub(crate) kv: u16,
+    pub(crate) mgmt: u16,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) kv_tls: Option<u16>,
+    pub(crate) kv_tls: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) mgmt_tls: Option<u16>,
+    pub(crate) mgmt_tls: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) query: Option<u16>,
+    pub(crate) query: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) query_tls: Option<u16>,
+    pub(crate) query_tls: Option<u16>,
     /// The node leaves: it accepts no vbuckets and hands over those it has.
     #[serde(default)]
-    pub(super) leaving: bool,
+    pub(crate) leaving: bool,
     /// Uuids of buckets whose vbuckets the node cannot take over, because it cannot reach their
     /// store.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) unable: BTreeSet<String>,
+    pub(crate) unable: BTreeSet<String>,
 }
 
 impl NodeRecord {
-    pub(super) fn of(node: &TopologyNode, leaving: bool, unable: BTreeSet<String>) -> NodeRecord {
+    pub(crate) fn of(node: &TopologyNode, leaving: bool, unable: BTreeSet<String>) -> NodeRecord {
         NodeRecord {
             host: node.host.clone(),
             kv: node.kv,
@@ -183,7 +184,7 @@ impl NodeRecord {
         }
     }
 
-    pub(super) fn named(&self, name: &str) -> TopologyNode {
+    pub(crate) fn named(&self, name: &str) -> TopologyNode {
         TopologyNode {
             name: name.to_owned(),
             host: self.host.clone(),
@@ -199,31 +200,31 @@ impl NodeRecord {
 
 /// The planned owner of each vbucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct MapRecord {
+pub(crate) struct MapRecord {
     /// Nodes, in the order in which clients see them.
-    pub(super) nodes: Vec<MapNode>,
-    pub(super) buckets: BTreeMap<String, MapBucket>,
+    pub(crate) nodes: Vec<MapNode>,
+    pub(crate) buckets: BTreeMap<String, MapBucket>,
 }
 
 /// A node in the map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MapNode {
-    pub(super) name: String,
+pub(crate) struct MapNode {
+    pub(crate) name: String,
     #[serde(flatten)]
-    pub(super) record: NodeRecord,
+    pub(crate) record: NodeRecord,
 }
 
 /// A bucket in the map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MapBucket {
-    pub(super) uuid: String,
+pub(crate) struct MapBucket {
+    pub(crate) uuid: String,
     /// Position in the list of nodes, for each vbucket.
-    pub(super) owners: Vec<usize>,
+    pub(crate) owners: Vec<usize>,
 }
 
 impl MapBucket {
     /// Name of the planned owner of a vbucket.
-    pub(super) fn owner<'m>(&self, map: &'m MapRecord, vbucket: usize) -> Option<&'m str> {
+    pub(crate) fn owner<'m>(&self, map: &'m MapRecord, vbucket: usize) -> Option<&'m str> {
         let node = map.nodes.get(*self.owners.get(vbucket)?)?;
         Some(&node.name)
     }
@@ -233,32 +234,35 @@ impl MapBucket {
 mod tests {
     use oribi_types::Vbid;
 
-    use super::{Holder, Keys, MapBucket, MapNode, MapRecord, NodeRecord, Place, token_of};
+    use super::{
+        Holder, MapBucket, MapNode, MapRecord, NodeRecord, RecordKeys, SessionId, VbucketPlace,
+        token_of,
+    };
 
     #[test]
     fn keys_of_a_kind_share_an_exclusive_prefix() {
-        let keys = Keys::new("c1");
+        let keys = RecordKeys::new("c1");
         assert_eq!(keys.held("b", "u", Vbid(7)), "/oribi/c1/held/b/u/0007");
         assert!(keys.held("b", "u", Vbid(7)).starts_with(keys.all()));
         assert!(!keys.held("b", "u", Vbid(7)).starts_with(&keys.nodes()));
-        assert!(!Keys::new("c10").all().starts_with(keys.all()));
+        assert!(!RecordKeys::new("c10").all().starts_with(keys.all()));
     }
 
     #[test]
-    fn a_holders_key_tells_what_it_is_about() {
-        let keys = Keys::new("c1");
-        let place = keys.place_of(&keys.held("b", "u", Vbid(1023)));
-        assert_eq!(place, Some(Place { uuid: "u".to_owned(), vbid: Vbid(1023) }));
+    fn the_key_of_a_holder_names_its_vbucket() {
+        let keys = RecordKeys::new("c1");
+        let place = keys.vbucket_of(&keys.held("b", "u", Vbid(1023)));
+        assert_eq!(place, Some(VbucketPlace { uuid: "u".to_owned(), vbid: Vbid(1023) }));
         for other in [keys.node("n"), keys.held_of("b", "u"), keys.held("b", "u", Vbid(1)) + "/x"] {
-            assert_eq!(keys.place_of(&other), None, "{other}");
+            assert_eq!(keys.vbucket_of(&other), None, "{other}");
         }
-        let holder = Holder { key: String::new(), token: token_of("a b", 0x1f) };
+        let holder = Holder { key: String::new(), token: token_of("a b", SessionId(0x1f)) };
         assert!(holder.is_of("a b"));
         assert!(!holder.is_of("a") && !holder.is_of("a b 1f") && !holder.is_of("b"));
     }
 
     #[test]
-    fn a_map_reads_as_it_was_written() {
+    fn a_map_is_read_as_written() {
         let record = NodeRecord {
             host: "h".to_owned(),
             kv: 1,

@@ -12,51 +12,55 @@
 
 use std::sync::Arc;
 
-use super::agent::{Agent, View, understood};
-use super::etcd::{Change, Condition, EtcdError, KeyValue};
-use super::leading::BucketOutline;
-use super::lease::BucketOwnership;
-use crate::buckets::BucketHandle;
+use crate::agent::{Agent, ClusterView, understood};
+use crate::agreement::{AgreementError, AgreementRecord, RecordChange, RecordComparison};
+use crate::buckets::SharedBucket;
+use crate::leading::BucketOutline;
+use crate::lease::BucketOwnership;
 
 impl Agent {
     /// Opens, closes and announces buckets as needed.
-    pub(super) async fn follow_buckets(&mut self, view: &View) -> Result<(), EtcdError> {
+    pub(crate) async fn follow_buckets(
+        &mut self,
+        view: &ClusterView,
+    ) -> Result<(), AgreementError> {
         self.changing.retain(|_, task| !task.is_finished());
-        for handle in self.shared_buckets() {
+        self.closing.retain(|_, name| self.changing.contains_key(name));
+        for handle in self.buckets.shared() {
             if self.changing.contains_key(handle.name()) {
                 continue;
             }
-            let uuid = &handle.bucket().config().uuid;
+            let uuid = handle.uuid();
             let agreed = view.buckets.get(handle.name());
             let outline = agreed.and_then(understood::<BucketOutline>);
             match outline {
-                Some(outline) if outline.uuid == *uuid => self.follow(view, &handle),
-                _ if view.deleted.contains_key(uuid) => self.forget(handle),
+                Some(outline) if outline.uuid == uuid => self.follow(view, &handle),
+                _ if view.deleted.contains_key(uuid) => self.close(handle),
                 // The vbuckets that this node owns are handed over first.
-                Some(_) if handle.bucket().owned().is_empty() => self.forget(handle),
+                Some(_) if handle.bucket().owned().is_empty() => self.close(handle),
                 Some(_) => {}
                 // The bucket exists, in a form that this version does not know.
                 None if agreed.is_some() => {}
-                None => self.make_known(&handle).await?,
+                None => self.announce(&*handle).await?,
             }
         }
         for (name, entry) in &view.buckets {
-            match self.buckets.get(name) {
-                _ if self.changing.contains_key(name) => {}
-                None => self.adopt(name, entry),
-                Some(handle) if handle.bucket().shared_store().is_none() => {
-                    tracing::debug!(
-                        bucket = name,
-                        "a bucket of the cluster has the name of one that is this node's alone"
-                    );
-                }
-                Some(_) => {}
+            if self.changing.contains_key(name) {
+                continue;
+            }
+            if !self.buckets.is_open(name) {
+                self.open(name, entry);
+            } else if !self.buckets.shared().iter().any(|shared| shared.name() == name) {
+                tracing::debug!(
+                    bucket = name,
+                    "a bucket of the cluster has the name of one that is this node's alone"
+                );
             }
         }
         Ok(())
     }
 
-    fn follow(&mut self, view: &View, handle: &Arc<BucketHandle>) {
+    fn follow(&mut self, view: &ClusterView, handle: &Arc<dyn SharedBucket>) {
         let bucket = handle.bucket();
         if self.followed.insert(bucket.config().uuid.clone()) {
             let lease = Arc::clone(&self.lease);
@@ -64,11 +68,11 @@ impl Agent {
                 .set_ownership(Arc::new(BucketOwnership { lease, bucket: Arc::downgrade(bucket) }));
         }
         if let Some(manifest) = view.manifests.get(handle.name()) {
-            install(handle, manifest);
+            install(&**handle, manifest);
         }
     }
 
-    async fn make_known(&self, handle: &Arc<BucketHandle>) -> Result<(), EtcdError> {
+    async fn announce(&self, handle: &dyn SharedBucket) -> Result<(), AgreementError> {
         let name = handle.name();
         let settings = match self.buckets.settings_text(name) {
             Ok(settings) => settings,
@@ -79,33 +83,37 @@ impl Agent {
         };
         let manifest = handle.bucket().manifest().to_stored_json().into_bytes();
         let (bucket_key, manifest_key) = (self.keys.bucket(name), self.keys.manifest(name));
-        let absent =
-            [Condition::Absent(bucket_key.clone()), Condition::Absent(manifest_key.clone())];
-        let puts = [Change::Put(bucket_key, settings, 0), Change::Put(manifest_key, manifest, 0)];
-        if self.etcd.transact(&absent, &puts, self.limit()).await?.is_some() {
+        let absent = [
+            RecordComparison::Absent(bucket_key.clone()),
+            RecordComparison::Absent(manifest_key.clone()),
+        ];
+        let puts =
+            [RecordChange::put(bucket_key, settings), RecordChange::put(manifest_key, manifest)];
+        if self.agreement.transact(&absent, &puts, self.limit()).await?.is_some() {
             tracing::info!(bucket = name, "the cluster knows the bucket");
         }
         Ok(())
     }
 
-    fn adopt(&mut self, name: &str, entry: &KeyValue) {
-        let (buckets, options) = (Arc::clone(&self.buckets), self.bucket_defaults.clone());
+    fn open(&mut self, name: &str, entry: &AgreementRecord) {
+        let buckets = Arc::clone(&self.buckets);
         let (bucket, settings) = (name.to_owned(), entry.value.clone());
-        self.change(name, move || match buckets.adopt(&bucket, &settings, &options) {
-            Ok(_) => tracing::info!(bucket, "opened a bucket of the cluster"),
+        self.change(name, move || match buckets.open(&bucket, &settings) {
+            Ok(()) => tracing::info!(bucket, "opened a bucket of the cluster"),
             Err(error) => {
                 tracing::warn!(bucket, %error, "a bucket of the cluster cannot be opened here yet");
             }
         });
     }
 
-    fn forget(&mut self, handle: Arc<BucketHandle>) {
-        self.followed.remove(&handle.bucket().config().uuid);
+    fn close(&mut self, handle: Arc<dyn SharedBucket>) {
+        self.followed.remove(handle.uuid());
+        self.closing.insert(handle.uuid().to_owned(), handle.name().to_owned());
         let (buckets, name) = (Arc::clone(&self.buckets), handle.name().to_owned());
         self.change(&name.clone(), move || {
             let bucket = handle.bucket();
             bucket.owned().into_iter().for_each(|vbid| bucket.deactivate(vbid));
-            match buckets.forget(&handle) {
+            match buckets.close(handle.uuid()) {
                 Ok(()) => {
                     tracing::info!(bucket = name, "closed a bucket that the cluster does not have");
                 }
@@ -125,18 +133,21 @@ impl Agent {
     }
 
     /// Brings the manifest of a bucket up to date with etcd.
-    pub(super) async fn refresh_manifest(&self, handle: &BucketHandle) -> Result<(), EtcdError> {
+    pub(crate) async fn refresh_manifest(
+        &self,
+        handle: &dyn SharedBucket,
+    ) -> Result<(), AgreementError> {
         let key = self.keys.manifest(handle.name());
-        if let Some(manifest) = self.etcd.get(&key, self.limit()).await? {
+        if let Some(manifest) = self.agreement.get(&key, self.limit()).await? {
             install(handle, &manifest);
         }
         Ok(())
     }
 }
 
-fn install(handle: &BucketHandle, manifest: &KeyValue) {
+fn install(handle: &dyn SharedBucket, manifest: &AgreementRecord) {
     let text = String::from_utf8_lossy(&manifest.value);
     if let Err(error) = handle.bucket().install_manifest(&text) {
-        tracing::error!(bucket = handle.name(), %error, "the cluster's collections cannot be taken up");
+        tracing::error!(bucket = handle.name(), %error, "the cluster's collections cannot be installed");
     }
 }

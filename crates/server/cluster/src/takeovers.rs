@@ -1,8 +1,8 @@
-//! Take-overs in progress, which run beside the agent's other work.
+//! Takeovers in progress, which run concurrently with the agent's other work.
 //!
-//! Owns: one task for each bucket with a take-over in progress. The task waits for the store, which
+//! Owns: one task for each bucket with a takeover in progress. The task waits for the store, which
 //! may be unreachable for long. Invariants:
-//! - while a task runs, no other take-over of its bucket starts;
+//! - while a task runs, no other takeover of its bucket starts;
 //! - a task that takes longer than a few leases is cancelled, so that its vbuckets can go to a node
 //!   that reaches the store: from then on it serves nothing, and its keys in etcd are released. The
 //!   same happens when the session ends or the node leaves;
@@ -22,13 +22,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::buckets::BucketHandle;
+use crate::buckets::SharedBucket;
 
 /// Pause after an error from a store before the next attempt.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-struct Taking {
-    handle: Arc<BucketHandle>,
+struct Takeover {
+    handle: Arc<dyn SharedBucket>,
     vbuckets: Vec<Vbid>,
     is_called_off: Arc<AtomicBool>,
     task: JoinHandle<Result<(), StoreError>>,
@@ -36,15 +36,15 @@ struct Taking {
 
 /// See the module text.
 #[derive(Default)]
-pub(super) struct Takings {
-    running: Vec<Taking>,
+pub(crate) struct Takeovers {
+    running: Vec<Takeover>,
     /// Start of unsuccessful attempts, by uuid of the bucket.
     tried_since: Vec<(String, Instant)>,
 }
 
-impl Taking {
+impl Takeover {
     fn uuid(&self) -> &str {
-        &self.handle.bucket().config().uuid
+        self.handle.uuid()
     }
 
     fn call_off(&self) {
@@ -54,62 +54,62 @@ impl Taking {
     }
 }
 
-impl Takings {
-    /// Starts a take-over of vbuckets in the background; notifies `wake` when it has ended.
-    pub(super) fn begin(
+impl Takeovers {
+    /// Starts a takeover of vbuckets in the background; notifies `wake` when it has ended.
+    pub(crate) fn begin(
         &mut self,
-        handle: &Arc<BucketHandle>,
+        handle: &Arc<dyn SharedBucket>,
         vbuckets: Vec<Vbid>,
         wake: &Arc<Notify>,
     ) {
-        let uuid = handle.bucket().config().uuid.clone();
+        let uuid = handle.uuid().to_owned();
         if !self.tried_since.iter().any(|(tried, _)| *tried == uuid) {
             self.tried_since.push((uuid, Instant::now()));
         }
         let is_called_off = Arc::new(AtomicBool::new(false));
-        let (taken, called_off) = (Arc::clone(handle), Arc::clone(&is_called_off));
-        let taking = vbuckets.clone();
-        let task = tokio::task::spawn_blocking(move || take_over(&taken, &taking, &called_off));
+        let (shared, called_off) = (Arc::clone(handle), Arc::clone(&is_called_off));
+        let vbids = vbuckets.clone();
+        let task = tokio::task::spawn_blocking(move || take_over(&*shared, &vbids, &called_off));
         let (handle, task) = (Arc::clone(handle), waking(task, wake));
-        self.running.push(Taking { handle, vbuckets, is_called_off, task });
+        self.running.push(Takeover { handle, vbuckets, is_called_off, task });
     }
 
     /// Collects the tasks that have ended, and cancels those that take longer than `limit`.
-    pub(super) async fn review(&mut self, limit: Duration, wake: &Arc<Notify>) {
+    pub(crate) async fn review(&mut self, limit: Duration, wake: &Arc<Notify>) {
         let (ended, running) = std::mem::take(&mut self.running)
             .into_iter()
-            .partition(|taking: &Taking| taking.task.is_finished());
+            .partition(|takeover: &Takeover| takeover.task.is_finished());
         self.running = running;
-        for taking in ended {
-            self.end(taking, limit, wake).await;
+        for takeover in ended {
+            self.end(takeover, limit, wake).await;
         }
-        let not_called_off = |taking: &&Taking| !taking.is_called_off.load(Ordering::Acquire);
-        for taking in self.running.iter().filter(not_called_off) {
-            if self.is_tried_for(taking.uuid(), limit) {
+        let not_called_off = |takeover: &&Takeover| !takeover.is_called_off.load(Ordering::Acquire);
+        for takeover in self.running.iter().filter(not_called_off) {
+            if self.is_tried_for(takeover.uuid(), limit) {
                 tracing::warn!(
-                    bucket = taking.handle.name(),
-                    vbuckets = taking.vbuckets.len(),
+                    bucket = takeover.handle.name(),
+                    vbuckets = takeover.vbuckets.len(),
                     "the store cannot be reached; other nodes may take over what this one cannot"
                 );
-                taking.call_off();
-            } else if taking.handle.is_deleted() {
-                taking.call_off();
+                takeover.call_off();
+            } else if takeover.handle.is_deleted() {
+                takeover.call_off();
             }
         }
     }
 
-    async fn end(&mut self, taking: Taking, limit: Duration, wake: &Arc<Notify>) {
-        let Taking { handle, is_called_off, task, .. } = taking;
-        let (bucket, uuid) = (handle.name(), &handle.bucket().config().uuid);
+    async fn end(&mut self, takeover: Takeover, limit: Duration, wake: &Arc<Notify>) {
+        let Takeover { handle, is_called_off, task, .. } = takeover;
+        let (bucket, uuid) = (handle.name(), handle.uuid());
         let was_called_off = is_called_off.load(Ordering::Acquire);
         match task.await {
-            Ok(Ok(())) => self.forget(&handle),
+            Ok(Ok(())) => self.forget(&*handle),
             // The store has answered.
-            Ok(Err(StoreError::Fenced(_))) if was_called_off => self.forget(&handle),
+            Ok(Err(StoreError::Fenced(_))) if was_called_off => self.forget(&*handle),
             Ok(Err(error)) => {
                 tracing::warn!(bucket, %error, "vbuckets could not be taken over yet");
                 if handle.is_deleted() {
-                    self.forget(&handle);
+                    self.forget(&*handle);
                 } else if was_called_off || self.is_tried_for(uuid, limit) {
                     is_called_off.store(true, Ordering::Release);
                     self.probe(&handle, is_called_off, wake);
@@ -122,7 +122,7 @@ impl Takings {
     /// Asks the store periodically until it answers.
     fn probe(
         &mut self,
-        handle: &Arc<BucketHandle>,
+        handle: &Arc<dyn SharedBucket>,
         is_called_off: Arc<AtomicBool>,
         wake: &Arc<Notify>,
     ) {
@@ -133,38 +133,38 @@ impl Takings {
             asking.await.unwrap_or_else(|panic| Err(StoreError::Poisoned(panic.to_string())))
         });
         let (handle, task) = (Arc::clone(handle), waking(asking, wake));
-        self.running.push(Taking { handle, vbuckets: Vec::new(), is_called_off, task });
+        self.running.push(Takeover { handle, vbuckets: Vec::new(), is_called_off, task });
     }
 
-    pub(super) fn call_off_all(&self) {
-        self.running.iter().for_each(Taking::call_off);
+    pub(crate) fn call_off_all(&self) {
+        self.running.iter().for_each(Takeover::call_off);
     }
 
     /// True while a task of the bucket runs.
-    pub(super) fn has(&self, uuid: &str) -> bool {
-        self.running.iter().any(|taking| taking.uuid() == uuid)
+    pub(crate) fn has(&self, uuid: &str) -> bool {
+        self.running.iter().any(|takeover| takeover.uuid() == uuid)
     }
 
-    /// True during a take-over of this vbucket that is not cancelled.
-    pub(super) fn is_taking(&self, uuid: &str, vbid: Vbid) -> bool {
-        self.running.iter().any(|taking| {
-            taking.uuid() == uuid
-                && taking.vbuckets.contains(&vbid)
-                && !taking.is_called_off.load(Ordering::Acquire)
+    /// True during a takeover of this vbucket that is not cancelled.
+    pub(crate) fn is_taking_over(&self, uuid: &str, vbid: Vbid) -> bool {
+        self.running.iter().any(|takeover| {
+            takeover.uuid() == uuid
+                && takeover.vbuckets.contains(&vbid)
+                && !takeover.is_called_off.load(Ordering::Acquire)
         })
     }
 
     /// True while a cancelled task of the bucket runs.
-    pub(super) fn is_stuck(&self, uuid: &str) -> bool {
-        let called_off = |taking: &&Taking| taking.is_called_off.load(Ordering::Acquire);
-        self.running.iter().filter(called_off).any(|taking| taking.uuid() == uuid)
+    pub(crate) fn is_stuck(&self, uuid: &str) -> bool {
+        let called_off = |takeover: &&Takeover| takeover.is_called_off.load(Ordering::Acquire);
+        self.running.iter().filter(called_off).any(|takeover| takeover.uuid() == uuid)
     }
 
     /// Uuids of buckets whose vbuckets cannot be taken over for now: attempts have failed for
     /// longer than `limit`.
-    pub(super) fn in_vain(&self, limit: Duration) -> BTreeSet<String> {
+    pub(crate) fn unable(&self, limit: Duration) -> BTreeSet<String> {
         let late = |uuid: &&str| self.is_tried_for(uuid, limit);
-        self.running.iter().map(Taking::uuid).filter(late).map(str::to_owned).collect()
+        self.running.iter().map(Takeover::uuid).filter(late).map(str::to_owned).collect()
     }
 
     fn is_tried_for(&self, uuid: &str, limit: Duration) -> bool {
@@ -172,8 +172,8 @@ impl Takings {
         tried.any(|(tried, since)| *tried == uuid && since.elapsed() >= limit)
     }
 
-    fn forget(&mut self, handle: &BucketHandle) {
-        self.tried_since.retain(|(uuid, _)| *uuid != handle.bucket().config().uuid);
+    fn forget(&mut self, handle: &dyn SharedBucket) {
+        self.tried_since.retain(|(uuid, _)| uuid != handle.uuid());
     }
 }
 
@@ -191,7 +191,7 @@ fn waking(
 }
 
 fn take_over(
-    handle: &BucketHandle,
+    handle: &dyn SharedBucket,
     vbuckets: &[Vbid],
     is_called_off: &AtomicBool,
 ) -> Result<(), StoreError> {

@@ -1,8 +1,8 @@
-//! Take-over and hand-over of vbuckets.
+//! Takeover and hand-over of vbuckets.
 //!
 //! Owns: the order of steps. Hand-over: stop serving, flush, forget, and only then delete the key
-//! in etcd. Take-over: acquire the key, which is free only after the last owner has deleted it or
-//! its lease has ended; read the manifest; fence and read the store; serve (`taking`, in the
+//! in etcd. Takeover: acquire the key, which is free only after the last owner has deleted it or
+//! its lease has ended; read the manifest; fence and read the store; serve (`takeovers`, in the
 //! background).
 //!
 //! Invariants: this node serves a vbucket only between the two. The next tick removes a key of this
@@ -17,11 +17,11 @@ use oribi_storage::VbucketPhase;
 use oribi_types::Vbid;
 use tokio::time::Instant;
 
-use super::agent::{Agent, View};
-use super::etcd::{Change, Condition, EtcdError};
-use super::records::Place;
-use super::signals::Stage;
-use crate::buckets::BucketHandle;
+use crate::agent::{Agent, ClusterView};
+use crate::agreement::{AgreementError, RecordChange, RecordComparison};
+use crate::buckets::SharedBucket;
+use crate::records::VbucketPlace;
+use crate::signals::LeaveStage;
 
 /// Vbuckets of one transaction: etcd's default limit is 128 operations.
 const TRANSACTION_VBUCKETS: usize = 60;
@@ -31,14 +31,18 @@ const FLUSH_LOOK: Duration = Duration::from_millis(2);
 
 impl Agent {
     /// Makes this node own the vbuckets that the map assigns to it.
-    pub(super) async fn own(&mut self, view: &View, is_member: bool) -> Result<(), EtcdError> {
-        let may_take = is_member && self.stage() == Stage::Serving;
+    pub(crate) async fn own(
+        &mut self,
+        view: &ClusterView,
+        is_member: bool,
+    ) -> Result<(), AgreementError> {
+        let may_take = is_member && self.stage() == LeaveStage::Serving;
         if !may_take {
-            self.takings.call_off_all();
+            self.takeovers.call_off_all();
         }
         self.let_go_of_leftovers(view, may_take).await?;
-        for handle in self.shared_buckets() {
-            let (bucket, uuid) = (handle.bucket(), &handle.bucket().config().uuid);
+        for handle in self.buckets.shared() {
+            let (bucket, uuid) = (handle.bucket(), handle.uuid());
             // A node must not take a vbucket over before its store knows how to check ownership.
             if !self.followed.contains(uuid) || self.changing.contains_key(handle.name()) {
                 continue;
@@ -46,22 +50,22 @@ impl Agent {
             let is_served = |vbid: Vbid| {
                 bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.phase() == VbucketPhase::Active)
             };
-            let is_planned = |vbid: Vbid| is_member && self.is_planned(view, &handle, vbid);
-            // A vbucket that is wanted again during its hand-over goes all the way and comes back.
+            let is_planned = |vbid: Vbid| is_member && self.is_planned(view, &*handle, vbid);
+            // A hand-over under way is completed, even if the map assigns the vbucket here again.
             let surplus: Vec<Vbid> = bucket
                 .owned()
                 .into_iter()
-                .filter(|vbid| !self.takings.is_taking(uuid, *vbid))
+                .filter(|vbid| !self.takeovers.is_taking_over(uuid, *vbid))
                 .filter(|vbid| !is_planned(*vbid) || !is_served(*vbid))
                 .collect();
             if !surplus.is_empty() {
                 self.hand_over(&handle, &surplus).await?;
             }
-            let missing: Vec<Vbid> = (0..handle.vbuckets())
+            let missing: Vec<Vbid> = (0..bucket.config().vbuckets)
                 .map(Vbid)
                 .filter(|vbid| is_planned(*vbid) && !bucket.is_owned(*vbid))
                 .collect();
-            if !missing.is_empty() && may_take && !self.takings.has(uuid) {
+            if !missing.is_empty() && may_take && !self.takeovers.has(uuid) {
                 self.take(&handle, &missing).await?;
             }
         }
@@ -69,7 +73,7 @@ impl Agent {
     }
 
     /// True when the map assigns a vbucket to this node.
-    fn is_planned(&self, view: &View, handle: &BucketHandle, vbid: Vbid) -> bool {
+    fn is_planned(&self, view: &ClusterView, handle: &dyn SharedBucket, vbid: Vbid) -> bool {
         let planned = view.map.buckets.get(handle.name());
         let planned = planned.filter(|planned| planned.uuid == handle.bucket().config().uuid);
         let owner = planned.and_then(|planned| planned.owner(&view.map, usize::from(vbid.0)));
@@ -78,14 +82,22 @@ impl Agent {
 
     /// Removes this session's keys, of any bucket, whose vbuckets this node does not own and will
     /// not own: those given up out of order, and those handed over while etcd was unreachable.
-    async fn let_go_of_leftovers(&self, view: &View, may_take: bool) -> Result<(), EtcdError> {
-        let shared = self.shared_buckets();
-        let is_used = |place: &Place| {
+    async fn let_go_of_leftovers(
+        &self,
+        view: &ClusterView,
+        may_take: bool,
+    ) -> Result<(), AgreementError> {
+        let shared = self.buckets.shared();
+        let is_used = |place: &VbucketPlace| {
+            // The keys tell other nodes that the bucket may be open here.
+            if self.closing.contains_key(&place.uuid) {
+                return true;
+            }
             let handle = shared.iter().find(|handle| handle.bucket().config().uuid == place.uuid);
             handle.is_some_and(|handle| {
                 let is_next = may_take
-                    && self.is_planned(view, handle, place.vbid)
-                    && !self.takings.is_stuck(&place.uuid);
+                    && self.is_planned(view, &**handle, place.vbid)
+                    && !self.takeovers.is_stuck(&place.uuid);
                 handle.bucket().is_owned(place.vbid) || is_next
             })
         };
@@ -103,9 +115,9 @@ impl Agent {
 
     async fn hand_over(
         &self,
-        handle: &Arc<BucketHandle>,
+        handle: &Arc<dyn SharedBucket>,
         surplus: &[Vbid],
-    ) -> Result<(), EtcdError> {
+    ) -> Result<(), AgreementError> {
         let bucket = handle.bucket();
         surplus.iter().for_each(|vbid| bucket.stop_serving(*vbid));
         let give_up = Instant::now() + FLUSH_WAIT;
@@ -124,29 +136,31 @@ impl Agent {
         if freeing.await.is_err() {
             tracing::error!("a thread that gave vbuckets up panicked");
         }
-        let key = |vbid: &Vbid| self.held_key(handle, *vbid);
+        let key = |vbid: &Vbid| self.held_key(&**handle, *vbid);
         self.let_go(&flushed.iter().map(key).collect::<Vec<String>>()).await?;
         let (bucket, left) = (handle.name(), surplus.len() - flushed.len());
         tracing::info!(bucket, vbuckets = flushed.len(), left, "handed vbuckets over");
         Ok(())
     }
 
-    fn held_key(&self, handle: &BucketHandle, vbid: Vbid) -> String {
-        self.keys.held(handle.name(), &handle.bucket().config().uuid, vbid)
+    fn held_key(&self, handle: &dyn SharedBucket, vbid: Vbid) -> String {
+        self.keys.held(handle.name(), handle.uuid(), vbid)
     }
 
     /// Removes keys that are this session's.
-    async fn let_go(&self, keys: &[String]) -> Result<(), EtcdError> {
+    async fn let_go(&self, keys: &[String]) -> Result<(), AgreementError> {
         for part in keys.chunks(TRANSACTION_VBUCKETS) {
-            let still_ours: Vec<Condition> =
-                part.iter().map(|key| Condition::Holds(key.clone(), self.token())).collect();
-            let gone: Vec<Change> = part.iter().map(|key| Change::Delete(key.clone())).collect();
-            if self.etcd.transact(&still_ours, &gone, self.limit()).await?.is_some() {
+            let still_ours: Vec<RecordComparison> = part
+                .iter()
+                .map(|key| RecordComparison::HasValue(key.clone(), self.token()))
+                .collect();
+            let gone: Vec<RecordChange> = part.iter().map(RecordChange::delete).collect();
+            if self.agreement.transact(&still_ours, &gone, self.limit()).await?.is_some() {
                 continue;
             }
             // Some keys may be gone already; remove the others anyway.
             for (condition, change) in still_ours.into_iter().zip(gone) {
-                self.etcd.transact(&[condition], &[change], self.limit()).await?;
+                self.agreement.transact(&[condition], &[change], self.limit()).await?;
             }
         }
         Ok(())
@@ -154,26 +168,26 @@ impl Agent {
 
     async fn take(
         &mut self,
-        handle: &Arc<BucketHandle>,
+        handle: &Arc<dyn SharedBucket>,
         missing: &[Vbid],
-    ) -> Result<(), EtcdError> {
-        let got = self.get_hold(handle, missing).await?;
+    ) -> Result<(), AgreementError> {
+        let got = self.get_hold(&**handle, missing).await?;
         if got.is_empty() || !self.is_current() {
             return Ok(());
         }
-        self.refresh_manifest(handle).await?;
-        self.takings.begin(handle, got, &self.wake);
+        self.refresh_manifest(&**handle).await?;
+        self.takeovers.begin(handle, got, &self.wake);
         Ok(())
     }
 
     /// Writes this session's token to the free keys; returns the keys that it then holds.
     async fn get_hold(
         &self,
-        handle: &BucketHandle,
+        handle: &dyn SharedBucket,
         missing: &[Vbid],
-    ) -> Result<Vec<Vbid>, EtcdError> {
-        let of_bucket = self.keys.held_of(handle.name(), &handle.bucket().config().uuid);
-        let (held, _) = self.etcd.list(&of_bucket, self.limit()).await?;
+    ) -> Result<Vec<Vbid>, AgreementError> {
+        let of_bucket = self.keys.held_of(handle.name(), handle.uuid());
+        let held = self.agreement.list(&of_bucket, self.limit()).await?.records;
         let held: HashMap<String, Vec<u8>> =
             held.into_iter().map(|entry| (entry.key, entry.value)).collect();
         let mut got = Vec::new();
@@ -187,13 +201,13 @@ impl Agent {
             }
         }
         for part in free.chunks(TRANSACTION_VBUCKETS) {
-            let absent: Vec<Condition> =
-                part.iter().map(|(_, key)| Condition::Absent(key.clone())).collect();
-            let puts: Vec<Change> = part
+            let absent: Vec<RecordComparison> =
+                part.iter().map(|(_, key)| RecordComparison::Absent(key.clone())).collect();
+            let puts: Vec<RecordChange> = part
                 .iter()
-                .map(|(_, key)| Change::Put(key.clone(), self.token(), self.lease_id))
+                .map(|(_, key)| self.put_in_session(key.clone(), self.token()))
                 .collect();
-            if self.etcd.transact(&absent, &puts, self.limit()).await?.is_some() {
+            if self.agreement.transact(&absent, &puts, self.limit()).await?.is_some() {
                 got.extend(part.iter().map(|(vbid, _)| *vbid));
             }
         }

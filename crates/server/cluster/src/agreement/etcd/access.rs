@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::error::EtcdError;
+use super::super::AgreementError;
 
 /// Bytes of an answer that may contain a refusal.
 const REFUSAL_BYTES_MAX: usize = 1 << 10;
@@ -26,67 +26,69 @@ const REFUSAL_BYTES_MAX: usize = 1 << 10;
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
-pub(super) struct Post<'a> {
+pub(super) struct EtcdRequest<'a> {
     pub(super) path: &'static str,
-    pub(super) asked: &'a Value,
+    pub(super) body: &'a Value,
 }
 
 #[derive(Debug)]
-struct Endpoint {
+struct EtcdEndpoint {
     authority: String,
     /// The expected name in the server's certificate; `None` without TLS.
     tls_name: Option<ServerName<'static>>,
 }
 
 /// See the module text.
-pub(super) struct Access {
-    endpoints: Vec<Endpoint>,
+pub(super) struct EtcdAccess {
+    endpoints: Vec<EtcdEndpoint>,
     tls: Option<TlsConnector>,
-    login: Option<Login>,
+    login: Option<EtcdLogin>,
 }
 
-struct Login {
+struct EtcdLogin {
     user: String,
     password: String,
     token: Mutex<Option<String>>,
 }
 
-impl std::fmt::Debug for Access {
+impl std::fmt::Debug for EtcdAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access").field("endpoints", &self.endpoints).finish_non_exhaustive()
+        f.debug_struct("EtcdAccess").field("endpoints", &self.endpoints).finish_non_exhaustive()
     }
 }
 
-impl Access {
-    pub(super) fn new(settings: &EtcdSettings) -> Result<Access, EtcdError> {
-        let endpoints: Option<Vec<Endpoint>> = settings.urls.iter().map(|u| endpoint(u)).collect();
+impl EtcdAccess {
+    pub(super) fn new(settings: &EtcdSettings) -> Result<EtcdAccess, AgreementError> {
+        let endpoints: Option<Vec<EtcdEndpoint>> =
+            settings.urls.iter().map(|u| endpoint(u)).collect();
         let endpoints = endpoints.filter(|endpoints| !endpoints.is_empty());
-        let endpoints = endpoints.ok_or_else(|| EtcdError::Endpoint(settings.urls.join(",")))?;
+        let endpoints =
+            endpoints.ok_or_else(|| AgreementError::Endpoint(settings.urls.join(",")))?;
         let tls = match endpoints.iter().any(|endpoint| endpoint.tls_name.is_some()) {
             true => {
                 let config = settings.tls.load();
-                let config =
-                    config.map_err(|error| EtcdError::File(format!("certificates: {error}")))?;
+                let config = config
+                    .map_err(|error| AgreementError::File(format!("certificates: {error}")))?;
                 Some(TlsConnector::from(config))
             }
             false => None,
         };
         let login = settings.login.as_ref().map(|(user, file)| {
             let password = std::fs::read_to_string(file)
-                .map_err(|error| EtcdError::File(format!("password in {file:?}: {error}")))?;
+                .map_err(|error| AgreementError::File(format!("password in {file:?}: {error}")))?;
             let password = password.trim_end_matches(['\r', '\n']).to_owned();
-            Ok(Login { user: user.clone(), password, token: Mutex::default() })
+            Ok(EtcdLogin { user: user.clone(), password, token: Mutex::default() })
         });
-        Ok(Access { endpoints, tls, login: login.transpose()? })
+        Ok(EtcdAccess { endpoints, tls, login: login.transpose()? })
     }
 
     #[cfg(test)]
-    pub(super) fn without_login(&self) -> Access {
-        let endpoints = self.endpoints.iter().map(|endpoint| Endpoint {
+    pub(super) fn without_login(&self) -> EtcdAccess {
+        let endpoints = self.endpoints.iter().map(|endpoint| EtcdEndpoint {
             authority: endpoint.authority.clone(),
             tls_name: endpoint.tls_name.clone(),
         });
-        Access { endpoints: endpoints.collect(), tls: self.tls.clone(), login: None }
+        EtcdAccess { endpoints: endpoints.collect(), tls: self.tls.clone(), login: None }
     }
 
     #[cfg(test)]
@@ -96,7 +98,7 @@ impl Access {
         }
     }
 
-    fn at(&self, place: usize) -> &Endpoint {
+    fn at(&self, place: usize) -> &EtcdEndpoint {
         &self.endpoints[place % self.endpoints.len()]
     }
 
@@ -109,9 +111,9 @@ impl Access {
     pub(super) async fn post(
         &self,
         place: usize,
-        post: Post<'_>,
+        request: EtcdRequest<'_>,
     ) -> Result<Response<Incoming>, String> {
-        let Some(login) = &self.login else { return self.send(place, post, None).await };
+        let Some(login) = &self.login else { return self.send(place, request, None).await };
         let known = login.token.lock().clone();
         let token = match known {
             Some(token) => token,
@@ -121,13 +123,13 @@ impl Access {
                 token
             }
         };
-        self.send(place, post, Some(&token)).await
+        self.send(place, request, Some(&token)).await
     }
 
-    async fn log_in(&self, place: usize, login: &Login) -> Result<String, String> {
-        let asked = json!({ "name": login.user, "password": login.password });
-        let post = Post { path: "/v3/auth/authenticate", asked: &asked };
-        let answer = self.send(place, post, None).await?;
+    async fn log_in(&self, place: usize, login: &EtcdLogin) -> Result<String, String> {
+        let body = json!({ "name": login.user, "password": login.password });
+        let request = EtcdRequest { path: "/v3/auth/authenticate", body: &body };
+        let answer = self.send(place, request, None).await?;
         let status = answer.status();
         let body = http_body_util::Limited::new(answer.into_body(), LOGIN_BYTES_MAX);
         let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
@@ -165,18 +167,18 @@ impl Access {
     async fn send(
         &self,
         place: usize,
-        post: Post<'_>,
+        request: EtcdRequest<'_>,
         token: Option<&str>,
     ) -> Result<Response<Incoming>, String> {
-        let Endpoint { authority, tls_name } = self.at(place);
+        let EtcdEndpoint { authority, tls_name } = self.at(place);
         let stream = TcpStream::connect(authority).await.map_err(|error| error.to_string())?;
         match (tls_name, &self.tls) {
             (Some(name), Some(tls)) => {
                 let stream = tls.connect(name.clone(), stream).await;
                 let stream = stream.map_err(|error| format!("TLS: {error}"))?;
-                exchange(stream, authority, post, token).await
+                exchange(stream, authority, request, token).await
             }
-            _ => exchange(stream, authority, post, token).await,
+            _ => exchange(stream, authority, request, token).await,
         }
     }
 }
@@ -184,7 +186,7 @@ impl Access {
 async fn exchange<S>(
     stream: S,
     authority: &str,
-    Post { path, asked }: Post<'_>,
+    EtcdRequest { path, body }: EtcdRequest<'_>,
     token: Option<&str>,
 ) -> Result<Response<Incoming>, String>
 where
@@ -200,12 +202,12 @@ where
         request = request.header("authorization", token);
     }
     let request = request
-        .body(Full::new(Bytes::from(asked.to_string())))
+        .body(Full::new(Bytes::from(body.to_string())))
         .map_err(|error| error.to_string())?;
     sender.send_request(request).await.map_err(|error| error.to_string())
 }
 
-fn endpoint(url: &str) -> Option<Endpoint> {
+fn endpoint(url: &str) -> Option<EtcdEndpoint> {
     let (authority, is_tls) = match url.strip_prefix("https://") {
         Some(rest) => (rest, true),
         None => (url.strip_prefix("http://")?, false),
@@ -221,15 +223,15 @@ fn endpoint(url: &str) -> Option<Endpoint> {
         true => Some(ServerName::try_from(name).ok()?),
         false => None,
     };
-    Some(Endpoint { authority: authority.to_owned(), tls_name })
+    Some(EtcdEndpoint { authority: authority.to_owned(), tls_name })
 }
 
 #[cfg(test)]
 mod tests {
     use oribi_config::EtcdSettings;
 
-    use super::{Access, endpoint};
-    use crate::cluster::etcd::EtcdError;
+    use super::{EtcdAccess, endpoint};
+    use crate::agreement::AgreementError;
 
     #[test]
     fn endpoints_are_urls_with_a_port() {
@@ -250,10 +252,10 @@ mod tests {
             "https://a b:1",
         ] {
             let urls = vec![bad.to_owned()];
-            let refused = Access::new(&EtcdSettings { urls, ..EtcdSettings::default() });
-            assert!(matches!(refused, Err(EtcdError::Endpoint(_))), "{bad}");
+            let refused = EtcdAccess::new(&EtcdSettings { urls, ..EtcdSettings::default() });
+            assert!(matches!(refused, Err(AgreementError::Endpoint(_))), "{bad}");
         }
-        assert!(Access::new(&EtcdSettings::default()).is_err());
+        assert!(EtcdAccess::new(&EtcdSettings::default()).is_err());
     }
 
     #[test]
@@ -262,10 +264,10 @@ mod tests {
         let mut settings =
             EtcdSettings { urls: vec!["https://h:1".to_owned()], ..EtcdSettings::default() };
         settings.tls.ca = Some(missing.clone());
-        assert!(matches!(Access::new(&settings), Err(EtcdError::File(_))));
+        assert!(matches!(EtcdAccess::new(&settings), Err(AgreementError::File(_))));
         settings.urls = vec!["http://h:1".to_owned()];
         settings.login = Some(("u".to_owned(), missing));
-        let error = Access::new(&settings).unwrap_err().to_string();
+        let error = EtcdAccess::new(&settings).unwrap_err().to_string();
         assert!(error.contains("/nonexistent/file"), "{error}");
     }
 }

@@ -9,37 +9,37 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::etcd::Etcd;
-use super::lease::NodeLease;
+use crate::agreement::{SessionId, Sessions};
+use crate::lease::NodeLease;
 
 /// Renewals that fit into a lease.
-pub(super) const RENEWALS: u32 = 3;
+pub(crate) const RENEWALS: u32 = 3;
 /// Pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// The lease to renew, and its session.
+/// The session to renew, in the agreement and on this node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Renewed {
-    pub(super) lease_id: i64,
-    pub(super) session: u64,
-    pub(super) ttl: Duration,
+pub(crate) struct RenewalTarget {
+    pub(crate) session_id: SessionId,
+    pub(crate) session: u64,
+    pub(crate) ttl: Duration,
 }
 
 /// See the module text.
-pub(super) struct Renewal {
-    pub(super) etcd: Arc<Etcd>,
-    pub(super) lease: Arc<NodeLease>,
-    pub(super) wake: Arc<Notify>,
+pub(crate) struct Renewal {
+    pub(crate) agreement: Arc<dyn Sessions>,
+    pub(crate) lease: Arc<NodeLease>,
+    pub(crate) wake: Arc<Notify>,
 }
 
 impl Renewal {
-    /// Renews the leases it is told, one after the other, until the sender is dropped.
-    pub(super) async fn run(self, mut told: watch::Receiver<Option<Renewed>>) {
+    /// Renews one session after the other, until the sender is dropped.
+    pub(crate) async fn run(self, mut targets: watch::Receiver<Option<RenewalTarget>>) {
         loop {
-            let renewed = *told.borrow_and_update();
+            let target = *targets.borrow_and_update();
             let changed = tokio::select! {
-                changed = told.changed() => changed,
-                () = self.renew(renewed) => told.changed().await,
+                changed = targets.changed() => changed,
+                () = self.renew(target) => targets.changed().await,
             };
             if changed.is_err() {
                 return;
@@ -48,8 +48,8 @@ impl Renewal {
     }
 
     /// Renews until the session is over.
-    async fn renew(&self, renewed: Option<Renewed>) {
-        let Some(Renewed { lease_id, session, ttl }) = renewed else { return };
+    async fn renew(&self, target: Option<RenewalTarget>) {
+        let Some(RenewalTarget { session_id, session, ttl }) = target else { return };
         let mut pause = ttl / RENEWALS;
         loop {
             let left = self.lease.left().unwrap_or_default();
@@ -59,14 +59,14 @@ impl Renewal {
             }
             let (sent_ns, left) = (self.lease.now_ns(), self.lease.left().unwrap_or_default());
             let limit = (ttl / RENEWALS).min(left);
-            pause = match self.etcd.keep_alive(lease_id, limit).await {
-                Ok(0) => {
+            pause = match self.agreement.renew_session(session_id, limit).await {
+                Ok(None) => {
                     tracing::warn!("etcd has ended the lease");
                     self.lease.end();
                     return self.wake.notify_one();
                 }
-                Ok(ttl_s) => {
-                    self.lease.renew(session, sent_ns, Duration::from_secs(ttl_s));
+                Ok(Some(left)) => {
+                    self.lease.renew(session, sent_ns, left);
                     ttl / RENEWALS
                 }
                 Err(error) => {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 
-use super::renewal::Renewed;
+use crate::renewal::RenewalTarget;
 
 /// Progress of a stopping node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-pub(super) enum Stage {
+pub(crate) enum LeaveStage {
     /// The node is not stopping.
     Serving,
     /// Other nodes are to take over its vbuckets.
@@ -20,8 +20,8 @@ pub(super) enum Stage {
 }
 
 /// The channels that wake and stop the agent, and have its lease renewed.
-pub(super) struct Signals {
-    pub(super) wake: Arc<Notify>,
-    pub(super) stage: watch::Sender<Stage>,
-    pub(super) renewed: watch::Sender<Option<Renewed>>,
+pub(crate) struct Signals {
+    pub(crate) wake: Arc<Notify>,
+    pub(crate) stage: watch::Sender<LeaveStage>,
+    pub(crate) renewals: watch::Sender<Option<RenewalTarget>>,
 }

@@ -10,8 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use oribi_system::data_file::DataFileError;
-use oribi_system::data_file::write_atomically;
+use oribi_system::data_file::{DataFileError, write_atomically};
 
 const FILE_NAME: &str = "cluster.json";
 const FILE_MODE: u32 = 0o600;

@@ -2,7 +2,7 @@
 
 use oribi_config::EtcdSettings;
 
-use crate::cluster_config::TopologyNode;
+use crate::topology::TopologyNode;
 
 /// The settings that a node needs to join a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,27 +7,29 @@
 use oribi_types::Vbid;
 use serde::Deserialize;
 
-use super::agent::{Agent, View, understood};
-use super::assignment::assign;
-use super::etcd::{Change, Condition, EtcdError};
-use super::records::{MapBucket, MapNode, MapRecord, Place};
-use super::signals::Stage;
+use crate::agent::{Agent, ClusterView, understood};
+use crate::agreement::{AgreementError, RecordChange, RecordComparison};
+use crate::assignment::assign;
+use crate::records::{MapBucket, MapNode, MapRecord, VbucketPlace};
+use crate::signals::LeaveStage;
 
 /// The bucket settings that the map needs.
 #[derive(Deserialize)]
-pub(super) struct BucketOutline {
-    pub(super) uuid: String,
-    pub(super) vbuckets: u16,
+pub(crate) struct BucketOutline {
+    pub(crate) uuid: String,
+    pub(crate) vbuckets: u16,
 }
 
 impl Agent {
     /// Brings the map up to date if this node leads; becomes the leader if there is none.
-    pub(super) async fn lead(&mut self, view: &View) -> Result<(), EtcdError> {
+    pub(crate) async fn lead(&mut self, view: &ClusterView) -> Result<(), AgreementError> {
         let key = self.keys.leader();
         let Some(leader) = &view.leader else {
-            if self.stage() == Stage::Serving {
-                let put = [Change::Put(key.clone(), self.token(), self.lease_id)];
-                self.etcd.transact(&[Condition::Absent(key)], &put, self.limit()).await?;
+            if self.stage() == LeaveStage::Serving {
+                let put = [self.put_in_session(key.clone(), self.token())];
+                self.agreement
+                    .transact(&[RecordComparison::Absent(key)], &put, self.limit())
+                    .await?;
             }
             return Ok(());
         };
@@ -37,13 +39,13 @@ impl Agent {
         self.remove_remains(view);
         let Some(map) = next_map(view).filter(|map| *map != view.map) else { return Ok(()) };
         let unchanged = match view.map_revision {
-            0 => Condition::Absent(self.keys.map()),
-            revision => Condition::Unchanged(self.keys.map(), revision),
+            0 => RecordComparison::Absent(self.keys.map()),
+            revision => RecordComparison::ModifiedAt(self.keys.map(), revision),
         };
-        let conditions = [Condition::CreatedAt(key, leader.create_revision), unchanged];
+        let conditions = [RecordComparison::CreatedAt(key, leader.create_revision), unchanged];
         let text = serde_json::to_vec(&map).expect("plain structs with string keys");
-        let put = [Change::Put(self.keys.map(), text, 0)];
-        if self.etcd.transact(&conditions, &put, self.limit()).await?.is_some() {
+        let put = [RecordChange::put(self.keys.map(), text)];
+        if self.agreement.transact(&conditions, &put, self.limit()).await?.is_some() {
             tracing::info!(nodes = map.nodes.len(), buckets = map.buckets.len(), "made a new map");
         }
         Ok(())
@@ -51,7 +53,7 @@ impl Agent {
 }
 
 /// The map for the present nodes; `None` when there are none.
-fn next_map(view: &View) -> Option<MapRecord> {
+fn next_map(view: &ClusterView) -> Option<MapRecord> {
     let staying = view.nodes.iter().filter(|(_, record)| !record.leaving);
     let nodes: Vec<MapNode> = staying
         .map(|(name, record)| MapNode { name: name.clone(), record: record.clone() })
@@ -74,7 +76,12 @@ fn next_map(view: &View) -> Option<MapRecord> {
 /// The positions of a bucket's owners among `nodes`. A node that cannot reach the store keeps the
 /// vbuckets it holds, which it serves from memory, and receives no others. If no node reaches the
 /// store, all count as able.
-fn owners_of(view: &View, uuid: &str, before: &[Option<&str>], nodes: &[MapNode]) -> Vec<usize> {
+fn owners_of(
+    view: &ClusterView,
+    uuid: &str,
+    before: &[Option<&str>],
+    nodes: &[MapNode],
+) -> Vec<usize> {
     let is_able = |node: &&MapNode| !node.record.unable.contains(uuid);
     let able: Vec<&str> = nodes.iter().filter(is_able).map(|node| node.name.as_str()).collect();
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -85,7 +92,7 @@ fn owners_of(view: &View, uuid: &str, before: &[Option<&str>], nodes: &[MapNode]
     let keeper = |(vbucket, owner): (usize, &Option<&str>)| {
         let owner = owner.filter(|owner| !able.contains(owner))?;
         let vbid = Vbid(u16::try_from(vbucket).ok()?);
-        let place = Place { uuid: uuid.to_owned(), vbid };
+        let place = VbucketPlace { uuid: uuid.to_owned(), vbid };
         position(owner).filter(|_| view.is_held_by(owner, &place))
     };
     let kept: Vec<Option<usize>> = before.iter().enumerate().map(keeper).collect();
@@ -105,9 +112,9 @@ mod tests {
     use oribi_types::Vbid;
 
     use super::next_map;
-    use crate::cluster::agent::View;
-    use crate::cluster::etcd::KeyValue;
-    use crate::cluster::records::{Holder, NodeRecord, Place, token_of};
+    use crate::agent::ClusterView;
+    use crate::agreement::{AgreementRecord, SessionId};
+    use crate::records::{Holder, NodeRecord, VbucketPlace, token_of};
 
     fn node(leaving: bool) -> NodeRecord {
         NodeRecord {
@@ -123,24 +130,24 @@ mod tests {
         }
     }
 
-    fn view(nodes: &[(&str, bool)]) -> View {
-        let bucket = KeyValue {
+    fn view(nodes: &[(&str, bool)]) -> ClusterView {
+        let bucket = AgreementRecord {
             key: "b".to_owned(),
             value: br#"{"uuid":"u","vbuckets":8,"more":1}"#.to_vec(),
-            ..KeyValue::default()
+            ..AgreementRecord::default()
         };
-        View {
+        ClusterView {
             nodes: nodes
                 .iter()
                 .map(|(name, leaving)| ((*name).to_owned(), node(*leaving)))
                 .collect(),
             buckets: [("b".to_owned(), bucket)].into(),
-            ..View::default()
+            ..ClusterView::default()
         }
     }
 
     #[test]
-    fn the_map_follows_who_comes_goes_and_leaves() {
+    fn the_map_follows_joins_leaves_and_losses() {
         assert!(next_map(&view(&[])).is_none());
         assert!(next_map(&view(&[("a", true)])).is_none());
         let alone = next_map(&view(&[("a", false)])).unwrap();
@@ -148,7 +155,7 @@ mod tests {
         let mut joined = view(&[("0", false), ("a", false)]);
         joined.map = alone.clone();
         let both = next_map(&joined).unwrap();
-        let of = |name: &str, map: &crate::cluster::records::MapRecord| {
+        let of = |name: &str, map: &crate::records::MapRecord| {
             (0..8).filter(|vb| map.buckets["b"].owner(map, *vb) == Some(name)).count()
         };
         // Positions have changed with the list of nodes, owners only as far as needed.
@@ -168,7 +175,7 @@ mod tests {
     fn a_node_without_store_keeps_but_gains_no_vbuckets() {
         let mut view = view(&[("a", false), ("b", false), ("c", false)]);
         view.map = next_map(&view).unwrap();
-        let of = |name: &str, view: &View| {
+        let of = |name: &str, view: &ClusterView| {
             let owns =
                 |vb: &u16| view.map.buckets["b"].owner(&view.map, usize::from(*vb)) == Some(name);
             (0..8).filter(owns).collect::<Vec<u16>>()
@@ -177,12 +184,12 @@ mod tests {
         view.nodes.get_mut("a").unwrap().unable = unable.clone();
         let had = of("a", &view);
         assert!(had.len() >= 2);
-        let place = Place { uuid: "u".to_owned(), vbid: Vbid(had[0]) };
-        view.held.insert(place, Holder { key: "k".to_owned(), token: token_of("a", 1) });
+        let place = VbucketPlace { uuid: "u".to_owned(), vbid: Vbid(had[0]) };
+        view.held.insert(place, Holder { key: "k".to_owned(), token: token_of("a", SessionId(1)) });
         view.map = next_map(&view).unwrap();
         assert_eq!(of("a", &view), had[..1]);
         assert_eq!(of("b", &view).len().abs_diff(of("c", &view).len()), 1);
-        assert_eq!(next_map(&view).unwrap(), view.map, "looked at again, it moves nothing");
+        assert_eq!(next_map(&view).unwrap(), view.map, "a second look moves no vbucket");
         // The vbuckets it gives up go to others; when no node reaches the store, everything stays.
         view.held.clear();
         view.map = next_map(&view).unwrap();

@@ -1,6 +1,6 @@
 //! The lease: until when this node may serve what it owns.
 //!
-//! Owns: the deadline, by a clock that goes on while the machine sleeps, and the session number by
+//! Owns: the deadline, by a clock that counts while the machine sleeps, and the session number by
 //! which a worker notices that ownership ended while it served. Invariants:
 //! 1. The deadline is earlier than the end of the lease in etcd: it counts from before a renewal
 //!    was sent, and is shortened by a margin for clocks of different speeds.
@@ -22,13 +22,13 @@ use oribi_storage::Ownership;
 use oribi_types::Vbid;
 use parking_lot::Mutex;
 
-use crate::buckets::Buckets;
+use crate::buckets::ClusterBuckets;
 
 /// Margin of the deadline, as divisor of the lease: clocks differ in speed by less.
 const MARGIN_DIVISOR: u32 = 10;
 
 /// Nanoseconds since boot, sleep included.
-pub(crate) fn boot_time_ns() -> u64 {
+fn boot_time_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     s.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
@@ -36,7 +36,7 @@ pub(crate) fn boot_time_ns() -> u64 {
 
 /// See the module text.
 pub struct NodeLease {
-    buckets: Arc<Buckets>,
+    buckets: Arc<dyn ClusterBuckets>,
     /// By [`boot_time_ns`]; 0 while there is no lease.
     deadline_ns: AtomicU64,
     /// Becomes odd when a session begins to end, and even again when it has ended.
@@ -47,11 +47,11 @@ pub struct NodeLease {
 }
 
 impl NodeLease {
-    pub(crate) fn new(buckets: Arc<Buckets>) -> NodeLease {
+    pub fn new(buckets: Arc<dyn ClusterBuckets>) -> NodeLease {
         NodeLease::with_clock(buckets, boot_time_ns)
     }
 
-    pub(crate) fn with_clock(buckets: Arc<Buckets>, clock: fn() -> u64) -> NodeLease {
+    pub(crate) fn with_clock(buckets: Arc<dyn ClusterBuckets>, clock: fn() -> u64) -> NodeLease {
         NodeLease {
             buckets,
             deadline_ns: AtomicU64::new(0),
@@ -62,7 +62,7 @@ impl NodeLease {
     }
 
     /// Current time of the lease's clock; read it before sending a grant or a renewal.
-    pub(crate) fn now_ns(&self) -> u64 {
+    pub fn now_ns(&self) -> u64 {
         (self.clock)()
     }
 
@@ -72,8 +72,10 @@ impl NodeLease {
     }
 
     /// Begins a session with a lease of `ttl`, granted by a request that was sent at `sent_ns`.
-    pub(crate) fn begin(&self, sent_ns: u64, ttl: Duration) {
+    pub fn begin(&self, sent_ns: u64, ttl: Duration) {
         let _alone = self.change.lock();
+        assert!(self.session().is_multiple_of(2), "the last session has ended");
+        assert_eq!(self.deadline_ns.load(Ordering::Acquire), 0, "one lease at a time");
         self.deadline_ns.store(deadline(sent_ns, ttl), Ordering::Release);
     }
 
@@ -109,16 +111,15 @@ impl NodeLease {
 
     /// Ends the session: no shared bucket is served any more, and requests in progress are not
     /// answered.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let _alone = self.change.lock();
         if self.deadline_ns.load(Ordering::Acquire) == 0 {
             return;
         }
-        self.session.fetch_add(1, Ordering::AcqRel);
-        for handle in
-            self.buckets.list().iter().filter(|handle| handle.bucket().shared_store().is_some())
-        {
-            let bucket = handle.bucket();
+        let ending = self.session.fetch_add(1, Ordering::AcqRel);
+        assert!(ending.is_multiple_of(2), "a session ends once");
+        for shared in self.buckets.shared() {
+            let bucket = shared.bucket();
             bucket.owned().into_iter().for_each(|vbid| bucket.stop_serving(vbid));
         }
         self.deadline_ns.store(0, Ordering::Release);
@@ -156,7 +157,7 @@ mod tests {
     use std::time::Duration;
 
     use super::NodeLease;
-    use crate::buckets::Buckets;
+    use crate::tests::registry::MemoryBuckets;
 
     thread_local!(static NOW: Cell<u64> = const { Cell::new(1) });
 
@@ -165,7 +166,7 @@ mod tests {
 
     fn lease() -> NodeLease {
         NOW.set(S);
-        NodeLease::with_clock(Arc::new(Buckets::in_memory()), || NOW.get())
+        NodeLease::with_clock(Arc::new(MemoryBuckets::default()), || NOW.get())
     }
 
     #[test]

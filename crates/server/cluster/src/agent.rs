@@ -4,8 +4,8 @@
 //! on it: it registers the node, follows buckets, leads if no other node does, shows the map to
 //! clients, hands over and takes over. A tick follows every change in etcd, and runs every few
 //! seconds anyway. Each of its steps is safe to repeat, because it may find anything half done. All
-//! work that may wait long for a store runs beside it: renewal of the lease on its own thread
-//! (`renewal`), take-overs (`taking`), and opening and closing of buckets. So a node that cannot
+//! work that may wait long for a store runs concurrently: renewal of the lease on its own thread
+//! (`renewal`), takeovers (`takeovers`), and opening and closing of buckets. So a node that cannot
 //! reach a store continues to lead, and leaves when told to.
 //!
 //! Invariant: the work that a session began and did not finish is cancelled before the next session
@@ -20,16 +20,19 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::etcd::{Change, Condition, Etcd, EtcdError, KeyValue};
-use super::lease::NodeLease;
-use super::records::{Holder, Keys, MapRecord, NodeRecord, Place, token_of};
-use super::renewal::{RENEWALS, Renewed};
-use super::settings::ClusterSettings;
-use super::signals::{Signals, Stage};
-use super::taking::Takings;
-use crate::buckets::{BucketHandle, BucketOptions, Buckets};
-use crate::cluster_config::{ClusterConfig, Placement, Topology};
-use crate::cluster_identity::ClusterIdentity;
+use crate::agreement::{
+    AgreementError, AgreementRecord, RecordChange, RecordComparison, SessionId, Sessions,
+};
+use crate::buckets::{ClusterBuckets, SharedBucket};
+use crate::host::{ClusterHost, PublishTopology};
+use crate::identity::ClusterIdentity;
+use crate::lease::NodeLease;
+use crate::records::{Holder, MapRecord, NodeRecord, RecordKeys, VbucketPlace, token_of};
+use crate::renewal::{RENEWALS, RenewalTarget};
+use crate::settings::ClusterSettings;
+use crate::signals::{LeaveStage, Signals};
+use crate::takeovers::Takeovers;
+use crate::topology::{Placement, Topology};
 
 /// Longest time between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(2);
@@ -37,156 +40,166 @@ const TICK_INTERVAL: Duration = Duration::from_secs(2);
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// Number of leases after which a node counts as unable to take vbuckets over. A healthy store with
 /// much in its memory takes some seconds.
-const LEASES_IN_VAIN: u32 = 4;
+const UNABLE_AFTER_LEASES: u32 = 4;
 /// Longest time for flushing after the end of a session. The store refuses writes to vbuckets that
 /// others have taken over.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
 const FLUSH_LOOK: Duration = Duration::from_millis(20);
 
 /// See the module text.
-pub(super) struct Agent {
-    pub(super) settings: ClusterSettings,
-    pub(super) etcd: Arc<Etcd>,
-    pub(super) keys: Keys,
-    pub(super) lease: Arc<NodeLease>,
-    pub(super) buckets: Arc<Buckets>,
-    config: Arc<ClusterConfig>,
-    pub(super) bucket_defaults: BucketOptions,
-    pub(super) wake: Arc<Notify>,
-    stage: watch::Sender<Stage>,
-    renewed: watch::Sender<Option<Renewed>>,
-    /// Lease of the current session in etcd; 0 for none.
-    pub(super) lease_id: i64,
-    pub(super) session: u64,
+pub(crate) struct Agent {
+    pub(crate) settings: ClusterSettings,
+    pub(crate) agreement: Arc<dyn Sessions>,
+    pub(crate) keys: RecordKeys,
+    pub(crate) lease: Arc<NodeLease>,
+    pub(crate) buckets: Arc<dyn ClusterBuckets>,
+    /// What the cluster gets when it has no identity: this node's, or the last known one.
+    identity: ClusterIdentity,
+    publish: PublishTopology,
+    pub(crate) wake: Arc<Notify>,
+    stage: watch::Sender<LeaveStage>,
+    renewals: watch::Sender<Option<RenewalTarget>>,
+    /// The last session in the agreement that is not known to be over.
+    session_id: Option<SessionId>,
+    pub(crate) session: u64,
     /// Uuids of open buckets that take part: their stores know how to check ownership.
-    pub(super) followed: HashSet<String>,
+    pub(crate) followed: HashSet<String>,
     /// Buckets, by name, that a background task opens or closes.
-    pub(super) changing: HashMap<String, JoinHandle<()>>,
-    pub(super) takings: Takings,
+    pub(crate) changing: HashMap<String, JoinHandle<()>>,
+    /// Names of the buckets that a background task closes, by uuid.
+    pub(crate) closing: HashMap<String, String>,
+    pub(crate) takeovers: Takeovers,
     /// The last error, so that it is logged once.
     trouble: Option<String>,
 }
 
 /// The parsed content of etcd.
 #[derive(Default)]
-pub(super) struct View {
-    pub(super) epoch: Option<i64>,
-    pub(super) identity: Option<KeyValue>,
-    pub(super) nodes: BTreeMap<String, NodeRecord>,
-    /// Lease of the node record that has this node's name.
-    pub(super) own_lease: Option<i64>,
-    pub(super) leader: Option<KeyValue>,
-    pub(super) map: MapRecord,
+pub(crate) struct ClusterView {
+    pub(crate) epoch: Option<i64>,
+    pub(crate) identity: Option<AgreementRecord>,
+    pub(crate) nodes: BTreeMap<String, NodeRecord>,
+    /// Session of the node record that has this node's name, if there is such a record.
+    pub(crate) own_session: Option<Option<SessionId>>,
+    pub(crate) leader: Option<AgreementRecord>,
+    pub(crate) map: MapRecord,
     /// 0 when there is none.
-    pub(super) map_revision: i64,
-    pub(super) buckets: BTreeMap<String, KeyValue>,
-    pub(super) manifests: HashMap<String, KeyValue>,
-    pub(super) deleted: HashMap<String, KeyValue>,
+    pub(crate) map_revision: i64,
+    pub(crate) buckets: BTreeMap<String, AgreementRecord>,
+    pub(crate) manifests: HashMap<String, AgreementRecord>,
+    pub(crate) deleted: HashMap<String, AgreementRecord>,
     /// Holder of each vbucket.
-    pub(super) held: HashMap<Place, Holder>,
+    pub(crate) held: HashMap<VbucketPlace, Holder>,
 }
 
-impl View {
+impl ClusterView {
     /// True when some session of the node of this name may serve a vbucket.
-    pub(super) fn is_held_by(&self, node: &str, place: &Place) -> bool {
+    pub(crate) fn is_held_by(&self, node: &str, place: &VbucketPlace) -> bool {
         self.held.get(place).is_some_and(|holder| holder.is_of(node))
     }
 }
 
 impl Agent {
-    pub(super) fn new(
+    pub(crate) fn new(
         settings: ClusterSettings,
-        (etcd, keys): (Arc<Etcd>, Keys),
+        (agreement, keys): (Arc<dyn Sessions>, RecordKeys),
         lease: Arc<NodeLease>,
-        buckets: Arc<Buckets>,
-        (config, bucket_defaults): (Arc<ClusterConfig>, BucketOptions),
+        host: ClusterHost,
         signals: Signals,
     ) -> Agent {
         Agent {
             settings,
-            etcd,
+            agreement,
             keys,
             lease,
-            buckets,
-            config,
-            // Opening in the background is retried.
-            bucket_defaults: BucketOptions { waits_for_store: false, ..bucket_defaults },
+            buckets: host.buckets,
+            identity: host.identity,
+            publish: host.publish,
             wake: signals.wake,
             stage: signals.stage,
-            renewed: signals.renewed,
-            lease_id: 0,
+            renewals: signals.renewals,
+            session_id: None,
             session: 0,
             followed: HashSet::new(),
             changing: HashMap::new(),
-            takings: Takings::default(),
+            closing: HashMap::new(),
+            takeovers: Takeovers::default(),
             trouble: None,
         }
     }
 
-    pub(super) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> LeaveStage {
         *self.stage.borrow()
     }
 
     /// Longest time that a request to etcd may take: two requests fit into a lease.
-    pub(super) fn limit(&self) -> Duration {
+    pub(crate) fn limit(&self) -> Duration {
         Duration::from_secs(self.settings.lease_s) / RENEWALS
     }
 
     /// How long the node tries to take vbuckets over before it counts as unable.
-    pub(super) fn patience(&self) -> Duration {
-        Duration::from_secs(self.settings.lease_s) * LEASES_IN_VAIN
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(self.settings.lease_s) * UNABLE_AFTER_LEASES
     }
 
     /// The value that this session writes into the keys that it holds.
-    pub(super) fn token(&self) -> Vec<u8> {
-        token_of(&self.settings.node.name, self.lease_id)
+    pub(crate) fn token(&self) -> Vec<u8> {
+        token_of(&self.settings.node.name, self.current_session())
     }
 
-    /// Open buckets that take part in the cluster.
-    pub(super) fn shared_buckets(&self) -> Vec<Arc<BucketHandle>> {
-        let is_shared = |handle: &Arc<BucketHandle>| handle.bucket().shared_store().is_some();
-        self.buckets.list().into_iter().filter(is_shared).collect()
+    /// A change that sets a key for as long as this session lasts.
+    pub(crate) fn put_in_session(&self, key: String, value: Vec<u8>) -> RecordChange {
+        RecordChange::put_in(self.current_session(), key, value)
+    }
+
+    fn current_session(&self) -> SessionId {
+        self.session_id.expect("keys are written within a session")
     }
 
     /// True while the session lasts.
-    pub(super) fn is_current(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         self.lease.still_holds(self.session) && self.lease.is_held()
     }
 
-    pub(super) async fn run(mut self) {
-        while self.stage() != Stage::Ending {
+    pub(crate) async fn run(mut self) {
+        while self.stage() != LeaveStage::Ending {
             if let Err(error) = self.session().await {
                 self.note_trouble(&error);
             }
             self.give_everything_up().await;
-            if self.stage() == Stage::Leaving {
+            if self.stage() == LeaveStage::Leaving {
                 // All keys of this node are free, or will be when its lease ends.
-                self.stage.send_replace(Stage::Left);
+                self.stage.send_replace(LeaveStage::Left);
             }
             self.pause().await;
         }
-        if self.lease_id != 0
-            && let Err(error) = self.etcd.revoke(self.lease_id, self.limit()).await
+        if let Some(session) = self.session_id
+            && let Err(error) = self.agreement.end_session(session, self.limit()).await
         {
             tracing::info!(%error, "the lease was not given back; it ends by itself");
         }
     }
 
-    async fn session(&mut self) -> Result<(), EtcdError> {
-        if self.lease_id != 0 {
-            // If this fails, the keys disappear when the lease expires.
-            drop(self.etcd.revoke(self.lease_id, self.limit()).await);
-            self.lease_id = 0;
+    async fn session(&mut self) -> Result<(), AgreementError> {
+        if let Some(last) = self.session_id {
+            // Not forgotten before the agreement has answered: a restarted etcd begins the time of
+            // its leases again, and this node would wait for its own keys to expire.
+            self.agreement.end_session(last, self.limit()).await?;
+            self.session_id = None;
         }
         let sent_ns = self.lease.now_ns();
-        let (lease_id, ttl_s) = self.etcd.grant(self.settings.lease_s, self.limit()).await?;
-        self.lease_id = lease_id;
-        self.lease.begin(sent_ns, Duration::from_secs(ttl_s));
+        let grant = self.agreement.begin_session(self.settings.lease_s, self.limit()).await?;
+        let (session_id, ttl) = (grant.id, grant.ttl);
+        self.session_id = Some(session_id);
+        self.lease.begin(sent_ns, ttl);
         self.session = self.lease.session();
-        tracing::info!(node = self.settings.node.name, ttl_s, "a lease was granted");
-        let ttl = Duration::from_secs(ttl_s);
-        self.renewed.send_replace(Some(Renewed { lease_id, session: self.session, ttl }));
-        while self.is_current() && self.stage() != Stage::Ending {
+        tracing::info!(
+            node = self.settings.node.name,
+            ttl_s = ttl.as_secs(),
+            "a lease was granted"
+        );
+        self.renewals.send_replace(Some(RenewalTarget { session_id, session: self.session, ttl }));
+        while self.is_current() && self.stage() != LeaveStage::Ending {
             match self.tick().await {
                 Ok(revision) => {
                     self.trouble = None;
@@ -198,8 +211,8 @@ impl Agent {
                 }
             }
         }
-        self.renewed.send_replace(None);
-        if self.stage() != Stage::Ending {
+        self.renewals.send_replace(None);
+        if self.stage() != LeaveStage::Ending {
             tracing::warn!(
                 node = self.settings.node.name,
                 "the lease is over; nothing of shared buckets is served until there is another"
@@ -209,47 +222,51 @@ impl Agent {
     }
 
     /// Reads etcd and acts on it; returns the revision that it read.
-    async fn tick(&mut self) -> Result<i64, EtcdError> {
-        let (entries, revision) = self.etcd.list(self.keys.all(), self.limit()).await?;
-        let view = self.view(entries);
+    async fn tick(&mut self) -> Result<i64, AgreementError> {
+        let list = self.agreement.list(self.keys.all(), self.limit()).await?;
+        let (view, revision) = (self.view(list.records), list.revision);
         if view.epoch.is_none() {
             let epoch = wall_clock().unix_s().to_string().into_bytes();
-            let put = [Change::Put(self.keys.epoch(), epoch, 0)];
-            self.etcd.transact(&[Condition::Absent(self.keys.epoch())], &put, self.limit()).await?;
+            let put = [RecordChange::put(self.keys.epoch(), epoch)];
+            let absent = [RecordComparison::Absent(self.keys.epoch())];
+            self.agreement.transact(&absent, &put, self.limit()).await?;
             return Ok(revision);
         }
         if view.identity.is_none() {
-            self.found_identity().await?;
+            self.propose_identity().await?;
             return Ok(revision);
         }
-        self.takings.review(self.patience(), &self.wake).await;
+        self.takeovers.review(self.patience(), &self.wake).await;
         let is_member = self.register(&view).await?;
         self.follow_buckets(&view).await?;
         self.lead(&view).await?;
-        self.show(&view);
+        self.publish(&view);
         self.own(&view, is_member).await?;
         self.note_left(&view);
         Ok(revision)
     }
 
     /// Gives the cluster this node's identity, unless another node is faster.
-    async fn found_identity(&self) -> Result<(), EtcdError> {
+    async fn propose_identity(&self) -> Result<(), AgreementError> {
         let key = self.keys.identity();
-        let identity = serde_json::to_vec(&*self.config.identity()).expect("a plain struct");
-        let put = [Change::Put(key.clone(), identity, 0)];
-        self.etcd.transact(&[Condition::Absent(key)], &put, self.limit()).await.map(drop)
+        let identity = serde_json::to_vec(&self.identity).expect("a plain struct");
+        let put = [RecordChange::put(key.clone(), identity)];
+        self.agreement
+            .transact(&[RecordComparison::Absent(key)], &put, self.limit())
+            .await
+            .map(drop)
     }
 
-    fn view(&self, entries: Vec<KeyValue>) -> View {
-        let mut view = View::default();
+    fn view(&self, records: Vec<AgreementRecord>) -> ClusterView {
+        let mut view = ClusterView::default();
         let keys = &self.keys;
-        for entry in entries {
+        for entry in records {
             let key = entry.key.clone();
-            if let Some(place) = keys.place_of(&key) {
+            if let Some(place) = keys.vbucket_of(&key) {
                 view.held.insert(place, Holder { key, token: entry.value });
             } else if let Some(name) = key.strip_prefix(&keys.nodes()) {
                 if name == self.settings.node.name {
-                    view.own_lease = Some(entry.lease);
+                    view.own_session = Some(entry.session);
                 }
                 if let Some(record) = understood(&entry) {
                     view.nodes.insert(name.to_owned(), record);
@@ -275,15 +292,15 @@ impl Agent {
     }
 
     /// Keeps this node's record up to date. False while another node has the name.
-    async fn register(&mut self, view: &View) -> Result<bool, EtcdError> {
+    async fn register(&mut self, view: &ClusterView) -> Result<bool, AgreementError> {
         let name = &self.settings.node.name;
         let (leaving, unable) =
-            (self.stage() >= Stage::Leaving, self.takings.in_vain(self.patience()));
+            (self.stage() >= LeaveStage::Leaving, self.takeovers.unable(self.patience()));
         let record = NodeRecord::of(&self.settings.node, leaving, unable);
         let key = self.keys.node(name);
         let value = serde_json::to_vec(&record).expect("a plain struct");
-        let conditions = match view.own_lease {
-            Some(lease) if lease == self.lease_id => {
+        let comparisons = match view.own_session {
+            Some(session) if session == self.session_id => {
                 if view.nodes.get(name) == Some(&record) {
                     return Ok(true);
                 }
@@ -296,40 +313,41 @@ impl Agent {
                 );
                 return Ok(false);
             }
-            None => vec![Condition::Absent(key.clone())],
+            None => vec![RecordComparison::Absent(key.clone())],
         };
-        let put = [Change::Put(key, value, self.lease_id)];
-        Ok(self.etcd.transact(&conditions, &put, self.limit()).await?.is_some())
+        let put = [self.put_in_session(key, value)];
+        Ok(self.agreement.transact(&comparisons, &put, self.limit()).await?.is_some())
     }
 
-    /// Shows the agreed topology to clients.
-    fn show(&self, view: &View) {
+    /// Publishes the agreed topology to clients.
+    fn publish(&mut self, view: &ClusterView) {
         let Some(epoch) = view.epoch.filter(|_| view.map_revision > 0) else { return };
         let unsigned = |revision: i64| u64::try_from(revision).unwrap_or(0);
         let named = view.identity.as_ref().map_or(0, |identity| identity.mod_revision);
         let map_revision = view.map_revision.max(named);
-        let placement = |(name, bucket): (&String, &super::records::MapBucket)| {
+        let placement = |(name, bucket): (&String, &crate::records::MapBucket)| {
             let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
             let owners = bucket.owners.iter().map(|owner| Some(*owner)).collect();
             let rev = unsigned(map_revision.max(manifest));
             (name.clone(), Placement { owners, rev })
         };
         if let Some(identity) = view.identity.as_ref().and_then(understood::<ClusterIdentity>) {
-            self.config.set_identity(identity);
+            self.identity = identity;
         }
-        self.config.set_topology(Topology {
+        let topology = Topology {
             epoch,
             rev: unsigned(map_revision),
             nodes: view.map.nodes.iter().map(|node| node.record.named(&node.name)).collect(),
             this: self.settings.node.name.clone(),
             buckets: view.map.buckets.iter().map(placement).collect(),
-        });
+        };
+        (self.publish)(&self.identity, topology);
     }
 
     /// A leaving node has left when it owns nothing more, or when no other node can take its
     /// vbuckets.
-    fn note_left(&self, view: &View) {
-        if self.stage() != Stage::Leaving {
+    fn note_left(&self, view: &ClusterView) {
+        if self.stage() != LeaveStage::Leaving {
             return;
         }
         let is_alone = view
@@ -337,9 +355,9 @@ impl Agent {
             .iter()
             .all(|(name, record)| *name == self.settings.node.name || record.leaving);
         let has_nothing =
-            self.shared_buckets().iter().all(|handle| handle.bucket().owned().is_empty());
+            self.buckets.shared().iter().all(|handle| handle.bucket().owned().is_empty());
         if is_alone || has_nothing {
-            self.stage.send_replace(Stage::Left);
+            self.stage.send_replace(LeaveStage::Left);
         }
     }
 
@@ -347,14 +365,14 @@ impl Agent {
     /// yet may still be flushed: a store refuses them as soon as another node has taken over.
     async fn give_everything_up(&self) {
         self.lease.end();
-        self.takings.call_off_all();
-        let shared = self.shared_buckets();
-        let is_flushed = |handle: &Arc<BucketHandle>| {
+        self.takeovers.call_off_all();
+        let shared = self.buckets.shared();
+        let is_flushed = |handle: &Arc<dyn SharedBucket>| {
             let bucket = handle.bucket();
             bucket.owned().into_iter().all(|vbid| bucket.is_flushed(vbid))
         };
         let give_up = Instant::now() + LAST_FLUSH;
-        while self.stage() != Stage::Ending
+        while self.stage() != LeaveStage::Ending
             && Instant::now() < give_up
             && !shared.iter().all(is_flushed)
         {
@@ -376,7 +394,7 @@ impl Agent {
         let left = self.lease.left().unwrap_or_default();
         let limit = TICK_INTERVAL.min(left);
         tokio::select! {
-            changed = self.etcd.changed_since(self.keys.all(), revision, limit) => {
+            changed = self.agreement.watch(self.keys.all(), revision, limit) => {
                 if let Err(error) = changed {
                     self.note_trouble(&error);
                     self.pause().await;
@@ -394,7 +412,7 @@ impl Agent {
         }
     }
 
-    fn note_trouble(&mut self, error: &EtcdError) {
+    fn note_trouble(&mut self, error: &AgreementError) {
         let text = error.to_string();
         if self.trouble.as_ref() != Some(&text) {
             tracing::warn!(%error, "the cluster's state cannot be reached");
@@ -404,7 +422,7 @@ impl Agent {
 }
 
 /// Parses a record; a record that this version does not understand counts as missing.
-pub(super) fn understood<R: serde::de::DeserializeOwned>(entry: &KeyValue) -> Option<R> {
+pub(crate) fn understood<R: serde::de::DeserializeOwned>(entry: &AgreementRecord) -> Option<R> {
     let record = serde_json::from_slice(&entry.value);
     record
         .inspect_err(

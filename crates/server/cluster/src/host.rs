@@ -1,0 +1,22 @@
+//! What a node contributes to its cluster.
+//!
+//! Owns: the parts that the server hands over when the node joins: its buckets, the identity for a
+//! new cluster, and the callback that shows the topology to clients.
+
+use std::sync::Arc;
+
+use crate::buckets::ClusterBuckets;
+use crate::identity::ClusterIdentity;
+use crate::topology::Topology;
+
+/// Publishes the identity and the topology that the cluster has agreed on. Called after every look
+/// at the agreement, also when nothing has changed.
+pub type PublishTopology = Box<dyn Fn(&ClusterIdentity, Topology) + Send + Sync>;
+
+/// See the module text.
+pub struct ClusterHost {
+    pub buckets: Arc<dyn ClusterBuckets>,
+    /// The identity that a new cluster gets.
+    pub identity: ClusterIdentity,
+    pub publish: PublishTopology,
+}

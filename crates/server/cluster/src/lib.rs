@@ -1,0 +1,55 @@
+//! The cluster: several nodes that serve the same buckets.
+//!
+//! Owns: this node's membership in a cluster, and what the nodes agree on. Code map, from the top;
+//! arrows go down:
+//! - [`ClusterMember`] starts the agent, and changes what all nodes have to see;
+//! - `agent`, one thread: a session begins and ends with a lease; in between a tick reads the
+//!   records and acts on them. Its steps: `following` (buckets and collections), `leading` (the
+//!   map), `deletions` (data of deleted buckets), `ownership` (takeover and hand-over), `takeovers`
+//!   (takeovers that wait for a store);
+//! - [`NodeLease`]: until when this node may serve; `renewal`, its thread;
+//! - `assignment`: which node gets what, a pure function;
+//! - `records`: the layout of keys and records;
+//! - [`agreement`]: the linearizable store of the records, etcd in production;
+//! - [`buckets`]: the node's registry of buckets, implemented by the server; [`identity`] and
+//!   [`topology`], plain data.
+//!
+//! Invariants:
+//! - a vbucket is served here only while this node's lease holds and `held/BUCKET/UUID/VBUCKET` in
+//!   the agreement is this session's; that key disappears with the lease;
+//! - before a takeover of a vbucket the node reads its bucket's manifest again, so it never
+//!   attributes a document to a dropped collection;
+//! - only buckets on a store that several nodes can share take part; other buckets stay local to
+//!   their node;
+//! - the data of a deleted bucket is removed when no node holds a vbucket of it.
+//!
+//! docs/cluster.md argues why no stale owner can do harm. This crate knows no socket of a client:
+//! the server shows the topology to clients and asks the lease before it answers.
+
+#![forbid(unsafe_code)]
+
+mod agent;
+pub mod agreement;
+mod assignment;
+pub mod buckets;
+mod deletions;
+mod following;
+mod host;
+pub mod identity;
+mod leading;
+mod lease;
+mod member;
+mod ownership;
+mod records;
+mod renewal;
+mod settings;
+mod signals;
+mod takeovers;
+#[cfg(test)]
+mod tests;
+pub mod topology;
+
+pub use host::{ClusterHost, PublishTopology};
+pub use lease::NodeLease;
+pub use member::{BucketDeletionError, ClusterError, ClusterMember};
+pub use settings::ClusterSettings;

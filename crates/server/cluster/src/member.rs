@@ -1,0 +1,345 @@
+//! This node's membership in a cluster: start, stop, and changes for all nodes.
+//!
+//! Owns: the threads of the agent and of the renewal, and the changes that the server makes in the
+//! agreement: collections, the cluster's name, and the deletion of a bucket. Those block, so they
+//! run on threads of the admin HTTP, never in an event loop. Invariant: a deleted bucket's data is
+//! removed when no node holds a vbucket of it, at the latest after twice the lease.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use oribi_engine::ManifestUpdateError;
+use oribi_engine::collections::{BucketManifest, ManifestChange, ManifestError};
+use oribi_storage::{SharedStore, StoreError};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::agent::Agent;
+use crate::agreement::{AgreementError, Etcd, RecordChange, RecordComparison, Sessions};
+use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
+use crate::host::ClusterHost;
+use crate::identity::ClusterIdentity;
+use crate::lease::NodeLease;
+use crate::records::{BucketRemains, RecordKeys};
+use crate::renewal::{Renewal, RenewalTarget};
+use crate::settings::ClusterSettings;
+use crate::signals::{LeaveStage, Signals};
+
+/// Longest time that a change waits for etcd.
+pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(5);
+/// Attempts at changing a manifest while other nodes change it concurrently.
+const CHANGE_TRIES: usize = 16;
+/// Longest time that a stopping node takes for the hand-over.
+const LEAVE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Leases after which the data of a deleted bucket is removed in any case: the name is free for a
+/// new bucket when the deletion is answered.
+const LET_GO_LEASES: u32 = 2;
+/// Longest time between two looks at who holds a deleted bucket.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
+
+/// Maximum number of threads that wait for stores at the same time: a few for each bucket whose
+/// store is unreachable.
+const BLOCKING_THREADS_MAX: usize = 256;
+
+/// This node's part in a cluster.
+pub struct ClusterMember {
+    pub(crate) agreement: Arc<dyn Sessions>,
+    pub(crate) keys: RecordKeys,
+    pub(crate) lease: Arc<NodeLease>,
+    buckets: Arc<dyn ClusterBuckets>,
+    lease_s: u64,
+    pub(crate) runtime: Handle,
+    wake: Arc<Notify>,
+    stage: watch::Sender<LeaveStage>,
+    thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Why a node could not join a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The settings are invalid.
+    #[error(transparent)]
+    Agreement(#[from] AgreementError),
+    /// The operating system refused a thread.
+    #[error("cannot start the cluster's thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Why a bucket could not be deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum BucketDeletionError {
+    /// The other nodes could not be notified; the bucket remains.
+    #[error(transparent)]
+    Agreement(#[from] AgreementError),
+    /// The bucket could not be closed here.
+    #[error("{0}")]
+    Close(BucketFailure),
+    /// The store could not remove the documents; the leading node tries it again.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ClusterMember {
+    /// Starts the agent. The node joins the cluster when etcd answers.
+    ///
+    /// # Errors
+    /// Invalid settings, or a thread that the operating system refuses.
+    pub fn start(
+        settings: ClusterSettings,
+        host: ClusterHost,
+    ) -> Result<Arc<ClusterMember>, ClusterError> {
+        let etcd = Arc::new(Etcd::new(&settings.etcd)?);
+        ClusterMember::start_with(etcd, settings, host)
+    }
+
+    /// [`ClusterMember::start`] with another agreement than the settings name.
+    pub(crate) fn start_with(
+        agreement: Arc<dyn Sessions>,
+        settings: ClusterSettings,
+        host: ClusterHost,
+    ) -> Result<Arc<ClusterMember>, ClusterError> {
+        let keys = RecordKeys::new(&settings.name);
+        let lease = Arc::new(NodeLease::new(Arc::clone(&host.buckets)));
+        let runtime = runtime("oribi-cluster-io")?;
+        let (wake, (stage, _)) = (Arc::new(Notify::new()), watch::channel(LeaveStage::Serving));
+        let (renewals, targets) = watch::channel(None);
+        start_renewal(&agreement, &lease, &wake, targets)?;
+        let member = Arc::new(ClusterMember {
+            agreement: Arc::clone(&agreement),
+            keys: keys.clone(),
+            lease: Arc::clone(&lease),
+            buckets: Arc::clone(&host.buckets),
+            lease_s: settings.lease_s,
+            runtime: runtime.handle().clone(),
+            wake: Arc::clone(&wake),
+            stage: stage.clone(),
+            thread: parking_lot::Mutex::default(),
+        });
+        let signals = Signals { wake, stage, renewals };
+        let agent = Agent::new(settings, (agreement, keys), lease, host, signals);
+        let thread = oribi_supervisor::spawn("oribi-cluster", move || {
+            runtime.block_on(agent.run());
+            // Do not wait for threads that are still blocked on a store.
+            runtime.shutdown_background();
+        })?;
+        *member.thread.lock() = Some(thread);
+        Ok(member)
+    }
+
+    /// The lease that workers check.
+    pub fn lease(&self) -> &Arc<NodeLease> {
+        &self.lease
+    }
+
+    /// Tells the agent that a bucket was created or removed here, so that it notifies the other
+    /// nodes.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Changes the collections of a shared bucket for all nodes; in force on this node when it
+    /// returns. Blocks; do not call it from an event loop.
+    ///
+    /// # Errors
+    /// The change is not possible, or the cluster cannot agree on it now.
+    pub fn update_manifest(
+        &self,
+        handle: &dyn SharedBucket,
+        change: &ManifestChange,
+    ) -> Result<Arc<BucketManifest>, ManifestUpdateError> {
+        let text = self.runtime.block_on(self.agree_on_manifest(handle.name(), change))?;
+        let installed = handle.bucket().install_manifest(&text);
+        self.wake();
+        if let Err(error) = handle.bucket().store_manifest() {
+            // The cluster has the manifest; the store's copy is for a cluster that has lost its
+            // etcd.
+            tracing::info!(bucket = handle.name(), %error, "the store gets its copy of the collections with the next takeover");
+        }
+        installed
+    }
+
+    async fn agree_on_manifest(
+        &self,
+        bucket: &str,
+        change: &ManifestChange,
+    ) -> Result<String, ManifestUpdateError> {
+        let key = self.keys.manifest(bucket);
+        let unreachable =
+            |error: AgreementError| ManifestUpdateError::Store(StoreError::Io(error.to_string()));
+        for _ in 0..CHANGE_TRIES {
+            let found = self.agreement.get(&key, CHANGE_LIMIT).await.map_err(unreachable)?;
+            let found = found.ok_or_else(|| {
+                let text = format!("bucket {bucket:?} is not known to the cluster yet");
+                ManifestUpdateError::Store(StoreError::Io(text))
+            })?;
+            let before = BucketManifest::from_stored_bytes(&found.value);
+            let after = before.and_then(|before| before.apply(change));
+            let text = after.map_err(ManifestUpdateError::Change)?.to_stored_json();
+            let unchanged = [RecordComparison::ModifiedAt(key.clone(), found.mod_revision)];
+            let put = [RecordChange::put(key.clone(), text.clone())];
+            let done = self.agreement.transact(&unchanged, &put, CHANGE_LIMIT).await;
+            if done.map_err(unreachable)?.is_some() {
+                return Ok(text);
+            }
+        }
+        let text = "others change the same manifest again and again".to_owned();
+        Err(ManifestUpdateError::Change(ManifestError::Corrupt(text)))
+    }
+
+    /// Names the cluster, for all nodes; they show the name after their next look at the agreement.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// The agreement's; the old name remains.
+    pub fn set_name(&self, name: &str) -> Result<(), AgreementError> {
+        let changed = self.runtime.block_on(self.agree_on_name(name));
+        self.wake();
+        changed
+    }
+
+    async fn agree_on_name(&self, name: &str) -> Result<(), AgreementError> {
+        let key = self.keys.identity();
+        let unsettled =
+            |detail: &str| AgreementError::Answer { path: "c/identity", detail: detail.to_owned() };
+        for _ in 0..CHANGE_TRIES {
+            let found = self.agreement.get(&key, CHANGE_LIMIT).await?;
+            let found = found.ok_or_else(|| unsettled("the cluster is not made yet"))?;
+            let before: ClusterIdentity = serde_json::from_slice(&found.value)
+                .map_err(|error| unsettled(&error.to_string()))?;
+            let after = ClusterIdentity { name: name.to_owned(), ..before };
+            let after = serde_json::to_vec(&after).expect("a plain struct");
+            let unchanged = [RecordComparison::ModifiedAt(key.clone(), found.mod_revision)];
+            let put = [RecordChange::put(key.clone(), after)];
+            if self.agreement.transact(&unchanged, &put, CHANGE_LIMIT).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(unsettled("others change the name again and again"))
+    }
+
+    /// Deletes a bucket and its documents on all nodes: withdraws it from the cluster, waits until
+    /// the agents of all nodes have closed it, and removes its data. Where this fails after the
+    /// first step, the leading node removes the data. Blocks.
+    ///
+    /// # Errors
+    /// See [`BucketDeletionError`].
+    pub fn delete_bucket(&self, handle: &dyn SharedBucket) -> Result<(), BucketDeletionError> {
+        self.withdraw(handle)?;
+        if !self.runtime.block_on(self.is_let_go(handle)) {
+            tracing::warn!(
+                bucket = handle.name(),
+                "the data of the deleted bucket is removed although a node may have it open"
+            );
+        }
+        // The agent may have no lease, and so not have closed it.
+        self.buckets.close(handle.uuid()).map_err(BucketDeletionError::Close)?;
+        Ok(handle.bucket().remove_shared_data()?)
+    }
+
+    /// Removes a bucket from the agreement; all nodes close it.
+    pub(crate) fn withdraw(&self, handle: &dyn SharedBucket) -> Result<(), AgreementError> {
+        let (name, uuid) = (handle.name(), handle.uuid());
+        let remains = handle.bucket().shared_store().and_then(SharedStore::id).map(|id| {
+            let (bucket, storage) = (name.to_owned(), handle.storage().clone());
+            serde_json::to_vec(&BucketRemains { bucket, storage, id }).expect("a plain struct")
+        });
+        let changes = [
+            RecordChange::delete(self.keys.bucket(name)),
+            RecordChange::delete(self.keys.manifest(name)),
+            RecordChange::put(self.keys.deleted(uuid), remains.unwrap_or_default()),
+        ];
+        let removed = self.agreement.transact(&[], &changes, CHANGE_LIMIT);
+        let removed = self.runtime.block_on(removed);
+        self.wake();
+        removed.map(drop)
+    }
+
+    /// Waits until no node holds a vbucket of a bucket. The keys of a node that has died end with
+    /// its lease.
+    async fn is_let_go(&self, handle: &dyn SharedBucket) -> bool {
+        let held = self.keys.held_of(handle.name(), handle.uuid());
+        let give_up = Instant::now() + Duration::from_secs(self.lease_s) * LET_GO_LEASES;
+        loop {
+            let left = give_up.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            match self.agreement.list(&held, left.min(CHANGE_LIMIT)).await {
+                Ok(list) if list.records.is_empty() => return true,
+                Ok(list) => {
+                    let watch = self.agreement.watch(&held, list.revision, left.min(LOOK_PAUSE));
+                    if watch.await.is_ok() {
+                        continue;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "whether nodes hold the bucket is unknown"),
+            }
+            tokio::time::sleep(left.min(LOOK_PAUSE)).await;
+        }
+    }
+
+    /// Hands everything over to other nodes, if there are any. The node continues to serve clients
+    /// until then, and redirects them.
+    pub fn leave(&self) {
+        self.stage.send_replace(LeaveStage::Leaving);
+        self.wake();
+        let mut stage = self.stage.subscribe();
+        let left = async {
+            let done = stage.wait_for(|stage| *stage >= LeaveStage::Left);
+            tokio::time::timeout(LEAVE_LIMIT, done).await.is_ok()
+        };
+        if !self.runtime.block_on(left) {
+            tracing::warn!(
+                "could not hand over in time; other nodes take over after the lease ends"
+            );
+        }
+    }
+
+    /// Revokes the lease, after the buckets have flushed their remaining writes, and ends the
+    /// agent.
+    pub fn stop(&self) {
+        self.stage.send_replace(LeaveStage::Ending);
+        self.wake();
+        let Some(thread) = self.thread.lock().take() else { return };
+        if thread.join().is_err() {
+            tracing::error!("the cluster's thread panicked");
+        }
+    }
+}
+
+/// Starts the thread that renews leases. The agent tells it what to renew, and it ends with the
+/// agent.
+fn start_renewal(
+    agreement: &Arc<dyn Sessions>,
+    lease: &Arc<NodeLease>,
+    wake: &Arc<Notify>,
+    targets: watch::Receiver<Option<RenewalTarget>>,
+) -> io::Result<()> {
+    let renewal = Renewal {
+        agreement: Arc::clone(agreement),
+        lease: Arc::clone(lease),
+        wake: Arc::clone(wake),
+    };
+    let runtime = runtime("oribi-renewal-io")?;
+    oribi_supervisor::spawn("oribi-renewal", move || runtime.block_on(renewal.run(targets)))
+        .map(drop)
+}
+
+fn runtime(io_threads: &str) -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name(io_threads)
+        .build()
+}
+
+impl Drop for ClusterMember {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
