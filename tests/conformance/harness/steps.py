@@ -69,6 +69,11 @@ QUERY_STEP_SECONDS_MAX = {
 
 QUERY_STEPS = ["connect", *QUERY_STEP_SECONDS_MAX]
 
+# What the programs of spring/ and ottoman/ do, within the limit between steps.
+SPRING_DATA_STEPS = ["connect", "automatic-indexes", "repository", "derived-queries", "paging", "sorting", "statements",
+                     "template", "deletes"]
+OTTOMAN_STEPS = ["connect", "start", "documents", "find", "index-finders", "references", "builder", "many-changes"]
+
 # What a second program does beside `transfers-killed`, until it is killed.
 LOST_TRANSFERS = "transfers-lost"
 

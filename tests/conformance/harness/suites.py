@@ -21,7 +21,7 @@ from .control import Control
 from .program import run_program
 from .second_program import SecondProgram
 from .server import Server, ServerError
-from .steps import CHANGE_STREAM_STEPS, LOST_TRANSFERS, QUERY_STEPS, STEPS, TRANSACTION_STEPS
+from .steps import CHANGE_STREAM_STEPS, LOST_TRANSFERS, OTTOMAN_STEPS, QUERY_STEPS, SPRING_DATA_STEPS, STEPS, TRANSACTION_STEPS
 
 LANGUAGES = ("python", "node", "java", "go", "rust")
 USER, PASSWORD = "Administrator", "password"
@@ -32,7 +32,7 @@ TLS_SUFFIX = "-tls"
 # The SDK for Rust has no transactions.
 TRANSACTION_LANGUAGES = ("python", "node", "java", "go")
 TRANSACTIONS_SUFFIX = "-transactions"
-QUERY_LANGUAGES = ("python", "node")
+QUERY_LANGUAGES = ("python", "node", "java")
 QUERIES_SUFFIX = "-queries"
 # Clients of change streams, and what each can tell apart.
 CONSUMERS = {"go-streams": (toolchains.go_consumer, "expirations,filter-empty"), "java-streams": (toolchains.java_consumer, "")}
@@ -78,6 +78,8 @@ def needs(suite):
         return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
     if suite in GO_SUITES:
         return [(suite, GO_SUITES[suite])]
+    if suite in OBJECT_MAPPERS:
+        return [(suite, OBJECT_MAPPERS[suite])]
     if suite in CONSUMERS:
         return [("python", toolchains.python), (suite, CONSUMERS[suite][0])]
     if suite == "documents":
@@ -162,6 +164,15 @@ def transactions(run, suite, binary):
                 second.kill()
         if control.done != ["start-second", "kill-restart"] * steps.count("transfers-killed"):
             report.add(suite, "restarts", False, 0.0, f"{control.done} was asked for")
+
+
+def object_mapper(run, suite, binary):
+    """A library that maps objects to documents and makes its statements and indexes by itself."""
+    command = run.builds.get(suite, OBJECT_MAPPERS[suite])
+    steps = {"spring-data": SPRING_DATA_STEPS, "ottoman": OTTOMAN_STEPS}[suite]
+    with served(run, suite, binary, users=[(USER, ["admin"], None)]) as server:
+        environment = {**credentials(server), "NODE_PATH": str(layout.OTTOMAN / "node_modules")}
+        run_program(run.report, suite, command, environment, layout.LOGS / f"{suite}.log", steps)
 
 
 def change_streams(run, suite, binary):
@@ -355,7 +366,8 @@ QUICKSTARTS = {
     "rust": quickstart_rust,
 }
 GO_SUITES = {"gocb": go_suites.gocb, "gocbcore": go_suites.gocbcore, "gocbcore-dcp": go_suites.gocbcore}
-OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, change_streams),
+OBJECT_MAPPERS = {"spring-data": toolchains.spring_data, "ottoman": toolchains.ottoman}
+OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, change_streams), **dict.fromkeys(OBJECT_MAPPERS, object_mapper),
           **dict.fromkeys(memcached_clients.SUITES, memcached_client), "memcapable": memcapable, "memcached-sasl": memcached_sasl, "quickstart": quickstart,
           "debian": real_input, "eviction": eviction,
           "range-scans": range_scans, "cluster": nodes, "mapped-ports": behind_mapped_ports, "documents": document_commands,
@@ -363,7 +375,7 @@ OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, chang
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
 ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
        *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES),
-       *(language + QUERIES_SUFFIX for language in QUERY_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports", "testcontainers", "prometheus",
+       *(language + QUERIES_SUFFIX for language in QUERY_LANGUAGES), *OBJECT_MAPPERS, *CONSUMERS, "cluster", "mapped-ports", "testcontainers", "prometheus",
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 

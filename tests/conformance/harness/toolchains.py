@@ -84,6 +84,19 @@ def java_class_path():
     return f"{layout.JAVA / 'classes'}{os.pathsep}{layout.JAVA / 'lib' / '*'}"
 
 
+def spring_data():
+    sources = layout.SOURCES / "spring"
+    maven("spring-data", sources / "pom.xml", layout.SPRING, ["compiler:compile", "dependency:copy-dependencies"],
+          (sources / "src").rglob("*.java"))
+    class_path = f"{layout.SPRING / 'classes'}{os.pathsep}{layout.SPRING / 'lib' / '*'}"
+    return ["java", "-Xmx1g", "-cp", class_path, "oribi.spring.Program"]
+
+
+def ottoman():
+    npm_packages(layout.SOURCES / "ottoman", layout.OTTOMAN)
+    return ["node", layout.SOURCES / "ottoman" / "program.js"]
+
+
 def java_consumer():
     java()
     # Many of them start, and none runs for long.

@@ -69,6 +69,14 @@ public final class Program {
     all.put("transfers-persist", () -> transfers.transfers(DurabilityLevel.PERSIST_TO_MAJORITY));
     all.put("transfers-killed", transfers::killed);
     all.put("transfers-lost", transfers::lost);
+    Queries queries = new Queries(steps);
+    all.put("query-rows", queries::rows);
+    all.put("query-parameters", queries::parameters);
+    all.put("query-prepared", queries::prepared);
+    all.put("query-consistency", queries::consistency);
+    all.put("query-errors", queries::errors);
+    all.put("query-indexes", queries::indexes);
+    all.put("query-streaming", queries::streaming);
     Nodes nodes = new Nodes(steps);
     for (String step : List.of("join", "kill", "return", "leave")) {
       all.put(step, () -> nodes.change(step));
