@@ -17,7 +17,6 @@ mod access;
 mod answer;
 mod collections;
 pub(crate) mod connection_state;
-pub(crate) mod continued_scan;
 mod counter;
 mod dcp;
 mod durable;
@@ -39,7 +38,6 @@ mod request;
 mod room;
 mod rules;
 mod sampling;
-pub(crate) mod stat_cursor;
 mod stats;
 pub(crate) mod status;
 mod sub_document;
@@ -63,7 +61,7 @@ use crate::connection::request_id::RequestId;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
-use crate::dispatch::connection_state::{ConnectionState, Pending};
+use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 
 pub(crate) use answer::{answer_parked, fail_request};
@@ -162,9 +160,9 @@ fn serve(req: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
         return refuse(req, out, refusal);
     }
     let in_order = req.infos.barrier || !rule.reorders;
-    if in_order && req.state.has_parked() {
+    if in_order && req.state.deferred.is_any() {
         // The request is offered again, so it is not counted now.
-        req.state.wait = Pending::Parked;
+        req.state.pending.wait_for_deferred();
         return Served::Later;
     }
     let is_first = req.tries.is_first();
@@ -185,7 +183,7 @@ fn serve(req: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
         }
         End::Later => Served::Later,
         End::Fetch => {
-            let overtakable = !in_order && req.state.features.has(Feature::UnorderedExecution);
+            let overtakable = !in_order && req.state.features().has(Feature::UnorderedExecution);
             Served::Fetch { overtakable, tries: req.tries }
         }
     }
@@ -218,7 +216,7 @@ pub(crate) fn admits_large(
     };
     let mut req = Request::new(id, frame, opcode, state, env);
     let refusal = match rules::rule(opcode) {
-        None if req.state.identity.is_none() => {
+        None if !req.state.user.is_known() => {
             RuleRejection::Status(Status::Eaccess, "authenticate first")
         }
         None => RuleRejection::Status(Status::NotSupported, "this server does not know how"),
@@ -257,7 +255,7 @@ pub(crate) fn begin_store(
 
 /// Counts a command that is about to run. Returns its weight when it is to be timed.
 fn sample(req: &Request<'_>, kind: CommandKind) -> Option<u8> {
-    req.state.operations.as_ref()?.timings().sample(kind)
+    req.state.selection.operations()?.timings().sample(kind)
 }
 
 /// Records how long the last try took.
@@ -265,7 +263,7 @@ fn call_timed(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, kind: C
     let begun_ns = req.env.latency_clock.now_ns();
     let end = call(req, out, rule);
     let elapsed_ns = req.env.latency_clock.now_ns().saturating_sub(begun_ns);
-    if let Some(operations) = req.state.operations.as_ref().filter(|_| end == End::Done) {
+    if let Some(operations) = req.state.selection.operations().filter(|_| end == End::Done) {
         operations.timings().record(kind, elapsed_ns, req.tries.weight);
     }
     end
@@ -294,7 +292,7 @@ fn check_datatype(req: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), Ru
             "this command does not take this datatype",
         ));
     }
-    if !req.state.features.admits_datatype(datatype) {
+    if !req.state.features().admits_datatype(datatype) {
         return Err(RuleRejection::Status(Status::Einval, "this datatype was not negotiated"));
     }
     Ok(())
@@ -315,7 +313,7 @@ fn decode_infos(req: &Request<'_>, rule: &Rule) -> Result<RequestFrames, RuleRej
         if !rule.durable {
             return refuse(Status::Einval, "this command takes no durability level");
         }
-        let is_in_memory = req.state.bucket.as_ref().is_some_and(|bucket| bucket.is_in_memory());
+        let is_in_memory = req.state.bucket().is_some_and(|bucket| bucket.is_in_memory());
         if durability.level.needs_persistence() && is_in_memory {
             return refuse(Status::DurabilityInvalidLevel, "the bucket is in memory only");
         }

@@ -51,6 +51,8 @@ pub(crate) struct Tries {
     pub waiting_since_ms: u64,
     /// Weight with which its duration is recorded; 0 when it is not sampled.
     pub weight: u8,
+    /// Later requests have overtaken it, so the connection may already wait for something else.
+    pub is_overtaken: bool,
 }
 
 impl Tries {
@@ -139,14 +141,18 @@ impl Fetches {
     /// Parks a request at [`Fetches::next_position`]. The caller asks for its fetch with this
     /// serial number.
     pub fn park(&mut self, serial: u32, now_ms: u64, frame: Box<[u8]>, tries: Tries) {
+        assert!(serial != 0, "serial 0 stands for a fetch that is over");
         self.parked_bytes += frame.len();
-        let tries = tries.with_one_more(now_ms);
+        assert!(self.parked_bytes <= PARKED_REQUEST_BYTES_MAX, "the caller asked for a position");
+        let tries = Tries { is_overtaken: true, ..tries.with_one_more(now_ms) };
         let deadline_ms = tries.waiting_since_ms + FETCH_TIMEOUT_MS;
         self.parked.insert(ParkedRequest { serial, deadline_ms, frame, tries });
     }
 
     /// Makes the request at the head wait for one completion.
     pub fn wait_at_head(&mut self, serial: u32, now_ms: u64, tries: Tries) {
+        assert!(self.head.is_none(), "the history of the head was taken before it was tried");
+        assert!(!tries.is_over(), "another fetch would be useless");
         let tries = tries.with_one_more(now_ms);
         let deadline_ms = tries.waiting_since_ms + FETCH_TIMEOUT_MS;
         let (missing, behind, has_failed_behind) = (1, 0, false);
@@ -222,6 +228,7 @@ impl Fetches {
     /// Takes the next parked request to try again.
     pub fn take_ready(&mut self) -> Option<ParkedRequest> {
         let parked = self.parked.try_remove(usize::from(self.ready.pop_front()?))?;
+        assert!(parked.is_over(), "a request is tried again after its fetch");
         self.parked_bytes -= parked.frame.len();
         Some(parked)
     }

@@ -105,6 +105,7 @@ pub struct ParkToken {
 impl ParkToken {
     /// Encodes the token for its way through the engine.
     pub fn encode(self) -> u64 {
+        assert!(self.slot < 1 << 20 && self.position < 1 << 12, "a token has 20 and 12 bits");
         u64::from(self.slot) << 44 | u64::from(self.position) << 32 | u64::from(self.serial)
     }
 
@@ -131,6 +132,8 @@ impl ParkedWrites {
 
     /// Parks a write at `next_position`.
     pub fn park(&mut self, write: Parked) {
+        assert!(self.writes.len() < PARKED_MAX, "the caller asked for a position first");
+        assert!(write.serial != 0, "serial 0 stands for no write");
         self.writes.insert(write);
     }
 

@@ -30,9 +30,7 @@ pub(crate) struct Lender<'a> {
     pub connection: ConnectionId,
     /// What it has reserved.
     pub reserved: &'a mut Reserved,
-    /// When it was granted the last of it.
-    pub since_ms: &'a mut u64,
-    /// Now, on the same clock.
+    /// Now, on the worker's monotonic clock.
     pub now_ms: u64,
     /// A request of the connection is in the queue.
     pub request_waits: bool,
@@ -70,8 +68,7 @@ impl Lender<'_> {
             *waits = true;
             return LoanDecision::Later;
         };
-        self.reserved.add(grant);
-        *self.since_ms = self.now_ms;
+        self.reserved.add(grant, self.now_ms);
         LoanDecision::Yes
     }
 }

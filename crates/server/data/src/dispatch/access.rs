@@ -31,13 +31,13 @@ pub(super) fn check(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection
     if who == Who::Anybody {
         return Ok(());
     }
-    if req.state.identity.is_none() {
+    if !req.state.user.is_known() {
         req.state.adopt_memcached(&req.env.server);
-        if req.state.identity.is_none() {
+        if !req.state.user.is_known() {
             return Err(refuse_unknown(req));
         }
     }
-    let rights = &req.state.rights;
+    let rights = req.state.rights();
     let (needed, everywhere) = match who {
         Who::Anybody | Who::Authenticated => return Ok(()),
         Who::Admin if rights.is_admin() => return Ok(()),
@@ -45,7 +45,7 @@ pub(super) fn check(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection
         Who::InCollection(needed) | Who::InBucket(needed) => (needed, rights.everywhere()),
         Who::Somewhere(needed) => (needed, rights.somewhere()),
     };
-    match &req.state.bucket {
+    match req.state.bucket() {
         Some(bucket) if !bucket.is_deleted() => {}
         _ => return check_without_bucket(req, who),
     }
@@ -73,7 +73,8 @@ fn check_without_bucket(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejec
 #[cold]
 pub(super) fn memcached_opcode(req: &Request<'_>) -> Option<Opcode> {
     let header = &req.frame.header;
-    let is_memcached = !req.state.features.is_negotiated() && header.magic == Magic::ClientRequest;
+    let is_memcached =
+        !req.state.features().is_negotiated() && header.magic == Magic::ClientRequest;
     match req.opcode {
         Opcode::IoctlGet if is_memcached => Some(Opcode::Gat),
         Opcode::IoctlSet if is_memcached => Some(Opcode::Gatq),
@@ -84,8 +85,8 @@ pub(super) fn memcached_opcode(req: &Request<'_>) -> Option<Opcode> {
 /// Why a request is refused when its opcode is not implemented or its sender not authenticated.
 #[cold]
 pub(super) fn refuse_unknown(req: &Request<'_>) -> RuleRejection {
-    let is_memcached = req.opcode.is_of_memcached() && !req.state.features.is_negotiated();
-    match req.state.identity {
+    let is_memcached = req.opcode.is_of_memcached() && !req.state.features().is_negotiated();
+    match req.state.identity() {
         Some(_) if super::dcp::is_dcp(req.opcode) && req.state.producer.is_none() => {
             RuleRejection::Status(Status::Einval, "open the connection for change streams first")
         }
@@ -110,12 +111,12 @@ fn check_within(
     collection: CollectionId,
     needed: PrivilegeSet,
 ) -> Result<(), RuleRejection> {
-    if req.state.rights.everywhere().holds(needed) {
+    if req.state.rights().everywhere().holds(needed) {
         return Ok(());
     }
     let manifest = req.bucket().manifest();
     let exists = manifest.contains(collection);
-    let held = req.state.rights.within(collection, manifest);
+    let held = req.state.user.rights_mut().within(collection, manifest);
     if held.is_empty() || !exists {
         return Err(RuleRejection::UnknownCollection);
     }
@@ -127,13 +128,13 @@ impl Request<'_> {
     #[cold]
     pub(super) fn find_bucket(&mut self) -> Result<(), RuleRejection> {
         let is_gone = |bucket: &Arc<BucketHandle>| bucket.is_deleted();
-        if self.state.bucket.as_ref().is_some_and(is_gone) {
+        if self.state.bucket().is_some_and(is_gone) {
             self.state.select(None);
         }
-        if self.state.bucket.is_none() {
+        if self.state.bucket().is_none() {
             self.state.adopt_memcached(&self.env.server);
         }
-        let context = match (&self.state.bucket, &self.state.identity) {
+        let context = match (self.state.bucket(), self.state.identity()) {
             (Some(_), _) => return Ok(()),
             (None, Some(user)) if self.state.is_memcached() && user.bucket.is_some() => {
                 "the bucket that `oribi user create --bucket` has named for this user is not there"
@@ -162,7 +163,7 @@ impl Request<'_> {
 
     /// Refuses a request whose user does not hold `needed` in the whole bucket.
     pub fn demand_everywhere(&self, needed: PrivilegeSet) -> Result<(), RuleRejection> {
-        let missing = needed.without(self.state.rights.everywhere());
+        let missing = needed.without(self.state.rights().everywhere());
         if missing.is_empty() { Ok(()) } else { Err(RuleRejection::Access(missing)) }
     }
 }
@@ -173,9 +174,9 @@ pub(super) fn audit(req: &mut Request<'_>, refusal: RuleRejection) {
     let is_about_rights = match refusal {
         RuleRejection::Status(status, _) => status == Status::Eaccess,
         RuleRejection::Access(_) => true,
-        RuleRejection::UnknownCollection => req.state.rights.everywhere().is_empty(),
+        RuleRejection::UnknownCollection => req.state.rights().everywhere().is_empty(),
     };
-    let is_known = req.state.identity.is_some();
+    let is_known = req.state.user.is_known();
     if !is_about_rights || !is_known || !req.env.audits_refusal() {
         return;
     }
@@ -186,7 +187,7 @@ pub(super) fn audit(req: &mut Request<'_>, refusal: RuleRejection) {
     };
     let bucket = match req.opcode {
         Opcode::SelectBucket => req.frame.key.escape_ascii().to_string(),
-        _ => req.state.bucket.as_ref().map_or("", |bucket| bucket.name()).to_owned(),
+        _ => req.state.bucket().map_or("", |bucket| bucket.name()).to_owned(),
     };
     let request = format!("{} {bucket}", req.opcode.name()).trim_end().to_owned();
     req.env.server.access.audit.record(req.state.actor(), Event::Refused { request, context });

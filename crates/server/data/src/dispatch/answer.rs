@@ -28,7 +28,7 @@ use crate::connection::parked::{Answer, Parked};
 use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::rejection_log::Reference;
-use crate::dispatch::connection_state::{ConnectionState, Pending};
+use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::status;
 
@@ -69,7 +69,7 @@ pub(super) fn conclude(
     rule: &Rule,
     outcome: Outcome<'_>,
 ) -> End {
-    let features = req.state.features;
+    let features = req.state.features();
     match outcome {
         Ok(Reply::Document { item, cas, key }) => {
             let parts = ResponseParts { key, ..parts(req, Status::Success) };
@@ -118,8 +118,8 @@ pub(super) fn conclude_other(
         {
             return End::Later;
         }
-        Err(Rejection::Later(wait)) => {
-            req.state.wait = wait;
+        Err(Rejection::Retry(wait)) => {
+            room::wait(req, wait);
             return End::Later;
         }
         Err(not_done) => refuse(req, out, not_done),
@@ -133,7 +133,7 @@ fn send(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<
         Reply::Streamed | Reply::Nothing => return,
         Reply::AsLate(outcome) => return answer_late(req.state, out, req.id(), outcome),
         Reply::Job(job) => {
-            req.state.wait = Pending::Job(req.id());
+            req.state.pending.wait_for_job(req.id());
             return req.env.jobs.push((req.connection, job));
         }
         Reply::Written(answer) if req.waits_for_store() => match durable::park(req, answer) {
@@ -145,7 +145,7 @@ fn send(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<
     if rule.silence == Silence::OnSuccess {
         return;
     }
-    let (features, parts) = (req.state.features, parts(req, Status::Success));
+    let (features, parts) = (req.state.features(), parts(req, Status::Success));
     match reply {
         Reply::Success | Reply::Job(_) | Reply::AsLate(_) | Reply::Streamed | Reply::Nothing => {
             write_response(out.tail(), &parts);
@@ -205,7 +205,7 @@ pub(super) fn refuse(req: &mut Request<'_>, out: &mut WriteBuffer, not_done: Rej
                 }
             }
         }
-        Rejection::Later(_) => {
+        Rejection::Retry(_) => {
             debug_assert!(false, "a request that is tried again is not answered")
         }
     }
@@ -223,7 +223,7 @@ fn fail(
         return;
     }
     let parts = parts(req, req.state.wire_status(status));
-    encoding::write_failure(out, req.state.features, &parts, context);
+    encoding::write_failure(out, req.state.features(), &parts, context);
 }
 
 /// As [`fail`], with a reference that identifies the request in the log.
@@ -232,7 +232,7 @@ fn fail_logged(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status, con
     if req.state.closes_instead(status) {
         return;
     }
-    let (features, parts) = (req.state.features, parts(req, req.state.wire_status(status)));
+    let (features, parts) = (req.state.features(), parts(req, req.state.wire_status(status)));
     match encoding::reads_contexts(features) {
         true => encoding::write_error_body(out, features, &parts, (None, context, reference)),
         false => encoding::write_failure(out, features, &parts, Some(context)),
@@ -242,10 +242,10 @@ fn fail_logged(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status, con
 /// Logs a refused request, unless many came just before. Returns the reference in the log.
 fn log_refusal(req: &mut Request<'_>, status: Status, context: &str) -> Option<Reference> {
     let reference = req.env.refusals.admit(req.env.now_ms)?;
-    let user = req.state.identity.as_ref().map_or("", |identity| &identity.name);
+    let user = req.state.user.name();
     tracing::info!(
         %reference,
-        connection = req.state.record.number,
+        connection = req.state.record().number,
         user,
         opcode = req.opcode.name(),
         status = status.name(),
@@ -263,7 +263,7 @@ fn refuse_by_engine(req: &mut Request<'_>, out: &mut WriteBuffer, refused: Opera
         OperationRejection::NotMyVbucket => send_map(req, out),
         OperationRejection::UnknownCollection => fail_unknown(req, out, status),
         OperationRejection::Locked => {
-            let is_old = !req.state.features.has(Feature::XError);
+            let is_old = !req.state.features().has(Feature::XError);
             let is_temporary = is_old && status::locked_is_temporary(req.opcode);
             fail(req, out, if is_temporary { Status::Etmpfail } else { status }, None);
         }
@@ -310,7 +310,7 @@ pub(super) fn describe(
             return (status::of_refused(refused), Some(count_refused(req, refused).into()));
         }
         Rejection::Unknown(status) => return (status, Some(UNKNOWN.into())),
-        Rejection::Later(_) => {
+        Rejection::Retry(_) => {
             debug_assert!(false, "a request that is tried again is not answered");
             return (Status::Einternal, None);
         }
@@ -331,7 +331,7 @@ pub(super) fn describe(
 
 /// Answers that a collection or scope is not in the manifest, and names that manifest.
 fn fail_unknown(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
-    let features = req.state.features;
+    let features = req.state.features();
     if !features.is_negotiated() {
         return fail(req, out, status, None);
     }
@@ -348,14 +348,14 @@ fn fail_unknown(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
 /// configuration is left out if this connection has it already and asked not to be told twice.
 fn send_map(req: &mut Request<'_>, out: &mut WriteBuffer) {
     let document = req.env.server.cluster.bucket_document(req.handle());
-    let seen = req.state.config_sent == document.version
-        && req.state.features.has(Feature::DedupeNotMyVbucketClustermap);
+    let seen = req.state.selection.config_sent() == document.version
+        && req.state.features().has(Feature::DedupeNotMyVbucketClustermap);
     if seen {
         return fail(req, out, Status::NotMyVbucket, None);
     }
-    req.state.config_sent = document.version;
+    req.state.selection.note_config_sent(document.version);
     let parts = parts(req, Status::NotMyVbucket);
-    encoding::write_json(out, req.state.features, &parts, &document.json);
+    encoding::write_json(out, req.state.features(), &parts, &document.json);
 }
 
 /// Answers a request whose frame is no longer there.
@@ -388,7 +388,7 @@ pub(crate) fn fail_request(
         return;
     }
     let parts = ResponseParts::new(request.opcode, state.wire_status(status), request.opaque);
-    encoding::write_failure(out, state.features, &parts, context);
+    encoding::write_failure(out, state.features(), &parts, context);
 }
 
 /// Answers a write whose persistence is decided. A failure means that the write is not known to be
@@ -405,10 +405,10 @@ pub(crate) fn answer_parked(
     let duration = parked.duration(&env.latency_clock);
     let parts = ResponseParts { duration, ..ResponseParts::new(opcode, Status::Success, opaque) };
     match outcome {
-        Ok(()) => encoding::write_written(out, state.features, parts, &parked.answer),
+        Ok(()) => encoding::write_written(out, state.features(), parts, &parked.answer),
         Err((status, context)) => {
             let parts = ResponseParts { status: state.wire_status(status), ..parts };
-            encoding::write_failure(out, state.features, &parts, Some(context));
+            encoding::write_failure(out, state.features(), &parts, Some(context));
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn get_scope_id<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 /// The part of the bucket's manifest that the user may see.
 fn visible(req: &mut Request<'_>) -> Arc<BucketManifest> {
     let manifest = req.bucket().manifest();
-    req.state.rights.visible(manifest)
+    req.state.user.rights_mut().visible(manifest)
 }
 
 fn path<'a>(req: &Request<'a>) -> Result<&'a str, Status> {

@@ -25,11 +25,12 @@ use super::request::Request;
 use super::room;
 use crate::buckets::dcp_registry::DcpProducerRecord;
 use crate::connection::close_reason::CloseReason;
+use crate::connection::pending::HeadWait;
 use crate::dcp::inbox::Inbox;
 use crate::dcp::stream_value::StreamRequestJson;
 use crate::dcp::streams::{DcpProducerStream, DcpStreamKey};
 use crate::dcp::{DcpProducer, StreamRejection, may_stream};
-use crate::dispatch::connection_state::{ConnectionState, Pending};
+use crate::dispatch::connection_state::ConnectionState;
 
 /// Longest name of a connection.
 const NAME_BYTES_MAX: usize = 251;
@@ -53,19 +54,19 @@ pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         return refuse(Status::Einval, "a producer takes no settings with open");
     }
     check_flags(flags)?;
-    if req.state.features.has(Feature::UnorderedExecution) {
+    if req.state.features().has(Feature::UnorderedExecution) {
         return refuse(Status::NotSupported, "unordered execution was negotiated");
     }
     if !flags.has(OpenFlags::PRODUCER) {
         return refuse(Status::NotSupported, "this server is no consumer");
     }
     let inbox = Inbox::new(Arc::clone(&req.env.waker), req.connection);
-    let user = req.state.identity.as_ref().map_or("", |user| &user.name).to_owned();
-    let number = req.state.record.number;
+    let user = req.state.user.name().to_owned();
+    let number = req.state.record().number;
     let record = DcpProducerRecord::new(name, number, user, req.env.now, Arc::clone(&inbox) as _);
     let (record, bucket) = (Arc::new(record), Arc::clone(req.handle()));
     bucket.producers().enter(&record);
-    let (features, now_ms) = (req.state.features, req.env.now_ms);
+    let (features, now_ms) = (req.state.features(), req.env.now_ms);
     let producer = DcpProducer::new(bucket, flags, features, inbox, record, now_ms);
     req.state.producer = Some(Box::new(producer));
     Ok(Reply::Success)
@@ -135,7 +136,7 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let stream = match opened {
         Ok(stream) => stream,
         Err(StreamOpenError::TryLater) if room::waits_to_load(req) => {
-            return Err(Rejection::Later(Pending::Room));
+            return Err(Rejection::Retry(HeadWait::Bucket));
         }
         Err(refused) => return refuse_stream(refused),
     };
@@ -192,7 +193,7 @@ fn wanted_stream(req: &mut Request<'_>) -> Result<StreamRequestJson, Rejection> 
     }
     let manifest = req.bucket().manifest();
     // A scope that the user may not see is answered like one that does not exist.
-    let visible = req.state.rights.visible(Arc::clone(&manifest));
+    let visible = req.state.user.rights_mut().visible(Arc::clone(&manifest));
     match &wanted.filter {
         StreamFilter::Scope(id) if !visible.scopes().iter().any(|scope| scope.id == *id) => {
             return Err(Rejection::Unknown(Status::UnknownScope));
@@ -203,12 +204,12 @@ fn wanted_stream(req: &mut Request<'_>) -> Result<StreamRequestJson, Rejection> 
         _ => {}
     }
     let bucket = Arc::clone(req.handle());
-    may_stream(&mut req.state.rights, &bucket, &wanted.filter).map_err(
-        |may_not| match may_not {
+    may_stream(req.state.user.rights_mut(), &bucket, &wanted.filter).map_err(|may_not| {
+        match may_not {
             StreamRejection::SeeIt => Rejection::Refused(RuleRejection::UnknownCollection),
             StreamRejection::Read(missing) => Rejection::Refused(RuleRejection::Access(missing)),
-        },
-    )?;
+        }
+    })?;
     Ok(wanted)
 }
 

@@ -8,7 +8,6 @@ use oribi_protocol::feature::Feature;
 
 use super::request::Request;
 use crate::connection::parked::{Answer, ParkToken, Parked};
-use crate::dispatch::connection_state::Pending;
 use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 
 /// Parks a write that is done in memory until the store has it. Returns the answer if the store
@@ -16,7 +15,7 @@ use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
     let document = req.locate().expect("the handler located what it wrote");
     req.counters().durable_writes.add(1);
-    let position = req.state.parked.get_or_insert_default().next_position();
+    let position = req.state.deferred.writes_or_new().next_position();
     let position = position.expect("admit_durable was asked before the write was done");
     let serial = req.env.park_serial();
     let token = ParkToken { slot: req.connection.slot, position, serial }.encode();
@@ -34,9 +33,9 @@ pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
         deadline_ms: req.env.now_ms + timeout_ms.max(DURABILITY_TIMEOUT_MIN_MS),
         answer,
     };
-    req.state.parked.get_or_insert_default().park(write);
-    if !req.state.features.has(Feature::UnorderedExecution) {
-        req.state.wait = Pending::Parked;
+    req.state.deferred.writes_or_new().park(write);
+    if !req.state.features().has(Feature::UnorderedExecution) {
+        req.state.pending.wait_for_deferred();
     }
     None
 }

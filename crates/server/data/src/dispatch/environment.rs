@@ -42,7 +42,7 @@ pub(crate) struct Environment {
     /// Jobs that connections requested and the driver has not submitted yet.
     pub jobs: Vec<(ConnectionId, Job<Environment>)>,
     /// Connections whose write waits for room in its bucket.
-    pub room_waits: Vec<ConnectionId>,
+    pub bucket_waits: Vec<ConnectionId>,
     /// Wall clock of this batch.
     pub now: Timestamp,
     /// Monotonic clock of this batch, in milliseconds since an arbitrary start; never 0.
@@ -96,7 +96,7 @@ impl Environment {
             sink,
             fetch_sink,
             jobs: Vec::new(),
-            room_waits: Vec::new(),
+            bucket_waits: Vec::new(),
             now: Timestamp::default(),
             now_ms: 1,
             memory,

@@ -54,11 +54,11 @@ pub(super) fn hello<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if features.wants_cluster_maps() && !features.has(Feature::Duplex) {
         return Err(Status::Einval.into());
     }
-    req.state.greet(features, req.env.now_ms);
+    let reads_histograms = req.frame.key.starts_with(HISTOGRAMS_AGENT);
+    req.state.greet(features, reads_histograms, req.env.now_ms);
     let granted: Vec<u8> = features.codes().flat_map(u16::to_be_bytes).collect();
     let agent = &req.frame.key[..req.frame.key.len().min(AGENT_BYTES_MAX)];
-    req.state.reads_histograms = req.frame.key.starts_with(HISTOGRAMS_AGENT);
-    req.state.record.agree(|agreement| {
+    req.state.record().agree(|agreement| {
         agreement.agent = Some(String::from_utf8_lossy(agent).into());
         agreement.features = features;
     });
@@ -98,14 +98,14 @@ pub(super) fn sasl_auth<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.state.deauthenticate(req.env.now_ms);
     let mut sasl = Box::new(SaslServer::new());
     let step = sasl.start(req.frame.key, req.frame.value, &req.env.server.access.users);
-    req.state.sasl = Some(sasl);
+    req.state.user.begin_sasl(sasl);
     advance_sasl(req, step)
 }
 
 /// SaslStep: continues an exchange.
 pub(super) fn sasl_step<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     refuse_on_producer(req)?;
-    let step = match &mut req.state.sasl {
+    let step = match req.state.user.sasl_mut() {
         Some(sasl) => sasl.step(req.frame.key, req.frame.value),
         None => SaslStep::Failed,
     };
@@ -150,12 +150,12 @@ pub(super) fn finish_sasl(
         SaslStep::Success { identity, .. }
             if !env.server.connections.admit_user(identity.access.is_admin()) =>
         {
-            state.sasl = None;
+            state.user.end_sasl();
             state.close(CloseReason::TooManyConnections);
             Err(Status::RateLimitedMaxConnections)
         }
         SaslStep::Success { identity, payload } => {
-            state.sasl = None;
+            state.user.end_sasl();
             state.authenticate(identity);
             if env.server.access.audit.is_on() {
                 env.server.access.audit.record(state.actor(), Event::Authenticated);
@@ -163,7 +163,7 @@ pub(super) fn finish_sasl(
             Ok(LateReply::value(payload))
         }
         step @ (SaslStep::Failed | SaslStep::Malformed | SaslStep::Slow(_)) => {
-            let sasl = state.sasl.take();
+            let sasl = state.user.end_sasl();
             env.counters.auth_errors.add(1);
             if env.audits_refusal() {
                 let user = sasl.map_or_else(String::new, |sasl| sasl.claimed_name().to_owned());
@@ -171,7 +171,7 @@ pub(super) fn finish_sasl(
                 env.server.access.audit.record(actor, Event::AuthenticationFailed);
             }
             Err(match step {
-                SaslStep::Malformed if state.features.is_negotiated() => Status::Einval,
+                SaslStep::Malformed if state.features().is_negotiated() => Status::Einval,
                 _ => Status::AuthError,
             })
         }
@@ -190,7 +190,7 @@ pub(super) fn select_bucket<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let name = std::str::from_utf8(req.frame.key).ok();
     let bucket = name.and_then(|name| req.env.server.buckets.get(name));
     let may_use = |bucket: &Arc<BucketHandle>| {
-        req.state.identity.as_ref().is_some_and(|user| user.access.reaches(bucket.name()))
+        req.state.identity().is_some_and(|user| user.access.reaches(bucket.name()))
     };
     match bucket {
         Some(bucket) if may_use(&bucket) => {
@@ -206,7 +206,7 @@ pub(super) fn select_bucket<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 
 /// ListBuckets: names of the buckets in which the user has a right, separated by spaces.
 pub(super) fn list_buckets<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let identity = req.state.identity.as_ref().ok_or(Status::Eaccess)?;
+    let identity = req.state.identity().ok_or(Status::Eaccess)?;
     let buckets = req.env.server.buckets.list();
     let names: Vec<&str> = buckets
         .iter()
@@ -220,11 +220,11 @@ pub(super) fn list_buckets<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 /// an empty answer when there is nothing newer.
 pub(super) fn get_cluster_config<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let known = ConfigVersion::decode(req.frame.extras);
-    let document = match req.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()) {
+    let document = match req.state.bucket().filter(|bucket| !bucket.is_deleted()) {
         Some(bucket) => req.env.server.cluster.bucket_document(bucket),
         None => req.env.server.cluster.config.global_document(),
     };
-    req.state.config_sent = document.version;
+    req.state.selection.note_config_sent(document.version);
     let current = document.version.to_wire();
     let is_current =
         |known: ConfigVersion| (known.epoch, known.revision) >= (current.epoch, current.revision);

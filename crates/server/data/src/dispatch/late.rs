@@ -42,7 +42,6 @@ pub(super) fn outcome_of(
 
 /// Gives up on an answer that was to be sent in pieces.
 pub(super) fn give_up(state: &mut ConnectionState, status: Status) -> Status {
-    state.stat = None;
-    state.range_scan = None;
+    state.pending.end_answer();
     status
 }

@@ -14,7 +14,7 @@ use oribi_types::{Cas, Datatype};
 use smallvec::SmallVec;
 
 use crate::connection::parked::Answer;
-use crate::dispatch::connection_state::Pending;
+use crate::connection::pending::HeadWait;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::Job;
 use crate::dispatch::late_outcome::LateOutcome;
@@ -113,8 +113,8 @@ pub(super) enum Rejection {
     Unknown(Status),
     /// The rules or the user's rights refuse it.
     Refused(RuleRejection),
-    /// It is tried again when this wait is over.
-    Later(Pending),
+    /// The request is tried again when this wait is over.
+    Retry(HeadWait),
 }
 
 /// Why a request is not served, though the engine was not asked.

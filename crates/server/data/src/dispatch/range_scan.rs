@@ -27,13 +27,14 @@ use crate::buckets::range_scans::{
     AcceptedDatatypes, Content, Reserve, ScanAnswer, ScanId, ScanLimits, ScanReply, ScanRequest,
     ScanReservation, ScanSubject,
 };
+use crate::connection::continued_scan::ContinuedScan;
 use crate::connection::memory::ConnectionMemory;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;
+use crate::connection::pending::LongAnswer;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
-use crate::dispatch::connection_state::{ConnectionState, Pending};
-use crate::dispatch::continued_scan::ContinuedScan;
+use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::Job;
 
@@ -61,7 +62,7 @@ pub(super) fn create<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         .map_err(|status| Rejection::Because(status, "this does not say what is to be scanned"))?;
     // A client that knows attributes may ask for them here. Their own feature only tells the client
     // that it may.
-    if request.content == Content::WithAttributes && !req.state.features.has(Feature::Xattr) {
+    if request.content == Content::WithAttributes && !req.state.features().has(Feature::Xattr) {
         return Err(Rejection::Because(Status::NotSupported, "attributes were not negotiated"));
     }
     if !handle.bucket().manifest().contains(request.collection) {
@@ -101,16 +102,15 @@ pub(super) fn proceed<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         .map(|at| u32::from_be_bytes([limits[at], limits[at + 1], limits[at + 2], limits[at + 3]]));
     let (id, limits) = (*id, ScanLimits { items, time_ms, bytes });
     let subject = usable(req, &handle, id)?;
-    let shown = AcceptedDatatypes(req.state.features.datatype_shown(Datatype(u8::MAX)));
-    req.state.range_scan = Some(Box::new(ContinuedScan {
+    let shown = AcceptedDatatypes(req.state.features().datatype_shown(Datatype(u8::MAX)));
+    req.state.pending.begin_answer(LongAnswer::RangeScan(Box::new(ContinuedScan {
         vbid,
         id,
         subject,
         bucket: Arc::clone(&handle),
         request: req.id(),
-        is_due: false,
         is_over: false,
-    }));
+    })));
     Ok(Reply::Job(scan_job(move |reply| {
         handle.range_scans().proceed(vbid, id, limits, shown, reply);
     })))
@@ -152,9 +152,9 @@ fn usable(
 
 /// Whether the next page may be shown, or why not.
 fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
-    let ConnectionState { range_scan, rights, bucket, .. } = state;
-    let Some(scan) = range_scan else { return Ok(()) };
-    if !bucket.as_ref().is_some_and(|selected| Arc::ptr_eq(selected, &scan.bucket)) {
+    let ConnectionState { pending, user, selection, .. } = state;
+    let Some(scan) = pending.range_scan() else { return Ok(()) };
+    if !selection.bucket().is_some_and(|selected| Arc::ptr_eq(selected, &scan.bucket)) {
         return Err(Status::NoBucket);
     }
     let ScanSubject { collection, content } = scan.subject;
@@ -162,7 +162,7 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     if !manifest.contains(collection) {
         return Err(Status::UnknownCollection);
     }
-    let held = rights.within(collection, manifest);
+    let held = user.rights_mut().within(collection, manifest);
     if held.is_empty() {
         return Err(Status::UnknownCollection);
     }
@@ -185,9 +185,8 @@ fn finish(state: &mut ConnectionState, answer: ScanAnswer) -> LateOutcome {
     match answer {
         ScanAnswer::Created(id) => Ok(LateReply::value(id.to_vec())),
         ScanAnswer::Page { status, only_keys, bytes, held: _held } => {
-            match &mut state.range_scan {
-                Some(scan) if status == Status::Success => scan.is_due = true,
-                _ => end(state),
+            if status != Status::Success {
+                end(state);
             }
             let extras = if only_keys { &ONLY_KEYS } else { &DOCUMENTS };
             Ok(LateReply { status, extras, value: bytes })
@@ -201,7 +200,7 @@ fn finish(state: &mut ConnectionState, answer: ScanAnswer) -> LateOutcome {
 
 /// Ends the request, which has its last answer. Another request may continue the scan.
 fn end(state: &mut ConnectionState) {
-    if let Some(mut scan) = state.range_scan.take() {
+    if let Some(LongAnswer::RangeScan(mut scan)) = state.pending.end_answer() {
         scan.is_over = true;
     }
 }
@@ -214,16 +213,12 @@ pub(crate) fn resume_range_scan(
     env: &mut Environment,
 ) {
     if let Err(status) = may_go_on(state) {
-        let Some(scan) = state.range_scan.take() else { return };
+        let Some(LongAnswer::RangeScan(scan)) = state.pending.end_answer() else { return };
         return fail_request(state, out, scan.request, status, None);
     }
-    let Some(scan) = state.range_scan.as_mut().filter(|scan| scan.is_due) else {
-        state.range_scan = None;
-        return;
-    };
-    scan.is_due = false;
-    state.wait = Pending::Job(scan.request);
-    let (bucket, name) = (Arc::clone(&scan.bucket), scan.id);
+    let Some(scan) = state.pending.range_scan() else { return };
+    let (bucket, name, request) = (Arc::clone(&scan.bucket), scan.id, scan.request);
+    state.pending.wait_for_job(request);
     let resume = move |reply: ScanReply| bucket.range_scans().resume(name, reply);
     env.jobs.push((id, scan_job(resume)));
 }

@@ -162,7 +162,7 @@ const ANY_LIVE_PHASE: u32 = 0;
 /// GetAllVbSeqnos: vbucket u16 and high seqno u64 of each vbucket. They are a collection's if the
 /// request names one, and the default collection's for a client that knows no collections.
 pub(super) fn get_all_vb_seqnos<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let has_collections = req.state.features.has(Feature::Collections);
+    let has_collections = req.state.features().has(Feature::Collections);
     let (phase, collection) = match *req.frame.extras {
         [] => (ANY_LIVE_PHASE, None),
         [a, b, c, d] => (u32::from_be_bytes([a, b, c, d]), None),

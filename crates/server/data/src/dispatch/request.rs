@@ -114,7 +114,7 @@ impl<'a> Request<'a> {
     /// The selected bucket. Only for opcodes whose rule demands one.
     #[inline(always)]
     pub fn handle(&self) -> &Arc<BucketHandle> {
-        self.state.bucket.as_ref().expect("the rule of this opcode demands a selected bucket")
+        self.state.bucket().expect("the rule of this opcode demands a selected bucket")
     }
 
     /// The engine's part of the selected bucket.
@@ -126,7 +126,7 @@ impl<'a> Request<'a> {
     /// Counters of this worker for the selected bucket. Only for opcodes whose rule demands one.
     #[inline(always)]
     pub fn counters(&self) -> &OperationCounters {
-        let operations = self.state.operations.as_ref();
+        let operations = self.state.selection.operations();
         operations.expect("they are selected with the bucket").counters()
     }
 
@@ -141,12 +141,8 @@ impl<'a> Request<'a> {
     /// Counters of this worker for a collection that the engine found.
     #[inline(always)]
     pub fn collection_counters(&mut self, id: CollectionId) -> &CollectionCounters {
-        let ConnectionState { bucket, operations, .. } = &mut *self.state;
-        let operations = operations.as_mut().expect("they are selected with the bucket");
-        operations.collection(id, || {
-            let bucket = bucket.as_ref().expect("the rule of this opcode demands a bucket");
-            bucket.bucket().manifest()
-        })
+        let counters = self.state.selection.collection_counters(id);
+        counters.expect("the rule of this opcode demands a selected bucket")
     }
 
     /// True when the answer has to wait for the store.
@@ -161,9 +157,7 @@ impl<'a> Request<'a> {
     #[inline(always)]
     pub fn admit_durable(&mut self) -> Result<(), Rejection> {
         const TOO_MANY: &str = "too many writes of this connection wait for the store";
-        if self.waits_for_store()
-            && self.state.parked.get_or_insert_default().next_position().is_none()
-        {
+        if self.waits_for_store() && self.state.deferred.writes_or_new().next_position().is_none() {
             return Err(Rejection::Because(Status::Etmpfail, TOO_MANY));
         }
         Ok(())
@@ -189,7 +183,7 @@ impl Located<'_> {
         let outcome = bucket.get_shared(section, ahead, self.key, req.env.now);
         if let SharedOutcome::Hit(item) = &outcome
             && (item.value_bytes() >= GATHER_VALUE_BYTES_MIN
-                || item.is_compressed() && !req.state.features.has(Feature::Snappy))
+                || item.is_compressed() && !req.state.features().has(Feature::Snappy))
         {
             return SharedOutcome::Undecided;
         }

@@ -17,7 +17,7 @@ use oribi_protocol::status::Status;
 use super::outcome::Rejection;
 use super::request::{Located, Request};
 use crate::connection::memory::budget::Demand;
-use crate::dispatch::connection_state::Pending;
+use crate::connection::pending::HeadWait;
 use crate::limits::{LOADING_WAIT_MS, ROOM_WAIT_MS};
 
 const NO_MEMORY: Rejection =
@@ -27,7 +27,7 @@ const NO_MEMORY: Rejection =
 /// connection then waits at its head.
 #[cold]
 pub(super) fn waits_for_bucket(req: &mut Request<'_>) -> bool {
-    if !req.state.is_memcached() || req.state.serves_parked {
+    if !req.state.is_memcached() || req.tries.is_overtaken {
         return false;
     }
     tries_again(req, ROOM_WAIT_MS)
@@ -42,17 +42,18 @@ pub(super) fn waits_to_load(req: &mut Request<'_>) -> bool {
 
 /// False when the request has waited for so long.
 fn tries_again(req: &mut Request<'_>, wait_ms: u64) -> bool {
-    let since_ms = &mut req.state.room_since_ms;
-    if *since_ms != 0 && req.env.now_ms.saturating_sub(*since_ms) > wait_ms {
-        *since_ms = 0;
-        return false;
+    let waits = req.state.pending.wait_for_bucket(req.env.now_ms, wait_ms);
+    if waits {
+        req.env.bucket_waits.push(req.connection);
     }
-    if *since_ms == 0 {
-        *since_ms = req.env.now_ms;
+    waits
+}
+
+/// Makes the connection wait with this request at its head. [`waits_to_load`] has begun its wait.
+pub(super) fn wait(req: &mut Request<'_>, wait: HeadWait) {
+    if req.state.pending.head_wait() != Some(wait) {
+        req.state.pending.wait_at_head(wait);
     }
-    req.state.wait = Pending::Room;
-    req.env.room_waits.push(req.connection);
-    true
 }
 
 impl Request<'_> {
@@ -87,8 +88,8 @@ impl Request<'_> {
     #[cold]
     fn reserve(&mut self, demand: Demand) -> Result<(), Rejection> {
         let memory = &self.env.server.connections.memory;
-        let may_wait = self.state.wait == Pending::Nothing && !self.state.serves_parked;
-        if std::mem::take(&mut self.state.memory_refused) {
+        let may_wait = !self.tries.is_overtaken;
+        if may_wait && self.state.pending.take_memory_timeout() {
             return Err(NO_MEMORY);
         }
         let demand = Demand { bytes: memory.counted(demand.bytes), ..demand };
@@ -96,7 +97,7 @@ impl Request<'_> {
             return Ok(());
         }
         if may_wait && self.has_output {
-            return Err(Rejection::Later(Pending::Drain));
+            return Err(Rejection::Retry(HeadWait::Drain));
         }
         // A request for a block has reserved nothing else, so this was for another version, or
         // another request.
@@ -116,11 +117,10 @@ impl Request<'_> {
             if !may_wait {
                 return Err(NO_MEMORY);
             }
-            self.state.memory_since_ms = self.env.now_ms;
-            return Err(Rejection::Later(Pending::Memory));
+            let since_ms = self.env.now_ms;
+            return Err(Rejection::Retry(HeadWait::Memory { since_ms }));
         };
-        self.state.reserved.add(grant);
-        self.state.memory_since_ms = self.env.now_ms;
+        self.state.reserved.add(grant, self.env.now_ms);
         Ok(())
     }
 }

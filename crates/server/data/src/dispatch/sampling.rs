@@ -22,7 +22,7 @@ const MISFIT: Rejection =
 /// GetRandomKey: flags, key and value of a document of a collection. Extras: collection u32, then a
 /// u8 that requests attributes; each may be missing.
 pub(super) fn get_random_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let has_collections = req.state.features.has(Feature::Collections);
+    let has_collections = req.state.features().has(Feature::Collections);
     let (collection, with_attributes) = match *req.frame.extras {
         [] => (CollectionId::DEFAULT, false),
         [a, b, c, d] if has_collections => (CollectionId(u32::from_be_bytes([a, b, c, d])), false),
@@ -31,7 +31,7 @@ pub(super) fn get_random_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         }
         _ => return Err(MISFIT),
     };
-    if with_attributes && !req.state.features.has(Feature::Xattr) {
+    if with_attributes && !req.state.features().has(Feature::Xattr) {
         return Err(Rejection::Because(Status::Einval, "attributes were not negotiated"));
     }
     req.demand(collection, Privilege::Read.into())?;

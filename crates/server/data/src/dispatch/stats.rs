@@ -44,15 +44,16 @@ use super::late_outcome::{LateOutcome, LateReply};
 use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
 use super::request::Request;
 use crate::buckets::BucketHandle;
+use crate::connection::pending::LongAnswer;
 use crate::connection::request_id::RequestId;
+use crate::connection::stat_cursor::{
+    PreparedStat, StatCursor, StatPreparation, StatProducer, StatWriter, Whole,
+};
 use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::{Job, Lane};
-use crate::dispatch::stat_cursor::{
-    PreparedStat, StatCursor, StatPreparation, StatProducer, StatWriter, Whole,
-};
 use crate::server_context::ServerContext;
 use checkpoint::Checkpoints;
 use collection_details::{CollectionDetails, Detail};
@@ -102,7 +103,7 @@ pub(super) fn stat<'a>(req: &mut Request<'a>) -> Outcome<'a> {
             _ => Err(Rejection::Because(Status::Einval, "reset takes no argument")),
         };
     }
-    if req.state.is_text
+    if req.state.is_text()
         && let Some(plan) = plan_dump(req, &bucket, group, argument)?
     {
         return Ok(begin(req, Some(bucket), begun_ns, plan));
@@ -147,7 +148,7 @@ fn plan_group(
         req.demand_everywhere(SIMPLE)?;
     }
     let manifest = visible_manifest(req);
-    let reads_histograms = req.state.reads_histograms;
+    let reads_histograms = req.state.reads_histograms();
     let asker = Asker { server: &req.env.server, now: req.env.now, reads_histograms, manifest };
     plan(&asker, bucket, group, argument)
 }
@@ -161,7 +162,7 @@ fn is_about_key(group: &str) -> bool {
 
 /// The selected bucket, or the one that the server chooses for a client that cannot select.
 fn selected(req: &mut Request<'_>) -> Result<Arc<BucketHandle>, RuleRejection> {
-    let bucket = req.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
+    let bucket = req.state.bucket().filter(|bucket| !bucket.is_deleted());
     if bucket.is_none() {
         req.find_bucket()?;
     }
@@ -171,16 +172,16 @@ fn selected(req: &mut Request<'_>) -> Result<Arc<BucketHandle>, RuleRejection> {
 /// The scopes and collections whose figures the user may see.
 fn visible_manifest(req: &mut Request<'_>) -> Arc<BucketManifest> {
     let manifest = req.bucket().manifest();
-    if req.state.rights.everywhere().holds(SIMPLE) {
+    if req.state.rights().everywhere().holds(SIMPLE) {
         return manifest;
     }
-    let visible = req.state.rights.visible(Arc::clone(&manifest));
+    let visible = req.state.user.rights_mut().visible(Arc::clone(&manifest));
     let held: BTreeSet<CollectionId> = visible
         .scopes()
         .iter()
         .flat_map(|scope| &scope.collections)
         .map(|collection| collection.id)
-        .filter(|id| req.state.rights.within(*id, Arc::clone(&manifest)).holds(SIMPLE))
+        .filter(|id| req.state.user.rights_mut().within(*id, Arc::clone(&manifest)).holds(SIMPLE))
         .collect();
     let has_any =
         |scope: &ScopeDefinition| scope.collections.iter().any(|one| held.contains(&one.id));
@@ -207,8 +208,8 @@ fn begin(
             (None, Reply::Job(Job::new(Lane::Others, preparation, begin_prepared)))
         }
     };
-    req.state.stat =
-        Some(Box::new(StatCursor::new(req.id(), bucket, begun_ns, producer, req.state.is_text)));
+    let cursor = StatCursor::new(req.id(), bucket, begun_ns, producer, req.state.is_text());
+    req.state.pending.begin_answer(LongAnswer::Stat(Box::new(cursor)));
     reply
 }
 
@@ -222,7 +223,7 @@ fn begin_prepared(
 ) -> Option<LateOutcome> {
     match prepared {
         Ok(producer) => {
-            if let Some(stat) = &mut state.stat {
+            if let Some(stat) = state.pending.stat() {
                 stat.prepared(producer);
             }
             None
@@ -234,7 +235,7 @@ fn begin_prepared(
 /// Appends the next slice of the STAT that the connection is answering, and after the last slice
 /// its end.
 pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut WriteBuffer, env: &Environment) {
-    let Some(request) = state.stat.as_ref().map(|stat| stat.request()) else { return };
+    let Some(request) = state.pending.stat().map(|stat| stat.request()) else { return };
     if let Some(end) = next_slice(state, out, env) {
         answer_late(state, out, request, end.map(|()| LateReply::value(Vec::new())));
     }
@@ -247,11 +248,11 @@ pub(super) fn next_slice(
     out: &mut WriteBuffer,
     env: &Environment,
 ) -> Option<Result<(), Status>> {
-    let stat = state.stat.as_mut()?;
+    let stat = state.pending.stat()?;
     let end = stat.slice(out)?;
     let begun_ns = stat.begun_ns();
-    state.stat = None;
-    if let Some(operations) = &state.operations {
+    state.pending.end_answer();
+    if let Some(operations) = state.selection.operations() {
         let elapsed_ns = env.latency_clock.now_ns().saturating_sub(begun_ns);
         operations.timings().record(CommandKind::Stats, elapsed_ns, 1);
     }
@@ -489,7 +490,7 @@ fn parse_key(
     group: &str,
     argument: &str,
 ) -> Result<OwnedKey, Rejection> {
-    let manifest = req.state.rights.visible(bucket.bucket().manifest());
+    let manifest = req.state.user.rights_mut().visible(bucket.bucket().manifest());
     let words: Vec<&str> = argument.split_whitespace().collect();
     let (key, vbucket, collection) = match (&words[..], group.ends_with("-byid")) {
         (&[key, vbucket, id], true) => (key, vbucket, parse_collection_id(&manifest, id)?),
@@ -536,7 +537,7 @@ fn plan_stored_key(bucket: &Arc<BucketHandle>, key: OwnedKey, verifies: bool) ->
 /// Plans the only group that needs no bucket.
 fn plan_connections(req: &Request<'_>, argument: &str) -> Planned {
     let (server, now) = (&req.env.server, req.env.now);
-    let Some(viewer) = &req.state.identity else { return Err(Rejection::Status(Status::Eaccess)) };
+    let Some(viewer) = req.state.identity() else { return Err(Rejection::Status(Status::Eaccess)) };
     if argument.is_empty() {
         return Ok(Plan::Now(Box::new(ConnectionList::new(server, viewer, now))));
     }
@@ -565,7 +566,7 @@ pub(super) fn produce_in_slices(
         Err(_) => panic!("no such group"),
     };
     use crate::connection::request_id::RequestId;
-    use crate::dispatch::stat_cursor::EntryHead;
+    use crate::connection::stat_cursor::EntryHead;
 
     let mut head = EntryHead::new(RequestId { opcode: 0x10, opaque: 1 });
     let mut slices = Vec::new();

@@ -67,11 +67,11 @@ pub(super) fn mutate_several<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 fn one_path<'a>(req: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
     let frame = req.frame;
     let opcode = frame.header.opcode;
-    PathRequest::of_one(kind, req.state.features, opcode, frame.extras, frame.value)
+    PathRequest::of_one(kind, req.state.features(), opcode, frame.extras, frame.value)
 }
 
 fn several_paths<'a>(req: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
-    PathRequest::of_list(kind, req.state.features, req.frame.extras, req.frame.value)
+    PathRequest::of_list(kind, req.state.features(), req.frame.extras, req.frame.value)
 }
 
 fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>) -> Outcome<'a> {
@@ -207,7 +207,7 @@ fn demand_rights(
     paths: &PathRequest<'_>,
     kind: Kind,
 ) -> Result<(), RuleRejection> {
-    if req.state.rights.everywhere().holds(PrivilegeSet::READ_WRITE) {
+    if req.state.rights().everywhere().holds(PrivilegeSet::READ_WRITE) {
         return Ok(());
     }
     req.demand(document.key.collection, paths.privileges(kind))

@@ -23,7 +23,7 @@ pub(super) fn begin(req: &mut Request<'_>) {
         end_stretch(req.state, req.env);
     }
     req.env.stretch.push(req.frame.header.opcode);
-    if req.state.features.has(Feature::Tracing) {
+    if req.state.features().has(Feature::Tracing) {
         req.tries.begun_ns = req.env.latency_clock.now_ns().max(1);
     }
 }
@@ -33,9 +33,9 @@ fn operation(state: &ConnectionState, opcode: u8, class: OperationClass) -> Slow
     SlowOperation {
         opcode,
         class,
-        connection: state.record.number,
-        user: state.identity.as_ref().map_or("", |identity| &identity.name),
-        bucket: state.bucket.as_ref().map_or("", |bucket| bucket.name()),
+        connection: state.record().number,
+        user: state.user.name(),
+        bucket: state.bucket().map_or("", |bucket| bucket.name()),
         key: b"",
         execute_us: None,
         fetch_ms: 0,
@@ -73,7 +73,7 @@ pub(crate) fn end_stretch(state: &ConnectionState, env: &mut Environment) {
     let Some(least_us) = env.slow.least_us() else { return };
     let now_ns = env.latency_clock.now_ns();
     let elapsed_us = env.stretch.elapsed_us(now_ns);
-    if elapsed_us >= least_us && !state.features.has(Feature::Tracing) {
+    if elapsed_us >= least_us && !state.features().has(Feature::Tracing) {
         note_stretch(state, env, elapsed_us);
     }
     env.stretch.begin(now_ns);

@@ -43,10 +43,11 @@ use oribi_protocol::text::Decoder;
 use crate::buckets::MemcachedPlace;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::parked::{ParkToken, Parked};
+use crate::connection::pending::{HeadWait, LongAnswer};
 use crate::connection::registry::ConnectionRecord;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
-use crate::dispatch::connection_state::{ConnectionState, Pending};
+use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 use crate::dispatch::status;
@@ -144,7 +145,7 @@ impl Connection {
 
     /// What other threads can see of the connection.
     pub fn record(&self) -> &ConnectionRecord {
-        &self.state.record
+        self.state.record()
     }
 
     /// The buffer for received bytes.
@@ -203,7 +204,7 @@ impl Connection {
     /// Records in the audit log a user who was proved by a certificate. Ends the connection when
     /// only administrators may still connect.
     pub fn audit_certified(&mut self, env: &Environment) {
-        let is_admin = self.state.rights.is_admin();
+        let is_admin = self.state.rights().is_admin();
         if env.server.access.audit.is_on() {
             env.server.access.audit.record(self.state.actor(), Event::Authenticated);
         }
@@ -224,12 +225,12 @@ impl Connection {
 
     /// True once the first byte has begun the text protocol.
     pub fn is_text(&self) -> bool {
-        self.state.is_text
+        self.state.is_text()
     }
 
     /// Why the connection ends, once it does.
     pub fn closing(&self) -> Option<CloseReason> {
-        self.state.closing
+        self.state.closing()
     }
 
     /// Makes the connection end as soon as its output is sent.
@@ -240,7 +241,7 @@ impl Connection {
     /// False while more input would only fill memory: during a wait, while a STAT is being
     /// answered, while the client does not take output, or when the connection ends.
     pub fn wants_input(&self) -> bool {
-        !self.is_halted() && !self.state.is_streaming()
+        !self.is_halted() && !self.state.pending.is_answering()
     }
 
     /// True while [`Connection::process`] would do nothing.
@@ -250,12 +251,12 @@ impl Connection {
 
     /// True while some write of this connection waits for the store.
     pub fn waits_for_store(&self) -> bool {
-        self.state.has_parked_writes()
+        self.state.deferred.has_writes()
     }
 
     /// True while some request is parked, so that an answer will follow without more input.
     pub fn has_parked(&self) -> bool {
-        self.state.has_parked()
+        self.state.deferred.is_any()
     }
 
     /// Serves complete frames until there is a reason to stop. Parked requests that can go on come
@@ -265,14 +266,13 @@ impl Connection {
         let mut served = 0;
         self.timing.active_ms = env.now_ms;
         self.pinned_flush_bytes = env.transfer_slice_bytes().min(self.send_queue_bytes_max);
-        if self.state.wait == Pending::Drain && self.writer.is_empty() {
-            self.state.wait = Pending::Nothing;
+        if !self.state.pending.is_nothing() && self.writer.is_empty() {
+            self.state.pending.end_head_wait(|wait| wait == HeadWait::Drain);
         }
         if self.owes_cluster_map {
             self.announce_cluster_map(&env.server);
         }
-        let room_since_ms = self.state.room_since_ms;
-        let goes_on = self.state.is_streaming() || self.state.has_ready();
+        let goes_on = self.state.pending.is_answering() || self.state.deferred.has_ready();
         let mut progress = self.serve_frames(env, &mut served);
         if self.state.producer.is_some() {
             progress = self.begin_changes(env, progress, served > 0);
@@ -280,13 +280,11 @@ impl Connection {
         if goes_on || !env.stretch.opcodes().is_empty() {
             dispatch::end_stretch(&self.state, env);
         }
-        // The write that waited is done, and another one waits no longer than since now.
-        if room_since_ms != 0 && served > 0 {
-            let waits = self.state.wait == Pending::Room;
-            self.state.room_since_ms = if waits { env.now_ms } else { 0 };
+        if served > 0 && !self.state.pending.is_nothing() {
+            self.state.pending.head_served(env.now_ms);
         }
         env.requests_served = env.requests_served.wrapping_add(served);
-        let record = &self.state.record;
+        let record = self.state.record();
         record.requests.add(served);
         record.active_unix_ns.set(env.now.unix_ns);
         progress
@@ -302,7 +300,7 @@ impl Connection {
             env.server.connections.limits.prefetch_keys,
             self.value_bytes_read,
         );
-        let progress = match self.state.is_text || self.begins_as_text() {
+        let progress = match self.state.is_text() || self.begins_as_text() {
             false => self.serve_ahead(env, &mut ahead, served),
             true => self.serve_text(env, &mut ahead, served),
         };
@@ -320,13 +318,13 @@ impl Connection {
             if let Some(progress) = self.halted() {
                 return progress;
             }
-            if self.state.stat.is_some() {
-                dispatch::continue_stat(&mut self.state, &mut self.writer, env);
-                return self.halted().unwrap_or(Progress::TurnOver);
-            }
-            if self.state.range_scan.is_some() {
+            if let Some(answer) = self.state.pending.due_answer() {
+                let is_stat = matches!(answer, LongAnswer::Stat(_));
                 let (state, out) = (&mut self.state, &mut self.writer);
-                dispatch::resume_range_scan(state, out, self.id, env);
+                match is_stat {
+                    true => dispatch::continue_stat(state, out, env),
+                    false => dispatch::resume_range_scan(state, out, self.id, env),
+                }
                 return self.halted().unwrap_or(Progress::TurnOver);
             }
             if self.skip_bytes > 0 && !self.skip() {
@@ -346,7 +344,7 @@ impl Connection {
             match self.process_frame(env, ahead) {
                 Some(Served::Done) => *served += 1,
                 Some(Served::Later | Served::Fetch { .. }) => return self.waiting(),
-                None if self.state.closing.is_some() => return Progress::Closing,
+                None if self.state.closing().is_some() => return Progress::Closing,
                 None => return Progress::NeedInput,
             }
         }
@@ -354,10 +352,10 @@ impl Connection {
     }
 
     fn halted(&self) -> Option<Progress> {
-        if self.state.closing.is_some() {
+        if self.state.closing().is_some() {
             return Some(Progress::Closing);
         }
-        if self.state.wait != Pending::Nothing
+        if !self.state.pending.is_nothing()
             && let Some(progress) = self.wait_progress()
         {
             return Some(progress);
@@ -374,7 +372,7 @@ impl Connection {
         // While the socket takes everything, output goes out in pieces that amortise a system call.
         // Once it does not, a little more output is collected before requests have to wait. The
         // output of a STAT has no bound, so a STAT waits at once.
-        let collects = self.timing.stalled_since_ms != 0 && !self.state.is_streaming();
+        let collects = self.timing.stalled_since_ms != 0 && !self.state.pending.is_answering();
         let limit = if collects { self.send_queue_bytes_max } else { self.flush_bytes() };
         self.writer.pending_bytes() >= limit
     }
@@ -390,7 +388,7 @@ impl Connection {
 
     /// Completes a write that waited for the store. Late or foreign tokens are ignored.
     pub fn persisted(&mut self, env: &mut Environment, token: ParkToken, outcome: PersistOutcome) {
-        let parked = self.state.parked.as_mut();
+        let parked = self.state.deferred.writes();
         let Some(parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
             return;
         };
@@ -412,18 +410,16 @@ impl Connection {
         parked: &Parked,
         outcome: Result<(), (Status, &'static str)>,
     ) {
-        if let (Err(_), Some(operations)) = (outcome, &self.state.operations) {
+        if let (Err(_), Some(operations)) = (outcome, self.state.selection.operations()) {
             operations.counters().durable_ambiguous.add(1);
         }
         dispatch::answer_parked(&self.state, &mut self.writer, env, parked, outcome);
-        self.state.release_parked();
+        self.state.release_deferred();
     }
 
     /// Lets a write that waits for room, or a stream request that waits for its vbucket, try again.
     pub fn retry_write(&mut self) {
-        if self.state.wait == Pending::Room {
-            self.state.wait = Pending::Nothing;
-        }
+        self.state.pending.end_head_wait(|wait| wait == HeadWait::Bucket);
     }
 
     /// Takes the blocking thread's result for the request that this connection waits with. A result
@@ -437,9 +433,9 @@ impl Connection {
         if result.has_documents() && !env.still_holds(session) {
             return self.close(CloseReason::LeaseLost);
         }
-        let Pending::Job(request) = std::mem::take(&mut self.state.wait) else { return };
+        let Some(request) = self.state.pending.end_job() else { return };
         let (state, out) = (&mut self.state, &mut self.writer);
-        match state.is_text {
+        match state.is_text() {
             false => dispatch::finish(state, out, env, request, result),
             true => dispatch::text::finish(state, out, env, request, result),
         }
@@ -479,7 +475,8 @@ impl Connection {
     pub fn expire_parked(&mut self, env: &mut Environment) -> bool {
         let mut any = false;
         let now_ms = env.now_ms;
-        while let Some(parked) = self.state.parked.as_mut().and_then(|all| all.take_overdue(now_ms))
+        while let Some(parked) =
+            self.state.deferred.writes().and_then(|all| all.take_overdue(now_ms))
         {
             let context = "the store did not have the write before the timeout";
             self.answer_parked(env, &parked, Err((Status::SyncWriteAmbiguous, context)));
@@ -501,7 +498,7 @@ impl Connection {
             since_ms != 0 && now_ms.saturating_sub(since_ms) > allowed_ms
         };
         let producer = self.state.producer.as_ref();
-        if let Some(reason) = self.state.closing.filter(|_| producer.is_some()) {
+        if let Some(reason) = self.state.closing().filter(|_| producer.is_some()) {
             // Its streams are over, so whatever output is left is of no use.
             return Some(reason);
         }
@@ -517,11 +514,14 @@ impl Connection {
         // The deadline also runs while a password is checked: a client that sends one wrong
         // password after the other is always in that state. In development mode a client may have
         // been idle for long before it logs in.
-        let is_waiting = self.state.wait != Pending::Nothing;
-        let is_beginning = is_partial || self.state.sasl.is_some();
+        let is_waiting = self.state.pending.is_waiting();
+        let is_beginning = is_partial || self.state.user.is_in_exchange();
         let must_authenticate =
-            self.state.identity.is_none() && (!open_to_all || (is_beginning && !is_waiting));
-        if must_authenticate && is_over(self.state.anonymous_since_ms, limits.auth_deadline_ms) {
+            !self.state.user.is_known() && (!open_to_all || (is_beginning && !is_waiting));
+        let unknown_since_ms = self.state.user.unknown_since_ms();
+        if must_authenticate
+            && unknown_since_ms.is_some_and(|since_ms| is_over(since_ms, limits.auth_deadline_ms))
+        {
             return Some(CloseReason::AuthDeadline);
         }
         // The server itself made this connection wait, so its input is not overdue.
@@ -531,8 +531,8 @@ impl Connection {
         if is_partial && is_over(timing.partial_since_ms, limits.frame_deadline_ms) {
             return Some(CloseReason::FrameDeadline);
         }
-        let is_idle = !self.state.has_parked()
-            && !self.state.is_streaming()
+        let is_idle = !self.state.deferred.is_any()
+            && !self.state.pending.is_answering()
             && !is_partial
             && producer.is_none();
         if limits.idle_timeout_ms != 0

@@ -100,7 +100,7 @@ impl Mailbox {
 
     /// Exchanges the waiting messages with `into`, which must be empty.
     pub fn take(&self, into: &mut Vec<Message>) {
-        debug_assert!(into.is_empty());
+        assert!(into.is_empty(), "messages taken before were all handled");
         std::mem::swap(&mut *self.messages.lock(), into);
     }
 }

@@ -172,7 +172,7 @@ impl WorkerLoop {
     fn patience(&self) -> Option<Duration> {
         if self.connections.has_runnable() {
             Some(Duration::ZERO)
-        } else if !self.environment.room_waits.is_empty() {
+        } else if !self.environment.bucket_waits.is_empty() {
             Some(Duration::from_millis(ROOM_RETRY_MS))
         } else if self.stopping_since.is_some() {
             Some(Duration::from_millis(10))
@@ -255,11 +255,11 @@ impl WorkerLoop {
     /// Lets writes that wait for room try again.
     fn retry_writes(&mut self) {
         let now_ms = self.environment.now_ms;
-        if self.environment.room_waits.is_empty() || now_ms < self.room_retry_ms {
+        if self.environment.bucket_waits.is_empty() || now_ms < self.room_retry_ms {
             return;
         }
         self.room_retry_ms = now_ms + ROOM_RETRY_MS;
-        for connection in std::mem::take(&mut self.environment.room_waits) {
+        for connection in std::mem::take(&mut self.environment.bucket_waits) {
             self.connections.with_id(connection, Connection::retry_write);
         }
     }

@@ -127,6 +127,7 @@ impl<W> Budget<W> {
             Grant::Bytes(bytes) => bytes,
             Grant::Block(key) => {
                 let block = self.blocks.get_mut(&key).expect("a holder keeps its block listed");
+                assert!(block.holders > 0, "a listed block has a holder");
                 block.holders -= 1;
                 if block.holders > 0 {
                     return;

@@ -3,6 +3,7 @@
 //! Owns: its grants, and whether one of them has yet to be used. The connection returns them.
 
 use super::budget::{BlockKey, Demand, Grant};
+use crate::limits::HOLDER_BYTES_PER_SECOND;
 
 /// What a connection has reserved.
 #[derive(Debug, Default)]
@@ -11,6 +12,9 @@ pub struct Reserved {
     blocks: Vec<BlockKey>,
     /// Granted after a wait, and not used yet.
     is_fresh: bool,
+    /// When the last grant was made, on the worker's monotonic clock. Bytes that the client sends
+    /// or takes move it on.
+    since_ms: u64,
 }
 
 impl Reserved {
@@ -38,8 +42,8 @@ impl Reserved {
     }
 
     /// Adds a grant that the connection waited for. It keeps its turn until it uses the grant.
-    pub fn add_fresh(&mut self, grant: Grant) {
-        self.add(grant);
+    pub fn add_fresh(&mut self, grant: Grant, now_ms: u64) {
+        self.add(grant, now_ms);
         self.is_fresh = true;
     }
 
@@ -48,11 +52,24 @@ impl Reserved {
         std::mem::take(&mut self.is_fresh)
     }
 
-    pub fn add(&mut self, grant: Grant) {
+    /// Adds a grant, which the client uses from now on.
+    pub fn add(&mut self, grant: Grant, now_ms: u64) {
+        self.since_ms = now_ms;
         match grant {
             Grant::Bytes(bytes) => self.bytes += bytes,
             Grant::Block(key) => self.blocks.push(key),
         }
+    }
+
+    /// Since when the client uses what is reserved, less the time that its bytes earned.
+    pub fn since_ms(&self) -> u64 {
+        self.since_ms
+    }
+
+    /// Gives the client more time for the bytes that it sent or took.
+    pub fn earn_time(&mut self, bytes: usize, now_ms: u64) {
+        let earned_ms = bytes as u64 * 1000 / HOLDER_BYTES_PER_SECOND as u64;
+        self.since_ms = (self.since_ms + earned_ms).min(now_ms);
     }
 
     /// Takes out the blocks that are not in use, unless a grant has yet to be used.

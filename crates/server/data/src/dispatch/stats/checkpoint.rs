@@ -11,8 +11,8 @@ use oribi_engine::{CheckpointManagerStats, CheckpointStats, CursorStats};
 use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::StatProducer;
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatProducer;
+use crate::connection::stat_cursor::StatWriter;
 
 /// The producer of the group.
 pub(super) struct Checkpoints {

@@ -14,8 +14,8 @@ use oribi_types::{CollectionId, ScopeId, Vbid};
 
 use super::collections::write_identities;
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::StatProducer;
-use crate::dispatch::stat_cursor::{HexText, StatWriter};
+use crate::connection::stat_cursor::StatProducer;
+use crate::connection::stat_cursor::{HexText, StatWriter};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {

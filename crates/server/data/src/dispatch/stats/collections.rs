@@ -12,9 +12,9 @@ use oribi_engine::collections::{BucketManifest, CollectionDefinition, ScopeDefin
 use oribi_types::{CollectionId, ScopeId, Vbid};
 
 use crate::buckets::BucketHandle;
+use crate::connection::stat_cursor::StatProducer;
+use crate::connection::stat_cursor::StatWriter;
 use crate::diagnostics::counters::collections::CollectionOperations;
-use crate::dispatch::stat_cursor::StatProducer;
-use crate::dispatch::stat_cursor::StatWriter;
 
 /// Totals of a collection or a scope over all vbuckets.
 #[derive(Debug, Default, Clone, Copy)]

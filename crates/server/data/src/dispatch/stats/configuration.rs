@@ -5,7 +5,7 @@ use oribi_engine::Storage;
 use oribi_engine::compression::RATIO_MIN_PERCENT;
 
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatWriter;
 
 /// `config`: parameters, under the reference server's names where it has them.
 pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {

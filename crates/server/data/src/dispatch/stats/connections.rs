@@ -13,8 +13,8 @@ use oribi_types::Timestamp;
 use serde_json::{Value, json};
 
 use crate::connection::registry::ConnectionRecord;
-use crate::dispatch::stat_cursor::StatProducer;
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatProducer;
+use crate::connection::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 
 /// Connections taken from the registry at a time.

@@ -12,7 +12,7 @@ use oribi_types::Vbid;
 
 use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::{DcpProducerFigures, DcpProducerRecord, DcpStreamFigures};
-use crate::dispatch::stat_cursor::{StatProducer, StatWriter};
+use crate::connection::stat_cursor::{StatProducer, StatWriter};
 
 /// What the names of connections begin with.
 const PREFIX: &str = "eq_dcpq:";

@@ -13,7 +13,7 @@ use oribi_engine::{ItemRef, WalkCursor};
 use oribi_types::{CollectionId, Timestamp, Vbid};
 
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::{StatProducer, StatWriter};
+use crate::connection::stat_cursor::{StatProducer, StatWriter};
 
 /// What memcached shows at most in answer to `stats cachedump`.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;

@@ -14,8 +14,8 @@ use super::super::handshake::{TEXT_VERSION, VERSION};
 use super::keys::datatype_names;
 use super::memory;
 use crate::buckets::BucketHandle;
+use crate::connection::stat_cursor::StatWriter;
 use crate::diagnostics::cpu_times::CpuTimes;
-use crate::dispatch::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 
 /// Sums over the vbuckets that [`BucketStats`] lacks.

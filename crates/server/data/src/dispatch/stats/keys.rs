@@ -11,8 +11,8 @@ use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
 
 use super::vbuckets::phase_name;
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::StatWriter;
-use crate::dispatch::stat_cursor::{PreparedStat, Whole};
+use crate::connection::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::{PreparedStat, Whole};
 
 /// A key that outlives its request.
 pub(super) struct OwnedKey {

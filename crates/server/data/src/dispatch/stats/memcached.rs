@@ -7,7 +7,7 @@ use oribi_engine::BucketStats;
 use oribi_protocol::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 
 pub(super) fn write_settings(

@@ -7,7 +7,7 @@
 use oribi_config::eviction;
 use oribi_engine::{Bucket, BucketStats, MemoryStats, block_arena};
 
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 
 pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &BucketStats) {

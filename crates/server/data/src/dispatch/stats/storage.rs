@@ -7,7 +7,7 @@ use oribi_engine::{BucketStats, StoreOperation, WarmupState};
 use super::collections;
 use super::general::warmup_thread;
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatWriter;
 
 pub(super) fn write_kvstore(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     let store = &stats.store;

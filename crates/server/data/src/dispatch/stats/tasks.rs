@@ -7,7 +7,7 @@ use oribi_engine::{TaskKind, TaskState, TaskStats};
 use oribi_types::Timestamp;
 use serde_json::json;
 
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatWriter;
 
 /// Nanoseconds in a microsecond.
 const NS_PER_US: u64 = 1000;

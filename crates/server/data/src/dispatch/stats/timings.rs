@@ -11,9 +11,9 @@ use hdrhistogram::Histogram;
 use serde_json::json;
 
 use crate::buckets::BucketHandle;
+use crate::connection::stat_cursor::StatProducer;
+use crate::connection::stat_cursor::StatWriter;
 use crate::diagnostics::counters::timings::CommandKind;
-use crate::dispatch::stat_cursor::StatProducer;
-use crate::dispatch::stat_cursor::StatWriter;
 
 /// Ranges per halving of the remaining percentage: about a hundred ranges for a long tail.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;

@@ -12,8 +12,8 @@ use oribi_storage::VbucketPhase;
 use oribi_types::{Timestamp, Vbid};
 
 use crate::buckets::BucketHandle;
-use crate::dispatch::stat_cursor::StatProducer;
-use crate::dispatch::stat_cursor::StatWriter;
+use crate::connection::stat_cursor::StatProducer;
+use crate::connection::stat_cursor::StatWriter;
 
 /// Cost of sampling one hash table, in bytes of output: 25 µs are about 250 entries.
 const HASH_SAMPLE_CHARGE: usize = 16 * 1024;

@@ -18,7 +18,6 @@ use super::super::outcome::{Rejection, Reply};
 use super::super::request::Request;
 use crate::connection::parked::Answer;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
-use crate::dispatch::connection_state::Pending;
 
 /// The answer to `version`.
 pub(super) const VERSION: &str = handshake::VERSION_LINE;
@@ -95,7 +94,7 @@ pub(super) fn write(
             line(out, "END", !is_last);
         }
         (_, Reply::Job(job)) => {
-            req.state.wait = Pending::Job(req.id());
+            req.state.pending.wait_for_job(req.id());
             req.env.jobs.push((req.connection, job));
         }
         (_, Reply::Streamed) => {}

@@ -16,7 +16,7 @@ use super::answer::{self, Verb, write_failure};
 use crate::connection::request_id::RequestId;
 use crate::connection::waker::ConnectionId;
 use crate::connection::write_buffer::WriteBuffer;
-use crate::dispatch::connection_state::{ConnectionState, Pending};
+use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 
@@ -44,10 +44,10 @@ pub(crate) fn begin_login(
     let mut sasl = Box::new(SaslServer::new());
     let payload = [b"\0", user, b"\0", password].concat();
     let step = sasl.start(b"PLAIN", &payload, &env.server.access.users);
-    state.sasl = Some(sasl);
+    state.user.begin_sasl(sasl);
     match step {
         SaslStep::Slow(work) => {
-            state.wait = Pending::Job(LOGIN);
+            state.pending.wait_for_job(LOGIN);
             env.jobs.push((id, sasl_job(work)));
         }
         step => write_outcome(out, LOGIN, finish_sasl(state, env, step)),

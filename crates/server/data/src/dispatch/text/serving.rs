@@ -111,7 +111,7 @@ pub(super) fn serve<'a>(
     let end = action(req, out, permitted);
     if let (Some(kind), true) = (timed, req.tries.weight != 0 && end == End::Done) {
         let elapsed_ns = req.env.latency_clock.now_ns().saturating_sub(begun_ns);
-        if let Some(operations) = &req.state.operations {
+        if let Some(operations) = req.state.selection.operations() {
             operations.timings().record(kind, elapsed_ns, req.tries.weight);
         }
     }
@@ -156,8 +156,8 @@ pub(super) fn offered_again(req: &mut Request<'_>, not_done: Rejection) -> Optio
         Rejection::Engine(OperationRejection::TemporaryFailure) if room::waits_for_bucket(req) => {
             Some(End::Later)
         }
-        Rejection::Later(wait) => {
-            req.state.wait = wait;
+        Rejection::Retry(wait) => {
+            room::wait(req, wait);
             Some(End::Later)
         }
         _ => None,

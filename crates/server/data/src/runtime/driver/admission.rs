@@ -49,11 +49,11 @@ fn admit_other(state: &mut ConnectionState, env: &Environment, header: &Header) 
     if frame_bytes > FRAME_BYTES_MAX {
         return Admission::Close(Status::Einval, CloseReason::FrameTooLarge { frame_bytes });
     }
-    if frame_bytes > UNAUTHENTICATED_FRAME_BYTES_MAX && state.identity.is_none() {
+    if frame_bytes > UNAUTHENTICATED_FRAME_BYTES_MAX && !state.user.is_known() {
         if dispatch::makes_legacy(header.opcode) {
             state.adopt_memcached(&env.server);
         }
-        if state.identity.is_none() {
+        if !state.user.is_known() {
             let reason = CloseReason::UnauthenticatedFrameTooLarge { frame_bytes };
             return Admission::Close(Status::Einval, reason);
         }

@@ -22,22 +22,22 @@ use crate::server_context::ServerContext;
 impl Connection {
     /// Sends the client the newest map of its selection; false when there is nothing to send now.
     pub fn announce_cluster_map(&mut self, server: &ServerContext) -> bool {
-        let features = self.state.features;
+        let features = self.state.features();
         self.owes_cluster_map = false;
-        if !features.wants_cluster_maps() || self.state.closing.is_some() {
+        if !features.wants_cluster_maps() || self.state.closing().is_some() {
             return false;
         }
         if !self.may_queue_map() {
             self.owes_cluster_map = true;
             return false;
         }
-        let bucket = self.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
+        let bucket = self.state.bucket().filter(|bucket| !bucket.is_deleted());
         let (name, document) = match bucket {
             Some(bucket) => (bucket.name().as_bytes(), server.cluster.bucket_document(bucket)),
-            None if self.state.identity.is_none() => return false,
+            None if !self.state.user.is_known() => return false,
             None => (&[][..], server.cluster.config.global_document()),
         };
-        if document.version <= self.state.config_pushed {
+        if document.version <= self.state.selection.config_pushed() {
             return false;
         }
         let version = document.version.to_wire();
@@ -54,7 +54,7 @@ impl Connection {
                 write_clustermap_notification(out, name, version, json.as_bytes(), datatype);
             }
         }
-        self.state.config_pushed = document.version;
+        self.state.selection.note_config_pushed(document.version);
         true
     }
 

@@ -7,7 +7,7 @@ use super::{Connection, Progress};
 use crate::connection::close_reason::CloseReason;
 use crate::dcp::lending::Lender;
 use crate::dcp::pace::Moment;
-use crate::dispatch::connection_state::{ConnectionState, Pending};
+use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 
 impl Connection {
@@ -31,36 +31,35 @@ impl Connection {
     pub fn continues_changes(&self) -> bool {
         let producer = self.state.producer.as_ref();
         producer.is_some_and(|producer| producer.goes_on(&self.writer))
-            && self.state.closing.is_none()
+            && self.state.closing().is_none()
     }
 
     /// Sends a slice of changes, unless the connection ends.
     pub fn send_changes(&mut self, env: &Environment, progress: Progress) -> Progress {
-        let request_waits = self.state.wait == Pending::Memory;
-        let ConnectionState {
-            producer, rights, closing, record, reserved, memory_since_ms, ..
-        } = &mut self.state;
+        let request_waits = self.state.pending.waits_for_memory();
+        let closing = self.state.closing();
+        let number = self.state.record().number;
+        let ConnectionState { producer, user, reserved, .. } = &mut self.state;
         let Some(producer) = producer else { return progress };
         let mut lender = Lender {
             ledger: &env.memory,
             connection: self.id,
             reserved,
-            since_ms: memory_since_ms,
             now_ms: env.now_ms,
             request_waits,
         };
         let turn = match closing {
             Some(_) => Ok(()),
-            None => producer.take_turn(&mut self.writer, rights, &mut lender, env.now),
+            None => producer.take_turn(&mut self.writer, user.rights_mut(), &mut lender, env.now),
         };
         if let Err(reason) = turn {
             if reason == CloseReason::DamagedDocument {
-                let (connection, bucket) = (record.number, producer.bucket.name());
+                let (connection, bucket) = (number, producer.bucket.name());
                 tracing::error!(connection, bucket, "a document of a change stream is damaged");
             }
             self.state.close(reason);
         }
-        if self.state.closing.is_none() {
+        if self.state.closing().is_none() {
             return progress;
         }
         // Nothing more is sent, so nothing should be kept for it.
@@ -74,7 +73,7 @@ impl Connection {
     pub fn has_changes_to_send(&self) -> bool {
         let producer = self.state.producer.as_ref();
         producer.is_some_and(|producer| producer.has_more(&self.writer))
-            && self.state.closing.is_none()
+            && self.state.closing().is_none()
     }
 
     /// Takes note that streams have changes. Returns when to call [`Connection::release_changes`];

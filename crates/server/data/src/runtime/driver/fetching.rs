@@ -14,8 +14,9 @@ use super::lookahead::document_of;
 use super::{Connection, Progress};
 use crate::connection::fetches::{BEHIND_HEAD, Completed, HEAD, ParkedRequest, Tries};
 use crate::connection::parked::ParkToken;
+use crate::connection::pending::HeadWait;
 use crate::connection::waker::ConnectionId;
-use crate::dispatch::connection_state::{ConnectionState, Pending};
+use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{Served, serve_frame};
 use crate::limits::{FETCH_AHEAD_FRAMES_MAX, FETCH_AHEAD_MAX};
@@ -24,13 +25,13 @@ impl Connection {
     /// Records that a fetch is over. Late and foreign tokens are ignored: they may belong to
     /// another bucket than the selected one, so they say nothing of its store either.
     pub fn fetched(&mut self, token: ParkToken, outcome: FetchOutcome) {
-        let fetches = self.state.fetches.as_mut();
+        let fetches = self.state.deferred.fetches();
         let completed =
             fetches.map_or(Completed::Stale, |fetches| fetches.complete(token, outcome));
         if completed == Completed::Stale {
             return;
         }
-        if let Some(bucket) = &self.state.bucket {
+        if let Some(bucket) = self.state.bucket() {
             bucket.note_fetch(outcome);
         }
         if completed == Completed::Head {
@@ -40,7 +41,7 @@ impl Connection {
 
     /// Gives up on fetches that have passed their deadline; true when there were any.
     pub fn expire_fetches(&mut self, now_ms: u64) -> bool {
-        let Some(fetches) = self.state.fetches.as_mut().filter(|all| all.is_waiting()) else {
+        let Some(fetches) = self.state.deferred.fetches().filter(|all| all.is_waiting()) else {
             return false;
         };
         let head_is_over = fetches.expire(now_ms);
@@ -53,45 +54,44 @@ impl Connection {
 
     /// True while some request of this connection waits for a fetch.
     pub fn waits_for_fetch(&self) -> bool {
-        self.state.fetches.as_ref().is_some_and(|fetches| fetches.is_waiting())
+        self.state.deferred.waits_for_fetch()
     }
 
     fn end_fetch_wait(&mut self) {
-        if self.state.wait == Pending::Fetch {
-            self.state.wait = Pending::Nothing;
-        }
+        self.state.pending.end_head_wait(|wait| wait == HeadWait::Fetch);
     }
 
     /// Serves the parked requests whose fetch is over; `Some` when the turn has to stop.
     pub(super) fn serve_fetched(&mut self, env: &mut Environment) -> Option<Progress> {
-        if !self.state.has_ready() {
-            self.state.release_parked();
+        if !self.state.deferred.has_ready() {
+            self.state.release_deferred();
             return None;
         }
         let section = ReadSection::open();
-        while self.state.has_ready() {
-            if self.state.closing.is_some() {
+        while self.state.deferred.has_ready() {
+            if self.state.closing().is_some() {
                 return Some(Progress::Closing);
             }
             if self.output_is_full() {
                 return Some(Progress::OutputFull);
             }
-            if matches!(self.state.wait, Pending::Memory | Pending::Drain) {
+            if matches!(
+                self.state.pending.head_wait(),
+                Some(HeadWait::Memory { .. } | HeadWait::Drain)
+            ) {
                 return self.wait_progress();
             }
-            let ready = self.state.fetches.as_mut().and_then(|fetches| fetches.take_ready());
+            let ready = self.state.deferred.fetches().and_then(|fetches| fetches.take_ready());
             let Some(ParkedRequest { frame: bytes, tries, .. }) = ready else { break };
             let Ok(Decoded::Complete { frame, .. }) = frame::decode(&bytes) else { continue };
             let Connection { id, writer, state, .. } = self;
-            state.serves_parked = true;
             let served = serve_frame(*id, state, writer, env, &frame, (&section, None), tries);
-            state.serves_parked = false;
             // A request that may be overtaken waits for nothing else, and its place is free again.
             if let Served::Fetch { tries, .. } = served {
                 park(*id, state, env, &bytes, &frame, tries);
             }
         }
-        self.state.release_parked();
+        self.state.release_deferred();
         None
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn park(
     frame: &Frame<'_>,
     tries: Tries,
 ) -> bool {
-    let fetches = state.fetches.get_or_insert_default();
+    let fetches = state.deferred.fetches_or_new();
     let Some(position) = fetches.next_position(bytes.len()) else { return false };
     let serial = env.park_serial();
     fetches.park(serial, env.now_ms, bytes.into(), tries);
@@ -138,8 +138,8 @@ pub(super) fn wait_for(
     tries: Tries,
 ) -> ParkToken {
     let serial = env.park_serial();
-    state.fetches.get_or_insert_default().wait_at_head(serial, env.now_ms, tries);
-    state.wait = Pending::Fetch;
+    state.deferred.fetches_or_new().wait_at_head(serial, env.now_ms, tries);
+    state.pending.wait_at_head(HeadWait::Fetch);
     fetch(state, env, frame, ParkToken { slot: id.slot, position: HEAD, serial });
     ParkToken { slot: id.slot, position: BEHIND_HEAD, serial }
 }
@@ -182,7 +182,7 @@ pub(super) fn ask_ahead(
 /// Makes the head wait for the documents that were `asked` for, of the `seen` requests behind it.
 pub(super) fn wait_behind(state: &mut ConnectionState, asked: usize, seen: usize) {
     // Completions arrive through the mailbox, so none has arrived yet.
-    if let Some(fetches) = &mut state.fetches {
+    if let Some(fetches) = state.deferred.fetches() {
         fetches.wait_behind(asked, seen);
     }
 }
@@ -190,14 +190,14 @@ pub(super) fn wait_behind(state: &mut ConnectionState, asked: usize, seen: usize
 /// True when a request will probably wait for its document. A request that replaces a value at most
 /// needs to know that the document is absent. That needs no wait while keys stay in memory.
 fn needs_fetch(state: &ConnectionState, opcode: u8, vbid: Vbid, key: DocKey<'_>) -> bool {
-    let Some(bucket) = &state.bucket else { return false };
+    let Some(bucket) = state.bucket() else { return false };
     let is_full = bucket.bucket().eviction() == EvictionPolicy::Full;
     (is_full || uses_value(opcode)) && bucket.bucket().needs_fetch(vbid, key)
 }
 
 fn fetch(state: &ConnectionState, env: &Environment, frame: &Frame<'_>, token: ParkToken) {
     let (Some(bucket), Some((vbid, key))) =
-        (&state.bucket, state.document(&frame.header, frame.key))
+        (state.bucket(), state.document(&frame.header, frame.key))
     else {
         // The engine demands a fetch only of requests about a document of the selected bucket.
         return env.fetch_sink.fetched(token.encode(), FetchOutcome::Failed);

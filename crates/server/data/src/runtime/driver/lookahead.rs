@@ -125,7 +125,7 @@ impl<'s> Lookahead<'s> {
     /// is served next.
     #[inline]
     pub(super) fn advance(&mut self, state: &ConnectionState, received: &[u8]) {
-        let Some(bucket) = state.bucket.as_ref().filter(|_| self.distance > 0) else { return };
+        let Some(bucket) = state.bucket().filter(|_| self.distance > 0) else { return };
         let bucket = bucket.bucket();
         while !self.is_exhausted && self.announced - self.served < self.distance {
             let rest = received.get(self.ahead_bytes..).unwrap_or_default();
@@ -183,7 +183,7 @@ impl<'s> Lookahead<'s> {
         received: &[u8],
         decoder: Decoder,
     ) {
-        let Some(bucket) = state.bucket.as_ref().filter(|_| self.distance > 0) else { return };
+        let Some(bucket) = state.bucket().filter(|_| self.distance > 0) else { return };
         let bucket = bucket.bucket();
         if self.announced == self.served {
             self.decoder = decoder;

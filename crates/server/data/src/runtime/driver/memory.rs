@@ -17,14 +17,13 @@ use oribi_protocol::status::Status;
 
 use super::{Connection, Progress, extra_ms, incoming};
 use crate::connection::memory::budget::{Demand, Grant};
+use crate::connection::pending::{HeadWait, Pending};
 use crate::connection::request_id::RequestId;
 use crate::connection::write_buffer::PinnedValue;
-use crate::dispatch::connection_state::Pending;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{self, Served, fail_request};
 use crate::limits::{
-    HELD_BYTES_WORTH_CLOSING, HOLDER_BYTES_PER_SECOND, HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS,
-    UNRESERVED_REQUEST_BYTES_MAX,
+    HELD_BYTES_WORTH_CLOSING, HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, UNRESERVED_REQUEST_BYTES_MAX,
 };
 
 /// Most bytes of a request before its value: header, framing extras, extras and key.
@@ -36,7 +35,7 @@ impl Connection {
     /// Bytes held for this connection alone: received and unserved input, parked requests, a value
     /// being received into its item, the block of answers and the documents in the output queue.
     pub fn buffer_bytes(&self) -> usize {
-        let parked = self.state.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes());
+        let parked = self.state.deferred.bytes();
         let incoming = self.incoming.as_ref().map_or(0, |incoming| incoming.header.frame_bytes());
         let pinned: usize = self.writer.pinned().map(|value| value.held_bytes()).sum();
         self.reader.capacity() + parked + incoming + self.writer.block_bytes() + pinned
@@ -53,7 +52,7 @@ impl Connection {
             env.memory.memory().release_grant(grant);
         }
         let buffers = self.buffer_bytes() + transport_bytes;
-        self.state.record.buffer_bytes.set(buffers as u64);
+        self.state.record().buffer_bytes.set(buffers as u64);
         let unreserved = buffers - self.granted_bytes();
         self.hold(env, unreserved.saturating_sub(self.state.reserved.bytes()));
     }
@@ -93,7 +92,7 @@ impl Connection {
     fn leave_queue(&mut self, env: &Environment) {
         let producer = self.state.producer.as_mut();
         let is_producers = producer.is_some_and(|it| std::mem::take(&mut it.waits_for_memory));
-        if is_producers || self.state.wait == Pending::Memory {
+        if is_producers || self.state.pending.waits_for_memory() {
             env.memory.leave(self.id);
         }
     }
@@ -116,7 +115,7 @@ impl Connection {
     /// Since when the client is behind with finishing a request or reading an answer, if that holds
     /// memory.
     pub fn lags_since_ms(&self) -> Option<u64> {
-        let is_waiting = self.state.wait != Pending::Nothing;
+        let is_waiting = self.state.pending.is_waiting();
         let since_ms = match self.timing.stalled_since_ms {
             0 if is_waiting => 0,
             0 => self.timing.partial_since_ms,
@@ -141,7 +140,7 @@ impl Connection {
         // A client that is being sent something is late when its socket is full, not when the
         // server has had no time for it.
         let is_holder_late = match self.writer.is_empty() {
-            true => is_late(self.state.memory_since_ms),
+            true => is_late(self.state.reserved.since_ms()),
             false => is_stalled,
         };
         let holds_reserved = self.state.reserved.is_any() && self.uses_reservation();
@@ -161,8 +160,7 @@ impl Connection {
 
     pub(super) fn earn_time(&mut self, bytes: usize, now_ms: u64) {
         if self.state.reserved.is_any() {
-            let earned_ms = bytes as u64 * 1000 / HOLDER_BYTES_PER_SECOND as u64;
-            self.state.memory_since_ms = (self.state.memory_since_ms + earned_ms).min(now_ms);
+            self.state.reserved.earn_time(bytes, now_ms);
         }
     }
 
@@ -171,17 +169,14 @@ impl Connection {
         let producer = self.state.producer.as_mut();
         let is_producers = producer.is_some_and(|it| std::mem::take(&mut it.waits_for_memory));
         if is_producers {
-            self.state.reserved.add_fresh(grant);
-            self.state.memory_since_ms = env.now_ms;
-            return;
+            return self.state.reserved.add_fresh(grant, env.now_ms);
         }
-        if self.state.wait != Pending::Memory {
+        let waited = |wait| matches!(wait, HeadWait::Memory { .. });
+        if !self.state.pending.end_head_wait(waited) {
             // The reservation came too late.
             return env.memory.memory().release_grant(grant);
         }
-        self.state.wait = Pending::Nothing;
-        self.state.reserved.add_fresh(grant);
-        self.state.memory_since_ms = env.now_ms;
+        self.state.reserved.add_fresh(grant, env.now_ms);
         if self.timing.partial_since_ms != 0 {
             // The client could not go on during the wait.
             self.timing.partial_since_ms = env.now_ms;
@@ -190,23 +185,25 @@ impl Connection {
 
     /// Gives up on a wait for memory that has taken too long; true when it did.
     pub fn expire_memory_wait(&mut self, env: &mut Environment) -> bool {
-        let waited_ms = env.now_ms.saturating_sub(self.state.memory_since_ms);
-        if self.state.wait != Pending::Memory || waited_ms <= MEMORY_WAIT_MS {
-            return false;
+        let timed_out = self.state.pending.time_out_memory(env.now_ms, MEMORY_WAIT_MS);
+        if timed_out {
+            env.memory.leave(self.id);
+            env.memory.memory().note_refused();
         }
-        env.memory.leave(self.id);
-        env.memory.memory().note_refused();
-        self.state.wait = Pending::Nothing;
-        self.state.memory_refused = true;
-        true
+        timed_out
     }
 
     /// The effect of a wait on the turn; `None` when requests can still be served.
     pub(super) fn wait_progress(&self) -> Option<Progress> {
-        match self.state.wait {
-            Pending::Drain => (!self.writer.is_empty()).then_some(Progress::OutputFull),
-            Pending::Memory | Pending::Room => Some(Progress::Waiting),
-            _ => (!self.state.has_ready()).then_some(Progress::Waiting),
+        let waits_unless_ready = || (!self.state.deferred.has_ready()).then_some(Progress::Waiting);
+        match &self.state.pending {
+            Pending::Nothing | Pending::Retry(_) | Pending::Answer(_) => None,
+            Pending::Job { .. } | Pending::Deferred => waits_unless_ready(),
+            Pending::Head { wait, .. } => match wait {
+                HeadWait::Fetch => waits_unless_ready(),
+                HeadWait::Drain => (!self.writer.is_empty()).then_some(Progress::OutputFull),
+                HeadWait::Memory { .. } | HeadWait::Bucket => Some(Progress::Waiting),
+            },
         }
     }
 
@@ -275,25 +272,25 @@ impl Connection {
     /// Reserves memory for a request of `bytes`. `None` when the reservation is made; `Done` when
     /// it is refused.
     pub(super) fn reserve_bytes(&mut self, env: &mut Environment, bytes: usize) -> Option<Served> {
-        if std::mem::take(&mut self.state.memory_refused) {
+        if self.state.pending.take_memory_timeout() {
             return Some(Served::Done);
         }
         self.reader.shrink();
         if !self.writer.is_empty() {
-            self.state.wait = Pending::Drain;
+            self.state.pending.wait_at_head(HeadWait::Drain);
             return Some(Served::Later);
         }
         // The reservation of the previous request, and the place in the queue of its streams.
         self.release(env);
         self.leave_queue(env);
-        self.state.memory_since_ms = env.now_ms;
         match env.memory.reserve(Demand::of_bytes(bytes), self.id) {
             Some(grant) => {
-                self.state.reserved.add(grant);
+                self.state.reserved.add(grant, env.now_ms);
                 None
             }
             None => {
-                self.state.wait = Pending::Memory;
+                let since_ms = env.now_ms;
+                self.state.pending.wait_at_head(HeadWait::Memory { since_ms });
                 Some(Served::Later)
             }
         }

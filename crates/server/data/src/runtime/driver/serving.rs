@@ -18,7 +18,6 @@ use super::incoming::{self, Incoming};
 use super::lookahead::Lookahead;
 use super::refusing::{refuse, reject};
 use super::{Connection, fetching};
-use crate::connection::fetches::Tries;
 use crate::connection::request_id::RequestId;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{self, Served, fail_request, serve_frame};
@@ -40,7 +39,7 @@ impl Connection {
         let consumed = frame.header.frame_bytes();
         self.timing.partial_since_ms = 0;
         let pending_bytes = writer.pending_bytes();
-        let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
+        let tries = state.deferred.take_head();
         let mut served = match admit(state, env, &frame.header) {
             Admission::Serve => {
                 let reading = (ahead.section(), ahead.key());
@@ -142,7 +141,7 @@ impl Connection {
         // The request is complete, whatever it may still have to wait for.
         self.timing.partial_since_ms = 0;
         let Connection { id, reader, writer, state, .. } = self;
-        let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
+        let tries = state.deferred.take_head();
         let (served, received) =
             dispatch::serve_received(*id, state, writer, env, &frame, item, tries);
         if let Served::Fetch { tries, .. } = served {

@@ -58,8 +58,8 @@ impl Connection {
     #[cold]
     fn begin_text(&mut self) -> bool {
         let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\r' | b'\n');
-        self.state.is_text = self.reader.unread().first().is_some_and(is_text);
-        self.state.is_text
+        let is_text = self.reader.unread().first().is_some_and(is_text);
+        self.state.decide_text(is_text)
     }
 
     /// Serves complete commands until there is a reason to stop.
@@ -73,7 +73,7 @@ impl Connection {
             if let Some(progress) = self.halted() {
                 return progress;
             }
-            if self.state.stat.is_some() {
+            if self.state.pending.due_answer().is_some() {
                 text::continue_stat(&mut self.state, &mut self.writer, env);
                 return self.halted().unwrap_or(Progress::TurnOver);
             }
@@ -91,7 +91,7 @@ impl Connection {
                 Step::Done => *served += 1,
                 Step::Skipped => {}
                 Step::Wait => return self.waiting(),
-                Step::NeedInput if self.state.closing.is_some() => return Progress::Closing,
+                Step::NeedInput if self.state.closing().is_some() => return Progress::Closing,
                 Step::NeedInput => return Progress::NeedInput,
             }
         }
@@ -101,15 +101,15 @@ impl Connection {
     /// True when the client has a user: its own, or that of clients without a login.
     #[inline]
     fn knows_user(&mut self, env: &Environment) -> bool {
-        if self.state.identity.is_none() {
+        if !self.state.user.is_known() {
             self.state.adopt_memcached(&env.server);
         }
-        self.state.identity.is_some()
+        self.state.user.is_known()
     }
 
     fn log_in(&mut self, env: &mut Environment) -> Step {
         let Connection { id, reader, writer, state, .. } = self;
-        if state.closing.is_some() {
+        if state.closing().is_some() {
             return Step::NeedInput;
         }
         let consumed = match login::decode(reader.unread()) {
@@ -167,7 +167,7 @@ impl Connection {
         };
         self.timing.partial_since_ms = 0;
         let pending_bytes = writer.pending_bytes();
-        let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
+        let tries = state.deferred.take_head();
         let section = Some(ahead.section());
         let offer = Offer { section, ahead: ahead.key(), tries, received: None };
         let Ended { served, abandons_keys, .. } =
@@ -304,7 +304,7 @@ impl Connection {
         let Some(store) = store_of(&parts) else { return Step::NeedInput };
         let is_terminated = end == *b"\r\n";
         let command = Command::Store(Store { is_terminated, ..store });
-        let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
+        let tries = state.deferred.take_head();
         let received = is_terminated.then_some(item);
         let offer = Offer { section: None, ahead: None, tries, received };
         let ended = text::serve_command(*id, state, writer, env, &command, offer);

@@ -84,6 +84,7 @@ impl StatCursor {
 
     /// Takes the data that the blocking thread collected.
     pub fn prepared(&mut self, producer: Box<dyn StatProducer>) {
+        assert!(self.producer.is_none(), "the data of a STAT are collected once");
         self.producer = Some(producer);
     }
 
@@ -95,7 +96,9 @@ impl StatCursor {
         let out = out.tail();
         out.reserve(STAT_SLICE_BYTES);
         let mut writer = StatWriter::new(out, &mut self.head, STAT_SLICE_BYTES);
-        let is_complete = self.producer.as_mut().is_none_or(|group| group.produce(&mut writer));
+        let producer = self.producer.as_mut();
+        let producer = producer.expect("a STAT continues only once its data are collected");
+        let is_complete = producer.produce(&mut writer);
         is_complete.then_some(Ok(()))
     }
 }

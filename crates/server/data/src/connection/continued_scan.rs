@@ -20,8 +20,6 @@ pub(crate) struct ContinuedScan {
     /// The bucket that it reads from.
     pub bucket: Arc<BucketHandle>,
     pub request: RequestId,
-    /// A page went out, and the next one is due.
-    pub is_due: bool,
     /// The request has its last answer.
     pub is_over: bool,
 }

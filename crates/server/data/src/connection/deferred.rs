@@ -1,0 +1,78 @@
+//! Requests of a connection that are answered out of order: writes that wait for the store, and
+//! requests that wait for a document.
+//!
+//! Invariant: a connection without such requests allocates nothing for them.
+
+use super::fetches::{Fetches, Tries};
+use super::parked::ParkedWrites;
+use crate::limits::PARKED_MAX;
+
+/// See the module text.
+#[derive(Default)]
+pub(crate) struct DeferredRequests {
+    writes: Option<Box<ParkedWrites>>,
+    fetches: Option<Box<Fetches>>,
+}
+
+impl DeferredRequests {
+    /// Writes that wait for the store, if there were any so far.
+    pub fn writes(&mut self) -> Option<&mut ParkedWrites> {
+        self.writes.as_deref_mut()
+    }
+
+    pub fn writes_or_new(&mut self) -> &mut ParkedWrites {
+        self.writes.get_or_insert_default()
+    }
+
+    /// Requests that wait for a document, if there were any so far.
+    pub fn fetches(&mut self) -> Option<&mut Fetches> {
+        self.fetches.as_deref_mut()
+    }
+
+    pub fn fetches_or_new(&mut self) -> &mut Fetches {
+        self.fetches.get_or_insert_default()
+    }
+
+    /// Takes the history of the request at the head of the input, which is tried now.
+    #[inline]
+    pub fn take_head(&mut self) -> Tries {
+        self.fetches.as_mut().map_or(Tries::default(), |fetches| fetches.take_head())
+    }
+
+    /// True while some write waits for the store, or some overtaken request waits for a fetch.
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.has_writes() || self.fetches.as_ref().is_some_and(|fetches| fetches.has_parked())
+    }
+
+    /// True while some write waits for the store.
+    #[inline]
+    pub fn has_writes(&self) -> bool {
+        self.writes.as_ref().is_some_and(|writes| !writes.is_empty())
+    }
+
+    /// True when a parked request is to be tried again.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        self.fetches.as_ref().is_some_and(|fetches| fetches.has_ready())
+    }
+
+    /// True while some fetch is outstanding.
+    pub fn waits_for_fetch(&self) -> bool {
+        self.fetches.as_ref().is_some_and(|fetches| fetches.is_waiting())
+    }
+
+    /// Bytes of the parked requests.
+    pub fn bytes(&self) -> usize {
+        self.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes())
+    }
+
+    /// Panics unless the limits hold. Visits every parked request.
+    pub fn check_invariants(&self) {
+        let writes = self.writes.as_ref().map_or(0, |writes| writes.len());
+        assert!(writes <= PARKED_MAX, "{writes} writes are parked");
+        if let Some(fetches) = &self.fetches {
+            fetches.check_invariants();
+        }
+    }
+}
