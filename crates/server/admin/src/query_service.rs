@@ -41,7 +41,7 @@ use super::query::pace_of_client;
 use super::request::AdminRequest;
 use super::statement_places::{HeapShare, QueueRejection, StatementResources, Statements};
 use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
-use crate::query_store::BucketStore;
+use crate::query_store::{BucketStore, tokens};
 use crate::sql::control::{StatementControl, StatementEnd};
 use crate::sql::memory::StatementMemory;
 
@@ -87,6 +87,9 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
             return failure(&QueryError::datastore(1080, msg), "timeout");
         }
     };
+    if let Err(wrong) = tokens::check(&parsed.consistency, &state.server.buckets) {
+        return refusal(&wrong);
+    }
     let Some(stream) = user.begin_stream() else {
         return retry_later(1201, "This user has too many streams; end one, or try again");
     };

@@ -2,7 +2,8 @@
 //!
 //! Owns: the keyspaces that a user may name, and index definitions. A bucket's name is its default
 //! collection. The parts: [`keyspace`] reads documents, [`change`]
-//! writes them, [`place`] has what both need, [`indexes`] the definitions. The language is
+//! writes them, [`place`] has what both need, [`indexes`] the definitions, [`tokens`] the writes that a
+//! statement must see. The language is
 //! `oribi_query`'s.
 //!
 //! Invariants:
@@ -16,6 +17,7 @@ mod change;
 pub(crate) mod indexes;
 mod keyspace;
 mod place;
+pub(crate) mod tokens;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -25,6 +25,10 @@ mod monitoring;
 #[cfg(feature = "sql")]
 mod query;
 #[cfg(feature = "sql")]
+mod query_bad_input;
+#[cfg(feature = "sql")]
+mod query_consistency;
+#[cfg(feature = "sql")]
 mod query_indexes;
 #[cfg(feature = "sql")]
 mod query_memory;
