@@ -55,6 +55,7 @@ impl Counters {
             deletions += batch.records.iter().filter(|record| record.deleted).count() as u64;
             bytes += batch.records.iter().map(document_bytes).sum::<u64>();
         }
+        debug_assert!(deletions <= records, "a deletion is a record");
         if result.is_ok() {
             add(&self.commits, 1);
             add(&self.records_committed, records);

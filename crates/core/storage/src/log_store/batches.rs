@@ -23,6 +23,7 @@ impl<'s, 'b> Batches<'s, 'b> {
 
     /// Those of log `number` of a store of `logs`.
     pub(super) fn of_log(all: &'s [VbBatch<'b>], number: usize, logs: usize) -> Batches<'s, 'b> {
+        assert!(number < logs, "a log is one of the store's");
         Batches { all, only: Some((number, logs)) }
     }
 

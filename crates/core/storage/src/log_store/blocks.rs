@@ -5,6 +5,7 @@
 
 /// Largest block that a file may ask for, and alignment of all memory here.
 pub(super) const BLOCK_BYTES_MAX: usize = 4096;
+const _: () = assert!(BLOCK_BYTES_MAX.is_power_of_two());
 
 /// Aligned memory that grows when more is asked for.
 #[derive(Default)]
@@ -23,6 +24,7 @@ impl Blocks {
         if self.begin + bytes > self.memory.len() {
             self.grow(bytes);
         }
+        debug_assert!(self.begin + bytes <= self.memory.len(), "there is room for the bytes");
         &mut self.memory[self.begin..self.begin + bytes]
     }
 
@@ -32,6 +34,11 @@ impl Blocks {
         self.memory = vec![0; bytes + spare];
         let address = self.memory.as_ptr().addr();
         self.begin = (address.next_multiple_of(BLOCK_BYTES_MAX) - address).min(spare);
+        assert!(self.begin + bytes <= self.memory.len(), "there is room for the bytes");
+        debug_assert!(
+            spare == 0 || (address + self.begin).is_multiple_of(BLOCK_BYTES_MAX),
+            "memory of a block is aligned"
+        );
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -65,6 +65,8 @@ impl Segment {
 
     /// The index points at one less of them.
     fn lose(&mut self, entry: Entry) {
+        assert!(self.live > 0, "an entry leaves a segment once");
+        assert!(self.live_bytes >= entry.size().bytes(), "an entry leaves with its bytes");
         self.live -= 1;
         self.live_bytes -= entry.size().bytes();
     }
@@ -76,6 +78,7 @@ impl Segment {
 
     /// Bytes that a compaction would give back.
     pub(super) fn garbage_bytes(&self) -> u64 {
+        debug_assert!(self.live_bytes <= self.written_bytes, "what counts was written");
         let gone = u128::from(self.written_bytes - self.live_bytes);
         let share = u128::from(self.bytes) * gone / u128::from(self.written_bytes.max(1));
         if self.versions == 0 { self.bytes } else { share as u64 }
@@ -164,6 +167,8 @@ impl Catalog {
             self.segments.push(None);
             self.spans.push(Spans::default());
         }
+        assert!(self.segments[slot].is_none(), "a segment gets a free slot");
+        assert_eq!(self.segments.len(), self.spans.len(), "a slot has its spans");
         self.segments[slot] = Some(segment);
         self.spans[slot] = Spans::default();
         Some(slot as u16)
@@ -195,6 +200,7 @@ impl Catalog {
     pub(super) fn learn(&mut self, slot: u16, id: u32, vbid: Vbid, span: Span) {
         let segment = self.segments.get(usize::from(slot)).and_then(Option::as_ref);
         if segment.is_some_and(|segment| segment.id == id) {
+            debug_assert_ne!(slot, self.active, "a scan knows all of a sealed segment only");
             self.spans[usize::from(slot)].learn(vbid, span);
         }
     }
@@ -210,6 +216,10 @@ impl Catalog {
         let mut found: Vec<(u16, Segment)> =
             taken.filter_map(|(segment, slot)| Some((slot, segment.clone()?))).collect();
         found.sort_by_key(|(_, segment)| segment.id);
+        debug_assert!(
+            found.is_sorted_by(|(_, left), (_, right)| left.id < right.id),
+            "segments have different numbers"
+        );
         found
     }
 
@@ -335,6 +345,8 @@ impl Catalog {
 
     /// An entry is no longer there.
     fn forget(&mut self, entry: Entry) {
+        assert!(self.entries > 0, "an entry is forgotten once");
+        debug_assert!(self.purged <= self.entries, "a purged tombstone has an entry");
         self.segment_mut(entry.place().slot).lose(entry);
         self.entries -= 1;
         self.purged -= u64::from(entry.mark() == Mark::Purged);
@@ -343,6 +355,7 @@ impl Catalog {
     /// Takes away a segment that nothing points into.
     pub(super) fn remove_segment(&mut self, slot: u16) {
         assert_eq!(self.segment(slot).live, 0, "a segment goes after its last record has moved");
+        assert_ne!(slot, self.active, "the segment that is written to stays");
         self.segments[usize::from(slot)] = None;
     }
 

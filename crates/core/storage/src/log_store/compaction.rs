@@ -41,6 +41,8 @@ pub(super) const EARLY_PERCENT: u64 = 15;
 /// beginning. A store of several logs leaves so much for each of them, because all may see the same
 /// free space and write a step at once.
 pub(super) const RESERVE_BYTES: u64 = 16 << 20;
+const _: () = assert!(2 * SLICE_BYTES <= RESERVE_BYTES);
+const _: () = assert!(EARLY_PERCENT < 100);
 
 /// Purged tombstones are useless, but stay until every older segment is gone.
 /// When they are more than this share of all entries, the oldest segments are rewritten.
@@ -277,6 +279,7 @@ impl Log {
             Mark::Document | Mark::Tombstone => slice.bytes.extend_from_slice(raw),
         }
         let (end, expiry, seqno) = (slice.bytes.len(), stored.record.expiry, stored.record.seqno);
+        debug_assert!((end as u64).is_multiple_of(UNIT_BYTES), "a record is whole units long");
         slice.moves.push(Move { table, fingerprint, from, begin, end, kind, expiry, seqno });
         Ok(())
     }
@@ -318,10 +321,15 @@ impl Log {
                 frame.finish()
             };
             copy().map_err(|error| write_error(writer, &error))?;
+            assert_eq!(copies.len(), moved.len(), "every record that moves has its copy");
             writer.unsynced_moves.append(&mut copies);
             if writer.unsynced_moves.len() >= UNSYNCED_MOVES_MAX {
                 writer.sync().map_err(|error| write_error(writer, &error))?;
             }
+            assert!(
+                writer.unsynced_moves.len() < UNSYNCED_MOVES_MAX,
+                "copies that wait are bounded"
+            );
         }
         let mut catalog = self.catalog.write();
         catalog.segment_mut(writer.active.slot).bytes = writer.active.end;
@@ -362,6 +370,7 @@ impl Log {
             } else {
                 self.write_and_sync(writer, &[gone])?;
             }
+            assert_ne!(victim.slot, writer.active.slot, "the segment that is written to stays");
             self.catalog.write().remove_segment(victim.slot);
             Ok(Noted::Gone)
         })?;
@@ -399,6 +408,7 @@ impl Move {
     }
 
     fn version(&self, offset: u64) -> HintVersion {
+        debug_assert!(self.begin < self.end, "a record that moves has bytes");
         let (vbid, collection) = self.table;
         let (fingerprint, kind, expiry) = (self.fingerprint, self.kind, self.expiry);
         let size = Size::of((self.end - self.begin) as u64);
@@ -420,5 +430,5 @@ fn push(out: &mut Vec<u8>, stored: &StoredRecord<'_>) {
     stored.push_head(out);
     out.extend_from_slice(stored.record.value);
     out.resize(begin + stored.stored_bytes() as usize, 0);
-    debug_assert!((out.len() as u64).is_multiple_of(UNIT_BYTES));
+    debug_assert!((out.len() as u64).is_multiple_of(UNIT_BYTES), "a record is whole units long");
 }

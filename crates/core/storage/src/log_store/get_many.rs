@@ -28,6 +28,7 @@ const GAP_BYTES_MAX: u64 = 8 << 10;
 
 /// Most bytes of one joined read.
 const JOINED_BYTES_MAX: u64 = 256 << 10;
+const _: () = assert!(GAP_BYTES_MAX < JOINED_BYTES_MAX);
 
 /// A record that is asked for; in order of place.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -155,6 +156,11 @@ impl Log {
             }
         }
         wanted.sort_unstable();
+        assert_eq!(
+            wanted.len() + absent.len() + unsure.len(),
+            keys.len(),
+            "each key is answered once"
+        );
         Places { segments, wanted, absent, unsure }
     }
 }

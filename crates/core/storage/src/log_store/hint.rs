@@ -57,6 +57,10 @@ pub(super) const HINT_LOWEST_AT: usize = 0;
 pub(super) const HINT_HIGHEST_AT: usize = 8;
 /// Offset of a byte that is 1 where the records ascend, else 0; eleven bytes that are zero follow.
 pub(super) const HINT_ASCENDING_AT: usize = 16;
+const _: () = assert!(HINT_CHECKSUM_AT + 8 == HINT_HEADER_BYTES);
+const _: () = assert!(HINT_SIZE_AT + 1 == HINT_ENTRY_BYTES);
+const _: () = assert!(HINT_ASCENDING_AT < HINT_VBID_AT);
+const _: () = assert!(HINT_SPAN_KIND > Kind::Segments as u8);
 
 /// One version of a document in a segment, as opening sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +113,8 @@ impl Hint {
     }
 
     pub(super) fn push(&mut self, version: &HintVersion) {
+        debug_assert!(version.offset.is_multiple_of(UNIT_BYTES), "a record begins at a unit");
+        debug_assert!(version.offset > 0, "no record stands at offset zero");
         let mut entry = [0; HINT_ENTRY_BYTES];
         put(&mut entry, HINT_FINGERPRINT_AT, version.fingerprint.number().to_le_bytes());
         put(&mut entry, HINT_UNIT_AT, ((version.offset / UNIT_BYTES) as u32).to_le_bytes());
@@ -121,6 +127,7 @@ impl Hint {
     }
 
     fn push_span(&mut self, vbid: Vbid, span: Span) {
+        debug_assert!(span.lowest <= span.highest, "a span has a seqno");
         let mut entry = [0; HINT_ENTRY_BYTES];
         put(&mut entry, HINT_LOWEST_AT, span.lowest.0.to_le_bytes());
         put(&mut entry, HINT_HIGHEST_AT, span.highest.0.to_le_bytes());
@@ -137,6 +144,7 @@ impl Hint {
         let is_cut = |entry: &&[u8]| unit(entry) * UNIT_BYTES >= end;
         let cut = entries.by_ref().take_while(is_cut).count();
         self.content.truncate(self.content.len() - cut * HINT_ENTRY_BYTES);
+        debug_assert!(self.content.len() >= HINT_HEADER_BYTES, "the header stays");
     }
 
     /// The whole file, for a segment of this number and length, with these seqnos. Nothing can be
@@ -155,6 +163,10 @@ impl Hint {
         put(&mut header, HINT_SEGMENT_AT, segment.to_le_bytes());
         put(&mut header, HINT_SEGMENT_BYTES_AT, bytes.to_le_bytes());
         let checksum = checksum(&header, &self.content[HINT_HEADER_BYTES..], seed);
+        debug_assert!(
+            (self.content.len() - HINT_HEADER_BYTES).is_multiple_of(HINT_ENTRY_BYTES),
+            "an index file has whole entries"
+        );
         put(&mut header, HINT_CHECKSUM_AT, checksum.to_le_bytes());
         self.content[..HINT_HEADER_BYTES].copy_from_slice(&header);
         &self.content

@@ -144,6 +144,11 @@ impl IndexTable {
         from: RecordPlace,
         new: Entry,
     ) -> Option<Entry> {
+        debug_assert!(
+            new.place() != from
+                || self.at(fingerprint, from).is_none_or(|old| old.size() == new.size()),
+            "the same record has the same length"
+        );
         if self.exact.find(fingerprint).is_some_and(|entry| entry.place() == from) {
             return self.exact.put(new);
         }
@@ -178,9 +183,11 @@ impl IndexTable {
     /// freed without a lock.
     pub(super) fn take_packed(&mut self, packed: Packed, packing: Packing, old: &[bool]) -> Packed {
         let before = std::mem::replace(&mut self.packed, packed);
+        assert!(self.packed.len() >= before.len(), "packing keeps every entry");
         self.left_exact = self.exact.len() - (self.packed.len() - before.len());
         let room = self.tolerated(packing);
         self.exact.retain(self.left_exact, room, |entry| !is_in(old, entry));
+        assert_eq!(self.exact.len(), self.left_exact, "an entry is exact or packed");
         before
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct Part {
 impl Part {
     /// All vbuckets in so many parts.
     pub(super) fn split(parts: u16) -> impl Iterator<Item = Part> {
+        assert!(parts > 0, "the vbuckets are in one part at least");
         (0..parts).map(move |number| Part { number, parts })
     }
 
@@ -37,6 +38,7 @@ impl Part {
     }
 
     fn has(self, vbid: Vbid) -> bool {
+        debug_assert!(self.number < self.parts, "a part is one of all");
         vbid.0 % self.parts == self.number
     }
 }
@@ -104,6 +106,7 @@ impl<'c> Intake<'c> {
         let place = RecordPlace::at(self.slot, version.offset);
         self.run.push(Entry::new(version.fingerprint, version.size, mark, place));
         self.collected += 1;
+        debug_assert!(self.collected <= ENTRIES_MAX, "what collects is bounded");
         if self.collected == ENTRIES_MAX {
             self.apply();
         }
@@ -112,11 +115,17 @@ impl<'c> Intake<'c> {
     fn end_run(&mut self) {
         if !self.run.is_empty() {
             self.groups.entry(self.run_of).or_default().append(&mut self.run);
+            debug_assert!(self.run.is_empty(), "a run is in one group");
         }
     }
 
     fn apply(&mut self) {
         self.end_run();
+        debug_assert_eq!(
+            self.groups.values().map(Vec::len).sum::<usize>(),
+            self.collected,
+            "every version that was taken up is in a group"
+        );
         for (table, entries) in &mut self.groups {
             self.catalog.put_all(*table, entries, &[]);
             entries.clear();

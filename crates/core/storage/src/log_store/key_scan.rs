@@ -55,6 +55,9 @@ const _: () = assert!(
 /// By how much lists grow, at first and when they are long.
 const KEPT_STEPS: [usize; 2] = [8 << 10, 256 << 10];
 const ORDER_STEPS: [usize; 2] = [256, 8 << 10];
+const _: () = assert!(PLACES_MIN < PLACES_MAX && LARGE_RECORD_BYTES < SHARED_BYTES_MAX);
+const _: () = assert!(GAP_BYTES_MAX < JOINED_BYTES_MAX);
+const _: () = assert!(KEPT_STEPS[0] < KEPT_STEPS[1] && ORDER_STEPS[0] < ORDER_STEPS[1]);
 
 /// A record: its segment, by its index in [`Pass::segments`], and where it begins there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +133,10 @@ impl<'s> Pass<'s> {
         let kept = &self.kept;
         let key = |found: &FoundRecord| &kept[found.key()];
         self.order.sort_unstable_by(|left, right| key(left).cmp(key(right)));
+        debug_assert!(
+            self.order.iter().all(|found| self.is_wanted(key(found))),
+            "keys of the range"
+        );
         Ok(())
     }
 
@@ -164,6 +171,7 @@ impl<'s> Pass<'s> {
             // only with the few bits of tests.
             if self.places.len() >= room && group_at > 0 {
                 self.places.truncate(group_at);
+                debug_assert!(group > from, "each lot goes forward");
                 next = Some(group);
                 break;
             }
@@ -248,6 +256,10 @@ impl<'s> Pass<'s> {
             is_whole: whole.is_some(),
         });
         self.kept.extend_from_slice(bytes);
+        debug_assert!(
+            self.order.last().is_some_and(|found| self.kept[found.key()] == *key),
+            "a key is found where it is kept"
+        );
     }
 
     /// Gives up whole records, and where there is none, the greater half of the keys.
@@ -266,12 +278,14 @@ impl<'s> Pass<'s> {
         self.order.sort_unstable_by_key(|found| found.key_at);
         let mut end = 0;
         for found in &mut self.order {
+            debug_assert!(end <= found.key().start, "keys move towards the beginning");
             self.kept.copy_within(found.key(), end);
             found.key_at = u32::try_from(end).expect("less than before");
             found.is_whole = false;
             end += usize::from(found.key_bytes);
         }
         self.kept.truncate(end);
+        debug_assert!(self.order.iter().all(|found| !found.is_whole), "only keys are kept");
     }
 
     fn has_room_for(&mut self, bytes: usize, records: usize, places: usize) -> bool {
@@ -307,6 +321,10 @@ impl<'s> Pass<'s> {
             let segment = &self.segments[found.place.segment as usize];
             let offset = found.place.offset();
             let flow = if found.is_whole {
+                debug_assert!(
+                    found.key().start >= RECORD_HEADER_BYTES,
+                    "a whole record has its header"
+                );
                 let begin = found.key().start - RECORD_HEADER_BYTES;
                 let raw = &self.kept[begin..begin + found.stored_bytes as usize];
                 // It was checked when it was read.
@@ -332,6 +350,7 @@ impl<'s> Pass<'s> {
 
 /// Bytes from the first record to the end of those that are worth reading with it.
 fn together(places: &[RecordPlace]) -> u64 {
+    debug_assert!(places.is_sorted(), "records are read forwards");
     let first = places[0];
     let mut last = first.offset();
     for place in &places[1..] {
@@ -343,6 +362,7 @@ fn together(places: &[RecordPlace]) -> u64 {
         }
         last = place.offset();
     }
+    debug_assert!(last - first.offset() <= JOINED_BYTES_MAX, "a joined read is bounded");
     last - first.offset() + FIRST_READ_BYTES as u64
 }
 
@@ -359,6 +379,7 @@ fn grown<T>(list: &Vec<T>, more: usize, [first, second]: [usize; 2]) -> usize {
 fn grow<T>(list: &mut Vec<T>, more: usize, steps: [usize; 2]) {
     let capacity = grown(list, more, steps);
     list.reserve_exact(capacity - list.len());
+    debug_assert!(list.capacity() - list.len() >= more, "a list has room for what comes");
 }
 
 impl Log {

@@ -96,6 +96,11 @@ const _: () = assert!(RECORD_CHECKSUM_AT + 4 == RECORD_HEADER_BYTES);
 const _: () = assert!((SEGMENT_HEADER_BYTES as u64).is_multiple_of(UNIT_BYTES));
 const _: () = assert!((FRAME_HEADER_BYTES as u64).is_multiple_of(UNIT_BYTES));
 const _: () = assert!((FRAME_TRAILER_BYTES as u64).is_multiple_of(UNIT_BYTES));
+const _: () = assert!((RECORD_HEADER_BYTES as u64).is_multiple_of(UNIT_BYTES));
+const _: () = assert!(SEGMENT_BYTES_MAX / UNIT_BYTES <= 1 << u32::BITS);
+const _: () = assert!(SEGMENT_MAGIC.len() == SEGMENT_VERSION_AT);
+const _: () = assert!(FRAME_MAGIC.len() == FRAME_SEGMENT_AT);
+const _: () = assert!(RECORD_RESERVED_AT + 1 == RECORD_COLLECTION_AT);
 
 /// What a record is. Stored as its discriminant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,6 +175,7 @@ impl<'a> StoredRecord<'a> {
         key: &'a [u8],
         value: &'a [u8],
     ) -> StoredRecord<'a> {
+        debug_assert!(!kind.is_version(), "a version has its own record");
         let record = Record {
             key: DocKey { collection: CollectionId::DEFAULT, key },
             value,
@@ -194,6 +200,8 @@ impl<'a> StoredRecord<'a> {
     /// record's checksum.
     pub(super) fn push_head(&self, out: &mut Vec<u8>) -> u32 {
         let record = &self.record;
+        assert!(u16::try_from(record.key.key.len()).is_ok(), "the length of a key was checked");
+        assert!(u32::try_from(record.value.len()).is_ok(), "the length of a value was checked");
         let mut head = [0; RECORD_HEADER_BYTES];
         put(&mut head, RECORD_VALUE_BYTES_AT, (record.value.len() as u32).to_le_bytes());
         put(&mut head, RECORD_KEY_BYTES_AT, (record.key.key.len() as u16).to_le_bytes());
@@ -332,6 +340,7 @@ impl PiecewiseCheck {
 
     /// Adds a piece of the value, of at most as many bytes as are left.
     pub(super) fn add(&mut self, piece: &[u8]) {
+        debug_assert!(piece.len() as u64 <= self.value_bytes, "a piece is of what is left");
         self.of_value.update(piece);
         self.value_bytes -= piece.len() as u64;
     }
@@ -344,6 +353,7 @@ impl PiecewiseCheck {
 
 /// The header of a segment.
 pub(super) fn encode_segment_header(id: u32, seed: u64) -> [u8; SEGMENT_HEADER_BYTES] {
+    assert!(id > 0, "segments are numbered from 1");
     let mut header = [0; SEGMENT_HEADER_BYTES];
     put(&mut header, 0, SEGMENT_MAGIC);
     put(&mut header, SEGMENT_VERSION_AT, SEGMENT_VERSION.to_le_bytes());

@@ -26,6 +26,7 @@ const STRETCH_BYTES: u64 = 8 << 20;
 
 /// Bytes that are read at a time: few enough to stay in a core's own cache.
 const LOAD_BYTES: u64 = 512 << 10;
+const _: () = assert!(LOAD_BYTES <= STRETCH_BYTES && STRETCH_BYTES.is_multiple_of(UNIT_BYTES));
 
 /// Some records of one segment, by place in no order.
 pub(super) struct Stretch {
@@ -67,6 +68,7 @@ impl Log {
                 parts.push(LoadPart::own(Box::new(Stretch { log, segment, units })));
             }
         }
+        debug_assert!(units.is_empty(), "an entry points into a segment that is there");
         let records_estimate = records.values().sum();
         LoadPlan { parts, records: records.into_iter().collect(), records_estimate }
     }
@@ -108,6 +110,7 @@ pub(super) fn merged(plans: impl Iterator<Item = LoadPlan>) -> LoadPlan {
     }
     loop {
         let before = merged.parts.len();
+        debug_assert!(!of_logs.is_empty() || before == 0, "parts come from a log");
         merged.parts.extend(of_logs.iter_mut().filter_map(Iterator::next));
         if merged.parts.len() == before {
             return merged;

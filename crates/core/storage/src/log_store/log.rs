@@ -72,6 +72,7 @@ pub struct LogSizes {
 /// than the minimum; a shorter one costs more files and syncs than it is worth.
 const SEGMENTS_MIN: u64 = 16;
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
+const _: () = assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_MAX);
 
 /// How many records behind the one that is written the value starts loading: by the time it is
 /// copied it is there, and no more are on their way than a core loads side by side.
@@ -80,6 +81,7 @@ const RECORDS_AHEAD: usize = 2;
 const KEYS_AHEAD: usize = 8;
 /// Bytes of a value that are loaded ahead; the processor follows a longer one by itself.
 const BYTES_AHEAD_MAX: usize = 1024;
+const _: () = assert!(RECORDS_AHEAD > 0 && RECORDS_AHEAD <= KEYS_AHEAD);
 
 /// Entries of one table in one commit, as a range of all entries.
 struct Group {
@@ -169,10 +171,16 @@ impl Log {
             ))?;
         }
         frame.finish()?;
+        assert_eq!(entries.len(), fingerprints.len(), "every version of a commit has its entry");
+        assert_eq!(entries.len(), versions, "every version of a commit has its entry");
         if self.planted.has(Bug::ShowsBeforeTheSync) {
             self.apply(writer, &entries, &groups, superseded);
         }
         writer.sync()?;
+        assert_eq!(
+            writer.active.durable_end, writer.active.end,
+            "a commit is shown after its sync"
+        );
         {
             // Before the index points at them: a span may cover more than that, never less.
             let mut catalog = self.catalog.write();
@@ -211,6 +219,7 @@ impl Log {
         {
             let mut catalog = self.catalog.write();
             let segment = catalog.segment_mut(writer.active.slot);
+            assert!(segment.bytes <= writer.active.end, "the log only grows");
             entries.iter().for_each(|entry| segment.wrote(entry.size()));
             segment.bytes = writer.active.end;
         }
@@ -218,6 +227,7 @@ impl Log {
         for (group, end) in groups.iter().zip(ends) {
             let number = |index| superseded.partition_point(|one| one.index < index);
             let superseded = &superseded[number(group.begin)..number(end)];
+            debug_assert!(group.begin < end, "a group has an entry");
             self.catalog.write().put_all(group.table, &entries[group.begin..end], superseded);
         }
     }
@@ -233,6 +243,10 @@ impl Log {
         // A frame that is longer than its own segment gets one.
         if (end > self.segment_limit() && !is_fresh) || end > SEGMENT_BYTES_MAX {
             writer.roll(&self.catalog).map_err(|error| write_error(writer, &error))?;
+            debug_assert_eq!(
+                writer.active.end, writer.active.root_end,
+                "a new segment has its root"
+            );
         }
         Ok(())
     }
@@ -245,6 +259,10 @@ impl Log {
         let mut writer = self.writer.lock();
         if !self.planted.has(Bug::WritesAfterAFailure) {
             self.recover(&mut writer).map_err(|error| self.member.named(error))?;
+            assert!(
+                writer.failure.is_none(),
+                "nothing is written before a failure is recovered from"
+            );
         }
         // Stays when `work` panics half-way through a frame.
         writer.failure = Some(WriteFailure::Panicked);
@@ -287,6 +305,7 @@ impl Log {
     ) -> Result<(), StoreError> {
         let written = writer.write_controls(records).and_then(|()| writer.sync());
         written.map_err(|error| write_error(writer, &error))?;
+        debug_assert!(writer.active.durable_end >= writer.active.root_end, "a root is durable");
         self.catalog.write().segment_mut(writer.active.slot).bytes = writer.active.end;
         Ok(())
     }
@@ -306,6 +325,7 @@ impl Log {
     /// Share of the log that compaction would give back.
     pub(super) fn garbage_percent(&self) -> u64 {
         let (bytes, garbage) = self.catalog.read().log_bytes();
+        debug_assert!(garbage <= bytes, "garbage is a part of the log");
         // The active segment cannot be compacted, and a log of few segments is not worth it.
         let is_small = bytes < self.segment_limit_for(bytes - garbage) * 2;
         if is_small { 0 } else { garbage * 100 / bytes.max(1) }
@@ -316,6 +336,7 @@ impl Log {
         let catalog = self.catalog.read();
         let (keys, purged_tombstones) = catalog.entries();
         let (log_bytes, garbage_bytes) = catalog.log_bytes();
+        debug_assert!(purged_tombstones <= keys, "a purged tombstone has an entry");
         let segments = catalog.segments.iter().flatten().count() as u64;
         let index_bytes = catalog.own_index_bytes();
         LogSizes { keys, purged_tombstones, index_bytes, segments, log_bytes, garbage_bytes }
@@ -339,6 +360,10 @@ impl Log {
         if is_needed {
             self.control(0, |_| Vec::new(), |_, _, _| {})?;
             self.exclusive(|writer| writer.trim().map_err(|error| write_error(writer, &error)))?;
+            debug_assert!(
+                self.writer.lock().is_closed,
+                "a log that was closed ends with an empty frame"
+            );
         }
         Ok(())
     }

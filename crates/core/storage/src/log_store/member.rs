@@ -39,6 +39,7 @@ impl LogMember {
         counters: &Arc<Counters>,
         index_memory: &IndexMemory,
     ) -> impl Iterator<Item = LogMember> {
+        assert!(logs > 0, "a store has a log");
         let (counters, index_memory) = (Arc::clone(counters), index_memory.clone());
         (0..logs).map(move |number| LogMember {
             number,
@@ -82,5 +83,6 @@ impl LogMember {
 
 /// Number of the log in which a vbucket is, for ever.
 pub(super) fn log_of(vbid: Vbid, logs: usize) -> usize {
+    debug_assert!(logs > 0, "a store has a log");
     usize::from(vbid.0) % logs
 }

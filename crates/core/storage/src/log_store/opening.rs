@@ -23,6 +23,7 @@ pub(super) fn side_by_side(
     if openings.len() == 1 || at_once <= 1 {
         return in_turn(openings);
     }
+    let count = openings.len();
     let mut logs = Vec::with_capacity(openings.len());
     let mut openings = openings.into_iter();
     while openings.len() > 0 {
@@ -40,5 +41,6 @@ pub(super) fn side_by_side(
             logs.push(log?);
         }
     }
+    assert_eq!(logs.len(), count, "every log was opened");
     Ok(logs)
 }

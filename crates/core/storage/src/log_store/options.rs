@@ -54,6 +54,7 @@ impl LogOptions {
     /// The options of each log of a store of so many: together the logs keep as much in memory as
     /// one log does.
     pub(super) fn of_each(&self, logs: usize) -> LogOptions {
+        assert!(logs > 0, "a store has a log");
         let part = |number: u64| number / logs as u64;
         let segment_bytes_min = DIVIDED_SEGMENT_BYTES_MIN.min(self.segment_bytes);
         let packing = self.packing.map(|packing| Packing {
@@ -62,6 +63,7 @@ impl LogOptions {
             ..packing
         });
         let segment_bytes = part(self.segment_bytes).max(segment_bytes_min);
+        debug_assert!(segment_bytes <= self.segment_bytes, "several logs have shorter segments");
         LogOptions { segment_bytes, packing, ..self.clone() }
     }
 }

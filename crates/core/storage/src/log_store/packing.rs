@@ -55,6 +55,7 @@ impl Log {
                 }
             }
         }
+        assert_eq!(index, fingerprints.len(), "every record has its fingerprint");
         let mut buffer = vec![0; RECORD_HEADER_BYTES + usize::from(u16::MAX)];
         let mut superseded = Vec::new();
         for one in unsure {
@@ -62,6 +63,7 @@ impl Log {
                 superseded.push(one.entry);
             }
         }
+        debug_assert!(superseded.is_sorted_by_key(|one| one.index), "in the order of the records");
         Ok(superseded)
     }
 
@@ -97,6 +99,7 @@ fn look_up<'b>(
     (records, fingerprints): (&[Record<'b>], &[Fingerprint]),
     unsure: &mut Vec<Unsure<'b>>,
 ) {
+    debug_assert_eq!(records.len(), fingerprints.len(), "every record has its fingerprint");
     if table.packed_len() == 0 {
         return;
     }

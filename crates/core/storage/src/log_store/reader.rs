@@ -18,6 +18,7 @@ use super::planted::{Bug, Planted};
 
 /// Large, because segments are read from beginning to end.
 const READ_BYTES: usize = 1 << 20;
+const _: () = assert!(FRAME_HEADER_BYTES <= READ_BYTES && RECORD_HEADER_BYTES <= READ_BYTES);
 
 /// Why a segment cannot be read on.
 #[derive(Debug)]
@@ -202,6 +203,7 @@ impl SegmentReader {
     }
 
     fn advance(&mut self, bytes: usize) {
+        debug_assert!(self.start + bytes <= self.buffer.len(), "what is passed was read");
         self.start += bytes;
         self.at += bytes as u64;
     }
@@ -209,6 +211,7 @@ impl SegmentReader {
     /// Has at least `wanted` bytes in the buffer. The caller has checked that a frame has them; the
     /// file may still be shorter than it was.
     fn fill(&mut self, wanted: usize) -> Result<(), ReadFault> {
+        debug_assert!(self.start <= self.buffer.len(), "what comes next is behind what was passed");
         let have = self.buffer.len() - self.start;
         if have >= wanted {
             return Ok(());

@@ -86,6 +86,8 @@ impl Log {
         writer.cuts += 1;
         writer.staging.forget();
         let end = writer.active.durable_end;
+        assert!(end <= writer.active.end, "what is durable was written");
+        assert!(writer.synced < writer.next_number, "a frame is synced after it was written");
         writer.active.file.truncate(end)?;
         if let Err(error) = writer.active.file.sync() {
             writer.active.sync_failed = true;
@@ -94,6 +96,7 @@ impl Log {
         writer.active.end = end;
         writer.active.hint.cut_off(end);
         writer.next_number = writer.synced + 1;
+        assert!(writer.unsynced_moves.is_empty(), "no copy is shown that was cut off");
         self.catalog.write().segment_mut(writer.active.slot).bytes = end;
         if writer.active.sync_failed && !self.planted.has(Bug::TrustsAFailedSync) {
             writer.roll(&self.catalog)?;

@@ -39,6 +39,7 @@ impl Candidate {
 
     /// Hides the tombstone. It stays where it is, because older versions may still be on disk.
     fn purge(&self, catalog: &mut Catalog) {
+        debug_assert_eq!(self.entry.mark(), Mark::Tombstone, "only a tombstone is purged");
         let entry = self.entry.marked(Mark::Purged);
         catalog.repoint(self.table, entry.fingerprint(), entry.place(), entry);
     }
@@ -112,6 +113,10 @@ impl Log {
             if !writer.unsynced_moves.is_empty() {
                 writer.sync().map_err(|error| write_error(writer, &error))?;
             }
+            assert!(
+                writer.unsynced_moves.is_empty(),
+                "a copy is shown before its tombstone is searched for"
+            );
             Ok(writer.position())
         })?;
         let mut candidates = self.old_tombstones(vbid, purge_before)?;
@@ -127,6 +132,7 @@ impl Log {
             candidates.retain(|candidate| candidate.is_current(&catalog));
             highest = candidates.iter().map(|candidate| candidate.seqno).max();
             let Some(highest) = highest else { return Ok(()) };
+            debug_assert!(!candidates.is_empty(), "the highest is one of them");
             state = catalog.states.get(&vbid).cloned();
             drop(catalog);
             let mut bound = bound_record(Kind::PurgeTombstones, vbid, position);
@@ -177,6 +183,7 @@ impl Log {
             };
             let record = stored.record;
             if record.expiry < purge_before {
+                debug_assert_eq!(entry.mark(), Mark::Tombstone, "only a tombstone is purged");
                 candidates.push(Candidate { table, entry, seqno: record.seqno });
             }
         }

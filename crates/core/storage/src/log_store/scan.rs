@@ -45,6 +45,8 @@ const RUN_AHEAD_MIN: u64 = 4 << 10;
 const WINDOW_BYTES_MORE: u64 = FIRST_READ_BYTES as u64 + 3 * BLOCK_BYTES_MAX as u64;
 /// Records this near to each other are read together, as in [`super::get_many`].
 const GAP_BYTES_MAX: u64 = 16 << 10;
+const _: () = assert!(RUN_AHEAD_MIN <= RUN_AHEAD_MAX && RUN_AHEAD_MAX <= READ_AHEAD_BYTES);
+const _: () = assert!(GAP_BYTES_MAX <= RUN_AHEAD_MAX);
 
 /// A segment that was not opened yet.
 struct Part {
@@ -81,6 +83,7 @@ impl Run {
     }
 
     fn offset(&self, index: usize) -> u64 {
+        debug_assert!(index < self.units.len(), "a run is read up to its end");
         u64::from(self.units[index]) * UNIT_BYTES
     }
 
@@ -98,6 +101,7 @@ impl Run {
     /// Bytes from the record at `index` to the end of those that are worth reading with it.
     fn together(&self, index: usize, ahead: u64) -> u64 {
         let (first, mut last) = (self.offset(index), self.offset(index));
+        debug_assert!(self.units.is_sorted(), "a run is read forwards");
         for unit in &self.units[index + 1..] {
             let offset = u64::from(*unit) * UNIT_BYTES;
             if offset - last > GAP_BYTES_MAX || offset - first > ahead {
@@ -112,6 +116,7 @@ impl Run {
     /// most. A record of which the last read has only the head begins the next read: to read the
     /// rest of it alone would leave the next one cut off as well, and so on to the end of the run.
     fn load(&mut self, ahead: u64) -> Result<(), StoreError> {
+        debug_assert!(self.next < self.units.len(), "a run that has ended is not read");
         let offset = self.offset(self.next);
         match self.window.has_record(&self.segment, offset) {
             true => Ok(()),
@@ -141,6 +146,7 @@ impl Run {
             }
         }
         self.next = low;
+        debug_assert!(self.next <= self.units.len(), "a run is skipped to its end at most");
         Ok(())
     }
 }
@@ -239,6 +245,7 @@ impl LogScan {
         // No two records have the same seqno.
         let others = self.runs.peek().map(|run| run.next_seqno);
         let limit = others.into_iter().chain(self.parts.last().map(Part::lowest)).min();
+        debug_assert!(limit.is_none_or(|limit| run.next_seqno <= limit), "the run that is next");
         while run.next < run.units.len() {
             run.load(ahead)?;
             let seqno = run.seqno(run.next, ahead)?;
@@ -331,6 +338,10 @@ impl LogScan {
             *last = seqno;
             run.units.push(all.units[index]);
         }
+        debug_assert!(
+            runs.is_sorted_by(|left, right| left.0 > right.0),
+            "the fewest ascending runs"
+        );
         self.runs.extend(runs.into_iter().map(|(_, run)| run));
         self.spare = Some(all.window);
         // A collection's records say little about those of others.

@@ -19,6 +19,8 @@ const NOT_FOR_RECORDS: usize = SHARED_BYTES_MAX / 4;
 
 /// Bytes by which a share grows.
 const STEP_BYTES: usize = 64 << 10;
+const _: () = assert!(NOT_FOR_RECORDS < SHARED_BYTES_MAX);
+const _: () = assert!(SHARED_BYTES_MAX.is_multiple_of(STEP_BYTES));
 
 /// Bytes that scans keep now beyond their floors.
 pub(super) struct ScanMemory(AtomicUsize);
@@ -90,6 +92,8 @@ impl Share {
             return false;
         }
         self.bytes += more;
+        debug_assert!(self.bytes >= beyond, "a share that was extended is long enough");
+        debug_assert!(self.bytes <= SHARED_BYTES_MAX, "a share is one of all");
         self.note(bytes)
     }
 

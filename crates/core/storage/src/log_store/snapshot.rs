@@ -55,6 +55,7 @@ const ATTEMPTS: usize = 100;
 /// Notes of all logs together. One takes some microseconds, and a read of one block where the log
 /// was written concurrently.
 const NOTES_MAX: usize = 200_000;
+const _: () = assert!(ATTEMPTS < NOTES_MAX);
 
 /// Copies the log store in `from`, which may be in use, to `to`, which must not exist. Both are on
 /// one file system. The copy is durable but for the name `to` itself.
@@ -146,6 +147,7 @@ fn find_moment(logs: &mut [LogCopy], notes_left: &mut usize) -> io::Result<()> {
         *notes_left -= 1;
         unchanged = if logs[number].note_again()? { 0 } else { unchanged + 1 };
         number = (number + 1) % count;
+        debug_assert!(unchanged <= count, "every log is noted in turn");
     }
     Ok(())
 }

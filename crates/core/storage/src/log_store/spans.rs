@@ -32,6 +32,8 @@ impl Span {
 
     /// With the records of another span behind the others.
     pub(super) fn followed_by(self, later: Span) -> Span {
+        debug_assert!(self.lowest <= self.highest, "a span has a seqno");
+        debug_assert!(later.lowest <= later.highest, "a span has a seqno");
         Span {
             lowest: self.lowest.min(later.lowest),
             highest: self.highest.max(later.highest),

@@ -39,12 +39,14 @@ impl Staging {
             return Ok(());
         }
         let in_block = end % file.block_bytes() as u64;
+        assert!(in_block < BLOCK_BYTES_MAX as u64, "a block is at most a page");
         (self.segment, self.at, self.len) = (None, end - in_block, in_block as usize);
         let tail = &mut self.memory.room(STAGING_BYTES)[..self.len];
         if file.read_at(tail, self.at)? < tail.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.segment = Some(segment);
+        assert_eq!(self.end(), end, "the next byte is where it was asked for");
         Ok(())
     }
 
@@ -62,6 +64,7 @@ impl Staging {
     pub(super) fn push(&mut self, file: &dyn LogFile, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let free = &mut self.memory.room(STAGING_BYTES)[self.len..];
+            debug_assert!(!free.is_empty(), "a full buffer is written");
             let (now, later) = bytes.split_at(bytes.len().min(free.len()));
             free[..now.len()].copy_from_slice(now);
             self.len += now.len();
@@ -79,6 +82,8 @@ impl Staging {
     pub(super) fn flush(&mut self, file: &dyn LogFile, keeps_tail: bool) -> io::Result<()> {
         let block_bytes = file.block_bytes();
         let whole = self.len.next_multiple_of(block_bytes);
+        assert!(whole <= STAGING_BYTES, "the last block is in the buffer");
+        debug_assert!(self.at.is_multiple_of(block_bytes as u64), "the buffer begins at a block");
         let blocks = &mut self.memory.room(STAGING_BYTES)[..whole];
         blocks[self.len..].fill(0);
         file.write_blocks(blocks, self.at)?;
@@ -90,6 +95,7 @@ impl Staging {
         }
         self.at += tail as u64;
         self.len -= tail;
+        debug_assert!(self.len < block_bytes, "less than a block stays");
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use crate::state_layout::take;
 const DIRECT_BYTES_MIN: u64 = 256 << 10;
 /// Pieces in which a record is checked that is not kept.
 const PIECE_BYTES: u64 = 256 << 10;
+const _: () = assert!(RECORD_HEADER_BYTES as u64 <= PIECE_BYTES);
 
 /// Bytes of one segment.
 pub(super) struct Window {
@@ -92,6 +93,10 @@ impl Window {
     /// Bytes from `offset` of the segment on.
     fn piece(&mut self, segment: &Segment, offset: u64, bytes: u64) -> Result<&[u8], StoreError> {
         self.cover(segment, offset, bytes)?;
+        debug_assert!(
+            self.offset <= offset && self.id == segment.id,
+            "the window covers the place"
+        );
         let begin = (offset - self.offset) as usize;
         let cut_off = || damaged(segment.id, offset, "a record that is cut off");
         self.bytes().get(begin..begin + bytes as usize).ok_or_else(cut_off)
@@ -155,6 +160,8 @@ impl Window {
             file.read_blocks(self.memory.room(length as usize), self.offset)
         };
         self.len = read.map_err(|error| io_error(segment.id, &error))?;
+        debug_assert!(self.len <= self.memory.bytes(), "what was read is in the buffer");
+        debug_assert!(self.offset <= offset, "the window covers the place");
         Ok(())
     }
 }

@@ -25,6 +25,8 @@ const SLICES_PER_COMMIT: u64 = 16;
 const RETRY: Duration = Duration::from_secs(5);
 /// Longest rest, and how long a step waits for a reader.
 const REST_MAX: Duration = Duration::from_millis(20);
+const _: () = assert!(URGENT_PERCENT < EARLY_PERCENT);
+const _: () = assert!(REST_MAX.as_millis() < RETRY.as_millis());
 
 #[derive(Default)]
 struct Signal {

@@ -78,6 +78,7 @@ impl Active {
         end: u64,
         hint: Hint,
     ) -> Active {
+        debug_assert!(end >= SEGMENT_HEADER_BYTES as u64, "a segment has a header");
         Active { id, slot, file, end, root_end: 0, durable_end: end, sync_failed: false, hint }
     }
 }
@@ -133,6 +134,8 @@ pub(super) fn frame_bytes(payload_bytes: u64) -> u64 {
 impl LogWriter {
     /// Begins a frame of exactly `records` records that take `payload_bytes` together.
     pub(super) fn frame(&mut self, payload_bytes: u64, records: u32) -> io::Result<LogFrame<'_>> {
+        assert!(self.synced < self.next_number, "a frame is synced after it was written");
+        assert!(self.active.durable_end <= self.active.end, "what is durable was written");
         let header = FrameHeader {
             segment: self.active.id,
             number: self.next_number,
@@ -144,6 +147,7 @@ impl LogWriter {
         let header = header.encode(self.seed, at);
         let file = &*self.active.file;
         self.staging.go_to(file, self.active.id, at)?;
+        debug_assert!(at.is_multiple_of(UNIT_BYTES), "a frame begins at a unit");
         self.staging.push(file, &header)?;
         let checksum = FrameChecksum::begin(&header);
         let end = at + frame_bytes(payload_bytes);
@@ -170,11 +174,13 @@ impl LogWriter {
         self.synced = self.next_number - 1;
         self.active.durable_end = self.active.end;
         self.synced_moves.append(&mut self.unsynced_moves);
+        debug_assert!(self.unsynced_moves.is_empty(), "a sync makes all copies durable");
         Ok(())
     }
 
     /// Cuts off durably what the last block has behind the last frame, which is synced.
     pub(super) fn trim(&mut self) -> io::Result<()> {
+        assert_eq!(self.active.durable_end, self.active.end, "only padding is cut off");
         let Active { file, end, .. } = &self.active;
         file.rest();
         if !end.is_multiple_of(file.block_bytes() as u64) {
@@ -205,6 +211,8 @@ impl LogWriter {
             self.trim()?;
         }
         let (number, slot, bytes) = (self.next_number, self.active.slot, self.active.end);
+        assert_eq!(self.synced + 1, number, "a segment is synced before the next one is made");
+        assert!(self.unsynced_moves.is_empty(), "a segment is sealed after its copies are durable");
         catalog.write().segment_mut(slot).bytes = bytes;
         let id = self.active.id.checked_add(1);
         let id = id.ok_or_else(|| io::Error::other("segment numbers are used up"))?;
@@ -218,6 +226,7 @@ impl LogWriter {
             return Err(error);
         }
         self.unfinished = None;
+        assert_eq!(self.active.id, sealed.id + 1, "segments are numbered in order");
         self.write_hint(sealed, catalog);
         Ok(())
     }
@@ -230,8 +239,10 @@ impl LogWriter {
         self.staging.push(&*self.active.file, &header)?;
         self.write_root(&catalog.read())?;
         self.active.root_end = self.active.end;
+        assert!(self.active.root_end > SEGMENT_HEADER_BYTES as u64, "a segment begins with a root");
         self.sync()?;
         self.directory.sync()?;
+        assert_eq!(self.active.durable_end, self.active.root_end, "a root is durable first");
         let (id, file, bytes) = (self.active.id, Arc::clone(&self.active.file), self.active.end);
         let mut catalog = catalog.write();
         let slot = catalog.add_segment(Segment::new(id, file, bytes));
@@ -245,6 +256,10 @@ impl LogWriter {
     /// documents only.
     fn write_root(&mut self, catalog: &Catalog) -> io::Result<()> {
         let segments = catalog.segments_by_age();
+        debug_assert!(
+            segments.iter().all(|(_, one)| one.id < self.active.id),
+            "the newest is not listed"
+        );
         let oldest = segments.first().map_or(self.active.id, |(_, segment)| segment.id);
         self.bounds.forget_before(oldest);
         let mut list = Vec::with_capacity((segments.len() + 1) * LISTED_SEGMENT_BYTES);
@@ -307,6 +322,7 @@ fn bound_records(bounds: &LogBounds) -> Vec<StoredRecord<'static>> {
 
 /// A record that says that something before `position` is gone.
 pub(super) fn bound_record(kind: Kind, vbid: Vbid, position: LogPosition) -> StoredRecord<'static> {
+    debug_assert!(!kind.is_version(), "a bound is no version");
     let mut stored = StoredRecord::control(kind, vbid, b"", b"");
     stored.record.seqno = Seqno(u64::from(position.segment));
     stored.record.cas = Cas(position.offset);
@@ -333,15 +349,21 @@ impl LogFrame<'_> {
         let checksum = stored.push_head(head);
         let value = stored.record.value;
         let padding = stored.stored_bytes() as usize - head.len() - value.len();
+        debug_assert!(padding < UNIT_BYTES as usize, "a record is padded to a unit");
         for part in [head.as_slice(), value, &[0; UNIT_BYTES as usize][..padding]] {
             staging.push(&*active.file, part)?;
         }
         self.pushed(checksum);
+        debug_assert_eq!(self.writer.staging.end() - at, stored.stored_bytes(), "the whole record");
         Ok(at)
     }
 
     /// Appends the bytes of a record that was read from another segment and checked there.
     pub(super) fn push_raw(&mut self, raw: &[u8], checksum: u32) -> io::Result<u64> {
+        debug_assert!(
+            (raw.len() as u64).is_multiple_of(UNIT_BYTES),
+            "a record is whole units long"
+        );
         let at = self.writer.staging.end();
         self.writer.staging.push(&*self.writer.active.file, raw)?;
         self.pushed(checksum);
@@ -354,6 +376,7 @@ impl LogFrame<'_> {
     }
 
     fn pushed(&mut self, checksum: u32) {
+        assert!(self.records > 0, "a frame has the records that were announced");
         self.records -= 1;
         self.checksum.add(checksum);
     }

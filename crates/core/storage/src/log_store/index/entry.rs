@@ -2,6 +2,7 @@
 //!
 //! Owns: [`Entry`] and its parts. Callers: the table, and everything that fills or asks it.
 
+use super::super::layout::{SEGMENT_BYTES_MAX, UNIT_BYTES};
 use super::super::options::Packing;
 
 /// Bits of the fingerprint.
@@ -15,6 +16,8 @@ const _: () =
 
 /// Most segments that a store can have at a time.
 pub(in super::super) const SLOTS_MAX: usize = 1 << SLOT_BITS;
+const _: () = assert!(SLOTS_MAX <= 1 << u16::BITS);
+const _: () = assert!(SEGMENT_BYTES_MAX == UNIT_BYTES << UNIT_BITS);
 
 /// What tells keys of one table apart: the upper bits of a hash of the key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -25,6 +28,7 @@ impl Fingerprint {
 
     /// The least of the fingerprints that a store cannot tell apart once they are packed.
     pub(in super::super) fn group(self, packing: Option<Packing>) -> Fingerprint {
+        debug_assert!(packing.is_none_or(|one| one.prefix_bits <= FINGERPRINT_BITS), "a prefix");
         let below = FINGERPRINT_BITS - packing.map_or(FINGERPRINT_BITS, |one| one.prefix_bits);
         Fingerprint(self.0 >> below << below)
     }
@@ -99,14 +103,15 @@ pub(in super::super) struct RecordPlace {
 impl RecordPlace {
     /// The place at byte `offset`, which is a multiple of the unit, of the segment in `slot`.
     pub(in super::super) fn at(slot: u16, offset: u64) -> RecordPlace {
-        let unit = offset / super::super::layout::UNIT_BYTES;
-        assert!(offset.is_multiple_of(super::super::layout::UNIT_BYTES) && unit < 1 << UNIT_BITS);
+        let unit = offset / UNIT_BYTES;
+        assert!(offset.is_multiple_of(UNIT_BYTES), "a record begins at a unit");
+        assert!(unit < 1 << UNIT_BITS, "a segment is as long as places reach");
         RecordPlace { slot, unit: unit as u32 }
     }
 
     /// Offset in the segment in bytes.
     pub(in super::super) fn offset(self) -> u64 {
-        u64::from(self.unit) * super::super::layout::UNIT_BYTES
+        u64::from(self.unit) * UNIT_BYTES
     }
 }
 
@@ -121,7 +126,9 @@ impl Entry {
         mark: Mark,
         place: RecordPlace,
     ) -> Entry {
-        debug_assert!(place.unit > 0 && usize::from(place.slot) < SLOTS_MAX);
+        debug_assert!(place.unit > 0, "no record stands at offset zero");
+        debug_assert!(usize::from(place.slot) < SLOTS_MAX, "a slot has its width");
+        debug_assert!(fingerprint.0 >> FINGERPRINT_BITS == 0, "a fingerprint has its width");
         let mark = match mark {
             Mark::Document => 0,
             Mark::Tombstone => 1,
@@ -135,7 +142,9 @@ impl Entry {
 
     /// The same record as something else.
     pub(in super::super) fn marked(self, mark: Mark) -> Entry {
-        Entry::new(self.fingerprint(), self.size(), mark, self.place())
+        let marked = Entry::new(self.fingerprint(), self.size(), mark, self.place());
+        debug_assert_eq!(marked.place(), self.place(), "the same record");
+        marked
     }
 
     pub(in super::super) fn size(self) -> Size {

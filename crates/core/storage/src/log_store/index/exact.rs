@@ -17,6 +17,7 @@ const CAPACITY_MIN: usize = 8;
 const ROOM_KEPT_PART: usize = 8;
 /// Room behind the last home for entries that were moved on, and by how much it grows when needed.
 const OVERFLOW: usize = 32;
+const _: () = assert!(CAPACITY_MIN > 0 && OVERFLOW > 0);
 
 /// See the module text.
 #[derive(Debug)]
@@ -84,11 +85,14 @@ impl Exact {
         }
         self.insert(at, entry.0);
         self.len += 1;
+        debug_assert!(self.len * 10 <= self.capacity * 9, "the array has gaps");
+        debug_assert_eq!(self.find(entry.fingerprint()), Some(entry), "an entry is found");
         None
     }
 
     /// Puts an entry in at a place. Those behind it move on by one, up to the next gap.
     fn insert(&mut self, mut at: usize, entry: u128) {
+        debug_assert_ne!(entry, 0, "zero is no entry");
         let together = self.entries.slice_from_mut(at);
         if let Some(gap) = together.iter().position(|slot| *slot == 0) {
             together.copy_within(..gap, 1);
@@ -123,6 +127,7 @@ impl Exact {
             at += 1;
         }
         self.set(at, 0);
+        assert!(self.len > 0, "the array counts its entries");
         self.len -= 1;
         if self.capacity > CAPACITY_MIN && self.len * 5 < self.capacity * 2 {
             self.lay_out(self.len * 10 / 8, |_| true);
@@ -138,7 +143,7 @@ impl Exact {
         if left < self.len || has_more {
             self.lay_out(if has_more { needed } else { self.capacity }, stays);
         }
-        debug_assert_eq!(self.len, left);
+        assert_eq!(self.len, left, "the entries that stay were counted");
     }
 
     fn set(&mut self, at: usize, entry: u128) {
@@ -189,11 +194,15 @@ impl Exact {
         let missing = (capacity + OVERFLOW).saturating_sub(end);
         new.extend(std::iter::repeat_n(0, missing));
         new.shrink_to_fit();
+        assert!(new.len() >= capacity + OVERFLOW, "there is room behind the last home");
+        debug_assert!(len <= capacity, "every entry has a home");
         (self.entries, self.capacity, self.len) = (new, capacity, len);
     }
 }
 
 fn home_of(entry: u128, capacity: usize) -> usize {
     let high = entry >> 64;
-    ((high * capacity as u128) >> 64) as usize
+    let home = ((high * capacity as u128) >> 64) as usize;
+    debug_assert!(home < capacity || capacity == 0, "a home is inside the array");
+    home
 }

@@ -31,6 +31,8 @@ const PIECES: usize = if cfg!(test) { 16 } else { 64 };
 pub(in super::super) const CHUNK_BYTES: usize = PIECES * PIECE_BYTES;
 /// The set of free pieces of an empty chunk.
 const ALL_FREE: u64 = u64::MAX >> (u64::BITS as usize - PIECES);
+const _: () = assert!(ALL_FREE.count_ones() as usize == PIECES);
+const _: () = assert!(PIECE_BYTES.is_power_of_two() && PIECES.is_power_of_two());
 /// Empty chunks that are kept: tables that grow take and give by turns.
 const EMPTY_KEPT: usize = 1;
 
@@ -91,6 +93,7 @@ impl Chunk {
         // SAFETY: the size is not zero.
         let base = unsafe { alloc(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        assert!(base.addr().get().is_multiple_of(CHUNK_BYTES), "a chunk is aligned to its size");
         ask_for_huge_pages(base);
         Chunk { base, free: ALL_FREE }
     }
@@ -100,6 +103,7 @@ impl Chunk {
     }
 
     fn take(&mut self) -> NonNull<u8> {
+        assert_ne!(self.free, 0, "a piece is taken from a chunk that has one");
         let number = self.free.trailing_zeros() as usize;
         self.free &= self.free - 1;
         // SAFETY: (1) some bit was set, so the piece is in the chunk.
@@ -167,7 +171,7 @@ impl<T: Copy> IndexPiece<T> {
 
     /// A copy of as many numbers as a piece has.
     pub(super) fn of(memory: &IndexMemory, numbers: &[T]) -> IndexPiece<T> {
-        assert_eq!(numbers.len(), IndexPiece::<T>::LEN);
+        assert_eq!(numbers.len(), IndexPiece::<T>::LEN, "a piece is written from end to end");
         let base = memory.take().cast::<T>();
         // SAFETY: (1) (3) the piece has room for so many, is aligned, and only this call has it.
         unsafe { base.copy_from_nonoverlapping(NonNull::from(numbers).cast(), numbers.len()) }

@@ -49,6 +49,7 @@ struct Widths {
 
 impl Widths {
     fn rest(self) -> u32 {
+        debug_assert!(self.bucket <= self.prefix, "a bucket is chosen by a part of the prefix");
         self.prefix - self.bucket
     }
 
@@ -62,6 +63,7 @@ impl Widths {
     }
 
     fn prefix_of(self, fingerprint: Fingerprint) -> u64 {
+        debug_assert!(self.prefix <= FINGERPRINT_BITS, "a prefix is a part of the fingerprint");
         (fingerprint.0 >> (FINGERPRINT_BITS - self.prefix)) as u64
     }
 
@@ -109,6 +111,7 @@ impl Packed {
         exact: impl Iterator<Item = Entry> + Clone,
         prefix_bits: u32,
     ) -> Packed {
+        assert!(prefix_bits <= u32::BITS, "a packed entry has at most 32 bits of the hash");
         let (mut count, mut slot_max, mut unit_max) = (old.len(), 0, 0);
         for place in exact.clone().map(Entry::place) {
             count += 1;
@@ -130,10 +133,12 @@ impl Packed {
         };
         // Those that have gone are left out, and fields of other widths are written anew.
         let building = Building::of(widths, count, old.words.memory());
-        match old.gone == 0 && old.widths == widths {
+        let packed = match old.gone == 0 && old.widths == widths {
             true => old.with(exact, building),
             false => old.rewritten(exact, building),
-        }
+        };
+        assert_eq!(packed.len(), count, "packing keeps every entry");
+        packed
     }
 
     /// Writes every entry by itself.
@@ -157,6 +162,7 @@ impl Packed {
         let mut from = 0;
         for entry in exact {
             let (bucket, to) = self.seek(entry.fingerprint());
+            debug_assert!(from <= to, "exact entries come in order");
             building.push_run(self, from..to, bucket);
             building.push_entry(entry);
             from = to;
@@ -167,6 +173,7 @@ impl Packed {
 
     /// Entries that are there.
     pub(super) fn len(&self) -> usize {
+        debug_assert!(self.gone <= self.count(), "an entry goes once");
         self.count() - self.gone
     }
 
@@ -228,6 +235,7 @@ impl Packed {
         let (_, rest) = self.split(fingerprint);
         self.set(number, payload | GONE << self.mark_at(), rest);
         self.gone += 1;
+        assert!(self.gone <= self.count(), "an entry goes once");
         Some(entry)
     }
 
@@ -241,6 +249,7 @@ impl Packed {
     ) -> Result<Option<Entry>, ()> {
         let Some((number, entry)) = self.number_at(fingerprint, place) else { return Ok(None) };
         let payload = self.widths.payload_of(new).ok_or(())?;
+        debug_assert!(payload <= mask_of(self.widths.payload()), "a payload has its width");
         let (_, rest) = self.split(fingerprint);
         self.set(number, payload, rest);
         Ok(Some(entry))
@@ -261,6 +270,7 @@ impl Packed {
     /// The entries of a bucket, by their numbers.
     fn ends(&self, bucket: usize) -> Option<(usize, usize)> {
         let ends = self.starts.get(bucket..bucket + 2)?;
+        debug_assert!(ends[0] <= ends[1], "buckets follow each other");
         Some((ends[0] as usize, ends[1] as usize))
     }
 
@@ -290,6 +300,7 @@ impl Packed {
         while first < end && self.rest(first) < rest {
             first += 1;
         }
+        debug_assert!((start..=end).contains(&first), "a prefix is looked for in its bucket");
         (bucket, first)
     }
 
@@ -350,12 +361,14 @@ impl Packed {
 
     /// `width` bits, fewer than 64, from bit `at` on.
     fn bits(&self, at: usize, width: u32) -> u64 {
+        debug_assert!(width < u64::BITS, "a field is shorter than a word");
         let (low, high) = self.words.pair(at / 64).expect("two words follow the last entry");
         let both = u128::from(low) | u128::from(high) << 64;
         (both >> (at % 64)) as u64 & mask_of(width)
     }
 
     fn set_bits(&mut self, at: usize, width: u32, value: u64) {
+        debug_assert!(value <= mask_of(width), "a number has its width");
         let mask = u128::from(mask_of(width)) << (at % 64);
         let value = u128::from(value) << (at % 64);
         for (word, shift) in [(at / 64, 0), (at / 64 + 1, 64)] {
@@ -411,6 +424,11 @@ impl Building {
         while self.starts.len() <= bucket {
             self.starts.push(self.count);
         }
+        debug_assert_eq!(
+            self.starts.len(),
+            bucket + 1,
+            "entries come in the order of their buckets"
+        );
         self.count += 1;
         self.push_bits(payload, self.widths.payload());
         self.push_bits(rest, self.widths.rest());
@@ -419,6 +437,7 @@ impl Building {
     /// Takes over a run of entries as they are, which ends in this bucket or before it. Both have
     /// the same widths.
     fn push_run(&mut self, old: &Packed, run: Range<usize>, bucket: usize) {
+        debug_assert_eq!(self.widths, old.widths, "a run is taken over as it is");
         let added = self.count - run.start as u32;
         let starts = old.starts[self.starts.len().min(bucket + 1)..=bucket].iter();
         self.starts.extend(starts.map(|start| start + added));
@@ -456,6 +475,8 @@ impl Building {
     }
 
     fn push_bits(&mut self, value: u64, width: u32) {
+        debug_assert!(width < u64::BITS && value <= mask_of(width), "a number has its width");
+        debug_assert!(self.open_bits < u64::BITS, "a full word is written");
         self.open |= u128::from(value) << self.open_bits;
         self.open_bits += width;
         if self.open_bits >= 64 {
@@ -467,6 +488,12 @@ impl Building {
 
     fn finish(mut self) -> Packed {
         self.starts.resize((1 << self.widths.bucket) + 1, self.count);
+        assert_eq!(
+            self.starts.last(),
+            Some(&self.count),
+            "the last bucket ends with the last entry"
+        );
+        debug_assert!(self.starts.is_sorted(), "buckets follow each other");
         self.words.extend([self.open as u64, 0].into_iter());
         self.words.shrink_to_fit();
         Packed { widths: self.widths, starts: self.starts, words: self.words, gone: 0 }
@@ -475,6 +502,7 @@ impl Building {
 
 /// The lowest bits, fewer than 64.
 fn mask_of(width: u32) -> u64 {
+    debug_assert!(width < u64::BITS, "a field is shorter than a word");
     (1 << width) - 1
 }
 

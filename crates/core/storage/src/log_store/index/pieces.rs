@@ -47,6 +47,7 @@ impl<T: Copy + Default> Pieces<T> {
     /// The slice in which the number is that has this index, and the index in it.
     #[inline]
     fn slice_at(&self, index: usize) -> (&[T], usize) {
+        debug_assert!(self.rest.len() < IndexPiece::<T>::LEN, "the rest is less than a piece");
         let (piece, within) = (index / IndexPiece::<T>::LEN, index % IndexPiece::<T>::LEN);
         match self.whole.get(piece) {
             Some(piece) => (piece, within),
@@ -103,6 +104,7 @@ impl<T: Copy + Default> Pieces<T> {
     /// The numbers from an index on, in slices that follow each other.
     pub(super) fn slices_from(&self, index: usize) -> impl Iterator<Item = &[T]> + Clone {
         let first = (index / IndexPiece::<T>::LEN).min(self.whole.len());
+        debug_assert!(index >= first * IndexPiece::<T>::LEN, "an index is at or behind its slice");
         let skipped = index - first * IndexPiece::<T>::LEN;
         let whole = self.whole[first..].iter().map(|piece| &**piece);
         let slices = whole.chain([self.rest.as_slice()]).enumerate();
@@ -119,6 +121,7 @@ impl<T: Copy + Default> Pieces<T> {
     #[inline]
     pub(super) fn push(&mut self, number: T) {
         self.rest.push(number);
+        debug_assert!(self.rest.len() <= IndexPiece::<T>::LEN, "a whole piece is sealed");
         if self.rest.len() == IndexPiece::<T>::LEN {
             self.seal();
         }
@@ -129,6 +132,7 @@ impl<T: Copy + Default> Pieces<T> {
         while numbers.len() > 0 {
             let begin = self.rest.len();
             let end = IndexPiece::<T>::LEN.min(begin + numbers.len());
+            debug_assert!(begin < end, "there is room in the rest");
             self.rest.resize(end, T::default());
             for (to, number) in self.rest[begin..].iter_mut().zip(numbers.by_ref()) {
                 *to = number;
@@ -141,6 +145,7 @@ impl<T: Copy + Default> Pieces<T> {
 
     /// The rest has become a whole piece.
     fn seal(&mut self) {
+        assert_eq!(self.rest.len(), IndexPiece::<T>::LEN, "a piece is sealed when it is whole");
         self.whole.push(IndexPiece::of(&self.memory, &self.rest));
         self.rest.clear();
     }
