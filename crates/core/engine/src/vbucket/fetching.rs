@@ -39,6 +39,10 @@ impl VBucket {
     /// The argument for [`VBucket::install`], or `None` when nothing has to be read for `key`.
     pub(crate) fn begin_fetch(&self, key: DocKey<'_>) -> Option<FetchBegun> {
         let table = self.table.lock();
+        // Nothing is installed before ownership begins: it begins with an empty table.
+        if !self.is_serving() {
+            return None;
+        }
         let is_missing = match table.index.get(self.table.seed().hash(key), key) {
             Some(item) => item.is_evicted(),
             None => self.may_be_in_store_only(&table),
@@ -72,7 +76,7 @@ impl VBucket {
     ) -> InstallOutcome {
         let hash = self.table.seed().hash(key);
         let item = fetched.unwrap_or_else(|| absence_marker(key));
-        debug_assert!(item.has_key(key), "what was read is not what was asked for");
+        debug_assert!(item.has_key(key), "the store returns the record of the key");
         let garbage = {
             let mut table = self.table.lock();
             if self.incarnation() != begun.incarnation || !context.knows(key.collection) {
@@ -92,6 +96,7 @@ impl VBucket {
                             InstallOutcome::Differs
                         };
                     }
+                    debug_assert!(!item.is_evicted(), "a fetch brings the value");
                     (Some(table.substitute(hash, place, item)), Vec::new())
                 }
                 None if !self.may_be_in_store_only(&table) => return InstallOutcome::Done,
@@ -124,6 +129,7 @@ fn absence_marker(key: DocKey<'_>) -> ItemRef {
     let fields = ItemFields { deleted: true, ..ItemFields::default() };
     let mut new = NewItem::new(key, fields, &[]);
     new.set_version(Cas(0), Seqno(0), RevSeqno(0));
+    debug_assert!(is_absence_marker(new.as_item()), "a marker of absence is a tombstone");
     new.publish()
 }
 

@@ -16,7 +16,7 @@ use oribi_storage::{
     KvStore, Ownership, PartVisitor, Record, RecordVisitor, ReserveMemory, SharedMedium,
     SharedMemoryStore, SharedStore, StoreError, StoreMaintenance, VbBatch, forward,
 };
-use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use oribi_types::{Cas, CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::Mutex;
 
 use super::{NOW, VB, config, done, entropy, key, set};
@@ -205,6 +205,29 @@ fn a_returning_vbucket_has_no_state_of_its_past() {
     assert_eq!(value(&one, VB, "k").as_deref(), Some("2"));
     assert_eq!(value(&one, VB, "stale"), None);
     assert_eq!(one.vbucket(VB).unwrap().stats().high_seqno, Seqno(1));
+}
+
+/// A fetch that was queued before a vbucket was given up runs after it.
+#[test]
+fn a_late_fetch_leaves_nothing_in_a_vbucket_that_was_given_up() {
+    let (one, two) = nodes(&Arc::default());
+    one.take_over(&[VB]).unwrap();
+    done(one.store(VB, key("other"), &set("1"), NOW));
+    done(one.delete(VB, key("other"), Cas(0), NOW));
+    one.flush_step().unwrap();
+    let sink: Arc<dyn FetchSink> = Arc::new(Fetched::default());
+    one.fetch(VB, key("k"), &sink, 1);
+    one.deactivate(VB);
+    assert_eq!(one.fetch_step(), 1);
+
+    two.take_over(&[VB]).unwrap();
+    load_all(&two);
+    done(two.store(VB, key("k"), &set("2"), NOW));
+    two.flush_step().unwrap();
+    two.deactivate(VB);
+    one.take_over(&[VB]).unwrap();
+    load_all(&one);
+    assert_eq!(value(&one, VB, "k").as_deref(), Some("2"));
 }
 
 type Action = Box<dyn FnOnce() + Send>;
