@@ -115,6 +115,7 @@ impl Counters {
 }
 
 fn add(counter: &AtomicU64, count: u64) {
+    debug_assert!(count <= i64::MAX as u64, "a counter never falls");
     counter.fetch_add(count, Ordering::Relaxed);
 }
 

@@ -36,9 +36,13 @@ pub(crate) const MARKER_LOGS_TEXT: &[u8; 6] = b" logs\n";
 pub(crate) const MARKER_BYTES_OF_SEVERAL: usize = MARKER_BYTES + 2 + MARKER_LOGS_TEXT.len();
 /// Most logs of a store.
 pub const LOGS_MAX: usize = 64;
+const _: () = assert!(LOGS_MAX < 100, "a log's number has two digits");
+const _: () = assert!(MARKER_STATE_AT == MARKER_NAME_TEXT.len() + 2);
+const _: () = assert!(MARKER_STATE_AT + 2 == MARKER_BYTES);
 
 /// Name of the subdirectory of a log in a store of several.
 pub(crate) fn log_directory_name(number: usize) -> String {
+    assert!(number < LOGS_MAX, "a store has at most {LOGS_MAX} logs");
     format!("log-{number:02}")
 }
 
@@ -97,6 +101,7 @@ impl Directory {
         let found = if made.is_none() { DirectoryState::New } else { DirectoryState::Ready };
         let logs = made.unwrap_or(new_logs.clamp(1, LOGS_MAX));
         let directory = Directory { path: path.to_owned(), marker, found, logs };
+        debug_assert_eq!(directory.log_paths().len(), logs, "a log has a directory");
         match found {
             DirectoryState::New => {
                 remove_remains(path, kind)?;
@@ -142,6 +147,9 @@ impl Directory {
             content.extend(format!("{:02}", self.logs).bytes());
             content.extend(MARKER_LOGS_TEXT);
         }
+        let bytes = if several { MARKER_BYTES_OF_SEVERAL } else { MARKER_BYTES };
+        assert_eq!(content.len(), bytes, "a marker has its format's length");
+        assert_eq!(content[MARKER_STATE_AT], MARKER_NEW, "a store is new before it is ready");
         let write = || {
             // Empty in between, which is as good as new: a mixture of two markers would be damage.
             if self.marker.metadata()?.len() > 0 {

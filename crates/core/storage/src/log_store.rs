@@ -208,12 +208,15 @@ impl LogStore {
     ) -> Result<LogStore, StoreError> {
         let (counters, index_memory) = (Arc::default(), IndexMemory::default());
         let members = LogMember::all(files.len(), &counters, &index_memory);
+        assert!(!files.is_empty(), "a store has a log");
+        let count = files.len();
         let options = options.of_each(files.len());
         let of_one = |(files, member)| -> LogOpening {
             let options = options.clone();
             Box::new(move || open::open(files, found, &options, planted, member))
         };
         let logs = open(files.into_iter().zip(members).map(of_one).collect())?;
+        assert_eq!(logs.len(), count, "every log was opened");
         // No compaction begins before every log was found sound.
         let shards = logs.into_iter().map(|log| Shard::new(log, options.compacts_in_background));
         let (shards, turn) = (shards.collect(), AtomicUsize::new(0));
@@ -225,6 +228,7 @@ impl LogStore {
     pub fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let (earlier, later) = self.shards.split_at(first);
+        debug_assert!(!later.is_empty(), "a step begins with a log");
         let mut answer = CompactionStep::Idle;
         for shard in later.iter().chain(earlier) {
             match shard.log.compaction_step()? {
@@ -255,11 +259,14 @@ impl LogStore {
             sizes.log_bytes += of_log.log_bytes;
             sizes.garbage_bytes += of_log.garbage_bytes;
         }
+        debug_assert!(sizes.garbage_bytes <= sizes.log_bytes, "garbage is a part of the logs");
         sizes
     }
 
     fn number_of(&self, vbid: Vbid) -> usize {
-        log_of(vbid, self.shards.len())
+        let number = log_of(vbid, self.shards.len());
+        debug_assert!(number < self.shards.len(), "a vbucket is in one of the logs");
+        number
     }
 
     /// The log in which a vbucket is.
@@ -334,7 +341,9 @@ impl KvStore for LogStore {
             let is_of = |index: &usize| self.number_of(keys[*index].0) == number;
             let indexes: Vec<usize> = (0..keys.len()).filter(is_of).collect();
             let own: Vec<(Vbid, DocKey<'_>)> = indexes.iter().map(|index| keys[*index]).collect();
+            debug_assert!(own.len() <= keys.len(), "a log looks up its part of the keys");
             shard.log.get_many(&own, record_bytes_max, &mut |index, answer| {
+                debug_assert!(index < indexes.len(), "an answer is to one of the log's keys");
                 flow = visit(indexes[index], answer);
                 flow
             })?;

@@ -39,6 +39,7 @@ impl VbucketData {
             self.by_seqno.remove(&replaced.seqno());
         }
         self.by_seqno.insert(record.seqno(), record);
+        debug_assert!(self.by_seqno.len() <= self.records.len(), "a replaced record leaves both");
     }
 
     fn retain(&mut self, mut is_kept: impl FnMut(Record<'_>) -> bool) {
@@ -50,6 +51,7 @@ impl VbucketData {
             }
             is_kept
         });
+        debug_assert!(self.by_seqno.len() <= self.records.len(), "a removed record leaves both");
     }
 }
 
@@ -76,6 +78,8 @@ impl SeqnoScan for MemoryScan {
         let next = self.next.take().filter(|next| *next <= self.to);
         let mut records = next.map(|next| self.vbucket.by_seqno.range(next..=self.to));
         for (seqno, record) in records.iter_mut().flatten() {
+            debug_assert_eq!(*seqno, record.seqno(), "a record is found by its own seqno");
+            debug_assert!(*seqno <= self.to, "a scan stays in its range");
             let record = record.borrow();
             count.add(&record);
             if reserve_for(&record, reserve).is_break() || visit(record).is_break() {
@@ -165,6 +169,7 @@ impl KvStore for MemoryStore {
             batch.records.iter().for_each(|record| vbucket.put(record));
             let known = vbucket.state.as_ref();
             vbucket.state = Some(batch.state.knowing_purges_of(known));
+            debug_assert!(vbucket.state.is_some(), "a committed vbucket has a state");
         }
         self.counters.commit(batches, Ok(()))
     }
@@ -254,6 +259,7 @@ impl StoreMaintenance for MemoryStore {
         });
         if let (Some(highest), Some(state)) = (highest, vbucket.state.as_mut()) {
             state.purge_seqno = state.purge_seqno.max(highest);
+            debug_assert!(state.purge_seqno >= highest, "what is purged is below the purge seqno");
         }
         self.counters.compact(Ok(highest))
     }

@@ -43,6 +43,7 @@ impl OwnedRecord {
 
     /// The record, borrowed from here.
     pub fn borrow(&self) -> Record<'_> {
+        debug_assert!(self.key_bytes <= self.bytes.len(), "the key is a part of the bytes");
         let (key, value) = self.bytes.split_at(self.key_bytes);
         Record {
             key: DocKey { collection: self.collection, key },

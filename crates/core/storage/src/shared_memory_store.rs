@@ -68,7 +68,8 @@ impl SharedMemoryStore {
     fn await_way(&self) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         drop(self.way.lock());
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        let before = self.waiting.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a call that waited was counted");
     }
 
     /// Does `write` unless some of `vbuckets` are another owner's.
@@ -80,6 +81,10 @@ impl SharedMemoryStore {
         self.await_way();
         let current = self.shared.epoch.lock();
         let vbuckets: Vec<Vbid> = vbuckets.collect();
+        debug_assert!(
+            self.epoch.load(Ordering::Acquire) <= *current,
+            "an epoch is given out before it is entered"
+        );
         if let Some(vbid) = vbuckets.iter().find(|vbid| self.not_owned.lock().contains(vbid)) {
             return Err(StoreError::Fenced(format!("{vbid} was not owned at the take-over")));
         }

@@ -33,6 +33,14 @@ pub(crate) const STATE_FAILOVER_AT: usize = 35;
 pub(crate) const FAILOVER_ENTRY_BYTES: usize = 16;
 /// Most failover entries of a vbucket.
 pub(crate) const FAILOVER_ENTRIES_MAX: usize = 25;
+const _: () = assert!(FAILOVER_ENTRIES_MAX <= u8::MAX as usize, "their number is one byte");
+const _: () = assert!(STATE_HIGH_SEQNO_AT == STATE_PHASE_AT + 1);
+const _: () = assert!(STATE_MAX_CAS_AT == STATE_HIGH_SEQNO_AT + size_of::<u64>());
+const _: () = assert!(STATE_MAX_DELETED_REV_SEQNO_AT == STATE_MAX_CAS_AT + size_of::<u64>());
+const _: () = assert!(STATE_PURGE_SEQNO_AT == STATE_MAX_DELETED_REV_SEQNO_AT + size_of::<u64>());
+const _: () = assert!(STATE_FAILOVER_COUNT_AT == STATE_PURGE_SEQNO_AT + size_of::<u64>());
+const _: () = assert!(STATE_FAILOVER_AT == STATE_FAILOVER_COUNT_AT + 1);
+const _: () = assert!(FAILOVER_ENTRY_BYTES == 2 * size_of::<u64>());
 
 /// Refuses a batch that a store could not give back unchanged.
 ///
@@ -62,6 +70,11 @@ pub fn encode_state(state: &VbucketState) -> Vec<u8> {
         put(&mut value, at, entry.uuid.0.to_le_bytes());
         put(&mut value, at + 8, entry.seqno.0.to_le_bytes());
     }
+    assert_eq!(
+        phase_of(value[STATE_PHASE_AT]),
+        Some(state.phase),
+        "a phase is read as it is written"
+    );
     value
 }
 
@@ -104,12 +117,14 @@ fn phase_of(byte: u8) -> Option<VbucketPhase> {
 
 #[inline(always)]
 pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, number: [u8; N]) {
+    debug_assert!(at + N <= bytes.len(), "a number is inside its header");
     bytes[at..at + N].copy_from_slice(&number);
 }
 
 /// Bytes at a constant offset of a header whose length was checked.
 #[inline(always)]
 pub(crate) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    debug_assert!(at + N <= bytes.len(), "the header's length was checked");
     bytes[at..at + N].try_into().expect("the range has N bytes")
 }
 

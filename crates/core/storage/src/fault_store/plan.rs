@@ -63,6 +63,7 @@ impl FaultPlan {
     /// `seed` decides.
     pub fn seeded(seed: u64, per_mille: u32) -> Arc<FaultPlan> {
         let random = Some((SeededRandom::new(seed), per_mille));
+        assert!(per_mille <= 1000, "a probability is in 1000");
         Arc::new(FaultPlan { state: Mutex::new(PlanState { random, ..PlanState::default() }) })
     }
 
@@ -77,11 +78,13 @@ impl FaultPlan {
 
     /// Makes commit `number` fail.
     pub fn fail_commit(&self, number: u64, fault: StoreFault) {
+        assert!(number > 0, "commits are counted from 1");
         self.state.lock().at.insert(number, fault);
     }
 
     /// Makes commit `number` and all later ones fail.
     pub fn fail_from(&self, number: u64, fault: StoreFault) {
+        assert!(number > 0, "commits are counted from 1");
         self.state.lock().from = Some((number, fault));
     }
 
@@ -154,6 +157,7 @@ impl FaultPlan {
         let of_group = is_of_failing.then_some(StoreFault::BeforeCommit);
         let fault = of_group.or_else(|| state.fault_of(number));
         state.injected += u64::from(fault.is_some());
+        assert!(state.injected <= state.commits, "a commit fails once");
         (number, fault)
     }
 

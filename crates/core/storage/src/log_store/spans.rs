@@ -68,6 +68,7 @@ impl Spans {
 
     /// Records were written behind the others.
     pub(super) fn wrote(&mut self, vbid: Vbid, written: Span) {
+        debug_assert!(written.lowest <= written.highest, "a span has a seqno");
         if self.is_complete {
             let span = self.by_vbucket.entry(vbid);
             span.and_modify(|span| *span = span.followed_by(written)).or_insert(written);
@@ -86,6 +87,7 @@ impl Spans {
 
     /// A scan has seen all that the index points at, in a segment that is written no more.
     pub(super) fn learn(&mut self, vbid: Vbid, span: Span) {
+        debug_assert!(span.lowest <= span.highest, "a span has a seqno");
         self.by_vbucket.insert(vbid, span);
     }
 

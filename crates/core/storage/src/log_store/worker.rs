@@ -27,6 +27,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const REST_MAX: Duration = Duration::from_millis(20);
 const _: () = assert!(URGENT_PERCENT < EARLY_PERCENT);
 const _: () = assert!(REST_MAX.as_millis() < RETRY.as_millis());
+const _: () = assert!(SLICES_PER_COMMIT > 0 && HELP_FACTOR > 1, "help frees more than is written");
 
 #[derive(Default)]
 struct Signal {
@@ -66,6 +67,7 @@ impl Worker {
         {
             tracing::error!("the compaction thread panicked");
         }
+        debug_assert!(self.thread.lock().is_none(), "the thread has ended");
     }
 
     pub(super) fn call(&self) {
@@ -88,6 +90,7 @@ impl Worker {
             let records = batches.iter().flat_map(|batch| &batch.records);
             let bytes = records.map(|record| (record.key.key.len() + record.value.len()) as u64);
             let slices = bytes.sum::<u64>() * HELP_FACTOR / SLICE_BYTES + 1;
+            debug_assert!(slices > 0, "a commit over the limit helps");
             let mut steps =
                 (0..slices.min(SLICES_PER_COMMIT)).map(|_| self.shared.log.compaction_step());
             // An error is logged there, and tried again by the thread.
