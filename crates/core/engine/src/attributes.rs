@@ -31,6 +31,7 @@ impl Item {
     /// The block before the body; empty without attributes.
     pub fn attributes(&self) -> &[u8] {
         let value = self.value();
+        debug_assert!(self.body().len() <= value.len(), "the body is the end of the value");
         &value[..value.len() - self.body().len()]
     }
 }
@@ -72,6 +73,7 @@ pub(crate) fn expiration_of(item: &ItemRef, now: Timestamp) -> NewItem {
 }
 
 fn successor_of(item: &ItemRef, fields: ItemFields) -> NewItem {
+    debug_assert!(fields.deleted, "a deletion leaves a tombstone");
     let plain = || NewItem::new(item.key(), fields, &[]);
     if !item.has_attributes() || item.is_evicted() {
         return plain();
@@ -81,6 +83,7 @@ fn successor_of(item: &ItemRef, fields: ItemFields) -> NewItem {
     kept.retain(xattr::is_system);
     let mut block = Vec::with_capacity(kept.byte_count());
     kept.write(&mut block);
+    debug_assert_eq!(block.len(), kept.byte_count(), "attributes take the bytes they announced");
     let datatype = datatype_with(&block, Datatype::RAW);
     NewItem::new(item.key(), ItemFields { datatype, ..fields }, &[&block])
 }

@@ -47,6 +47,7 @@ pub(crate) const FAILURES_MAX: u32 = 5;
 const CHUNK_BYTES: u64 = 64 << 10;
 /// Chunks that an inbox takes.
 const INBOX_CHUNKS: u64 = 8;
+const _: () = assert!(INBOX_CHUNKS > 0 && CHUNK_BYTES > 0);
 
 /// Why a scan does not continue at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +105,9 @@ impl Bounds {
     fn of(memory: &Memory) -> Bounds {
         let inboxes_bytes = memory.streams_bytes_max();
         let chunk_bytes = (inboxes_bytes / (2 * INBOX_CHUNKS)).clamp(1, CHUNK_BYTES);
-        Bounds { chunk_bytes, inbox_bytes: chunk_bytes * INBOX_CHUNKS, inboxes_bytes }
+        let inbox_bytes = chunk_bytes * INBOX_CHUNKS;
+        debug_assert!(inbox_bytes <= inboxes_bytes.max(INBOX_CHUNKS), "an inbox is a part of all");
+        Bounds { chunk_bytes, inbox_bytes, inboxes_bytes }
     }
 }
 
@@ -217,7 +220,8 @@ impl Backfiller {
         self.counts.running.fetch_add(1, Ordering::Relaxed);
         let served =
             core.tasks().run(Task::Backfill, clock, || self.serve(core, flushers, pace, jobs));
-        self.counts.running.fetch_sub(1, Ordering::Relaxed);
+        let running = self.counts.running.fetch_sub(1, Ordering::Relaxed);
+        assert!(running > 0, "a step that ends has begun");
         let is_blocked = !served?;
         let waiting = self.waiting.lock().len();
         Ok(BackfillReport { streams: if is_blocked { 0 } else { streams }, waiting, is_blocked })
@@ -268,6 +272,11 @@ impl Backfiller {
         }
         *waiting = others;
         jobs.insert(0, first);
+        debug_assert!(
+            jobs.iter()
+                .all(|job| (job.vbid, job.incarnation) == (jobs[0].vbid, jobs[0].incarnation)),
+            "one scan is of one vbucket"
+        );
         jobs
     }
 

@@ -153,6 +153,10 @@ impl Fetcher {
     pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> usize {
         loop {
             let (batch, turned_away) = self.queue.take();
+            debug_assert!(
+                !batch.is_large || batch.wanted.len() == 1,
+                "a large document is read by itself"
+            );
             if batch.wanted.is_empty() {
                 return turned_away;
             }
@@ -261,6 +265,7 @@ impl Fetcher {
         }
         // A record that is overtaken again and again may be in memory by now; if not, the operation
         // asks once more.
+        assert_eq!(findings.len(), wanted.len(), "a finding for each key");
         drop(turn);
         findings
     }
@@ -277,6 +282,7 @@ impl Fetcher {
             .iter()
             .map(|reading| (wanted[reading.at].vbid, wanted[reading.at].key()))
             .collect();
+        assert_eq!(keys.len(), readings.len(), "a reading for each key");
         let mut bytes = 0;
         let result = core.store().get_many(&keys, record_bytes_max, &mut |index, answer| {
             readings[index].read = read_of(answer, &mut bytes);

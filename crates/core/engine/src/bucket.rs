@@ -231,6 +231,7 @@ impl Bucket {
             self.core.store().drop_vbucket(vbucket.id())?;
             batches.push(VbBatch { vbid: vbucket.id(), records: Vec::new(), state });
         }
+        assert_eq!(batches.len(), self.vbuckets().len(), "a bucket is emptied whole");
         self.core.store().commit(&batches)
     }
 

@@ -141,6 +141,10 @@ impl CheckpointManager {
         max_cas: Cas,
         limits: CheckpointLimits,
     ) -> CheckpointManager {
+        assert!(
+            limits.items_max > 0 && limits.slots_max > 0,
+            "a checkpoint holds at least one item"
+        );
         CheckpointManager {
             high_seqno: high_seqno.0,
             max_cas: max_cas.0,
@@ -198,6 +202,7 @@ impl CheckpointManager {
         let before = std::mem::replace(&mut self.reported_bytes, bytes);
         let least = usize::try_from(least).unwrap_or(usize::MAX);
         self.report_from = self.open.item_bytes.saturating_add(least);
+        debug_assert!(bytes >= self.open.item_bytes, "the queue counts the open checkpoint");
         bytes as i64 - before as i64
     }
 
@@ -205,6 +210,10 @@ impl CheckpointManager {
     /// released.
     pub fn own_bytes(&self) -> usize {
         let closed = self.closed_held;
+        debug_assert!(
+            closed.orphan_bytes == 0 || closed.slot_bytes > 0,
+            "an orphan is in a checkpoint"
+        );
         closed.slot_bytes + closed.orphan_bytes + self.open.slots.bytes()
     }
 
@@ -272,6 +281,7 @@ impl CheckpointManager {
         let cas = given.unwrap_or(cas);
         (self.max_cas, self.high_seqno) = (cas.0.max(self.max_cas), seqno.0);
         new.set_version(cas, seqno, rev);
+        debug_assert!(seqno.0 >= self.open.start, "a new version enters the open checkpoint");
         if !is_queued {
             self.open.start = self.high_seqno + 1;
             return EnqueueResult { item: new.publish(), displaced: None };
@@ -279,6 +289,7 @@ impl CheckpointManager {
         let (item, queued) = new.publish_twice();
         let displaced = previous.and_then(|previous| self.supersede(previous));
         self.open.push(queued);
+        debug_assert_eq!(item.seqno().0, self.high_seqno, "the newest version has the high seqno");
         EnqueueResult { item, displaced }
     }
 
@@ -286,6 +297,7 @@ impl CheckpointManager {
     /// only, and the versions that there are before are not known.
     pub fn enqueue_alone(&mut self, new: NewItem, rev: RevSeqno, now: Timestamp) -> ItemRef {
         self.close_open();
+        debug_assert!(self.open.items == 0, "the version is alone in its checkpoint");
         let item = self.enqueue(new, None, rev, now).item;
         if self.close_open() {
             self.orphan(item.seqno().0);
@@ -312,9 +324,16 @@ impl CheckpointManager {
         let next = OpenCheckpoint::new(self.high_seqno + 1);
         let open = std::mem::replace(&mut self.open, next);
         let closed = ClosedCheckpoint::new(open, self.high_seqno, self.closed_sums);
+        let is_next = self.closed.back().is_none_or(|last| last.end + 1 == closed.start);
+        assert!(is_next, "checkpoints of a queue are contiguous");
+        assert_eq!(closed.end + 1, self.open.start, "the open checkpoint follows the closed ones");
         self.closed_sums = closed.sums_through();
         self.closed_held.slot_bytes += closed.slot_bytes();
         self.closed.push_back(Arc::new(closed));
+        debug_assert!(
+            self.closed_sums.bytes >= self.sums_gone().bytes,
+            "sums over checkpoints grow"
+        );
         self.open_id += 1;
         // The growth since the last report is no longer in the open checkpoint.
         self.report_from = 0;
@@ -322,6 +341,10 @@ impl CheckpointManager {
     }
 
     fn close_if_full(&mut self) {
+        debug_assert!(
+            self.open.start <= self.high_seqno + 1,
+            "the open checkpoint holds the newest"
+        );
         let slots = self.high_seqno + 1 - self.open.start;
         let is_full = self.open.items >= self.limits.items_max
             || self.open.item_bytes >= self.limits.bytes_max
@@ -377,6 +400,8 @@ impl CheckpointManager {
     /// Sums over what is in the queue.
     fn queued(&self) -> Sums {
         let gone = self.sums_gone();
+        debug_assert!(gone.items <= self.closed_sums.items, "a checkpoint leaves once");
+        debug_assert!(gone.bytes <= self.closed_sums.bytes, "a checkpoint leaves with its bytes");
         Sums {
             items: self.closed_sums.items - gone.items + self.open.items as u64,
             bytes: self.closed_sums.bytes - gone.bytes + self.open.item_bytes as u64,

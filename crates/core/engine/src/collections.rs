@@ -203,6 +203,9 @@ impl BucketManifest {
         next_scope_id: u32,
         next_collection_id: u32,
     ) -> BucketManifest {
+        assert!(scopes.len() <= SCOPES_MAX, "a manifest is within its limit of scopes");
+        let first_free = next_scope_id.min(next_collection_id);
+        assert!(first_free >= FIRST_USER_ID, "ids of the protocol are never given out");
         let mut positions = Vec::new();
         for (scope_at, scope) in scopes.iter().enumerate() {
             let places = scope.collections.iter().enumerate();
@@ -213,6 +216,11 @@ impl BucketManifest {
             }));
         }
         positions.sort_unstable_by_key(|position| position.id);
+        assert!(
+            positions.len() <= COLLECTIONS_MAX,
+            "a manifest is within its limit of collections"
+        );
+        debug_assert!(positions.is_sorted_by(|left, right| left.id < right.id), "ids are unique");
         BucketManifest { uid, scopes, next_scope_id, next_collection_id, positions }
     }
 }

@@ -50,6 +50,8 @@ const LEISURE_LAST: Duration = Duration::from_secs(64);
 /// Groups of a table under one hold of its lock, and of one slice.
 const GROUPS_PER_HOLD: usize = 32;
 const GROUPS_PER_SLICE: usize = 2048;
+const _: () = assert!(GROUPS_PER_SLICE.is_multiple_of(GROUPS_PER_HOLD));
+const _: () = assert!(PAUSE_LAST_AT_BOUND.as_millis() < PAUSE_LAST.as_millis());
 
 static SOURCES: Mutex<Vec<Arc<Bucket>>> = Mutex::new(Vec::new());
 static STATE: Mutex<State> = Mutex::new(State::new());
@@ -59,13 +61,17 @@ static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 /// Adds a bucket to the rounds. Its threads drive compaction among other work.
 pub(crate) fn join(bucket: &Arc<Bucket>) {
     block_arena::watch_growth(memory_has_grown);
-    SOURCES.lock().push(Arc::clone(bucket));
+    let mut sources = SOURCES.lock();
+    let is_new = !sources.iter().any(|source| Arc::ptr_eq(source, bucket));
+    debug_assert!(is_new, "a bucket joins compaction once");
+    sources.push(Arc::clone(bucket));
 }
 
 /// Takes a bucket out of the rounds. No slice refers to it when this returns.
 pub(crate) fn leave(bucket: &Bucket) {
     let is_other = |source: &Arc<Bucket>| !std::ptr::eq(Arc::as_ptr(source), bucket);
     let mut state = STATE.lock();
+    debug_assert!(state.running.is_some() || state.sources.is_empty(), "sources are of a round");
     for source in &mut state.sources {
         if source.as_ref().is_some_and(|source| !is_other(source)) {
             *source = None;
@@ -160,6 +166,7 @@ impl State {
 
     /// Begins a round if there is a reason and the pause after the last one is over.
     fn begin(&mut self, pressure: Pressure, now: Timestamp) -> bool {
+        assert!(self.running.is_none(), "one round of compaction at a time");
         let since = now.unix_ns.abs_diff(self.ended.unix_ns);
         if Duration::from_nanos(since) < self.pause(pressure) {
             return false;
@@ -176,6 +183,7 @@ impl State {
     }
 
     fn end(&mut self, gained_bytes: usize, begun: Timestamp, now: Timestamp) {
+        debug_assert!(self.running.is_none(), "a round ends once");
         self.failures = if gained_bytes > 0 { 0 } else { self.failures.saturating_add(1) };
         self.last_round = Duration::from_nanos(now.unix_ns.saturating_sub(begun.unix_ns));
         self.ended = now;
@@ -206,6 +214,10 @@ impl State {
             }
             // Everything was looked at.
             if running.is_counting && running.round.keep_movable() {
+                debug_assert!(
+                    running.hand.source >= self.sources.len(),
+                    "a pass ends behind all buckets"
+                );
                 (running.is_counting, running.hand) = (false, Hand::default());
                 continue;
             }

@@ -118,6 +118,7 @@ pub fn inflate_into(
 ) -> Result<(), InflateError> {
     let bytes = inflated_bytes(compressed, bytes_max)?;
     let begin = out.len();
+    debug_assert!(bytes <= bytes_max, "a stream is as long as it may be, inflated");
     out.resize(begin + bytes, 0);
     match Decoder::new().decompress(compressed, &mut out[begin..]) {
         Ok(written) if written == bytes => Ok(()),
@@ -160,6 +161,7 @@ pub(crate) fn with_inflated<R>(
 ) -> Result<R, InflateError> {
     let bytes = inflated_bytes(compressed, bytes_max)?;
     let _turn = turn_at_scratch(bytes);
+    debug_assert!(bytes <= bytes_max, "a stream is as long as it may be, inflated");
     INFLATED.with_borrow_mut(|scratch| {
         if scratch.len() < bytes {
             scratch.resize(bytes, 0);
@@ -190,6 +192,7 @@ pub fn with_compressed<R>(plain: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option
                 scratch.resize(room, 0);
             }
             let written = encoder.compress(bytes, scratch).ok()?;
+            debug_assert!(written <= room, "compressed bytes fit the room that was made for them");
             (written * RATIO_MIN_PERCENT <= bytes.len() * 100).then_some(written)
         };
         if plain.len() > 2 * SAMPLE_BYTES {

@@ -55,9 +55,13 @@ impl Core {
         manifest: BucketManifest,
         store: Arc<dyn KvStore>,
     ) -> Core {
-        debug_assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "a vbucket for each id");
+        assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "a vbucket for each id");
         let memory = Memory::new(&config, Arc::clone(&store));
         let signals = FlusherSignals::new(store.properties().commit_groups);
+        debug_assert!(
+            vbuckets.iter().zip(0..).all(|(vbucket, id)| vbucket.id() == Vbid(id)),
+            "ids in order"
+        );
         Core {
             config,
             vbuckets,

@@ -103,6 +103,11 @@ impl Bucket {
         token: u64,
     ) -> Result<VbucketDcpStream, StreamOpenError> {
         let opening = open::open(self.core(), request)?;
+        assert!(
+            opening.snapshot.0 <= opening.start,
+            "a snapshot begins before what the reader has"
+        );
+        assert!(opening.start <= opening.end, "a stream begins before its end");
         let filter = FilterState::new(&request.filter, &self.manifest());
         let mut stream = VbucketDcpStream {
             bucket: Arc::clone(self),
@@ -148,6 +153,11 @@ impl VbucketDcpStream {
             match self.turn() {
                 StreamTurn::Again => {}
                 StreamTurn::Marker(marker) => {
+                    debug_assert!(marker.start <= marker.end, "a snapshot begins before its end");
+                    debug_assert!(
+                        marker.end >= self.progress.last_sent,
+                        "seqnos of a stream ascend"
+                    );
                     self.progress.markers += 1;
                     self.progress.snapshot_end = marker.end;
                     return StreamStep::Snapshot(marker);
@@ -157,6 +167,14 @@ impl VbucketDcpStream {
                     return StreamStep::Change(change);
                 }
                 StreamTurn::Advanced(seqno) => {
+                    debug_assert!(
+                        seqno > self.progress.last_sent,
+                        "a stream advances beyond what it has sent"
+                    );
+                    debug_assert!(
+                        seqno <= self.progress.snapshot_end,
+                        "a stream advances inside its snapshot"
+                    );
                     self.progress.last_advanced = seqno;
                     return StreamStep::SeqnoAdvanced(seqno);
                 }
@@ -261,6 +279,7 @@ impl VbucketDcpStream {
     }
 
     fn end(&mut self, reason: StreamEndReason) -> StreamTurn {
+        assert!(!self.is_over, "a stream ends once");
         self.is_over = true;
         self.release();
         StreamTurn::End(reason)
@@ -280,6 +299,7 @@ impl VbucketDcpStream {
 
     /// Takes a place in the queue behind what was read, and a backfill if something has left it.
     fn register(&mut self) {
+        debug_assert!(self.cursor.is_none(), "a stream has one cursor");
         let name = format!("stream {:x}", self.waker.token());
         let registered = self.vbucket().register_stream(&name, self.read_to, self.waker.clone());
         let Some(registered) = registered else {
@@ -311,6 +331,7 @@ impl VbucketDcpStream {
     /// before the snapshot does would leave out what the snapshot left out for a later version.
     fn is_inside_what_the_store_has(&self) -> bool {
         let snapshot_end = self.opening.snapshot.1;
+        debug_assert!(self.opening.snapshot.0 <= snapshot_end, "a snapshot begins before its end");
         let is_inside = self.read_to < snapshot_end && self.progress.markers == 0;
         let is_in_store = match self.bucket.core().config().storage {
             Storage::Persistent => snapshot_end <= self.vbucket().persisted_seqno(),

@@ -21,6 +21,7 @@ use crate::tasks::{StepClock, Task};
 const GROUPS_PER_SLICE: usize = 64;
 /// Groups of one step: a millisecond or a few.
 const GROUPS_PER_STEP: usize = 8192;
+const _: () = assert!(GROUPS_PER_STEP.is_multiple_of(GROUPS_PER_SLICE));
 
 /// The position of a pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,6 +85,7 @@ fn expire_some(core: &Core, passes: &mut Passes, now: Timestamp) -> ExpiryReport
         let mut cursor = hand.cursor;
         let slice = vbucket.expire_slice(&context, &mut cursor, GROUPS_PER_SLICE);
         report.expired += slice.expired;
+        assert!(slice.expired <= slice.found, "the pager deletes the documents that it has found");
         if slice.expired < slice.found && core.memory().refuses_deletions() {
             // The pass continues with the same slice when it is called again.
             passes.hand = Some(hand);

@@ -77,6 +77,7 @@ impl StoreOperation {
     }
 
     const fn bit(self) -> FailedOperations {
+        assert!((self as u8) < u8::BITS as u8, "a set has a bit for each operation");
         FailedOperations(1 << self as u8)
     }
 }
@@ -172,6 +173,7 @@ impl Failures {
                 continue;
             }
             self.failed.fetch_and(!operation.bit().0, Ordering::Relaxed);
+            debug_assert!(!self.now().has(operation), "a failure ends with its last group");
             if operation != StoreOperation::Read {
                 tracing::warn!(bucket, operation = operation.name(), "the store works again");
             }

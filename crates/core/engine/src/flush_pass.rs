@@ -25,6 +25,7 @@ impl FlushPass {
     pub fn begin(&mut self, vbuckets: usize) {
         self.left.clear();
         self.left.extend((self.next..vbuckets).chain(0..self.next.min(vbuckets)));
+        assert_eq!(self.left.len(), vbuckets, "a pass visits every vbucket once");
     }
 
     /// The next vbucket to visit.
@@ -36,6 +37,7 @@ impl FlushPass {
 
     /// A vbucket of this step has more than one step takes.
     pub fn visit_again(&mut self, position: usize) {
+        debug_assert!(!self.left.contains(&position), "a pass visits a vbucket once at a time");
         self.left.push_back(position);
     }
 
@@ -43,6 +45,7 @@ impl FlushPass {
     pub fn give_up(&mut self) -> bool {
         let was_under_way = !self.is_over();
         self.left.clear();
+        debug_assert!(self.is_over(), "a pass that is given up is over");
         was_under_way
     }
 

@@ -116,6 +116,7 @@ impl Flushers {
         clock: StepClock<'_>,
     ) -> Result<FlushReport, StoreError> {
         let mut pass = self.passes[group].lock();
+        debug_assert!(group < core.signals().all().len(), "every flusher has a signal");
         let step = Step { core, flushers: self, group, clock };
         let flushed = core.tasks().run(Task::Flusher, clock, || step.flush(&mut pass));
         if flushed.is_err() && pass.give_up() {
@@ -199,6 +200,7 @@ impl<'a> Step<'a> {
         items: usize,
         begun: Timestamp,
     ) {
+        assert_eq!(readings.len(), newest.len(), "every vbucket has the seqnos of its collections");
         let Step { core, clock, .. } = self;
         let committed = clock();
         let mut before = committed;
@@ -264,6 +266,11 @@ impl<'a> Step<'a> {
             && let Some(position) = pass.visit()
         {
             let vbucket = &core.vbuckets()[self.group + position * self.flushers.count()];
+            debug_assert_eq!(
+                usize::from(vbucket.id().0) % self.flushers.count(),
+                self.group,
+                "one group"
+            );
             if !vbucket.take_dirty() {
                 continue;
             }
@@ -277,6 +284,11 @@ impl<'a> Step<'a> {
                 continue;
             };
             let FlushRead { batch, state, incarnation } = read;
+            assert!(batch.end >= batch.from, "a read goes forward");
+            assert_eq!(
+                state.high_seqno, batch.end,
+                "a commit's state is that at the end of its batch"
+            );
             let took_us = elapsed_us(begun, clock());
             core.timings().persistence_cursor_get_all_items.saturating_record(took_us);
             bytes += batch.item_bytes;
@@ -287,6 +299,7 @@ impl<'a> Step<'a> {
             readings.push(Reading { vbucket, batch, state, incarnation });
         }
         // Only now, so that a vbucket is in a commit once.
+        assert!(with_more.len() <= readings.len(), "a vbucket is in a commit once");
         with_more.into_iter().for_each(|position| pass.visit_again(position));
         readings
     }
@@ -324,6 +337,7 @@ impl<'a> Reading<'a> {
         batches: &mut Vec<VbBatch<'b>>,
     ) -> NewestSeqnos {
         let mut newest = NewestSeqnos::new();
+        let mut end = self.batch.from;
         // The last item's collection and its index in `newest`: a run of one collection searches
         // once.
         let mut last = None;
@@ -347,9 +361,16 @@ impl<'a> Reading<'a> {
                     records.push(record);
                 }
             }
+            assert!(run.end() > end, "the runs of a batch follow each other");
+            debug_assert!(
+                records.is_sorted_by_key(|record| record.seqno),
+                "a batch is in seqno order"
+            );
+            end = run.end();
             let state = VbucketState { high_seqno: run.end(), ..self.state.clone() };
             batches.push(VbBatch { vbid: self.vbucket.id(), records, state });
         }
+        assert_eq!(end, self.batch.end, "the runs make up the batch");
         newest
     }
 }
@@ -358,6 +379,7 @@ impl<'a> Reading<'a> {
 fn note(newest: &mut NewestSeqnos, collection: CollectionId, seqno: Seqno) -> usize {
     match newest.iter().position(|(known, _)| *known == collection) {
         Some(at) => {
+            debug_assert!(newest[at].1 <= seqno, "versions of a batch are in order");
             newest[at].1 = seqno;
             at
         }

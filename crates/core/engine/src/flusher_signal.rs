@@ -18,6 +18,10 @@ pub(crate) struct FlusherSignals(Box<[FlusherSignal]>);
 
 impl FlusherSignals {
     pub(crate) fn new(groups: usize) -> FlusherSignals {
+        debug_assert!(
+            groups <= usize::from(crate::limits::VBUCKETS_MAX),
+            "a flusher has a vbucket"
+        );
         FlusherSignals((0..groups.max(1)).map(|_| FlusherSignal::default()).collect())
     }
 

@@ -135,6 +135,7 @@ impl Local {
     #[inline]
     fn enter(&self) {
         let depth = self.depth.get();
+        debug_assert!(depth < u32::MAX, "sections of a thread are nested a few times");
         self.depth.set(depth + 1);
         if depth == 0 {
             let reader = self.reader.get().unwrap_or_else(|| self.register());
@@ -151,6 +152,7 @@ impl Local {
 
     #[inline]
     fn leave(&self) {
+        debug_assert!(self.depth.get() > 0, "a section that ends was opened");
         let depth = self.depth.get() - 1;
         self.depth.set(depth);
         if depth > 0 {
@@ -184,6 +186,7 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        debug_assert_eq!(self.depth.get(), 0, "a thread ends outside of its sections");
         if let Some(reader) = self.reader.take() {
             reader.unregister();
         }
@@ -191,6 +194,7 @@ impl Drop for Local {
         retire_list.settle();
         if !retire_list.is_empty() {
             leave_behind(|orphans| orphans.take_over(retire_list));
+            debug_assert!(retire_list.is_empty(), "what a thread leaves behind has one owner");
         }
     }
 }

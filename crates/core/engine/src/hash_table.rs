@@ -177,6 +177,10 @@ impl HashTable {
             let before = std::mem::replace(&mut self.current, GroupArray::with_groups(groups));
             self.retired.push(before.into_memory());
             self.bytes = self.current.bytes();
+            assert!(
+                self.current.capacity() * 4 >= items.min(ITEMS_MAX) * 5,
+                "a reserved table never grows"
+            );
             self.is_shown = false;
         }
     }
@@ -198,6 +202,7 @@ impl HashTable {
         }
         self.current.insert_new(hash, item);
         self.len += 1;
+        debug_assert!(self.len * 5 <= self.current.capacity() * 4, "the table has free slots");
     }
 
     /// Removes the item stored under `key`.
@@ -206,6 +211,7 @@ impl HashTable {
             .current
             .remove(hash, key)
             .or_else(|| self.old.as_mut().and_then(|old| old.groups.remove(hash, key)))?;
+        debug_assert!(self.len > 0, "the table counts its items");
         self.len -= 1;
         Some(removed)
     }
@@ -219,6 +225,7 @@ impl HashTable {
         // The old table is drained long before the new one fills up; finishing here keeps that true
         // for every sequence of removals and inserts.
         self.migrate(usize::MAX);
+        assert!(self.old.is_none(), "a table grows when the last growth is over");
         self.resizes += 1;
         let doubled = GroupArray::with_groups((self.current.len() * 2).max(1));
         self.bytes += doubled.bytes();
@@ -231,6 +238,7 @@ impl HashTable {
         let Some(old) = &mut self.old else { return };
         debug_assert!(self.is_shown, "readers are shown a growth before anything moves");
         let end = old.next.saturating_add(count).min(old.groups.len());
+        debug_assert!(old.next < old.groups.len(), "a table that has moved is gone");
         for group in old.next..end {
             for slot in 0..SLOTS {
                 let at = GroupPosition { group, slot };
@@ -243,6 +251,7 @@ impl HashTable {
         let next = (end..next_end).flat_map(|group| old.groups.items(group));
         next.for_each(|item| load_line(item.address()));
         if end == old.groups.len() {
+            assert!(self.bytes >= old.groups.bytes(), "the bytes of all groups are counted");
             self.bytes -= old.groups.bytes();
             self.retired.extend(self.old.take().map(|old| old.groups.into_memory()));
             self.is_shown = false;

@@ -152,6 +152,7 @@ pub struct ItemFields {
 /// At least a whole `Header`, whose size is rounded up past `HEADER_BYTES`, so that a reference to
 /// the header never reaches beyond the block.
 fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
+    debug_assert!(key_bytes <= usize::from(u8::MAX), "a key's length is one byte");
     (HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + value_bytes).max(size_of::<Header>())
 }
 
@@ -207,6 +208,12 @@ impl NewItem {
             false => NewItem::new(item.key(), fields, &[item.value()]),
         };
         new.set_version(item.cas(), item.seqno(), item.rev_seqno());
+        debug_assert!(evicted || !item.is_evicted(), "a copy has the value that its source has");
+        debug_assert_eq!(
+            new.as_item().value_bytes(),
+            item.value_bytes(),
+            "a copy is of the same length"
+        );
         new
     }
 
@@ -273,6 +280,7 @@ impl NewItem {
 
     /// Where the value begins.
     fn value_at(&self) -> NonNull<u8> {
+        debug_assert!(!self.0.is_evicted(), "a value in the block has a place");
         let header = self.0.header();
         let at = header.key_at() + usize::from(header.key_bytes);
         // SAFETY: (1) the value begins inside the block, or at its end when it is empty.
@@ -308,7 +316,8 @@ impl NewItem {
     /// When the part is not inside the value.
     pub fn patch_value(&mut self, at: usize, bytes: &[u8]) {
         let value = self.0.value();
-        assert!(value.len().checked_sub(at).is_some_and(|rest| bytes.len() <= rest));
+        let has_place = value.len().checked_sub(at).is_some_and(|rest| bytes.len() <= rest);
+        assert!(has_place, "a patched part is inside the value");
         let value_at = value.as_ptr() as usize - self.0.block().as_ptr() as usize;
         // SAFETY: (1, 3) the part is inside the value, and the block is not shared yet.
         unsafe {
@@ -319,6 +328,7 @@ impl NewItem {
 
     /// Sets the datatype, for a value that was only complete once it was in the block.
     pub fn with_datatype(self, datatype: Datatype) -> NewItem {
+        debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
         // SAFETY: (3) the block is not shared yet.
         let header = unsafe { self.0.block().as_mut() };
         header.kind = header.kind & !DATATYPE_BITS | datatype.0 & DATATYPE_BITS;
@@ -341,6 +351,7 @@ impl NewItem {
         item.header().refcount.acquire_unshared();
         // SAFETY: (4) the count of the second one was added above.
         let second = unsafe { item.same_count() };
+        debug_assert_eq!(item.references(), 2, "table and queue have a reference each (4)");
         (item, second)
     }
 
@@ -352,6 +363,7 @@ impl NewItem {
 
 impl Drop for NewItem {
     fn drop(&mut self) {
+        debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
         let bytes = self.0.header().block_bytes();
         // SAFETY: (1, 3) this is the only pointer to the block, so no reader has to be waited for.
         unsafe { block_arena::free(self.0.block().cast(), bytes) }
@@ -391,6 +403,7 @@ impl Item {
 
     /// Offset of an optional field, if the block has it.
     fn optional_at(&self, field: u8) -> Option<usize> {
+        debug_assert!(field.is_power_of_two(), "one field at a time");
         let kind = self.header().kind;
         // Fields stand in descending order of their bits.
         let before = kind & !(field | (field - 1));

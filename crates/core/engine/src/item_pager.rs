@@ -30,6 +30,8 @@ use crate::vbucket::{Sweep, SweepReport};
 const GROUPS_PER_SLICE: usize = 32;
 /// Groups of one step: some milliseconds.
 const GROUPS_PER_STEP: usize = 2048;
+const _: () = assert!(GROUPS_PER_STEP.is_multiple_of(GROUPS_PER_SLICE));
+const _: () = assert!(ROUNDS_STUCK <= ROUNDS_STUCK_CACHE);
 /// Rounds without an eviction after which the pager is stuck. A frequency is gone after as many
 /// rounds as it has steps.
 const ROUNDS_STUCK: usize = 8;
@@ -72,6 +74,7 @@ struct State {
 impl State {
     /// Counts what the hand has met in one slice.
     fn count(&mut self, slice: SweepReport, is_passed: bool) {
+        debug_assert!(slice.evicted <= slice.candidates, "an evicted document was a candidate");
         if slice.evicted > 0 {
             self.vbuckets_since_eviction = 0;
         }
@@ -195,6 +198,7 @@ impl ItemPager {
 fn sweep_slice(core: &Core, state: &mut State, now: Timestamp) -> (SweepReport, bool) {
     let State { hand, newest, .. } = state;
     let vbuckets = core.vbuckets();
+    debug_assert!(hand.vbucket < vbuckets.len(), "the hand is at a vbucket");
     let vbucket = &vbuckets[hand.vbucket % vbuckets.len()];
     let sweep = Sweep { policy: core.memory().policy(), groups: GROUPS_PER_SLICE, newest };
     let (report, is_passed) = vbucket.sweep(&core.context(now), sweep, &mut hand.cursor);

@@ -57,3 +57,11 @@ pub const RELATIVE_EXPIRY_MAX_S: u32 = 30 * 24 * 60 * 60;
 
 const _: () = assert!(CHUNK_SLOTS.is_power_of_two());
 const _: () = assert!(CHECKPOINT_BYTES_MAX <= FLUSH_BYTES_MAX);
+const _: () = assert!(STREAM_READ_BYTES_MAX <= CHECKPOINT_BYTES_MAX);
+const _: () = assert!(STREAM_READ_ITEMS_MAX <= CHECKPOINT_ITEMS_MAX);
+const _: () = assert!(STREAM_READ_SEQNOS_MAX <= CHECKPOINT_SLOTS_MAX);
+const _: () = assert!(CHECKPOINT_ITEMS_MAX as u64 <= CHECKPOINT_SLOTS_MAX);
+const _: () = assert!(LOW_WATERMARK_PERCENT < HIGH_WATERMARK_PERCENT);
+const _: () = assert!(HIGH_WATERMARK_PERCENT <= 100);
+const _: () = assert!(VBUCKETS_MAX.is_power_of_two());
+const _: () = assert!(FAILOVER_ENTRIES_MAX > 0);

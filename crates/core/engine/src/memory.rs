@@ -64,6 +64,7 @@ const NOTHING_TO_EVICT: u8 = 8;
 /// The process is at the bound of all its buckets, and the next allocation would exceed it.
 const AT_BOUND: u8 = 16;
 const REFUSING: u8 = OVER_QUOTA | QUEUE_FULL | STORE_FAILING | AT_BOUND;
+const _: () = assert!(REFUSING & NOTHING_TO_EVICT == 0);
 
 /// Memory of one bucket.
 pub(crate) struct Memory {
@@ -97,6 +98,11 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(config: &BucketConfig, store: Arc<dyn KvStore>) -> Memory {
+        assert!(config.vbuckets > 0, "a bucket has a vbucket");
+        assert!(
+            config.low_watermark_percent < config.high_watermark_percent,
+            "the low mark is lower"
+        );
         let memory = Memory {
             used: AtomicI64::new(0),
             queued: AtomicI64::new(0),
@@ -173,7 +179,8 @@ impl Memory {
     /// It has let go of them.
     pub(crate) fn released_by_streams(&self, bytes: usize) {
         if bytes > 0 {
-            self.streams.fetch_sub(bytes as u64, Ordering::Relaxed);
+            let before = self.streams.fetch_sub(bytes as u64, Ordering::Relaxed);
+            assert!(before >= bytes as u64, "streams release what they hold");
         }
     }
 
@@ -192,6 +199,7 @@ impl Memory {
         self.make_room();
         let unreported = (bytes / UNREPORTED_PART).min(UNREPORTED_BYTES_MAX);
         self.report_bytes.store((unreported / self.vbuckets).max(1), Ordering::Relaxed);
+        debug_assert!(unreported <= UNREPORTED_BYTES_MAX, "the shared sum is nearly right");
         self.report(0);
         self.report_queued(0);
     }
@@ -212,6 +220,7 @@ impl Memory {
             }
             _ => quota,
         };
+        assert!(room <= quota, "documents have a part of the quota");
         let before = self.room_bytes.swap(room, Ordering::Relaxed);
         process::change_quotas(before, room);
     }
@@ -296,6 +305,7 @@ impl Memory {
     }
 
     fn set_flag(&self, flag: u8, on: bool) {
+        debug_assert!(flag.is_power_of_two(), "one flag at a time");
         // The flag mostly stays the same, and a load leaves the cache line shared.
         if (self.flags.load(Ordering::Relaxed) & flag != 0) == on {
             return;
@@ -327,6 +337,7 @@ impl Memory {
 
     #[cold]
     fn refuse(&self, flags: u8, frees_memory: bool) -> Option<OperationRejection> {
+        debug_assert!(flags & REFUSING != 0, "a write is refused for a reason");
         let only_memory = flags & (QUEUE_FULL | STORE_FAILING) == 0;
         if only_memory && frees_memory {
             return None;
@@ -443,5 +454,6 @@ impl Drop for Memory {
 }
 
 fn part(bytes: u64, percent: u8) -> u64 {
+    debug_assert!(percent <= 100, "a part is not more than the whole");
     (u128::from(bytes) * u128::from(percent) / 100) as u64
 }

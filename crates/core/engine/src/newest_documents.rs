@@ -18,6 +18,7 @@ use oribi_types::Cas;
 const WINDOW_DOCUMENTS: usize = 1024;
 /// Rounds after which only the newest document of a window is spared.
 const ROUNDS_MAX: u32 = WINDOW_DOCUMENTS.ilog2();
+const _: () = assert!(WINDOW_DOCUMENTS.is_power_of_two());
 
 /// How many documents of a window are spared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +47,8 @@ impl NewestDocuments {
         if is_spared && self.spared.len() < WINDOW_DOCUMENTS {
             self.spared.push(cas);
         }
+        debug_assert!(self.spared.len() <= self.passed, "a spared document was passed");
+        debug_assert!(self.spared.len() <= WINDOW_DOCUMENTS, "a window is bounded");
         is_spared
     }
 
@@ -66,6 +69,7 @@ impl NewestDocuments {
         if keep < self.spared.len() {
             self.spared.sort_unstable();
             let newest = self.spared[self.spared.len() - 1];
+            debug_assert!(newest >= self.spared_from, "a spared document is newer than the limit");
             self.spared_from = match keep {
                 0 => Cas(newest.0.saturating_add(1)),
                 _ => self.spared[self.spared.len() - keep],

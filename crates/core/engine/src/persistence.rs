@@ -70,6 +70,7 @@ impl Waiters {
         }
         let over: Vec<Waiter> = waiters.extract_if(.., |waiter| done(waiter)).collect();
         drop(waiters);
+        debug_assert!(over.iter().all(done), "a wait ends when it is over");
         for waiter in over {
             waiter.sink.persisted(waiter.token, outcome);
         }

@@ -32,6 +32,7 @@ pub(crate) fn to_item(record: &Record<'_>) -> ItemRef {
 
 /// The item of a record without its value, which has so many bytes in the store.
 pub(crate) fn to_evicted_item(record: &Record<'_>, value_bytes: usize) -> ItemRef {
+    debug_assert!(!record.deleted, "a tombstone has no value to leave in the store");
     publish(record, NewItem::evicted(record.key, fields(record), value_bytes))
 }
 
@@ -48,5 +49,6 @@ fn fields(record: &Record<'_>) -> ItemFields {
 
 fn publish(record: &Record<'_>, mut new: NewItem) -> ItemRef {
     new.set_version(record.cas, record.seqno, record.rev_seqno);
+    debug_assert_eq!(new.as_item().seqno(), record.seqno, "an item is the record's version");
     new.publish()
 }

@@ -89,6 +89,11 @@ impl<'a> ManifestEvent<'a> {
             Some(collection) => (b'c', collection.0),
         };
         let mut key = [letter; ManifestEvent::KEY_BYTES];
+        debug_assert_eq!(
+            self.kind.is_of_scope(),
+            self.collection.is_none(),
+            "an event has its subject"
+        );
         for (at, digit) in key[1..].iter_mut().enumerate() {
             let nibble = (id >> (28 - 4 * at)) & 0xf;
             *digit = b"0123456789abcdef"[nibble as usize];
@@ -104,6 +109,7 @@ impl<'a> ManifestEvent<'a> {
         body.extend(self.scope.0.to_le_bytes());
         body.extend(self.collection.map_or(0, |collection| collection.0).to_le_bytes());
         body.extend(self.max_ttl_s.unwrap_or(0).to_le_bytes());
+        debug_assert_eq!(body.len(), NAME_AT, "the name follows the fixed part");
         body.extend(self.name.as_bytes());
         body
     }
@@ -174,7 +180,8 @@ mod tests {
         assert_eq!(body[11..23], [8, 0, 0, 0, 0xd, 0xc, 0xb, 0xa, 60, 0, 0, 0]);
         assert_eq!(&body[23..], b"orders");
         assert_eq!(&event.key(), b"c0a0b0c0d");
-        let scope = ManifestEvent { collection: None, ..event };
+        let scope =
+            ManifestEvent { kind: ManifestEventKind::ScopeBegin, collection: None, ..event };
         assert_eq!(&scope.key(), b"s00000008");
         assert!(FIRST_KEY.key <= event.key().as_slice() && FIRST_KEY.key <= scope.key().as_slice());
     }

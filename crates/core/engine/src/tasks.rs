@@ -120,7 +120,7 @@ impl Tasks {
         let result = step();
         let took_us = elapsed_us(begun, clock());
         let record = &mut self.0.lock()[task as usize];
-        debug_assert!(record.running > 0, "a step that ends has begun");
+        assert!(record.running > 0, "a step that ends has begun");
         record.running -= 1;
         record.runs += 1;
         record.total_us += took_us;

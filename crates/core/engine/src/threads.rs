@@ -31,6 +31,7 @@ const PRESSURE_REVIEW: Duration = Duration::from_millis(100);
 /// Pause after the first failed commit, doubled up to the last value.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
+const _: () = assert!(RETRY_FIRST.as_millis() < RETRY_LAST.as_millis());
 /// How often the pager looks at memory without being woken.
 const PAGER_IDLE: Duration = Duration::from_secs(1);
 /// Pause of a pager that found everything in use or not durable yet.
@@ -53,6 +54,7 @@ const LOADER_RETRY: Duration = Duration::from_millis(500);
 const FETCHERS: usize = 4;
 /// Threads that serve backfills: one slow reader does not hold up all others.
 const BACKFILLERS: usize = 2;
+const _: () = assert!(FETCHERS > 0 && BACKFILLERS > 0 && LOADERS_MAX > 0);
 /// How much later than workers a backfiller runs where both want to. What it reads is sent by a
 /// worker, so it gains nothing from running before one.
 const BACKFILL_NICENESS: i32 = 10;
@@ -118,6 +120,8 @@ impl BucketThreads {
                 loaders.push(loader);
             }
         }
+        assert_eq!(flushers.len(), bucket.flusher_count(), "a thread for each flusher");
+        assert_eq!(keepers.len(), 2 + FETCHERS + BACKFILLERS, "a thread for each piece of upkeep");
         let (flushers, loaders) = (Mutex::new(flushers), Mutex::new(loaders));
         compaction::join(&bucket);
         Ok(BucketThreads { bucket, stop, flushers, loaders, keepers: Mutex::new(keepers) })
@@ -142,6 +146,7 @@ impl BucketThreads {
         compaction::leave(&self.bucket);
         self.bucket.fetcher().close();
         let flushers = std::mem::take(&mut *self.flushers.lock());
+        debug_assert!(self.keepers.lock().is_empty(), "upkeep ends before the flushers do");
         if flushers.is_empty() {
             return Ok(());
         }
@@ -234,6 +239,7 @@ fn run_flusher(
             }
             Err(error) => {
                 failures += 1;
+                debug_assert!(failures > 0, "a failure is counted");
                 // `failure.rs` logs it once for as long as it lasts.
                 tracing::debug!(bucket = bucket.config().name, %error, failures, "a flush failed");
                 if stopping && failures >= STOP_TRIES {

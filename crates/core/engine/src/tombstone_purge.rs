@@ -27,6 +27,7 @@ const PASSES_PER_AGE: u32 = 8;
 /// Bounds of the time between two passes: not all the time, and at least daily.
 const INTERVAL_MIN_S: u32 = 60;
 const INTERVAL_MAX_S: u32 = 24 * 60 * 60;
+const _: () = assert!(INTERVAL_MIN_S < INTERVAL_MAX_S && PASSES_PER_AGE > 0);
 
 #[derive(Debug, Default)]
 struct Passes {
@@ -94,6 +95,7 @@ impl TombstonePurger {
         };
         let Some(vbucket) = core.vbuckets().get(next) else { return Ok(PurgeReport::default()) };
         let more = next + 1 < core.vbuckets().len();
+        debug_assert!(next < core.vbuckets().len(), "a pass visits the vbuckets of the map");
         passes.next = more.then_some(next + 1);
         let mut purged = Ok(None);
         if vbucket.is_owned() && vbucket.may_have_tombstones() {

@@ -82,6 +82,9 @@ const FAILED: u8 = u8::MAX;
 const STARTING: u8 = u8::MAX - 1;
 /// Serves nothing any more, but what is queued is still flushed.
 const RETIRING: u8 = u8::MAX - 2;
+// Phases of the store's states and those of memory differ.
+const _: () = assert!(LOADING != VbucketPhase::Active as u8 && LOADING != VbucketPhase::Dead as u8);
+const _: () = assert!((VbucketPhase::Dead as u8) < RETIRING);
 
 /// One partition of a bucket.
 pub struct VBucket {
@@ -129,6 +132,8 @@ impl VBucket {
         let persistence_cursor = (storage == Storage::Persistent)
             .then(|| queue.register_cursor("persistence", state.high_seqno).id);
         let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
+        assert_eq!(queue.high_seqno(), state.high_seqno, "the queue continues from the store");
+        assert!(queue.max_cas() >= state.max_cas, "the clock continues from the store");
         VBucket {
             id,
             incarnation: AtomicU64::new(0),
@@ -214,6 +219,12 @@ impl VBucket {
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             let state = self.emptied_state(&table, &queue, uuid);
             self.events.lock().clear();
+            assert_eq!(
+                state.high_seqno,
+                queue.high_seqno(),
+                "seqnos continue when a vbucket is emptied"
+            );
+            assert_eq!(table.items(), 0, "an emptied vbucket has no document");
             self.queue_events(context, &mut queue, events);
             (streams, dropped, expelled, state)
         };
@@ -237,6 +248,7 @@ impl VBucket {
         *self.failover_table.lock() = vec![FailoverEntry { uuid, seqno: high_seqno }];
         self.uuid.store(uuid.0, Ordering::Relaxed);
         self.raise_purge_seqno(high_seqno);
+        assert!(self.purge_seqno() >= high_seqno, "what was emptied counts as purged");
         VbucketState {
             phase: VbucketPhase::Active,
             high_seqno,
@@ -252,4 +264,5 @@ impl VBucket {
 pub(crate) fn push_history(table: &mut Vec<FailoverEntry>, entry: FailoverEntry) {
     table.insert(0, entry);
     table.truncate(FAILOVER_ENTRIES_MAX);
+    assert!((1..=FAILOVER_ENTRIES_MAX).contains(&table.len()), "a failover table is bounded");
 }

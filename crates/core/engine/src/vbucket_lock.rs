@@ -64,6 +64,7 @@ unsafe impl RawMutex for RawVbucketLock {
 
     #[inline]
     unsafe fn unlock(&self) {
+        debug_assert!(self.is_held.load(Ordering::Relaxed), "a lock is released by its holder (1)");
         if self.has_sleepers.load(Ordering::Relaxed) {
             self.unlock_contended();
         } else {
@@ -123,6 +124,7 @@ impl RawVbucketLock {
     #[cold]
     fn unlock_contended(&self) {
         let release = |result: UnparkResult| {
+            debug_assert!(result.unparked_threads <= 1, "one thread is woken");
             if !result.have_more_threads {
                 self.has_sleepers.store(false, Ordering::Relaxed);
             }

@@ -148,6 +148,7 @@ impl Warmup {
                 added += 1;
             }
         }
+        assert!(added <= vbuckets.len(), "a vbucket is loaded once");
         if added == 0 {
             return;
         }
@@ -159,6 +160,7 @@ impl Warmup {
         let mut stats = self.stats.lock();
         stats.vbuckets += added;
         stats.done = false;
+        debug_assert!(stats.vbuckets_done < stats.vbuckets, "something is left to load");
         drop(stats);
         drop(work);
         self.loaders.lock().iter().for_each(Thread::unpark);
@@ -253,7 +255,7 @@ impl Warmup {
     /// scanned one by one.
     fn part_ended(&self, core: &Core, clock: StepClock<'_>) {
         let mut work = self.work.lock();
-        debug_assert!(work.running > 0, "a part ends that a loader has taken");
+        assert!(work.running > 0, "a part ends that a loader has taken");
         work.running -= 1;
         let elapsed_us = elapsed_us(work.begun, clock());
         let is_last = work.running == 0 && work.parts.is_empty();
@@ -271,6 +273,7 @@ impl Warmup {
         let mut stats = self.stats.lock();
         stats.elapsed_us = elapsed_us;
         if is_over {
+            assert!(stats.failed <= stats.vbuckets, "a vbucket fails once");
             stats.vbuckets_done = stats.vbuckets - stats.failed;
             stats.done = true;
             core.tasks().finish(Task::Warmup);

@@ -65,6 +65,10 @@ impl ChunkRecords {
         });
         self.bytes.extend_from_slice(record.key.key);
         self.bytes.extend_from_slice(record.value);
+        debug_assert!(
+            self.heads.iter().rev().nth(1).is_none_or(|before| before.seqno < record.seqno),
+            "records are in seqno order"
+        );
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -81,6 +85,10 @@ impl ChunkRecords {
 
     fn record(&self, index: usize) -> Option<Record<'_>> {
         let head = self.heads.get(index)?;
+        debug_assert!(
+            head.at + head.key_bytes + head.value_bytes <= self.bytes.len(),
+            "a whole record"
+        );
         let (key, rest) = self.bytes[head.at..].split_at(head.key_bytes);
         Some(Record {
             key: DocKey { collection: head.collection, key },
@@ -141,12 +149,14 @@ impl BackfillChunk {
         account: &Arc<AtomicU64>,
     ) -> Arc<BackfillChunk> {
         let bytes = records.bytes();
+        debug_assert_eq!(records.len(), 1, "a large record is alone in its chunk");
         grant.shrink_to(bytes as usize);
         let collection = only(records.heads.iter().map(|head| head.collection));
         BackfillChunk::new(Content::Copied(records, Some(grant)), (bytes, 0), collection, account)
     }
 
     pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<BackfillChunk> {
+        debug_assert!(items.is_sorted_by_key(|item| item.seqno()), "versions are in order");
         let references = size_of_val(&items[..]) as u64;
         let bytes = references + items.iter().map(|item| item.block_bytes() as u64).sum::<u64>();
         let collection = only(items.iter().map(|item| item.key().collection));
@@ -159,6 +169,7 @@ impl BackfillChunk {
         collection: Option<CollectionId>,
         account: &Arc<AtomicU64>,
     ) -> Arc<BackfillChunk> {
+        assert!(counted <= bytes, "a chunk counts at most its bytes");
         account.fetch_add(counted, Ordering::Relaxed);
         let (kept, account) = (OnceLock::new(), Arc::clone(account));
         Arc::new(BackfillChunk {
@@ -177,6 +188,7 @@ impl BackfillChunk {
             return;
         }
         let before = self.counted.swap(self.bytes, Ordering::Relaxed);
+        assert!(before <= self.bytes, "a chunk counts at most its bytes");
         self.account.fetch_add(self.bytes - before, Ordering::Relaxed);
     }
 
@@ -245,6 +257,8 @@ fn only(mut collections: impl Iterator<Item = CollectionId>) -> Option<Collectio
 impl Drop for BackfillChunk {
     fn drop(&mut self) {
         let kept = self.kept.get().map_or(0, |kept| kept.bytes);
-        self.account.fetch_sub(*self.counted.get_mut() + kept, Ordering::Relaxed);
+        let gone = *self.counted.get_mut() + kept;
+        let before = self.account.fetch_sub(gone, Ordering::Relaxed);
+        debug_assert!(before >= gone, "a chunk that goes was counted");
     }
 }

@@ -114,6 +114,7 @@ impl BackfillInbox {
     pub(crate) fn take(&self) -> InboxItem {
         let mut state = self.state.lock();
         if let Some(chunk) = state.chunks.pop_front() {
+            assert!(state.bytes >= chunk.bytes(), "an inbox counts its chunks");
             state.bytes -= chunk.bytes();
             state.taken += 1;
             self.in_inboxes.fetch_sub(chunk.bytes(), Ordering::Relaxed);
@@ -191,12 +192,20 @@ impl BackfillInbox {
     }
 
     pub(super) fn begin(&self, snapshot: BackfillSnapshot) {
-        self.change(|state| state.snapshot = Some(snapshot));
+        debug_assert!(
+            snapshot.default_end <= snapshot.end,
+            "a collection is a part of the snapshot"
+        );
+        self.change(|state| {
+            debug_assert!(state.snapshot.is_none(), "a scan begins once");
+            state.snapshot = Some(snapshot);
+        });
     }
 
     pub(super) fn push(&self, chunk: &Arc<BackfillChunk>) {
         self.change(|state| {
             if state.standing == Standing::Open {
+                debug_assert!(state.snapshot.is_some(), "a snapshot is known before its records");
                 state.bytes += chunk.bytes();
                 self.in_inboxes.fetch_add(chunk.bytes(), Ordering::Relaxed);
                 state.chunks.push_back(Arc::clone(chunk));
@@ -240,9 +249,11 @@ impl BackfillInbox {
 
     fn empty(&self, state: &mut State, standing: Standing) {
         state.standing = standing;
+        debug_assert!(standing != Standing::Open, "an inbox that was emptied gets nothing more");
         state.chunks.clear();
         let bytes = std::mem::take(&mut state.bytes);
-        self.in_inboxes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.in_inboxes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "bytes that leave an inbox were counted");
         if let Some((scanner, _)) = state.scanner.take() {
             scanner.unpark();
         }

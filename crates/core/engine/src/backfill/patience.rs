@@ -15,6 +15,7 @@ pub(crate) const BACKFILL_PAUSE: Duration = Duration::from_millis(10);
 /// if streams of other readers wait.
 const PAUSES_MAX: u32 = 3000;
 const PAUSES_MAX_FOR_OTHERS: u32 = 100;
+const _: () = assert!(PAUSES_MAX_FOR_OTHERS < PAUSES_MAX);
 
 /// See the module text.
 pub(crate) struct ScanPatience {
@@ -34,6 +35,7 @@ impl ScanPatience {
             *self = ScanPatience::new(now);
         } else if now.saturating_duration_since(self.counted) >= BACKFILL_PAUSE {
             (self.pauses, self.counted) = (self.pauses + 1, now);
+            debug_assert!(self.pauses <= pause.idle, "a pause counts once");
         }
         self.pauses < if pause.others_wait { PAUSES_MAX_FOR_OTHERS } else { PAUSES_MAX }
     }

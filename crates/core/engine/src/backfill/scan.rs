@@ -110,6 +110,7 @@ impl Scan<'_> {
         }
         begun();
         let end = moment.high_seqno;
+        debug_assert!(default_end <= end, "a collection is a part of the snapshot");
         self.begin(BackfillSnapshot { end, default_end, purge_seqno: moment.purge_seqno });
         let shown = RefCell::new(self);
         scan.resume(&mut |bytes| shown.borrow_mut().reserve(bytes), &mut |record| {
@@ -176,6 +177,7 @@ impl Scan<'_> {
     }
 
     fn take(&mut self, record: &Record<'_>) {
+        debug_assert!(self.records.bytes() < self.bounds.chunk_bytes, "a full chunk is delivered");
         let (collection, seqno) = (record.key.collection, record.seqno);
         let wants = |reader: &Reader| reader.start < seqno && reader.inbox.wants(collection);
         let grant = self.grant.take();
@@ -199,6 +201,7 @@ impl Scan<'_> {
     /// Copies a large record into its own chunk.
     fn take_large(&mut self, record: &Record<'_>, grant: Option<Box<dyn MemoryGrant>>) {
         self.deliver();
+        debug_assert!(self.records.is_empty(), "a large record is alone in its chunk");
         let mut records = ChunkRecords::with_room(record.key.key.len() + record.value.len());
         records.push(record);
         self.backfiller.counts.records.fetch_add(1, Ordering::Relaxed);
@@ -222,6 +225,7 @@ impl Scan<'_> {
     }
 
     fn push(&self, chunk: &Arc<BackfillChunk>) {
+        debug_assert!(chunk.len() > 0, "a chunk has a record");
         self.readers.iter().for_each(|reader| reader.inbox.push(chunk));
         self.core.memory().streams_grew();
     }
@@ -284,6 +288,7 @@ impl Scan<'_> {
     fn show_memory(self, start: Seqno) -> bool {
         let context = self.core.context(oribi_types::Timestamp::default());
         let Some(shown) = self.vbucket.memory_snapshot(&context, start) else { return false };
+        debug_assert!(shown.default_end <= shown.end, "a collection is a part of the snapshot");
         self.begin(BackfillSnapshot {
             end: shown.end,
             default_end: shown.default_end,

@@ -33,6 +33,7 @@ const BATCH_KEYS_MIN: usize = 8;
 pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Operations that may wait at one time.
 const WAITING_MAX: usize = 1 << 16;
+const _: () = assert!(BATCH_KEYS_MIN <= BATCH_KEYS && BATCH_KEYS <= WAITING_MAX);
 
 /// What became of a fetch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,11 +146,13 @@ impl State {
             return self.turned_away.push(waiter);
         }
         self.waiting += 1;
+        debug_assert!(self.waiting <= WAITING_MAX, "the number of waiters is bounded");
         if let Some(entry) = self.entries.get_mut(&wanted) {
             self.joined += 1;
             entry.waiters.push(waiter);
             return;
         }
+        debug_assert!(!self.is_closed, "a queue that is closed takes no waiter");
         self.entries.insert(wanted.clone(), Entry { waiters: vec![waiter], is_queued: true });
         self.order.push_back(wanted);
     }
@@ -161,6 +164,7 @@ impl State {
             if let Some(entry) = self.entries.get_mut(&wanted)
                 && std::mem::take(&mut entry.is_queued)
             {
+                debug_assert!(!entry.waiters.is_empty(), "a key is queued for its waiters");
                 return Some(wanted);
             }
         }
@@ -170,6 +174,7 @@ impl State {
     /// Keys that one fetcher takes.
     fn batch_len(&self) -> usize {
         let part = self.order.len().div_ceil(self.fetchers).max(BATCH_KEYS_MIN);
+        debug_assert!((1..=BATCH_KEYS).contains(&self.batch_keys), "a batch has a key");
         self.batch_keys.min(part)
     }
 
@@ -180,6 +185,7 @@ impl State {
             return Vec::new();
         }
         let waiters = self.entries.remove(wanted).map(|entry| entry.waiters).unwrap_or_default();
+        assert!(self.waiting >= waiters.len(), "waiters are counted");
         self.waiting -= waiters.len();
         waiters
     }
@@ -189,6 +195,7 @@ impl State {
         let Some(entry) = self.entries.get_mut(&wanted).filter(|entry| !entry.is_queued) else {
             return;
         };
+        debug_assert!(!entry.waiters.is_empty(), "a key is queued for its waiters");
         entry.is_queued = true;
         match is_large {
             true => self.large.push_back(wanted),
@@ -319,6 +326,7 @@ impl FetchQueue {
             }
         }
         let woken = state.take_sleeper();
+        debug_assert!(batch.wanted.len() <= BATCH_KEYS, "a batch is bounded");
         drop(state);
         woken.iter().for_each(Thread::unpark);
         let told = turned_away.len();
@@ -329,7 +337,7 @@ impl FetchQueue {
     /// Tells the waiters of a batch what was found, key by key; how many were told.
     pub(super) fn finish(&self, batch: FetchBatch, findings: &[KeyOutcome]) -> usize {
         let FetchBatch { wanted, is_large } = batch;
-        debug_assert_eq!(wanted.len(), findings.len(), "a finding for each key");
+        assert_eq!(wanted.len(), findings.len(), "a finding for each key");
         let mut told: Vec<(Vec<FetchWaiter>, FetchOutcome)> = Vec::with_capacity(wanted.len());
         let woken = {
             let mut state = self.state.lock();
@@ -343,6 +351,7 @@ impl FetchQueue {
             }
             unread.into_iter().rev().for_each(|wanted| state.put_back(wanted, false));
             if is_large {
+                assert!(state.is_reading_large, "one large document is read at a time");
                 state.is_reading_large = false;
             }
             let failed = told.iter().filter(|(_, outcome)| *outcome == FetchOutcome::Failed);
@@ -360,6 +369,7 @@ impl FetchQueue {
     /// Sizes the next batches by the documents of this one.
     pub(super) fn adapt(&self, keys: usize, bytes: usize) {
         let per_key = (bytes / keys.max(1)).max(1);
+        debug_assert!(keys <= BATCH_KEYS, "a batch is bounded");
         self.state.lock().batch_keys = (BATCH_BYTES / per_key).clamp(1, BATCH_KEYS);
     }
 

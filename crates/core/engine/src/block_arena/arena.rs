@@ -54,7 +54,9 @@ impl Arena {
 
     /// Fills the end of `blocks` and returns how many; at least one.
     pub(super) fn take(&self, class: Class, blocks: &mut [NonNull<u8>]) -> usize {
-        self.depots[class.index()].take(class, &self.pool, blocks)
+        let taken = self.depots[class.index()].take(class, &self.pool, blocks);
+        debug_assert!(0 < taken && taken <= blocks.len(), "a depot gives at least one block");
+        taken
     }
 
     /// A single block, past all magazines.
@@ -112,6 +114,10 @@ impl Arena {
             stats.slabs += depot.slabs;
             stats.slab_bytes += depot.slabs * class.slab_bytes();
             stats.free_block_bytes += depot.free_blocks * class.block_bytes();
+            debug_assert!(
+                depot.free_blocks * class.block_bytes() <= depot.slabs * class.slab_bytes(),
+                "a free block is in a slab"
+            );
         }
         stats
     }

@@ -62,15 +62,18 @@ pub(super) fn choose(survey: &[ChunkSurvey], goal: Goal) -> HashSet<NonNull<Aren
             chosen.insert(chunk.chunk);
         }
     }
+    debug_assert!(chosen.len() <= CHOSEN_MAX, "a round is bounded");
     chosen
 }
 
 /// Bytes of live blocks, and of those in threads' magazines.
 pub(super) fn live_bytes(chunk: &ChunkSurvey) -> usize {
+    debug_assert!(chunk.free_units <= UNITS, "a chunk has its number of units");
     chunk.slabs.iter().map(|slab| slab.live * slab.class.block_bytes()).sum()
 }
 
 fn is_worth_it(moved: usize, gained: usize, goal: Goal) -> bool {
+    debug_assert!(gained <= CHUNK_BYTES, "a chunk gains at most its size");
     gained > 0 && moved <= gained * goal.moved_per_gained
 }
 
@@ -92,10 +95,12 @@ impl Room {
             let (live, free) = (live[class.index()], &mut rest.blocks[class.index()]);
             if live > *free {
                 let in_slab = class.slab_bytes() / class.block_bytes() - 1;
+                debug_assert!(in_slab > 0, "a slab has blocks behind a chunk's header");
                 let slabs = (live - *free).div_ceil(in_slab);
                 new_units += slabs << class.slab_order();
                 *free += slabs * in_slab;
             }
+            debug_assert!(live <= *free, "the moved blocks have room");
             *free -= live;
         }
         rest.units = rest.units.checked_sub(new_units)?;

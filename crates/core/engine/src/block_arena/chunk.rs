@@ -92,6 +92,7 @@ pub(super) struct UnitRun {
 impl UnitRun {
     /// The run of the given order that `address` lies in.
     pub(super) fn around(address: NonNull<u8>, order: u32) -> UnitRun {
+        debug_assert!(order <= CHUNK_ORDER, "a run of units fits its chunk");
         let unit = address.addr().get() % CHUNK_BYTES / UNIT_BYTES;
         UnitRun { chunk: chunk_of(address), unit: unit & !((1 << order) - 1), order }
     }
@@ -100,11 +101,17 @@ impl UnitRun {
     pub(super) fn of_slab(slab: NonNull<Slab>, order: u32) -> UnitRun {
         let chunk = chunk_of(slab.cast());
         let offset = slab.addr().get() - chunk.addr().get() - offset_of!(ArenaChunk, slabs);
+        debug_assert!(offset.is_multiple_of(size_of::<Slab>()), "a slab's entry is whole");
+        debug_assert!(offset / size_of::<Slab>() < UNITS, "a slab's entry is one of its chunk");
         UnitRun { chunk, unit: offset / size_of::<Slab>(), order }
     }
 
     /// One bit for each unit.
     pub(super) fn mask(self) -> u32 {
+        debug_assert!(
+            self.unit + (1 << self.order) <= UNITS,
+            "a run of units ends inside its chunk"
+        );
         (((1_u64 << (1 << self.order)) - 1) << self.unit) as u32
     }
 
@@ -116,12 +123,14 @@ impl UnitRun {
 
     /// Entry of the slab that these units are, or may become.
     pub(super) fn slab(self) -> NonNull<Slab> {
+        debug_assert!(self.unit < UNITS, "a unit is one of its chunk");
         // SAFETY: (1) the entry is inside the header, and a raw borrow reads nothing.
         unsafe { NonNull::new_unchecked(&raw mut (*self.chunk.as_ptr()).slabs[self.unit]) }
     }
 
     /// Blocks of a slab in these units.
     pub(super) fn blocks(self, class: Class) -> usize {
+        debug_assert_eq!(self.order, class.slab_order(), "a slab has the units of its class");
         let skipped = if self.unit == 0 { HEADER_BYTES } else { 0 };
         (class.slab_bytes() - skipped) / class.block_bytes()
     }
@@ -144,6 +153,8 @@ impl ArenaChunk {
     /// Writes the header at the beginning of a fresh mapping, all units free.
     pub(super) fn write_header(mapping: PageMapping, page_kind: PageKind) -> NonNull<ArenaChunk> {
         let chunk = mapping.base().cast::<ArenaChunk>();
+        assert!(mapping.bytes() == CHUNK_BYTES, "a chunk is one mapping of its size");
+        assert!(chunk.addr().get().is_multiple_of(CHUNK_BYTES), "a chunk is aligned to its size");
         let (next, previous) = (std::ptr::null_mut(), std::ptr::null_mut());
         let state = ChunkState {
             next,
@@ -185,6 +196,7 @@ impl ArenaChunk {
 impl ChunkState {
     /// True when no unit is handed out.
     pub(super) fn is_unused(&self) -> bool {
+        debug_assert!(self.table_units & self.free_units == 0, "table memory is not free");
         self.free_units == ALL_UNITS
     }
 
@@ -203,6 +215,7 @@ impl ChunkState {
 
 /// First unit of an aligned run of `1 << order` units that are all in `free`.
 pub(super) fn find_run(free: u32, order: u32) -> Option<usize> {
+    debug_assert!(order <= CHUNK_ORDER, "a run of units fits its chunk");
     let mut starts = free;
     for step in 0..order {
         starts &= starts >> (1 << step);
@@ -224,6 +237,10 @@ impl Slab {
     /// (2, 4) The caller owns the run, and its order is the class's.
     pub(super) unsafe fn prepare(run: UnitRun, class: Class) -> NonNull<Slab> {
         let total = run.blocks(class);
+        assert!(
+            0 < total && total <= BITMAP_WORDS * 64,
+            "a slab's bitmap has a bit for each block"
+        );
         let mut free_blocks = [0; BITMAP_WORDS];
         for (word, bits) in free_blocks.iter_mut().enumerate() {
             let blocks = total.saturating_sub(word * 64);
@@ -247,6 +264,7 @@ impl Slab {
 
     /// Says that the depot of `class` knows the slab from now on. The caller holds its lock.
     pub(super) fn join(&mut self, class: Class) {
+        assert_eq!(self.class.load(Ordering::Relaxed), 0, "a slab joins its depot once");
         self.class.store(class.number(), Ordering::Relaxed);
     }
 
@@ -269,6 +287,7 @@ impl Slab {
     }
 
     fn set_free(&mut self, blocks: usize) {
+        debug_assert!(blocks <= self.total(), "a slab has at most its blocks free");
         self.free.store(blocks as u16, Ordering::Relaxed);
     }
 
@@ -303,6 +322,7 @@ impl Slab {
             }
         }
         self.set_free(self.free() - wanted);
+        debug_assert_eq!(missing, 0, "the count of free blocks is that of the set bits");
         wanted
     }
 
@@ -321,7 +341,8 @@ impl Slab {
         let number = class.block_number(offset);
         let bit = 1 << (number % 64);
         let bits = &mut self.free_blocks[number / 64];
-        assert!(number * class.block_bytes() == offset && number < usize::from(self.total));
+        assert_eq!(number * class.block_bytes(), offset, "a freed address begins a block");
+        assert!(number < usize::from(self.total), "a freed block is inside its slab");
         assert!(*bits & bit == 0, "a block is freed once");
         *bits |= bit;
         self.set_free(self.free() + 1);

@@ -23,13 +23,15 @@ const MIDDLE_CLASSES: usize = (MIDDLE_END - FINE_END) / MIDDLE_STEP;
 const COARSE_FROM: usize = FINE_CLASSES + MIDDLE_CLASSES;
 const DOUBLINGS: usize = (BLOCK_BYTES_MAX / MIDDLE_END).ilog2() as usize;
 pub(super) const CLASSES: usize = COARSE_FROM + DOUBLINGS * STEPS_PER_DOUBLING;
+const _: () = assert!(block_bytes_of(0) == BLOCK_BYTES_MIN);
+const _: () = assert!(block_bytes_of(CLASSES - 1) == BLOCK_BYTES_MAX);
 const _: () = assert!(CLASSES <= u8::MAX as usize);
 
 /// Most bytes that a thread keeps ready in one class, unless two blocks are more.
 const MAGAZINE_BYTES: usize = 16 * 1024;
 /// Most blocks that a thread keeps ready in one class. Larger magazines take the depot's lock less
 /// often, but at this size the lock is a small part of an operation already.
-const MAGAZINE_BLOCKS_MAX: usize = 64;
+pub(super) const MAGAZINE_BLOCKS_MAX: usize = 64;
 const MAGAZINE_BLOCKS_MIN: usize = 2;
 /// Largest block that a thread keeps ready. To copy a larger one costs far more than its depot's
 /// lock.
@@ -92,6 +94,10 @@ impl Class {
     #[inline]
     pub(super) fn of(bytes: usize) -> Option<Class> {
         if let Some(small) = SMALL_CLASSES.get(bytes.div_ceil(FINE_STEP)) {
+            debug_assert!(
+                BLOCK_BYTES[usize::from(*small)] as usize >= bytes,
+                "a block holds its bytes"
+            );
             return Some(Class(*small));
         }
         let index = if bytes <= BLOCK_BYTES_MAX {
@@ -103,6 +109,7 @@ impl Class {
         } else {
             return None;
         };
+        debug_assert!(BLOCK_BYTES[index] as usize >= bytes, "a block holds its bytes");
         Some(Class(index as u8))
     }
 
@@ -120,6 +127,7 @@ impl Class {
     /// A number for a slab's entry, where 0 says that there is no class.
     #[inline]
     pub(super) fn number(self) -> u8 {
+        debug_assert!(self.index() < CLASSES, "a class is one of the table");
         self.0 + 1
     }
 
@@ -150,6 +158,7 @@ impl Class {
     /// block size the error is below `offset / 2^32`, and offsets are below 2^20.
     #[inline]
     pub(super) fn block_number(self, offset: usize) -> usize {
+        debug_assert!(offset < 1 << 20, "the quotient is exact for offsets in a slab");
         ((offset as u64 * u64::from(RECIPROCALS[self.index()])) >> 32) as usize
     }
 

@@ -57,6 +57,7 @@ impl Depot {
     pub(super) fn take(&self, class: Class, pool: &ChunkPool, blocks: &mut [NonNull<u8>]) -> usize {
         let taken = self.queue.lock().take(class, blocks);
         if taken > 0 {
+            debug_assert!(taken <= blocks.len(), "a depot gives at most what is asked for");
             return taken;
         }
         let (order, want) = (class.slab_order(), Want::Slab(class));
@@ -75,6 +76,7 @@ impl Depot {
         let mut slab = unsafe { Slab::prepare(run, class) };
         // SAFETY: (4) the depot does not know the slab yet.
         let taken = unsafe { slab.as_mut() }.take(run, class, blocks);
+        assert!(taken > 0, "a fresh slab has a free block");
         let mut queue = self.queue.lock();
         queue.stats.slabs += 1;
         queue.join(slab, class);
@@ -129,6 +131,7 @@ impl Depot {
         let entry = unsafe { slab.as_mut() };
         let was_draining = std::mem::replace(&mut entry.is_draining, mark);
         if entry.free() > 0 && was_draining != mark {
+            debug_assert!(entry.free() <= entry.total(), "a slab has at most its blocks free");
             queue.list(was_draining).leave(slab);
             queue.list(mark).enqueue(slab);
         }
@@ -147,6 +150,7 @@ impl Queue {
         {
             // SAFETY: (4) under the lock.
             let slab = unsafe { first.as_mut() };
+            debug_assert!(slab.free() > 0 && !slab.is_draining, "a usable slab has a free block");
             let run = UnitRun::of_slab(first, class.slab_order());
             missing -= slab.take(run, class, &mut blocks[..missing]);
             if slab.free() == 0 {
@@ -154,6 +158,7 @@ impl Queue {
             }
         }
         let taken = blocks.len() - missing;
+        assert!(taken <= self.stats.free_blocks, "a depot counts its free blocks");
         self.stats.free_blocks -= taken;
         taken
     }
@@ -172,6 +177,8 @@ impl Queue {
         slab.is_draining = false;
         let run = UnitRun::of_slab(first, class.slab_order());
         let taken = slab.take(run, class, blocks);
+        assert!(taken > 0, "a draining slab has a free block");
+        assert!(taken <= self.stats.free_blocks, "a depot counts its free blocks");
         if slab.free() > 0 {
             self.usable.enqueue(first);
         }
@@ -192,6 +199,8 @@ impl Queue {
         let free = slab.free();
         self.stats.free_blocks += 1;
         if free == slab.total() {
+            assert!(free <= self.stats.free_blocks, "a depot counts its free blocks");
+            assert!(self.stats.slabs > 0, "a depot counts its slabs");
             slab.retire();
             if free > 1 {
                 self.list(slab.is_draining).leave(at);
@@ -216,6 +225,7 @@ impl Queue {
     fn join(&mut self, mut slab: NonNull<Slab>, class: Class) {
         // SAFETY: (4) under the lock.
         let slab_entry = unsafe { slab.as_mut() };
+        debug_assert!(!slab_entry.is_draining, "a new slab is of no marked chunk");
         slab_entry.join(class);
         let free = slab_entry.free();
         self.stats.free_blocks += free;
@@ -232,6 +242,8 @@ impl List {
 
     fn enqueue(&mut self, slab: NonNull<Slab>) {
         let last = std::mem::replace(&mut self.last, slab.as_ptr());
+        debug_assert_ne!(last, slab.as_ptr(), "a slab joins a list once");
+        debug_assert_eq!(last.is_null(), self.first.is_null(), "a list has both ends or none");
         // SAFETY: (4) under the lock; a slab that joins is not yet in the queue.
         unsafe {
             (*slab.as_ptr()).previous = last;
@@ -245,6 +257,10 @@ impl List {
     }
 
     fn leave(&mut self, slab: NonNull<Slab>) {
+        debug_assert!(
+            !self.first.is_null() && !self.last.is_null(),
+            "a slab leaves the list it is in"
+        );
         // SAFETY: (4) under the lock.
         let (next, previous) = unsafe { ((*slab.as_ptr()).next, (*slab.as_ptr()).previous) };
         match NonNull::new(previous) {

@@ -21,12 +21,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use parking_lot::Mutex;
 
-use super::large_block::LargeBlock;
+use super::large_block::{LargeBlock, MAPPINGS_MAX};
 use super::taken;
 use super::units::SYSTEM_BLOCKS;
 
 /// Kept blocks at a time: half of the mappings that there may be.
 const BLOCKS_MAX: usize = 8 * 1024;
+const _: () = assert!(BLOCKS_MAX <= MAPPINGS_MAX / 2);
 /// Most of a need that may go back as the rest of the block: a fourth.
 const REST_PART: usize = 4;
 
@@ -118,6 +119,7 @@ impl KeptBlocks {
     }
 
     fn put(&mut self, block: LargeBlock) {
+        assert!(block.is_mapped(), "only a mapping is kept, because its end can go back");
         self.blocks += 1;
         self.bytes += block.bytes();
         let number = self.next;
@@ -129,6 +131,7 @@ impl KeptBlocks {
     fn take(&mut self, bytes: usize) -> Option<LargeBlock> {
         let mut fitting = self.by_bytes.range_mut(bytes..=bytes + bytes / REST_PART);
         let kept = fitting.find_map(|(_, kept)| kept.pop_back())?;
+        debug_assert!(kept.block.bytes() >= bytes, "a kept block is long enough");
         Some(self.taken(kept))
     }
 
@@ -148,12 +151,19 @@ impl KeptBlocks {
     }
 
     fn taken(&mut self, kept: AgedBlock) -> LargeBlock {
+        assert!(
+            self.blocks > 0 && self.bytes >= kept.block.bytes(),
+            "the sums count the kept blocks"
+        );
+        debug_assert!(kept.number < self.next, "a kept block was numbered before");
         self.blocks -= 1;
         self.bytes -= kept.block.bytes();
         kept.block
     }
 
     fn end_period(&mut self) {
+        assert!(self.unwanted_end <= self.period_begin, "periods of kept blocks follow each other");
+        assert!(self.period_begin <= self.next, "a period begins at a block that was kept");
         self.unwanted_end = self.period_begin;
         self.period_begin = self.next;
     }

@@ -20,10 +20,12 @@ use super::units::SYSTEM_BLOCKS;
 use super::{pages, taken};
 
 /// Mapped blocks at a time, out of the 65,530 mappings that Linux allows a process by default.
-const MAPPINGS_MAX: usize = 16 * 1024;
+pub(super) const MAPPINGS_MAX: usize = 16 * 1024;
 /// Where a block begins in its mapping.
 const OFFSET: usize = 8;
 const ALIGNMENT: usize = 16;
+// The address of a block tells whether it is mapped.
+const _: () = assert!(!OFFSET.is_multiple_of(ALIGNMENT) && PAGE.is_multiple_of(ALIGNMENT));
 /// Mappings up to this size are made resident at once: a value of 1 MiB with its key. Of a longer
 /// value nothing may ever come.
 const FILLED_AT_ONCE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
@@ -69,6 +71,10 @@ impl LargeBlock {
             let block = unsafe { alloc(layout) };
             NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
         });
+        debug_assert!(
+            SYSTEM_BLOCKS || bytes.is_multiple_of(PAGE),
+            "a rounded length is whole pages"
+        );
         taken::count_taken(bytes);
         LargeBlock { block, bytes }
     }
@@ -79,6 +85,10 @@ impl LargeBlock {
     /// (9) `block` came from [`LargeBlock::into_raw`] of a block with this rounded length, and is
     /// no longer used.
     pub(super) unsafe fn from_raw(block: NonNull<u8>, bytes: usize) -> LargeBlock {
+        debug_assert!(
+            SYSTEM_BLOCKS || bytes.is_multiple_of(PAGE),
+            "a rounded length is whole pages"
+        );
         LargeBlock { block, bytes }
     }
 
@@ -99,7 +109,8 @@ impl LargeBlock {
     /// The same block with another rounded length, which is not longer; the rest goes back to the
     /// system.
     pub(super) fn shortened(self, bytes: usize) -> LargeBlock {
-        assert!(self.is_mapped() && 0 < bytes && bytes <= self.bytes);
+        assert!(self.is_mapped(), "only the end of a mapping can go back");
+        assert!(0 < bytes && bytes <= self.bytes, "a shortened block is not longer");
         let LargeBlock { block, bytes: bytes_before } = self;
         taken::count_given_back(bytes_before - bytes);
         // SAFETY: (9) the end is not used, and it is inside the mapping. Rounded lengths are whole
@@ -117,11 +128,13 @@ impl LargeBlock {
         }
         // SAFETY: (9) it is not used, and it was mapped with this length.
         unsafe { pages::unmap_block(self.block.sub(OFFSET), self.bytes) }
-        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+        let before = MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a mapping that goes back was counted");
     }
 }
 
 fn layout(bytes: usize) -> Layout {
+    debug_assert!(bytes <= isize::MAX as usize, "a block is far below the address space");
     // A layout of no bytes is not allowed; only the sanitizer build sees small lengths here.
     Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("blocks are far below isize::MAX bytes")
 }

@@ -15,7 +15,7 @@ use std::ptr::{NonNull, null_mut};
 use oribi_storage::prefetch::load_lines_to_write;
 
 use super::arena::{ARENA, Arena};
-use super::class::{CLASSES, Class};
+use super::class::{CLASSES, Class, MAGAZINE_BLOCKS_MAX};
 use crate::grace_period;
 
 /// Bytes of the next block that are loaded ahead; the processor follows a longer one by itself.
@@ -126,6 +126,7 @@ impl<'a> Magazines<'a> {
         let mut batch = [NonNull::dangling(); BATCH_MAX];
         let batch = &mut batch[..class.magazine_blocks() / 2];
         let taken = self.arena.take(class, batch);
+        assert!(0 < taken && taken <= batch.len(), "a depot gives one block to a whole batch");
         let (_, filled) = batch.split_at(batch.len() - taken);
         for block in filled {
             let has_room = magazine.push(*block);
@@ -148,6 +149,7 @@ impl<'a> Magazines<'a> {
         magazine.make_places(class);
         let mut batch = [NonNull::dangling(); BATCH_MAX];
         let oldest = magazine.take_oldest(&mut batch[..class.magazine_blocks() / 2]);
+        debug_assert!(!oldest.contains(&block), "a block is freed once");
         // SAFETY: (5) they were in this magazine.
         unsafe { self.arena.give(class, oldest) }
         let has_room = magazine.push(block);
@@ -157,6 +159,7 @@ impl<'a> Magazines<'a> {
 
 /// Places of the longest batch.
 const BATCH_MAX: usize = 32;
+const _: () = assert!(MAGAZINE_BLOCKS_MAX / 2 <= BATCH_MAX);
 
 impl Magazines<'_> {
     /// A block that waits here keeps its chunk from becoming empty, so when a round of compaction
@@ -216,6 +219,7 @@ impl Magazine {
     #[inline]
     fn push(&self, block: NonNull<u8>) -> bool {
         let len = self.len.get();
+        debug_assert!(len <= self.capacity.get(), "a magazine holds at most its capacity");
         if len == self.capacity.get() {
             return false;
         }
@@ -228,6 +232,10 @@ impl Magazine {
     /// Moves the blocks that have waited longest into `batch`, as far as there are any; the ones
     /// that stay were used last and are the warmest.
     fn take_oldest<'b>(&self, batch: &'b mut [NonNull<u8>]) -> &'b [NonNull<u8>] {
+        debug_assert!(
+            self.len.get() <= self.capacity.get(),
+            "a magazine holds at most its capacity"
+        );
         let len = self.len.get() as usize;
         let count = batch.len().min(len);
         let blocks = self.blocks.get();
@@ -253,6 +261,7 @@ impl Magazine {
     }
 
     fn drop_places(&self) {
+        debug_assert_eq!(self.len.get(), 0, "a magazine is empty before its array goes");
         let blocks = self.blocks.replace(null_mut()).cast::<MaybeUninit<NonNull<u8>>>();
         let capacity = self.capacity.replace(0) as usize;
         if !blocks.is_null() {

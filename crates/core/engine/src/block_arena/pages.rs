@@ -47,11 +47,15 @@ unsafe impl Sync for PageMapping {}
 impl PageMapping {
     /// `bytes`, a multiple of [`CHUNK_BYTES`], of zeroed memory.
     pub(super) fn new(bytes: usize, kind: PageKind) -> PageMapping {
-        assert!(bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES));
+        assert!(bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES), "a mapping is whole chunks");
         taken::count_taken(bytes);
         system::map(bytes).map_or_else(
             || PageMapping::from_allocator(bytes),
             |base| {
+                assert!(
+                    base.addr().get().is_multiple_of(CHUNK_BYTES),
+                    "a mapping is aligned to a chunk"
+                );
                 let has_huge_pages = system::advise(base, bytes, kind) && kind == PageKind::Huge;
                 PageMapping { base, bytes, source: Source::Mapped, has_huge_pages }
             },
@@ -67,6 +71,7 @@ impl PageMapping {
     }
 
     fn layout(bytes: usize) -> Layout {
+        debug_assert!(bytes.is_multiple_of(CHUNK_BYTES), "a mapping is whole chunks");
         Layout::from_size_align(bytes, CHUNK_BYTES).expect("no table is near isize::MAX bytes")
     }
 
@@ -102,6 +107,7 @@ impl Drop for PageMapping {
 /// Maps `bytes`, a multiple of the page size, for one block; `is_filled` makes all of it resident
 /// at once, which is cheaper than page by page. `None` where the system does not map.
 pub(super) fn map_block(bytes: usize, is_filled: bool) -> Option<NonNull<u8>> {
+    assert!(bytes > 0, "a block has bytes to map");
     system::map_block(bytes, is_filled)
 }
 

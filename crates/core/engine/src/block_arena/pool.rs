@@ -156,6 +156,7 @@ impl State {
             Want::Table => &mut [&mut self.huge],
         };
         let taken = kinds.iter_mut().find_map(|kind| kind.take(order, want))?;
+        assert!(self.stats.free_units >= 1 << order, "the pool counts its free units");
         self.stats.free_units -= 1 << order;
         Some(taken)
     }
@@ -169,6 +170,7 @@ impl State {
     ) -> UnitGrant {
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *ArenaChunk::state(chunk) };
+        assert!(state.is_unused() && !state.is_chosen, "a new chunk has handed nothing out");
         self.stats.chunks += 1;
         self.stats.huge_chunks += usize::from(state.mapping.has_huge_pages());
         self.stats.free_units += state.free_units.count_ones() as usize;
@@ -206,6 +208,7 @@ impl State {
         // header.
         let (at, page_kind, mapping) = unsafe {
             let state = &*ArenaChunk::state(chunk);
+            assert!(state.is_unused(), "only an unused chunk leaves the pool");
             (state.at, state.page_kind, (&raw const state.mapping).read())
         };
         let removed = self.all.swap_remove(at);
@@ -214,6 +217,8 @@ impl State {
             // SAFETY: (3) under the lock.
             unsafe { (*ArenaChunk::state(*moved)).at = at }
         }
+        assert!(self.stats.chunks > 0, "the pool counts its chunks");
+        assert!(self.stats.free_units >= UNITS, "the pool counts its free units");
         self.kind(page_kind).chunks -= 1;
         self.stats.chunks -= 1;
         self.stats.huge_chunks -= usize::from(mapping.has_huge_pages());
@@ -231,6 +236,7 @@ impl State {
 
 impl Kind {
     fn take(&mut self, order: u32, want: Want) -> Option<UnitGrant> {
+        debug_assert!((order as usize) < ORDERS, "a run of units fits a chunk");
         let lists = &self.lists[order as usize..];
         let run = lists.iter().find_map(|first| {
             chunks_from(*first).take(LOOKS_MAX).find_map(|chunk| run_in(chunk, order, want))
@@ -242,6 +248,9 @@ impl Kind {
         self.unlink(run.chunk);
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *ArenaChunk::state(run.chunk) };
+        assert_eq!(state.free_units & run.mask(), run.mask(), "units are handed out once");
+        assert!(!is_marked(run.chunk), "a marked chunk gives nothing out");
+        assert!(self.unused >= usize::from(state.is_unused()), "unused chunks are counted");
         self.unused -= usize::from(state.is_unused());
         let dirty_units = state.dirty_units;
         state.free_units &= !run.mask();
@@ -263,6 +272,11 @@ impl Kind {
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *ArenaChunk::state(run.chunk) };
         assert!(state.free_units & run.mask() == 0, "units are given back once");
+        assert_eq!(
+            state.dirty_units & run.mask(),
+            run.mask(),
+            "units that come back were handed out"
+        );
         state.free_units |= run.mask();
         state.table_units &= !run.mask();
         state.classes[run.unit] = None;
@@ -272,6 +286,7 @@ impl Kind {
                 return true;
             }
             self.unused += 1;
+            assert!(self.unused <= self.chunks, "an unused chunk is one of the kind's");
         }
         self.link(run.chunk);
         false
@@ -286,6 +301,7 @@ impl Kind {
             return;
         }
         let first = &mut self.lists[order as usize];
+        debug_assert_ne!(*first, chunk.as_ptr(), "a chunk is in one list, once");
         (state.previous, state.next) = (null_mut(), *first);
         if let Some(next) = NonNull::new(*first) {
             // SAFETY: (3) as above; chunks in a list differ from the one that joins it.
@@ -302,6 +318,7 @@ impl Kind {
             (state.free_units, state.next, state.previous)
         };
         let Some(order) = largest_run(free) else { return };
+        debug_assert_ne!(next, chunk.as_ptr(), "a chunk is in one list, once");
         if is_marked(chunk) {
             return;
         }

@@ -81,6 +81,7 @@ impl Round {
         if round.movable.is_empty() {
             return None;
         }
+        assert!(round.movable.values().all(|bytes| *bytes == 0), "a round begins with no count");
         ARENA.follow_marks();
         ARENA.begin_round();
         magazine::give_back();
@@ -131,6 +132,7 @@ impl Round {
     /// Blocks of `bytes` together were moved: gives back the memory that became free, also what
     /// this thread keeps, or the next copies would go there.
     pub fn moved(&self, bytes: usize) {
+        debug_assert!(IS_RUNNING.load(Ordering::Relaxed), "blocks move while their round runs");
         MOVED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
         magazine::give_back();
         ARENA.pool.release_emptied();
@@ -167,11 +169,13 @@ impl Drop for Round {
         let gained = ARENA.pool.end_round() * UNIT_BYTES;
         GAINED_BYTES.fetch_add(gained as u64, Ordering::Relaxed);
         ROUNDS.fetch_add(1, Ordering::Relaxed);
-        IS_RUNNING.store(false, Ordering::Release);
+        let was_running = IS_RUNNING.swap(false, Ordering::Release);
+        debug_assert!(was_running, "one round of compaction at a time");
     }
 }
 
 /// Which chunk of the address space.
 fn number(chunk: NonNull<ArenaChunk>) -> usize {
+    debug_assert!(chunk.addr().get().is_multiple_of(CHUNK_BYTES), "a chunk is aligned to its size");
     chunk.addr().get() / CHUNK_BYTES
 }

@@ -59,7 +59,8 @@ impl OutsideReservation {
 
 impl Drop for OutsideReservation {
     fn drop(&mut self) {
-        OUTSIDE.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = OUTSIDE.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(before >= self.bytes, "a reservation that ends was counted");
     }
 }
 
@@ -71,5 +72,5 @@ pub(super) fn count_taken(bytes: usize) {
 /// Counts memory that goes back.
 pub(super) fn count_given_back(bytes: usize) {
     let before = TAKEN.fetch_sub(bytes, Ordering::Relaxed);
-    debug_assert!(before >= bytes, "what goes back to the system was taken from it");
+    assert!(before >= bytes, "memory that goes back to the system was taken from it");
 }

@@ -68,6 +68,8 @@ impl ZeroedMemory {
             (mapping.base(), Source::Pages(mapping))
         };
         let memory = ZeroedMemory { base, bytes, source };
+        assert!(base.addr().get().is_multiple_of(ALIGNMENT), "a table begins a cache line");
+        assert!(memory.occupied_bytes() >= bytes, "a table has the bytes it asked for");
         BYTES_NOW.fetch_add(memory.occupied_bytes(), Ordering::Relaxed);
         memory
     }
@@ -109,6 +111,8 @@ fn from_system(bytes: usize) -> (NonNull<u8>, Source) {
 pub(super) fn take_zeroed(pool: &ChunkPool, bytes: usize) -> UnitRun {
     let order = bytes.div_ceil(UNIT_BYTES).next_power_of_two().ilog2();
     let UnitGrant { run, dirty_units } = pool.take(order, Want::Table);
+    assert!(UNIT_BYTES << order >= bytes, "a run of units holds the table");
+    assert_ne!(run.unit, 0, "table memory is never behind a chunk's header");
     for unit in 0..1 << order {
         if dirty_units & 1 << (run.unit + unit) != 0 {
             // SAFETY: (2) the pool has just made this thread the owner of the run.
@@ -120,7 +124,8 @@ pub(super) fn take_zeroed(pool: &ChunkPool, bytes: usize) -> UnitRun {
 
 impl Drop for ZeroedMemory {
     fn drop(&mut self) {
-        BYTES_NOW.fetch_sub(self.occupied_bytes(), Ordering::Relaxed);
+        let before = BYTES_NOW.fetch_sub(self.occupied_bytes(), Ordering::Relaxed);
+        debug_assert!(before >= self.occupied_bytes(), "table memory that goes was counted");
         match self.source {
             // SAFETY: (8) same layout as when it was allocated.
             Source::System(layout) => unsafe { dealloc(self.base.as_ptr(), layout) },

@@ -92,6 +92,10 @@ impl Page<'_> {
         while self.rows.len() > self.request.rows_max {
             self.rows.pop_last();
         }
+        assert!(
+            self.rows.len() <= self.request.rows_max,
+            "a page has the rows that were asked for"
+        );
     }
 
     fn put_item(&mut self, item: &ItemRef) {

@@ -58,6 +58,7 @@ impl Bucket {
                 VBucket::new(Vbid(id), state, seed.clone(), config.storage, is_loading)
             })
             .collect();
+        assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "every vbucket has a state");
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
         let flush_interval_ms = AtomicU64::new(config.flush_interval_ms);
         let flush_enabled = AtomicBool::new(config.flush_enabled);
@@ -115,10 +116,16 @@ fn prepare_states(
         if !known || !after_clean_shutdown {
             let entry = FailoverEntry { uuid: vb_uuid(entropy), seqno: state.high_seqno };
             push_history(&mut state.failover_table, entry);
+            assert_eq!(
+                state.failover_table.first(),
+                Some(&entry),
+                "the newest history comes first"
+            );
             changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
         }
         prepared.push(state);
     }
+    assert!(changed.len() <= prepared.len(), "a vbucket's state is written once");
     if !changed.is_empty() {
         store.commit(&changed)?;
     }

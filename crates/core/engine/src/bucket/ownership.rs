@@ -137,6 +137,7 @@ impl Bucket {
         // As if this node had died: nothing of its time was persisted.
         overtaken.iter().for_each(|vbid| self.deactivate(*vbid));
         batches.retain(|batch| !overtaken.contains(&batch.vbid));
+        assert!(batches.len() <= wanted.len(), "a vbucket is taken over once");
         self.core.store().commit(&batches)
     }
 
@@ -154,6 +155,7 @@ impl Bucket {
     fn first_state(&self, mut state: VbucketState) -> VbucketState {
         let entry = FailoverEntry { uuid: self.new_uuid(), seqno: state.high_seqno };
         push_history(&mut state.failover_table, entry);
+        assert_eq!(state.failover_table.first(), Some(&entry), "the newest history comes first");
         VbucketState { phase: oribi_storage::VbucketPhase::Active, ..state }
     }
 

@@ -51,6 +51,7 @@ impl SnapshotScan {
                         return Ok(ScanProgress::Paused);
                     }
                     *at += 1;
+                    debug_assert!(*at <= items.len(), "a scan ends at its last item");
                     if visit(record).is_break() {
                         return Ok(ScanProgress::Paused);
                     }

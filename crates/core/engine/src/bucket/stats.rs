@@ -58,6 +58,7 @@ impl BucketStats {
     }
 
     fn add(&mut self, vbucket: &VbucketStats) {
+        assert!(vbucket.items_evicted <= vbucket.items, "an evicted document is still a document");
         self.items += vbucket.items;
         self.tombstones += vbucket.tombstones;
         for (sum, count) in self.datatypes.iter_mut().zip(vbucket.datatypes) {

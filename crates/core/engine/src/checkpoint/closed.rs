@@ -31,7 +31,8 @@ pub(super) struct ClosedCheckpoint {
 
 impl ClosedCheckpoint {
     pub(super) fn new(open: OpenCheckpoint, end: u64, sums_before: Sums) -> ClosedCheckpoint {
-        debug_assert!(open.start <= end, "a checkpoint without a seqno stays open");
+        assert!(open.start <= end, "a checkpoint without a seqno stays open");
+        assert!(open.items as u64 <= end - open.start + 1, "an item has its own seqno");
         ClosedCheckpoint {
             start: open.start,
             end,
@@ -58,8 +59,10 @@ impl ClosedCheckpoint {
     /// Notes that the table has released the version of `seqno`. Returns its bytes, or 0 when it is
     /// not here.
     pub(super) fn orphan(&self, seqno: u64) -> usize {
+        debug_assert!(self.start <= seqno && seqno <= self.end, "a seqno is in its checkpoint");
         let bytes = self.slots.get(seqno - self.start).map_or(0, |item| item.block_bytes());
-        self.orphan_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.orphan_bytes.fetch_add(bytes, Ordering::Relaxed);
+        debug_assert!(before + bytes <= self.item_bytes, "the table releases a version once");
         bytes
     }
 
@@ -73,6 +76,7 @@ impl ClosedCheckpoint {
 
     /// Number of its items behind `seqno`.
     pub(super) fn count_after(&self, seqno: u64) -> usize {
+        debug_assert!(self.start <= self.end, "a closed checkpoint has a seqno");
         match seqno {
             _ if seqno < self.start => self.items,
             _ if seqno >= self.end => 0,

@@ -107,8 +107,10 @@ impl Group {
             self.places.len() - 1
         });
         self.positions.set(place, cursor.position);
+        assert!(self.places[place].is_none(), "a cursor gets a free place");
         self.places[place] = Some(Box::new(cursor));
         self.count += 1;
+        assert!(self.count <= self.places.len(), "every cursor has a place");
         place
     }
 
@@ -122,6 +124,7 @@ impl Group {
 
     fn take_at(&mut self, place: usize) -> Option<Box<Cursor>> {
         let taken = self.places[place].take()?;
+        assert!(self.count > 0, "a group counts its cursors");
         self.positions.remove(place);
         self.count -= 1;
         Some(taken)
@@ -160,6 +163,8 @@ impl Group {
             }
         }
         taken.count = taken.places.len();
+        assert!(taken.count > 0, "the lowest cursor was below the limit");
+        assert!(self.count > 0, "one cursor was not below the limit");
         taken
     }
 
@@ -206,6 +211,8 @@ impl Cursors {
     /// Moves a cursor: it has processed everything up to `position`.
     pub(super) fn process_to(&mut self, id: CursorId, position: u64) {
         let Some(cursor) = self.get_mut(id) else { return };
+        assert!(cursor.position <= position, "a cursor goes forward");
+        assert!(position <= cursor.read_to, "a cursor processes what it has read");
         cursor.position = position;
         self.group(id.is_stream).positions.set(id.place, position);
     }
@@ -236,6 +243,7 @@ impl Cursors {
     pub(super) fn drop_one(&mut self, id: CursorId) {
         if self.get(id).is_some() {
             self.group(id.is_stream).take_at(id.place);
+            debug_assert!(self.get(id).is_none(), "a cursor is dropped once");
         }
     }
 

@@ -43,6 +43,10 @@ impl ExpelledCheckpoints {
         let mut freed = QueueMemory::default();
         for checkpoint in self.0 {
             let held = checkpoint.held();
+            assert!(
+                held.orphan_bytes <= checkpoint.item_bytes,
+                "an orphan is an item of its checkpoint"
+            );
             freed.slot_bytes += held.slot_bytes;
             freed.orphan_bytes += held.orphan_bytes;
         }

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::CheckpointManager;
-use super::cursor::Cursor;
+use super::cursor::{Cursor, CursorId};
 use super::sums::Sums;
 use crate::item::ItemRef;
 
@@ -66,6 +66,13 @@ impl CheckpointManager {
             last = seqno;
         }
         sums
+    }
+
+    /// The same of one cursor, if it is still there. Takes the same time for any queue.
+    pub(super) fn check_cursor_of(&self, id: CursorId) {
+        if let Some(cursor) = self.cursors.get(id) {
+            self.check_cursor(cursor);
+        }
     }
 
     fn check_cursor(&self, cursor: &Cursor) {

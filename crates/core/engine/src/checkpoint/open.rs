@@ -35,6 +35,7 @@ impl OpenCheckpoint {
     /// Queues a version under the next seqno.
     #[inline]
     pub(super) fn push(&mut self, item: ItemRef) {
+        debug_assert!(item.seqno().0 >= self.start, "a version enters behind all others");
         self.items += 1;
         self.item_bytes += item.block_bytes();
         self.tombstones += usize::from(item.is_deleted());
@@ -56,6 +57,8 @@ impl OpenCheckpoint {
     pub(super) fn take(&mut self, seqno: Seqno) -> Option<ItemRef> {
         let item = self.slots.take(seqno.0 - self.start)?;
         assert_eq!(item.seqno(), seqno, "a slot holds the item of its seqno");
+        debug_assert!(self.items > 0, "an open checkpoint counts its items");
+        debug_assert!(self.item_bytes >= item.block_bytes(), "an open checkpoint counts its bytes");
         self.items -= 1;
         self.item_bytes -= item.block_bytes();
         Some(item)

@@ -20,6 +20,7 @@ pub(super) struct Positions {
 impl Positions {
     /// Notes the position of the cursor at `place`.
     pub(super) fn set(&mut self, place: usize, position: u64) {
+        debug_assert_ne!(position, NONE, "a cursor has a position");
         if place >= self.places() {
             self.grow(place);
         }
@@ -41,6 +42,7 @@ impl Positions {
 
     /// The position at a place, if a cursor is there.
     pub(super) fn get(&self, place: usize) -> Option<u64> {
+        debug_assert!(self.nodes.is_empty() || self.places().is_power_of_two(), "a whole tree");
         let node = self.nodes.get(self.places() + place);
         node.copied().filter(|position| *position != NONE)
     }
@@ -58,6 +60,7 @@ impl Positions {
 
     fn write(&mut self, place: usize, position: u64) {
         let mut node = self.places() + place;
+        debug_assert!(place < self.places(), "a cursor's place is in the tree");
         self.nodes[node] = position;
         while node > 1 {
             let lower = self.nodes[node].min(self.nodes[node ^ 1]);
@@ -72,6 +75,7 @@ impl Positions {
     fn grow(&mut self, place: usize) {
         let before = std::mem::take(&mut self.nodes);
         let places = (place + 1).next_power_of_two();
+        assert!(2 * places > before.len(), "the tree only grows");
         self.nodes = vec![NONE; 2 * places];
         for (place, position) in before[before.len() / 2..].iter().enumerate() {
             self.write(place, *position);

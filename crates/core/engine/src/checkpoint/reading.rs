@@ -24,12 +24,14 @@ impl CheckpointManager {
         }
         let registered = self.find_start(from);
         let id = self.cursors.add(name, registered.first.0 - 1, None);
+        self.check_cursor_of(id);
         CursorRegistration { id, ..registered }
     }
 
     /// Where a cursor begins that wants everything behind `from`. The id is not one yet.
     pub(super) fn find_start(&self, from: Seqno) -> CursorRegistration {
         let (next, first) = (from.0.min(self.high_seqno) + 1, self.first_start());
+        assert!(0 < first && first <= self.high_seqno + 1, "the queue ends at its high seqno");
         CursorRegistration {
             id: CursorId::NONE,
             first: Seqno(next.max(first)),
@@ -41,6 +43,7 @@ impl CheckpointManager {
     /// [`Self::expel`].
     pub fn drop_cursor(&mut self, cursor: CursorId) {
         self.cursors.drop_one(cursor);
+        debug_assert!(!self.has_cursor(cursor), "a handle is given out once");
     }
 
     /// True until the cursor is dropped, by its owner or because it was slow.
@@ -70,6 +73,7 @@ impl CheckpointManager {
         }
         let at = self.closed.partition_point(|closed| closed.end <= seqno);
         let in_closed = self.closed.get(at).map_or(0, |closed| {
+            debug_assert!(closed.start <= seqno + 1 || at == 0, "checkpoints are contiguous");
             let behind = self.closed_sums.items - closed.sums_through().items;
             closed.count_after(seqno) + behind as usize
         });
@@ -81,10 +85,13 @@ impl CheckpointManager {
     /// `None` when the cursor was dropped.
     pub fn read(&mut self, cursor: CursorId, limits: ReadLimits) -> Option<CursorBatch> {
         let from = self.cursors.get(cursor)?.read_to;
+        assert!(from <= self.high_seqno, "a cursor has read what was queued");
         if from < self.high_seqno {
             self.close_open();
         }
         let first = self.closed.partition_point(|closed| closed.end <= from);
+        let is_here = self.closed.get(first).is_none_or(|closed| closed.start <= from + 1);
+        assert!(is_here, "a checkpoint leaves after every cursor has read it");
         let mut batch = CursorBatch {
             from: Seqno(from),
             end: Seqno(from),
@@ -103,9 +110,11 @@ impl CheckpointManager {
             batch.checkpoints.push(Arc::clone(closed));
         }
         batch.more = batch.end.0 < self.high_seqno;
+        assert!(batch.end.0 > from || !batch.more, "a read takes at least one checkpoint");
         let reader = self.cursors.get_mut(cursor)?;
         reader.read_to = batch.end.0;
         reader.visits += 1;
+        self.check_cursor_of(cursor);
         Some(batch)
     }
 
@@ -119,8 +128,8 @@ impl CheckpointManager {
     pub fn advance(&mut self, cursor: CursorId) {
         if let Some(reader) = self.cursors.get(cursor) {
             let read_to = reader.read_to;
-            debug_assert!(reader.position() <= read_to, "a cursor goes forward");
             self.cursors.process_to(cursor, read_to);
+            self.check_cursor_of(cursor);
         }
     }
 
@@ -129,6 +138,7 @@ impl CheckpointManager {
         if let Some(cursor) = self.cursors.get_mut(cursor) {
             cursor.read_to = cursor.position();
         }
+        self.check_cursor_of(cursor);
     }
 
     /// Wall clock of the oldest item that `cursor` has not processed. Looks at one chunk's slots at

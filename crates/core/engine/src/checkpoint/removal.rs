@@ -19,6 +19,7 @@ impl CheckpointManager {
             self.close_open();
         }
         let gone = self.closed.partition_point(|closed| closed.end <= lowest);
+        assert!(gone == 0 || self.closed[gone - 1].end <= lowest, "a cursor keeps its checkpoints");
         // The smaller part is moved.
         if gone <= self.closed.len() / 2 {
             return ExpelledCheckpoints(self.closed.drain(..gone).collect());
@@ -30,6 +31,8 @@ impl CheckpointManager {
     /// Notes that expelled checkpoints were freed.
     pub fn settle(&mut self, freed: Settlement) {
         let held = &mut self.closed_held;
+        assert!(held.slot_bytes >= freed.0.slot_bytes, "slots are settled once");
+        assert!(held.orphan_bytes >= freed.0.orphan_bytes, "orphans are settled once");
         held.slot_bytes -= freed.0.slot_bytes;
         held.orphan_bytes -= freed.0.orphan_bytes;
     }
@@ -40,7 +43,9 @@ impl CheckpointManager {
     pub fn clear(&mut self) -> ExpelledCheckpoints {
         self.close_open();
         self.cursors_to_end();
-        self.expel()
+        let expelled = self.expel();
+        assert!(self.is_empty(), "an emptied queue has no checkpoint");
+        expelled
     }
 
     fn cursors_to_end(&mut self) {
@@ -58,6 +63,7 @@ impl CheckpointManager {
         // May wrap: only the distance to the high seqno is ever used.
         self.seqno_at_start = high_seqno.0.wrapping_sub(enqueued);
         self.open = OpenCheckpoint::new(high_seqno.0 + 1);
+        assert_eq!(self.enqueued(), enqueued, "a restart counts no mutation");
         self.cursors_to_end();
         expelled
     }
@@ -66,6 +72,7 @@ impl CheckpointManager {
     /// cursors, or in front of the open checkpoint if there are no others. The caller wakes their
     /// owners.
     pub fn drop_slow_cursors(&mut self) -> DetachedStreams {
+        assert!(self.open.start > 0, "seqnos begin at 1");
         let kept = self.cursors.lowest_of_others().unwrap_or(self.open.start - 1);
         self.cursors.take_streams_below(kept)
     }

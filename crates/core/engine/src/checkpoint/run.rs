@@ -47,6 +47,7 @@ impl CursorBatch {
             let (checkpoints, rest) = left.split_at_checked(count)?;
             left = rest;
             let end = checkpoints.last()?.end;
+            assert!(end > self.from.0 && end <= self.end.0, "a run is a part of its batch");
             Some(CheckpointRun { checkpoints, from: self.from.0, end })
         })
     }
@@ -70,6 +71,8 @@ impl<'b> CheckpointRun<'b> {
         if checkpoints.len() > 1 {
             keep_the_newest(&mut items);
         }
+        debug_assert!(items.is_sorted_by_key(|item| item.seqno()), "versions are in order");
+        debug_assert!(items.last().is_none_or(|item| item.seqno().0 <= self.end), "a run ends");
         items
     }
 }
@@ -90,5 +93,6 @@ fn keep_the_newest(items: &mut Vec<&ItemRef>) {
         }
     }
     items.truncate(kept);
+    debug_assert_eq!(kept, newer.len(), "one version of each key is kept");
     items.reverse();
 }

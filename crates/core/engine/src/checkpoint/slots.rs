@@ -13,6 +13,8 @@ use crate::prefetch::load_line;
 /// Slots of a checkpoint's first chunk before it grows for the first time, each time by this
 /// factor.
 const FIRST_SLOTS: usize = 4;
+// A first chunk that grows by this factor ends at the size of the others.
+const _: () = assert!(CHUNK_SLOTS.ilog2().is_multiple_of(FIRST_SLOTS.ilog2()));
 
 /// Consecutive slots; no memory once all were filled and emptied again.
 struct Chunk {
@@ -103,6 +105,10 @@ impl Slots {
         if chunk.live > 0 {
             chunk.live -= 1;
             if chunk.live == 0 {
+                debug_assert!(
+                    self.chunk_bytes >= bytes_of(chunk),
+                    "the bytes of chunks are counted"
+                );
                 self.chunk_bytes -= bytes_of(chunk);
                 chunk.slots = Box::default();
             }
@@ -151,6 +157,7 @@ impl Slots {
     /// Lengthens chunk `number`, which is the first one and full, or begins it.
     #[cold]
     fn make_room(&mut self, number: usize) {
+        assert!(number <= self.chunks.len(), "chunks are begun in order");
         let lengthened = self.chunks.get_mut(number).map(|chunk| std::mem::take(&mut chunk.slots));
         let mut slots = lengthened.unwrap_or_default().into_vec();
         let before = slots.len();
@@ -159,6 +166,7 @@ impl Slots {
             (0, _) => before * FIRST_SLOTS,
             _ => CHUNK_SLOTS,
         };
+        assert!(before < len && len <= CHUNK_SLOTS, "a chunk grows to its full size");
         slots.reserve_exact(len - before);
         slots.resize_with(len, || None);
         self.chunk_bytes += (len - before) * size_of::<Option<ItemRef>>();

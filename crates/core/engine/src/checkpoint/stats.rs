@@ -85,6 +85,7 @@ impl CheckpointManager {
 
     /// Id of the oldest checkpoint that is still here.
     fn first_id(&self) -> u64 {
+        debug_assert!(self.open_id > self.closed.len() as u64, "ids of checkpoints begin at 1");
         self.open_id - self.closed.len() as u64
     }
 
@@ -134,6 +135,7 @@ impl CheckpointManager {
             item_bytes: self.open.item_bytes,
             queue_bytes: self.open.slots.bytes(),
         });
+        assert_eq!(all.len(), self.checkpoint_count(), "every checkpoint has figures");
         all
     }
 

@@ -52,6 +52,7 @@ impl BatchGuard<'_> {
     }
 
     fn copied_after(&self, seqno: Seqno) -> &[ItemRef] {
+        debug_assert!(self.closed.is_none() || self.copied.is_empty(), "a batch has one source");
         &self.copied[self.copied.partition_point(|item| item.seqno() <= seqno)..]
     }
 }
@@ -82,11 +83,15 @@ impl StreamBatch {
         item_bytes: usize,
         begins_checkpoint: bool,
     ) -> StreamBatch {
+        assert!(from <= end, "a snapshot begins before its end");
+        debug_assert!(items.is_sorted_by_key(|item| item.seqno()), "versions are in order");
         let (from, end, content) = (from.0, end.0, Content::Copied(items, item_bytes));
         StreamBatch { content, from, end, begins_checkpoint, is_rest: true }
     }
 
     pub(super) fn of_closed(from: Seqno, closed: &Arc<ClosedCheckpoint>) -> StreamBatch {
+        assert!(from.0 < closed.end, "a snapshot has a seqno");
+        assert!(closed.start <= from.0 + 1, "a checkpoint leaves after every stream has read it");
         StreamBatch {
             content: Content::Closed(Arc::downgrade(closed)),
             from: from.0,
@@ -99,6 +104,7 @@ impl StreamBatch {
     /// The same batch, of which only `item` is left, which it keeps.
     pub(crate) fn keeping(self, item: ItemRef) -> StreamBatch {
         let bytes = item.block_bytes();
+        debug_assert!(item.seqno().0 <= self.end, "the kept item is one of the batch");
         StreamBatch { content: Content::Copied(vec![item], bytes), ..self }
     }
 

@@ -26,6 +26,7 @@ impl CheckpointManager {
         let registered = self.find_start(from);
         let stream = StreamSide { waker, is_idle: false };
         let id = self.cursors.add(name, registered.first.0 - 1, Some(stream));
+        self.check_cursor_of(id);
         CursorRegistration { id, ..registered }
     }
 
@@ -35,6 +36,8 @@ impl CheckpointManager {
     pub fn read_stream(&mut self, cursor: CursorId, copied_max: usize) -> Option<StreamBatch> {
         let from = self.cursors.get(cursor)?.read_to;
         let batch = self.snapshot_after(from, copied_max.min(STREAM_READ_BYTES_MAX));
+        assert!(batch.end().0 <= self.high_seqno, "a snapshot ends at a seqno that was queued");
+        assert!(batch.end().0 > from || batch.is_empty(), "a snapshot goes forward");
         self.cursors.process_to(cursor, from);
         let reader = self.cursors.get_mut(cursor)?;
         reader.read_to = batch.end().0;
@@ -43,6 +46,7 @@ impl CheckpointManager {
             stream.is_idle = batch.is_empty();
             self.has_idle_stream |= stream.is_idle;
         }
+        self.check_cursor_of(cursor);
         Some(batch)
     }
 
@@ -106,6 +110,7 @@ impl CheckpointManager {
 
     /// What a cursor in the open checkpoint does not have yet; `None` when that is much.
     fn copy_after(&self, from: u64, copied_max: usize) -> Option<StreamBatch> {
+        debug_assert!(from + 1 >= self.open.start, "only the open checkpoint is copied");
         if self.high_seqno - from > STREAM_READ_SEQNOS_MAX {
             return None;
         }
@@ -122,6 +127,7 @@ impl CheckpointManager {
             }
             items.push(item.clone());
         }
+        debug_assert!(bytes <= copied_max, "a copy is within its limit");
         let (from, end) = (Seqno(from), Seqno(self.high_seqno));
         let begins = from.0 + 1 == self.open.start;
         Some(StreamBatch::of_copies(from, end, items, bytes, begins))

@@ -8,8 +8,8 @@ use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
 use super::name::check_user_name;
 use super::{
-    BucketManifest, COLLECTIONS_MAX, CollectionDefinition, DEFAULT_NAME, ManifestError, SCOPES_MAX,
-    ScopeDefinition,
+    BucketManifest, COLLECTIONS_MAX, CollectionDefinition, DEFAULT_NAME, FIRST_USER_ID,
+    ManifestError, SCOPES_MAX, ScopeDefinition,
 };
 
 /// One change, by names as an administrator gives them.
@@ -70,6 +70,8 @@ impl BucketManifest {
                 draft.set_max_ttl(scope, name, *max_ttl_s)?;
             }
         }
+        assert!(draft.next_scope_id >= self.next_scope_id, "a scope's id is given out once");
+        assert!(draft.next_collection_id >= self.next_collection_id, "an id is given out once");
         let uid = ManifestUid(self.uid.0.checked_add(1).ok_or(ManifestError::TooMany)?);
         Ok(BucketManifest::assemble(
             uid,
@@ -163,6 +165,7 @@ fn find_scope<'a>(
 /// Hands out the next id. The counter stops before it could wrap around to an id in use.
 fn take_id(next: &mut u32) -> Result<u32, ManifestError> {
     let id = *next;
+    debug_assert!(id >= FIRST_USER_ID, "ids of the protocol are never given out");
     *next = id.checked_add(1).ok_or(ManifestError::TooMany)?;
     Ok(id)
 }

@@ -52,6 +52,7 @@ impl CollectionsInForce {
         let _one_at_a_time = self.change.lock();
         let before = self.manifest();
         let Some(after) = next(&before)? else { return Ok(before) };
+        assert!(after.uid() > before.uid(), "the uid of the manifest in force only grows");
         announce(&before, &after);
         let after = Arc::new(after);
         self.manifest.store(Arc::clone(&after));
@@ -85,6 +86,7 @@ impl CollectionsInForce {
             }
         }
         let has_new = to_purge.len() > known;
+        debug_assert!(to_purge.len() <= known + unknown.len(), "a collection is queued once");
         drop(to_purge);
         if has_new {
             signal.notify();

@@ -203,6 +203,7 @@ fn check_identity(id: u32, name: &str) -> Result<(), ManifestError> {
 fn next_id(stored: Option<String>, ids: &HashSet<u32>) -> Result<u32, ManifestError> {
     let highest = ids.iter().copied().max().unwrap_or(0);
     let lowest_free = highest.saturating_add(1).max(FIRST_USER_ID);
+    debug_assert!(lowest_free > highest || highest == u32::MAX, "a free id is not in use");
     let Some(stored) = stored else { return Ok(lowest_free) };
     match id_from_hex(&stored)? {
         next if next >= lowest_free => Ok(next),

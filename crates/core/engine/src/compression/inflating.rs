@@ -100,6 +100,7 @@ impl Inflater {
         let gone = self.window.len().saturating_sub(HISTORY_BYTES);
         self.window.drain(..gone);
         self.window_from += gone;
+        debug_assert!(self.window.len() <= HISTORY_BYTES, "old bytes are forgotten");
     }
 
     fn copy_literal(&mut self, stream: &[u8], until: usize) -> Result<(), InflateError> {
@@ -108,6 +109,7 @@ impl Inflater {
         self.window.extend_from_slice(literal);
         self.read += bytes;
         self.literal -= bytes;
+        debug_assert!(self.made() <= self.bytes, "a stream makes what it has announced");
         Ok(())
     }
 
@@ -152,6 +154,7 @@ impl Inflater {
     /// Appends `length` bytes from `distance` before the end on, which may run into what is
     /// appended.
     fn repeat(&mut self, distance: usize, length: usize) {
+        assert!(0 < distance && distance <= self.window.len(), "a copy refers to what is kept");
         let (from, mut left) = (self.window.len() - distance, length);
         while left > 0 {
             let run = left.min(self.window.len() - from);
@@ -169,6 +172,7 @@ impl Inflater {
             _ => return Err(InflateError::Corrupt),
         }
         (self.window, self.window_from) = (whole, 0);
+        debug_assert_eq!(self.made(), self.bytes, "the stream is decoded as a whole");
         Ok(())
     }
 }

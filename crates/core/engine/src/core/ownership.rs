@@ -30,6 +30,10 @@ impl Core {
     /// (`unasked`) or none.
     pub(crate) fn lost(&self, vbuckets: &[Vbid], unasked: bool) -> Vec<Vbid> {
         let ownership = self.ownership.load();
+        debug_assert!(
+            vbuckets.iter().all(|vbid| self.vbucket(*vbid).is_some()),
+            "vbuckets of the map"
+        );
         let owns = |vbid| {
             let says = ownership.as_ref().map_or(unasked, |ownership| ownership.owns(vbid));
             says && self.vbucket(vbid).is_some_and(VBucket::is_owned)

@@ -16,6 +16,7 @@ impl VbucketDcpStream {
     /// Asks for a backfill from where the stream stands.
     pub(super) fn ask(&mut self) {
         self.progress.backfills += 1;
+        debug_assert!(!self.is_over, "a stream that has ended asks for nothing");
         let place = (self.vbid, self.opening.incarnation);
         let (wanted, waker) = (self.filter.wanted(), self.waker.clone());
         let inbox = self.bucket.backfiller().ask(place, self.read_to, wanted, waker);
@@ -91,6 +92,7 @@ impl VbucketDcpStream {
                 match self.filter.pass(&record) {
                     Visibility::No => {}
                     shown => {
+                        debug_assert!(record.seqno > self.read_to, "seqnos of a stream ascend");
                         reading.passed = Some(record.seqno);
                         reading.is_last = shown == Visibility::Last;
                         return self.announce();
@@ -108,6 +110,7 @@ impl VbucketDcpStream {
     fn announce(&mut self) -> StreamTurn {
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         let Some(snapshot) = reading.snapshot else { return StreamTurn::Again };
+        debug_assert!(reading.from <= snapshot.end, "a backfill ends behind its begin");
         if reading.announced.is_some() {
             return self.send_passed();
         }
@@ -128,6 +131,11 @@ impl VbucketDcpStream {
     fn send_passed(&mut self) -> StreamTurn {
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         self.read_to = reading.passed.take().unwrap_or(self.read_to);
+        debug_assert!(self.read_to > self.progress.last_sent, "seqnos of a stream ascend");
+        debug_assert!(
+            reading.announced.is_some(),
+            "a snapshot is announced before its first change"
+        );
         reading.at += 1;
         if reading.is_last {
             self.ending = Some(StreamEndReason::FilterEmpty);
@@ -142,6 +150,7 @@ impl VbucketDcpStream {
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         let Some(snapshot) = reading.snapshot else { return StreamTurn::Again };
         let announced = reading.announced;
+        debug_assert!(reading.chunk.is_none() && reading.passed.is_none(), "all of it was sent");
         self.pass_whole(snapshot.end);
         self.progress.failures = 0;
         self.set_source(StreamSource::Memory(None));

@@ -78,6 +78,7 @@ impl FilterState {
                 let mut wanted = ids.clone();
                 wanted.push(CollectionId::SYSTEM);
                 wanted.sort_unstable();
+                debug_assert!(wanted.last().is_some(), "events are wanted with their collections");
                 CollectionSet::Only(wanted)
             }
         }

@@ -40,6 +40,8 @@ impl VbucketDcpStream {
             return StreamTurn::Again;
         };
         *at = item.seqno();
+        debug_assert!(self.read_to < *at, "seqnos of a stream ascend");
+        debug_assert!(*at <= *last, "a snapshot ends with the last change that is shown");
         *current = Some(item.clone());
         self.read_to = *at;
         self.progress.last_sent = *at;
@@ -55,6 +57,7 @@ impl VbucketDcpStream {
             return;
         }
         let (end, is_rest, is_last) = (batch.read.end(), batch.read.is_rest(), batch.is_last);
+        debug_assert!(batch.last <= end, "a snapshot shows what it has read");
         self.pass_whole(end);
         self.has_caught_up = is_rest;
         if is_last {
@@ -67,6 +70,7 @@ impl VbucketDcpStream {
     pub(super) fn pass_whole(&mut self, end: Seqno) {
         self.read_to = self.read_to.max(end);
         self.whole_to = self.read_to;
+        assert!(self.whole_to >= end, "the reader has the whole state at the end of a snapshot");
     }
 
     fn read_queue(&mut self) -> StreamTurn {
@@ -118,6 +122,8 @@ impl VbucketDcpStream {
         };
         // The filter has taken note of an event, so it must not be lost.
         let kept = held.items_after(at).next().filter(|_| is_event).cloned();
+        assert!(at < last && last <= read.end(), "the last change is one of the snapshot");
+        debug_assert!(self.whole_to <= last, "a snapshot begins before its end");
         let marker = StreamMarker {
             // A reader that goes back to it gets what the snapshot leaves out, and the rest of one
             // that was cut short.

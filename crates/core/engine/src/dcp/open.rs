@@ -66,6 +66,7 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
     if !vbucket.is_serving() || vbucket.incarnation() != incarnation {
         return Err(StreamOpenError::NotMyVbucket);
     }
+    assert!(request.start <= end && request.start <= high, "a stream begins in the history");
     Ok(StreamOpening {
         start: request.start,
         end,
@@ -120,6 +121,7 @@ fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, high: Seq
     if flags.disk_only {
         end = end.min(if has_disk { vbucket.persisted_seqno() } else { high });
     }
+    debug_assert!(flags.to_latest || end <= request.end, "a stream ends where it was asked to");
     end
 }
 

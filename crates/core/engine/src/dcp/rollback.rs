@@ -39,6 +39,7 @@ pub(super) fn rollback(request: &StreamRequest, known: KnownHistory<'_>) -> Opti
         None => known.high_seqno,
     };
     let (mut snapshot_start, mut snapshot_end) = request.snapshot;
+    debug_assert!(snapshot_start <= start && start <= snapshot_end, "the request was checked");
     if start == snapshot_start {
         // The reader has nothing of the snapshot.
         snapshot_end = start;
@@ -50,6 +51,7 @@ pub(super) fn rollback(request: &StreamRequest, known: KnownHistory<'_>) -> Opti
         // It has all of it.
         snapshot_start = start;
     }
+    debug_assert!(upper.min(snapshot_start) <= start, "a reader goes back, not forward");
     Some(upper.min(snapshot_start))
 }
 

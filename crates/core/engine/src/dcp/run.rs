@@ -184,20 +184,32 @@ impl VbucketDcpStream {
             true => end - *at,
             false => (*at..end).take_while(is_shown).count(),
         };
+        debug_assert!(*at + changes <= chunk.len(), "a run ends inside its part");
+        debug_assert!(changes <= changes_max, "a run is as long as it was asked for");
         (changes > 0).then_some(BackfillPart { chunk, range: *at..*at + changes })
     }
 
     /// Notes that the first `changes` of the run were sent, one at least. `last` is the seqno of
     /// the last of them.
     pub fn pass_run(&mut self, changes: usize, last: Seqno) {
+        assert!(last >= self.read_to, "seqnos of a stream ascend");
+        debug_assert!(changes > 0, "a run has one change at least");
         match &mut self.source {
             StreamSource::Backfill(reading) => {
                 reading.at += changes;
                 self.progress.backfill_sent += changes as u64;
-                debug_assert!(reading.current().is_some_and(|sent| sent.record.seqno == last));
+                let sent = reading.current();
+                debug_assert!(
+                    sent.is_some_and(|sent| sent.record.seqno == last),
+                    "the last of the run"
+                );
                 reading.release_passed();
             }
             StreamSource::Memory(Some(batch)) => {
+                debug_assert!(
+                    batch.at < last && last <= batch.last,
+                    "a run is inside its snapshot"
+                );
                 (batch.at, batch.current) = (last, None);
                 self.progress.memory_sent += changes as u64;
             }

@@ -69,6 +69,8 @@ impl Reading {
 
     /// Lets go of the chunk once all of it was sent or left out.
     pub(super) fn release_passed(&mut self) {
+        let len = self.chunk.as_ref().map_or(self.at, |chunk| chunk.len());
+        debug_assert!(self.at <= len, "a stream reads inside of a chunk");
         if self.chunk.as_ref().is_some_and(|chunk| self.at >= chunk.len()) {
             self.chunk = None;
         }
@@ -109,6 +111,7 @@ pub(super) struct SnapshotBatch {
 impl SnapshotBatch {
     /// True when everything that is shown of it was sent.
     pub(super) fn is_sent(&self) -> bool {
+        debug_assert!(self.at <= self.read.end(), "a stream sends what it has read");
         self.marker.is_none() && self.at >= self.last
     }
 

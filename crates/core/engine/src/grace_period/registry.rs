@@ -29,6 +29,11 @@ impl ThreadReader {
 
     /// Gives the place up. No section of the thread is open.
     pub(super) fn unregister(self) {
+        debug_assert!(
+            self.0.slot.section().is_none(),
+            "a thread gives its slot up outside a section"
+        );
+        debug_assert!(self.0.is_taken.load(Ordering::Relaxed), "a slot is given up once");
         self.0.is_taken.store(false, Ordering::Release);
     }
 

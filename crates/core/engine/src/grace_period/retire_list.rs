@@ -39,11 +39,13 @@ impl RetireList {
     /// True when more was retired since the last look than this.
     #[inline]
     pub(super) fn has_more_than(&self, entries: usize, bytes: usize) -> bool {
+        debug_assert!(self.waiting <= self.retired.len(), "what waits was retired");
         self.retired.len() - self.waiting > entries || self.fresh_bytes > bytes
     }
 
     #[inline]
     pub(super) fn add(&mut self, retired: RetiredBlock) {
+        debug_assert!(retired.bytes > 0, "retired memory has bytes");
         self.fresh_bytes += retired.bytes;
         self.retired.push(retired);
     }
@@ -52,6 +54,7 @@ impl RetireList {
     pub(super) fn take_over(&mut self, other: &mut RetireList) {
         (other.waiting, other.fresh_bytes) = (0, 0);
         other.retired.drain(..).for_each(|retired| self.add(retired));
+        debug_assert!(other.is_empty(), "retired memory has one owner");
     }
 
     /// Releases what no section can still read.
@@ -67,6 +70,10 @@ impl RetireList {
     }
 
     fn look(&mut self) {
+        assert!(
+            self.open.is_empty() && self.waiting == 0,
+            "a look begins when the last one is over"
+        );
         order_removal_before_look();
         if self.open.capacity() == 0 {
             self.open.reserve(SECTIONS_EXPECTED);
@@ -77,6 +84,7 @@ impl RetireList {
     }
 
     fn release_waiting(&mut self) {
+        assert!(self.waiting <= self.retired.len(), "what waits was retired");
         self.open.retain(|(slot, section)| !slot.has_left(*section));
         if !self.open.is_empty() {
             return;

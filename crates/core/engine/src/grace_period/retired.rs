@@ -21,6 +21,7 @@ impl RetiredBlock {
     /// # Safety
     /// (2) The grace period is over.
     pub(super) unsafe fn release(self) {
+        debug_assert!(self.bytes > 0, "retired memory has bytes");
         // SAFETY: (1) the caller of `retire` gave it up.
         unsafe { (self.release)(self.address, self.bytes) }
     }

@@ -86,6 +86,7 @@ impl Tags {
     }
 
     fn byte(self, at: usize) -> u8 {
+        debug_assert!(at <= OVERFLOW_BYTE, "a group has eight bytes of tags");
         (self.0 >> (at * 8)) as u8
     }
 
@@ -157,12 +158,16 @@ impl GroupArray {
 
     /// `count` empty groups; a power of two.
     pub(super) fn with_groups(count: usize) -> GroupArray {
-        assert!(count.is_power_of_two());
+        assert!(count.is_power_of_two(), "the probe sequence masks by the number of groups");
         GroupArray { memory: GroupMemory::new(count * size_of::<Group>()), count }
     }
 
     /// The memory of groups that are all empty.
     pub(super) fn into_memory(mut self) -> GroupMemory {
+        debug_assert!(
+            self.all().iter().all(|group| group.slots.iter().all(|slot| slot.get().is_none())),
+            "groups are empty"
+        );
         self.count = 0;
         std::mem::replace(&mut self.memory, GroupMemory::new(0))
     }
@@ -216,6 +221,7 @@ impl GroupArray {
 
     /// Groups that a look-up of `hash` reads until it has read group `index`.
     pub(super) fn probes(&self, hash: KeyHash, index: usize) -> usize {
+        debug_assert!(index < self.count, "a group is one of the array's");
         (index.wrapping_sub(hash.0 as usize) & self.count.wrapping_sub(1)) + 1
     }
 
@@ -233,6 +239,7 @@ impl GroupArray {
     }
 
     pub(super) fn at(&self, at: GroupPosition) -> Option<&ItemRef> {
+        debug_assert!(at.group < self.count && at.slot < SLOTS, "a place is inside the array");
         self.all()[at.group].slots[at.slot].get()
     }
 
@@ -282,6 +289,7 @@ impl GroupArray {
 
     fn fill(&mut self, hash: KeyHash, at: GroupPosition, item: ItemRef) {
         let group = &self.all()[at.group];
+        debug_assert_eq!(group.tags.load().byte(at.slot), 0, "a free slot has no tag");
         // SAFETY: (2) no other thread writes.
         let before = unsafe { group.slots[at.slot].replace(item) };
         debug_assert!(before.is_none(), "a slot without a tag is empty");
@@ -294,6 +302,10 @@ impl GroupArray {
             let group = &self.all()[index];
             let tags = group.tags.load();
             if tags.overflow() != OVERFLOW_STUCK {
+                debug_assert!(
+                    tags.overflow() > 0,
+                    "an insert has counted each group that it passed"
+                );
                 group.tags.store(tags.with_overflow(tags.overflow() - 1));
             }
         }
@@ -303,6 +315,10 @@ impl GroupArray {
     /// Empties one slot. Overflow counts stay, so a look-up of what was displaced still finds it.
     pub(in crate::hash_table) fn take(&mut self, at: GroupPosition) -> Option<ItemRef> {
         let group = &self.all()[at.group];
+        debug_assert!(
+            group.slots[at.slot].get().is_none() || group.tags.load().byte(at.slot) != 0,
+            "tagged"
+        );
         group.tags.store(group.tags.load().with_byte(at.slot, 0));
         // SAFETY: (2) no other thread writes.
         unsafe { group.slots[at.slot].take() }

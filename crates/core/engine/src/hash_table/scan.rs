@@ -52,13 +52,14 @@ impl HashTable {
         groups: usize,
         mut visit: impl FnMut(&ItemRef),
     ) -> bool {
-        debug_assert!(groups > 0, "a scan without progress");
+        assert!(groups > 0, "a scan makes progress");
         let mut at = self.caught_up(*cursor);
         let mut left = groups;
         if let (Part::Old, Some(old)) = (at.part, &self.old) {
             let end = at.group.saturating_add(left).min(old.groups.len());
             visit_all(&old.groups, at.group..end, &mut visit);
             left -= end - at.group;
+            debug_assert!(end >= at.group, "a cursor is inside the table");
             at.group = end;
             if end == old.groups.len() {
                 (at.part, at.group) = (Part::Current, 0);
@@ -81,6 +82,7 @@ impl HashTable {
     /// the table has no groups.
     pub fn cursor_at(&self, random: u64) -> Option<ScanCursor> {
         let (moved, old) = self.old.as_ref().map_or((0, 0), |old| (old.next, old.groups.len()));
+        debug_assert!(moved <= old, "groups move once");
         let groups = old - moved + self.current.len();
         let group = random.checked_rem(groups as u64)? as usize + moved;
         let (part, group) =

@@ -41,6 +41,7 @@ pub struct HashTableStats {
 
 impl HashTableStats {
     fn count(&mut self, probes: usize) {
+        debug_assert!(probes > 0, "a look-up reads its home group");
         self.sampled += 1;
         self.min_probes = if self.sampled == 1 { probes } else { self.min_probes.min(probes) };
         self.max_probes = self.max_probes.max(probes);
@@ -64,6 +65,7 @@ impl HashTable {
         let (all, sampled) = (stats.groups, stats.groups.min(SAMPLE_GROUPS));
         for sample in 0..sampled {
             let index = sample * all / sampled;
+            debug_assert!(index < all, "a sampled group is one of the table");
             let (groups, index) = match &self.old {
                 Some(old) if index < old.groups.len() => (&old.groups, index),
                 _ => (&self.current, index - (all - self.current.len())),
@@ -73,6 +75,7 @@ impl HashTable {
                 stats.count(groups.probes(hash, index));
             }
         }
+        debug_assert!(stats.min_probes <= stats.max_probes, "the sample has a shortest look-up");
         stats
     }
 }

@@ -34,6 +34,7 @@ impl ItemRef {
     #[inline]
     fn retire(&self) {
         let (address, bytes) = (self.block().cast(), self.header().block_bytes());
+        debug_assert!(bytes >= super::HEADER_BYTES, "a block has a header");
         // SAFETY: (1, 4) this was the last count, no slot leads to the block any more, and the
         // length is the one of the allocation.
         unsafe { retire(RetiredBlock { address, bytes, release: block_arena::free }) }

@@ -27,6 +27,7 @@ impl FillingItem {
     /// As [`NewItem::new`].
     pub fn new(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> FillingItem {
         let (block, value) = NewItem::allocate(key, &fields, value_bytes);
+        debug_assert!(!fields.evicted, "a value that is received is in its block");
         FillingItem { block, value, filled_bytes: 0, is_settled: false }
     }
 
@@ -44,6 +45,10 @@ impl FillingItem {
 
     /// Bytes of the value that are still to come.
     pub fn missing_bytes(&self) -> usize {
+        debug_assert!(
+            self.filled_bytes <= self.value_bytes(),
+            "a value is filled up to its length"
+        );
         self.block.0.value_bytes() - self.filled_bytes
     }
 

@@ -17,6 +17,7 @@ use super::atomic::{AtomicU32, Ordering};
 const USE: u32 = 1 << 29;
 const COUNT: u32 = USE - 1;
 const FREQUENCY_MAX: u32 = 7;
+const _: () = assert!(FREQUENCY_MAX == u32::MAX / USE);
 
 /// The count of one block.
 pub(super) struct ReferenceCount(AtomicU32);
@@ -40,6 +41,7 @@ impl ReferenceCount {
     #[inline]
     pub(super) fn acquire_unshared(&self) {
         let before = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(before & COUNT, 1, "a new block has one reference");
         self.0.store(before + 1, Ordering::Relaxed);
     }
 
@@ -70,7 +72,9 @@ impl ReferenceCount {
         if self.0.load(Ordering::Acquire) & COUNT == 1 {
             return true;
         }
-        if self.0.fetch_sub(1, Ordering::Release) & COUNT != 1 {
+        let before = self.0.fetch_sub(1, Ordering::Release) & COUNT;
+        debug_assert!(before > 0, "a reference is given up once");
+        if before != 1 {
             return false;
         }
         // Only the last holder must see every other holder's reads finished. A load instead of a
@@ -86,7 +90,9 @@ impl ReferenceCount {
         if self.0.load(Ordering::Acquire) & COUNT == 2 {
             return true;
         }
-        if self.0.fetch_sub(2, Ordering::Release) & COUNT != 2 {
+        let before = self.0.fetch_sub(2, Ordering::Release) & COUNT;
+        debug_assert!(before > 1, "a reference is given up once");
+        if before != 2 {
             return false;
         }
         self.0.load(Ordering::Acquire);
@@ -113,11 +119,13 @@ impl ReferenceCount {
     /// Takes the frequency of the version before, for a block that no other thread can see yet. To
     /// be written again is a use: at least one is left.
     pub(super) fn inherit(&self, before: &ReferenceCount) {
+        debug_assert_eq!(self.references(), 1, "a new block has one reference");
         self.0.store((before.frequency().max(1) * USE) | 1, Ordering::Relaxed);
     }
 
     /// Takes the frequency of the block that this one is a copy of; no other thread can see it yet.
     pub(super) fn copy_frequency(&self, of: &ReferenceCount) {
+        debug_assert_eq!(self.references(), 1, "a new block has one reference");
         self.0.store((of.frequency() * USE) | 1, Ordering::Relaxed);
     }
 }

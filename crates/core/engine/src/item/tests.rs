@@ -110,7 +110,8 @@ fn every_choice_of_optional_fields_reads_back() {
         let flags = if is_expiration { 0 } else { fields.flags };
         assert_eq!((item.flags(), item.expiry()), (flags, fields.expiry));
         assert_eq!(item.is_expiration(), is_expiration);
-        assert_eq!(NewItem::copy_of(&item, false).as_item().is_expiration(), is_expiration);
+        let copy = NewItem::copy_of(&item, fields.evicted);
+        assert_eq!(copy.as_item().is_expiration(), is_expiration);
         assert_eq!((item.datatype(), item.is_deleted()), (fields.datatype, fields.deleted));
         assert_eq!(item.is_evicted(), fields.evicted);
         let optional = (choice & 7 | u32::from(is_expiration) << 1).count_ones() as usize * 4;

@@ -6,6 +6,7 @@
 /// Shares of the checkpoint quota at which recovery begins and ends, in per cent.
 const UPPER_MARK_PERCENT: u64 = 90;
 const LOWER_MARK_PERCENT: u64 = 60;
+const _: () = assert!(LOWER_MARK_PERCENT < UPPER_MARK_PERCENT && UPPER_MARK_PERCENT < 100);
 
 /// How full the queues are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

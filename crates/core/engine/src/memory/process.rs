@@ -14,6 +14,7 @@ const LOWER_PART: u64 = 32;
 const LOWER_BYTES: u64 = 16 << 20;
 const UPPER_PART: u64 = 16;
 const UPPER_BYTES: u64 = 32 << 20;
+const _: () = assert!(UPPER_PART < LOWER_PART && LOWER_BYTES < UPPER_BYTES);
 
 static QUOTAS: AtomicU64 = AtomicU64::new(0);
 

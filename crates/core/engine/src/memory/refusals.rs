@@ -42,6 +42,10 @@ impl Refusals {
         now: Timestamp,
     ) -> Option<RefusalChange> {
         let before = std::mem::replace(&mut self.seen, count);
+        debug_assert!(
+            self.current.is_none_or(|(begun, _)| begun <= count),
+            "refusals are counted up"
+        );
         match &mut self.current {
             None if count > before && is_for_memory => {
                 self.current = Some((before, now));

@@ -51,6 +51,7 @@ impl VBucket {
         let table = self.table.lock();
         let queue = self.queue.lock();
         let seqno = queue.settled(self.persistence_cursor?)?;
+        assert!(seqno <= queue.high_seqno(), "the store has what was assigned");
         let default = table.collections().get(CollectionId::DEFAULT);
         let default_seqno = default.map_or(Seqno(0), |found| found.persisted_high_seqno);
         let is_certain = self.doubtful_seqno.load(Ordering::Relaxed) <= seqno.0;
@@ -81,8 +82,13 @@ impl VBucket {
         items.retain(|item| !known.contains(&item.key()));
         items.sort_unstable_by_key(|item| item.seqno());
         items.extend(newest.into_iter().rev().cloned());
+        debug_assert!(items.is_sorted_by_key(|item| item.seqno()), "versions are in order");
         let of_default = |item: &&ItemRef| item.key().collection == CollectionId::DEFAULT;
         let default_end = items.iter().rev().find(of_default).map_or(Seqno(0), |item| item.seqno());
+        debug_assert!(
+            default_end <= end.max(begun.high_seqno),
+            "a snapshot ends behind its versions"
+        );
         Some(MemorySnapshot { items, end: end.max(begun.high_seqno), default_end })
     }
 
@@ -121,6 +127,7 @@ impl VBucket {
                 StreamRead::Batch(batch) => {
                     items.extend(batch.hold()?.items_after(batch.from()).cloned());
                     end = batch.end();
+                    debug_assert!(batch.from() < end, "a batch has a seqno");
                     if end >= high {
                         return Some((items, end));
                     }

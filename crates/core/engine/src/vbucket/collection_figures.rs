@@ -90,6 +90,11 @@ impl CollectionStats {
 
     /// One version has taken the place of another in the table; either may be nothing.
     pub(super) fn exchange(&mut self, new: &ItemFigures, old: &ItemFigures) {
+        debug_assert!(self.items + new.items >= old.items, "a document leaves once");
+        debug_assert!(
+            self.item_bytes + new.item_bytes >= old.item_bytes,
+            "bytes leave that entered"
+        );
         self.items = self.items + new.items - old.items;
         self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
         self.disk_bytes = self.disk_bytes + new.disk_bytes - old.disk_bytes;
@@ -99,6 +104,7 @@ impl CollectionStats {
     pub(super) fn stored(&mut self, seqno: Seqno) {
         self.high_seqno = self.high_seqno.max(seqno);
         self.persisted_high_seqno = self.persisted_high_seqno.max(seqno);
+        debug_assert!(self.persisted_high_seqno <= self.high_seqno, "what is durable was assigned");
     }
 }
 
@@ -112,6 +118,7 @@ impl CollectionFigures {
         if self.ids.get(self.last) != Some(&id) {
             self.last = self.find_or_insert(id);
         }
+        debug_assert_eq!(self.ids[self.last], id, "the figures are those of the collection");
         &mut self.named[self.last]
     }
 
@@ -143,6 +150,7 @@ impl CollectionFigures {
                 stored_only += self.named.remove(at).stored_only;
             }
         }
+        debug_assert_eq!(self.ids.len(), self.named.len(), "every collection has figures");
         stored_only
     }
 
@@ -163,6 +171,8 @@ impl CollectionFigures {
             Err(at) => {
                 self.ids.insert(at, id);
                 self.named.insert(at, CollectionStats::default());
+                debug_assert!(self.ids.is_sorted(), "collections are found by their id");
+                debug_assert_eq!(self.ids.len(), self.named.len(), "every collection has figures");
                 at
             }
         }

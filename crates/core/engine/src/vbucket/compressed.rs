@@ -107,7 +107,10 @@ pub(super) fn body_compressed(context: &Context<'_>, new: NewItem, keeps_expiry:
 fn smaller(key: DocKey<'_>, fields: ItemFields, attributes: &[u8], body: &[u8]) -> Option<NewItem> {
     let snappy = Datatype(fields.datatype.0 | Datatype::SNAPPY.0);
     let fields = ItemFields { datatype: datatype_with(attributes, snappy), ..fields };
-    with_compressed(body, |compressed| NewItem::new(key, fields, &[attributes, compressed]))
+    with_compressed(body, |compressed| {
+        debug_assert!(compressed.len() < body.len(), "a compressed body is shorter");
+        NewItem::new(key, fields, &[attributes, compressed])
+    })
 }
 
 fn fields_of(item: &ItemRef, keeps_expiry: bool) -> ItemFields {

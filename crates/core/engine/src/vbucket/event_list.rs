@@ -2,7 +2,7 @@
 //!
 //! Owns: the newest event of each collection and scope. Guarded by the vbucket.
 
-use oribi_types::Seqno;
+use oribi_types::{CollectionId, Seqno};
 
 use crate::item::ItemRef;
 
@@ -12,6 +12,7 @@ pub(super) struct EventList(Vec<ItemRef>);
 
 impl EventList {
     pub(super) fn put(&mut self, event: ItemRef) {
+        debug_assert_eq!(event.key().collection, CollectionId::SYSTEM, "an event is no document");
         self.0.retain(|known| known.key() != event.key());
         self.0.push(event);
     }

@@ -49,6 +49,11 @@ impl VBucket {
             let clock = context.now.unix_ns.max(queue.max_cas().0);
             let new = item_of(event, Timestamp { unix_ns: clock });
             let item = queue.enqueue_alone(new, RevSeqno(1), context.now);
+            debug_assert_eq!(
+                item.seqno(),
+                queue.high_seqno(),
+                "an event is the newest of the history"
+            );
             if self.persistence_cursor.is_none() {
                 self.events.lock().put(item);
             }

@@ -31,6 +31,8 @@ impl VBucket {
         let is_gone =
             |item: &&ItemRef| self.expire(context, self.table.seed().hash(item.key()), item);
         let found = expired.len();
-        ExpirySlice { found, expired: expired.iter().filter(is_gone).count(), is_last }
+        let deleted = expired.iter().filter(is_gone).count();
+        debug_assert!(deleted <= found, "a slice deletes what it has found");
+        ExpirySlice { found, expired: deleted, is_last }
     }
 }

@@ -54,6 +54,7 @@ impl VBucket {
             (queue.read(cursor, limits)?, self.incarnation())
         };
         let state = self.state_at(batch.end, batch.max_cas);
+        debug_assert_eq!(state.high_seqno, batch.end, "a state ends with its batch");
         Some(FlushRead { batch, state, incarnation })
     }
 
@@ -116,6 +117,8 @@ impl VBucket {
             drop(table);
             if let Some(cursor) = self.persistence_cursor {
                 queue.advance(cursor);
+                assert!(queue.high_seqno() >= end, "what is durable was assigned");
+                assert_eq!(queue.settled(cursor), Some(end), "a flushed batch is processed");
             }
             self.drained.fetch_add(batch.item_count as u64, Ordering::Relaxed);
             queue.expel()
@@ -142,6 +145,7 @@ impl VBucket {
                 self.doubtful_seqno.fetch_max(read_to.0, Ordering::Relaxed);
             }
             queue.rewind(cursor);
+            assert!(queue.settled(cursor).is_some(), "a failed batch is read again");
         }
         self.waiters.fail_all();
     }
@@ -181,6 +185,7 @@ impl VBucket {
             return;
         }
         for item in expelled.tombstones() {
+            debug_assert!(item.is_deleted(), "only tombstones leave the table with their slot");
             let hash = self.table.seed().hash(item.key());
             let mut table = self.table.lock();
             if self.is_loading() {

@@ -47,6 +47,7 @@ impl VBucket {
                 }
                 table.show();
             }
+            debug_assert!(batch.is_empty(), "every document was loaded or overtaken");
             let queue_bytes = self.queue.lock().own_bytes();
             let change = table.unreported(queue_bytes, memory.report_bytes());
             (table.index.take_retired(), change)
@@ -61,6 +62,7 @@ impl VBucket {
 
     /// Notes a stored tombstone that stays in the store.
     pub(crate) fn load_tombstone(&self, incarnation: u64, record: &Record<'_>) {
+        debug_assert!(record.deleted, "a stored tombstone");
         let mut table = self.table.lock();
         if self.incarnation() == incarnation {
             table.load_tombstone(record);
@@ -90,6 +92,7 @@ impl VBucket {
 
     /// False when the vbucket is not loading, or loads for another incarnation.
     fn end_loading(&self, incarnation: u64, phase: u8) -> bool {
+        debug_assert_ne!(phase, LOADING, "loading ends");
         let _phase_is_steady = self.table.lock();
         let is_same = self.is_loading() && self.incarnation() == incarnation;
         if is_same {

@@ -9,7 +9,7 @@ use super::VBucket;
 use super::context::Context;
 use super::locks::Locks;
 use crate::item::ItemRef;
-use crate::outcome::{LockOutcome, OperationRejection, ReadTarget, UnlockOutcome};
+use crate::outcome::{LOCKED_CAS, LockOutcome, OperationRejection, ReadTarget, UnlockOutcome};
 
 impl VBucket {
     pub(crate) fn get_and_lock(
@@ -26,6 +26,10 @@ impl VBucket {
                 return Err(OperationRejection::Locked);
             }
             let cas = self.queue.lock().take_cas(context.now);
+            debug_assert_ne!(
+                cas, LOCKED_CAS,
+                "readers tell the CAS of a lock from that of its mark"
+            );
             locks.lock(item, cas, timeout_s, context.now);
             Ok(cas)
         };

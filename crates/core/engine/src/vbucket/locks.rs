@@ -121,7 +121,7 @@ impl Locks {
 
     /// Locks a version that is not locked.
     pub(super) fn lock(&mut self, item: &ItemRef, cas: Cas, timeout_s: u32, now: Timestamp) {
-        debug_assert!(!self.is_locked(item, now), "a lock is not taken away");
+        assert!(!self.is_locked(item, now), "a lock is not taken away");
         let until_ns = now.unix_ns.saturating_add(u64::from(timeout_s) * NS_PER_S);
         if self.by_version.len() >= self.prune_at.max(PRUNE_AT_LEAST) {
             self.by_version.retain(|_, lock| lock.until_ns + REMEMBERED_NS > now.unix_ns);
@@ -129,6 +129,7 @@ impl Locks {
         }
         self.by_version.insert(item.seqno(), Lock { cas, until_ns });
         self.latest_ns = self.latest_ns.max(until_ns);
+        debug_assert!(self.by_version.contains_key(&item.seqno()), "a lock is found by its seqno");
     }
 
     /// Ends the lock of a version if its CAS is `cas`.
@@ -138,6 +139,7 @@ impl Locks {
             None => UnlockOutcome::NotLocked,
             Some(lock) if lock.cas == cas => {
                 lock.until_ns = now.unix_ns;
+                debug_assert!(lock.until_ns <= self.latest_ns, "a lock ends before the latest");
                 UnlockOutcome::Done
             }
             Some(_) => UnlockOutcome::Refused(OperationRejection::Locked),

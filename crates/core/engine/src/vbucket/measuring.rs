@@ -38,6 +38,7 @@ impl VBucket {
         let cursor = self.persistence_cursor;
         let table = self.table.lock();
         let queue = self.queue.lock();
+        assert!(table.evicted_items() <= table.items(), "an evicted document is still a document");
         VbucketStats {
             phase: self.phase(),
             loading,
@@ -76,6 +77,7 @@ impl VBucket {
             let len = table.collections().len();
             if len <= out.capacity() {
                 table.collections().copy_to(out);
+                assert_eq!(out.len(), len, "every collection has figures");
                 return;
             }
             drop(table);

@@ -41,6 +41,7 @@ impl VBucket {
         // All copies are made before the first original is freed, so that no copy takes an
         // original's place.
         let copies: Vec<ItemRef> = found.iter().map(copy_of).collect();
+        debug_assert_eq!(copies.len(), found.len(), "every block has its copy");
         let (mut moved, mut bytes) = (0, 0);
         for (item, copy) in found.into_iter().zip(copies) {
             let block_bytes = item.block_bytes();
@@ -64,5 +65,6 @@ fn is_movable(item: &ItemRef, round: &Round) -> bool {
 fn copy_of(item: &ItemRef) -> ItemRef {
     let mut copy = NewItem::copy_of(item, item.is_evicted());
     copy.copy_frequency(item);
+    debug_assert_eq!(copy.as_item().seqno(), item.seqno(), "a copy is of the same version");
     copy.publish()
 }

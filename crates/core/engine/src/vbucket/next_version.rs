@@ -97,6 +97,7 @@ pub(super) fn stamp(new: &mut NewItem, stamps: &[Stamp], (cas, seqno): (Cas, Seq
             Stamp::Seqno { at } => (*at, seqno.0),
         };
         let digits = format!("{number:0width$x}", width = STAMP_DIGITS);
+        debug_assert_eq!(digits.len(), STAMP_DIGITS, "a stamp has its number of digits");
         new.patch_value(at, digits.as_bytes());
     }
 }

@@ -65,6 +65,7 @@ impl VBucket {
             },
         };
         let hash = self.table.seed().hash(new.as_item().key());
+        debug_assert!(received.is_none(), "the block is stored or given back");
         match self.store_new(context, hash, new, request) {
             Ok(mutation) => MutationOutcome::Done(mutation),
             Err((refusal, new)) => {
@@ -118,6 +119,7 @@ impl VBucket {
         request: &StoreRequest<'_>,
     ) -> Result<AppliedMutation, (MutationOutcome, NewItem)> {
         let new = body.as_item();
+        debug_assert!(!new.has_attributes(), "a new body has no attributes yet");
         let written = self.write(context, new.key(), Basis::Document, claim.into(), |found| {
             check_store(request, found)?;
             let kept = found.live.filter(|_| request.preserve_expiry);
@@ -338,6 +340,7 @@ pub(super) fn check_cas(found: &FoundVersion<'_>, cas: Cas) -> Result<(), Mutati
 }
 
 fn with_expiry(live: &ItemRef, expiry: u32) -> NewItem {
+    debug_assert!(!live.is_evicted() && !live.is_deleted(), "a document is copied with its value");
     let fields =
         ItemFields { flags: live.flags(), expiry, datatype: live.datatype(), ..Default::default() };
     NewItem::new(live.key(), fields, &[live.value()])
@@ -378,6 +381,7 @@ fn write_decimal(mut value: u64, digits: &mut [u8; DECIMAL_DIGITS_MAX]) -> &[u8]
     let mut at = DECIMAL_DIGITS_MAX;
     loop {
         at -= 1;
+        debug_assert!(at < DECIMAL_DIGITS_MAX, "a number of 64 bits has 20 digits");
         digits[at] = b'0' + (value % 10) as u8;
         value /= 10;
         if value == 0 {

@@ -53,6 +53,7 @@ impl VBucket {
         let _phase_is_steady = self.table.lock();
         if !self.is_owned() {
             self.table.phase().store(STARTING, Ordering::Release);
+            assert!(!self.is_serving(), "a claimed vbucket serves nothing yet");
         }
     }
 
@@ -66,13 +67,15 @@ impl VBucket {
         let expelled = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
-            debug_assert!(!self.is_serving(), "there is no stream yet");
+            assert!(!self.is_serving(), "a history begins before it is served");
+            assert_eq!(table.index.len(), 0, "a vbucket of another node has nothing in memory");
             let expelled = queue.restart(state.high_seqno, state.max_cas);
             table.continue_from(state.max_deleted_rev_seqno, state.high_seqno);
             self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
             self.purge_seqno.store(state.purge_seqno.0, Ordering::Relaxed);
             self.purged_before.store(state.purge_seqno.0, Ordering::Relaxed);
             self.doubtful_seqno.store(0, Ordering::Relaxed);
+            assert_eq!(queue.high_seqno(), state.high_seqno, "the queue continues from the store");
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             expelled
         };
@@ -90,6 +93,7 @@ impl VBucket {
         let is_empty = self.persisted_seqno().0 == 0;
         let phase = if is_empty { VbucketPhase::Active as u8 } else { LOADING };
         self.table.phase().store(phase, Ordering::Release);
+        assert!(self.is_serving(), "a vbucket that begins to serve is active");
     }
 
     /// Serves nothing from here on. What is queued is still flushed.
@@ -97,6 +101,7 @@ impl VBucket {
         let phase_is_steady = self.table.lock();
         if self.is_owned() {
             self.table.phase().store(RETIRING, Ordering::Release);
+            assert!(self.is_owned() && !self.is_serving(), "a retiring vbucket is only flushed");
         }
         drop(phase_is_steady);
         let streams = self.queue.lock().end_streams();
@@ -125,6 +130,8 @@ impl VBucket {
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             let streams = queue.end_streams();
             let (dropped, expelled) = (table.clear(), queue.clear());
+            assert!(!self.is_owned(), "a vbucket that was given up is dead");
+            assert_eq!(table.items(), 0, "a dead vbucket has no document in memory");
             (streams, dropped, expelled)
         };
         drop(dropped);

@@ -69,6 +69,10 @@ impl VBucket {
             let is_counted = !victim.is_deleted();
             if self.replace(context, victim, successor) && is_counted {
                 report.evicted += 1;
+                debug_assert!(
+                    report.evicted <= report.candidates,
+                    "an evicted document was a candidate"
+                );
             }
         }
         self.report_memory(context);
@@ -109,6 +113,7 @@ impl VBucket {
             return false;
         }
         let was_used = item.frequency() > 0;
+        debug_assert!(!item.is_deleted(), "a tombstone is not aged");
         if was_used {
             item.age();
         }
@@ -142,6 +147,7 @@ impl VBucket {
     }
 
     fn successor(&self, policy: EvictionPolicy, victim: &ItemRef) -> Successor {
+        debug_assert!(policy != EvictionPolicy::None || victim.is_deleted(), "the policy evicts");
         match policy {
             _ if victim.is_deleted() => Successor::Nothing,
             EvictionPolicy::Nru => Successor::Tombstone,
@@ -177,6 +183,10 @@ impl VBucket {
         if copy.is_none() && !victim.is_deleted() && self.is_loading() {
             return false;
         }
+        debug_assert!(
+            copy.as_ref().is_none_or(|copy| copy.seqno() == victim.seqno()),
+            "a copy is of the same version"
+        );
         let left = match copy {
             Some(copy) => table.substitute(hash, place, copy),
             None => {
@@ -196,6 +206,7 @@ impl VBucket {
         let mut table = self.table.lock();
         let mut queue = self.queue.lock();
         let queue_bytes = queue.own_bytes();
+        debug_assert!(queue.queue_bytes() >= queue.open_bytes(), "the queue counts its items");
         let queued = queue.change(context.memory.report_bytes());
         drop(queue);
         let change = table.unreported(queue_bytes, 1);

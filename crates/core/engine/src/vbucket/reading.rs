@@ -81,6 +81,7 @@ impl VBucket {
         if is_expired || self.table.may_have_locks(context.now) || item.is_evicted() {
             return SharedOutcome::Undecided;
         }
+        debug_assert!(!item.is_deleted() && !item.is_evicted(), "a reader gets a document's value");
         item.note_use();
         SharedOutcome::Hit(item)
     }

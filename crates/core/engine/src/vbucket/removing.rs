@@ -38,6 +38,10 @@ impl VBucket {
         context: &Context<'_>,
         purge_before: u32,
     ) -> Option<Seqno> {
+        debug_assert!(
+            self.persistence_cursor.is_none(),
+            "a flush removes the tombstones of a store"
+        );
         let mut purged = None;
         // The expiry of a tombstone is the time of its deletion. One that the queue holds is kept.
         let lowest_queued = self.queue.lock().lowest_needed();

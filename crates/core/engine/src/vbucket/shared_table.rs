@@ -112,6 +112,7 @@ impl TableGuard<'_> {
     /// Takes out a clean version that the store has, or a marker of absence. A document stays
     /// counted.
     pub(super) fn evict_whole(&mut self, hash: KeyHash, item: &ItemRef) -> Option<ItemRef> {
+        debug_assert!(self.table.has_same(hash, item), "the version is the current one");
         if !item.is_deleted() {
             self.shown.has_left_any.store(true, Ordering::Release);
         }
@@ -121,7 +122,9 @@ impl TableGuard<'_> {
     /// Empties the table and returns what was in it, to be dropped after the lock.
     pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
         self.shown.has_left_any.store(false, Ordering::Release);
-        self.table.clear()
+        let cleared = self.table.clear();
+        assert_eq!(self.table.index.len(), 0, "a table that was emptied has nothing");
+        cleared
     }
 }
 

@@ -55,6 +55,7 @@ impl VBucket {
         }
         let high_seqno = queue.high_seqno();
         let registered = queue.register_stream(name, from, waker);
+        debug_assert!(registered.first.0 <= high_seqno.0 + 1, "a stream begins in the history");
         let cursor = StreamCursor { id: registered.id, incarnation: self.incarnation() };
         Some(StreamRegistration { cursor, needs_backfill: registered.needs_backfill, high_seqno })
     }
@@ -87,6 +88,7 @@ impl VBucket {
         let expelled = {
             let mut queue = self.queue.lock();
             queue.drop_cursor(cursor.id);
+            debug_assert!(!queue.has_cursor(cursor.id), "a stream gives its place up");
             queue.expel()
         };
         if !expelled.is_empty() {

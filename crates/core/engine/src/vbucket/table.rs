@@ -76,6 +76,7 @@ impl VbucketTable {
 
     /// Documents, wherever their values are.
     pub(super) fn items(&self) -> usize {
+        debug_assert!(self.tombstones() <= self.index.len(), "a tombstone is in the table");
         self.index.len() - self.tombstones() + self.stored_only as usize
     }
 
@@ -157,6 +158,10 @@ impl VbucketTable {
         }
         let collection = item.key().collection;
         let replaced = self.index.put(hash, place, item);
+        debug_assert!(
+            replaced.as_ref().is_none_or(|replaced| replaced.seqno() < seqno),
+            "versions of a key enter the table in order"
+        );
         let old = replaced.as_ref().map_or(ItemFigures::default(), ItemFigures::of);
         match new.items & old.items {
             0 => {
@@ -176,9 +181,14 @@ impl VbucketTable {
         place: TablePlace,
         item: ItemRef,
     ) -> Option<ItemRef> {
-        let new = ItemFigures::of(&item);
+        let (new, seqno) = (ItemFigures::of(&item), item.seqno());
         let collection = item.key().collection;
         let replaced = self.index.put(hash, Some(place), item);
+        debug_assert_eq!(
+            replaced.as_ref().map(|replaced| replaced.seqno()),
+            Some(seqno),
+            "the same version takes the place"
+        );
         let old = replaced.as_ref().map_or(ItemFigures::default(), ItemFigures::of);
         self.exchange(collection, &new, &old);
         replaced
@@ -187,7 +197,10 @@ impl VbucketTable {
     /// [`super::shared_table::TableGuard::evict_whole`], which shows that documents leave.
     pub(super) fn evict_whole(&mut self, hash: KeyHash, item: &ItemRef) -> Option<ItemRef> {
         let removed = self.index.remove(hash, item.key());
-        debug_assert!(removed.as_ref().is_some_and(|removed| removed.same_block(item)));
+        assert!(
+            removed.as_ref().is_some_and(|removed| removed.same_block(item)),
+            "the current version"
+        );
         let share = ItemFigures::of(item);
         let left = ItemFigures { item_bytes: 0, evicted: 0, tombstones: 0, ..share };
         self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
@@ -207,6 +220,7 @@ impl VbucketTable {
         let datatype = share.datatype.filter(|_| !is_loading);
         let old =
             ItemFigures { items: was_counted, disk_bytes, datatype, ..ItemFigures::default() };
+        assert!(self.stored_only >= was_counted, "a document that was evicted whole is counted");
         self.stored_only -= was_counted;
         let figures = self.exchange(collection, &share, &old);
         figures.stored_only -= was_counted;
@@ -285,6 +299,10 @@ impl VbucketTable {
         new: &ItemFigures,
         old: &ItemFigures,
     ) -> &mut CollectionStats {
+        debug_assert!(
+            self.item_bytes + new.item_bytes >= old.item_bytes,
+            "bytes leave that entered"
+        );
         self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
         if !new.is_alike(old) {
             self.exchange_kinds(new, old);
@@ -295,12 +313,18 @@ impl VbucketTable {
     }
 
     fn exchange_kinds(&mut self, new: &ItemFigures, old: &ItemFigures) {
+        debug_assert!(
+            self.tombstones + new.tombstones >= old.tombstones,
+            "a tombstone leaves once"
+        );
+        debug_assert!(self.evicted + new.evicted >= old.evicted, "an evicted version leaves once");
         self.tombstones = self.tombstones + new.tombstones - old.tombstones;
         self.evicted = self.evicted + new.evicted - old.evicted;
         if let Some(datatype) = new.datatype {
             self.datatypes[usize::from(datatype.0)] += 1;
         }
         if let Some(datatype) = old.datatype {
+            debug_assert!(self.datatypes[usize::from(datatype.0)] > 0, "a document leaves once");
             self.datatypes[usize::from(datatype.0)] -= 1;
         }
     }
@@ -308,7 +332,9 @@ impl VbucketTable {
     /// Forgets the figures of every collection that `keep` refuses, after its versions were
     /// removed.
     pub(super) fn retain_collections(&mut self, keep: impl Fn(CollectionId) -> bool) {
-        self.stored_only -= self.collections.retain(keep);
+        let gone = self.collections.retain(keep);
+        assert!(self.stored_only >= gone, "a collection's documents are counted");
+        self.stored_only -= gone;
     }
 
     /// Continues another history: deletions before it had revisions up to `max_deleted_rev`, and

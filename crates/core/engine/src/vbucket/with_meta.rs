@@ -26,7 +26,9 @@ use super::writing::{Basis, FoundVersion, WriteTerms};
 use crate::attributes::datatype_with;
 use crate::datatype;
 use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::outcome::{MutationOutcome, ReadTarget, WithMetaMode, WithMetaRequest};
+use crate::outcome::{
+    EXPLICIT_CAS_END, MutationOutcome, ReadTarget, WithMetaMode, WithMetaRequest,
+};
 
 impl VBucket {
     pub(crate) fn store_with_meta(
@@ -59,6 +61,7 @@ fn is_too_large(request: &WithMetaRequest<'_>, value_bytes_max: usize) -> bool {
         true => xattr::body_of(request.value).unwrap_or(request.value),
         false => request.value,
     };
+    debug_assert!(body.len() <= request.value.len(), "the body is a part of the value");
     body.len() > value_bytes_max || request.value.len() - body.len() > XATTR_BYTES_MAX
 }
 
@@ -101,6 +104,7 @@ fn compare(
 
 fn version_of(key: DocKey<'_>, request: &WithMetaRequest<'_>, context: &Context<'_>) -> NewItem {
     let deleted = request.mode == WithMetaMode::Delete;
+    debug_assert!(request.given_cas.is_none_or(|cas| cas < EXPLICIT_CAS_END), "the caller checks");
     let expiry = match request.expiry {
         0 if deleted => context.now.unix_s(),
         expiry if deleted => expiry,

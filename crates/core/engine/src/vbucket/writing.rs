@@ -187,6 +187,7 @@ impl VBucket {
     /// Replaces an expired document by its tombstone, unless it was changed concurrently or writes
     /// are refused; true when it did.
     pub(super) fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) -> bool {
+        debug_assert!(expired.is_expired(context.now.unix_s()), "only an expired document expires");
         let new = expiration_of(expired, context.now);
         let is_written = self
             .publish_over(context, hash, new, Claim::Any, |current| current.same_block(expired));
@@ -253,6 +254,10 @@ impl VBucket {
             drop(queue);
             let item = queued.item;
             let (cas, seqno, vb_uuid) = (item.cas(), item.seqno(), self.uuid());
+            debug_assert!(
+                seqno > self.persisted_seqno(),
+                "a version is published before it is durable"
+            );
             let written = (AppliedMutation { cas, seqno, vb_uuid }, keep(&item));
             let unkept = (!self.keeps(&item)).then(|| item.clone());
             let replaced = table.write(hash, place, item);
@@ -303,6 +308,7 @@ impl VBucket {
         }
         let place = table.index.locate(hash, key);
         let version = place.and_then(|place| table.index.at(place));
+        debug_assert!(place.is_none() || version.is_some(), "a place has an item");
         // The write depends on revision, CAS and count of what may be in the store.
         if version.is_none()
             && self.is_absence_uncertain()
@@ -332,6 +338,10 @@ impl VBucket {
     /// Removes a tombstone that the table does not keep, unless it is queued for streams. Then it
     /// leaves the table when it leaves the queue.
     fn purge_unqueued(&self, table: &mut VbucketTable, hash: KeyHash, item: &ItemRef) {
+        debug_assert!(
+            item.is_deleted() && self.persistence_cursor.is_none(),
+            "memory has no store"
+        );
         if self.queue.lock().lowest_needed() > item.seqno() {
             self.raise_purge_seqno(item.seqno());
             table.remove_same(hash, item);

@@ -143,6 +143,7 @@ impl<'b> PartLoad<'b> {
         let hash = vbucket.hash_of(record.key);
         load_line(vbucket.group_hint(hash));
         let item = self.block(record, left_out);
+        debug_assert!(self.batch.len() < BATCH, "a batch is bounded");
         self.batch.push((hash, item));
         ControlFlow::Continue(())
     }
@@ -164,6 +165,7 @@ impl<'b> PartLoad<'b> {
             Some(value_bytes) => record::to_evicted_item(record, value_bytes),
             None => {
                 self.counts.values += 1;
+                debug_assert!(self.counts.values <= self.counts.items, "a value is a document's");
                 record::to_item(record)
             }
         }
@@ -175,12 +177,14 @@ impl<'b> PartLoad<'b> {
             let memory = self.core.memory();
             self.counts.overtaken += vbucket.load(memory, incarnation, &mut self.batch);
         }
+        debug_assert!(self.counts.overtaken <= self.counts.items, "an overtaken document was read");
         self.batch.clear();
     }
 
     /// Inserts the rest; the counts, and the collections that no manifest had.
     pub(super) fn finish(mut self) -> (PartCounts, Vec<CollectionId>) {
         self.insert();
+        debug_assert!(self.batch.is_empty(), "every record was inserted");
         (self.counts, self.unknown)
     }
 }

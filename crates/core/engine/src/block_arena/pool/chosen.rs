@@ -62,6 +62,7 @@ impl ChunkPool {
             if pool_part.is_unused() || pool_part.table_units != 0 {
                 continue;
             }
+            assert!(!pool_part.is_chosen, "a chunk is chosen by one round at a time");
             pool_part.is_chosen = true;
             state.kind(pool_part.page_kind).unlink(chunk);
             // SAFETY: (10) under the lock.
@@ -115,6 +116,8 @@ impl ChunkPool {
         for chunk in std::mem::take(&mut state.chosen) {
             // SAFETY: (3) under the lock.
             let pool_part = unsafe { &mut *ArenaChunk::state(chunk) };
+            assert!(pool_part.is_chosen, "a round ends with the chunks that it has chosen");
+            assert!(!is_marked(chunk), "the marks of a round are gone before it ends");
             pool_part.is_chosen = false;
             let page_kind = pool_part.page_kind;
             if pool_part.is_unused() && state.kind(page_kind).unused > UNUSED_KEPT {
@@ -141,6 +144,7 @@ impl State {
             ((*ArenaChunk::state(chunk)).page_kind, (*ArenaChunk::state(chunk)).is_unused())
         };
         let kind = self.kind(page_kind);
+        debug_assert!(kind.chunks > 0, "a marked chunk is one of the kind's");
         kind.unused += usize::from(is_unused);
         kind.link(chunk);
     }
@@ -166,6 +170,7 @@ fn survey(chunk: NonNull<ArenaChunk>) -> ChunkSurvey {
         let total = run.blocks(class);
         // A slab that is just being made may have any number.
         let free = Slab::free_now(run.slab()).min(total);
+        debug_assert!(total > 0, "a slab has blocks");
         SlabSurvey { class, live: total - free, free }
     });
     ChunkSurvey {

@@ -36,6 +36,7 @@ impl GroupView {
     /// Shows the groups that the table has now. The caller holds the table's lock.
     #[inline]
     pub(in crate::hash_table) fn show(&self, current: &GroupArray, old: Option<&GroupArray>) {
+        debug_assert!(old.is_none_or(|old| old.len() <= current.len()), "a table grows");
         self.0.show(current.place(), old.map_or(null_mut(), GroupArray::place));
     }
 
