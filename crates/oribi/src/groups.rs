@@ -7,7 +7,7 @@ use clap::Command;
 
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "config", "user", "health"]),
-    ("Data", &["doc", "sql", "watch", "backup", "copy"]),
+    ("Data", &["doc", "query", "watch", "backup", "copy"]),
     ("Operate", &["bucket", "scope", "collection", "node", "top", "stats"]),
     ("Measure", &["ping", "perf"]),
 ];
@@ -28,7 +28,7 @@ const MISPLACED: [(&str, &str); 14] = [
     ("snapshot", "backup snapshot"),
     ("verify", "backup verify"),
     ("create", "bucket create"),
-    ("query", "sql"),
+    ("sql", "query"),
     ("start", "serve"),
     ("status", "health"),
 ];

@@ -30,7 +30,7 @@ const NAMES: [&str; 13] = [
     "ping",
     "top",
     "watch",
-    "sql",
+    "query",
 ];
 
 /// The tool that the first argument names.

@@ -138,7 +138,7 @@ const LAYERS: [Layer; 25] = [
             "oribi-client",
             "oribi-backup",
             "oribi-kudu",
-            "oribi-sql",
+            "oribi-query",
         ],
         tests_use: &[],
     },

@@ -177,7 +177,7 @@ fn range_starts(tablets: u16, vbuckets: u16) -> impl Iterator<Item = i16> {
     })
 }
 
-/// The comment of the table. `oribi sql` reads it, too.
+/// The comment of the table. `oribi query` reads it, too.
 fn comment(vbuckets: u16) -> String {
     format!("oribi bucket, vbuckets={vbuckets}")
 }

@@ -10,10 +10,10 @@ mod backup;
 mod documents;
 mod faults;
 mod kills;
+mod query;
 #[path = "../tools/backup/random.rs"]
 mod random;
 mod settings;
-mod sql;
 mod streams;
 mod table;
 #[path = "../tools/backup/table.rs"]

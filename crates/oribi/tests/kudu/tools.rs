@@ -7,7 +7,7 @@
 
 mod data;
 mod loadgen;
-mod sql;
+mod query;
 mod table_scan;
 
 use std::process::{Command, Output, Stdio};

@@ -7,6 +7,6 @@ mod doc;
 mod manage;
 mod perf;
 mod programs;
-mod sql;
+mod query;
 mod stats;
 mod watch;

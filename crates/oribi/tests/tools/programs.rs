@@ -52,7 +52,7 @@ fn the_tool_replaces_the_process_with_its_arguments() {
 fn a_server_without_tools_names_their_place() {
     let (directory, oribi) = server_alone();
     let place = directory.path().canonicalize().unwrap().join("oribi-tools");
-    for tool in ["doc", "sql", "backup"] {
+    for tool in ["doc", "query", "backup"] {
         let output = run(&oribi, &[tool, "--help"]);
         let wanted = format!(
             "oribi: `oribi {tool}` needs the program {}, which is missing; packages have it, and \
@@ -102,7 +102,7 @@ fn both_programs_give_equal_help_and_errors() {
     let names = text(&tools.stdout).lines().filter_map(|line| line.strip_prefix("  "));
     let names = names.filter_map(|line| line.split_once("  ").map(|(name, _)| name));
     let names: Vec<&str> = names.filter(|name| !name.starts_with(['-', ' ', 'h'])).collect();
-    assert!(names.len() > 10 && names.contains(&"sql"), "{names:?}");
+    assert!(names.len() > 10 && names.contains(&"query"), "{names:?}");
     for name in names {
         assert!(text(&help.stdout).contains(&format!("\n  {name} ")), "no help lists {name}");
         let [by_server, by_tools] =

@@ -38,16 +38,22 @@ pub fn signature(plan: &StatementPlan) -> String {
     match projection {
         None => "null".to_owned(),
         Some(projection) if projection.raw => "\"json\"".to_owned(),
-        Some(projection) => write::to_json(&QueryValue::from(Object::new(
-            projection
-                .terms
-                .iter()
-                .map(|term| match term {
-                    ProjectionTerm::Value(name, _) => (name.clone(), QueryValue::from("json")),
-                    _ => ("*".into(), QueryValue::from("*")),
-                })
-                .collect(),
-        ))),
+        // In the order of the statement, which names the columns of a table.
+        Some(projection) => {
+            let term = |term: &ProjectionTerm| match term {
+                ProjectionTerm::Value(name, _) => {
+                    format!("{}:\"json\"", write::to_json(&QueryValue::Str(name.clone())))
+                }
+                _ => "\"*\":\"*\"".to_owned(),
+            };
+            let mut terms: Vec<String> = Vec::with_capacity(projection.terms.len());
+            for text in projection.terms.iter().map(term) {
+                if !terms.contains(&text) {
+                    terms.push(text);
+                }
+            }
+            format!("{{{}}}", terms.join(","))
+        }
     }
 }
 

@@ -15,8 +15,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use oribi_client::protocol::opcode::Opcode;
 use oribi_client::protocol::request::RequestParts;
@@ -250,32 +251,76 @@ impl Admin {
         self.ask(Method::POST, "/pools/default/buckets", &form).await.map(drop)
     }
 
+    /// Posts JSON to a path. The answer's body is read as it arrives.
+    ///
+    /// # Errors
+    /// When there is no connection, or no answer in time.
+    pub async fn post_json(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Response<Incoming>> {
+        let sent = self.send(Method::POST, path, ("application/json", body.into()));
+        sent.await.with_context(|| self.describe())
+    }
+
+    /// The body of an answer, which is limited in size.
+    pub async fn whole(answer: Response<Incoming>) -> anyhow::Result<Bytes> {
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Ok(body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes())
+    }
+
+    /// An answer other than success as an error.
+    pub fn refusal(&self, status: StatusCode, body: &[u8]) -> anyhow::Error {
+        let refusal = AdminRefusal { status, text: reason_in(body) };
+        anyhow::Error::from(refusal).context(self.describe())
+    }
+
+    fn describe(&self) -> String {
+        format!("admin HTTP at {}:{}", self.host, self.port)
+    }
+
     async fn ask(
         &self,
         method: Method,
         path: &str,
         form: &[(&str, &str)],
     ) -> anyhow::Result<Bytes> {
+        let pairs: Vec<String> = form
+            .iter()
+            .map(|(name, value)| format!("{}={}", escape(name), escape(value)))
+            .collect();
+        let body = ("application/x-www-form-urlencoded", Bytes::from(pairs.join("&")));
         let asked = async {
-            let address = (self.host.as_str(), self.port);
-            let stream = tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await;
-            let stream = stream.context("no connection in time")?.context("connecting")?;
-            match &self.tls {
-                None => self.exchange(stream, method, path, form).await,
-                Some(config) => {
-                    let name = oribi_tls::ServerName::try_from(self.host.clone())?;
-                    let stream = TlsConnector::from(config.clone()).connect(name, stream);
-                    let stream = tokio::time::timeout(CONNECT_PATIENCE, stream).await;
-                    let stream = stream.context("no TLS in time")?.context("TLS")?;
-                    self.exchange(stream, method, path, form).await
-                }
+            let answer = self.send(method, path, body).await?;
+            let status = answer.status();
+            let body = Admin::whole(answer).await?;
+            if status.is_success() {
+                return Ok(body);
             }
+            Err(anyhow::Error::from(AdminRefusal { status, text: reason_in(&body) }))
         };
         match tokio::time::timeout(PATIENCE, asked).await {
-            Ok(answer) => {
-                answer.with_context(|| format!("admin HTTP at {}:{}", self.host, self.port))
-            }
+            Ok(answer) => answer.with_context(|| self.describe()),
             Err(_) => bail!("the admin HTTP at {}:{} does not answer", self.host, self.port),
+        }
+    }
+
+    /// Sends a request over a new connection.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: (&'static str, Bytes),
+    ) -> anyhow::Result<Response<Incoming>> {
+        let address = (self.host.as_str(), self.port);
+        let stream = tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await;
+        let stream = stream.context("no connection in time")?.context("connecting")?;
+        match &self.tls {
+            None => self.exchange(stream, method, path, body).await,
+            Some(config) => {
+                let name = oribi_tls::ServerName::try_from(self.host.clone())?;
+                let stream = TlsConnector::from(config.clone()).connect(name, stream);
+                let stream = tokio::time::timeout(CONNECT_PATIENCE, stream).await;
+                let stream = stream.context("no TLS in time")?.context("TLS")?;
+                self.exchange(stream, method, path, body).await
+            }
         }
     }
 
@@ -284,16 +329,12 @@ impl Admin {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         method: Method,
         path: &str,
-        form: &[(&str, &str)],
-    ) -> anyhow::Result<Bytes> {
+        (content_type, body): (&'static str, Bytes),
+    ) -> anyhow::Result<Response<Incoming>> {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the sender; what goes wrong on it, the request's answer says.
+        // It ends with the sender and the answer; what goes wrong on it, the answer says.
         tokio::spawn(connection);
-        let pairs: Vec<String> = form
-            .iter()
-            .map(|(name, value)| format!("{}={}", escape(name), escape(value)))
-            .collect();
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let request = Request::builder()
@@ -301,17 +342,10 @@ impl Admin {
             .uri(path)
             .header(HOST, format!("{host}:{}", self.port))
             .header(AUTHORIZATION, format!("Basic {}", self.credentials))
-            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .body(Full::new(Bytes::from(pairs.join("&"))))?;
+            .header(CONTENT_TYPE, content_type)
+            .body(Full::new(body))?;
         let answer = sender.send_request(request).await;
-        let answer = answer.context("is this the port of the admin HTTP, usually 8091?")?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
-        if status.is_success() {
-            return Ok(body);
-        }
-        Err(AdminRefusal { status, text: reason_in(&body) }.into())
+        answer.context("is this the port of the admin HTTP, usually 8091?")
     }
 }
 

@@ -71,9 +71,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("ping", &["oribi ping", "oribi ping --host couchbases://db.example.org --tls-ca ca.pem"]),
     ("top", &["oribi top", "oribi top --once", "oribi top --bucket orders --batch"]),
     ("watch", &["oribi watch", "oribi watch --from beginning --until-now --with-values", "oribi watch --resume orders.place"]),
-    ("sql", &[
-        "oribi sql 'select count(*) from \"default\"'",
-        "oribi sql --format csv \"select json ->> 'city' as city, count(*) from \\\"default\\\" group by 1\"",
+    ("query", &[
+        "oribi query 'SELECT RAW COUNT(*) FROM default'",
+        "oribi query --format csv 'SELECT city, COUNT(*) AS n FROM default GROUP BY city'",
     ]),
 ];
 

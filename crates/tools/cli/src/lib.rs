@@ -1,7 +1,7 @@
 //! The tools of Oribi: every subcommand of `oribi` that is not part of running a server.
 //!
 //! It owns `doc`, `bucket`, `scope`, `collection`, `node`, `backup`, `copy`, `stats`, `perf`,
-//! `ping`, `top`, `watch` and `sql`, one module each, with their own dependencies: SQLite, a
+//! `ping`, `top`, `watch` and `query`, one module each, with their own dependencies: a
 //! terminal interface, plots. [`program`] is the program `oribi-tools`. The program `oribi`
 //! executes that one; from this crate it has only [`commands`] and [`users`]. Standard output has
 //! only a tool's output for programs.
@@ -20,7 +20,7 @@ mod perf;
 mod ping;
 mod print;
 pub mod program;
-mod sql;
+mod query;
 mod stats;
 mod target;
 mod top;
@@ -40,7 +40,7 @@ use crate::manage::scope::ScopeCommand;
 use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
 use crate::print::ReaderGone;
-use crate::sql::SqlArgs;
+use crate::query::QueryArgs;
 use crate::stats::StatsArgs;
 use crate::top::TopArgs;
 use crate::watch::WatchArgs;
@@ -74,7 +74,7 @@ pub fn commands() -> [Command; 13] {
         TopArgs::augment_args(Command::new("top")).about("Watch what a server is doing"),
         WatchArgs::augment_args(Command::new("watch"))
             .about("Print every change of a bucket as a line of JSON"),
-        SqlArgs::augment_args(Command::new("sql")).about("Query documents by SQL"),
+        QueryArgs::augment_args(Command::new("query")).about("Query documents by SQL++"),
     ]
     .map(help::finish)
 }
@@ -102,7 +102,7 @@ fn run_tool(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         "ping" => ping::run(PingArgs::from_arg_matches(matches)?),
         "top" => top::run(TopArgs::from_arg_matches(matches)?),
         "watch" => watch::run(WatchArgs::from_arg_matches(matches)?),
-        "sql" => sql::run(SqlArgs::from_arg_matches(matches)?),
+        "query" => query::run(QueryArgs::from_arg_matches(matches)?),
         _ => unreachable!("clap lets only subcommands of `commands` through"),
     }
 }

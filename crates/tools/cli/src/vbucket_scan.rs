@@ -1,13 +1,11 @@
 //! Scans vbuckets of a running server, one after the other.
 //!
 //! Owns: what follows when a scan ends early for a transient reason: a lost node, a moved vbucket,
-//! the server's time limit. Another scan then continues after the last key. Without an order of
-//! keys it leaves out those that have come, which the scanner keeps for one vbucket. So no document
-//! comes twice. Invariants: a scan includes every write acknowledged before it began; it fails only
-//! when there is no progress for as long as an operation may take. `oribi doc export` and `oribi
-//! sql` run some of them side by side.
+//! the server's time limit. Another scan then continues after the last key, so no document comes
+//! twice. Invariants: a scan includes every write acknowledged before it began; it fails only when
+//! there is no progress for as long as an operation may take. `oribi doc export` runs some of them
+//! side by side.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -27,65 +25,27 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// A message from a scan.
 pub enum VbucketScanProgress {
     /// Documents of a vbucket.
-    Page {
-        vbid: Vbid,
-        collection: CollectionId,
-        page: ScanPage,
-        /// Keys that have come before, for the receiver to leave out.
-        known: Option<Arc<KnownKeys>>,
-    },
+    Page(ScanPage),
     /// A vbucket is complete.
     Vbucket,
 }
 
-/// Keys of a vbucket that have come.
-pub type KnownKeys = HashSet<Vec<u8>>;
-
 /// How far the scans of a vbucket have come.
 #[derive(Default)]
 struct Passed {
-    /// The last key, in the order of keys.
+    /// The last key that has come; the next scan begins after it.
     last: Option<Vec<u8>>,
-    /// All keys of the present scan one after the other, each behind its length, where there is no
-    /// order.
-    keys: Vec<u8>,
-    /// Those of the scans before it.
-    known: Option<Arc<KnownKeys>>,
     pages: u64,
     scans: u64,
 }
 
 impl Passed {
     /// A page has come.
-    fn note(&mut self, page: &ScanPage, is_unordered: bool) -> Result<(), MalformedResponse> {
+    fn note(&mut self, page: &ScanPage) -> Result<(), MalformedResponse> {
         self.pages += 1;
-        if !is_unordered {
-            let last = page.documents().last().transpose()?;
-            self.last = last.map(|document| document.key.to_vec()).or(self.last.take());
-            return Ok(());
-        }
-        for document in page.documents() {
-            let key = document?.key;
-            // A key has at most 250 bytes.
-            self.keys.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
-            self.keys.extend_from_slice(key);
-        }
+        let last = page.documents().last().transpose()?;
+        self.last = last.map(|document| document.key.to_vec()).or(self.last.take());
         Ok(())
-    }
-
-    fn begin(&mut self) {
-        if self.keys.is_empty() {
-            return;
-        }
-        let mut known = self.known.take().map_or_else(KnownKeys::new, |known| (*known).clone());
-        let mut rest = &self.keys[..];
-        while let Some((length, behind)) = rest.split_first() {
-            let (key, behind) = behind.split_at(usize::from(*length).min(behind.len()));
-            known.insert(key.to_vec());
-            rest = behind;
-        }
-        self.keys.clear();
-        self.known = Some(Arc::new(known));
     }
 }
 
@@ -95,9 +55,6 @@ pub struct VbucketScanner {
     collection: CollectionId,
     with_attributes: bool,
     only_keys: bool,
-    unordered: bool,
-    /// The least key and the greatest one.
-    between: (Option<Vec<u8>>, Option<Vec<u8>>),
     /// How long a scan may go without progress.
     patience: Duration,
     connection: Option<(KvNode, Connection)>,
@@ -134,19 +91,11 @@ impl VbucketScanner {
             collection,
             with_attributes: false,
             only_keys: false,
-            unordered: false,
-            between: (None, None),
             patience,
             connection: None,
             last: None,
             pages,
         }
-    }
-
-    /// Only these keys, both ends included.
-    pub fn between(mut self, from: Option<Vec<u8>>, to: Option<Vec<u8>>) -> VbucketScanner {
-        self.between = (from, to);
-        self
     }
 
     /// With attributes before the values.
@@ -158,16 +107,6 @@ impl VbucketScanner {
     pub fn with_only_keys(mut self, only_keys: bool) -> VbucketScanner {
         self.only_keys = only_keys;
         self
-    }
-
-    pub fn unordered(mut self) -> VbucketScanner {
-        self.unordered = true;
-        self
-    }
-
-    /// Continues with another collection.
-    pub fn move_to(&mut self, collection: CollectionId) {
-        self.collection = collection;
     }
 
     /// Scans the vbuckets that no other scanner has taken.
@@ -184,7 +123,7 @@ impl VbucketScanner {
     }
 
     /// Scans one vbucket and tells when it is complete. False when there is no continuing.
-    pub async fn one(&mut self, vbid: Vbid) -> bool {
+    async fn one(&mut self, vbid: Vbid) -> bool {
         let message = match self.vbucket(vbid).await {
             Ok(()) => Ok(VbucketScanProgress::Vbucket),
             Err(Stopped::Unwanted) => return false,
@@ -232,16 +171,12 @@ impl VbucketScanner {
         if last.seqno.0 == 0 {
             return Ok(());
         }
-        passed.begin();
         let behind = passed.last.clone();
         // The answer must arrive before the connection stops waiting for it.
         let patience = self.patience * 3 / 4;
         let range = ScanRange::new(vbid, self.collection).persisted(last, patience);
-        let (from, to) = self.between.clone();
-        let range = range.between(from.as_deref(), to.as_deref());
         let mut range = range.attributes(self.with_attributes).only_keys(self.only_keys);
         range.behind = behind.as_deref();
-        range.unordered = self.unordered;
         self.pages_of(&range, passed).await
     }
 
@@ -254,11 +189,9 @@ impl VbucketScanner {
         let connection = self.connection_for(range.vbid).await?;
         let Some(mut scan) = connection.scan(range).await? else { return Ok(()) };
         while let Some(page) = scan.next_page().await? {
-            let noted = passed.note(&page, range.unordered);
+            let noted = passed.note(&page);
             noted.map_err(|error| Stopped::Page(error.into()))?;
-            let (vbid, collection) = (range.vbid, range.collection);
-            let message =
-                VbucketScanProgress::Page { vbid, collection, page, known: passed.known.clone() };
+            let message = VbucketScanProgress::Page(page);
             pages.send(Ok(message)).await.map_err(|_| Stopped::Unwanted)?;
         }
         Ok(())
@@ -297,7 +230,7 @@ fn may_pass(error: &ClientError) -> bool {
 fn explained(error: ClientError, vbid: Vbid) -> anyhow::Error {
     let hint = match error.rejection() {
         Some(RejectionKind::NotSupported) => {
-            " (some servers have no scans: name the documents with --keys, or in SQL with where id = '...')"
+            " (some servers have no scans: name the documents with --keys)"
         }
         Some(RejectionKind::AccessDenied) => {
             " (scans need range-scan, read and meta-read, and with --meta system-xattr-read)"

@@ -28,7 +28,7 @@ const PRINTING: [&[&str]; 24] = [
     &["doc", "set", "k", "1", "--json"],
     &["doc", "export", "-"],
     &["watch", "--from", "beginning", "--until-now"],
-    &["sql", "select * from \"default\""],
+    &["query", "select * from `default`"],
     &["perf", "kv", "--items", "100", "--num-threads", "1", "--duration", "0.1"],
     &["bucket", "--help"],
     &["stats", "--help"],

@@ -6,7 +6,7 @@
 //! is open. This module creates no bucket and no store, writes and removes no document, and leaves
 //! the clean-shutdown marker unchanged. Opening a store touches its files: as at any start of the
 //! server, it truncates records that a crash left half written. Called by `oribi doc export` and
-//! `oribi sql`.
+//! `oribi query`.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

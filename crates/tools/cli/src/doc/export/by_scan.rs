@@ -79,7 +79,7 @@ impl Export<'_> {
         while let Some(message) = receiver.recv().await {
             match message? {
                 VbucketScanProgress::Vbucket => self.progress.inc(1),
-                VbucketScanProgress::Page { page, .. } => self.page(&page, collection)?,
+                VbucketScanProgress::Page(page) => self.page(&page, collection)?,
             }
             // Let the other tasks run even if pages are always ready.
             tokio::task::yield_now().await;

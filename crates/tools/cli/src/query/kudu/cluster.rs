@@ -18,15 +18,13 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 
-use super::backend::Backend;
-
 /// How often to keep an idle scan alive. Servers forget scanners after a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Threads of the runtime: the thread that runs the statement is none of them.
 const THREADS: usize = 2;
 
 /// What all tables of a session share.
-pub struct SqlCluster {
+pub struct QueryCluster {
     /// Dropped first, so that no task outlives what it uses.
     runtime: Runtime,
     client: Client,
@@ -36,12 +34,12 @@ pub struct SqlCluster {
     cost: Arc<Mutex<ScanMetrics>>,
 }
 
-impl SqlCluster {
+impl QueryCluster {
     /// Finds the cluster. `timeout` is for each request.
     ///
     /// # Errors
     /// When no master answers.
-    pub fn connect(masters: &str, timeout: Duration) -> Result<Arc<SqlCluster>> {
+    pub fn connect(masters: &str, timeout: Duration) -> Result<Arc<QueryCluster>> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .enable_all()
@@ -54,7 +52,7 @@ impl SqlCluster {
         let client = runtime
             .block_on(builder.build())
             .with_context(|| format!("cannot reach the Kudu cluster at {masters}"))?;
-        Ok(Arc::new(SqlCluster {
+        Ok(Arc::new(QueryCluster {
             runtime,
             client,
             timeout,
@@ -88,26 +86,25 @@ impl SqlCluster {
     }
 }
 
-impl Backend for SqlCluster {
-    fn runtime(&self) -> &Runtime {
+impl QueryCluster {
+    pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    fn interrupt(&self) {
+    /// Ends every wait, until [`QueryCluster::begin_statement`].
+    pub fn interrupt(&self) {
         self.interrupted.send_replace(true);
     }
 
-    fn is_interrupted(&self) -> bool {
-        *self.interrupted.borrow()
-    }
-
-    fn begin_statement(&self) {
+    /// Forgets an interruption and the cost of the statements before.
+    pub fn begin_statement(&self) {
         self.interrupted.send_replace(false);
         *self.cost.lock() = ScanMetrics::default();
         self.runs.fetch_add(1, Relaxed);
     }
 
-    fn cost(&self) -> String {
+    /// What the scans of the statement have cost so far.
+    pub fn cost(&self) -> String {
         let cost = *self.cost.lock();
         format!(
             "{} requests, {} scanners, {} rows, {} bytes",
@@ -118,7 +115,7 @@ impl Backend for SqlCluster {
 
 /// The rows of a scan.
 pub struct KuduRows {
-    cluster: Arc<SqlCluster>,
+    cluster: Arc<QueryCluster>,
     batches: mpsc::Receiver<Result<ScanBatch, Error>>,
     batch: Option<ScanBatch>,
     /// Position of the current row in the batch.
@@ -130,7 +127,7 @@ impl KuduRows {
     ///
     /// # Errors
     /// When its description does not fit the table.
-    pub fn start(cluster: &Arc<SqlCluster>, scan: ScannerBuilder) -> Result<KuduRows> {
+    pub fn start(cluster: &Arc<QueryCluster>, scan: ScannerBuilder) -> Result<KuduRows> {
         let scanner = scan.timeout(cluster.timeout).prefetch(false).build()?;
         let (sender, batches) = mpsc::channel(1);
         cluster.runtime.spawn(feed(scanner, sender, cluster.cost.clone()));

@@ -2,10 +2,8 @@
 //!
 //! It owns reading the manifest, which the bucket's store keeps in the bucket's table. Clients no
 //! longer see the documents of a dropped collection, but the store removes their rows in the
-//! background, and SQL must not show them until then. Collection ids are never reused, so the list
-//! of existing ones suffices. Invariants: a manifest is read once per run of statements, not for
-//! each scan of a join. An unreadable manifest hides nothing, because users look at a table most
-//! when something is wrong with it.
+//! background, and statements must not show them until then. Invariants: a manifest is read once
+//! per statement. A bucket without a readable manifest has its default collection.
 
 use std::sync::Arc;
 
@@ -14,54 +12,49 @@ use oribi_client::CollectionsManifest;
 use oribi_kudu::{Predicate, ReadMode, Table};
 use parking_lot::Mutex;
 
-use super::cluster::{KuduRows, SqlCluster};
+use super::cluster::{KuduRows, QueryCluster};
 
 /// Where the store keeps the bucket's own documents, and the name of this one.
 const LOCAL_VBUCKET: i16 = -1;
 const LOCAL_COLLECTION: i64 = -2;
 const NAME: &str = "manifest";
 
+/// Path of the collection that a bucket's name stands for.
+pub const DEFAULT_PATH: &str = "_default._default";
+
+/// Paths of collections and their ids, in the order of the manifest.
+type Listing = Arc<[(String, i64)]>;
+
 /// See the module text.
 #[derive(Default)]
-pub struct SqlCollections {
-    read: Mutex<Option<Read>>,
+pub struct QueryCollections {
+    /// The run in which the listing was read, and the listing.
+    read: Mutex<Option<(u64, Listing)>>,
 }
 
-/// What was read last.
-struct Read {
-    run: u64,
-    /// The ids; none where nothing is known of them.
-    ids: Option<Arc<[i64]>>,
-}
-
-impl SqlCollections {
-    /// Holds for the rows of collections that exist; none when nothing is known.
+impl QueryCollections {
+    /// The collections that exist: their paths and ids.
     ///
     /// # Errors
     /// When the table cannot be read.
-    pub fn that_exist(
-        &self,
-        cluster: &Arc<SqlCluster>,
-        table: &Table,
-    ) -> Result<Option<Predicate>> {
+    pub fn list(&self, cluster: &Arc<QueryCluster>, table: &Table) -> Result<Listing> {
         let run = cluster.run();
         let mut last = self.read.lock();
-        let ids = match &*last {
-            Some(read) if read.run == run => read.ids.clone(),
-            _ => {
-                let manifest =
-                    read_manifest(cluster, table).context("reading the bucket's collections")?;
-                let ids = manifest.and_then(|text| ids_in(&text));
-                *last = Some(Read { run, ids: ids.clone() });
-                ids
-            }
-        };
-        Ok(ids.map(|ids| Predicate::in_list("collection", ids.to_vec())))
+        if let Some((read, listing)) = &*last
+            && *read == run
+        {
+            return Ok(Arc::clone(listing));
+        }
+        let manifest = read_manifest(cluster, table).context("reading the bucket's collections")?;
+        let default = || Listing::from([(DEFAULT_PATH.to_owned(), 0)]);
+        let listing = manifest.and_then(|text| listing_in(&text)).unwrap_or_else(default);
+        *last = Some((run, Arc::clone(&listing)));
+        Ok(listing)
     }
 }
 
 /// The manifest; none in a bucket whose collections have never changed.
-fn read_manifest(cluster: &Arc<SqlCluster>, table: &Table) -> Result<Option<Vec<u8>>> {
+fn read_manifest(cluster: &Arc<QueryCluster>, table: &Table) -> Result<Option<Vec<u8>>> {
     let scan = table
         .scan()
         .columns(["chunk", "body"])
@@ -82,10 +75,13 @@ fn read_manifest(cluster: &Arc<SqlCluster>, table: &Table) -> Result<Option<Vec<
 }
 
 /// The collections of a manifest; none when it is not one.
-fn ids_in(manifest: &[u8]) -> Option<Arc<[i64]>> {
+fn listing_in(manifest: &[u8]) -> Option<Listing> {
     let manifest = CollectionsManifest::parse(manifest).ok()?;
-    let collections = manifest.scopes.iter().flat_map(|scope| &scope.collections);
-    Some(collections.map(|collection| i64::from(collection.id.0)).collect())
+    let of_scope = manifest.scopes.iter().flat_map(|scope| {
+        let path = |name: &str| format!("{}.{name}", scope.name);
+        scope.collections.iter().map(move |one| (path(&one.name), i64::from(one.id.0)))
+    });
+    Some(of_scope.collect())
 }
 
 #[cfg(test)]
@@ -100,8 +96,9 @@ mod tests {
             {"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0"}]},
             {"name":"a","uid":"8","collections":[{"name":"b","uid":"1a","maxTTL":5}]}],
             "nextScopeUid":"9","nextCollectionUid":"1b"}"#;
-        assert_eq!(ids_in(manifest).as_deref(), Some(&[0, 26][..]));
-        assert_eq!(ids_in(b"{}"), None);
-        assert_eq!(ids_in(b"\xff"), None);
+        let expected = [(DEFAULT_PATH.to_owned(), 0), ("a.b".to_owned(), 26)];
+        assert_eq!(listing_in(manifest).as_deref(), Some(&expected[..]));
+        assert_eq!(listing_in(b"{}"), None);
+        assert_eq!(listing_in(b"\xff"), None);
     }
 }

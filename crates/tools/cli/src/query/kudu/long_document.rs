@@ -12,27 +12,20 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use oribi_kudu::{Operand, ReadMode, Row, ScanBatch, Table};
-use oribi_types::Datatype;
+use oribi_query::QueryDocument;
 
-use super::cluster::{KuduRows, SqlCluster};
-use super::document::{Joined, SqlDocument, datatype_of};
-use super::layout::SqlLayout;
+use super::cluster::{KuduRows, QueryCluster};
+use super::document::{self, JoinedBody};
+use super::layout::ScanLayout;
 
 /// True when the row is not the whole document, and the statement needs the missing part.
-pub fn is_long(row: Row<'_>, layout: &SqlLayout) -> Result<bool> {
-    if layout.position("xattrs").is_some()
-        && layout.get::<Option<&[u8]>>(row, "xattrs")?.is_none()
-        && datatype_of(row, layout)?.contains(Datatype::XATTR)
-    {
-        return Ok(true);
-    }
+pub fn is_long(row: Row<'_>, layout: &ScanLayout) -> Result<bool> {
     if !layout.needs_body {
         return Ok(false);
     }
     let whole = layout.get::<i64>(row, "body_bytes")?;
-    // If the statement asks only for binary bodies, JSON is not read, and its body shows as NULL.
     for column in ["json", "body"] {
-        if let Some(piece) = layout.find::<Option<&[u8]>>(row, column)?.flatten() {
+        if let Some(piece) = layout.get::<Option<&[u8]>>(row, column)? {
             return Ok((piece.len() as i64) < whole);
         }
     }
@@ -49,13 +42,13 @@ struct Piece {
 
 /// The whole document, or `None` when it was deleted since.
 pub fn read(
-    cluster: &Arc<SqlCluster>,
+    cluster: &Arc<QueryCluster>,
     table: &Table,
     row: Row<'_>,
-    layout: &SqlLayout,
+    layout: &ScanLayout,
     now: i64,
-) -> Result<Option<SqlDocument>> {
-    let layout = &layout.with_all_columns();
+) -> Result<Option<QueryDocument>> {
+    let layout = &layout.with_attributes();
     let key = layout.get::<&[u8]>(row, "key")?;
     let shown = || String::from_utf8_lossy(key).into_owned();
     let pieces = pieces_of(cluster, table, row, layout)
@@ -71,23 +64,23 @@ pub fn read(
         bail!("the pieces of document {:?} are not of one version", shown());
     }
     let joined = match (joined(&pieces, layout, "json")?, joined(&pieces, layout, "body")?) {
-        (Some(json), _) => Joined::Json(json),
-        (None, body) => Joined::Body(body.unwrap_or_default()),
+        (Some(json), _) => JoinedBody::Json(json),
+        (None, body) => JoinedBody::Body(body.unwrap_or_default()),
     };
-    let (Joined::Json(bytes) | Joined::Body(bytes)) = &joined;
+    let (JoinedBody::Json(bytes) | JoinedBody::Body(bytes)) = &joined;
     let bytes = bytes.len();
     if bytes as i64 != layout.get::<i64>(first_row, "body_bytes")? {
         bail!("document {:?} has pieces of {bytes} bytes, which is not its length", shown());
     }
-    SqlDocument::of_rows((first.batch.clone(), first.at), joined, layout).map(Some)
+    document::of_rows(first_row, joined, layout).map(Some)
 }
 
 /// All rows of a document, sorted.
 fn pieces_of(
-    cluster: &Arc<SqlCluster>,
+    cluster: &Arc<QueryCluster>,
     table: &Table,
     row: Row<'_>,
-    layout: &SqlLayout,
+    layout: &ScanLayout,
 ) -> Result<Vec<Piece>> {
     let key = |chunk: i16| -> Result<[Operand; 4]> {
         Ok([
@@ -120,7 +113,7 @@ fn pieces_of(
 }
 
 /// The pieces of a column one after the other; none where it is NULL.
-fn joined(pieces: &[Piece], layout: &SqlLayout, column: &str) -> Result<Option<Vec<u8>>> {
+fn joined(pieces: &[Piece], layout: &ScanLayout, column: &str) -> Result<Option<Vec<u8>>> {
     let mut whole = None;
     for piece in pieces {
         let row = piece.batch.row(piece.at).context("a row of the batch")?;
