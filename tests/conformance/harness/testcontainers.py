@@ -34,6 +34,11 @@ def node():
     return ["node", RECIPES / "node" / "recipe.js"]
 
 
+def node_module():
+    node()
+    return ["node", RECIPES / "node" / "module.js"]
+
+
 def java():
     return java_program("Recipe")
 
@@ -54,7 +59,7 @@ def go():
     return [toolchains.go_build("recipe", RECIPES / "go" / "recipe.go", module=SOURCES / "go")]
 
 
-PROGRAMS = {"python": python, "node": node, "java": java, "java-module": java_module, "go": go}
+PROGRAMS = {"python": python, "node": node, "node-module": node_module, "java": java, "java-module": java_module, "go": go}
 
 
 def run(report, suite, binary, builds):
