@@ -1,10 +1,9 @@
 //! The buckets of this process as the datastore of SQL++ statements.
 //!
 //! Owns: the keyspaces that a user may name, and index definitions. A bucket's name is its default
-//! collection. The parts: [`keyspace`] reads documents, [`change`]
-//! writes them, [`place`] has what both need, [`indexes`] the definitions, [`tokens`] the writes that a
-//! statement must see. The language is
-//! `oribi_query`'s.
+//! collection. The parts: [`keyspace`] reads documents, [`change`] writes them, [`place`] has what
+//! both need, [`indexes`] the definitions, [`tokens`] the writes that a statement must see. The
+//! language is `oribi_query`'s.
 //!
 //! Invariants:
 //! - a bucket, scope or collection in which the user has no right looks like a missing one;

@@ -1,9 +1,9 @@
 //! Mutation tokens that a statement has to see (`at_plus`).
 //!
 //! Owns: the form of `scan_vectors`, and the check against the vbuckets of this node. A statement
-//! sees every acknowledged write at once, so it never waits: a token that is not reached names a
-//! write that a crash lost, and such a statement is refused instead of answered without it. Vbuckets
-//! of other nodes are not checked, because a statement that reads them is refused anyway.
+//! sees every acknowledged write at once, so it never waits. A token that is not reached names a
+//! write that a crash lost, and its statement is refused. Vbuckets of other nodes are not checked,
+//! because a statement that reads them is refused anyway.
 
 use oribi_query::{Consistency, QueryError, Result};
 use oribi_types::{Seqno, VbUuid, Vbid};

@@ -1,4 +1,4 @@
-//! Statements that nobody would write, and keyspaces that go while a statement reads them.
+//! Absurd statements, and keyspaces that are dropped while a statement reads them.
 
 use std::io::Read;
 use std::net::TcpStream;
