@@ -44,6 +44,10 @@ const FENCE_PAUSE: Duration = Duration::from_millis(20);
 /// Longest time that fenced vbuckets wait for the answers about others.
 const PART_TIME_MAX: Duration = Duration::from_millis(200);
 
+/// Epochs that processes may begin before the master shows the first of them: one for each node
+/// that takes vbuckets of a lost node over.
+const EPOCHS_AT_ONCE: u64 = 16;
+
 /// A take-over under way.
 pub(crate) struct TakingOver {
     /// The epoch that this process has begun.
@@ -190,21 +194,23 @@ impl StoreState {
         let mut attempts = Attempts::default();
         loop {
             let table = self.newest_table(Attempts::default()).await?;
-            let next = epoch_of(&table)? + 1;
-            let error = match self.alter_epoch(&table, next).await {
-                Ok(()) => return Ok(next),
-                Err(error) => error,
-            };
-            // Another process was faster; the next attempt starts from its epoch.
-            let is_lost_race = matches!(
-                &error,
-                Error::Master { code: MasterErrorCode::InvalidSchema, .. }
-                    | Error::Master {
-                        status: StatusCode::NotFound | StatusCode::AlreadyPresent,
-                        ..
-                    }
-            );
-            if !passes(&error) && !is_lost_race {
+            let shown = epoch_of(&table)?;
+            let mut failed = None;
+            // The master shows a change when every tablet has it, so other processes may have begun
+            // later epochs. It accepts the change that follows the last one, and no other.
+            for next in shown + 1..=shown + EPOCHS_AT_ONCE {
+                let error = match self.alter_epoch(&table, next).await {
+                    Ok(()) => return Ok(next),
+                    Err(error) => error,
+                };
+                let is_next = is_lost_race(&error);
+                failed = Some(error);
+                if !is_next {
+                    break;
+                }
+            }
+            let error = failed.expect("at least one epoch was tried");
+            if !passes(&error) && !is_lost_race(&error) {
                 return Err(of_kudu(&error));
             }
             self.patience.pause(&mut attempts, "vbuckets are to be taken over", &error).await?;
@@ -292,6 +298,15 @@ impl StoreState {
         }
         Ok(chunks)
     }
+}
+
+/// Whether the master refused a change of the epoch because another process was faster.
+fn is_lost_race(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Master { code: MasterErrorCode::InvalidSchema, .. }
+            | Error::Master { status: StatusCode::NotFound | StatusCode::AlreadyPresent, .. }
+    )
 }
 
 /// Whether a tablet does not have a column that a read names.
