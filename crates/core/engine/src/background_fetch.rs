@@ -42,6 +42,7 @@ pub use queue::{FetchOutcome, FetchSink};
 const TRIES: usize = 4;
 /// Pager steps that a step takes before it reads while memory is above the quota.
 const PAGER_STEPS_MAX: usize = 16;
+const _: () = assert!(TRIES > 1, "an overtaken record is read again");
 
 /// How often a step that waits for its turn looks whether the bucket is about to stop.
 const TURN_LOOK: Duration = Duration::from_millis(100);
@@ -83,7 +84,7 @@ struct Reading {
     read: Read,
 }
 
-/// What became of a key.
+/// What a try has read of a key.
 enum Read {
     /// Nothing yet: others have filled the batch.
     NotYet,
@@ -102,7 +103,7 @@ impl Read {
 }
 
 impl Fetcher {
-    /// So many threads take steps from now on.
+    /// Sets the number of threads that take steps.
     pub(crate) fn share_among(&self, threads: usize) {
         self.queue.share_among(threads);
     }
@@ -183,6 +184,7 @@ impl Fetcher {
             }
             Err(Ending) => vec![KeyOutcome::Over(FetchOutcome::Failed); batch.wanted.len()],
         };
+        assert_eq!(findings.len(), batch.wanted.len(), "a finding for each key");
         let mut told = self.queue.finish(batch, &findings);
         if is_away {
             told += self.queue.give_up();
@@ -218,6 +220,7 @@ impl Fetcher {
         let mut left: Vec<usize> = (0..wanted.len()).collect();
         let failed = KeyOutcome::Over(FetchOutcome::Failed);
         for _ in 0..TRIES {
+            debug_assert!(left.len() <= wanted.len(), "a key is read once in a try");
             let context = core.context(Timestamp::default());
             let mut readings: Vec<Reading> = Vec::with_capacity(left.len());
             for at in left.drain(..) {
@@ -232,6 +235,10 @@ impl Fetcher {
             let record_bytes_max = if turn.is_some() { usize::MAX } else { LARGE_RECORD_BYTES };
             let answers = self.read(core, wanted, record_bytes_max, &mut readings);
             *is_away = answers == Answers::None;
+            debug_assert!(
+                readings.iter().all(|reading| reading.at < wanted.len()),
+                "a reading is of a key"
+            );
             for Reading { at, begun, read } in readings {
                 let installed = match (core.vbucket(wanted[at].vbid), read) {
                     (Some(vbucket), Read::Done(read)) => {

@@ -1,4 +1,4 @@
-//! Cache lines of one's own.
+//! A value that shares no cache line with others.
 //!
 //! Owns: the alignment that keeps what one core writes off the lines that others read. Processors
 //! of every architecture here have lines of 64 bytes.

@@ -35,6 +35,10 @@ pub const COLLECTIONS_MAX: usize = 1200;
 
 /// Ids below this are reserved by the protocol; 0 is `_default`.
 const FIRST_USER_ID: u32 = 8;
+const _: () =
+    assert!(CollectionId::SYSTEM.0 < FIRST_USER_ID, "ids of the protocol are not given out");
+const _: () = assert!(CollectionId::DEFAULT.0 < FIRST_USER_ID);
+const _: () = assert!(COLLECTIONS_MAX >= 1 && SCOPES_MAX >= 1, "the default ones are counted");
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CollectionDefinition {
@@ -130,6 +134,10 @@ impl BucketManifest {
     /// The collection with this id.
     pub fn collection(&self, id: CollectionId) -> Option<&CollectionDefinition> {
         let position = self.position(id)?;
+        debug_assert_eq!(
+            self.scopes[position.scope].collections[position.collection].id, id,
+            "a position is its collection's"
+        );
         Some(&self.scopes[position.scope].collections[position.collection])
     }
 
@@ -193,6 +201,7 @@ impl BucketManifest {
 
     fn position(&self, id: CollectionId) -> Option<Position> {
         let at = self.positions.binary_search_by_key(&id, |position| position.id).ok()?;
+        debug_assert!(self.positions[at].scope < self.scopes.len(), "a collection is in a scope");
         Some(self.positions[at])
     }
 

@@ -165,6 +165,7 @@ impl Core {
 
     /// True when only a commit of this group of vbuckets can show that the store works again.
     pub(crate) fn needs_a_probe(&self, group: usize) -> bool {
+        debug_assert!(group < self.signals.all().len(), "a group has a flusher");
         self.failures.need_a_probe(group)
     }
 
@@ -180,6 +181,7 @@ impl Core {
         operation: StoreOperation,
         error: &StoreError,
     ) {
+        debug_assert!(group < self.signals.all().len(), "a group has a flusher");
         self.failures.failed(self.name(), (operation, group), error);
     }
 
@@ -190,6 +192,7 @@ impl Core {
 
     /// `operation` of the group has succeeded. True when that ends a failure.
     pub(crate) fn store_succeeded_in(&self, group: usize, operation: StoreOperation) -> bool {
+        debug_assert!(group < self.signals.all().len(), "a group has a flusher");
         self.failures.succeeded(self.name(), (operation, group))
     }
 

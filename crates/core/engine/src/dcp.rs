@@ -282,6 +282,7 @@ impl VbucketDcpStream {
         assert!(!self.is_over, "a stream ends once");
         self.is_over = true;
         self.release();
+        debug_assert!(self.cursor.is_none(), "a stream that is over holds no place in a queue");
         StreamTurn::End(reason)
     }
 

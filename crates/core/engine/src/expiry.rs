@@ -20,6 +20,7 @@ pub fn limited(expiry: u32, max_ttl_s: u32, now: Timestamp) -> u32 {
         0 => expiry,
         max_ttl_s => {
             let latest = now.unix_s().saturating_add(max_ttl_s);
+            debug_assert!(latest >= now.unix_s(), "a longest life ends in the future");
             if expiry == 0 { latest } else { expiry.min(latest) }
         }
     }

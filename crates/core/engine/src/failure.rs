@@ -131,6 +131,7 @@ impl Failures {
         let error = error.to_string();
         let mut why = self.why.lock();
         self.failed.fetch_or(operation.bit().0, Ordering::Relaxed);
+        debug_assert!(self.now().has(operation), "a failure is seen at once");
         let known = why.entry((operation, group)).or_default();
         if *known == error {
             return;
@@ -164,6 +165,10 @@ impl Failures {
     fn end(&self, bucket: &str, (operation, group): TablePlace) -> bool {
         let mut why = self.why.lock();
         let mut has_ended = false;
+        debug_assert!(
+            operation.ends().has(operation),
+            "a success ends the failure of its operation"
+        );
         for operation in operation.ends().iter() {
             if why.remove(&(operation, group)).is_none() {
                 continue;

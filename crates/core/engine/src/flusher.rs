@@ -57,7 +57,7 @@ impl FlushReport {
     }
 }
 
-/// What one vbucket brings into a commit.
+/// One vbucket's share of a commit.
 struct Reading<'a> {
     vbucket: &'a VBucket,
     batch: CursorBatch,

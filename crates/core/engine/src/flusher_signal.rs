@@ -31,6 +31,7 @@ impl FlusherSignals {
 
     /// Of the flusher that flushes the vbucket.
     pub(crate) fn of(&self, vbid: Vbid) -> &FlusherSignal {
+        debug_assert!(!self.0.is_empty(), "a bucket has a flusher");
         &self.0[usize::from(vbid.0) % self.0.len()]
     }
 

@@ -103,6 +103,14 @@ const _: () = assert!(HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION == 7 << OPTIONAL_S
 const U48_MAX: u64 = (1 << 48) - 1;
 const _: () = assert!(offset_of!(Header, kind) + 1 == HEADER_BYTES);
 const _: () = assert!(align_of::<Header>() == 8);
+const _: () = assert!(offset_of!(Header, value_bytes) == 4);
+const _: () = assert!(offset_of!(Header, cas) == 8);
+const _: () = assert!(offset_of!(Header, seqno_low) == 16);
+const _: () = assert!(offset_of!(Header, rev_low) == 20);
+const _: () = assert!(offset_of!(Header, seqno_high) == 24);
+const _: () = assert!(offset_of!(Header, rev_high) == 26);
+const _: () = assert!(offset_of!(Header, key_bytes) == 28);
+const _: () = assert!(HAS_FLAGS > HAS_EXPIRY && HAS_EXPIRY > HAS_COLLECTION, "their order");
 const _: () =
     assert!(DELETED | HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION | EVICTED == !DATATYPE_BITS);
 
@@ -296,6 +304,8 @@ impl NewItem {
         header.cas = cas.0;
         (header.seqno_low, header.seqno_high) = (seqno.0 as u32, (seqno.0 >> 32) as u16);
         (header.rev_low, header.rev_high) = (rev as u32, (rev >> 32) as u16);
+        debug_assert_eq!(self.as_item().seqno(), seqno, "a seqno is read as it is written");
+        debug_assert_eq!(self.as_item().rev_seqno().0, rev, "a revision is read as it is written");
     }
 
     /// Sets the absolute expiry, for a write that keeps the expiry of the version before it.
@@ -304,6 +314,7 @@ impl NewItem {
     /// When the item was not made with `keeps_expiry` or an expiry, so that it has no room for one.
     pub fn set_expiry(&mut self, expiry: u32) {
         let at = self.0.optional_at(HAS_EXPIRY).expect("it was made to keep an expiry");
+        debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
         // SAFETY: (1, 3) the field is inside the block, which is not shared yet.
         unsafe {
             self.0.block().as_ptr().cast::<u8>().add(at).cast::<u32>().write_unaligned(expiry)
@@ -365,6 +376,7 @@ impl Drop for NewItem {
     fn drop(&mut self) {
         debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
         let bytes = self.0.header().block_bytes();
+        debug_assert!(bytes >= size_of::<Header>(), "a block has a whole header (1)");
         // SAFETY: (1, 3) this is the only pointer to the block, so no reader has to be waited for.
         unsafe { block_arena::free(self.0.block().cast(), bytes) }
     }
@@ -397,6 +409,10 @@ impl Item {
     }
 
     fn bytes(&self, from: usize, len: usize) -> &[u8] {
+        debug_assert!(
+            from + len <= self.header().block_bytes(),
+            "the range is inside the block (1)"
+        );
         // SAFETY: (1, 2) callers pass the range of key or value as the header gives it.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(from), len) }
     }
@@ -525,6 +541,7 @@ impl Item {
 
     /// Lowers the frequency by one. The caller holds the lock of the table that the item is in.
     pub(crate) fn age(&self) {
+        debug_assert!(self.references() > 0, "the table has a reference");
         self.header().refcount.age();
     }
 

@@ -6,8 +6,8 @@ pub const CHUNK_SLOTS: usize = 256;
 
 /// Bytes of one checkpoint before it closes. A flush batch is at least one whole checkpoint, so
 /// this bounds the part of one vbucket in a commit: 36 MiB with one of the largest values at its
-/// end. A Write of Kudu takes
-/// 50. The larger a checkpoint, the more versions of a document coalesce.
+/// end. A Kudu write takes 50 MiB. The larger a checkpoint, the more versions of a document
+/// coalesce.
 pub const CHECKPOINT_BYTES_MAX: usize = 16 << 20;
 
 /// Items of one checkpoint before it closes, for the same reason with small documents.

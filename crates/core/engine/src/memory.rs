@@ -65,6 +65,9 @@ const NOTHING_TO_EVICT: u8 = 8;
 const AT_BOUND: u8 = 16;
 const REFUSING: u8 = OVER_QUOTA | QUEUE_FULL | STORE_FAILING | AT_BOUND;
 const _: () = assert!(REFUSING & NOTHING_TO_EVICT == 0);
+const _: () = assert!(QUEUE_FULL | STORE_FAILING == REFUSING & !(OVER_QUOTA | AT_BOUND));
+const _: () = assert!(BACKFILL_PERCENT <= 100);
+const _: () = assert!(STREAMS_PART > 0 && STORE_FREE_PART > 0 && DOCUMENTS_PART > 0);
 
 /// Memory of one bucket.
 pub(crate) struct Memory {
@@ -222,6 +225,7 @@ impl Memory {
         };
         assert!(room <= quota, "documents have a part of the quota");
         let before = self.room_bytes.swap(room, Ordering::Relaxed);
+        assert!(room >= quota / DOCUMENTS_PART, "documents keep a part of the quota");
         process::change_quotas(before, room);
     }
 
@@ -345,6 +349,7 @@ impl Memory {
         if flags & REFUSING == AT_BOUND {
             self.refused_at_bound.fetch_add(1, Ordering::Relaxed);
         }
+        debug_assert!(!only_memory || flags & (OVER_QUOTA | AT_BOUND) != 0, "memory is why");
         let is_full = only_memory && flags & OVER_QUOTA != 0;
         let can_evict = self.policy() != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0;
         let (counter, refused) = match can_evict || !is_full {

@@ -94,6 +94,8 @@ const TEXTS: [(&str, &str, TaskKind); 10] = [
     ("backfill", "Reads older changes for change streams", TaskKind::Reader),
 ];
 
+const _: () = assert!(Task::Backfill as usize + 1 == TEXTS.len(), "every task has its texts");
+
 #[derive(Clone, Copy, Default)]
 struct Record {
     running: u32,
@@ -115,6 +117,7 @@ impl Tasks {
         {
             let record = &mut self.0.lock()[task as usize];
             record.running += 1;
+            debug_assert!(record.running > 0, "a step under way is counted");
             record.last_start = begun;
         }
         let result = step();

@@ -36,6 +36,7 @@ const _: () = assert!(RETRY_FIRST.as_millis() < RETRY_LAST.as_millis());
 const PAGER_IDLE: Duration = Duration::from_secs(1);
 /// Pause of a pager that found everything in use or not durable yet.
 const PAGER_STUCK: Duration = Duration::from_millis(10);
+const _: () = assert!(PAGER_STUCK.as_millis() < PAGER_IDLE.as_millis());
 /// How often the purger checks whether it is time.
 const PURGER_IDLE: Duration = Duration::from_secs(10);
 /// Failed commits in a row after which a stopping bucket gives up.
@@ -48,6 +49,7 @@ const LOADERS_MAX: usize = 4;
 const LOADER_IDLE: Duration = Duration::from_secs(1);
 /// Pause after a vbucket of a shared store could not be read.
 const LOADER_RETRY: Duration = Duration::from_millis(500);
+const _: () = assert!(!LOADER_RETRY.is_zero() && STOP_TRIES > 0);
 
 /// Threads that read evicted documents: a disk serves some reads at a time as fast as one, and what
 /// each of them has read and not yet counted is beyond the quota.
@@ -246,6 +248,7 @@ fn run_flusher(
                     return Err(error);
                 }
                 let pause = RETRY_FIRST.saturating_mul(1 << (failures - 1).min(10)).min(RETRY_LAST);
+                debug_assert!(pause >= RETRY_FIRST, "a failed commit is not tried again at once");
                 sleep_unless_stopped(stop, if stopping { RETRY_FIRST } else { pause });
             }
         }

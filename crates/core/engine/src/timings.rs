@@ -20,6 +20,8 @@ const BLOCK_BYTES_MAX: u64 = 32 << 20;
 const DIGITS: u8 = 2;
 /// One flushed item in so many is sampled; the first of each vbucket's batch always is.
 const SAMPLE_EVERY: usize = 16;
+const _: () = assert!(SAMPLE_EVERY > 0 && TIME_MAX_US > 1 && ITEMS_MAX > 1);
+const _: () = assert!(DIGITS <= 5, "the most that a histogram has");
 
 /// Copies of a bucket's histograms.
 #[derive(Clone, Debug)]

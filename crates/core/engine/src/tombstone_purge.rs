@@ -89,6 +89,7 @@ impl TombstonePurger {
                     return Ok(PurgeReport::default());
                 }
                 passes.begun = Some(now);
+                debug_assert!(now.unix_s() >= begun.unix_s(), "a pass begins after the last one");
                 passes.has_failed = false;
                 0
             }

@@ -35,7 +35,7 @@ pub(super) const BATCH_BYTES: usize = 1 << 20;
 const WAITING_MAX: usize = 1 << 16;
 const _: () = assert!(BATCH_KEYS_MIN <= BATCH_KEYS && BATCH_KEYS <= WAITING_MAX);
 
-/// What became of a fetch.
+/// How a fetch ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FetchOutcome {
     /// The operation can be tried again. It may need another fetch if it is overtaken.
@@ -236,7 +236,7 @@ impl Default for FetchQueue {
 }
 
 impl FetchQueue {
-    /// So many threads take batches from now on.
+    /// Sets the number of threads that take batches.
     pub(super) fn share_among(&self, fetchers: usize) {
         self.state.lock().fetchers = fetchers.max(1);
     }

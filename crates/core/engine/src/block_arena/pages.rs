@@ -67,6 +67,10 @@ impl PageMapping {
         // SAFETY: the size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        assert!(
+            base.addr().get().is_multiple_of(CHUNK_BYTES),
+            "a mapping is aligned to a chunk (A)"
+        );
         PageMapping { base, bytes, source: Source::SystemAllocator, has_huge_pages: false }
     }
 
@@ -144,6 +148,7 @@ mod system {
         unsafe { unmap(base.cast(), bytes) };
         let base = map_anywhere(bytes + CHUNK_BYTES)?;
         let head = base.addr().next_multiple_of(CHUNK_BYTES) - base.addr();
+        assert!(head < CHUNK_BYTES, "the ends are less than what was added");
         // SAFETY: (A) both ends are inside what was mapped and outside what is returned.
         unsafe {
             let aligned = base.byte_add(head);
@@ -181,6 +186,7 @@ mod system {
     /// (A) The range was returned by [`map`], or cut from it, and is no longer used.
     pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
         if bytes > 0 {
+            debug_assert!(!base.is_null(), "a range was mapped (A)");
             // The kernel refuses only when it cannot split its own records; then the range stays
             // mapped and unused, as if it were kept.
             // SAFETY: (A) the caller owns the range.

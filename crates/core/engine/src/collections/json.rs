@@ -138,7 +138,7 @@ fn read(document: ManifestDocument) -> Result<BucketManifest, ManifestError> {
     if document.scopes.len() > SCOPES_MAX {
         return Err(ManifestError::TooMany);
     }
-    let mut seen = LookupResult::default();
+    let mut seen = SeenNames::default();
     let mut scopes = Vec::with_capacity(document.scopes.len());
     for scope in document.scopes {
         scopes.push(read_scope(scope, &mut seen)?);
@@ -157,7 +157,7 @@ fn read(document: ManifestDocument) -> Result<BucketManifest, ManifestError> {
 
 /// Ids and names met so far, to refuse the second of each.
 #[derive(Default)]
-struct LookupResult {
+struct SeenNames {
     scope_ids: HashSet<u32>,
     scope_names: HashSet<String>,
     collection_ids: HashSet<u32>,
@@ -165,7 +165,7 @@ struct LookupResult {
 
 fn read_scope(
     document: ScopeDocument,
-    seen: &mut LookupResult,
+    seen: &mut SeenNames,
 ) -> Result<ScopeDefinition, ManifestError> {
     let id = id_from_hex(&document.uid)?;
     check_identity(id, &document.name)?;

@@ -55,6 +55,10 @@ struct Group {
 
 const _: () = assert!(size_of::<Group>() == 64);
 const _: () = assert!(size_of::<ItemSlot>() == 8);
+const _: () = assert!(align_of::<Group>() == 64, "a group is one cache line");
+const _: () = assert!(SLOTS == OVERFLOW_BYTE, "the overflow count is behind the tags");
+const _: () = assert!(TAG_HIGH_BITS.count_ones() as usize == SLOTS, "a bit for each slot");
+const _: () = assert!(std::mem::offset_of!(Group, tags) == SLOTS * size_of::<ItemSlot>());
 
 /// Seven tags (0: empty slot), then the overflow count, as one word.
 struct GroupTags(AtomicU64);
@@ -91,6 +95,7 @@ impl Tags {
     }
 
     fn with_byte(self, at: usize, byte: u8) -> Tags {
+        debug_assert!(at <= OVERFLOW_BYTE, "a group has eight bytes of tags");
         Tags(self.0 & !(0xff << (at * 8)) | u64::from(byte) << (at * 8))
     }
 
@@ -265,6 +270,7 @@ impl GroupArray {
         hash_of: impl FnOnce(&ItemRef) -> KeyHash,
     ) {
         let Some(item) = self.at(at) else { return };
+        debug_assert!(to.count > 0, "an item moves to a table with groups");
         let hash = hash_of(item);
         let new_at = to.make_way(hash);
         // SAFETY: (2) no other thread writes, and the count that both slots own for a moment is
@@ -280,6 +286,7 @@ impl GroupArray {
             let tags = group.tags.load();
             let empty = tags.matches(0);
             if empty != 0 {
+                debug_assert_eq!(empty & !TAG_HIGH_BITS, 0, "only slots are empty");
                 return GroupPosition { group: index, slot: (empty.trailing_zeros() / 8) as usize };
             }
             group.tags.store(tags.with_overflow(tags.overflow().saturating_add(1)));

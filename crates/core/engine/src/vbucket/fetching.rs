@@ -17,7 +17,7 @@ use super::table::VbucketTable;
 use crate::hash_table::{GroupMemory, KeyHash};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
-/// What became of a record that was read.
+/// How the install of a record ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InstallOutcome {
     /// The operation can be tried again.

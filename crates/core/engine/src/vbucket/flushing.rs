@@ -14,7 +14,7 @@ use super::VBucket;
 use crate::checkpoint::{CursorBatch, ExpelledCheckpoints, ReadLimits, StreamWaker};
 use crate::flusher_signal::FlusherSignals;
 
-/// What a vbucket brings into a commit.
+/// What a flush reads of one vbucket.
 pub(crate) struct FlushRead {
     pub(crate) batch: CursorBatch,
     /// The state at the end of the batch.
@@ -72,6 +72,7 @@ impl VBucket {
 
     /// The state of what is durable. Only while no flush is under way.
     pub(crate) fn persisted_state(&self) -> VbucketState {
+        debug_assert!(self.persisted_seqno() <= self.high_seqno(), "what is durable was assigned");
         let max_cas = self.queue.lock().max_cas();
         self.state_at(self.persisted_seqno(), max_cas)
     }

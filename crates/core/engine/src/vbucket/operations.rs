@@ -137,6 +137,7 @@ impl VBucket {
     ) -> MutationOutcome {
         let (hash, claim) = (self.table.seed().hash(key), Claim::Cas(cas));
         let new = tombstone(key, context.now);
+        debug_assert!(new.as_item().is_deleted(), "a deletion writes a tombstone");
         let decide = |_: &VbucketTable, found: &FoundVersion<'_>, _: &mut NewItem| {
             let live = check_existing(found, cas, MutationOutcome::NotFound)?;
             if live.has_attributes() { Err(WriteError::Rebase) } else { Ok(()) }
@@ -174,6 +175,11 @@ impl VBucket {
             let fields =
                 ItemFields { flags: live.flags(), expiry: live.expiry(), ..Default::default() };
             let joined = NewItem::new(key, fields, &parts);
+            debug_assert_eq!(
+                joined.as_item().value_bytes(),
+                parts.iter().map(|part| part.len()).sum::<usize>(),
+                "both parts are in the new value"
+            );
             let body = datatype::detect(&joined.as_item().value()[attributes.len()..]);
             let joined = joined.with_datatype(datatype_with(attributes, body));
             Ok(body_compressed(context, joined, false))
@@ -241,6 +247,11 @@ impl VBucket {
             };
             let mut digits = [0u8; DECIMAL_DIGITS_MAX];
             let digits = write_decimal(value, &mut digits);
+            debug_assert_eq!(
+                parse_counter(digits),
+                Some(value),
+                "a counter is read as it is written"
+            );
             // A decimal number is a JSON text.
             let attributes = found.live.map_or(&[][..], |item| item.attributes());
             let datatype = datatype_with(attributes, Datatype::JSON);
@@ -373,6 +384,7 @@ fn parse_counter(value: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' ');
     let begin = value.iter().position(|byte| !is_space(byte))?;
     let end = value.iter().rposition(|byte| !is_space(byte))?;
+    debug_assert!(begin <= end, "both ends are of the same text");
     std::str::from_utf8(&value[begin..=end]).ok()?.parse().ok()
 }
 

@@ -87,6 +87,7 @@ impl VBucket {
             let table = self.table.lock();
             let found = table.index.get(hash, key).filter(|item| !item.is_deleted());
             let Some(item) = found.filter(|item| self.can_go(policy, item)) else { return false };
+            debug_assert!(policy != EvictionPolicy::None, "the policy evicts");
             (0..=item.frequency()).for_each(|_| item.age());
             item.clone()
         };

@@ -82,6 +82,7 @@ impl VBucket {
             return SharedOutcome::Undecided;
         }
         debug_assert!(!item.is_deleted() && !item.is_evicted(), "a reader gets a document's value");
+        debug_assert!(item.is_live(context.now.unix_s()), "a reader gets a live document");
         item.note_use();
         SharedOutcome::Hit(item)
     }
@@ -135,6 +136,7 @@ impl VBucket {
         let now_s = context.now.unix_s();
         let mut found = find()?;
         if let Some((expired, _)) = found.as_ref().filter(|(item, _)| item.is_expired(now_s)) {
+            debug_assert!(!expired.is_deleted(), "a tombstone does not expire");
             self.expire(context, hash, expired);
             found = find()?;
         }

@@ -82,6 +82,10 @@ impl VbucketTable {
 
     /// Documents that are in the store only, by value or whole.
     pub(super) fn evicted_items(&self) -> usize {
+        debug_assert!(
+            self.evicted <= self.index.len() as u64,
+            "an evicted version is in the table"
+        );
         (self.evicted + self.stored_only) as usize
     }
 
@@ -206,6 +210,7 @@ impl VbucketTable {
         self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
         self.stored_only += share.items;
         self.exchange(item.key().collection, &left, &share).stored_only += share.items;
+        debug_assert!(!item.is_deleted() || share.items == 0, "a tombstone is no document");
         removed
     }
 
@@ -346,6 +351,7 @@ impl VbucketTable {
     /// [`super::shared_table::TableGuard::clear`], which shows that nothing is in the store.
     pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
         let empty = HashTable::new(self.index.seed().clone());
+        debug_assert_eq!(empty.len(), 0, "a new table is empty");
         self.locks.clear();
         (self.tombstones, self.item_bytes) = (0, 0);
         (self.evicted, self.stored_only) = (0, 0);

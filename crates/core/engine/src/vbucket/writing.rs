@@ -189,6 +189,7 @@ impl VBucket {
     pub(super) fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) -> bool {
         debug_assert!(expired.is_expired(context.now.unix_s()), "only an expired document expires");
         let new = expiration_of(expired, context.now);
+        debug_assert!(new.as_item().is_deleted(), "an expired document becomes a tombstone");
         let is_written = self
             .publish_over(context, hash, new, Claim::Any, |current| current.same_block(expired));
         // A refusal is fine: readers go by the expiry time, and a later one tries again.
@@ -248,6 +249,11 @@ impl VBucket {
             };
             let mut queue = self.queue.lock();
             let queued = queue.enqueue_given(new, previous, rev_seqno, terms.cas, context.now);
+            debug_assert_eq!(
+                queued.item.seqno(),
+                queue.high_seqno(),
+                "a version has the highest seqno"
+            );
             let queue_bytes = queue.own_bytes();
             let queued_bytes = queue.growth(report_bytes);
             let has_idle_stream = queue.has_idle_stream();
@@ -261,6 +267,11 @@ impl VBucket {
             let written = (AppliedMutation { cas, seqno, vb_uuid }, keep(&item));
             let unkept = (!self.keeps(&item)).then(|| item.clone());
             let replaced = table.write(hash, place, item);
+            debug_assert_eq!(
+                replaced.is_some(),
+                place.is_some(),
+                "the version at the place is replaced"
+            );
             if let Some(replaced) = &replaced {
                 table.locks.end(replaced);
             }
@@ -326,6 +337,10 @@ impl VBucket {
             }
             _ => (None, table.max_deleted_rev().0 + 1),
         };
+        debug_assert!(
+            previous.is_none_or(|previous| !is_absence_marker(previous)),
+            "a marker is no version"
+        );
         Ok(Admitted { place, previous, rev_seqno: terms.rev_seqno.unwrap_or(RevSeqno(rev_seqno)) })
     }
 

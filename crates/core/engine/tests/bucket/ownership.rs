@@ -209,7 +209,7 @@ fn a_returning_vbucket_has_no_state_of_its_past() {
 
 /// A fetch that was queued before a vbucket was given up runs after it.
 #[test]
-fn a_late_fetch_leaves_nothing_in_a_vbucket_that_was_given_up() {
+fn a_late_fetch_leaves_nothing_in_a_lost_vbucket() {
     let (one, two) = nodes(&Arc::default());
     one.take_over(&[VB]).unwrap();
     done(one.store(VB, key("other"), &set("1"), NOW));

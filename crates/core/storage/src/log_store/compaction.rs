@@ -82,7 +82,7 @@ struct Move {
     seqno: Seqno,
 }
 
-/// What became of the note that a segment is gone.
+/// Whether it was noted that a segment is gone.
 enum Noted {
     Gone,
     /// Copies were cut off by a recovery, so records are still in the segment.
