@@ -80,6 +80,19 @@ pub enum Relation {
     GreaterEqual,
 }
 
+impl Relation {
+    /// The relation of the swapped sides.
+    pub fn mirrored(self) -> Relation {
+        match self {
+            Relation::Less => Relation::Greater,
+            Relation::LessEqual => Relation::GreaterEqual,
+            Relation::Greater => Relation::Less,
+            Relation::GreaterEqual => Relation::LessEqual,
+            other => other,
+        }
+    }
+}
+
 /// `IS NULL` and its kin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
@@ -290,6 +303,8 @@ pub struct FromTerm {
     pub keys: Option<Expr>,
     /// Names of `USE INDEX`.
     pub indexes: Vec<Text>,
+    /// `USE HASH`: a join keeps all rows of this side.
+    pub hash: bool,
     pub at: u32,
 }
 

@@ -8,6 +8,8 @@ pub mod change;
 mod expr;
 mod from;
 mod group;
+mod index_access;
+pub mod index_keys;
 mod query;
 mod select;
 
@@ -112,6 +114,21 @@ impl<'a> Compiler<'a> {
             meta_slots: HashSet::new(),
             document_uses: HashMap::new(),
         }
+    }
+
+    /// Binds the document of an index to the first slots.
+    pub fn index_source(&mut self) -> Result<()> {
+        self.add_source(Text::default(), true).map(drop)
+    }
+
+    /// A slot for the elements of an array key.
+    pub fn index_variable(&mut self) -> FrameSlot {
+        self.allocate(1)
+    }
+
+    /// Whether a document's `META()` object is read, apart from its `id`.
+    pub fn reads_meta(&self) -> bool {
+        !self.meta_slots.is_empty()
     }
 
     /// The number of slots and cached subqueries that the compiled statement needs.

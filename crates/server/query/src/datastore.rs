@@ -4,12 +4,17 @@
 //! traits. A scan is a point in time: it sees the documents as they were when it began, so a
 //! statement may change what it scans. Keys come in the order of their bytes.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::consistency::Consistency;
+use crate::entries::block::IndexEntry;
+use crate::entries::sorted::{EntryRange, IndexSnapshot};
 use crate::error::Result;
 use crate::scan_hints::ScanHints;
 
@@ -114,12 +119,45 @@ pub trait Keyspace: Debug + Send + Sync {
         self.scan(range, visit)
     }
 
+    /// The indexes that scans may use now.
+    fn indexes(&self) -> Vec<Arc<dyn KeyspaceIndex>> {
+        Vec::new()
+    }
+
+    /// Waits until the indexes have the changes that `consistency` names, until the deadline at
+    /// most (1080, or 12015 for the wait of the request).
+    fn catch_up(&self, consistency: &Consistency, wait: Option<Duration>) -> Result<()> {
+        let _ = (consistency, wait);
+        Ok(())
+    }
+
     /// The number of documents, if it is known without a scan.
     fn count(&self) -> Option<u64>;
 
     /// Applies a change and answers the document's new CAS. A refusal is a
     /// [`crate::QueryError::mutation`].
     fn mutate(&self, mutation: DocumentMutation) -> Result<u64>;
+}
+
+/// A document, and the encoded keys of its entries in an index.
+pub type IndexedDocument = (QueryDocument, Vec<Vec<u8>>);
+
+/// An index as statements read it. [`crate::DocumentIndex`] is one.
+pub trait KeyspaceIndex: Debug + Send + Sync {
+    fn definition(&self) -> &IndexDefinition;
+
+    /// The compiled keys. Only the planner knows their type.
+    fn keys(&self) -> Arc<dyn Any + Send + Sync>;
+
+    /// The entries of ranges as they are now.
+    fn snapshot(&self, ranges: Vec<EntryRange>) -> IndexSnapshot;
+
+    /// The document of an entry as it is now. A stale entry is removed.
+    fn read(
+        &self,
+        entry: IndexEntry<'_>,
+        keyspace: &dyn Keyspace,
+    ) -> Result<Option<IndexedDocument>>;
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -182,12 +220,4 @@ pub trait Datastore: Send + Sync {
         let _ = name;
         Ok(Vec::new())
     }
-}
-
-/// Memory for what a statement keeps.
-pub trait MemoryBudget {
-    /// Whether the statement may keep that many bytes more.
-    fn reserve(&self, bytes: usize) -> bool;
-
-    fn release(&self, bytes: usize);
 }

@@ -6,8 +6,9 @@
 
 pub mod change;
 pub mod flow;
-mod from;
+pub mod from;
 mod group;
+mod index_scan;
 mod path_edit;
 mod recursive;
 pub mod row;

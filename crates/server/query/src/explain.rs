@@ -1,13 +1,17 @@
 //! What a client may see of a plan: EXPLAIN, the row of PREPARE and the signature.
 
+mod condition;
+
 use crate::ast::statement::Statement;
 use crate::compiled::{PlanKind, StatementPlan};
 use crate::plan::{
-    AccessPath, BodyPlan, FromPlan, JoinPlanKind, ProjectionPlan, ProjectionTerm, QueryPlan,
-    SelectPlan, SourceKind, SourcePlan,
+    AccessPath, BodyPlan, ExprPlan, FromPlan, JoinPlanKind, KeyRangeBound, OrderKey,
+    ProjectionPlan, ProjectionTerm, QueryPlan, SelectPlan, SourceKind, SourcePlan,
 };
+use crate::plan::{IndexScanPlan, KeyTerm};
 use crate::prepared::PreparedStatement;
 use crate::value::{Object, QueryValue, write};
+use condition::{SourceNames, all_text, text};
 
 /// The row of EXPLAIN.
 pub fn row(plan: &StatementPlan, _statement: &Statement, text: &str) -> QueryValue {
@@ -86,7 +90,7 @@ fn sequence(mut children: Vec<QueryValue>) -> QueryValue {
 fn operator_of(plan: &StatementPlan) -> QueryValue {
     let change = |from: &FromPlan, name: &str| {
         let mut children = Vec::new();
-        add_from(from, &mut children);
+        add_from(from, &names_of(Some(from)), &mut children);
         children.push(operator(name, []));
         sequence(children)
     };
@@ -104,6 +108,10 @@ fn operator_of(plan: &StatementPlan) -> QueryValue {
 
 fn query_operator(query: &QueryPlan) -> QueryValue {
     let mut children = Vec::new();
+    let names = match &query.body {
+        BodyPlan::Select(select) => names_of(select.from.as_ref()),
+        _ => SourceNames::new(),
+    };
     if !query.with.is_empty() {
         children.push(operator("With", []));
     }
@@ -112,13 +120,14 @@ fn query_operator(query: &QueryPlan) -> QueryValue {
         body => children.push(body_operator(body)),
     }
     if !query.order.is_empty() {
-        children.push(operator("Order", []));
+        children.push(operator("Order", [("sort_terms", sort_terms(&query.order, &names))]));
     }
-    if query.offset.is_some() {
-        children.push(operator("Offset", []));
+    let expr = |expr: &ExprPlan| [("expr", QueryValue::from(text(expr, &names)))];
+    if let Some(offset) = &query.offset {
+        children.push(operator("Offset", expr(offset)));
     }
-    if query.limit.is_some() {
-        children.push(operator("Limit", []));
+    if let Some(limit) = &query.limit {
+        children.push(operator("Limit", expr(limit)));
     }
     sequence(children)
 }
@@ -142,16 +151,37 @@ fn body_operator(body: &BodyPlan) -> QueryValue {
     }
 }
 
+fn names_of(from: Option<&FromPlan>) -> SourceNames {
+    let Some(from) = from else { return SourceNames::new() };
+    let sources = from.joins.iter().map(|join| &join.source);
+    let sources = std::iter::once(&from.first).chain(sources);
+    sources.map(|source| (source.slot, source.alias.clone())).collect()
+}
+
+fn sort_terms(order: &[OrderKey], names: &SourceNames) -> QueryValue {
+    let term = |key: &OrderKey| {
+        let expr = QueryValue::from(text(&key.value, names));
+        let direction = if key.descending { "desc" } else { "asc" };
+        object([("expr", expr), ("order", QueryValue::from(direction))])
+    };
+    QueryValue::from(order.iter().map(term).collect::<Vec<_>>())
+}
+
+fn filter(conditions: &[ExprPlan], names: &SourceNames) -> QueryValue {
+    operator("Filter", [("condition", QueryValue::from(all_text(conditions, names)))])
+}
+
 fn add_select(select: &SelectPlan, children: &mut Vec<QueryValue>) {
+    let names = names_of(select.from.as_ref());
     match &select.from {
-        Some(from) => add_from(from, children),
+        Some(from) => add_from(from, &names, children),
         None => children.push(operator("DummyScan", [])),
     }
     if !select.lets.is_empty() {
         children.push(operator("Let", []));
     }
     if !select.filters.is_empty() {
-        children.push(operator("Filter", []));
+        children.push(filter(&select.filters, &names));
     }
     if let Some(group) = &select.group {
         children.push(operator(
@@ -180,10 +210,10 @@ fn add_select(select: &SelectPlan, children: &mut Vec<QueryValue>) {
     }
 }
 
-fn add_from(from: &FromPlan, children: &mut Vec<QueryValue>) {
-    add_source(&from.first, children);
+fn add_from(from: &FromPlan, names: &SourceNames, children: &mut Vec<QueryValue>) {
+    add_source(&from.first, names, children);
     if !from.filters.is_empty() {
-        children.push(operator("Filter", []));
+        children.push(filter(&from.filters, names));
     }
     for join in &from.joins {
         let alias = QueryValue::Str(join.source.alias.clone());
@@ -197,7 +227,10 @@ fn add_from(from: &FromPlan, children: &mut Vec<QueryValue>) {
             JoinPlanKind::On { .. } => format!("Hash{nested}"),
         };
         let mut inner = Vec::new();
-        add_source(&join.source, &mut inner);
+        add_source(&join.source, names, &mut inner);
+        if let JoinPlanKind::On { condition: Some(condition), .. } = &join.kind {
+            inner.push(filter(std::slice::from_ref(condition), names));
+        }
         let fields = [
             ("alias", alias),
             ("outer", QueryValue::Bool(join.outer)),
@@ -207,20 +240,25 @@ fn add_from(from: &FromPlan, children: &mut Vec<QueryValue>) {
     }
 }
 
-fn add_source(source: &SourcePlan, children: &mut Vec<QueryValue>) {
+fn add_source(source: &SourcePlan, names: &SourceNames, children: &mut Vec<QueryValue>) {
     let alias = QueryValue::Str(source.alias.clone());
     match &source.kind {
         SourceKind::Keyspace(plan) => {
             let name = plan.keyspace.name();
             let keyspace = name.collection.map_or(name.bucket, |(_, collection)| collection);
             let keyspace = QueryValue::from(keyspace);
-            let scan = match &plan.access {
-                AccessPath::Keys(_) | AccessPath::KeySet(_) => "KeyScan",
-                AccessPath::Scan(bounds) if bounds.is_empty() => "PrimaryScan",
-                AccessPath::Scan(_) => "KeyRangeScan",
-            };
             let fields = [("as", alias.clone()), ("keyspace", keyspace.clone())];
-            children.push(operator(scan, fields));
+            children.push(match &plan.access {
+                AccessPath::Keys(keys) | AccessPath::KeySet(keys) => {
+                    with(operator("KeyScan", fields), "keys", text(keys, names).into())
+                }
+                AccessPath::Scan(bounds) if bounds.is_empty() => operator("PrimaryScan", fields),
+                AccessPath::Scan(bounds) => {
+                    let spans = QueryValue::from(vec![key_span(bounds, names)]);
+                    with(operator("KeyRangeScan", fields), "spans", spans)
+                }
+                AccessPath::Indexes(scans) => index_scans(scans, &fields, names),
+            });
             children.push(operator("Fetch", [("as", alias), ("keyspace", keyspace)]));
         }
         SourceKind::Value(_) => children.push(operator("ExpressionScan", [("alias", alias)])),
@@ -230,4 +268,87 @@ fn add_source(source: &SourcePlan, children: &mut Vec<QueryValue>) {
         }
         SourceKind::Catalog(_) => children.push(operator("PrimaryScan", [("as", alias)])),
     }
+}
+
+fn with(operator: QueryValue, name: &str, value: QueryValue) -> QueryValue {
+    let mut object = operator.object().map(|object| (*object).clone()).unwrap_or_default();
+    object.set(name.into(), value);
+    QueryValue::from(object)
+}
+
+/// One scan, or the union of several.
+fn index_scans(
+    scans: &[IndexScanPlan],
+    fields: &[(&str, QueryValue); 2],
+    names: &SourceNames,
+) -> QueryValue {
+    let scan = |scan: &IndexScanPlan| {
+        let definition = scan.index.definition();
+        let mut plan = operator("IndexScan3", fields.clone());
+        plan = with(plan, "index", QueryValue::from(definition.name.as_str()));
+        plan = with(plan, "index_id", QueryValue::from(definition.id.as_str()));
+        plan = with(plan, "using", QueryValue::from("gsi"));
+        plan = with(plan, "spans", QueryValue::from(vec![index_span(scan, names)]));
+        match scan.ordered {
+            Some(reverse) => {
+                let order = if reverse { "reverse" } else { "forward" };
+                with(plan, "order", QueryValue::from(order))
+            }
+            None => plan,
+        }
+    };
+    let mut scans: Vec<QueryValue> = scans.iter().map(scan).collect();
+    match scans.len() {
+        1 => scans.remove(0),
+        _ => operator("UnionScan", [("scans", QueryValue::from(scans))]),
+    }
+}
+
+/// The bounds of each key that has some.
+fn index_span(scan: &IndexScanPlan, names: &SourceNames) -> QueryValue {
+    let components: Vec<_> = scan.keys.components().collect();
+    let mut ranges = Vec::new();
+    for (term, component) in scan.prefix.iter().zip(&components) {
+        ranges.push(range(&component.key.text, &[term], names));
+    }
+    if let Some(component) = components.get(scan.prefix.len())
+        && !scan.range.is_empty()
+    {
+        ranges.push(range(&component.key.text, &scan.range.iter().collect::<Vec<_>>(), names));
+    }
+    object([("range", QueryValue::from(ranges))])
+}
+
+fn range(key: &str, terms: &[&KeyTerm], names: &SourceNames) -> QueryValue {
+    let mut fields = vec![("index_key".into(), QueryValue::from(key))];
+    for term in terms {
+        let value = term.value().map(|value| text(value, names));
+        let value = QueryValue::from(value.unwrap_or_else(|| "null".to_owned()));
+        let name = match term {
+            KeyTerm::Equal(_) | KeyTerm::IsNull => "equals",
+            KeyTerm::In(_) => "in",
+            KeyTerm::Like(_) => "like",
+            KeyTerm::Above { inclusive: true, .. } => "from",
+            KeyTerm::Above { .. } | KeyTerm::IsValued => "above",
+            KeyTerm::Below { inclusive: true, .. } => "to",
+            KeyTerm::Below { .. } => "below",
+            KeyTerm::IsNotMissing => "from",
+        };
+        fields.push((name.into(), value));
+    }
+    QueryValue::from(Object::new(fields))
+}
+
+fn key_span(bounds: &[KeyRangeBound], names: &SourceNames) -> QueryValue {
+    let bound = |bound: &KeyRangeBound| {
+        let name = match (bound.pattern, bound.lower, bound.inclusive) {
+            (true, ..) => "like",
+            (_, true, true) => "from",
+            (_, true, false) => "above",
+            (_, false, true) => "to",
+            (_, false, false) => "below",
+        };
+        (name.into(), QueryValue::from(text(&bound.key, names)))
+    };
+    QueryValue::from(Object::new(bounds.iter().map(bound).collect()))
 }

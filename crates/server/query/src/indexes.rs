@@ -6,6 +6,7 @@ use crate::compile::Compiler;
 use crate::context::QueryContext;
 use crate::datastore::{IndexChange, IndexDefinition};
 use crate::error::{QueryError, Result};
+use crate::plan::IndexKeys;
 use crate::printer::print;
 use crate::runtime::{Runtime, SlotFrame};
 use crate::value::{QueryValue, Text};
@@ -50,6 +51,10 @@ fn create_index(create: &CreateIndex, context: &QueryContext, rt: &Runtime<'_>) 
         id: String::new(),
         replica_count: with.field(b"num_replica").as_int().unwrap_or(0).clamp(0, 16) as u32,
     };
+    if !definition.is_primary {
+        // Refuses keys that no entry can have.
+        IndexKeys::compile(&definition)?;
+    }
     match rt.store.change_indexes(IndexChange::Create(definition)) {
         Err(error) if error.code == 4300 && create.if_not_exists => Ok(()),
         result => result,
@@ -63,8 +68,9 @@ fn key_text(key: &IndexKey) -> String {
         None => "",
     };
     let end = if key.array.is_some() { "))" } else { "" };
+    let missing = if key.include_missing { " INCLUDE MISSING" } else { "" };
     let order = if key.descending { " DESC" } else { "" };
-    format!("{array}{}{end}{order}", print(&key.value))
+    format!("{array}{}{end}{missing}{order}", print(&key.value))
 }
 
 fn drop_index(drop: &DropIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {

@@ -19,17 +19,21 @@ mod ast;
 mod catalog;
 mod compile;
 mod compiled;
+mod consistency;
 mod context;
 mod datastore;
+mod entries;
 mod error;
 mod eval;
 mod exec;
 mod explain;
 mod functions;
+mod index;
 mod indexes;
 mod lexer;
 mod like;
 mod limits;
+mod memory_budget;
 mod operators;
 mod parser;
 mod plan;
@@ -44,12 +48,16 @@ pub mod stored;
 mod value;
 mod windows;
 
+pub use consistency::Consistency;
 pub use datastore::{
-    Datastore, DocumentMutation, IndexChange, IndexDefinition, KeyRange, Keyspace, KeyspaceName,
-    MemoryBudget, Precondition, QueryDocument,
+    Datastore, DocumentMutation, IndexChange, IndexDefinition, IndexedDocument, KeyRange, Keyspace,
+    KeyspaceIndex, KeyspaceName, Precondition, QueryDocument,
 };
+pub use entries::sorted::IndexFull;
 pub use error::{QueryError, Result};
-pub use request::{Consistency, QueryRequest};
+pub use index::document_index::DocumentIndex;
+pub use memory_budget::MemoryBudget;
+pub use request::QueryRequest;
 pub use scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};
 pub use service::{
     Metrics, ResponseHead, RowSink, RunControl, RunOutcome, RunStatus, Service, SinkClosed,

@@ -6,7 +6,8 @@
 //! key, and the object of `META()`.
 
 pub mod change;
-mod expr;
+pub mod expr;
+pub mod normal_form;
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::ast::{
     ArithmeticOperator, CollectionKind, FrameClause as AstFrame, Param, Quantifier, Relation,
     SetOperator, Test,
 };
-use crate::datastore::Keyspace;
+use crate::datastore::{Keyspace, KeyspaceIndex};
 use crate::functions::function::Function;
 use crate::scan_hints::FieldOperator;
 use crate::value::{QueryValue, Text};
@@ -105,6 +106,8 @@ pub enum SourceKind {
 pub struct KeyspacePlan {
     pub keyspace: Arc<dyn Keyspace>,
     pub access: AccessPath,
+    /// The names of USE INDEX.
+    pub index_names: Vec<Text>,
     /// Whether the object of `META()` is needed, apart from its `id`.
     pub meta: bool,
     /// For a keyspace that takes hints.
@@ -127,6 +130,8 @@ pub enum AccessPath {
     /// The same for a condition: each key once.
     KeySet(ExprPlan),
     Scan(Vec<KeyRangeBound>),
+    /// By the entries of indexes. A document of several entries is read once.
+    Indexes(Vec<IndexScanPlan>),
 }
 
 /// One bound of the keys that a scan visits.
@@ -323,5 +328,140 @@ pub struct Subquery {
 impl PartialEq for Subquery {
     fn eq(&self, other: &Subquery) -> bool {
         self.number == other.number
+    }
+}
+
+/// The keys of an index, with its document at the slots 0 to 2.
+#[derive(Debug)]
+pub struct IndexKeys {
+    pub keys: Vec<IndexKeyPlan>,
+    /// The parts of the condition, in normal form.
+    pub condition: Vec<ExprPlan>,
+    /// Whether the object of `META()` is read, apart from its `id`.
+    pub needs_meta: bool,
+    pub slot_count: usize,
+}
+
+/// One key. The key of an array may give several components of an entry.
+#[derive(Debug)]
+pub struct IndexKeyPlan {
+    /// The canonical text without its direction.
+    pub text: String,
+    pub descending: bool,
+    pub include_missing: bool,
+    pub value: IndexKeyValue,
+}
+
+#[derive(Debug)]
+pub enum IndexKeyValue {
+    Value {
+        expr: ExprPlan,
+        normal: ExprPlan,
+    },
+    /// One entry for each element.
+    Array {
+        /// Evaluates to an array of elements, or of arrays with one value for each component.
+        list: ExprPlan,
+        parts: ArrayKeyParts,
+    },
+}
+
+/// The parts of an array key in normal form.
+#[derive(Debug)]
+pub struct ArrayKeyParts {
+    /// Where the elements are.
+    pub source: ExprPlan,
+    pub within: bool,
+    /// The slot of an element.
+    pub variable: FrameSlot,
+    pub condition: Vec<ExprPlan>,
+    /// One value for each component of an entry.
+    pub values: Vec<ExprPlan>,
+    pub flattened: bool,
+}
+
+/// One component of an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexComponent<'k> {
+    pub key: &'k IndexKeyPlan,
+    /// The value of the component in normal form.
+    pub value: &'k ExprPlan,
+    /// The array, if the value is one of its elements.
+    pub array: Option<&'k ArrayKeyParts>,
+}
+
+impl IndexKeys {
+    pub fn components(&self) -> impl Iterator<Item = IndexComponent<'_>> {
+        self.keys.iter().flat_map(|key| match &key.value {
+            IndexKeyValue::Value { normal, .. } => {
+                vec![IndexComponent { key, value: normal, array: None }]
+            }
+            IndexKeyValue::Array { parts, .. } => {
+                let component = |value| IndexComponent { key, value, array: Some(parts) };
+                parts.values.iter().map(component).collect()
+            }
+        })
+    }
+
+    pub fn has_array(&self) -> bool {
+        self.keys.iter().any(|key| matches!(key.value, IndexKeyValue::Array { .. }))
+    }
+}
+
+/// A condition on the value of a key. The expressions are known before the document is read.
+#[derive(Clone, Debug)]
+pub enum KeyTerm {
+    Equal(ExprPlan),
+    /// One of a list.
+    In(ExprPlan),
+    IsNull,
+    /// Above the value, or equal to it if `inclusive`.
+    Above {
+        value: ExprPlan,
+        inclusive: bool,
+    },
+    Below {
+        value: ExprPlan,
+        inclusive: bool,
+    },
+    /// Like the pattern, whose constant beginning bounds the key.
+    Like(ExprPlan),
+    IsNotMissing,
+    IsValued,
+}
+
+impl KeyTerm {
+    /// Whether the term bounds the key by more than the type.
+    pub fn is_bound(&self) -> bool {
+        !matches!(self, KeyTerm::IsNotMissing | KeyTerm::IsValued)
+    }
+
+    pub fn value(&self) -> Option<&ExprPlan> {
+        match self {
+            KeyTerm::Equal(value) | KeyTerm::In(value) | KeyTerm::Like(value) => Some(value),
+            KeyTerm::Above { value, .. } | KeyTerm::Below { value, .. } => Some(value),
+            KeyTerm::IsNull | KeyTerm::IsNotMissing | KeyTerm::IsValued => None,
+        }
+    }
+}
+
+/// A part of an index: the entries whose first keys meet `prefix` and whose next key is in a
+/// range.
+#[derive(Clone, Debug)]
+pub struct IndexScanPlan {
+    pub index: Arc<dyn KeyspaceIndex>,
+    pub keys: Arc<IndexKeys>,
+    pub prefix: Vec<KeyTerm>,
+    pub range: Vec<KeyTerm>,
+    /// Rows are in the order of the entries, or in reverse.
+    pub ordered: Option<bool>,
+}
+
+impl IndexScanPlan {
+    /// Whether a document has at most one entry in this part.
+    pub fn is_point(&self) -> bool {
+        self.prefix.len() == self.keys.components().count()
+            && !self.keys.has_array()
+            && !self.prefix.iter().any(|term| matches!(term, KeyTerm::In(_)))
     }
 }

@@ -7,22 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::consistency::Consistency;
 use crate::context::QueryContext;
 use crate::error::{QueryError, Result};
 use crate::runtime::QueryParameters;
 use crate::value::{QueryValue, Text, json};
-
-/// How fresh index scans must be.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Consistency {
-    /// Whatever the index has.
-    #[default]
-    NotBounded,
-    /// All writes acknowledged before the request.
-    RequestPlus,
-    /// The vectors of `scan_vectors` as JSON text.
-    AtPlus(String),
-}
 
 #[derive(Clone, Debug, Default)]
 pub struct QueryRequest {

@@ -5,17 +5,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use regex::Regex;
 
 use crate::ast::Param;
-use crate::datastore::{Datastore, MemoryBudget};
+use crate::consistency::Consistency;
+use crate::datastore::{Datastore, Keyspace, KeyspaceName};
 use crate::error::{QueryError, Result};
 use crate::like::Like;
 use crate::limits::{
     ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, RESERVE_STEP_BYTES, TURNS_BETWEEN_CHECKS,
 };
+use crate::memory_budget::MemoryBudget;
 use crate::prepared::PreparedStatements;
 use crate::value::{QueryValue, Text};
 
@@ -38,6 +40,10 @@ pub struct Runtime<'a> {
     pub preserve_expiry: bool,
     pub deadline: Option<Instant>,
     pub cancelled: Option<&'a AtomicBool>,
+    /// How fresh index scans must be, and how long they wait for it.
+    pub consistency: (Consistency, Option<Duration>),
+    /// The keyspaces whose indexes are fresh enough.
+    caught_up: RefCell<Vec<KeyspaceName>>,
     budget: &'a dyn MemoryBudget,
     /// Bytes reserved from the budget, and those in use.
     reserved: Cell<usize>,
@@ -70,6 +76,8 @@ impl<'a> Runtime<'a> {
             preserve_expiry: false,
             deadline: None,
             cancelled: None,
+            consistency: (Consistency::NotBounded, None),
+            caught_up: RefCell::default(),
             budget,
             reserved: Cell::new(0),
             used: Cell::new(0),
@@ -92,6 +100,7 @@ impl<'a> Runtime<'a> {
         inner.started = self.started;
         inner.preserve_expiry = self.preserve_expiry;
         inner.deadline = self.deadline;
+        inner.consistency.clone_from(&self.consistency);
         inner.cancelled = self.cancelled;
         inner
     }
@@ -134,6 +143,20 @@ impl<'a> Runtime<'a> {
         }
     }
 
+    /// Waits until the indexes of a keyspace are as fresh as the request asks for.
+    pub fn catch_up(&self, keyspace: &dyn Keyspace) -> Result<()> {
+        let (consistency, wait) = &self.consistency;
+        if *consistency == Consistency::NotBounded {
+            return Ok(());
+        }
+        let name = keyspace.name();
+        if !self.caught_up.borrow().contains(&name) {
+            keyspace.catch_up(consistency, *wait)?;
+            self.caught_up.borrow_mut().push(name);
+        }
+        Ok(())
+    }
+
     /// Reserves memory for something that the statement keeps.
     pub fn keep(&self, bytes: usize) -> Result<()> {
         let used = self.used.get() + bytes;
@@ -156,6 +179,11 @@ impl<'a> Runtime<'a> {
     /// Gives back what was kept after a call of `used`.
     pub fn release_to(&self, used: usize) {
         self.used.set(used.min(self.used.get()));
+    }
+
+    /// Gives back so many bytes that were kept.
+    pub fn give_back(&self, bytes: usize) {
+        self.used.set(self.used.get().saturating_sub(bytes));
     }
 
     pub fn param(&self, param: &Param) -> Result<QueryValue> {

@@ -1,5 +1,5 @@
-//! Chooses how the first keyspace is read: by keys or by a range of keys, if conditions on
-//! `META().id` allow it. The conditions are still checked on each document.
+//! Chooses how the first keyspace is read: by keys, if conditions on `META().id` allow it, by an
+//! index, or by a range of keys. The conditions are still checked on each document.
 
 use crate::ast::{Relation, Test};
 use crate::plan::{AccessPath, ExprPlan, FrameSlot, FromPlan, KeyRangeBound, SourceKind};
@@ -7,6 +7,7 @@ use crate::scan_hints::FieldOperator;
 use crate::value::{QueryValue, Text};
 
 use super::Compiler;
+use super::index_access::index_scans;
 
 impl Compiler<'_> {
     /// Moves conditions to the first source where they read nothing else. Loop variables have slots
@@ -27,10 +28,15 @@ impl Compiler<'_> {
             (from.filters, *filters) = std::mem::take(filters).into_iter().partition(is_early);
         }
         let SourceKind::Keyspace(plan) = &mut from.first.kind else { return };
-        if matches!(plan.access, AccessPath::Scan(_))
-            && let Some(access) = key_access(&from.filters, first)
-        {
-            plan.access = access;
+        if matches!(plan.access, AccessPath::Scan(_)) {
+            let by_key = key_access(&from.filters, first);
+            plan.access = match by_key {
+                Some(access @ AccessPath::KeySet(_)) => access,
+                other => match index_scans(plan, first, &from.filters) {
+                    Some(scans) => AccessPath::Indexes(scans),
+                    None => other.unwrap_or(AccessPath::Scan(Vec::new())),
+                },
+            };
         }
         if let Some(hints) = &mut plan.hints {
             hints.conditions =
@@ -63,7 +69,7 @@ fn condition(
             let (left, right) = &**sides;
             let (name, relation, value) = match (field(left), field(right)) {
                 (Some(name), _) => (name, *relation, right),
-                (None, Some(name)) => (name, mirrored(*relation), left),
+                (None, Some(name)) => (name, relation.mirrored(), left),
                 _ => return None,
             };
             let operator = match relation {
@@ -109,7 +115,7 @@ fn key_access(filters: &[ExprPlan], document: FrameSlot) -> Option<AccessPath> {
                 let (relation, value) = if *left == key && is_known(right) {
                     (*relation, right)
                 } else if *right == key && is_known(left) {
-                    (mirrored(*relation), left)
+                    (relation.mirrored(), left)
                 } else {
                     continue;
                 };
@@ -144,14 +150,4 @@ fn key_access(filters: &[ExprPlan], document: FrameSlot) -> Option<AccessPath> {
         }
     }
     (!bounds.is_empty()).then_some(AccessPath::Scan(bounds))
-}
-
-fn mirrored(relation: Relation) -> Relation {
-    match relation {
-        Relation::Less => Relation::Greater,
-        Relation::LessEqual => Relation::GreaterEqual,
-        Relation::Greater => Relation::Less,
-        Relation::GreaterEqual => Relation::LessEqual,
-        other => other,
-    }
 }

@@ -18,8 +18,8 @@ use crate::plan::{
 };
 use crate::value::Text;
 
-use super::select::conjuncts;
 use super::{Compiler, FromSource, LoopPlan, Scope};
+use crate::plan::expr::conjuncts;
 
 impl Compiler<'_> {
     fn target(&mut self, target: &KeyspaceTarget) -> Result<(Arc<dyn Keyspace>, Text)> {
@@ -44,7 +44,13 @@ impl Compiler<'_> {
             Some(keys) => AccessPath::Keys(self.expr(keys)?),
             None => AccessPath::Scan(Vec::new()),
         };
-        let plan = KeyspacePlan { keyspace: keyspace.clone(), access, meta: false, hints: None };
+        let plan = KeyspacePlan {
+            keyspace: keyspace.clone(),
+            access,
+            meta: false,
+            index_names: Vec::new(),
+            hints: None,
+        };
         let source = self.add_source(alias, true)?;
         // The document's CAS.
         self.meta_slots.insert(source.slot);
@@ -246,6 +252,7 @@ impl Compiler<'_> {
             alias: Some(alias.clone()),
             keys: merge.target.keys.clone(),
             indexes: Vec::new(),
+            hash: false,
             at: 0,
         };
         match key {

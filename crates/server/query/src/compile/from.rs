@@ -9,8 +9,9 @@ use crate::plan::{
 };
 use crate::value::Text;
 
-use super::select::conjuncts;
+use super::index_access::index_scans;
 use super::{Compiler, FromSource};
+use crate::plan::expr::conjuncts;
 
 /// Joins of one FROM.
 const JOINS_MAX: usize = 64;
@@ -100,7 +101,9 @@ impl Compiler<'_> {
             None => AccessPath::Scan(Vec::new()),
         };
         let hints = keyspace.takes_hints().then(Box::default);
-        Ok((SourceKind::Keyspace(KeyspacePlan { keyspace, access, meta: false, hints }), true))
+        let index_names = term.indexes.clone();
+        let plan = KeyspacePlan { keyspace, access, index_names, meta: false, hints };
+        Ok((SourceKind::Keyspace(plan), true))
     }
 
     pub(super) fn join(&mut self, join: &ast::Join, start: FrameSlot) -> Result<JoinPlan> {
@@ -203,7 +206,10 @@ impl Compiler<'_> {
             }
         }
         by_key(&mut source, &equal);
-        let lateral = lateral || is_by_key(&source);
+        if !join.term.hash {
+            by_index(&mut source, condition.as_ref());
+        }
+        let lateral = lateral || is_by_row(&source);
         let kind = JoinPlanKind::On { condition, equal, lateral };
         let outer = join.kind == JoinKind::Left;
         Ok(JoinPlan { outer, nest: join.nest, source, kind })
@@ -221,6 +227,24 @@ fn by_key(source: &mut SourcePlan, equal: &[(ExprPlan, ExprPlan)]) {
     }
 }
 
-fn is_by_key(source: &SourcePlan) -> bool {
-    matches!(&source.kind, SourceKind::Keyspace(KeyspacePlan { access: AccessPath::Keys(_), .. }))
+/// Reads a joined keyspace by an index one of whose keys equals a value of the row so far.
+fn by_index(source: &mut SourcePlan, condition: Option<&ExprPlan>) {
+    if let SourceKind::Keyspace(plan) = &mut source.kind
+        && matches!(plan.access, AccessPath::Scan(_))
+        && let Some(condition) = condition
+        && let Some(scans) = index_scans(plan, source.slot, &conjuncts(condition.clone()))
+        && scans.iter().all(|scan| !scan.prefix.is_empty())
+    {
+        plan.access = AccessPath::Indexes(scans);
+    }
+}
+
+/// Whether each row so far reads other documents.
+fn is_by_row(source: &SourcePlan) -> bool {
+    match &source.kind {
+        SourceKind::Keyspace(plan) => {
+            matches!(plan.access, AccessPath::Keys(_) | AccessPath::Indexes(_))
+        }
+        _ => false,
+    }
 }

@@ -2,11 +2,14 @@
 
 use crate::ast::{self, ResultTerm};
 use crate::error::Result;
+use crate::plan::expr::conjuncts;
 use crate::plan::{
-    ExprPlan, FrameSlot, FromPlan, OrderKey, ProjectionPlan, ProjectionTerm, SelectPlan, SourceKind,
+    AccessPath, ExprPlan, FrameSlot, FromPlan, KeyspacePlan, OrderKey, ProjectionPlan,
+    ProjectionTerm, SelectPlan, SourceKind,
 };
 use crate::value::Text;
 
+use super::index_access::serve_order;
 use super::{Compiler, DocumentUse, LoopPlan, Scope, SelectState};
 
 pub use crate::parser::implicit_name;
@@ -51,11 +54,14 @@ impl Compiler<'_> {
         let grouped = self.grouped_parts(select, order)?;
         let SelectState { aggregates, windows, .. } = std::mem::take(&mut self.select);
         let sources = first_slot..end_slot;
-        let (group, windows, projection, order) =
+        let (group, windows, projection, mut order) =
             self.group(select.group.is_some(), grouped, aggregates, windows, sources)?;
         if let Some(from) = &mut from {
             self.place_filters(from, !lets.is_empty(), &mut filters);
             self.mark_meta(from);
+            if group.is_none() && windows.is_empty() && is_in_order(from, &order) {
+                order.clear();
+            }
         } else {
             // Without FROM there is one row, whatever the condition.
             filters.clear();
@@ -158,10 +164,14 @@ impl Compiler<'_> {
     }
 }
 
-/// The parts of a condition that all must hold.
-pub fn conjuncts(condition: ExprPlan) -> Vec<ExprPlan> {
-    match condition {
-        ExprPlan::And(parts) => parts.into_iter().flat_map(conjuncts).collect(),
-        other => vec![other],
+/// Whether the first source gives its rows in an order. Joins keep it.
+fn is_in_order(from: &mut FromPlan, order: &[OrderKey]) -> bool {
+    match &mut from.first.kind {
+        SourceKind::Keyspace(KeyspacePlan { access: AccessPath::Indexes(scans), .. })
+            if !order.is_empty() && scans.len() == 1 =>
+        {
+            serve_order(&mut scans[0], from.first.slot, order)
+        }
+        _ => false,
     }
 }

@@ -163,7 +163,7 @@ fn set_document(
 ) {
     frame[slot] = value;
     frame[slot + 1] = QueryValue::Str(Text::from_bytes(document.key.clone()));
-    frame[slot + 2] = meta(keyspace, document);
+    frame[slot + 2] = meta(&keyspace.name(), document);
 }
 
 /// The CAS of the document in the frame.

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use crate::datastore::{KeyRange, Keyspace, QueryDocument};
+use crate::datastore::{KeyRange, KeyspaceName, QueryDocument};
 use crate::error::Result;
 use crate::plan::{
     AccessPath, ExprPlan, FrameSlot, FromPlan, HintPlan, JoinPlan, JoinPlanKind, KeyRangeBound,
@@ -19,6 +19,7 @@ use crate::scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};
 use crate::value::{Object, QueryValue, Text, json, key};
 
 use super::flow::Flow;
+use super::index_scan;
 
 /// Slots of a source.
 const SOURCE_SLOTS: usize = 3;
@@ -319,6 +320,12 @@ fn documents(
             let keys = rt.eval(keys, frame)?;
             return by_keys(plan, slot, &keys, true, frame, each);
         }
+        AccessPath::Indexes(scans) => {
+            return index_scan::documents(plan, scans, rt, frame, &mut |document, frame| {
+                put(plan, slot, document, frame);
+                each(frame)
+            });
+        }
         AccessPath::Scan(bounds) => match key_range(bounds, rt, frame)? {
             Some(range) => range,
             None => return Ok(Flow::More),
@@ -445,7 +452,7 @@ fn after_prefix(prefix: &[u8]) -> Option<Bytes> {
 /// Puts a document into its slots.
 fn put(plan: &KeyspacePlan, slot: FrameSlot, document: QueryDocument, frame: &mut SlotFrame) {
     if plan.meta {
-        frame[slot + 2] = meta(&*plan.keyspace, &document);
+        frame[slot + 2] = meta(&plan.keyspace.name(), &document);
     }
     frame[slot] = document_value(&document);
     frame[slot + 1] = QueryValue::Str(Text::from_bytes(document.key));
@@ -459,8 +466,7 @@ pub fn document_value(document: &QueryDocument) -> QueryValue {
 }
 
 /// The object of `META()`.
-pub fn meta(keyspace: &dyn Keyspace, document: &QueryDocument) -> QueryValue {
-    let name = keyspace.name();
+pub fn meta(name: &KeyspaceName, document: &QueryDocument) -> QueryValue {
     let path = match &name.collection {
         Some((scope, collection)) => format!("default:{}.{scope}.{collection}", name.bucket),
         None => format!("default:{}", name.bucket),

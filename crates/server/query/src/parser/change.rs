@@ -24,6 +24,7 @@ impl Parser<'_> {
             alias: None,
             keys: None,
             indexes: Vec::new(),
+            hash: false,
             at: 0,
         };
         self.use_hints(&mut term)?;

@@ -94,6 +94,7 @@ impl Parser<'_> {
             alias,
             keys: None,
             indexes: Vec::new(),
+            hash: false,
             at,
         })
     }
@@ -107,7 +108,8 @@ impl Parser<'_> {
             self.eat_word(Keyword::AS);
             let alias = Some(self.alias()?);
             let source = FromSource::Subquery(Box::new(query));
-            let mut term = FromTerm { source, alias, keys: None, indexes: Vec::new(), at };
+            let mut term =
+                FromTerm { source, alias, keys: None, indexes: Vec::new(), hash: false, at };
             self.use_hints(&mut term)?;
             return Ok(term);
         }
@@ -116,7 +118,7 @@ impl Parser<'_> {
         }
         let (source, implicit) = self.named_source()?;
         let alias = self.optional_alias()?.or(implicit);
-        let mut term = FromTerm { source, alias, keys: None, indexes: Vec::new(), at };
+        let mut term = FromTerm { source, alias, keys: None, indexes: Vec::new(), hash: false, at };
         self.use_hints(&mut term)?;
         Ok(term)
     }
@@ -212,6 +214,7 @@ impl Parser<'_> {
                 }
                 TokenKind::Word(Keyword::HASH) => {
                     self.advance();
+                    term.hash = true;
                     self.parens(|parser| {
                         if parser.eat_word(Keyword::BUILD) || parser.eat_word(Keyword::PROBE) {
                             return Ok(());

@@ -218,7 +218,9 @@ impl Parser<'_> {
     fn call(&mut self, name: String, at: u32) -> Result<Expr> {
         let token = self.tokens[self.at - 1];
         let aggregate = functions::aggregate(&name).is_some();
-        if !aggregate && !functions::is_known(&name) {
+        // Only keys of indexes have it.
+        let is_key = name == "FLATTEN_KEYS";
+        if !aggregate && !is_key && !functions::is_known(&name) {
             return self.fail_at(token, "an unknown function");
         }
         let mut call = FunctionCall {

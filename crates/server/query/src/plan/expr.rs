@@ -173,3 +173,11 @@ impl StepPlan {
         }
     }
 }
+
+/// The parts of a condition that all must hold.
+pub fn conjuncts(condition: ExprPlan) -> Vec<ExprPlan> {
+    match condition {
+        ExprPlan::And(parts) => parts.into_iter().flat_map(conjuncts).collect(),
+        other => vec![other],
+    }
+}

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use oribi_query::{
-    Datastore, DocumentMutation, IndexChange, IndexDefinition, KeyRange, Keyspace, KeyspaceName,
-    MemoryBudget, Precondition, QueryDocument, QueryError, QueryRequest, ResponseHead, Result,
-    RowSink, RunControl, RunOutcome, Service, SinkClosed,
+    Datastore, DocumentIndex, DocumentMutation, IndexChange, IndexDefinition, KeyRange, Keyspace,
+    KeyspaceIndex, KeyspaceName, MemoryBudget, Precondition, QueryDocument, QueryError,
+    QueryRequest, ResponseHead, Result, RowSink, RunControl, RunOutcome, Service, SinkClosed,
 };
 
 /// Documents of one keyspace in memory.
@@ -19,12 +19,18 @@ use oribi_query::{
 pub struct MemoryKeyspace {
     name: KeyspaceName,
     documents: Mutex<BTreeMap<Bytes, QueryDocument>>,
+    indexes: Mutex<Vec<Arc<DocumentIndex>>>,
     newest_cas: AtomicU64,
 }
 
 impl MemoryKeyspace {
     fn new(name: KeyspaceName) -> MemoryKeyspace {
-        MemoryKeyspace { name, documents: Mutex::default(), newest_cas: AtomicU64::new(1) }
+        MemoryKeyspace {
+            name,
+            documents: Mutex::default(),
+            indexes: Mutex::default(),
+            newest_cas: AtomicU64::new(1),
+        }
     }
 
     pub fn put(&self, key: &str, value: &str) {
@@ -37,8 +43,35 @@ impl MemoryKeyspace {
         self.mutate(mutation).unwrap();
     }
 
+    pub fn remove(&self, key: &str) {
+        let mutation = DocumentMutation {
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            value: None,
+            expiration: None,
+            precondition: Precondition::None,
+        };
+        self.mutate(mutation).unwrap();
+    }
+
+    pub fn index(&self, name: &str) -> Arc<DocumentIndex> {
+        let indexes = self.indexes.lock().unwrap();
+        indexes.iter().find(|index| index.definition().name == name).unwrap().clone()
+    }
+
+    /// Builds an index at once.
+    fn add_index(&self, definition: IndexDefinition) -> Result<()> {
+        let budget = Arc::new(TestBudget::new(64 << 20));
+        let index = Arc::new(DocumentIndex::new(definition, budget)?);
+        for document in self.documents.lock().unwrap().values() {
+            index.insert(document, false).unwrap();
+        }
+        self.indexes.lock().unwrap().push(index);
+        Ok(())
+    }
+
     pub fn clear(&self) {
         self.documents.lock().unwrap().clear();
+        self.indexes.lock().unwrap().iter().for_each(|index| index.clear());
     }
 }
 
@@ -64,6 +97,11 @@ impl Keyspace for MemoryKeyspace {
             }
         }
         Ok(())
+    }
+
+    fn indexes(&self) -> Vec<Arc<dyn KeyspaceIndex>> {
+        let indexes = self.indexes.lock().unwrap();
+        indexes.iter().map(|index| index.clone() as Arc<dyn KeyspaceIndex>).collect()
     }
 
     fn count(&self) -> Option<u64> {
@@ -98,9 +136,15 @@ impl Keyspace for MemoryKeyspace {
                     flags: 0,
                     expiration,
                 };
+                for index in self.indexes.lock().unwrap().iter() {
+                    index.insert(&document, known.is_some()).unwrap();
+                }
                 documents.insert(key, document);
             }
-            None => drop(documents.remove(&mutation.key)),
+            None => {
+                self.indexes.lock().unwrap().iter().for_each(|index| index.note_removal());
+                documents.remove(&mutation.key);
+            }
         }
         Ok(cas)
     }
@@ -153,9 +197,18 @@ impl Datastore for MemoryDatastore {
                     let msg = format!("The index {} already exists", definition.name);
                     return Err(QueryError::datastore(4300, msg));
                 }
+                if !definition.is_primary {
+                    let keyspaces = self.keyspaces.lock().unwrap();
+                    let found = keyspaces.iter().find(|known| known.name == definition.keyspace);
+                    found.unwrap().add_index(definition.clone())?;
+                }
                 indexes.push(definition);
             }
             IndexChange::Drop { name, .. } => {
+                for keyspace in self.keyspaces.lock().unwrap().iter() {
+                    let mut built = keyspace.indexes.lock().unwrap();
+                    built.retain(|known| known.definition().name != name);
+                }
                 let count = indexes.len();
                 indexes.retain(|known| known.name != name);
                 if indexes.len() == count {
