@@ -14,10 +14,11 @@ import { ChangesPage } from "./pages/changes";
 import { DocumentsPage } from "./pages/documents";
 import { NodesPage } from "./pages/nodes";
 import { OverviewPage } from "./pages/overview";
-import { QueryPage } from "./pages/query";
+import { QueryPage, forgetStatement } from "./pages/query";
 import { SlowPage } from "./pages/slow";
 import { UsersPage } from "./pages/users";
 import { forgetDraft } from "./pages/value";
+import { forgetHistory } from "./query/kept";
 
 interface PageEntry {
   name: string;
@@ -189,7 +190,7 @@ function useOffered(user: User) {
       return response !== undefined && response.status !== 404 && response.status !== 403;
     };
     const users = isAdmin(user) ? has("GET", "/settings/rbac/users") : Promise.resolve(false);
-    Promise.all([has("POST", "/query/sql"), users]).then(([query, users]) => setOffered({ query, users }));
+    Promise.all([has("POST", "/query/service"), users]).then(([query, users]) => setOffered({ query, users }));
   }, [user]);
   return offered;
 }
@@ -328,6 +329,8 @@ function Console() {
     logOut();
     forget();
     forgetDraft();
+    forgetHistory();
+    forgetStatement();
     setUser(undefined);
   };
   onRefused(() => {

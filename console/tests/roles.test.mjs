@@ -1,4 +1,4 @@
-// Roles as choices, pages that a user has no right to, and the layout of the query page.
+// Roles as choices, and pages that a user has no right to.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -70,19 +70,5 @@ test("a page without a right says so", async () => {
   const page = await enter(server, READER);
   await visit(page, "#/users", "No such page");
   await page.getByText("Your user has no right to this page").waitFor();
-  await page.finish();
-});
-
-test("the example of a query shows its documents", async () => {
-  const page = await enter(server, ROOT);
-  const value = { name: "Ann Example", city: "Rome" };
-  await server.request("PUT", "/pools/default/buckets/default/docs/customer-1", JSON.stringify(value), ROOT);
-  if ((await server.request("POST", "/query/sql", "SELECT 1", ROOT)).status === 404) return page.finish();
-  await visit(page, "#/query", "Query");
-  assert.equal(await page.getByRole("combobox", { name: "Bucket" }).count(), 0, "the statement names its bucket");
-  await page.getByRole("button", { name: "Run" }).click();
-  const json = await page.getByRole("cell", { name: JSON.stringify(value) }).boundingBox();
-  assert.ok(json.x + json.width <= page.viewportSize().width, "json is on the screen");
-  await checkAccess(page, "an answer");
   await page.finish();
 });

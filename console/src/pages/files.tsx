@@ -4,6 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { ask, errorOf, send } from "../api";
 import { bytes } from "../format";
 import { keyLabel } from "../keys";
+import { save } from "../save";
 import { Dialog, RequestForm, done, failed } from "../ui";
 import { docsPath, type Place } from "./documents";
 import { FORMAT_NAMES, flagsFor, formatOf, formatOfFile, looksOf, type Document, type Format } from "./stored";
@@ -15,10 +16,8 @@ const FILE_ENDINGS: Record<Format, string> = { json: ".json", text: ".txt", bina
 async function download(place: Place, source: Document) {
   const response = await send("GET", docsPath(place, source.id), { query: { encoding: "base64url", raw: 1 } });
   if (!response.ok) throw await errorOf(response);
-  const url = URL.createObjectURL(await response.blob());
   const name = keyLabel(source.id).replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 100);
-  Object.assign(document.createElement("a"), { href: url, download: name + FILE_ENDINGS[source.datatype] }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  save(name + FILE_ENDINGS[source.datatype], await response.blob());
 }
 
 interface Upload {

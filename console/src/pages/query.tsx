@@ -1,149 +1,91 @@
-// SQL over documents: `POST /query/sql`, which answers with lines of JSON. A statement names its buckets.
+// SQL++ over documents: `POST /query/service` at the admin port.
 //
-// Owns: the statement, which outlives a visit to another page, and the rows that were received. It
-// keeps a bounded number of rows and then ends the statement, so a million rows do no harm.
+// Owns: the statement and its settings, which outlive a visit to another page, and the rows that were
+// received. Leaving the page ends a statement that reads; one that changes documents runs to its end.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { errorOf, send, type ApiError } from "../api";
-import { count } from "../format";
-import { cells, lines } from "../lines";
-import { Table } from "../table";
-import { Failure, asApiError, useAsked } from "../ui";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { ApiError } from "../api";
+import { useApp } from "../app";
+import { isReading, run, type Results, type StatementError } from "../query/answer";
+import { StatementEditor } from "../query/editor";
+import { remember } from "../query/kept";
+import { quoted } from "../query/language";
+import { HistoryDialog, SavedDialog } from "../query/library";
+import { FieldNames, contexts, keyspaces, pathsIn } from "../query/names";
+import { ResultRows, StatementErrors, summary } from "../query/results";
+import { Failure, SelectField, asApiError, useAsked } from "../ui";
 import { buckets } from "./catalog";
 
-interface Column {
-  name: string;
-  type?: string;
+const example = (bucket: string) => `SELECT META(d).id, d.*\nFROM ${quoted(bucket)} AS d\nLIMIT 20`;
+
+/** EXPLAIN has a line of its own, so the lines of errors are one too many. */
+const EXPLAIN = "EXPLAIN\n";
+
+let last: { statement?: string; context: string; isReadOnly: boolean } = { context: "", isReadOnly: false };
+
+export function forgetStatement() {
+  last = { context: "", isReadOnly: false };
 }
 
-interface Results {
-  columns: Column[];
-  rows: (string | null)[][];
-  state: "running" | "done" | "cut" | "cancelled";
-  elapsedMs?: number;
-  error?: ApiError;
+/** The place of an error in the statement's text. Columns count bytes. */
+function placeOf(statement: string, { line = 1, column = 1 }: StatementError): number {
+  const rows = statement.split("\n");
+  const before = rows.slice(0, line - 1).reduce((sum, row) => sum + row.length + 1, 0);
+  const bytes = new TextEncoder().encode(rows[line - 1] ?? "").slice(0, column - 1);
+  return before + new TextDecoder().decode(bytes).length;
 }
 
-const ROWS_KEPT = 5000;
-const ROWS_SHOWN = 200;
-const CELL_CHARS = 300;
-const DRAW_MS = 200;
-const example = (bucket: string) => `SELECT id, json\nFROM "${bucket.replaceAll('"', '""')}"\nLIMIT 20`;
-
-let lastStatement: string | undefined;
-
-interface Line {
-  columns?: Column[];
-  end?: string;
-  error?: string;
-  elapsed_ms?: number;
-}
-
-/** Runs a statement and shows what arrives. */
-async function run(statement: string, signal: AbortSignal, show: (results: Results) => void) {
-  const results: Results = { columns: [], rows: [], state: "running" };
-  let drawn = performance.now();
-  show({ ...results });
-  const response = await send("POST", "/query/sql", { json: { statement }, signal });
-  if (!response.ok || !response.body) throw await errorOf(response);
-  for await (const line of lines(response.body)) {
-    if (line.startsWith("[")) {
-      results.rows.push(cells(line));
-      if (results.rows.length >= ROWS_KEPT) {
-        return show({ ...results, state: "cut" });
-      }
-    } else if (line !== "") {
-      const said = JSON.parse(line) as Line;
-      // Of several statements the last one's rows are shown.
-      if (said.columns) Object.assign(results, { columns: said.columns, rows: [] });
-      results.elapsedMs = said.elapsed_ms ?? results.elapsedMs;
-      if (said.error) results.error = asApiError(new Error(said.error));
-    }
-    if (performance.now() - drawn > DRAW_MS) {
-      drawn = performance.now();
-      show({ ...results });
-    }
-  }
-  show({ ...results, state: "done" });
-}
-
-function CellText({ value }: { value: string | null }) {
-  if (value === null) return <em class="muted">null</em>;
-  return <>{value.length > CELL_CHARS ? `${value.slice(0, CELL_CHARS)}…` : value}</>;
-}
-
-function Rows({ results }: { results: Results }) {
-  const [from, setFrom] = useState(0);
-  const shown = results.rows.slice(from, from + ROWS_SHOWN);
-  return (
-    <>
-      <Table caption="Rows" columns={results.columns.map(({ name }) => name)} tall>
-        {shown.map((row, index) => (
-          <tr key={from + index}>
-            {row.map((value, at) => (
-              <td key={at}>
-                <div class="cell">
-                  <CellText value={value} />
-                </div>
-              </td>
-            ))}
-          </tr>
-        ))}
-      </Table>
-      {results.rows.length > ROWS_SHOWN && (
-        <div class="buttons start">
-          <button type="button" disabled={from === 0} onClick={() => setFrom(from - ROWS_SHOWN)}>
-            Previous rows
-          </button>
-          <button
-            type="button"
-            disabled={from + ROWS_SHOWN >= results.rows.length}
-            onClick={() => setFrom(from + ROWS_SHOWN)}
-          >
-            Next rows
-          </button>
-          <span class="muted">
-            {count(from + 1)} – {count(from + shown.length)}
-          </span>
-        </div>
-      )}
-    </>
-  );
-}
-
-function summary({ state, rows, elapsedMs }: Results): string {
-  const number = `${count(rows.length)} row${rows.length === 1 ? "" : "s"}`;
-  const took = elapsedMs === undefined ? "" : ` in ${count(elapsedMs)} ms`;
-  switch (state) {
-    case "running":
-      return `Running, ${number} so far…`;
-    case "done":
-      return `${number}${took}.`;
-    case "cut":
-      return `The first ${number}. The statement was ended; a LIMIT or a condition makes the answer smaller.`;
-    case "cancelled":
-      return `Cancelled after ${number}.`;
-  }
-}
+const withoutExplain = (errors: StatementError[]) =>
+  errors.map((error) => {
+    if (!error.line) return error;
+    const line = Math.max(1, error.line - 1);
+    return { ...error, line, msg: error.msg.replace(`line ${error.line},`, `line ${line},`) };
+  });
 
 export function QueryPage() {
+  const { user } = useApp();
   const all = useAsked(buckets, []);
-  const [typed, setStatement] = useState(lastStatement);
-  const [results, setResults] = useState<Results>();
+  const known = useAsked(keyspaces, []);
+  const [typed, setTyped] = useState(last.statement);
+  const [context, setContext] = useState(last.context);
+  const [isReadOnly, setReadOnly] = useState(last.isReadOnly);
+  const [results, setResults] = useState<Results & { run: number }>();
   const [error, setError] = useState<ApiError>();
-  const running = useRef<AbortController | null>(null);
-  useEffect(() => () => running.current?.abort(), []);
+  const [dialog, setDialog] = useState<"history" | "saved">();
+  const [, redraw] = useState(0);
+  const running = useRef<{ abort: AbortController; mayEnd: boolean } | null>(null);
+  const runs = useRef(0);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const fields = useMemo(() => new FieldNames(() => redraw((turn) => turn + 1)), []);
+  const paths = useMemo(() => pathsIn(known.value ?? [], context), [known.value, context]);
+  const offered = useMemo(() => contexts(known.value ?? []), [known.value]);
+  useEffect(() => () => void (running.current?.mayEnd && running.current.abort.abort()), []);
   const [first] = all.value ?? [];
   const statement = typed ?? (first ? example(first.name) : "");
+  last = { statement: typed, context, isReadOnly };
   const isRunning = results?.state === "running";
-  const start = async () => {
-    running.current?.abort();
+  const start = async (isExplained = false) => {
+    if (isRunning || statement.trim() === "") return;
     const abort = new AbortController();
-    running.current = abort;
-    lastStatement = statement;
+    running.current = { abort, mayEnd: isExplained || isReading(statement) };
+    const number = ++runs.current;
+    last.statement = statement;
+    setTyped(statement);
     setError(undefined);
+    remember(statement, context);
+    const isPrefixed = isExplained && !/^\s*explain\b/i.test(statement);
+    const request = {
+      statement: (isPrefixed ? EXPLAIN : "") + statement,
+      query_context: context === "" ? undefined : `default:${context}`,
+      readonly: isReadOnly || undefined,
+    };
+    const show = (results: Results) => {
+      if (abort.signal.aborted) return;
+      const errors = isPrefixed ? withoutExplain(results.errors) : results.errors;
+      setResults({ ...results, errors, run: number });
+    };
     try {
-      await run(statement, abort.signal, (results) => abort.signal.aborted || setResults(results));
+      await run(request, abort.signal, show);
     } catch (failure) {
       if (abort.signal.aborted) return;
       setResults(undefined);
@@ -151,49 +93,82 @@ export function QueryPage() {
     }
   };
   const cancel = () => {
-    running.current?.abort();
+    running.current?.abort.abort();
     setResults((results) => results && { ...results, state: "cancelled" });
   };
-  const press = (event: KeyboardEvent) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      void start();
-    }
+  const go = (error: StatementError) => {
+    const at = placeOf(statement, error);
+    field.current?.focus();
+    field.current?.setSelectionRange(at, at + 1);
   };
+  const open = (statement: string, context: string) => {
+    setTyped(statement);
+    setContext(context);
+  };
+  const library = { open, close: () => setDialog(undefined) };
   return (
     <>
       <h1>Query</h1>
       <div class="panel">
-        <label for="statement">SQL statement</label>
-        <textarea
-          id="statement"
-          class="editor"
-          data-search
-          rows={6}
-          spellcheck={false}
-          autocomplete="off"
+        <label for="statement">SQL++ statement</label>
+        <StatementEditor
+          field={field}
           value={statement}
-          // An example that came later would be in the middle of what is typed.
-          onFocus={() => statement === "" && setStatement("")}
-          onInput={(event) => setStatement((event.target as HTMLTextAreaElement).value)}
-          onKeyDown={press}
+          change={setTyped}
+          run={() => void start()}
+          names={(text) => ({ keyspaces: [...paths.keys()], fields: fields.of(text, paths) })}
         />
+        <div class="tools">
+          <SelectField
+            label="Query context"
+            value={context}
+            options={[["", "None"], ...offered, ...(context && !offered.includes(context) ? [context] : [])]}
+            change={setContext}
+          />
+          <label class="check">
+            <input
+              type="checkbox"
+              checked={isReadOnly}
+              onChange={(event) => setReadOnly(event.currentTarget.checked)}
+            />
+            Read only
+          </label>
+          <span class="grow" />
+          <button type="button" onClick={() => setDialog("history")}>
+            History
+          </button>
+          <button type="button" onClick={() => setDialog("saved")}>
+            Saved statements
+          </button>
+        </div>
         <div class="buttons start">
-          <button type="button" class="primary" disabled={isRunning || statement.trim() === ""} onClick={start}>
+          <button
+            type="button"
+            class="primary"
+            disabled={isRunning || statement.trim() === ""}
+            onClick={() => void start()}
+          >
             Run
+          </button>
+          <button type="button" disabled={isRunning || statement.trim() === ""} onClick={() => void start(true)}>
+            Explain
           </button>
           <button type="button" disabled={!isRunning} onClick={cancel}>
             Cancel
           </button>
           <span class="hint">
-            <kbd>Ctrl Enter</kbd> runs. Statements only read. A table is a bucket, or{" "}
-            <code>"bucket.scope.collection"</code>.
+            <kbd>Ctrl Enter</kbd> runs, <kbd>Ctrl Space</kbd> completes. A keyspace is a bucket, or{" "}
+            <code>bucket.scope.collection</code>.
           </span>
         </div>
       </div>
-      <Failure error={error ?? results?.error} />
+      <Failure error={error} />
+      {results && <StatementErrors errors={results.errors} kind="failure" go={go} />}
+      {results && <StatementErrors errors={results.warnings} kind="notice" go={go} />}
       {results && <p role="status">{summary(results)}</p>}
-      {results && results.columns.length > 0 && <Rows results={results} key={results.columns.length} />}
+      {results && results.rows.length > 0 && <ResultRows results={results} key={results.run} />}
+      {dialog === "history" && <HistoryDialog {...library} />}
+      {dialog === "saved" && <SavedDialog {...library} user={user.id} statement={statement} context={context} />}
     </>
   );
 }

@@ -162,6 +162,24 @@ mod tests {
         }
     }
 
+    /// Write what this test expects when the language has new words.
+    #[cfg(feature = "sql")]
+    #[test]
+    fn the_query_page_has_the_words_of_the_language() {
+        use oribi_query::statement_text::{function_names, keyword_names};
+
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../console/src/query/words.json");
+        let list = |words: Vec<&str>| format!("[\n    \"{}\"\n  ]", words.join("\",\n    \""));
+        let (keywords, functions) = (keyword_names().collect(), function_names().collect());
+        let expected = format!(
+            "{{\n  \"keywords\": {},\n  \"functions\": {}\n}}\n",
+            list(keywords),
+            list(functions)
+        );
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == expected, "write this to console/src/query/words.json:\n{expected}");
+    }
+
     #[test]
     fn a_client_says_that_it_reads_gzip() {
         let takes = |text: &'static str| {
