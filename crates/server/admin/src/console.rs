@@ -170,7 +170,10 @@ mod tests {
 
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../console/src/query/words.json");
         let list = |words: Vec<&str>| format!("[\n    \"{}\"\n  ]", words.join("\",\n    \""));
-        let (keywords, functions) = (keyword_names().collect(), function_names().collect());
+        let keywords = keyword_names().collect();
+        let mut functions: Vec<&str> = function_names().collect();
+        functions.sort_unstable();
+        functions.dedup();
         let expected = format!(
             "{{\n  \"keywords\": {},\n  \"functions\": {}\n}}\n",
             list(keywords),
