@@ -49,7 +49,7 @@ use crate::buckets::dcp_registry::{DcpProducerFigures, DcpProducerRecord, DcpStr
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::rights::Rights;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN};
 use frames::{Damaged, FrameWriter};
 use image::Image;
@@ -238,12 +238,12 @@ impl DcpProducer {
     }
 
     /// True when the turn has another slice, and something to send in it.
-    pub fn goes_on(&self, out: &WriteBuffer) -> bool {
+    pub fn goes_on(&self, out: &SendBuffer) -> bool {
         self.share.goes_on() && self.has_more(out)
     }
 
     /// True when a turn would send something now.
-    pub fn has_more(&self, out: &WriteBuffer) -> bool {
+    pub fn has_more(&self, out: &SendBuffer) -> bool {
         let is_unblocked = !self.blocked.is_empty() && !self.waits() && out.is_empty();
         (self.streams.has_ready() || is_unblocked) && self.may_send(out)
     }
@@ -264,7 +264,7 @@ impl DcpProducer {
         }
     }
 
-    fn may_send(&self, out: &WriteBuffer) -> bool {
+    fn may_send(&self, out: &SendBuffer) -> bool {
         self.window.is_open() && out.pending_bytes() < CHANGES_PENDING_BYTES_MAX
     }
 
@@ -274,7 +274,7 @@ impl DcpProducer {
     /// Why the connection has to end.
     pub fn take_turn(
         &mut self,
-        out: &mut WriteBuffer,
+        out: &mut SendBuffer,
         rights: &mut Rights,
         lender: &mut Lender<'_>,
         now: Timestamp,
@@ -337,7 +337,7 @@ impl DcpProducer {
         &mut self,
         key: usize,
         left: &mut usize,
-        out: &mut WriteBuffer,
+        out: &mut SendBuffer,
         rights: &mut Rights,
         lender: &mut Lender<'_>,
     ) -> Result<Turn, CloseReason> {
@@ -428,7 +428,7 @@ fn send_run(
     open: &mut DcpProducerStream,
     (changes_max, room): (usize, u64),
     lends: Lends<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
 ) -> Result<Option<(usize, usize)>, Damaged> {
     if open.ending.is_some() || open.has_unsent_change {
         return Ok(None);
@@ -466,7 +466,7 @@ fn send_one(
     writer: &FrameWriter<'_>,
     open: &mut DcpProducerStream,
     lends: Lends<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
 ) -> Result<StepOutcome, Damaged> {
     let head = open.head;
     if let Some(reason) = open.ending {
@@ -504,7 +504,7 @@ fn send_change(
     writer: &FrameWriter<'_>,
     open: &mut DcpProducerStream,
     lends: Lends<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
 ) -> Result<StepOutcome, Damaged> {
     let Some(change) = open.stream.last_change() else { return Ok(StepOutcome::Nothing) };
     if let StreamChange::Document(document) = &change

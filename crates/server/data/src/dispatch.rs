@@ -5,7 +5,7 @@
 //! Are its framing extras understood?
 //!
 //! Invariants:
-//! - a refused request is answered, and the connection goes on;
+//! - a refused request is answered, and the connection continues;
 //! - no handler runs before its [`rules::Rule`] is satisfied;
 //! - a handler returns its outcome, and [`answer`] alone turns it into an answer;
 //! - this module allocates nothing, and only sampled commands read a clock.
@@ -35,7 +35,7 @@ mod outcome;
 mod range_scan;
 mod reads;
 mod request;
-mod room;
+mod reservation;
 mod rules;
 mod sampling;
 mod stats;
@@ -58,8 +58,8 @@ use oribi_types::Datatype;
 
 use crate::connection::fetches::Tries;
 use crate::connection::request_id::RequestId;
+use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
-use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
@@ -75,7 +75,7 @@ pub(crate) use timing::end_stretch;
 use answer::{End, conclude, conclude_other};
 use outcome::{Rejection, RuleRejection};
 use request::Request;
-use rules::{Rule, Who};
+use rules::{RequiredAccess, Rule};
 
 /// The result of serving a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) enum Served {
     Later,
     /// The frame needs a document from the store; offer it again after the fetch.
     Fetch {
-        /// Later requests may be served in the meantime.
+        /// Later requests may be served first.
         overtakable: bool,
         /// What the second try has to know of the earlier ones.
         tries: Tries,
@@ -95,7 +95,9 @@ pub(crate) enum Served {
 
 /// True when this opcode, sent by a client that has not said HELLO, makes it a memcached client.
 pub(crate) fn makes_legacy(code: u8) -> bool {
-    Opcode::from_u8(code).and_then(rules::rule).is_some_and(|rule| rule.who != Who::Anybody)
+    Opcode::from_u8(code)
+        .and_then(rules::rule)
+        .is_some_and(|rule| rule.who != RequiredAccess::Anybody)
 }
 
 /// Most bytes of a request's value that the server receives: a document's body, and its attributes
@@ -112,7 +114,7 @@ pub(crate) fn value_bytes_max(code: u8) -> usize {
 pub(crate) fn serve_frame(
     id: ConnectionId,
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     frame: &Frame<'_>,
     (section, ahead): (&ReadSection, Option<KeyAhead>),
@@ -134,7 +136,7 @@ pub(crate) fn serve_frame(
 pub(crate) fn serve_received(
     id: ConnectionId,
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     frame: &Frame<'_>,
     item: FillingItem,
@@ -147,7 +149,7 @@ pub(crate) fn serve_received(
     (served, req.received.filter(|_| served != Served::Done))
 }
 
-fn serve(req: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
+fn serve(req: &mut Request<'_>, out: &mut SendBuffer) -> Served {
     let Some(rule) = rules::rule(req.opcode) else {
         if let Some(opcode) = access::memcached_opcode(req) {
             req.opcode = opcode;
@@ -191,7 +193,7 @@ fn serve(req: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
 
 /// Answers a request that is not served. It counts like any other.
 #[cold]
-fn refuse(req: &mut Request<'_>, out: &mut WriteBuffer, refusal: RuleRejection) -> Served {
+fn refuse(req: &mut Request<'_>, out: &mut SendBuffer, refusal: RuleRejection) -> Served {
     if req.tries.is_first() {
         timing::begin(req);
     }
@@ -199,12 +201,12 @@ fn refuse(req: &mut Request<'_>, out: &mut WriteBuffer, refusal: RuleRejection) 
     Served::Done
 }
 
-/// Decides by the head alone whether to receive a request that takes memory of its own. Answers the
+/// Decides by the head alone whether to receive a request that needs a reservation. Answers the
 /// request if not.
 pub(crate) fn admits_large(
     id: ConnectionId,
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     frame: &Frame<'_>,
 ) -> bool {
@@ -225,7 +227,9 @@ pub(crate) fn admits_large(
             Ok(()) if !rule.takes_value() => {
                 RuleRejection::Status(Status::Einval, "no value may be given")
             }
-            Ok(()) if matches!(rule.who, Who::Anybody | Who::Authenticated) => {
+            Ok(())
+                if matches!(rule.who, RequiredAccess::Anybody | RequiredAccess::Authenticated) =>
+            {
                 RuleRejection::Status(
                     Status::E2big,
                     "the value is longer than any for this command",
@@ -259,7 +263,7 @@ fn sample(req: &Request<'_>, kind: CommandKind) -> Option<u8> {
 }
 
 /// Records how long the last try took.
-fn call_timed(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, kind: CommandKind) -> End {
+fn call_timed(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, kind: CommandKind) -> End {
     let begun_ns = req.env.latency_clock.now_ns();
     let end = call(req, out, rule);
     let elapsed_ns = req.env.latency_clock.now_ns().saturating_sub(begun_ns);
@@ -324,10 +328,10 @@ fn decode_infos(req: &Request<'_>, rule: &Rule) -> Result<RequestFrames, RuleRej
     Ok(infos)
 }
 
-/// Runs the handler and answers. The commonest commands have a stack frame of their own, so they do
+/// Runs the handler and answers. The commonest commands have a separate stack frame, so they do
 /// not pay for the stack that others need.
 #[inline]
-fn call(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+fn call(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule) -> End {
     match req.opcode {
         Opcode::Get | Opcode::Getq => get(req, out, rule),
         Opcode::Set | Opcode::Setq => set(req, out, rule),
@@ -340,13 +344,13 @@ fn call(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
 }
 
 #[inline(never)]
-fn get(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+fn get(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule) -> End {
     let outcome = reads::get(req);
     conclude(req, out, rule, outcome)
 }
 
 #[inline(never)]
-fn set(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+fn set(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule) -> End {
     let outcome = writes::set(req);
     conclude(req, out, rule, outcome)
 }

@@ -41,8 +41,8 @@ use crate::diagnostics::counters::ServerCounters;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 use crate::limits::{CHANGES_PAUSE_NS_MAX, READ_ROOM_BYTES_MIN};
-use crate::runtime::driver::{Connection, Progress};
-use crate::runtime::mailbox::{Mailbox, Message};
+use crate::runtime::driver::{ConnectionDriver, TurnProgress};
+use crate::runtime::mailbox::{Mailbox, WorkerMessage};
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 
 pub use check::check;
@@ -78,7 +78,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 
 /// One connection over an in-memory bucket.
 pub struct ConnectionHarness {
-    connection: Connection,
+    connection: ConnectionDriver,
     environment: Environment,
     mailbox: Arc<Mailbox>,
     bucket: Arc<BucketHandle>,
@@ -176,8 +176,12 @@ impl ConnectionHarness {
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
         let record = environment.server.connections.registry.add(0, None, environment.now);
-        let connection =
-            Connection::new(id, record, environment.now_ms, &environment.server.connections.limits);
+        let connection = ConnectionDriver::new(
+            id,
+            record,
+            environment.now_ms,
+            &environment.server.connections.limits,
+        );
         ConnectionHarness {
             connection,
             environment,
@@ -216,10 +220,10 @@ impl ConnectionHarness {
             self.drain(answered);
             let is_done = match progress {
                 _ if self.connection.has_changes_to_send() => false,
-                Progress::NeedInput => self.unread.is_empty() && !ran,
-                Progress::Closing => true,
-                Progress::Waiting => !ran && !self.connection.wants_input(),
-                Progress::OutputFull | Progress::TurnOver => false,
+                TurnProgress::NeedInput => self.unread.is_empty() && !ran,
+                TurnProgress::Closing => true,
+                TurnProgress::Waiting => !ran && !self.connection.wants_input(),
+                TurnProgress::OutputFull | TurnProgress::TurnOver => false,
             };
             if is_done {
                 return;
@@ -249,7 +253,7 @@ impl ConnectionHarness {
         let mut answered = Vec::new();
         self.drain(&mut answered);
         let ran = self.run_others();
-        (answered, ran || !matches!(progress, Progress::NeedInput | Progress::Closing))
+        (answered, ran || !matches!(progress, TurnProgress::NeedInput | TurnProgress::Closing))
     }
 
     /// As `feed`, for a client that reads no answers: serves until the connection stops, and
@@ -425,20 +429,20 @@ impl ConnectionHarness {
         self.mailbox.take(&mut messages);
         for message in messages {
             match message {
-                Message::Persisted { token, outcome } => {
+                WorkerMessage::Persisted { token, outcome } => {
                     self.connection.persisted(
                         &mut self.environment,
                         ParkToken::decode(token),
                         outcome,
                     );
                 }
-                Message::Fetched { token, outcome } => {
+                WorkerMessage::Fetched { token, outcome } => {
                     self.connection.fetched(ParkToken::decode(token), outcome);
                 }
-                Message::MemoryGranted { grant, .. } => {
+                WorkerMessage::MemoryGranted { grant, .. } => {
                     self.connection.memory_granted(&mut self.environment, grant);
                 }
-                Message::DcpReady { .. } => self.announce_changes(),
+                WorkerMessage::DcpReady { .. } => self.announce_changes(),
                 _ => continue,
             }
             told = true;

@@ -40,7 +40,7 @@ use crate::diagnostics::counters::ServerCounters;
 use crate::init::{Administrator, Init, InitError};
 use crate::runtime::blocking_thread::BlockingThreads;
 use crate::runtime::listener::Listener;
-use crate::runtime::mailbox::Message;
+use crate::runtime::mailbox::WorkerMessage;
 use crate::runtime::progress::Progress;
 use crate::runtime::worker::Worker;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
@@ -191,7 +191,7 @@ impl Server {
         let mailboxes: Vec<_> = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
         let announced = mailboxes.clone();
         context.cluster.config.on_change(Box::new(move || {
-            announced.iter().for_each(|mailbox| mailbox.post(Message::ClusterMapChanged));
+            announced.iter().for_each(|mailbox| mailbox.post(WorkerMessage::ClusterMapChanged));
         }));
         let started = start_admin.zip(sockets.admin);
         let admin = started.map(|(admin, sockets)| (admin.start)(sockets, Arc::clone(&context)));
@@ -247,7 +247,7 @@ impl Server {
             admin.stop();
         }
         for worker in &workers {
-            worker.mailbox().post(Message::Stop);
+            worker.mailbox().post(WorkerMessage::Stop);
         }
         for worker in workers {
             worker.join();

@@ -8,7 +8,7 @@
 
 use oribi_types::{DurabilityLevel, RevSeqno, Seqno};
 
-use crate::dcp::message::{self, Document, Message, MessageError};
+use crate::dcp::message::{self, DcpDocument, Message, MessageError};
 use crate::dcp::{MessageHead, StreamHead, write_head};
 use crate::frame::Frame;
 use crate::magic::Magic;
@@ -125,7 +125,7 @@ impl CompletionExtras {
 pub struct Completion<'a> {
     /// Both seqnos.
     pub extras: CompletionExtras,
-    /// Key field, as in [`Document::key`].
+    /// Key field, as in [`DcpDocument::key`].
     pub key: &'a [u8],
 }
 
@@ -135,7 +135,7 @@ pub enum DurableMessage<'a> {
     /// A message that connections without durable writes know too.
     Plain(Message<'a>),
     /// A durable write that is not committed yet.
-    Prepare(Document<'a, PrepareExtras>),
+    Prepare(DcpDocument<'a, PrepareExtras>),
     /// A prepared write is visible from now on.
     Commit(Completion<'a>),
     /// A prepared write is void.

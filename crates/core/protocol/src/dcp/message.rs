@@ -17,7 +17,7 @@ use crate::opcode::Opcode;
 
 /// A document in a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Document<'a, E> {
+pub struct DcpDocument<'a, E> {
     /// Fixed fields.
     pub extras: E,
     /// Key field.
@@ -36,11 +36,11 @@ pub enum Message<'a> {
     /// A snapshot begins.
     SnapshotMarker(SnapshotMarker),
     /// A document was written.
-    Mutation(Document<'a, MutationExtras>),
+    Mutation(DcpDocument<'a, MutationExtras>),
     /// A document was removed.
-    Deletion(Document<'a, DeletionExtras>),
+    Deletion(DcpDocument<'a, DeletionExtras>),
     /// A document expired.
-    Expiration(Document<'a, DeletionExtras>),
+    Expiration(DcpDocument<'a, DeletionExtras>),
     /// Collections changed.
     SystemEvent(SystemEvent<'a>),
     /// The stream is at this seqno, and nothing on the way concerned it.
@@ -118,11 +118,11 @@ fn message<'a>(opcode: Opcode, frame: &Frame<'a>) -> Result<Option<Message<'a>>,
     Ok(message)
 }
 
-pub(super) fn document<'a, E>(frame: &Frame<'a>, extras: Option<E>) -> Option<Document<'a, E>> {
+pub(super) fn document<'a, E>(frame: &Frame<'a>, extras: Option<E>) -> Option<DcpDocument<'a, E>> {
     if frame.key.is_empty() {
         return None;
     }
-    Some(Document {
+    Some(DcpDocument {
         extras: extras?,
         key: frame.key,
         cas: frame.header.cas,

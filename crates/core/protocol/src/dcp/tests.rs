@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::end_reason::EndReason;
 use super::item::{DeletionExtras, DeletionLayout, MutationExtras};
 use super::marker::{MarkerFlags, ReplicaSeqnos, SnapshotMarker};
-use super::message::{Document, Message, MessageError, decode};
+use super::message::{DcpDocument, Message, MessageError, decode};
 use super::open::{OpenExtras, OpenFlags};
 use super::stream_request::{
     FailoverLog, Filter, StreamFlags, StreamRequestExtras, StreamValue, decode_rollback,
@@ -227,11 +227,11 @@ proptest! {
         field.extend_from_slice(&key);
         let expected = match opcode {
             Opcode::DcpMutation => Message::Mutation(
-                Document { extras, key: &field, cas, datatype, value: &value }),
+                DcpDocument { extras, key: &field, cas, datatype, value: &value }),
             Opcode::DcpExpiration => Message::Expiration(
-                Document { extras: deleted, key: &field, cas, datatype, value: &value }),
+                DcpDocument { extras: deleted, key: &field, cas, datatype, value: &value }),
             _ => Message::Deletion(
-                Document { extras: deleted, key: &field, cas, datatype, value: &value }),
+                DcpDocument { extras: deleted, key: &field, cas, datatype, value: &value }),
         };
         prop_assert_eq!(decode(&whole(&bytes)), Ok((stream, expected)));
     }

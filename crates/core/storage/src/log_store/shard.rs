@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use super::batches::Batches;
 use super::log::Log;
-use super::worker::Worker;
+use super::worker::LogStoreWorker;
 use crate::StoreError;
 
 /// See the module text.
 pub(super) struct Shard {
-    worker: Option<Worker>,
+    worker: Option<LogStoreWorker>,
     pub(super) log: Arc<Log>,
 }
 
 impl Shard {
     pub(super) fn new(log: Log, compacts_in_background: bool) -> Shard {
         let log = Arc::new(log);
-        let worker = compacts_in_background.then(|| Worker::start(Arc::clone(&log)));
+        let worker = compacts_in_background.then(|| LogStoreWorker::start(Arc::clone(&log)));
         Shard { worker, log }
     }
 

@@ -42,20 +42,20 @@ struct Shared {
 }
 
 /// A running compaction thread.
-pub(super) struct Worker {
+pub(super) struct LogStoreWorker {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Worker {
-    pub(super) fn start(log: Arc<Log>) -> Worker {
+impl LogStoreWorker {
+    pub(super) fn start(log: Arc<Log>) -> LogStoreWorker {
         let shared = Arc::new(Shared { log, signal: Mutex::default(), changed: Condvar::new() });
         let of_thread = Arc::clone(&shared);
         let spawned = oribi_supervisor::spawn("log-compaction", move || of_thread.run());
         if let Err(error) = &spawned {
             tracing::error!(%error, "no thread for compaction; commits do its work");
         }
-        Worker { shared, thread: Mutex::new(spawned.ok()) }
+        LogStoreWorker { shared, thread: Mutex::new(spawned.ok()) }
     }
 
     /// Ends the thread. Commits do its work from now on.
@@ -103,7 +103,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for LogStoreWorker {
     fn drop(&mut self) {
         self.stop();
     }

@@ -2,8 +2,8 @@
 //!
 //! Owns: which requests of a connection wait for a background fetch, and when each is tried again.
 //!
-//! A request that may be overtaken is copied and parked, and later requests are served in the
-//! meantime. Any other request stays at the head of the input, and the connection waits with it.
+//! A request that may be overtaken is copied and parked, and later requests are served
+//! concurrently. Any other request stays at the head of the input, and its connection waits.
 //! The connection then looks at the requests behind it, and fetches their documents along with it
 //! where they will need one. A pipeline of misses thus costs a few batches of the store instead of
 //! a round trip each.

@@ -6,12 +6,12 @@
 //!
 //! A large request or answer is reserved as a whole before any of it is taken into memory. If it
 //! does not fit, its connection waits, first come, first served, and its socket is not read
-//! meanwhile. Small ones are not reserved: workers add up what their connections hold after each
+//! until then. Small ones are not reserved: workers add up what their connections hold after each
 //! turn and report the sum in steps. When the total exceeds the capacity, workers close the
 //! connections that lag furthest behind.
 //!
 //! Statements of SQL have no place in the queue: they ask again until their own deadline, and are
-//! [`Waiting`] until then. A holder of a reservation for a client looks at
+//! [`UnqueuedWait`] until then. A holder of a reservation for a client looks at
 //! [`ConnectionMemory::has_waiters`], and returns the memory when its client lags while others
 //! wait.
 //!
@@ -120,8 +120,8 @@ pub struct ConnectionMemory {
     reserved_bytes: AtomicUsize,
     /// Length of the queue, readable without the lock.
     queued: AtomicUsize,
-    /// Those that wait beside the queue.
-    beside: AtomicUsize,
+    /// Waits outside the queue.
+    unqueued: AtomicUsize,
     waits: AtomicU64,
     refused: AtomicU64,
     closed: AtomicU64,
@@ -297,9 +297,9 @@ impl ConnectionMemory {
     }
 
     /// Counts whoever is in no queue among those that wait, as long as the result lives.
-    pub fn wait_beside(self: &Arc<Self>) -> Waiting {
-        self.beside.fetch_add(1, Ordering::Relaxed);
-        Waiting(Arc::clone(self))
+    pub fn wait_beside(self: &Arc<Self>) -> UnqueuedWait {
+        self.unqueued.fetch_add(1, Ordering::Relaxed);
+        UnqueuedWait(Arc::clone(self))
     }
 
     /// True while someone waits in the queue.
@@ -309,7 +309,7 @@ impl ConnectionMemory {
 
     /// How many wait. Workers read it once a turn at most.
     pub fn waiters(&self) -> usize {
-        self.queued.load(Ordering::Relaxed) + self.beside.load(Ordering::Relaxed)
+        self.queued.load(Ordering::Relaxed) + self.unqueued.load(Ordering::Relaxed)
     }
 
     /// True while anyone waits.
@@ -386,13 +386,13 @@ impl Drop for Reservation {
     }
 }
 
-/// One that waits beside the queue, until this is dropped.
+/// A wait outside the queue, until this is dropped.
 #[derive(Debug)]
-pub struct Waiting(Arc<ConnectionMemory>);
+pub struct UnqueuedWait(Arc<ConnectionMemory>);
 
-impl Drop for Waiting {
+impl Drop for UnqueuedWait {
     fn drop(&mut self) {
-        self.0.beside.fetch_sub(1, Ordering::Relaxed);
+        self.0.unqueued.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

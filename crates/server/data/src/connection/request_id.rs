@@ -1,6 +1,6 @@
 //! The part of a request that its answer repeats: opcode and opaque.
 //!
-//! A request that is answered later keeps only this in the meantime.
+//! A request that is answered later keeps only this until then.
 
 use oribi_protocol::frame::Header;
 

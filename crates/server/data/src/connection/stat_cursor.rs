@@ -19,7 +19,7 @@ use oribi_protocol::status::Status;
 
 use crate::buckets::BucketHandle;
 use crate::connection::request_id::RequestId;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 use crate::limits::STAT_SLICE_BYTES;
 
 pub(crate) use writer::{EntryHead, HexText, StatWriter};
@@ -31,9 +31,9 @@ pub(crate) trait StatProducer: Send {
 }
 
 /// A group that is small enough for one step.
-pub(crate) struct Whole<F>(pub F);
+pub(crate) struct SingleSlice<F>(pub F);
 
-impl<F: FnMut(&mut StatWriter<'_>) + Send> StatProducer for Whole<F> {
+impl<F: FnMut(&mut StatWriter<'_>) + Send> StatProducer for SingleSlice<F> {
     fn produce(&mut self, writer: &mut StatWriter<'_>) -> bool {
         (self.0)(writer);
         true
@@ -89,7 +89,7 @@ impl StatCursor {
     }
 
     /// Appends the next slice. Returns the STAT's result at its end.
-    pub fn slice(&mut self, out: &mut WriteBuffer) -> Option<Result<(), Status>> {
+    pub fn slice(&mut self, out: &mut SendBuffer) -> Option<Result<(), Status>> {
         if self.bucket.as_ref().is_some_and(|bucket| bucket.is_deleted()) {
             return Some(Err(Status::NoBucket));
         }

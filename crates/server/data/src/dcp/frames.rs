@@ -27,7 +27,7 @@ use oribi_types::{CollectionId, Datatype, Seqno};
 
 use crate::buckets::dcp_registry::DcpOptions;
 use crate::connection::features::Features;
-use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::connection::send_buffer::{PinnedValue, SendBuffer};
 use crate::limits::RESERVED_ANSWER_BYTES_MIN;
 
 /// Bodies of at least this size are sent as stored. Compressing them would need additional memory
@@ -54,7 +54,7 @@ impl FrameWriter<'_> {
     }
 
     /// Appends the end of a stream. Consumers without collections know fewer reasons.
-    pub fn end(&self, out: &mut WriteBuffer, stream: StreamHead, reason: EndReason) -> usize {
+    pub fn end(&self, out: &mut SendBuffer, stream: StreamHead, reason: EndReason) -> usize {
         let reason = match reason {
             EndReason::FilterEmpty | EndReason::LostPrivileges if !self.has_collections() => {
                 EndReason::Ok
@@ -65,16 +65,11 @@ impl FrameWriter<'_> {
     }
 
     /// Appends a seqno without a change.
-    pub fn advanced(&self, out: &mut WriteBuffer, stream: StreamHead, seqno: Seqno) -> usize {
+    pub fn advanced(&self, out: &mut SendBuffer, stream: StreamHead, seqno: Seqno) -> usize {
         write_seqno_advanced(out.tail(), stream, seqno)
     }
 
-    pub fn marker(
-        &self,
-        out: &mut WriteBuffer,
-        stream: StreamHead,
-        marker: &StreamMarker,
-    ) -> usize {
+    pub fn marker(&self, out: &mut SendBuffer, stream: StreamHead, marker: &StreamMarker) -> usize {
         let (source, purge_seqno) = match marker.source {
             SnapshotSource::Memory => (MarkerFlags::MEMORY, None),
             SnapshotSource::Disk => {
@@ -97,7 +92,7 @@ impl FrameWriter<'_> {
     /// [`Damaged`].
     pub fn change(
         &self,
-        out: &mut WriteBuffer,
+        out: &mut SendBuffer,
         stream: StreamHead,
         change: &StreamChange<'_>,
     ) -> Result<usize, Damaged> {
@@ -114,7 +109,7 @@ impl FrameWriter<'_> {
 
     fn mutation(
         &self,
-        out: &mut WriteBuffer,
+        out: &mut SendBuffer,
         stream: StreamHead,
         document: &ChangedDocument<'_>,
     ) -> Result<usize, Damaged> {
@@ -170,7 +165,7 @@ impl FrameWriter<'_> {
 
     fn deletion(
         &self,
-        out: &mut WriteBuffer,
+        out: &mut SendBuffer,
         stream: StreamHead,
         document: &ChangedDocument<'_>,
     ) -> Result<usize, Damaged> {
@@ -249,7 +244,7 @@ fn with_attributes(body: Datatype, attributes: &[u8]) -> u8 {
 }
 
 #[inline]
-fn write_copied(out: &mut WriteBuffer, head: &MessageHead<'_>, value: &[u8]) -> usize {
+fn write_copied(out: &mut SendBuffer, head: &MessageHead<'_>, value: &[u8]) -> usize {
     let frame_bytes = write_head(out.tail(), head, value.len());
     out.tail().extend_from_slice(value);
     frame_bytes
@@ -258,7 +253,7 @@ fn write_copied(out: &mut WriteBuffer, head: &MessageHead<'_>, value: &[u8]) -> 
 /// Appends a message whose value is the end of the stored one. A large value is pinned: one in a
 /// table, and one that a backfill has copied for itself alone.
 fn write_value(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     head: &MessageHead<'_>,
     document: &ChangedDocument<'_>,
     value: &[u8],
@@ -286,7 +281,7 @@ fn write_value(
 /// Appends a message with attributes and a body that is inflated. A large one in memory is inflated
 /// as it is sent.
 fn write_inflated(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     head: MessageHead<'_>,
     document: &ChangedDocument<'_>,
     attributes: &[u8],
@@ -320,7 +315,7 @@ fn write_inflated(
 }
 
 /// Appends a message with its body compressed, if that pays.
-fn write_compressed(out: &mut WriteBuffer, head: MessageHead<'_>, body: &[u8]) -> Option<usize> {
+fn write_compressed(out: &mut SendBuffer, head: MessageHead<'_>, body: &[u8]) -> Option<usize> {
     let head = MessageHead { datatype: head.datatype | Datatype::SNAPPY.0, ..head };
     with_compressed(body, |compressed| write_copied(out, &head, compressed))
 }

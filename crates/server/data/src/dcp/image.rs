@@ -21,7 +21,7 @@ use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, HEADER_BYTES};
 
 use super::frames::{Damaged, FrameWriter};
 use crate::connection::features::Features;
-use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::connection::send_buffer::{PinnedValue, SendBuffer};
 
 /// Bytes of a message without key and value, about.
 const FRAME_BYTES: usize = 64;
@@ -84,7 +84,7 @@ impl Image {
         let documents = || (0..part.whole_len()).map(|index| part.document(index));
         let records = || documents().flatten().map(|document| document.record);
         let bytes = records().map(|it| FRAME_BYTES + it.key.key.len() + it.value.len()).sum();
-        let mut out = WriteBuffer::new();
+        let mut out = SendBuffer::new();
         out.tail().reserve_exact(bytes);
         let mut ends = Vec::with_capacity(part.whole_len());
         for document in documents() {
@@ -111,7 +111,7 @@ impl Image {
     }
 
     /// Appends messages of a stream, and returns their bytes.
-    pub fn append(&self, range: Range<usize>, stream: StreamHead, out: &mut WriteBuffer) -> usize {
+    pub fn append(&self, range: Range<usize>, stream: StreamHead, out: &mut SendBuffer) -> usize {
         let part = self.begin_of(range.start)..self.begin_of(range.end);
         let bytes = (part.end - part.start) as usize;
         if stream.opaque == self.opaque && bytes >= GATHER_VALUE_BYTES_MIN {

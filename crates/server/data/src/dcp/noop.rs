@@ -9,7 +9,7 @@
 use oribi_protocol::dcp::write_noop;
 
 use crate::connection::close_reason::CloseReason;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 use crate::limits::{DCP_IDLE_TIMEOUT_MS, DCP_NOOP_INTERVAL_DEFAULT_MS};
 
 /// The opaque before that of the first noop.
@@ -85,7 +85,7 @@ impl Noop {
     ///
     /// # Errors
     /// Nothing came from the consumer for too long.
-    pub fn act(&mut self, now_ms: u64, out: &mut WriteBuffer) -> Result<(), CloseReason> {
+    pub fn act(&mut self, now_ms: u64, out: &mut SendBuffer) -> Result<(), CloseReason> {
         if !self.is_on {
             return Ok(());
         }

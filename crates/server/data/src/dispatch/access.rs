@@ -22,13 +22,13 @@ use oribi_types::CollectionId;
 
 use super::outcome::RuleRejection;
 use super::request::Request;
-use super::rules::Who;
+use super::rules::RequiredAccess;
 use crate::buckets::BucketHandle;
 
 /// Checks the requester. Inlined, because every request passes here and two places call it.
 #[inline(always)]
-pub(super) fn check(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
-    if who == Who::Anybody {
+pub(super) fn check(req: &mut Request<'_>, who: RequiredAccess) -> Result<(), RuleRejection> {
+    if who == RequiredAccess::Anybody {
         return Ok(());
     }
     if !req.state.user.is_known() {
@@ -39,11 +39,15 @@ pub(super) fn check(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection
     }
     let rights = req.state.rights();
     let (needed, everywhere) = match who {
-        Who::Anybody | Who::Authenticated => return Ok(()),
-        Who::Admin if rights.is_admin() => return Ok(()),
-        Who::Admin => return Err(RuleRejection::Status(Status::Eaccess, "needs the role admin")),
-        Who::InCollection(needed) | Who::InBucket(needed) => (needed, rights.everywhere()),
-        Who::Somewhere(needed) => (needed, rights.somewhere()),
+        RequiredAccess::Anybody | RequiredAccess::Authenticated => return Ok(()),
+        RequiredAccess::Admin if rights.is_admin() => return Ok(()),
+        RequiredAccess::Admin => {
+            return Err(RuleRejection::Status(Status::Eaccess, "needs the role admin"));
+        }
+        RequiredAccess::InCollection(needed) | RequiredAccess::InBucket(needed) => {
+            (needed, rights.everywhere())
+        }
+        RequiredAccess::Somewhere(needed) => (needed, rights.somewhere()),
     };
     match req.state.bucket() {
         Some(bucket) if !bucket.is_deleted() => {}
@@ -53,7 +57,7 @@ pub(super) fn check(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection
         return Ok(());
     }
     match who {
-        Who::InCollection(_) => check_key(req, needed),
+        RequiredAccess::InCollection(_) => check_key(req, needed),
         _ => Err(RuleRejection::Access(needed.without(everywhere))),
     }
 }
@@ -61,7 +65,7 @@ pub(super) fn check(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection
 /// Checks the requester when no bucket is selected. A client that cannot select a bucket gets one.
 #[cold]
 #[inline(never)]
-fn check_without_bucket(req: &mut Request<'_>, who: Who) -> Result<(), RuleRejection> {
+fn check_without_bucket(req: &mut Request<'_>, who: RequiredAccess) -> Result<(), RuleRejection> {
     match req.find_bucket() {
         Ok(()) => check(req, who),
         Err(refusal) => Err(refusal),

@@ -20,13 +20,13 @@ use oribi_protocol::status::Status;
 
 use super::encoding;
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
+use super::outcome::{HandlerReply, Outcome, Rejection, RuleRejection};
 use super::request::Request;
 use super::rules::{Rule, Silence};
-use super::{access, durable, room, timing};
+use super::{access, durable, reservation, timing};
 use crate::connection::parked::{Answer, Parked};
 use crate::connection::request_id::RequestId;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 use crate::diagnostics::rejection_log::Reference;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
@@ -55,7 +55,7 @@ fn parts(req: &Request<'_>, status: Status) -> ResponseParts<'static> {
 
 /// Answers Success with no body.
 #[inline(always)]
-pub(super) fn succeed(req: &Request<'_>, out: &mut WriteBuffer) -> End {
+pub(super) fn succeed(req: &Request<'_>, out: &mut SendBuffer) -> End {
     write_response(out.tail(), &parts(req, Status::Success));
     End::Done
 }
@@ -65,24 +65,24 @@ pub(super) fn succeed(req: &Request<'_>, out: &mut WriteBuffer) -> End {
 #[inline(always)]
 pub(super) fn conclude(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     rule: &Rule,
     outcome: Outcome<'_>,
 ) -> End {
     let features = req.state.features();
     match outcome {
-        Ok(Reply::Document { item, cas, key }) => {
+        Ok(HandlerReply::Document { item, cas, key }) => {
             let parts = ResponseParts { key, ..parts(req, Status::Success) };
             encoding::write_document(out, features, &parts, &item, cas);
             End::Done
         }
-        Ok(Reply::Shared { item, key }) => {
+        Ok(HandlerReply::Shared { item, key }) => {
             let parts = ResponseParts { key, ..parts(req, Status::Success) };
             encoding::write_copied(out, features, &parts, &item, item.cas());
             End::Done
         }
         // A miss is as frequent as a hit in many caches.
-        Ok(Reply::Miss { key: [] }) if rule.silence != Silence::OnMiss => {
+        Ok(HandlerReply::Miss { key: [] }) if rule.silence != Silence::OnMiss => {
             let text = match features.is_negotiated() {
                 true => "",
                 false => encoding::plain_text(Status::KeyEnoent, None),
@@ -91,7 +91,7 @@ pub(super) fn conclude(
             write_response(out.tail(), &ResponseParts { value: text.as_bytes(), ..parts });
             End::Done
         }
-        Ok(Reply::Written(Answer::Mutation(mutation)))
+        Ok(HandlerReply::Written(Answer::Mutation(mutation)))
             if !req.waits_for_store() && rule.silence != Silence::OnSuccess =>
         {
             encoding::write_mutation(out, features, &parts(req, Status::Success), &mutation);
@@ -104,7 +104,7 @@ pub(super) fn conclude(
 #[inline(never)]
 pub(super) fn conclude_other(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     rule: &Rule,
     outcome: Outcome<'_>,
 ) -> End {
@@ -114,12 +114,12 @@ pub(super) fn conclude_other(
             return End::Fetch;
         }
         Err(Rejection::Engine(OperationRejection::TemporaryFailure))
-            if room::waits_for_bucket(req) =>
+            if reservation::waits_for_bucket(req) =>
         {
             return End::Later;
         }
         Err(Rejection::Retry(wait)) => {
-            room::wait(req, wait);
+            reservation::wait(req, wait);
             return End::Later;
         }
         Err(not_done) => refuse(req, out, not_done),
@@ -127,19 +127,21 @@ pub(super) fn conclude_other(
     End::Done
 }
 
-fn send(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_>) {
+fn send(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, reply: HandlerReply<'_>) {
     let reply = match reply {
-        Reply::Miss { .. } if rule.silence == Silence::OnMiss => return,
-        Reply::Streamed | Reply::Nothing => return,
-        Reply::AsLate(outcome) => return answer_late(req.state, out, req.id(), outcome),
-        Reply::Job(job) => {
+        HandlerReply::Miss { .. } if rule.silence == Silence::OnMiss => return,
+        HandlerReply::Streamed | HandlerReply::Nothing => return,
+        HandlerReply::AsLate(outcome) => return answer_late(req.state, out, req.id(), outcome),
+        HandlerReply::Job(job) => {
             req.state.pending.wait_for_job(req.id());
             return req.env.jobs.push((req.connection, job));
         }
-        Reply::Written(answer) if req.waits_for_store() => match durable::park(req, answer) {
-            None => return,
-            Some(answer) => Reply::Written(answer),
-        },
+        HandlerReply::Written(answer) if req.waits_for_store() => {
+            match durable::park(req, answer) {
+                None => return,
+                Some(answer) => HandlerReply::Written(answer),
+            }
+        }
         reply => reply,
     };
     if rule.silence == Silence::OnSuccess {
@@ -147,37 +149,41 @@ fn send(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<
     }
     let (features, parts) = (req.state.features(), parts(req, Status::Success));
     match reply {
-        Reply::Success | Reply::Job(_) | Reply::AsLate(_) | Reply::Streamed | Reply::Nothing => {
+        HandlerReply::Success
+        | HandlerReply::Job(_)
+        | HandlerReply::AsLate(_)
+        | HandlerReply::Streamed
+        | HandlerReply::Nothing => {
             write_response(out.tail(), &parts);
         }
-        Reply::Document { item, cas, key } => {
+        HandlerReply::Document { item, cas, key } => {
             let parts = ResponseParts { key, ..parts };
             encoding::write_document(out, features, &parts, &item, cas);
         }
-        Reply::Shared { item, key } => {
+        HandlerReply::Shared { item, key } => {
             let parts = ResponseParts { key, ..parts };
             encoding::write_copied(out, features, &parts, &item, item.cas());
         }
-        Reply::Miss { key } => {
+        HandlerReply::Miss { key } => {
             let parts = ResponseParts { key, status: Status::KeyEnoent, ..parts };
             match key {
                 [] => encoding::write_failure(out, features, &parts, None),
                 _ => write_response(out.tail(), &parts),
             }
         }
-        Reply::Written(answer) => encoding::write_written(out, features, parts, &answer),
-        Reply::Value { status, value } => {
+        HandlerReply::Written(answer) => encoding::write_written(out, features, parts, &answer),
+        HandlerReply::Value { status, value } => {
             let status = req.state.wire_status(status);
             let parts = ResponseParts { status, value: &value, ..parts };
             write_response(out.tail(), &parts);
         }
-        Reply::Extras { cas, extras } => {
+        HandlerReply::Extras { cas, extras } => {
             let parts = ResponseParts { cas: cas.0, extras: &extras, ..parts };
             write_response(out.tail(), &parts);
         }
-        Reply::Json(json) => encoding::write_json(out, features, &parts, &json),
-        Reply::Sampled(sampled) => encoding::write_sampled(out, features, &parts, &sampled),
-        Reply::Found(found) => {
+        HandlerReply::Json(json) => encoding::write_json(out, features, &parts, &json),
+        HandlerReply::Sampled(sampled) => encoding::write_sampled(out, features, &parts, &sampled),
+        HandlerReply::Found(found) => {
             let parts = ResponseParts { status: found.status, ..parts };
             encoding::write_found(out, features, &parts, &found);
         }
@@ -186,7 +192,7 @@ fn send(req: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<
 
 /// Answers a request that was not done, and counts the engine's refusals.
 #[cold]
-pub(super) fn refuse(req: &mut Request<'_>, out: &mut WriteBuffer, not_done: Rejection) {
+pub(super) fn refuse(req: &mut Request<'_>, out: &mut SendBuffer, not_done: Rejection) {
     match not_done {
         Rejection::Status(status) => fail(req, out, status, None),
         Rejection::Because(status, context) => fail(req, out, status, Some(context)),
@@ -212,10 +218,10 @@ pub(super) fn refuse(req: &mut Request<'_>, out: &mut WriteBuffer, not_done: Rej
 }
 
 /// Answers with a status and, if the client negotiated it, a readable reason. The failure is not
-/// logged: the client that owns the document can judge it best.
+/// logged: only the client that owns the document knows whether it matters.
 fn fail(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     status: Status,
     context: Option<&'static str>,
 ) {
@@ -227,7 +233,7 @@ fn fail(
 }
 
 /// As [`fail`], with a reference that identifies the request in the log.
-fn fail_logged(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status, context: &str) {
+fn fail_logged(req: &mut Request<'_>, out: &mut SendBuffer, status: Status, context: &str) {
     let reference = log_refusal(req, status, context);
     if req.state.closes_instead(status) {
         return;
@@ -256,7 +262,7 @@ fn log_refusal(req: &mut Request<'_>, status: Status, context: &str) -> Option<R
 }
 
 /// Answers that the engine did not look at the key, and tells the client how to do better.
-fn refuse_by_engine(req: &mut Request<'_>, out: &mut WriteBuffer, refused: OperationRejection) {
+fn refuse_by_engine(req: &mut Request<'_>, out: &mut SendBuffer, refused: OperationRejection) {
     let status = status::of_refused(refused);
     let context = count_refused(req, refused);
     match refused {
@@ -330,7 +336,7 @@ pub(super) fn describe(
 }
 
 /// Answers that a collection or scope is not in the manifest, and names that manifest.
-fn fail_unknown(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
+fn fail_unknown(req: &mut Request<'_>, out: &mut SendBuffer, status: Status) {
     let features = req.state.features();
     if !features.is_negotiated() {
         return fail(req, out, status, None);
@@ -346,7 +352,7 @@ fn fail_unknown(req: &mut Request<'_>, out: &mut WriteBuffer, status: Status) {
 
 /// Answers that another node has the vbucket, and sends the cluster configuration. The
 /// configuration is left out if this connection has it already and asked not to be told twice.
-fn send_map(req: &mut Request<'_>, out: &mut WriteBuffer) {
+fn send_map(req: &mut Request<'_>, out: &mut SendBuffer) {
     let document = req.env.server.cluster.bucket_document(req.handle());
     let seen = req.state.selection.config_sent() == document.version
         && req.state.features().has(Feature::DedupeNotMyVbucketClustermap);
@@ -361,7 +367,7 @@ fn send_map(req: &mut Request<'_>, out: &mut WriteBuffer) {
 /// Answers a request whose frame is no longer there.
 pub(super) fn answer_late(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     request: RequestId,
     outcome: LateOutcome,
 ) {
@@ -379,7 +385,7 @@ pub(super) fn answer_late(
 /// there.
 pub(crate) fn fail_request(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     request: RequestId,
     status: Status,
     context: Option<&'static str>,
@@ -395,7 +401,7 @@ pub(crate) fn fail_request(
 /// durable.
 pub(crate) fn answer_parked(
     state: &ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     parked: &Parked,
     outcome: Result<(), (Status, &'static str)>,

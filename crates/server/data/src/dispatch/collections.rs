@@ -8,11 +8,11 @@ use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, ManifestUid};
 use smallvec::SmallVec;
 
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 
 pub(super) fn get_manifest<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    Ok(Reply::Json(visible(req).to_json().into()))
+    Ok(HandlerReply::Json(visible(req).to_json().into()))
 }
 
 /// CollectionsGetId: `scope.collection` in the value (or, by older clients, in the key). An empty
@@ -63,5 +63,5 @@ fn answer(manifest_uid: ManifestUid, found: Result<CollectionId, LookupError>) -
         LookupError::InvalidName => NO_NAME,
     })?;
     let extras = CollectionIdExtras { manifest_uid, collection }.encode();
-    Ok(Reply::Extras { cas: Cas(0), extras: SmallVec::from_slice(&extras) })
+    Ok(HandlerReply::Extras { cas: Cas(0), extras: SmallVec::from_slice(&extras) })
 }

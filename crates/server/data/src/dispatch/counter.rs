@@ -5,7 +5,7 @@ use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
 
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use crate::connection::parked::Answer;
 use crate::dispatch::status;
@@ -37,7 +37,7 @@ fn count<'a>(req: &mut Request<'a>, decrement: bool) -> Outcome<'a> {
     count_outcome(req, document.key.collection, decrement, &outcome);
     match outcome {
         CounterOutcome::Done { mutation, value } => {
-            Ok(Reply::Written(Answer::Counter { mutation, value }))
+            Ok(HandlerReply::Written(Answer::Counter { mutation, value }))
         }
         CounterOutcome::Refused(refused) => Err(refused.into()),
         CounterOutcome::NotANumber => {

@@ -20,9 +20,9 @@ use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
-use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
+use super::outcome::{HandlerReply, Outcome, Rejection, RuleRejection};
 use super::request::Request;
-use super::room;
+use super::reservation;
 use crate::buckets::dcp_registry::DcpProducerRecord;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::pending::HeadWait;
@@ -69,7 +69,7 @@ pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let (features, now_ms) = (req.state.features(), req.env.now_ms);
     let producer = DcpProducer::new(bucket, flags, features, inbox, record, now_ms);
     req.state.producer = Some(Box::new(producer));
-    Ok(Reply::Success)
+    Ok(HandlerReply::Success)
 }
 
 fn is_empty_object(value: &[u8]) -> bool {
@@ -101,7 +101,7 @@ pub(super) fn control<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         .choose(req.frame.key, req.frame.value, now_ms)
         .map_err(|(status, context)| Rejection::Because(status, context))?;
     producer.changed();
-    Ok(Reply::Success)
+    Ok(HandlerReply::Success)
 }
 
 /// StreamReq: the answer is the vbucket's failover log, or where to roll back to.
@@ -135,7 +135,7 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let opened = producer.bucket.bucket().open_stream(&request, sink, token);
     let stream = match opened {
         Ok(stream) => stream,
-        Err(StreamOpenError::TryLater) if room::waits_to_load(req) => {
+        Err(StreamOpenError::TryLater) if reservation::waits_to_load(req) => {
             return Err(Rejection::Retry(HeadWait::Bucket));
         }
         Err(refused) => return refuse_stream(refused),
@@ -148,7 +148,7 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let generation = producer.rights_generation();
     producer.streams.add(DcpProducerStream::new(head, stream, extras, filter, generation));
     producer.changed();
-    Ok(Reply::value(log))
+    Ok(HandlerReply::value(log))
 }
 
 /// The checks before those of the filter.
@@ -242,7 +242,7 @@ fn refuse_stream<'a>(refused: StreamOpenError) -> Outcome<'a> {
     match refused {
         StreamOpenError::NotMyVbucket => Err(OperationRejection::NotMyVbucket.into()),
         StreamOpenError::Range => because(Status::Erange, "the vbucket is not that far"),
-        StreamOpenError::Rollback(seqno) => Ok(Reply::Value {
+        StreamOpenError::Rollback(seqno) => Ok(HandlerReply::Value {
             status: Status::Rollback,
             value: seqno.0.to_be_bytes().to_vec().into(),
         }),
@@ -263,7 +263,7 @@ pub(super) fn close_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         false => Status::KeyEnoent,
     };
     match producer.close_stream(key) {
-        true => Ok(Reply::Success),
+        true => Ok(HandlerReply::Success),
         false => Err(missing.into()),
     }
 }
@@ -282,7 +282,7 @@ pub(super) fn acknowledge<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let bytes = decode_buffer_ack(req.frame.extras).ok_or(Status::Einval)?;
     producer.window.acknowledge(bytes);
     producer.changed();
-    Ok(Reply::Nothing)
+    Ok(HandlerReply::Nothing)
 }
 
 /// True for requests that belong to change streams.
@@ -296,7 +296,7 @@ pub(crate) fn take_answer(state: &mut ConnectionState, frame: &Frame<'_>) {
     let status = Status::from_u16(frame.header.vbucket_or_status);
     let is_right = match Opcode::from_u8(frame.header.opcode) {
         Some(Opcode::DcpNoop) => producer.noop.answered(frame.header.opaque),
-        // A consumer may have closed the stream meanwhile.
+        // The consumer may have closed the stream before its answer.
         _ => matches!(
             status,
             Some(

@@ -1,7 +1,7 @@
 //! Makes a write wait for the store where its durability level demands it.
 //!
 //! A write is done in memory first and then either answered or parked. With unordered execution
-//! negotiated, the connection goes on with the next frame; otherwise it waits. One node is a
+//! negotiated, the connection continues with the next frame; otherwise it waits. One node is a
 //! majority of one, so memory satisfies the level "majority".
 
 use oribi_protocol::feature::Feature;

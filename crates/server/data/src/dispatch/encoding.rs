@@ -19,10 +19,10 @@ use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{LOOKUP_HEAD_BYTES, write_lookup_head};
 use oribi_types::{Cas, Datatype, ManifestUid};
 
-use super::outcome::{Found, Sampled};
+use super::outcome::{PathValues, Sampled};
 use crate::connection::features::Features;
 use crate::connection::parked::Answer;
-use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::connection::send_buffer::{PinnedValue, SendBuffer};
 use crate::diagnostics::rejection_log::Reference;
 use crate::dispatch::status;
 
@@ -30,7 +30,7 @@ use crate::dispatch::status;
 /// copied, large ones pinned.
 #[inline(always)]
 pub(super) fn write_document(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     item: &ItemRef,
@@ -58,7 +58,7 @@ pub(super) fn write_document(
 /// Appends a document whose body is copied as it is.
 #[inline(always)]
 pub(super) fn write_copied(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     item: &Item,
@@ -74,7 +74,7 @@ pub(super) fn write_copied(
 /// Appends a document whose body is compressed, for a client that does not read compressed bodies.
 #[cold]
 fn write_inflated(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     item: &ItemRef,
@@ -109,7 +109,7 @@ pub(super) fn inflating_of(item: &ItemRef) -> Result<Inflater, InflateError> {
 
 /// Appends a document chosen at random, with its attributes if requested.
 pub(super) fn write_sampled(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     sampled: &Sampled,
@@ -129,10 +129,10 @@ pub(super) fn write_sampled(
 /// Appends the values found at paths: parts of the item, copied when small and pinned when large,
 /// and values made for the answer.
 pub(super) fn write_found(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
-    found: &Found,
+    found: &PathValues,
 ) {
     let head_bytes = if found.is_list { LOOKUP_HEAD_BYTES } else { 0 };
     let bytes: usize =
@@ -158,7 +158,7 @@ pub(super) fn write_found(
 
 /// Appends a JSON document of the server, pinned when large.
 pub(super) fn write_json(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     json: &Arc<str>,
@@ -174,7 +174,7 @@ pub(super) fn write_json(
 
 /// Appends the answer to a write that has reached its durability level. `parts` is an empty answer.
 pub(super) fn write_written(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     mut parts: ResponseParts<'_>,
     answer: &Answer,
@@ -200,7 +200,7 @@ pub(super) fn write_written(
 /// negotiated them.
 #[inline(always)]
 pub(super) fn write_mutation(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     mutation: &AppliedMutation,
@@ -219,7 +219,7 @@ pub(super) fn reads_contexts(features: Features) -> bool {
 /// in memcached's words. `parts` is the answer without the reason. This allocates nothing.
 #[cold]
 pub(super) fn write_failure(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     context: Option<&str>,
@@ -256,7 +256,7 @@ pub(super) fn plain_text(status: Status, context: Option<&str>) -> &str {
 /// Appends a failure that names a manifest or its place in the log, for a client that reads this.
 #[cold]
 pub(super) fn write_error_body(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     (manifest, context, reference): (Option<ManifestUid>, &str, Option<Reference>),

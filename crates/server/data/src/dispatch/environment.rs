@@ -18,7 +18,7 @@ use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::diagnostics::counters::WorkerCounters;
 use crate::diagnostics::rejection_log::RejectionLog;
 use crate::diagnostics::slow_operation_log::{ClockInterval, SlowOperationLog};
-use crate::dispatch::job::Job;
+use crate::dispatch::job::BlockingJob;
 use crate::limits::{
     LONE_TRANSFER_SLICE_BYTES, SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_REST_PART,
     TRANSFER_SLICE_BYTES,
@@ -40,7 +40,7 @@ pub(crate) struct Environment {
     /// The same mailbox, as the engine's fetch sink.
     pub fetch_sink: Arc<dyn FetchSink>,
     /// Jobs that connections requested and the driver has not submitted yet.
-    pub jobs: Vec<(ConnectionId, Job<Environment>)>,
+    pub jobs: Vec<(ConnectionId, BlockingJob<Environment>)>,
     /// Connections whose write waits for room in its bucket.
     pub bucket_waits: Vec<ConnectionId>,
     /// Wall clock of this batch.

@@ -6,7 +6,7 @@
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
-use super::outcome::{Outcome, Reply};
+use super::outcome::{HandlerReply, Outcome};
 use super::request::Request;
 use super::{
     collections, counter, dcp, handshake, key_listing, locks, observing, range_scan, reads, rules,
@@ -42,7 +42,7 @@ pub(super) fn call<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 }
 
 fn succeed<'a>(_: &mut Request<'a>) -> Outcome<'a> {
-    Ok(Reply::Success)
+    Ok(HandlerReply::Success)
 }
 
 const fn handler(opcode: Opcode) -> Option<Handler> {

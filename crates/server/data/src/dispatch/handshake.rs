@@ -13,7 +13,7 @@ use oribi_protocol::request::ConfigVersion;
 use oribi_protocol::status::Status;
 
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
+use super::outcome::{HandlerReply, Outcome, Rejection, RuleRejection};
 use super::request::Request;
 use crate::buckets::BucketHandle;
 use crate::connection::close_reason::CloseReason;
@@ -22,7 +22,7 @@ use crate::connection::request_id::RequestId;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::error_map::error_map;
-use crate::dispatch::job::{Job, Lane};
+use crate::dispatch::job::{BlockingJob, Lane};
 use crate::limits::AGENT_BYTES_MAX;
 
 /// Prefix of the agent names of Oribi's own tools, which read a histogram as one JSON document.
@@ -68,7 +68,7 @@ pub(super) fn hello<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         granted = granted.len() / 2,
         "hello"
     );
-    Ok(Reply::value(granted))
+    Ok(HandlerReply::value(granted))
 }
 
 /// A connection with change streams keeps its user, bucket and features.
@@ -83,12 +83,12 @@ fn refuse_on_producer(req: &Request<'_>) -> Result<(), Rejection> {
 /// GetErrorMap: answers with the newest version that the client understands.
 pub(super) fn get_error_map<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let version = <[u8; 2]>::try_from(req.frame.value).map(u16::from_be_bytes);
-    Ok(Reply::Json(version.ok().and_then(error_map).ok_or(Status::Einval)?))
+    Ok(HandlerReply::Json(version.ok().and_then(error_map).ok_or(Status::Einval)?))
 }
 
 pub(super) fn sasl_list_mechs<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     refuse_on_producer(req)?;
-    Ok(Reply::text(mechanisms()))
+    Ok(HandlerReply::text(mechanisms()))
 }
 
 /// SaslAuth: begins an exchange and forgets the user authenticated before.
@@ -114,17 +114,19 @@ pub(super) fn sasl_step<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 
 fn advance_sasl(req: &mut Request<'_>, step: SaslStep) -> Outcome<'static> {
     if let SaslStep::Slow(work) = step {
-        return Ok(Reply::Job(sasl_job(work)));
+        return Ok(HandlerReply::Job(sasl_job(work)));
     }
-    Ok(Reply::AsLate(finish_sasl(req.state, req.env, step)))
+    Ok(HandlerReply::AsLate(finish_sasl(req.state, req.env, step)))
 }
 
 /// The slow part of a SASL exchange.
-pub(super) fn sasl_job(work: impl FnOnce() -> SaslStep + Send + 'static) -> Job<Environment> {
+pub(super) fn sasl_job(
+    work: impl FnOnce() -> SaslStep + Send + 'static,
+) -> BlockingJob<Environment> {
     let finish = |state: &mut ConnectionState, env: &mut Environment, _: RequestId, step| {
         Some(finish_sasl(state, env, step))
     };
-    Job::new(Lane::Logins, move || work().run(), finish)
+    BlockingJob::new(Lane::Logins, move || work().run(), finish)
 }
 
 /// Takes the result of a computed step.
@@ -185,7 +187,7 @@ pub(super) fn select_bucket<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     refuse_on_producer(req)?;
     if req.frame.key == NO_BUCKET {
         req.state.select_named(None);
-        return Ok(Reply::Success);
+        return Ok(HandlerReply::Success);
     }
     let name = std::str::from_utf8(req.frame.key).ok();
     let bucket = name.and_then(|name| req.env.server.buckets.get(name));
@@ -195,7 +197,7 @@ pub(super) fn select_bucket<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     match bucket {
         Some(bucket) if may_use(&bucket) => {
             req.state.select_named(Some(bucket));
-            Ok(Reply::Success)
+            Ok(HandlerReply::Success)
         }
         _ => {
             let context = "no such bucket, or no right in it";
@@ -213,7 +215,7 @@ pub(super) fn list_buckets<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         .map(|bucket| bucket.name())
         .filter(|name| identity.access.reaches(name))
         .collect();
-    Ok(Reply::value(names.join(" ").into_bytes()))
+    Ok(HandlerReply::value(names.join(" ").into_bytes()))
 }
 
 /// GetClusterConfig, of the selected bucket or of the cluster. A client that names its version gets
@@ -229,17 +231,17 @@ pub(super) fn get_cluster_config<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let is_current =
         |known: ConfigVersion| (known.epoch, known.revision) >= (current.epoch, current.revision);
     if known.is_some_and(is_current) {
-        return Ok(Reply::Success);
+        return Ok(HandlerReply::Success);
     }
-    Ok(Reply::Json(Arc::clone(&document.json)))
+    Ok(HandlerReply::Json(Arc::clone(&document.json)))
 }
 
 pub(super) fn version<'a>(_: &mut Request<'a>) -> Outcome<'a> {
-    Ok(Reply::text(VERSION))
+    Ok(HandlerReply::text(VERSION))
 }
 
 /// Quit: everything before it is answered, then the connection ends.
 pub(super) fn quit<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.state.close(CloseReason::Quit);
-    Ok(Reply::Success)
+    Ok(HandlerReply::Success)
 }

@@ -59,7 +59,7 @@ pub(crate) enum Work<E> {
 }
 
 /// See the module text.
-pub(crate) struct Job<E> {
+pub(crate) struct BlockingJob<E> {
     /// The thread that runs the job.
     pub lane: Lane,
     /// A panic of the job ends its thread, and so the process.
@@ -102,20 +102,23 @@ impl<E> JobResult<E> {
     }
 }
 
-impl<E: 'static> Job<E> {
+impl<E: 'static> BlockingJob<E> {
     /// A job that runs `work` on a thread of `lane`, and `finish` on the connection.
     pub fn new<T: Send + 'static>(
         lane: Lane,
         work: impl FnOnce() -> T + Send + 'static,
         finish: FinishWith<E, T>,
-    ) -> Job<E> {
+    ) -> BlockingJob<E> {
         let work = Box::new(move || JobEnd::new(work(), finish));
-        Job { lane, ends_thread: false, work: Work::Blocking(work) }
+        BlockingJob { lane, ends_thread: false, work: Work::Blocking(work) }
     }
 
     /// A job that produces status and value of an answer.
-    pub fn answer(lane: Lane, work: impl FnOnce() -> (Status, Vec<u8>) + Send + 'static) -> Job<E> {
-        Job::new(lane, work, |_, _, _, (status, value)| {
+    pub fn answer(
+        lane: Lane,
+        work: impl FnOnce() -> (Status, Vec<u8>) + Send + 'static,
+    ) -> BlockingJob<E> {
+        BlockingJob::new(lane, work, |_, _, _, (status, value)| {
             Some(match status {
                 Status::Success => Ok(LateReply::value(value)),
                 status => Err(status),
@@ -127,19 +130,23 @@ impl<E: 'static> Job<E> {
     pub fn elsewhere<T: Send + 'static>(
         start: impl FnOnce(Box<dyn FnOnce(T) + Send>) + Send + 'static,
         finish: FinishWith<E, T>,
-    ) -> Job<E> {
+    ) -> BlockingJob<E> {
         let start = move |reply: JobReply<E>| {
             start(Box::new(move |result| reply(JobEnd::new(result, finish))));
         };
-        Job { lane: Lane::Others, ends_thread: false, work: Work::Elsewhere(Box::new(start)) }
+        BlockingJob {
+            lane: Lane::Others,
+            ends_thread: false,
+            work: Work::Elsewhere(Box::new(start)),
+        }
     }
 
     /// Makes a panic of the job end its thread: a half-done job would leave unreliable data.
-    pub fn ending_thread(self) -> Job<E> {
-        Job { ends_thread: true, ..self }
+    pub fn ending_thread(self) -> BlockingJob<E> {
+        BlockingJob { ends_thread: true, ..self }
     }
 
-    /// [`Job::run`] with a panic as a result, unless a panic has to end the thread.
+    /// [`BlockingJob::run`] with a panic as a result, unless a panic has to end the thread.
     pub fn run_or_fail(self) -> JobResult<E> {
         let name = match self.lane {
             _ if self.ends_thread => return self.run(),

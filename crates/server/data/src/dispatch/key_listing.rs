@@ -4,8 +4,8 @@
 //! from the store. Range scans are the way to read much.
 //!
 //! Invariant: a list is bounded in keys and bytes, and in time because deleted keys have to be
-//! skipped. When the time is over, a list that has keys ends there, and the client goes on from the
-//! last.
+//! skipped. When the time is over, a list that has keys ends there, and the client continues
+//! from the last.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use oribi_engine::OperationRejection;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use crate::buckets::BucketHandle;
-use crate::dispatch::job::{Job, Lane};
+use crate::dispatch::job::{BlockingJob, Lane};
 use crate::limits::LISTING_TIME_MAX;
 
 /// Keys in a list when the request names no number.
@@ -65,7 +65,9 @@ pub(super) fn get_keys<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         keys_max: keys_max as usize,
     };
     let (bucket, now) = (req.handle().clone(), req.env.now);
-    Ok(Reply::Job(Job::answer(Lane::Listings, move || list(&bucket, &listing, now, None))))
+    Ok(HandlerReply::Job(BlockingJob::answer(Lane::Listings, move || {
+        list(&bucket, &listing, now, None)
+    })))
 }
 
 /// Makes the list. `ends` is the deadline; without it the time counts from the first record on.

@@ -8,7 +8,7 @@ use oribi_protocol::status::Status;
 use super::answer::answer_late;
 use super::late_outcome::LateOutcome;
 use crate::connection::request_id::RequestId;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
@@ -16,7 +16,7 @@ use crate::dispatch::job::JobResult;
 /// Takes the result of the job that the connection waited for with this request.
 pub(crate) fn finish(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     request: RequestId,
     result: JobResult<Environment>,

@@ -7,7 +7,7 @@ use oribi_engine::{LockOutcome, UnlockOutcome};
 use oribi_protocol::status::Status;
 use oribi_types::Cas;
 
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use crate::dispatch::status;
 
@@ -26,19 +26,19 @@ pub(super) fn get_locked<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         asked_s if asked_s > timeouts.max_s => timeouts.default_s,
         asked_s => asked_s,
     };
-    req.make_room_for(document)?;
+    req.reserve_document(document)?;
     req.count(|counters| &counters.cmd_get);
     req.count(|counters| &counters.cmd_lock);
     match req.bucket().get_and_lock(document.vbid(req), document.key, timeout_s, req.env.now) {
         LockOutcome::Done { item, cas } => {
             req.counters().get_hits.add(1);
             req.collection_counters(document.key.collection).gets.add(1);
-            Ok(Reply::Document { item, cas, key: &[] })
+            Ok(HandlerReply::Document { item, cas, key: &[] })
         }
         LockOutcome::Refused(refused) => Err(refused.into()),
         LockOutcome::Miss => {
             req.counters().get_misses.add(1);
-            Ok(Reply::Miss { key: &[] })
+            Ok(HandlerReply::Miss { key: &[] })
         }
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn unlock<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         return Err(NO_CAS);
     }
     match req.bucket().unlock(document.vbid(req), document.key, req.cas(), req.env.now) {
-        UnlockOutcome::Done => Ok(Reply::Success),
+        UnlockOutcome::Done => Ok(HandlerReply::Success),
         UnlockOutcome::Refused(refused) => Err(refused.into()),
         failed => {
             if failed == UnlockOutcome::NotLocked {

@@ -8,10 +8,10 @@ use oribi_engine::{MetaOutcome, OperationRejection};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use crate::buckets::BucketHandle;
-use crate::dispatch::job::{Job, Lane};
+use crate::dispatch::job::{BlockingJob, Lane};
 
 /// Most keys of one request: as many disk reads as one client may cause at once.
 const KEYS_MAX: usize = 1024;
@@ -23,7 +23,7 @@ const NOT_FOUND: u8 = 0x80;
 const DELETED: u8 = 0x81;
 
 /// One requested key: its location, and its field, which the answer repeats.
-struct Asked {
+struct ObservedKey {
     vbid: Vbid,
     collection: CollectionId,
     key: Box<[u8]>,
@@ -39,7 +39,7 @@ pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         value.extend_from_slice(&entry.uuid.0.to_be_bytes());
         value.extend_from_slice(&entry.seqno.0.to_be_bytes());
     }
-    Ok(Reply::value(value))
+    Ok(HandlerReply::value(value))
 }
 
 /// Observe: the request holds vbucket u16, key length u16 and key, for each key. The answer adds a
@@ -62,19 +62,19 @@ pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         rest = behind;
     }
     let (bucket, now) = (req.handle().clone(), req.env.now);
-    Ok(Reply::Job(Job::answer(Lane::Others, move || states(&bucket, &asked, now))))
+    Ok(HandlerReply::Job(BlockingJob::answer(Lane::Others, move || states(&bucket, &asked, now))))
 }
 
-fn next_asked<'a>(req: &Request<'_>, bytes: &'a [u8]) -> Option<(Asked, &'a [u8])> {
+fn next_asked<'a>(req: &Request<'_>, bytes: &'a [u8]) -> Option<(ObservedKey, &'a [u8])> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     let [a, b, c, d] = *head;
     let (field, behind) = rest.split_at_checked(usize::from(u16::from_be_bytes([c, d])))?;
     let DocKey { collection, key } = req.state.doc_key(field)?;
     let vbid = Vbid(u16::from_be_bytes([a, b]));
-    Some((Asked { vbid, collection, key: key.into(), field: field.into() }, behind))
+    Some((ObservedKey { vbid, collection, key: key.into(), field: field.into() }, behind))
 }
 
-fn states(bucket: &BucketHandle, asked: &[Asked], now: Timestamp) -> (Status, Vec<u8>) {
+fn states(bucket: &BucketHandle, asked: &[ObservedKey], now: Timestamp) -> (Status, Vec<u8>) {
     let mut value = Vec::new();
     for one in asked {
         let key = DocKey { collection: one.collection, key: &one.key };

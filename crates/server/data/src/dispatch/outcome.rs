@@ -16,15 +16,15 @@ use smallvec::SmallVec;
 use crate::connection::parked::Answer;
 use crate::connection::pending::HeadWait;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::BlockingJob;
 use crate::dispatch::late_outcome::LateOutcome;
 use crate::dispatch::status;
 
 /// The result of a request, as its handler sees it.
-pub(super) type Outcome<'a> = Result<Reply<'a>, Rejection>;
+pub(super) type Outcome<'a> = Result<HandlerReply<'a>, Rejection>;
 
 /// The answer to a served request.
-pub(super) enum Reply<'a> {
+pub(super) enum HandlerReply<'a> {
     /// Success with no body.
     Success,
     /// A document with this CAS, and the key field if the answer repeats it.
@@ -44,9 +44,9 @@ pub(super) enum Reply<'a> {
     /// A document of the server's choice.
     Sampled(Box<Sampled>),
     /// The values at several paths of a document.
-    Found(Found),
+    Found(PathValues),
     /// Another thread makes the answer, and the connection waits for it.
-    Job(Job<Environment>),
+    Job(BlockingJob<Environment>),
     /// An outcome that is answered alike whether the worker or another thread made it.
     AsLate(LateOutcome),
     /// Nothing: the command has no answer.
@@ -65,14 +65,14 @@ pub(super) struct Sampled {
 }
 
 /// The values at paths.
-pub(super) struct Found {
+pub(super) struct PathValues {
     pub status: Status,
     /// The version of the document.
     pub item: ItemRef,
     pub cas: Cas,
     /// Datatype of the value, when there is only one.
     pub datatype: Datatype,
-    /// Each value has a head of its own.
+    /// Each value has its own head.
     pub is_list: bool,
     pub values: SmallVec<[FoundValue; 4]>,
     /// Values that do not exist in the item in the form in which they are sent.
@@ -87,15 +87,15 @@ pub(super) struct FoundValue {
     pub end: u32,
 }
 
-impl Reply<'_> {
+impl HandlerReply<'_> {
     /// Success and a value.
-    pub fn value(value: impl Into<Cow<'static, [u8]>>) -> Reply<'static> {
-        Reply::Value { status: Status::Success, value: value.into() }
+    pub fn value(value: impl Into<Cow<'static, [u8]>>) -> HandlerReply<'static> {
+        HandlerReply::Value { status: Status::Success, value: value.into() }
     }
 
     /// Success and a short text.
-    pub fn text(text: &'static str) -> Reply<'static> {
-        Reply::value(text.as_bytes())
+    pub fn text(text: &'static str) -> HandlerReply<'static> {
+        HandlerReply::value(text.as_bytes())
     }
 }
 

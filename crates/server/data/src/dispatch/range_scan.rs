@@ -19,7 +19,7 @@ use oribi_types::{Datatype, Vbid};
 
 use super::answer::fail_request;
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::buckets::BucketHandle;
@@ -32,11 +32,11 @@ use crate::connection::memory::ConnectionMemory;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ticket::Ticket;
 use crate::connection::pending::LongAnswer;
+use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
-use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::job::Job;
+use crate::dispatch::job::BlockingJob;
 
 /// Extras of an answer: keys only, or documents.
 const ONLY_KEYS: [u8; 4] = [0, 0, 0, 0];
@@ -75,7 +75,7 @@ pub(super) fn create<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         return Err(Status::VbUuidNotEqual.into());
     }
     let reserve = reserve_in(&req.env.server.connections.memory);
-    Ok(Reply::Job(scan_job(move |reply| {
+    Ok(HandlerReply::Job(scan_job(move |reply| {
         handle.range_scans().create(Arc::clone(handle.bucket()), request, reserve, reply);
     })))
 }
@@ -111,7 +111,7 @@ pub(super) fn proceed<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         request: req.id(),
         is_over: false,
     })));
-    Ok(Reply::Job(scan_job(move |reply| {
+    Ok(HandlerReply::Job(scan_job(move |reply| {
         handle.range_scans().proceed(vbid, id, limits, shown, reply);
     })))
 }
@@ -121,7 +121,7 @@ pub(super) fn cancel<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let id = ScanId::try_from(req.frame.extras).map_err(|_| Status::Einval)?;
     usable(req, &handle, id)?;
     match handle.range_scans().cancel(vbid, id) {
-        true => Ok(Reply::Success),
+        true => Ok(HandlerReply::Success),
         false => Err(Status::KeyEnoent.into()),
     }
 }
@@ -176,8 +176,8 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
 }
 
 /// A command to a scan, which the thread of the scan answers.
-fn scan_job(start: impl FnOnce(ScanReply) + Send + 'static) -> Job<Environment> {
-    Job::elsewhere(start, |state, _, _, answer| Some(finish(state, answer)))
+fn scan_job(start: impl FnOnce(ScanReply) + Send + 'static) -> BlockingJob<Environment> {
+    BlockingJob::elsewhere(start, |state, _, _, answer| Some(finish(state, answer)))
 }
 
 /// Takes a page or the end from a scan.
@@ -208,7 +208,7 @@ fn end(state: &mut ConnectionState) {
 /// Asks for the next page, if it may still be shown.
 pub(crate) fn resume_range_scan(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     id: ConnectionId,
     env: &mut Environment,
 ) {

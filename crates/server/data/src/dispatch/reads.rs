@@ -12,7 +12,7 @@ use oribi_storage::VbucketPhase;
 use oribi_types::{CollectionId, VbUuid};
 use smallvec::SmallVec;
 
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use crate::connection::parked::Answer;
 
@@ -34,18 +34,18 @@ fn read<'a>(req: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
             req.count(|counters| &counters.cmd_get);
             req.counters().get_hits.add(1);
             req.collection_counters(document.key.collection).gets.add(1);
-            return Ok(Reply::Shared { item, key: shown });
+            return Ok(HandlerReply::Shared { item, key: shown });
         }
         SharedOutcome::Miss => {
             req.count(|counters| &counters.cmd_get);
             req.counters().get_misses.add(1);
-            return Ok(Reply::Miss { key: shown });
+            return Ok(HandlerReply::Miss { key: shown });
         }
         SharedOutcome::Undecided => {}
     }
     let found = document.get(req);
     if let GetOutcome::Hit(item) | GetOutcome::HitLocked(item) = &found {
-        req.make_room_in_place(item)?;
+        req.reserve_in_place(item)?;
     }
     req.count(|counters| &counters.cmd_get);
     let (item, cas) = match found {
@@ -57,12 +57,12 @@ fn read<'a>(req: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
         GetOutcome::Refused(refused) => return Err(refused.into()),
         GetOutcome::Miss => {
             req.counters().get_misses.add(1);
-            return Ok(Reply::Miss { key: shown });
+            return Ok(HandlerReply::Miss { key: shown });
         }
     };
     req.counters().get_hits.add(1);
     req.collection_counters(document.key.collection).gets.add(1);
-    Ok(Reply::Document { item, cas, key: shown })
+    Ok(HandlerReply::Document { item, cas, key: shown })
 }
 
 /// Gat. The answer to memcached's GATK, which has another opcode, repeats the key.
@@ -70,7 +70,7 @@ pub(super) fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
     let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
     req.admit_durable()?;
-    req.make_room_for(document)?;
+    req.reserve_document(document)?;
     req.count(|counters| &counters.cmd_touch);
     req.count(|counters| &counters.cmd_get);
     let key = if req.frame.header.opcode == req.opcode as u8 { &[] } else { req.frame.key };
@@ -80,15 +80,15 @@ pub(super) fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
             req.counters().touch_hits.add(1);
             req.collection_counters(document.key.collection).gets.add(1);
             match key {
-                [] => Ok(Reply::Written(Answer::Document(item))),
-                key => Ok(Reply::Document { cas: item.cas(), item, key }),
+                [] => Ok(HandlerReply::Written(Answer::Document(item))),
+                key => Ok(HandlerReply::Document { cas: item.cas(), item, key }),
             }
         }
         GetOutcome::Refused(refused) => Err(refused.into()),
         GetOutcome::Miss => {
             req.counters().touch_misses.add(1);
             req.counters().get_misses.add(1);
-            Ok(Reply::Miss { key })
+            Ok(HandlerReply::Miss { key })
         }
     }
 }
@@ -104,7 +104,7 @@ pub(super) fn get_meta<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let (item, cas) = match req.bucket().get_meta(document.vbid(req), document.key, req.env.now) {
         MetaOutcome::Found(item, cas) => (item, cas),
         MetaOutcome::Refused(refused) => return Err(refused.into()),
-        MetaOutcome::Miss => return Ok(Reply::Miss { key: &[] }),
+        MetaOutcome::Miss => return Ok(HandlerReply::Miss { key: &[] }),
     };
     // Layout: deleted u32, flags u32, expiry u32, revision u64, and in version 2 a datatype byte.
     let mut extras = SmallVec::new();
@@ -115,7 +115,7 @@ pub(super) fn get_meta<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if version == 2 {
         extras.push(item.datatype().0);
     }
-    Ok(Reply::Extras { cas, extras })
+    Ok(HandlerReply::Extras { cas, extras })
 }
 
 /// ObserveSeqno: how far a vbucket is persisted. A client that names an earlier history of the
@@ -153,7 +153,7 @@ pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         value.extend_from_slice(&uuid);
         value.extend_from_slice(&ended.0.to_be_bytes());
     }
-    Ok(Reply::value(value))
+    Ok(HandlerReply::value(value))
 }
 
 /// Wire code of "any vbucket that is not dead" in GetAllVbSeqnos.
@@ -198,5 +198,5 @@ pub(super) fn get_all_vb_seqnos<'a>(req: &mut Request<'a>) -> Outcome<'a> {
             value.extend_from_slice(&seqno.0.to_be_bytes());
         }
     }
-    Ok(Reply::value(value))
+    Ok(HandlerReply::value(value))
 }

@@ -14,7 +14,7 @@ use crate::diagnostics::slow_operation_log::OperationClass;
 
 /// Who may send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum RequiredAccess {
     /// Any client, before authentication too.
     Anybody,
     /// Any authenticated user; needs no bucket.
@@ -63,7 +63,7 @@ pub(super) enum Silence {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
     /// Who may send it.
-    pub who: Who,
+    pub who: RequiredAccess,
     /// Allowed lengths of the extras: bit n set for n bytes. None is longer than 63.
     extras: u64,
     key: Part,
@@ -86,7 +86,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    const fn new(who: Who) -> Rule {
+    const fn new(who: RequiredAccess) -> Rule {
         Rule {
             who,
             extras: 1,
@@ -104,12 +104,16 @@ impl Rule {
 
     /// The rule of a read or write of one document, which has a key.
     const fn document(needed: PrivilegeSet) -> Rule {
-        Rule { key: Part::Present, reorders: true, ..Rule::new(Who::InCollection(needed)) }
+        Rule {
+            key: Part::Present,
+            reorders: true,
+            ..Rule::new(RequiredAccess::InCollection(needed))
+        }
     }
 
     /// The same rule for other privileges.
     const fn by(self, needed: PrivilegeSet) -> Rule {
-        Rule { who: Who::InCollection(needed), ..self }
+        Rule { who: RequiredAccess::InCollection(needed), ..self }
     }
 
     /// A classic quiet form: as the loud one, but always in order and never durable.
@@ -120,15 +124,15 @@ impl Rule {
     /// The class whose threshold its duration is compared with.
     pub(crate) fn class(&self) -> OperationClass {
         match self.who {
-            Who::InCollection(_) if self.is_write() => OperationClass::Write,
-            Who::InCollection(_) => OperationClass::Read,
+            RequiredAccess::InCollection(_) if self.is_write() => OperationClass::Write,
+            RequiredAccess::InCollection(_) => OperationClass::Read,
             _ => OperationClass::Other,
         }
     }
 
     /// True for a write of one document. A look-up of paths may name a CAS too.
     fn is_write(&self) -> bool {
-        self.durable || (self.cas && self.who != Who::InCollection(READ))
+        self.durable || (self.cas && self.who != RequiredAccess::InCollection(READ))
     }
 
     /// True when the request may have a value.
@@ -222,10 +226,14 @@ const WITH_META: Rule = Rule {
     ..Rule::document(META_WRITE)
 };
 /// Deletes everything, so the user needs the right to delete everywhere.
-const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Who::InBucket(REMOVE)) };
-const SASL: Rule = Rule { key: Part::Present, value: Part::Either, ..Rule::new(Who::Anybody) };
-const COLLECTION_ID: Rule =
-    Rule { key: Part::Either, value: Part::Either, ..Rule::new(Who::Somewhere(NOTHING)) };
+const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(RequiredAccess::InBucket(REMOVE)) };
+const SASL: Rule =
+    Rule { key: Part::Present, value: Part::Either, ..Rule::new(RequiredAccess::Anybody) };
+const COLLECTION_ID: Rule = Rule {
+    key: Part::Either,
+    value: Part::Either,
+    ..Rule::new(RequiredAccess::Somewhere(NOTHING))
+};
 
 /// The rules by opcode, computed at compile time.
 static RULES: [Option<Rule>; 256] = {
@@ -248,8 +256,8 @@ pub(crate) fn rule(opcode: Opcode) -> Option<&'static Rule> {
 /// The rule of an opcode, for tables that the compiler computes.
 pub(super) const fn find(opcode: Opcode) -> Option<Rule> {
     use Opcode::*;
+    use RequiredAccess::{Admin, Anybody, Authenticated, Somewhere};
     use Silence::{OnMiss, OnSuccess};
-    use Who::{Admin, Anybody, Authenticated, Somewhere};
     Some(match opcode {
         Get | Getk => GET,
         Getq | Getkq => GET.quiet(OnMiss),
@@ -347,7 +355,7 @@ pub(super) const fn find(opcode: Opcode) -> Option<Rule> {
 mod tests {
     use oribi_protocol::opcode::Opcode;
 
-    use super::{PrivilegeSet, Silence, Who, rule};
+    use super::{PrivilegeSet, RequiredAccess, Silence, rule};
 
     // Compat (Differences): Framing extras
     // Invariant: A handler returns an outcome and writes nothing; `dispatch::answer` alone decides
@@ -366,9 +374,8 @@ mod tests {
     fn every_document_change_needs_write_rights() {
         let reader = PrivilegeSet::READ_ONLY;
         let mut writes = Opcode::all().filter_map(rule).filter(|rule| rule.is_write());
-        assert!(
-            writes
-                .all(|rule| matches!(rule.who, Who::InCollection(needed) if !reader.holds(needed)))
-        );
+        assert!(writes.all(
+            |rule| matches!(rule.who, RequiredAccess::InCollection(needed) if !reader.holds(needed))
+        ));
     }
 }

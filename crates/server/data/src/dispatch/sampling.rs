@@ -11,10 +11,10 @@ use oribi_protocol::status::Status;
 use oribi_subdoc::xattr::{self, Malformed, XattrDraft};
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::outcome::{Outcome, Rejection, Reply, Sampled};
+use super::outcome::{HandlerReply, Outcome, Rejection, Sampled};
 use super::request::Request;
 use crate::buckets::BucketHandle;
-use crate::dispatch::job::{Job, Lane};
+use crate::dispatch::job::{BlockingJob, Lane};
 
 const MISFIT: Rejection =
     Rejection::Because(Status::Einval, "collections were not negotiated, or a flag is not 0 or 1");
@@ -37,10 +37,10 @@ pub(super) fn get_random_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.demand(collection, Privilege::Read.into())?;
     let found = req.bucket().random_document(collection, req.env.now);
     if let Ok(Some((item, _))) = &found {
-        req.make_room(held_by_answer(item))?;
+        req.reserve_answer(held_by_answer(item))?;
     }
     req.count(|counters| &counters.cmd_get);
-    let Some((item, cas)) = found? else { return Ok(Reply::Miss { key: &[] }) };
+    let Some((item, cas)) = found? else { return Ok(HandlerReply::Miss { key: &[] }) };
     let mut key = Vec::new();
     if has_collections {
         let (prefix, prefix_bytes) = encode_u32(collection.0);
@@ -54,7 +54,7 @@ pub(super) fn get_random_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         }
         false => None,
     };
-    Ok(Reply::Sampled(Box::new(Sampled { key, item, cas, with_attributes })))
+    Ok(HandlerReply::Sampled(Box::new(Sampled { key, item, cas, with_attributes })))
 }
 
 /// The visible attributes as a block, and behind them the body; `None` without visible attributes.
@@ -101,11 +101,15 @@ pub(super) fn evict_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     match req.bucket().get_meta(vbid, key, req.env.now) {
         MetaOutcome::Refused(OperationRejection::NeedsFetch) => Ok(look_on_disk(req, vbid, key)),
         MetaOutcome::Refused(refused) => Err(refused.into()),
-        MetaOutcome::Found(item, _) if item.is_evicted() => Ok(Reply::text(ALREADY_EVICTED)),
+        MetaOutcome::Found(item, _) if item.is_evicted() => Ok(HandlerReply::text(ALREADY_EVICTED)),
         MetaOutcome::Found(item, _) if !item.is_deleted() => {
             // The eviction needs the item unreferenced.
             drop(item);
-            if req.bucket().evict(vbid, key) { Ok(Reply::text("Evicted.")) } else { Err(KEPT) }
+            if req.bucket().evict(vbid, key) {
+                Ok(HandlerReply::text("Evicted."))
+            } else {
+                Err(KEPT)
+            }
         }
         MetaOutcome::Found(..) | MetaOutcome::Miss => Err(Status::KeyEnoent.into()),
     }
@@ -113,11 +117,11 @@ pub(super) fn evict_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 
 /// Looks a key up on disk that memory does not know: only the store can tell a document from a
 /// deleted one. No document is fetched for that, as it would have to be evicted again.
-fn look_on_disk(req: &Request<'_>, vbid: Vbid, key: DocKey<'_>) -> Reply<'static> {
+fn look_on_disk(req: &Request<'_>, vbid: Vbid, key: DocKey<'_>) -> HandlerReply<'static> {
     let (bucket, now) = (req.handle().clone(), req.env.now);
     let (collection, key) = (key.collection, Box::<[u8]>::from(key.key));
     let work = move || evicted_state(&bucket, vbid, DocKey { collection, key: &key }, now);
-    Reply::Job(Job::answer(Lane::Others, work))
+    HandlerReply::Job(BlockingJob::answer(Lane::Others, work))
 }
 
 fn evicted_state(

@@ -41,19 +41,19 @@ use oribi_types::{CollectionId, ScopeId, Timestamp, Vbid};
 use super::answer::answer_late;
 use super::late::give_up;
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{Outcome, Rejection, Reply, RuleRejection};
+use super::outcome::{HandlerReply, Outcome, Rejection, RuleRejection};
 use super::request::Request;
 use crate::buckets::BucketHandle;
 use crate::connection::pending::LongAnswer;
 use crate::connection::request_id::RequestId;
+use crate::connection::send_buffer::SendBuffer;
 use crate::connection::stat_cursor::{
-    PreparedStat, StatCursor, StatPreparation, StatProducer, StatWriter, Whole,
+    PreparedStat, SingleSlice, StatCursor, StatPreparation, StatProducer, StatWriter,
 };
-use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::job::{Job, Lane};
+use crate::dispatch::job::{BlockingJob, Lane};
 use crate::server_context::ServerContext;
 use checkpoint::Checkpoints;
 use collection_details::{CollectionDetails, Detail};
@@ -78,7 +78,7 @@ enum Plan {
 type Planned = Result<Plan, Rejection>;
 
 /// The inputs of a plan besides the bucket.
-struct Asker<'a> {
+struct StatContext<'a> {
     server: &'a Arc<ServerContext>,
     now: Timestamp,
     /// The client reads a histogram as one JSON document.
@@ -149,7 +149,8 @@ fn plan_group(
     }
     let manifest = visible_manifest(req);
     let reads_histograms = req.state.reads_histograms();
-    let asker = Asker { server: &req.env.server, now: req.env.now, reads_histograms, manifest };
+    let asker =
+        StatContext { server: &req.env.server, now: req.env.now, reads_histograms, manifest };
     plan(&asker, bucket, group, argument)
 }
 
@@ -193,7 +194,7 @@ fn reset(req: &Request<'_>, bucket: &BucketHandle) -> Outcome<'static> {
     bucket.operations().reset();
     bucket.bucket().reset_timings();
     req.env.server.diagnostics.counters.reset();
-    Ok(Reply::Success)
+    Ok(HandlerReply::Success)
 }
 
 fn begin(
@@ -201,11 +202,11 @@ fn begin(
     bucket: Option<Arc<BucketHandle>>,
     begun_ns: u64,
     plan: Plan,
-) -> Reply<'static> {
+) -> HandlerReply<'static> {
     let (producer, reply) = match plan {
-        Plan::Now(producer) => (Some(producer), Reply::Streamed),
+        Plan::Now(producer) => (Some(producer), HandlerReply::Streamed),
         Plan::Later(preparation) => {
-            (None, Reply::Job(Job::new(Lane::Others, preparation, begin_prepared)))
+            (None, HandlerReply::Job(BlockingJob::new(Lane::Others, preparation, begin_prepared)))
         }
     };
     let cursor = StatCursor::new(req.id(), bucket, begun_ns, producer, req.state.is_text());
@@ -234,7 +235,7 @@ fn begin_prepared(
 
 /// Appends the next slice of the STAT that the connection is answering, and after the last slice
 /// its end.
-pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut WriteBuffer, env: &Environment) {
+pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut SendBuffer, env: &Environment) {
     let Some(request) = state.pending.stat().map(|stat| stat.request()) else { return };
     if let Some(end) = next_slice(state, out, env) {
         answer_late(state, out, request, end.map(|()| LateReply::value(Vec::new())));
@@ -245,7 +246,7 @@ pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut WriteBuffer, 
 /// returns the result of the STAT, which is then over.
 pub(super) fn next_slice(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &Environment,
 ) -> Option<Result<(), Status>> {
     let stat = state.pending.stat()?;
@@ -260,7 +261,12 @@ pub(super) fn next_slice(
 }
 
 /// Plans any group about a bucket.
-fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
+fn plan(
+    asker: &StatContext<'_>,
+    bucket: &Arc<BucketHandle>,
+    group: &str,
+    argument: &str,
+) -> Planned {
     match group {
         "vbucket"
         | "vbucket-seqno"
@@ -302,7 +308,7 @@ fn plan_changes(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Plan
 }
 
 /// Plans groups that take no argument.
-fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Planned {
+fn plan_small(asker: &StatContext<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Planned {
     let now = asker.now;
     let handle = Arc::clone(bucket);
     Ok(match group {
@@ -355,7 +361,7 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
 }
 
 /// Plans the groups that only memcached has.
-fn plan_of_memcached(asker: &Asker<'_>, handle: Arc<BucketHandle>, group: &str) -> Planned {
+fn plan_of_memcached(asker: &StatContext<'_>, handle: Arc<BucketHandle>, group: &str) -> Planned {
     let server = Arc::clone(asker.server);
     let write: fn(&mut StatWriter<'_>, &ServerContext, &BucketHandle, &BucketStats) = match group {
         "settings" => memcached::write_settings,
@@ -368,7 +374,7 @@ fn plan_of_memcached(asker: &Asker<'_>, handle: Arc<BucketHandle>, group: &str) 
 }
 
 fn whole(write: impl FnMut(&mut StatWriter<'_>) + Send + 'static) -> Plan {
-    Plan::Now(Box::new(Whole(write)))
+    Plan::Now(Box::new(SingleSlice(write)))
 }
 
 /// Plans small groups whose figures are slow to collect.
@@ -379,7 +385,7 @@ fn after<T: Send + 'static>(
 ) -> Plan {
     Plan::Later(Box::new(move || {
         let figures = collect(&handle);
-        Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+        Ok(Box::new(SingleSlice(move |writer: &mut StatWriter<'_>| {
             write(writer, &handle, &figures);
         })))
     }))
@@ -387,7 +393,7 @@ fn after<T: Send + 'static>(
 
 /// Plans groups about each vbucket, or about the one that the argument names.
 fn plan_vbuckets(
-    asker: &Asker<'_>,
+    asker: &StatContext<'_>,
     bucket: &Arc<BucketHandle>,
     group: &str,
     argument: &str,
@@ -557,7 +563,7 @@ pub(super) fn produce_in_slices(
     slice_bytes: usize,
 ) -> Vec<Vec<u8>> {
     let manifest = bucket.bucket().manifest();
-    let asker = Asker { server, now: Timestamp::default(), reads_histograms: true, manifest };
+    let asker = StatContext { server, now: Timestamp::default(), reads_histograms: true, manifest };
     let mut producer = match plan(&asker, bucket, group, "") {
         Ok(Plan::Now(producer)) => producer,
         Ok(Plan::Later(preparation)) => {

@@ -20,7 +20,7 @@ pub fn of_refused(refused: OperationRejection) -> Status {
         OperationRejection::UnknownCollection => Status::UnknownCollection,
         OperationRejection::TemporaryFailure => Status::Etmpfail,
         OperationRejection::NoMemory => Status::Enomem,
-        // A caller that cannot wait for a fetch tells the client to come again.
+        // A caller that cannot wait for a fetch tells the client to retry.
         OperationRejection::NeedsFetch => Status::Etmpfail,
         OperationRejection::Locked => Status::Locked,
     }

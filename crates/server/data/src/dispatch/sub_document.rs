@@ -26,14 +26,14 @@ use oribi_protocol::sub_document::{DocFlags, LOOKUP_HEAD_BYTES, mutation_failure
 use oribi_types::{Cas, Datatype, VbUuid, Vbid};
 use smallvec::SmallVec;
 
-use super::outcome::{Found, FoundValue, Outcome, Rejection, Reply, RuleRejection};
+use super::outcome::{FoundValue, HandlerReply, Outcome, PathValues, Rejection, RuleRejection};
 use super::request::{Located, Request};
 use crate::connection::parked::Answer;
-use crate::connection::write_buffer::range_within;
+use crate::connection::send_buffer::range_within;
 use lookup::{Subject, look_up, view_of};
-use mutation::{Failure, Job, Results};
-use request::{Kind, PathRequest};
-use virtual_attributes::Document;
+use mutation::{Failure, MutationJob, Results};
+use request::{PathRequest, SubDocumentKind};
+use virtual_attributes::AttributeSource;
 
 /// Byte limit of the answer to a list of look-ups. Without it, 16 paths to the same 20 MiB would
 /// give 320. The limit is the largest frame that either side takes, less some room for the bytes
@@ -42,42 +42,42 @@ const VALUE_LIST_BYTES_MAX: usize = FRAME_BYTES_MAX - 2 * HEADER_BYTES;
 
 /// Get, exists and get-count of one path.
 pub(super) fn look_up_one<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let paths = one_path(req, Kind::Lookup);
+    let paths = one_path(req, SubDocumentKind::Lookup);
     answer_lookup(req, paths)
 }
 
 /// Look-ups of several paths.
 pub(super) fn look_up_several<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let paths = several_paths(req, Kind::Lookup);
+    let paths = several_paths(req, SubDocumentKind::Lookup);
     answer_lookup(req, paths)
 }
 
 /// A mutation of one path.
 pub(super) fn mutate_one<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let paths = one_path(req, Kind::Mutation);
+    let paths = one_path(req, SubDocumentKind::Mutation);
     answer_mutation(req, paths)
 }
 
 /// Mutations of several paths.
 pub(super) fn mutate_several<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let paths = several_paths(req, Kind::Mutation);
+    let paths = several_paths(req, SubDocumentKind::Mutation);
     answer_mutation(req, paths)
 }
 
-fn one_path<'a>(req: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
+fn one_path<'a>(req: &Request<'a>, kind: SubDocumentKind) -> Result<PathRequest<'a>, Status> {
     let frame = req.frame;
     let opcode = frame.header.opcode;
     PathRequest::of_one(kind, req.state.features(), opcode, frame.extras, frame.value)
 }
 
-fn several_paths<'a>(req: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
+fn several_paths<'a>(req: &Request<'a>, kind: SubDocumentKind) -> Result<PathRequest<'a>, Status> {
     PathRequest::of_list(kind, req.state.features(), req.frame.extras, req.frame.value)
 }
 
 fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>) -> Outcome<'a> {
     let document = req.locate()?;
     let paths = paths?;
-    demand_rights(req, document, &paths, Kind::Lookup)?;
+    demand_rights(req, document, &paths, SubDocumentKind::Lookup)?;
     if paths.has(DocFlags::REPLICA_READ) {
         // No node has replicas, and an active vbucket is no replica.
         return Err(OperationRejection::NotMyVbucket.into());
@@ -85,7 +85,7 @@ fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
     let (vbid, key) = (document.vbid(req), document.key);
     let outcome = req.bucket().read_version(vbid, key, sought(&paths), req.env.now);
     if let VersionOutcome::Found(item, _) = &outcome {
-        req.make_room(held_by_answer(&paths, item))?;
+        req.reserve_answer(held_by_answer(&paths, item))?;
     }
     req.count(|counters| &counters.cmd_get);
     let (item, cas) = match outcome {
@@ -93,7 +93,7 @@ fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
         VersionOutcome::Found(item, cas) if may_see(&paths, &item) => (item, cas),
         VersionOutcome::Found(..) | VersionOutcome::Miss => {
             req.counters().get_misses.add(1);
-            return Ok(Reply::Miss { key: &[] });
+            return Ok(HandlerReply::Miss { key: &[] });
         }
     };
     if ![Cas(0), cas, item.cas()].contains(&req.cas()) {
@@ -115,7 +115,7 @@ fn follow(
         && req.holds(document.key.collection, Privilege::SystemXattrRead.into());
     let mut scratch = Vec::new();
     let view = view_of(paths, &item, &mut scratch)?;
-    let virtuals = Document::new(Some(&item), cas, view, uuid_of(req, document.vbid(req)));
+    let virtuals = AttributeSource::new(Some(&item), cas, view, uuid_of(req, document.vbid(req)));
     let now = req.env.now;
     let subject = Subject { item: &item, view, document: virtuals, now, sees_system };
     let found: SmallVec<[Result<Cow<'_, [u8]>, Status>; 4]> =
@@ -135,7 +135,7 @@ fn follow(
         made = scratch;
     }
     let is_list = paths.is_list;
-    Ok(Reply::Found(Found { status, item, cas, datatype, is_list, values, made }))
+    Ok(HandlerReply::Found(PathValues { status, item, cas, datatype, is_list, values, made }))
 }
 
 /// Status and datatype of the answer to a look-up.
@@ -205,7 +205,7 @@ fn demand_rights(
     req: &mut Request<'_>,
     document: Located<'_>,
     paths: &PathRequest<'_>,
-    kind: Kind,
+    kind: SubDocumentKind,
 ) -> Result<(), RuleRejection> {
     if req.state.rights().everywhere().holds(PrivilegeSet::READ_WRITE) {
         return Ok(());
@@ -239,7 +239,7 @@ fn answer_mutation<'a>(
         // A document that is to be added has no CAS yet that a request could name.
         return Err(Status::Einval.into());
     }
-    demand_rights(req, document, &paths, Kind::Mutation)?;
+    demand_rights(req, document, &paths, SubDocumentKind::Mutation)?;
     req.admit_durable()?;
     req.count(|counters| &counters.cmd_set);
     let mut results = Results::default();
@@ -251,7 +251,7 @@ fn answer_mutation<'a>(
         }
         RewriteOutcome::Rejected(Failure::Spec { index, status }) => {
             let value = mutation_failure(index, status).to_vec().into();
-            Ok(Reply::Value { status: Status::SubdocMultiPathFailure, value })
+            Ok(HandlerReply::Value { status: Status::SubdocMultiPathFailure, value })
         }
         RewriteOutcome::Done(mutation) => {
             req.collection_counters(document.key.collection).stores.add(1);
@@ -260,7 +260,7 @@ fn answer_mutation<'a>(
             let is_json = !paths.is_list && !value.is_empty();
             let datatype = if is_json { Datatype::JSON } else { Datatype::RAW };
             let answer = Answer::SubDocument { mutation, status, value, datatype };
-            Ok(Reply::Written(answer))
+            Ok(HandlerReply::Written(answer))
         }
     }
 }
@@ -273,7 +273,7 @@ fn rewrite(
 ) -> RewriteOutcome<Failure> {
     let (vbid, key) = (document.vbid(req), document.key);
     let bucket = req.bucket();
-    let job = Job {
+    let job = MutationJob {
         request: paths,
         key,
         cas: req.cas(),

@@ -35,7 +35,7 @@ use oribi_types::Vbid;
 use crate::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(super) struct HandlerReply {
     pub(super) opcode: u8,
     pub(super) status: Status,
     pub(super) opaque: u32,
@@ -47,13 +47,13 @@ pub(super) struct Reply {
 }
 
 /// Decodes a whole output; anything other than complete answers is a failure.
-fn replies(mut output: &[u8]) -> Vec<Reply> {
+fn replies(mut output: &[u8]) -> Vec<HandlerReply> {
     let mut replies = Vec::new();
     while !output.is_empty() {
         let Ok(Decoded::Complete { frame, consumed }) = decode(output) else {
             panic!("the output is not a list of complete frames");
         };
-        replies.push(Reply {
+        replies.push(HandlerReply {
             opcode: frame.header.opcode,
             status: Status::from_u16(frame.header.vbucket_or_status).unwrap(),
             opaque: frame.header.opaque,
@@ -148,18 +148,18 @@ impl Client {
         client
     }
 
-    fn hello(&mut self, codes: &[u16]) -> Reply {
+    fn hello(&mut self, codes: &[u16]) -> HandlerReply {
         let value: Vec<u8> = codes.iter().flat_map(|code| code.to_be_bytes()).collect();
         self.ask(&RequestParts { key: b"test", value: &value, ..RequestParts::new(Opcode::Hello) })
     }
 
     /// Sends a request and returns all answers.
-    fn send(&mut self, parts: &RequestParts<'_>) -> Vec<Reply> {
+    fn send(&mut self, parts: &RequestParts<'_>) -> Vec<HandlerReply> {
         replies(&self.harness.feed(&bytes(parts)))
     }
 
     /// Sends a request that has exactly one answer.
-    pub(super) fn ask(&mut self, parts: &RequestParts<'_>) -> Reply {
+    pub(super) fn ask(&mut self, parts: &RequestParts<'_>) -> HandlerReply {
         let mut replies = self.send(parts);
         assert_eq!(replies.len(), 1, "{parts:?} has {replies:?}");
         let reply = replies.remove(0);
@@ -167,15 +167,15 @@ impl Client {
         reply
     }
 
-    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Reply {
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> HandlerReply {
         self.ask(&RequestParts { extras: &SET_EXTRAS, value, ..about(Opcode::Set, key) })
     }
 
-    pub(super) fn get(&mut self, key: &[u8]) -> Reply {
+    pub(super) fn get(&mut self, key: &[u8]) -> HandlerReply {
         self.ask(&about(Opcode::Get, key))
     }
 
-    pub(super) fn store(&mut self, opcode: Opcode, key: &[u8], value: &[u8]) -> Reply {
+    pub(super) fn store(&mut self, opcode: Opcode, key: &[u8], value: &[u8]) -> HandlerReply {
         self.ask(&RequestParts { extras: &SET_EXTRAS, value, ..about(opcode, key) })
     }
 }

@@ -14,43 +14,43 @@ mod answer;
 mod handling;
 mod late;
 mod marks;
-mod meant;
 mod meta;
 mod serving;
+mod translated_request;
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::text::{Command, Store};
 
 use crate::connection::close_reason::CloseReason;
+use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
-use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use answer::{Form, Verb};
-use meant::Meant;
 use serving::{DONE, Language, run};
+use translated_request::TranslatedRequest;
 
 pub(crate) use late::{begin_login, continue_stat, finish, refuse_line};
-pub(crate) use meant::meant_by;
-pub(crate) use serving::{Ended, Offer};
+pub(crate) use serving::{CommandResult, Offer};
+pub(crate) use translated_request::translate;
 
 pub(crate) fn serve_command(
     id: ConnectionId,
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     command: &Command<'_>,
     offer: Offer<'_>,
-) -> Ended {
-    let simple = |meant: Meant<'_>, form, offer, (state, out, env)| {
+) -> CommandResult {
+    let simple = |meant: TranslatedRequest<'_>, form, offer, (state, out, env)| {
         run(id, state, out, env, &meant, form, offer)
     };
     let place = (&mut *state, &mut *out, &mut *env);
     match *command {
         Command::Get { key, keys, is_last } => {
             let form = Form::Value { key, with_cas: keys.with_cas, is_last };
-            simple(Meant::get(key, keys), form, offer, place)
+            simple(TranslatedRequest::get(key, keys), form, offer, place)
         }
         Command::Store(store) if !store.is_terminated && offer.received.is_none() => {
             answer::line(out, "CLIENT_ERROR bad data chunk", store.quiet && store.meta.is_none());
@@ -62,30 +62,30 @@ pub(crate) fn serve_command(
         }
         Command::Store(store) => {
             let form = Form::Line { verb: Verb::Store(store.mode), quiet: store.quiet };
-            simple(Meant::store(&store, store.key), form, offer, place)
+            simple(TranslatedRequest::store(&store, store.key), form, offer, place)
         }
         Command::Delete { key, quiet } => {
             let form = Form::Line { verb: Verb::Delete, quiet };
-            simple(Meant::new(Opcode::Delete, key), form, offer, place)
+            simple(TranslatedRequest::new(Opcode::Delete, key), form, offer, place)
         }
         Command::Count { key, delta, decrement, quiet } => {
             let form = Form::Line { verb: Verb::Count, quiet };
-            simple(Meant::count(key, delta, decrement), form, offer, place)
+            simple(TranslatedRequest::count(key, delta, decrement), form, offer, place)
         }
         Command::Touch { key, expiry, quiet } => {
-            let meant =
-                Meant::new(Opcode::Touch, key).with_extras(ExpiryExtras { expiry }.encode());
+            let meant = TranslatedRequest::new(Opcode::Touch, key)
+                .with_extras(ExpiryExtras { expiry }.encode());
             simple(meant, Form::Line { verb: Verb::Touch, quiet }, offer, place)
         }
         Command::FlushAll { delay, quiet } => {
-            let meant = Meant::new(Opcode::Flush, b"").quiet_if(quiet);
+            let meant = TranslatedRequest::new(Opcode::Flush, b"").quiet_if(quiet);
             let meant = meant.with_extras(ExpiryExtras { expiry: delay }.encode());
             simple(meant, Form::Line { verb: Verb::Flush, quiet }, offer, place)
         }
         Command::Stats { group } => {
             let group = late::group_of(group);
             simple(
-                Meant::new(Opcode::Stat, group),
+                TranslatedRequest::new(Opcode::Stat, group),
                 Form::Line { verb: Verb::Stat, quiet: false },
                 offer,
                 place,
@@ -116,7 +116,7 @@ pub(crate) fn serve_command(
 }
 
 /// Answers a command that touches no document.
-fn tell(state: &mut ConnectionState, out: &mut WriteBuffer, command: &Command<'_>) {
+fn tell(state: &mut ConnectionState, out: &mut SendBuffer, command: &Command<'_>) {
     match *command {
         Command::End => answer::line(out, "END", false),
         Command::Version => answer::line(out, answer::VERSION, false),

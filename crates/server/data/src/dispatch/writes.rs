@@ -16,12 +16,12 @@ use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype};
 
 use super::late_outcome::{LateOutcome, LateReply};
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use super::rules::{self, Silence};
 use crate::connection::parked::Answer;
 use crate::connection::request_id::RequestId;
-use crate::dispatch::job::{Job, Lane};
+use crate::dispatch::job::{BlockingJob, Lane};
 
 #[inline(always)]
 pub(super) fn set<'a>(req: &mut Request<'a>) -> Outcome<'a> {
@@ -133,7 +133,7 @@ pub(super) fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     match req.bucket().touch(document.vbid(req), document.key, expiry, req.env.now) {
         MutationOutcome::Done(mutation) => {
             req.counters().touch_hits.add(1);
-            Ok(Reply::Written(Answer::Touched(mutation)))
+            Ok(HandlerReply::Written(Answer::Touched(mutation)))
         }
         outcome => {
             if outcome == MutationOutcome::NotFound {
@@ -159,8 +159,10 @@ pub(super) fn flush<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let now = req.env.now;
     let work = move || server.cluster.flush_all(&bucket, now);
     // A half-emptied bucket is unreliable, so a panic ends the process.
-    let job = Job::new(Lane::Others, work, |_, _, request, result| finish_flush(request, &result));
-    Ok(Reply::Job(job.ending_thread()))
+    let job = BlockingJob::new(Lane::Others, work, |_, _, request, result| {
+        finish_flush(request, &result)
+    });
+    Ok(HandlerReply::Job(job.ending_thread()))
 }
 
 /// The answer to a finished flush; `None` when a quiet flush succeeded.
@@ -204,7 +206,7 @@ fn count_cas(req: &Request<'_>, outcome: &MutationOutcome) {
 #[inline(always)]
 pub(super) fn written(outcome: MutationOutcome) -> Outcome<'static> {
     match outcome {
-        MutationOutcome::Done(mutation) => Ok(Reply::Written(Answer::Mutation(mutation))),
+        MutationOutcome::Done(mutation) => Ok(HandlerReply::Written(Answer::Mutation(mutation))),
         outcome => Err(outcome.into()),
     }
 }

@@ -4,7 +4,7 @@
 //! Owns: a thread and a bounded queue for each kind of job ([`Lane`]). Invariants:
 //! - a job's result reaches the mailbox given at its submission, unless the server stops first;
 //! - a full queue refuses at once;
-//! - pre-authentication jobs and listings have threads of their own, so a flood of either blocks no
+//! - pre-authentication jobs and listings have separate threads, so a flood of either blocks no
 //!   other jobs;
 //! - a job that panics is answered with an internal error, and its thread continues.
 //!
@@ -18,12 +18,12 @@ use std::thread::JoinHandle;
 
 use crate::connection::waker::ConnectionId;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::job::{Job, JobResult, Lane, Work};
+use crate::dispatch::job::{BlockingJob, JobResult, Lane, Work};
 use crate::limits::{BLOCKING_QUEUE_MAX, LISTING_QUEUE_MAX, LOGIN_QUEUE_MAX};
-use crate::runtime::mailbox::{Mailbox, Message};
+use crate::runtime::mailbox::{Mailbox, WorkerMessage};
 
 struct Submission {
-    job: Job<Environment>,
+    job: BlockingJob<Environment>,
     connection: ConnectionId,
     session: u64,
     reply_to: Arc<Mailbox>,
@@ -41,7 +41,7 @@ impl BlockingQueue {
     /// Queues `job` in the node's `session`; its result, or a refusal, goes to `reply_to`.
     pub fn submit(
         &self,
-        job: Job<Environment>,
+        job: BlockingJob<Environment>,
         (connection, session): (ConnectionId, u64),
         reply_to: &Arc<Mailbox>,
     ) {
@@ -49,7 +49,7 @@ impl BlockingQueue {
             let mailbox = Arc::clone(reply_to);
             return start(Box::new(move |end| {
                 let result = JobResult::done(job.lane, end);
-                mailbox.post(Message::JobDone { connection, session, result });
+                mailbox.post(WorkerMessage::JobDone { connection, session, result });
             }));
         }
         let lane = match job.lane {
@@ -59,7 +59,11 @@ impl BlockingQueue {
         };
         let submission = Submission { job, connection, session, reply_to: Arc::clone(reply_to) };
         if lane.try_send(submission).is_err() {
-            reply_to.post(Message::JobDone { connection, session, result: JobResult::Rejected });
+            reply_to.post(WorkerMessage::JobDone {
+                connection,
+                session,
+                result: JobResult::Rejected,
+            });
         }
     }
 }
@@ -94,7 +98,7 @@ impl BlockingThreads {
 fn serve(receiver: &Receiver<Submission>) {
     while let Ok(Submission { job, connection, session, reply_to }) = receiver.recv() {
         let result = job.run_or_fail();
-        reply_to.post(Message::JobDone { connection, session, result });
+        reply_to.post(WorkerMessage::JobDone { connection, session, result });
     }
 }
 
@@ -116,7 +120,7 @@ mod tests {
             assert!(Instant::now() < deadline, "{results:?}");
             mailbox.take(&mut messages);
             for message in messages.drain(..) {
-                if let Message::JobDone { result, .. } = message {
+                if let WorkerMessage::JobDone { result, .. } = message {
                     results.push(result);
                 }
             }
@@ -135,11 +139,11 @@ mod tests {
         let gate = Arc::new(parking_lot::Mutex::new(()));
         let closed = gate.lock();
         let (login, listing) = (Arc::clone(&gate), Arc::clone(&gate));
-        let login = Job::answer(Lane::Logins, move || {
+        let login = BlockingJob::answer(Lane::Logins, move || {
             let _opened = login.lock();
             (Status::AuthError, Vec::new())
         });
-        let listing = Job::answer(Lane::Listings, move || {
+        let listing = BlockingJob::answer(Lane::Listings, move || {
             let _opened = listing.lock();
             (Status::KeyEnoent, Vec::new())
         });
@@ -147,10 +151,10 @@ mod tests {
         queue.submit(listing, CONNECTION, &mailbox);
         // More logins than fit, with one in progress; none is started.
         for _ in 0..=LOGIN_QUEUE_MAX + 1 {
-            let login = Job::answer(Lane::Logins, || (Status::AuthError, Vec::new()));
+            let login = BlockingJob::answer(Lane::Logins, || (Status::AuthError, Vec::new()));
             queue.submit(login, CONNECTION, &mailbox);
         }
-        let other = Job::answer(Lane::Others, || (Status::Success, Vec::new()));
+        let other = BlockingJob::answer(Lane::Others, || (Status::Success, Vec::new()));
         queue.submit(other, CONNECTION, &mailbox);
         let results = answered(&mailbox);
         assert!(matches!(results.last(), Some(JobResult::Done { .. })));

@@ -1,9 +1,9 @@
 //! One client connection as a state machine without I/O: bytes in, bytes out.
 //!
 //! Owns: the received bytes that are not yet served ([`ReadBuffer`]), the answers that are not yet
-//! sent ([`WriteBuffer`]), the negotiated features, and the current wait. The driver is a worker,
+//! sent ([`SendBuffer`]), the negotiated features, and the current wait. The driver is a worker,
 //! the in-memory harness or a fuzzer. It reads a socket into the one buffer and writes the other to
-//! the socket. In between it calls [`Connection::process`] until there is nothing left to do.
+//! the socket. In between it calls [`ConnectionDriver::process`] until there is nothing left to do.
 //!
 //! Invariants:
 //! - a STAT is answered in slices; between two slices the driver may send output and serve other
@@ -45,8 +45,8 @@ use crate::connection::close_reason::CloseReason;
 use crate::connection::parked::{ParkToken, Parked};
 use crate::connection::pending::{HeadWait, LongAnswer};
 use crate::connection::registry::ConnectionRecord;
+use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
-use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
@@ -61,7 +61,7 @@ use incoming::Incoming;
 use lookahead::Lookahead;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum TurnProgress {
     /// Every complete frame is served.
     NeedInput,
     /// Output should be sent before more frames are served.
@@ -87,10 +87,10 @@ struct Timing {
 }
 
 /// One client connection as a state machine without I/O.
-pub(crate) struct Connection {
+pub(crate) struct ConnectionDriver {
     id: ConnectionId,
     reader: ReadBuffer,
-    writer: WriteBuffer,
+    writer: SendBuffer,
     state: ConnectionState,
     timing: Timing,
     /// Unsent bytes of answers from which on requests wait.
@@ -113,18 +113,18 @@ pub(crate) struct Connection {
     owes_cluster_map: bool,
 }
 
-impl Connection {
+impl ConnectionDriver {
     /// Creates a connection that has received nothing.
     pub fn new(
         id: ConnectionId,
         record: Arc<ConnectionRecord>,
         now_ms: u64,
         limits: &ConnectionLimits,
-    ) -> Connection {
-        Connection {
+    ) -> ConnectionDriver {
+        ConnectionDriver {
             id,
             reader: ReadBuffer::new(),
-            writer: WriteBuffer::new(),
+            writer: SendBuffer::new(),
             state: ConnectionState::new(record, now_ms),
             timing: Timing { active_ms: now_ms, ..Timing::default() },
             send_queue_bytes_max: limits.send_queue_bytes_max,
@@ -192,7 +192,7 @@ impl Connection {
     }
 
     /// The buffer of answers.
-    pub fn writer(&mut self) -> &mut WriteBuffer {
+    pub fn writer(&mut self) -> &mut SendBuffer {
         &mut self.writer
     }
 
@@ -244,7 +244,7 @@ impl Connection {
         !self.is_halted() && !self.state.pending.is_answering()
     }
 
-    /// True while [`Connection::process`] would do nothing.
+    /// True while [`ConnectionDriver::process`] would do nothing.
     pub fn is_halted(&self) -> bool {
         self.halted().is_some()
     }
@@ -259,10 +259,10 @@ impl Connection {
         self.state.deferred.is_any()
     }
 
-    /// Serves complete frames until there is a reason to stop. Parked requests that can go on come
-    /// first, then the STAT that is being answered, then the next frame. One slice of a STAT is a
-    /// whole turn's work.
-    pub fn process(&mut self, env: &mut Environment) -> Progress {
+    /// Serves complete frames until there is a reason to stop. Parked requests that can continue
+    /// come first, then the STAT that is being answered, then the next frame. One slice of a STAT
+    /// is a whole turn's work.
+    pub fn process(&mut self, env: &mut Environment) -> TurnProgress {
         let mut served = 0;
         self.timing.active_ms = env.now_ms;
         self.pinned_flush_bytes = env.transfer_slice_bytes().min(self.send_queue_bytes_max);
@@ -290,7 +290,7 @@ impl Connection {
         progress
     }
 
-    fn serve_frames(&mut self, env: &mut Environment, served: &mut u64) -> Progress {
+    fn serve_frames(&mut self, env: &mut Environment, served: &mut u64) -> TurnProgress {
         if let Some(progress) = self.serve_fetched(env) {
             return progress;
         }
@@ -313,7 +313,7 @@ impl Connection {
         env: &mut Environment,
         ahead: &mut Lookahead<'_>,
         served: &mut u64,
-    ) -> Progress {
+    ) -> TurnProgress {
         for _ in 0..FRAMES_PER_TURN {
             if let Some(progress) = self.halted() {
                 return progress;
@@ -325,14 +325,14 @@ impl Connection {
                     true => dispatch::continue_stat(state, out, env),
                     false => dispatch::resume_range_scan(state, out, self.id, env),
                 }
-                return self.halted().unwrap_or(Progress::TurnOver);
+                return self.halted().unwrap_or(TurnProgress::TurnOver);
             }
             if self.skip_bytes > 0 && !self.skip() {
-                return Progress::NeedInput;
+                return TurnProgress::NeedInput;
             }
             if let Some(incoming) = &self.incoming {
                 if incoming.item.missing_bytes() > 0 {
-                    return Progress::NeedInput;
+                    return TurnProgress::NeedInput;
                 }
                 match self.serve_incoming(env) {
                     Served::Done => *served += 1,
@@ -344,28 +344,28 @@ impl Connection {
             match self.process_frame(env, ahead) {
                 Some(Served::Done) => *served += 1,
                 Some(Served::Later | Served::Fetch { .. }) => return self.waiting(),
-                None if self.state.closing().is_some() => return Progress::Closing,
-                None => return Progress::NeedInput,
+                None if self.state.closing().is_some() => return TurnProgress::Closing,
+                None => return TurnProgress::NeedInput,
             }
         }
-        self.halted().unwrap_or(Progress::TurnOver)
+        self.halted().unwrap_or(TurnProgress::TurnOver)
     }
 
-    fn halted(&self) -> Option<Progress> {
+    fn halted(&self) -> Option<TurnProgress> {
         if self.state.closing().is_some() {
-            return Some(Progress::Closing);
+            return Some(TurnProgress::Closing);
         }
         if !self.state.pending.is_nothing()
             && let Some(progress) = self.wait_progress()
         {
             return Some(progress);
         }
-        self.output_is_full().then_some(Progress::OutputFull)
+        self.output_is_full().then_some(TurnProgress::OutputFull)
     }
 
     /// Why a request was left at the head of the input.
-    fn waiting(&self) -> Progress {
-        self.halted().unwrap_or(Progress::Waiting)
+    fn waiting(&self) -> TurnProgress {
+        self.halted().unwrap_or(TurnProgress::Waiting)
     }
 
     fn output_is_full(&self) -> bool {

@@ -16,7 +16,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::runtime::mailbox::{Accepted, Mailbox, Message};
+use crate::runtime::mailbox::{Accepted, Mailbox, WorkerMessage};
 use crate::server_context::ServerContext;
 
 const STOP: Token = Token(usize::MAX);
@@ -94,7 +94,7 @@ struct Port {
 /// Whether clients may be waiting. The kernel reports readiness once, so the acceptor remembers
 /// clients that it left waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Waiting {
+enum PendingClients {
     Nobody,
     Perhaps,
 }
@@ -126,9 +126,9 @@ impl Acceptor {
                 return;
             }
             patience = match self.accept_some() {
-                Ok(Waiting::Nobody) => None,
+                Ok(PendingClients::Nobody) => None,
                 // The acceptor can be stopped even during a flood.
-                Ok(Waiting::Perhaps) => Some(Duration::ZERO),
+                Ok(PendingClients::Perhaps) => Some(Duration::ZERO),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     Some(RETRY)
@@ -139,17 +139,17 @@ impl Acceptor {
 
     /// Accepts from each port in turn, until no client is waiting or the limit per round is
     /// reached.
-    fn accept_some(&mut self) -> io::Result<Waiting> {
+    fn accept_some(&mut self) -> io::Result<PendingClients> {
         for _ in 0..ROUNDS_MAX {
             let mut accepted = false;
             for index in 0..self.ports.len() {
                 accepted |= self.accept_one(index)?;
             }
             if !accepted {
-                return Ok(Waiting::Nobody);
+                return Ok(PendingClients::Nobody);
             }
         }
-        Ok(Waiting::Perhaps)
+        Ok(PendingClients::Perhaps)
     }
 
     /// Accepts from a port; false when no client is waiting there.
@@ -192,7 +192,7 @@ impl Acceptor {
         }
         let worker = &self.workers[self.next % self.workers.len()];
         self.next = self.next.wrapping_add(1);
-        worker.post(Message::Socket(kind(stream)));
+        worker.post(WorkerMessage::Socket(kind(stream)));
     }
 
     fn log_refusal(&mut self, peer: SocketAddr, reason: &str) {

@@ -27,7 +27,7 @@ pub enum Accepted {
 
 /// A message to a worker.
 #[derive(Debug)]
-pub enum Message {
+pub enum WorkerMessage {
     Socket(Accepted),
     /// A write that waited for the store.
     Persisted {
@@ -71,7 +71,7 @@ pub enum Message {
 /// See the module text.
 #[derive(Debug)]
 pub struct Mailbox {
-    messages: Mutex<Vec<Message>>,
+    messages: Mutex<Vec<WorkerMessage>>,
     /// `None` when the owner polls the mailbox itself (the in-memory harness).
     waker: Option<mio::Waker>,
 }
@@ -83,7 +83,7 @@ impl Mailbox {
     }
 
     /// Adds a message and wakes the owner if it may be asleep.
-    pub fn post(&self, message: Message) {
+    pub fn post(&self, message: WorkerMessage) {
         let was_empty = {
             let mut messages = self.messages.lock();
             let was_empty = messages.is_empty();
@@ -99,7 +99,7 @@ impl Mailbox {
     }
 
     /// Exchanges the waiting messages with `into`, which must be empty.
-    pub fn take(&self, into: &mut Vec<Message>) {
+    pub fn take(&self, into: &mut Vec<WorkerMessage>) {
         assert!(into.is_empty(), "messages taken before were all handled");
         std::mem::swap(&mut *self.messages.lock(), into);
     }
@@ -107,35 +107,35 @@ impl Mailbox {
 
 impl ConnectionWaker for Mailbox {
     fn memory_granted(&self, connection: ConnectionId, grant: Grant) {
-        self.post(Message::MemoryGranted { connection, grant });
+        self.post(WorkerMessage::MemoryGranted { connection, grant });
     }
 
     fn dcp_ready(&self, connection: ConnectionId) {
-        self.post(Message::DcpReady { connection });
+        self.post(WorkerMessage::DcpReady { connection });
     }
 }
 
 impl PersistenceSink for Mailbox {
     fn persisted(&self, token: u64, outcome: PersistOutcome) {
-        self.post(Message::Persisted { token, outcome });
+        self.post(WorkerMessage::Persisted { token, outcome });
     }
 }
 
 impl FetchSink for Mailbox {
     fn fetched(&self, token: u64, outcome: FetchOutcome) {
-        self.post(Message::Fetched { token, outcome });
+        self.post(WorkerMessage::Fetched { token, outcome });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Mailbox, Message};
+    use super::{Mailbox, WorkerMessage};
 
     #[test]
     fn messages_are_taken_in_order_and_once() {
         let mailbox = Mailbox::new(None);
-        mailbox.post(Message::Stop);
-        mailbox.post(Message::Stop);
+        mailbox.post(WorkerMessage::Stop);
+        mailbox.post(WorkerMessage::Stop);
         let mut taken = Vec::new();
         mailbox.take(&mut taken);
         assert_eq!(taken.len(), 2);
@@ -150,7 +150,7 @@ mod tests {
         let waker = mio::Waker::new(poll.registry(), mio::Token(7)).unwrap();
         let mailbox = Mailbox::new(Some(waker));
         for _ in 0..100 {
-            mailbox.post(Message::Stop);
+            mailbox.post(WorkerMessage::Stop);
         }
         let mut events = mio::Events::with_capacity(8);
         poll.poll(&mut events, None).unwrap();

@@ -1,6 +1,6 @@
 //! Whether the server makes progress: every worker takes messages from its mailbox.
 //!
-//! Owns: the question, which a watchdog asks from a thread of its own. A worker answers between two
+//! Owns: the question, which a watchdog asks from a separate thread. A worker answers between two
 //! rounds of its loop, so a turn that never ends is noticed. Invariant: asking costs a worker one
 //! message and no lock that an operation takes.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use crate::runtime::mailbox::{Mailbox, Message};
+use crate::runtime::mailbox::{Mailbox, WorkerMessage};
 
 /// Asks the workers of one server. Copies ask the same workers.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ impl Progress {
         let deadline = Instant::now() + patience;
         let (sender, answers): (SyncSender<()>, _) = sync_channel(self.workers.len());
         for worker in &self.workers {
-            worker.post(Message::Answer(sender.clone()));
+            worker.post(WorkerMessage::Answer(sender.clone()));
         }
         drop(sender);
         self.workers.iter().all(|_| {
@@ -59,7 +59,7 @@ mod tests {
                 std::thread::yield_now();
             }
             for message in taken {
-                let Message::Answer(sender) = message else { panic!("{message:?}") };
+                let WorkerMessage::Answer(sender) = message else { panic!("{message:?}") };
                 sender.send(()).unwrap();
             }
         })

@@ -39,10 +39,10 @@ use crate::dcp::pace::Moment;
 use crate::dispatch::environment::Environment;
 use crate::limits::{CHANGES_LOOK_BYTES, DEADLINE_SCAN_MS, ROOM_RETRY_MS, TRANSFER_SLICE_BYTES};
 use crate::runtime::blocking_thread::BlockingQueue;
-use crate::runtime::driver::Connection;
-use crate::runtime::mailbox::{Mailbox, Message};
+use crate::runtime::driver::ConnectionDriver;
+use crate::runtime::mailbox::{Mailbox, WorkerMessage};
 use crate::server_context::ServerContext;
-use connections::Connections;
+use connections::WorkerConnections;
 
 /// Readiness events taken from the kernel at once.
 const EVENTS_MAX: usize = 1024;
@@ -101,8 +101,8 @@ struct WorkerLoop {
     environment: Environment,
     mailbox: Arc<Mailbox>,
     blocking: BlockingQueue,
-    connections: Connections,
-    messages: Vec<Message>,
+    connections: WorkerConnections,
+    messages: Vec<WorkerMessage>,
     /// Monotonic clock of this round.
     now_ns: u64,
     scanned_ms: u64,
@@ -125,7 +125,7 @@ impl WorkerLoop {
             environment,
             mailbox,
             blocking,
-            connections: Connections::default(),
+            connections: WorkerConnections::default(),
             messages: Vec::new(),
             now_ns: 0,
             scanned_ms: 0,
@@ -212,40 +212,42 @@ impl WorkerLoop {
         self.connections.end_pauses(now);
     }
 
-    fn receive(&mut self, message: Message) {
+    fn receive(&mut self, message: WorkerMessage) {
         match message {
-            Message::Socket(accepted) => {
+            WorkerMessage::Socket(accepted) => {
                 self.connections.add(accepted, self.poll.registry(), &self.environment);
             }
-            Message::Persisted { token, outcome } => {
+            WorkerMessage::Persisted { token, outcome } => {
                 let token = ParkToken::decode(token);
                 let environment = &mut self.environment;
                 self.connections.with_slot(token.slot, |connection| {
                     connection.persisted(environment, token, outcome);
                 });
             }
-            Message::Fetched { token, outcome } => {
+            WorkerMessage::Fetched { token, outcome } => {
                 let token = ParkToken::decode(token);
                 self.connections.with_slot(token.slot, |connection| {
                     connection.fetched(token, outcome);
                 });
             }
-            Message::JobDone { connection, session, result } => {
+            WorkerMessage::JobDone { connection, session, result } => {
                 let environment = &mut self.environment;
                 self.connections.with_id(connection, |connection| {
                     connection.job_done(environment, session, result);
                 });
             }
-            Message::MemoryGranted { connection, grant } => {
+            WorkerMessage::MemoryGranted { connection, grant } => {
                 self.connections.grant_memory(connection, grant, &mut self.environment);
             }
-            Message::DcpReady { connection } => {
+            WorkerMessage::DcpReady { connection } => {
                 self.connections.announce_changes(connection, self.moment());
             }
-            Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
+            WorkerMessage::ClusterMapChanged => {
+                self.connections.announce_cluster_map(&self.environment)
+            }
             // The channel has room for each worker's answer; it is closed when it comes too late.
-            Message::Answer(sender) => drop(sender.try_send(())),
-            Message::Stop => {
+            WorkerMessage::Answer(sender) => drop(sender.try_send(())),
+            WorkerMessage::Stop => {
                 self.stopping_since = Some(Instant::now());
                 self.connections.stop_all();
             }
@@ -260,7 +262,7 @@ impl WorkerLoop {
         }
         self.room_retry_ms = now_ms + ROOM_RETRY_MS;
         for connection in std::mem::take(&mut self.environment.bucket_waits) {
-            self.connections.with_id(connection, Connection::retry_write);
+            self.connections.with_id(connection, ConnectionDriver::retry_write);
         }
     }
 

@@ -135,7 +135,7 @@ proptest! {
         let extras =
             PrepareExtras { by_seqno, rev_seqno, flags, expiry, frequency, deleted, level };
         let bytes = frame(Opcode::DcpPrepare, &extras.encode(), &key, &value);
-        let document = Document { extras, key: &key, cas: 9, datatype: 0, value: &value };
+        let document = DcpDocument { extras, key: &key, cas: 9, datatype: 0, value: &value };
         prop_assert_eq!(decoded(&bytes), Ok((STREAM, DurableMessage::Prepare(document))));
     }
 }

@@ -1,7 +1,7 @@
 //! `checkpoint`: each vbucket's queue, its cursors and its checkpoints.
 //!
 //! The figures of a vbucket are taken once, under its queue lock. Writing them may take several
-//! slices, during which the queue goes on. Names are those of the reference server. Its key index
+//! slices, while the queue changes. Names are those of the reference server. Its key index
 //! has no counterpart here, so the entries named after it are left out.
 
 use std::ops::Range;

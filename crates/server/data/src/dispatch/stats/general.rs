@@ -147,7 +147,7 @@ fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: 
     writer.number("vb_replica_perc_mem_resident", 100_u64);
 }
 
-/// Writes the figures by which monitors of memcached judge a cache.
+/// Writes the figures that monitors of memcached read.
 fn write_cache(writer: &mut StatWriter<'_>, figures: &BucketFigures) {
     let BucketFigures { stats, sums } = figures;
     writer.number("limit_maxbytes", stats.memory.quota_bytes);

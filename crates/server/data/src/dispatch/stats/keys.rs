@@ -12,7 +12,7 @@ use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
 use super::vbuckets::phase_name;
 use crate::buckets::BucketHandle;
 use crate::connection::stat_cursor::StatWriter;
-use crate::connection::stat_cursor::{PreparedStat, Whole};
+use crate::connection::stat_cursor::{PreparedStat, SingleSlice};
 
 /// A key that outlives its request.
 pub(super) struct OwnedKey {
@@ -50,7 +50,7 @@ pub(super) fn verify(handle: &Arc<BucketHandle>, key: &OwnedKey, stats: KeyStats
         }
     };
     let phase = phase_of(handle, key.vbid);
-    Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+    Ok(Box::new(SingleSlice(move |writer: &mut StatWriter<'_>| {
         write(writer, &stats, phase);
         writer.text("key_valid", valid);
     })))
@@ -78,7 +78,7 @@ pub(super) fn from_store(handle: &BucketHandle, key: &OwnedKey, verifies: bool) 
         is_resident: false,
     };
     let phase = phase_of(handle, key.vbid);
-    Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+    Ok(Box::new(SingleSlice(move |writer: &mut StatWriter<'_>| {
         write(writer, &stats, phase);
         if verifies {
             // Memory has no version that could differ.

@@ -1,8 +1,8 @@
 //! `memory`: the use of the quota.
 //!
 //! These figures do not come from the allocator. They are the engine's blocks, tables and queues,
-//! and their sum counts against the quota. The memory of connections stands beside it, because it
-//! is the server's.
+//! and their sum counts against the quota. The memory of connections is a separate figure, because
+//! it is the server's.
 
 use oribi_config::eviction;
 use oribi_engine::{Bucket, BucketStats, MemoryStats, block_arena};

@@ -12,7 +12,7 @@ use oribi_engine::ItemRef;
 use super::action::Action;
 use super::request::{PathRequest, PathSpec};
 use super::view::View;
-use super::virtual_attributes::{self, Document};
+use super::virtual_attributes::{self, AttributeSource};
 use super::{binary_value, macros};
 use crate::dispatch::status::of_sub_document;
 
@@ -39,7 +39,7 @@ pub(super) fn view_of<'i>(
 pub(super) struct Subject<'a> {
     pub(super) item: &'a ItemRef,
     pub(super) view: View<'a>,
-    pub(super) document: Document<'a>,
+    pub(super) document: AttributeSource<'a>,
     pub(super) now: Timestamp,
     /// The user may read the system's attributes, and so also their names.
     pub(super) sees_system: bool,

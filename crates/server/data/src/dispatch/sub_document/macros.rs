@@ -19,7 +19,7 @@ use oribi_subdoc::{Path, lookup};
 
 use super::binary_value;
 use super::request::PathRequest;
-use super::virtual_attributes::{self, Document};
+use super::virtual_attributes::{self, AttributeSource};
 
 /// A property that a macro stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Macro {
 
 /// The kind of an operand that may be a macro.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Operand<'a> {
+pub(super) enum MacroOperand<'a> {
     Plain,
     /// A property of the version that is being written.
     OfMutation(Macro),
@@ -39,22 +39,22 @@ pub(super) enum Operand<'a> {
     OfDocument(&'a [u8]),
 }
 
-impl<'a> Operand<'a> {
-    pub(super) fn of(value: &'a [u8]) -> Result<Operand<'a>, Status> {
+impl<'a> MacroOperand<'a> {
+    pub(super) fn of(value: &'a [u8]) -> Result<MacroOperand<'a>, Status> {
         let Some(rest) = value.strip_prefix(b"\"${$") else {
-            return Ok(Macro::of(value)?.map_or(Operand::Plain, Operand::OfMutation));
+            return Ok(Macro::of(value)?.map_or(MacroOperand::Plain, MacroOperand::OfMutation));
         };
         let path = rest.strip_suffix(b"}\"").filter(|path| {
             path.strip_prefix(b"document").is_some_and(|inside| matches!(inside, [] | [b'.', ..]))
         });
         // The path begins with the dollar sign, which is part of the attribute's name.
-        path.map(|path| Operand::OfDocument(&value[3..][..path.len() + 1]))
+        path.map(|path| MacroOperand::OfDocument(&value[3..][..path.len() + 1]))
             .ok_or(Status::SubdocXattrUnknownVattrMacro)
     }
 }
 
 /// The value at a macro's path in `$document`.
-pub(super) fn of_document(document: &Document<'_>, path: &[u8]) -> Result<Vec<u8>, Status> {
+pub(super) fn of_document(document: &AttributeSource<'_>, path: &[u8]) -> Result<Vec<u8>, Status> {
     let path = Path::parse(path).map_err(|_| Status::SubdocXattrUnknownVattrMacro)?;
     let text = document.text(&path)?;
     let span = lookup::get(&text, &path).map_err(|_| Status::SubdocXattrUnknownVattrMacro)?;
@@ -63,12 +63,12 @@ pub(super) fn of_document(document: &Document<'_>, path: &[u8]) -> Result<Vec<u8
 
 /// True for a macro whose value depends on the inflated body.
 pub(super) fn is_of_body(operand: &[u8]) -> bool {
-    match Operand::of(operand) {
-        Ok(Operand::OfMutation(one)) => one == Macro::ValueCrc32c,
-        Ok(Operand::OfDocument(path)) => {
+    match MacroOperand::of(operand) {
+        Ok(MacroOperand::OfMutation(one)) => one == Macro::ValueCrc32c,
+        Ok(MacroOperand::OfDocument(path)) => {
             Path::parse(path).is_ok_and(|path| virtual_attributes::is_of_body(&path))
         }
-        Ok(Operand::Plain) | Err(_) => false,
+        Ok(MacroOperand::Plain) | Err(_) => false,
     }
 }
 
@@ -196,10 +196,10 @@ mod tests {
 
     use oribi_types::{Cas, VbUuid};
 
-    use super::super::request::Kind;
+    use super::super::request::SubDocumentKind;
     use super::super::view::View;
-    use super::super::virtual_attributes::Document;
-    use super::{Macro, Operand, PathRequest, Placeholders, is_of_body, of_document, text};
+    use super::super::virtual_attributes::AttributeSource;
+    use super::{Macro, MacroOperand, PathRequest, Placeholders, is_of_body, of_document, text};
     use crate::connection::features::Features;
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn macros_of_the_document_are_paths() {
-        let document = Document::new(None, Cas(1), View::default(), VbUuid(2));
+        let document = AttributeSource::new(None, Cas(1), View::default(), VbUuid(2));
         for (value, wanted) in [
             (r#""${$document.CAS}""#, Ok(&b"\"0x0000000000000001\""[..])),
             (r#""${$document.exptime}""#, Ok(b"0")),
@@ -220,7 +220,7 @@ mod tests {
             (r#""${$document.nope}""#, Err(Status::SubdocXattrUnknownVattrMacro)),
             (r#""${$document..}""#, Err(Status::SubdocXattrUnknownVattrMacro)),
         ] {
-            let Ok(Operand::OfDocument(path)) = Operand::of(value.as_bytes()) else {
+            let Ok(MacroOperand::OfDocument(path)) = MacroOperand::of(value.as_bytes()) else {
                 panic!("{value} is a macro of the document")
             };
             let found = of_document(&document, path);
@@ -238,12 +238,12 @@ mod tests {
             assert_eq!(is_of_body(value.as_bytes()), expected, "{value}");
         }
         for value in [r#""${$documents}""#, r#""${$vbucket}""#, r#""${$document""#] {
-            let refused = Operand::of(value.as_bytes());
+            let refused = MacroOperand::of(value.as_bytes());
             assert_eq!(refused, Err(Status::SubdocXattrUnknownVattrMacro), "{value}");
         }
-        let cas = Operand::of(b"\"${Mutation.CAS}\"");
-        assert_eq!(cas, Ok(Operand::OfMutation(Macro::Cas)));
-        assert_eq!(Operand::of(b"1"), Ok(Operand::Plain));
+        let cas = MacroOperand::of(b"\"${Mutation.CAS}\"");
+        assert_eq!(cas, Ok(MacroOperand::OfMutation(Macro::Cas)));
+        assert_eq!(MacroOperand::of(b"1"), Ok(MacroOperand::Plain));
     }
 
     const XATTR: u8 = 0x04;
@@ -259,7 +259,7 @@ mod tests {
             list.extend(*value);
         }
         let features = Features::granted([0x06, 0x20, 0x21].into_iter());
-        PathRequest::of_list(Kind::Mutation, features, &[], list).ok().unwrap()
+        PathRequest::of_list(SubDocumentKind::Mutation, features, &[], list).ok().unwrap()
     }
 
     /// The first of the numbers 0, 1, 2... that neither the request nor the document contains.

@@ -17,9 +17,9 @@ use super::action::Action;
 use super::binary_value;
 use super::crc32c::crc32c;
 use super::lookup::view_of;
-use super::macros::{Operand, Placeholders, of_document};
+use super::macros::{MacroOperand, Placeholders, of_document};
 use super::request::{PathRequest, PathSpec};
-use super::virtual_attributes::Document;
+use super::virtual_attributes::AttributeSource;
 use crate::dispatch::status::of_sub_document;
 
 /// Why the document stays as it is.
@@ -43,7 +43,7 @@ pub(super) struct Results {
 }
 
 /// A request and its inputs.
-pub(super) struct Job<'r, 'a> {
+pub(super) struct MutationJob<'r, 'a> {
     pub(super) request: &'r PathRequest<'a>,
     pub(super) key: DocKey<'r>,
     /// Required CAS, 0 for any.
@@ -64,10 +64,10 @@ struct Work<'d> {
     is_deleted: bool,
     placeholders: Option<Placeholders>,
     /// The attribute `$document` of the previous version.
-    document: Document<'d>,
+    document: AttributeSource<'d>,
 }
 
-impl<'a> Job<'_, 'a> {
+impl<'a> MutationJob<'_, 'a> {
     /// Makes the next version, with the expiry of `current` unless the old one's is kept.
     pub(super) fn next_version(
         &self,
@@ -156,7 +156,7 @@ impl<'a> Job<'_, 'a> {
             is_compressed: view.is_compressed && !is_fresh,
             is_deleted,
             placeholders,
-            document: Document::new(base, cas, view, self.vb_uuid),
+            document: AttributeSource::new(base, cas, view, self.vb_uuid),
         })
     }
 
@@ -278,9 +278,9 @@ fn made_operand(work: &Work<'_>, spec: &PathSpec<'_>) -> Result<Option<Vec<u8>>,
     let Some(placeholders) = work.placeholders.as_ref().filter(|_| spec.expand_macros) else {
         return Ok(None);
     };
-    Ok(match Operand::of(spec.value)? {
-        Operand::Plain => None,
-        Operand::OfMutation(one) => Some(placeholders.operand(one)),
-        Operand::OfDocument(path) => Some(of_document(&work.document, path)?),
+    Ok(match MacroOperand::of(spec.value)? {
+        MacroOperand::Plain => None,
+        MacroOperand::OfMutation(one) => Some(placeholders.operand(one)),
+        MacroOperand::OfDocument(path) => Some(of_document(&work.document, path)?),
     })
 }

@@ -50,16 +50,16 @@ pub(super) struct PathRequest<'a> {
 
 /// The two kinds of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum SubDocumentKind {
     Lookup,
     Mutation,
 }
 
-impl Kind {
+impl SubDocumentKind {
     fn doc_extras(self, extras: &[u8]) -> Result<DocExtras, Status> {
         let decoded = match self {
-            Kind::Lookup => DocExtras::of_lookup(extras),
-            Kind::Mutation => DocExtras::of_mutation(extras),
+            SubDocumentKind::Lookup => DocExtras::of_lookup(extras),
+            SubDocumentKind::Mutation => DocExtras::of_mutation(extras),
         };
         decoded.ok_or(Status::Einval)
     }
@@ -85,7 +85,7 @@ impl<'a> PathRequest<'a> {
 
     /// Decodes a request for one path.
     pub(super) fn of_one(
-        kind: Kind,
+        kind: SubDocumentKind,
         features: Features,
         opcode: u8,
         extras: &[u8],
@@ -104,7 +104,7 @@ impl<'a> PathRequest<'a> {
 
     /// Decodes a request for a list of paths.
     pub(super) fn of_list(
-        kind: Kind,
+        kind: SubDocumentKind,
         features: Features,
         extras: &[u8],
         mut list: &'a [u8],
@@ -113,8 +113,8 @@ impl<'a> PathRequest<'a> {
         let mut specs = SmallVec::new();
         while !list.is_empty() {
             let split = match kind {
-                Kind::Lookup => Spec::split_lookup(list),
-                Kind::Mutation => Spec::split_mutation(list),
+                SubDocumentKind::Lookup => Spec::split_lookup(list),
+                SubDocumentKind::Mutation => Spec::split_mutation(list),
             };
             let (spec, rest) = split.ok_or(Status::Einval)?;
             if specs.len() == SPECS_MAX {
@@ -135,7 +135,7 @@ impl<'a> PathRequest<'a> {
     }
 
     /// Privileges that the request needs besides its opcode's.
-    pub(super) fn privileges(&self, kind: Kind) -> PrivilegeSet {
+    pub(super) fn privileges(&self, kind: SubDocumentKind) -> PrivilegeSet {
         let mut needed = PrivilegeSet::NONE;
         let mut need = |privilege: Privilege| needed = needed.and(privilege.into());
         for spec in &self.specs {
@@ -147,8 +147,8 @@ impl<'a> PathRequest<'a> {
             }
             if spec.xattr.is_some_and(xattr::is_system) {
                 match kind {
-                    Kind::Lookup => need(Privilege::SystemXattrRead),
-                    Kind::Mutation => need(Privilege::SystemXattrWrite),
+                    SubDocumentKind::Lookup => need(Privilege::SystemXattrRead),
+                    SubDocumentKind::Mutation => need(Privilege::SystemXattrWrite),
                 }
                 if spec.action.tells() {
                     need(Privilege::SystemXattrRead);
@@ -161,7 +161,7 @@ impl<'a> PathRequest<'a> {
         needed
     }
 
-    fn checked(self, kind: Kind, features: Features) -> Result<PathRequest<'a>, Status> {
+    fn checked(self, kind: SubDocumentKind, features: Features) -> Result<PathRequest<'a>, Status> {
         let of_attribute = self.specs.iter().any(|spec| spec.xattr.is_some());
         if of_attribute && !features.has(Feature::Xattr) {
             return Err(Status::NotSupported);
@@ -174,13 +174,13 @@ impl<'a> PathRequest<'a> {
         Ok(self)
     }
 
-    fn check_doc_flags(&self, kind: Kind) -> Result<(), Status> {
+    fn check_doc_flags(&self, kind: SubDocumentKind) -> Result<(), Status> {
         let flags = self.document.doc_flags;
         let fits = match kind {
-            Kind::Lookup => {
+            SubDocumentKind::Lookup => {
                 [0, DocFlags::ACCESS_DELETED.0, DocFlags::REPLICA_READ.0].contains(&flags.0)
             }
-            Kind::Mutation => flags.are_of_mutation() && self.flags_agree(),
+            SubDocumentKind::Mutation => flags.are_of_mutation() && self.flags_agree(),
         };
         if fits { Ok(()) } else { Err(Status::Einval) }
     }
@@ -214,11 +214,13 @@ impl<'a> PathRequest<'a> {
     }
 
     /// Allows stored attributes, and for a read also virtual ones.
-    fn check_keys(&self, kind: Kind) -> Result<(), Status> {
+    fn check_keys(&self, kind: SubDocumentKind) -> Result<(), Status> {
         for key in self.specs.iter().filter_map(|spec| spec.xattr) {
             match (is_virtual(key), kind) {
-                (true, Kind::Lookup) => {}
-                (true, Kind::Mutation) => return Err(Status::SubdocXattrCantModifyVattr),
+                (true, SubDocumentKind::Lookup) => {}
+                (true, SubDocumentKind::Mutation) => {
+                    return Err(Status::SubdocXattrCantModifyVattr);
+                }
                 (false, _) if key.len() > XATTR_KEY_BYTES_MAX => return Err(Status::XattrEinval),
                 (false, _) => {}
             }
@@ -227,10 +229,10 @@ impl<'a> PathRequest<'a> {
     }
 }
 
-fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
+fn path_spec<'a>(kind: SubDocumentKind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
     let action = match kind {
-        Kind::Lookup => Action::of_lookup(spec.opcode),
-        Kind::Mutation => Action::of_mutation(spec.opcode),
+        SubDocumentKind::Lookup => Action::of_lookup(spec.opcode),
+        SubDocumentKind::Mutation => Action::of_mutation(spec.opcode),
     };
     let action = action.ok_or(Status::SubdocInvalidCombo)?;
     let (flags, has_operand) = (spec.flags, !spec.value.is_empty());

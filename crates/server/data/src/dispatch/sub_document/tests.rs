@@ -9,13 +9,13 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 
-use crate::dispatch::tests::{Client, Reply, about};
+use crate::dispatch::tests::{Client, HandlerReply, about};
 
 /// One spec of a list.
 type SpecParts<'a> = (Opcode, u8, &'a str, &'a str);
 
 /// A request for one path.
-fn one(client: &mut Client, opcode: Opcode, flags: u8, path: &str, value: &str) -> Reply {
+fn one(client: &mut Client, opcode: Opcode, flags: u8, path: &str, value: &str) -> HandlerReply {
     let extras = [&(path.len() as u16).to_be_bytes()[..], &[flags]].concat();
     let body = format!("{path}{value}");
     client.ask(&RequestParts { extras: &extras, value: body.as_bytes(), ..about(opcode, b"k") })
@@ -56,7 +56,7 @@ fn look_up(
 }
 
 /// A list of mutations.
-fn mutate(client: &mut Client, extras: &[u8], cas: u64, specs: &[SpecParts<'_>]) -> Reply {
+fn mutate(client: &mut Client, extras: &[u8], cas: u64, specs: &[SpecParts<'_>]) -> HandlerReply {
     let mut list = Vec::new();
     for (opcode, flags, path, value) in specs {
         list.extend_from_slice(&[*opcode as u8, *flags]);

@@ -39,7 +39,7 @@ const MEMBERS: [&str; 11] = [
 ];
 
 /// The version that `$document` describes; without one, all members are zero.
-pub(super) struct Document<'a> {
+pub(super) struct AttributeSource<'a> {
     item: Option<&'a ItemRef>,
     /// The CAS that the user may see.
     cas: Cas,
@@ -48,14 +48,14 @@ pub(super) struct Document<'a> {
     checksum: OnceCell<u32>,
 }
 
-impl<'a> Document<'a> {
+impl<'a> AttributeSource<'a> {
     pub(super) fn new(
         item: Option<&'a ItemRef>,
         cas: Cas,
         view: View<'a>,
         vb_uuid: VbUuid,
-    ) -> Document<'a> {
-        Document { item, cas, view, vb_uuid, checksum: OnceCell::new() }
+    ) -> AttributeSource<'a> {
+        AttributeSource { item, cas, view, vb_uuid, checksum: OnceCell::new() }
     }
 
     /// The JSON object with `$document`, complete enough to follow `path`.
@@ -162,15 +162,15 @@ mod tests {
     use oribi_types::{Cas, VbUuid};
 
     use super::super::view::View;
-    use super::{CHECKSUM, Document, MEMBERS, is_of_body};
+    use super::{AttributeSource, CHECKSUM, MEMBERS, is_of_body};
 
     fn path(text: &str) -> Path<'_> {
         Path::parse(text.as_bytes()).unwrap()
     }
 
-    fn document() -> Document<'static> {
+    fn document() -> AttributeSource<'static> {
         let view = View { body: b"123456789", ..View::default() };
-        Document::new(None, Cas(0), view, VbUuid(7))
+        AttributeSource::new(None, Cas(0), view, VbUuid(7))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 use oribi_types::CollectionId;
 
-use super::{Client, Reply, SET_EXTRAS, bytes, replies};
+use super::{Client, HandlerReply, SET_EXTRAS, bytes, replies};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
@@ -63,7 +63,7 @@ fn about(
     id: CollectionId,
     extras: &[u8],
     value: &[u8],
-) -> Reply {
+) -> HandlerReply {
     let key = [id.0 as u8, b'k'];
     client.ask(&RequestParts { key: &key, extras, value, ..RequestParts::new(opcode) })
 }

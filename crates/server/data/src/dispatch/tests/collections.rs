@@ -29,7 +29,7 @@ fn unknown(what: &str, uid: oribi_types::ManifestUid) -> String {
     format!("{{\"error\":{{\"context\":\"{context}\"}},\"manifest_uid\":\"{uid}\"}}")
 }
 
-fn look_up(client: &mut Client, path: &str) -> super::Reply {
+fn look_up(client: &mut Client, path: &str) -> super::HandlerReply {
     let value = path.as_bytes();
     client.ask(&RequestParts { value, ..RequestParts::new(Opcode::CollectionsGetId) })
 }

@@ -8,7 +8,7 @@ mod rights;
 mod streaming;
 
 use oribi_protocol::dcp::end_reason::EndReason;
-use oribi_protocol::dcp::message::{Document, Message, decode as decode_message};
+use oribi_protocol::dcp::message::{DcpDocument, Message, decode as decode_message};
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras};
 use oribi_protocol::frame::{Decoded, decode};
@@ -18,7 +18,7 @@ use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 use oribi_types::{Seqno, Vbid};
 
-use super::{Client, Reply, bytes, replies};
+use super::{Client, HandlerReply, bytes, replies};
 use crate::harness::ConnectionHarness;
 
 /// Features of a consumer: extended attributes, XERROR, SELECT_BUCKET, Snappy, JSON, alternative
@@ -32,7 +32,7 @@ const NAME: &[u8] = b"test:1";
 
 /// A message that does not borrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum DcpEvent {
     Marker { start: u64, end: u64, flags: u32, purge: Option<u64> },
     Mutation { seqno: u64, key: Vec<u8>, value: Vec<u8>, datatype: u8 },
     Deletion { seqno: u64, key: Vec<u8>, value: Vec<u8>, datatype: u8 },
@@ -45,21 +45,21 @@ pub(super) enum Told {
 
 /// One frame from the server: an answer or a message with its opaque, vbucket and id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Got {
-    Answer(Reply),
-    Message { opaque: u32, vbid: u16, stream_id: Option<u16>, told: Told, frame_bytes: usize },
+pub(super) enum ServerFrame {
+    Answer(HandlerReply),
+    Message { opaque: u32, vbid: u16, stream_id: Option<u16>, told: DcpEvent, frame_bytes: usize },
 }
 
-impl Got {
-    fn told(&self) -> &Told {
+impl ServerFrame {
+    fn told(&self) -> &DcpEvent {
         match self {
-            Got::Message { told, .. } => told,
-            Got::Answer(reply) => panic!("{reply:?} is an answer"),
+            ServerFrame::Message { told, .. } => told,
+            ServerFrame::Answer(reply) => panic!("{reply:?} is an answer"),
         }
     }
 }
 
-pub(super) fn received(mut output: &[u8]) -> Vec<Got> {
+pub(super) fn received(mut output: &[u8]) -> Vec<ServerFrame> {
     let mut all = Vec::new();
     while !output.is_empty() {
         let Ok(Decoded::Complete { frame, consumed }) = decode(output) else {
@@ -67,7 +67,7 @@ pub(super) fn received(mut output: &[u8]) -> Vec<Got> {
         };
         if frame.header.magic.is_request() {
             let (stream, message) = decode_message(&frame).expect("messages are well-formed");
-            all.push(Got::Message {
+            all.push(ServerFrame::Message {
                 opaque: stream.opaque,
                 vbid: stream.vbid.0,
                 stream_id: stream.stream_id,
@@ -75,36 +75,36 @@ pub(super) fn received(mut output: &[u8]) -> Vec<Got> {
                 frame_bytes: consumed,
             });
         } else {
-            all.extend(replies(&output[..consumed]).into_iter().map(Got::Answer));
+            all.extend(replies(&output[..consumed]).into_iter().map(ServerFrame::Answer));
         }
         output = &output[consumed..];
     }
     all
 }
 
-fn told(message: Message<'_>) -> Told {
+fn told(message: Message<'_>) -> DcpEvent {
     match message {
-        Message::SnapshotMarker(marker) => Told::Marker {
+        Message::SnapshotMarker(marker) => DcpEvent::Marker {
             start: marker.start.0,
             end: marker.end.0,
             flags: marker.flags.0,
             purge: marker.purge_seqno.map(|seqno| seqno.0),
         },
-        Message::Mutation(Document { extras, key, value, datatype, .. }) => {
+        Message::Mutation(DcpDocument { extras, key, value, datatype, .. }) => {
             let (key, value) = (key.to_vec(), value.to_vec());
-            Told::Mutation { seqno: extras.by_seqno.0, key, value, datatype }
+            DcpEvent::Mutation { seqno: extras.by_seqno.0, key, value, datatype }
         }
-        Message::Deletion(Document { extras, key, value, datatype, .. }) => {
+        Message::Deletion(DcpDocument { extras, key, value, datatype, .. }) => {
             let (key, value) = (key.to_vec(), value.to_vec());
-            Told::Deletion { seqno: extras.by_seqno.0, key, value, datatype }
+            DcpEvent::Deletion { seqno: extras.by_seqno.0, key, value, datatype }
         }
-        Message::Expiration(Document { extras, key, .. }) => {
-            Told::Expiration { seqno: extras.by_seqno.0, key: key.to_vec() }
+        Message::Expiration(DcpDocument { extras, key, .. }) => {
+            DcpEvent::Expiration { seqno: extras.by_seqno.0, key: key.to_vec() }
         }
-        Message::SystemEvent(event) => Told::Event(format!("{:?}", event.change)),
-        Message::SeqnoAdvanced(seqno) => Told::Advanced(seqno.0),
-        Message::StreamEnd(reason) => Told::End(reason),
-        Message::Noop => Told::Noop(0),
+        Message::SystemEvent(event) => DcpEvent::Event(format!("{:?}", event.change)),
+        Message::SeqnoAdvanced(seqno) => DcpEvent::Advanced(seqno.0),
+        Message::StreamEnd(reason) => DcpEvent::End(reason),
+        Message::Noop => DcpEvent::Noop(0),
     }
 }
 
@@ -130,7 +130,7 @@ impl Client {
         Client::on(harness, features)
     }
 
-    /// A consumer with these flags, beside this client.
+    /// A second client: a consumer with these flags.
     pub(super) fn consumer(&self, features: &[u16], flags: u32) -> Client {
         let mut consumer = Client::consumer_of(self.harness.beside(), features);
         assert_eq!(consumer.open_as(NAME, flags).status, Status::Success);
@@ -138,7 +138,7 @@ impl Client {
         consumer
     }
 
-    fn open_as(&mut self, name: &[u8], flags: u32) -> Reply {
+    fn open_as(&mut self, name: &[u8], flags: u32) -> HandlerReply {
         let extras = open(flags);
         let open =
             RequestParts { extras: &extras, key: name, ..RequestParts::new(Opcode::DcpOpen) };
@@ -160,7 +160,7 @@ impl Client {
         vbid: u16,
         extras: &StreamRequestExtras,
         value: &str,
-    ) -> (Reply, Vec<Got>) {
+    ) -> (HandlerReply, Vec<ServerFrame>) {
         let parts = RequestParts {
             vbid: Vbid(vbid),
             opaque: OPAQUE + u32::from(vbid),
@@ -171,11 +171,11 @@ impl Client {
         let mut all = self.receive(&bytes(&parts));
         assert!(!all.is_empty(), "a stream request has an answer");
         match all.remove(0) {
-            Got::Answer(reply) => {
+            ServerFrame::Answer(reply) => {
                 assert_eq!(reply.opaque, parts.opaque);
                 (reply, all)
             }
-            Got::Message { .. } => panic!("a message came before the answer"),
+            ServerFrame::Message { .. } => panic!("a message came before the answer"),
         }
     }
 
@@ -189,24 +189,24 @@ impl Client {
         self.stream(vbid, extras, value).0.status
     }
 
-    pub(super) fn receive(&mut self, input: &[u8]) -> Vec<Got> {
+    pub(super) fn receive(&mut self, input: &[u8]) -> Vec<ServerFrame> {
         received(&self.harness.feed(input))
     }
 
     /// The messages that came since the last time.
-    pub(super) fn messages(&mut self) -> Vec<Told> {
+    pub(super) fn messages(&mut self) -> Vec<DcpEvent> {
         self.receive(&[]).iter().map(|got| got.told().clone()).collect()
     }
 
-    fn close_stream(&mut self, vbid: u16, framing: &[u8]) -> (Status, Vec<Told>) {
+    fn close_stream(&mut self, vbid: u16, framing: &[u8]) -> (Status, Vec<DcpEvent>) {
         let close =
             RequestParts { vbid: Vbid(vbid), framing, ..RequestParts::new(Opcode::DcpCloseStream) };
         let all = self.receive(&bytes(&close));
-        let [Got::Answer(reply), rest @ ..] = &all[..] else { panic!("{all:?}") };
+        let [ServerFrame::Answer(reply), rest @ ..] = &all[..] else { panic!("{all:?}") };
         (reply.status, rest.iter().map(|got| got.told().clone()).collect())
     }
 
-    fn acknowledge(&mut self, count: u32) -> Vec<Got> {
+    fn acknowledge(&mut self, count: u32) -> Vec<ServerFrame> {
         let extras = count.to_be_bytes();
         let opcode = Opcode::DcpBufferAcknowledgement;
         self.receive(&bytes(&RequestParts { extras: &extras, ..RequestParts::new(opcode) }))

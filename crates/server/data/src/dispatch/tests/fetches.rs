@@ -11,7 +11,7 @@ use oribi_storage::{FaultPlan, FaultStore, MemoryStore};
 use oribi_types::{CollectionId, DocKey, DurabilityLevel};
 use proptest::prelude::*;
 
-use super::{Client, MODERN, Reply, SET_EXTRAS, about, bytes, replies};
+use super::{Client, HandlerReply, MODERN, SET_EXTRAS, about, bytes, replies};
 use crate::connection::fetches::{BEHIND_HEAD, HEAD};
 use crate::connection::parked::ParkToken;
 use crate::harness::ConnectionHarness;
@@ -52,12 +52,12 @@ fn evicted(client: &mut Client, keys: &[&[u8]]) {
     client.harness.set_fetches(false);
 }
 
-fn fetched(client: &mut Client) -> Vec<Reply> {
+fn fetched(client: &mut Client) -> Vec<HandlerReply> {
     client.harness.set_fetches(true);
     replies(&client.harness.feed(&[]))
 }
 
-fn opaques(replies: &[Reply]) -> Vec<u32> {
+fn opaques(replies: &[HandlerReply]) -> Vec<u32> {
     replies.iter().map(|reply| reply.opaque).collect()
 }
 

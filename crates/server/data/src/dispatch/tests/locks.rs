@@ -10,7 +10,7 @@ use super::{Client, MODERN, SET_EXTRAS, about, counter_extras};
 
 const LOCKED_CAS: u64 = u64::MAX;
 
-fn lock(client: &mut Client, key: &[u8], seconds: u32) -> super::Reply {
+fn lock(client: &mut Client, key: &[u8], seconds: u32) -> super::HandlerReply {
     let extras = seconds.to_be_bytes();
     client.ask(&RequestParts { extras: &extras, ..about(Opcode::GetLocked, key) })
 }

@@ -15,7 +15,7 @@ use oribi_storage::MemoryStore;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 use tempfile::TempDir;
 
-use super::{Client, Reply, SET_EXTRAS, about, bytes, counter_extras, replies};
+use super::{Client, HandlerReply, SET_EXTRAS, about, bytes, counter_extras, replies};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::{ConnectionHarness, HARNESS_START_S, HARNESS_VBUCKETS};
 
@@ -46,7 +46,7 @@ fn open(harness: &ConnectionHarness, name: &str) {
     harness.server().buckets.open_over(config, store, true, false).unwrap();
 }
 
-fn log_in(client: &mut Client, payload: &[u8]) -> Reply {
+fn log_in(client: &mut Client, payload: &[u8]) -> HandlerReply {
     let auth = RequestParts::new(Opcode::SaslAuth);
     client.ask(&RequestParts { key: b"PLAIN", value: payload, ..auth })
 }
@@ -63,7 +63,7 @@ fn plain(opcode: Opcode, key: &[u8]) -> RequestParts<'_> {
     RequestParts { vbid: Vbid(0), ..about(opcode, key) }
 }
 
-fn text(reply: &Reply) -> &str {
+fn text(reply: &HandlerReply) -> &str {
     assert_eq!((reply.datatype, reply.extras.len()), (0, 0));
     std::str::from_utf8(&reply.value).unwrap()
 }

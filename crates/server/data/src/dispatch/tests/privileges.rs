@@ -11,7 +11,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 
-use super::{Reply, bytes, replies};
+use super::{HandlerReply, bytes, replies};
 use crate::dispatch::rules;
 use crate::harness::ConnectionHarness;
 use Privilege::{
@@ -184,7 +184,7 @@ fn changes_who_asks(code: u8) -> bool {
 }
 
 /// The answer to the only request; a successful quiet form has none.
-fn ask(harness: &mut ConnectionHarness, code: u8) -> Option<Reply> {
+fn ask(harness: &mut ConnectionHarness, code: u8) -> Option<HandlerReply> {
     let mut all = replies(&harness.feed(&frame(code)));
     if code != Opcode::Stat as u8 {
         assert!(all.len() <= 1, "0x{code:02x} has {all:?}");

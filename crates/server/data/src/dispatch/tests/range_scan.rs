@@ -17,7 +17,7 @@ use oribi_types::Vbid;
 use serde_json::{Value, json};
 
 use super::super::range_scan::reserve_in;
-use super::{Client, Reply, SET_EXTRAS, bytes, replies};
+use super::{Client, HandlerReply, SET_EXTRAS, bytes, replies};
 use crate::buckets::range_scans::{ScanAnswer, ScanRequest};
 use crate::harness::HARNESS_VBUCKETS;
 use crate::limits::RANGE_SCANS_MAX;
@@ -58,7 +58,7 @@ fn persist(client: &Client) {
     while client.harness.bucket().bucket().flush_step().unwrap().more {}
 }
 
-fn create(client: &mut Client, request: &Value) -> Reply {
+fn create(client: &mut Client, request: &Value) -> HandlerReply {
     let value = request.to_string();
     client.ask(&RequestParts {
         vbid: VB,
@@ -76,7 +76,7 @@ fn created(client: &mut Client, request: &Value) -> Vec<u8> {
 }
 
 /// Continues a scan with limits: items, milliseconds, bytes.
-fn proceed(client: &mut Client, id: &[u8], [items, time, bytes]: [u32; 3]) -> Vec<Reply> {
+fn proceed(client: &mut Client, id: &[u8], [items, time, bytes]: [u32; 3]) -> Vec<HandlerReply> {
     let extras = [id, &items.to_be_bytes(), &time.to_be_bytes(), &bytes.to_be_bytes()].concat();
     let parts =
         RequestParts { vbid: VB, extras: &extras, ..RequestParts::new(Opcode::RangeScanContinue) };
@@ -101,7 +101,7 @@ fn take_counted<'a>(page: &mut &'a [u8]) -> &'a [u8] {
 }
 
 /// The keys in an answer of keys only.
-fn keys_of(replies: &[Reply]) -> Vec<String> {
+fn keys_of(replies: &[HandlerReply]) -> Vec<String> {
     let mut keys = Vec::new();
     for reply in replies {
         assert_eq!(reply.extras, [0, 0, 0, 0]);
@@ -346,7 +346,7 @@ fn a_walk_over_documents_ends_with_the_scan_timeout() {
 }
 
 /// Regression: a scan read the next document before its client asked for it, and held up to 20 MiB
-/// for as long as the client liked, which nobody counted.
+/// for as long as the client liked, uncounted.
 #[test]
 fn a_large_document_is_read_into_reserved_memory() {
     let keys = keys(3);
@@ -375,7 +375,7 @@ fn a_large_document_is_read_into_reserved_memory() {
 }
 
 /// The datatypes and values in an answer with documents.
-fn values_of(replies: &[Reply]) -> Vec<(u8, Vec<u8>)> {
+fn values_of(replies: &[HandlerReply]) -> Vec<(u8, Vec<u8>)> {
     let mut values = Vec::new();
     for reply in replies {
         assert_eq!(reply.extras, [0, 0, 0, 1]);

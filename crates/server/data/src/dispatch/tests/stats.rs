@@ -17,10 +17,10 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 use oribi_types::CollectionId;
 
-use super::{Client, Reply};
+use super::{Client, HandlerReply};
 use crate::harness::ConnectionHarness;
 
-fn ask(client: &mut Client, group: &str) -> Vec<Reply> {
+fn ask(client: &mut Client, group: &str) -> Vec<HandlerReply> {
     client.send(&RequestParts { key: group.as_bytes(), ..RequestParts::new(Opcode::Stat) })
 }
 

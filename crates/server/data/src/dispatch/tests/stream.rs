@@ -39,7 +39,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The output without the parts that vary between runs. CAS values come from the clock, which
-/// stands still in the harness, but vbucket uuids are random.
+/// stops in the harness, but vbucket uuids are random.
 fn run(pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<u8>, bool) {
     let mut harness = ConnectionHarness::new();
     let mut output = Vec::new();

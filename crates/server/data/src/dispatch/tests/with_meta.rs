@@ -38,7 +38,7 @@ fn extras(meta: Meta, options: Option<u32>, metadata_bytes: Option<u16>) -> Vec<
     extras
 }
 
-fn send(client: &mut Client, opcode: Opcode, value: &[u8], extras: &[u8]) -> super::Reply {
+fn send(client: &mut Client, opcode: Opcode, value: &[u8], extras: &[u8]) -> super::HandlerReply {
     client.ask(&RequestParts { extras, value, ..about(opcode, b"k") })
 }
 

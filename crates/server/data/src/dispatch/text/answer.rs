@@ -14,10 +14,10 @@ use oribi_protocol::text::answer::{LINE_END, write_line, write_number, write_val
 use super::super::answer::describe;
 use super::super::encoding::inflating_of;
 use super::super::handshake;
-use super::super::outcome::{Rejection, Reply};
+use super::super::outcome::{HandlerReply, Rejection};
 use super::super::request::Request;
 use crate::connection::parked::Answer;
-use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::connection::send_buffer::{PinnedValue, SendBuffer};
 
 /// The answer to `version`.
 pub(super) const VERSION: &str = handshake::VERSION_LINE;
@@ -53,7 +53,7 @@ pub(super) enum Verb {
 
 /// Appends a line, unless the client wants no answer.
 #[inline]
-pub(super) fn line(out: &mut WriteBuffer, text: &str, quiet: bool) {
+pub(super) fn line(out: &mut SendBuffer, text: &str, quiet: bool) {
     if !quiet {
         write_line(out.tail(), text);
     }
@@ -63,12 +63,12 @@ pub(super) fn line(out: &mut WriteBuffer, text: &str, quiet: bool) {
 #[inline]
 pub(super) fn write(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     form: Form<'_>,
-    reply: Reply<'_>,
+    reply: HandlerReply<'_>,
 ) -> bool {
     match (form, reply) {
-        (Form::Value { key, with_cas, is_last }, Reply::Shared { item, .. }) => {
+        (Form::Value { key, with_cas, is_last }, HandlerReply::Shared { item, .. }) => {
             let (body, cas) = (item.body(), with_cas.then(|| item.cas().0));
             write_value_head(out.tail(), key, item.flags(), body.len(), cas);
             out.tail().extend_from_slice(body);
@@ -77,13 +77,13 @@ pub(super) fn write(
         }
         (Form::Value { key, with_cas, is_last }, reply) => {
             let found = match &reply {
-                Reply::Document { item, cas, .. } => Some((item, cas.0)),
-                Reply::Written(Answer::Document(item)) => Some((item, item.cas().0)),
+                HandlerReply::Document { item, cas, .. } => Some((item, cas.0)),
+                HandlerReply::Written(Answer::Document(item)) => Some((item, item.cas().0)),
                 _ => None,
             };
             if let Some((item, cas)) = found {
                 let cas = with_cas.then_some(cas);
-                let head = |out: &mut WriteBuffer, bytes: usize| {
+                let head = |out: &mut SendBuffer, bytes: usize| {
                     write_value_head(out.tail(), key, item.flags(), bytes, cas);
                 };
                 if !document(out, item, head) {
@@ -93,18 +93,18 @@ pub(super) fn write(
             }
             line(out, "END", !is_last);
         }
-        (_, Reply::Job(job)) => {
+        (_, HandlerReply::Job(job)) => {
             req.state.pending.wait_for_job(req.id());
             req.env.jobs.push((req.connection, job));
         }
-        (_, Reply::Streamed) => {}
+        (_, HandlerReply::Streamed) => {}
         (Form::Line { verb, quiet }, reply) => line_of(out, verb, quiet, &reply),
     }
     true
 }
 
-fn line_of(out: &mut WriteBuffer, verb: Verb, quiet: bool, reply: &Reply<'_>) {
-    if let Reply::Written(Answer::Counter { value, .. }) = reply {
+fn line_of(out: &mut SendBuffer, verb: Verb, quiet: bool, reply: &HandlerReply<'_>) {
+    if let HandlerReply::Written(Answer::Counter { value, .. }) = reply {
         if !quiet {
             write_number(out.tail(), *value);
             out.tail().extend_from_slice(LINE_END);
@@ -125,9 +125,9 @@ fn line_of(out: &mut WriteBuffer, verb: Verb, quiet: bool, reply: &Reply<'_>) {
 /// False when it is damaged; nothing is appended then.
 #[inline]
 pub(super) fn document(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     item: &ItemRef,
-    head: impl Fn(&mut WriteBuffer, usize),
+    head: impl Fn(&mut SendBuffer, usize),
 ) -> bool {
     if item.is_compressed() {
         return inflated(out, item, head);
@@ -145,7 +145,7 @@ pub(super) fn document(
 
 /// As [`document`], for one whose body is stored compressed.
 #[cold]
-fn inflated(out: &mut WriteBuffer, item: &ItemRef, head: impl Fn(&mut WriteBuffer, usize)) -> bool {
+fn inflated(out: &mut SendBuffer, item: &ItemRef, head: impl Fn(&mut SendBuffer, usize)) -> bool {
     let Ok(bytes) = item.plain_body_bytes() else { return false };
     if bytes < GATHER_VALUE_BYTES_MIN {
         let begin = out.tail().len();
@@ -167,7 +167,7 @@ fn inflated(out: &mut WriteBuffer, item: &ItemRef, head: impl Fn(&mut WriteBuffe
 #[cold]
 pub(super) fn fail(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     form: Form<'_>,
     not_done: Rejection,
 ) {

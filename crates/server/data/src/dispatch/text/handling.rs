@@ -1,6 +1,6 @@
 //! Calls the handler of the binary request that a command means.
 //!
-//! Owns: the handlers that the text protocol has of its own: touches and counts keep the marks of a
+//! Owns: the handlers of the text protocol alone: touches and counts keep the marks of a
 //! document ([`Marks`]), as in memcached. Only a document with marks takes their path; any other
 //! one takes that of the binary protocol.
 
@@ -11,7 +11,7 @@ use oribi_protocol::status::Status;
 use oribi_protocol::text::answer::write_number;
 use oribi_types::Cas;
 
-use super::super::outcome::{Outcome, Rejection, Reply};
+use super::super::outcome::{HandlerReply, Outcome, Rejection};
 use super::super::request::{Located, Request};
 use super::super::{handlers, reads, writes};
 use super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
@@ -38,13 +38,13 @@ fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     };
     req.count(|counters| &counters.cmd_touch);
     req.counters().touch_hits.add(1);
-    Ok(Reply::Written(Answer::Touched(mutation)))
+    Ok(HandlerReply::Written(Answer::Touched(mutation)))
 }
 
 fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let located = req.locate()?;
     let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
-    req.make_room_for(located)?;
+    req.reserve_document(located)?;
     let Some((item, mutation)) = touch_marked(req, located, expiry)? else {
         return handlers::call(req);
     };
@@ -53,7 +53,7 @@ fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.counters().get_hits.add(1);
     req.counters().touch_hits.add(1);
     req.collection_counters(located.key.collection).gets.add(1);
-    Ok(Reply::Document { item, cas: mutation.cas, key: &[] })
+    Ok(HandlerReply::Document { item, cas: mutation.cas, key: &[] })
 }
 
 /// Changes the expiry of a document that has marks; `expiry` as on the binary wire. Returns the
@@ -101,7 +101,7 @@ fn count<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         let counters = req.counters();
         if is_decrement { &counters.decr_hits } else { &counters.incr_hits }.add(1);
         req.collection_counters(located.key.collection).stores.add(1);
-        return Ok(Reply::Written(Answer::Counter { mutation, value }));
+        return Ok(HandlerReply::Written(Answer::Counter { mutation, value }));
     }
     Err(BUSY)
 }

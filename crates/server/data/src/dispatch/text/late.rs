@@ -14,8 +14,8 @@ use super::super::late_outcome::LateOutcome;
 use super::super::stats;
 use super::answer::{self, Verb, write_failure};
 use crate::connection::request_id::RequestId;
+use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
-use crate::connection::write_buffer::WriteBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
@@ -35,7 +35,7 @@ pub(super) fn group_of(group: &[u8]) -> &[u8] {
 pub(crate) fn begin_login(
     id: ConnectionId,
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     (user, password): (&[u8], &[u8]),
 ) {
@@ -55,14 +55,14 @@ pub(crate) fn begin_login(
 }
 
 /// Appends the answer to a line that is not served.
-pub(crate) fn refuse_line(out: &mut WriteBuffer, text: &str) {
+pub(crate) fn refuse_line(out: &mut SendBuffer, text: &str) {
     answer::line(out, text, false);
 }
 
 /// Takes the result of the job that the connection waited for with this request.
 pub(crate) fn finish(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
     request: RequestId,
     result: JobResult<Environment>,
@@ -72,7 +72,7 @@ pub(crate) fn finish(
     }
 }
 
-fn write_outcome(out: &mut WriteBuffer, request: RequestId, outcome: LateOutcome) {
+fn write_outcome(out: &mut SendBuffer, request: RequestId, outcome: LateOutcome) {
     let quiet = request.opaque != 0;
     let opcode = Opcode::from_u8(request.opcode);
     match (opcode, outcome.map(|reply| reply.status)) {
@@ -90,7 +90,7 @@ fn write_outcome(out: &mut WriteBuffer, request: RequestId, outcome: LateOutcome
 
 /// Appends the next slice of the statistics that the connection is answering, and after the last
 /// slice their end.
-pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut WriteBuffer, env: &Environment) {
+pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut SendBuffer, env: &Environment) {
     match stats::next_slice(state, out, env) {
         None => {}
         Some(Ok(())) => write_line(out.tail(), "END"),

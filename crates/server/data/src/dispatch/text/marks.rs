@@ -1,4 +1,4 @@
-//! Marks of meta commands on documents: stale, and "somebody is about to store a new version".
+//! Marks of meta commands on documents: stale, and "a client is about to store a new version".
 //!
 //! Owns: where the marks are. They are an extended attribute of the document, so a document without
 //! marks costs nothing, and marks are persisted and evicted with their document. The attribute
@@ -30,8 +30,8 @@ const CAS_DIGITS: usize = 16;
 const STALE: &[u8] = b"\",\"stale\":true";
 const WON: &[u8] = b"\",\"won\":true";
 
-/// How often a change that depends on the marks starts again because the document changed
-/// meanwhile.
+/// How often a change that depends on the marks starts again because the document
+/// changed.
 pub(super) const ATTEMPTS_MAX: usize = 64;
 
 /// The answer after these attempts.

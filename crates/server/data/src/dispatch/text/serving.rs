@@ -7,14 +7,14 @@ use oribi_engine::{FillingItem, KeyAhead, OperationRejection, ReadSection};
 use super::super::answer::End;
 use super::super::outcome::{Outcome, Rejection};
 use super::super::request::Request;
-use super::super::rules::{self, Who};
-use super::super::{Served, access, room, sample, timing};
+use super::super::rules::{self, RequiredAccess};
+use super::super::{Served, access, reservation, sample, timing};
 use super::answer::{self, Form};
 use super::handling::handle;
-use super::meant::Meant;
+use super::translated_request::TranslatedRequest;
 use crate::connection::fetches::Tries;
+use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
-use crate::connection::write_buffer::WriteBuffer;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::diagnostics::counters::{Counter, WorkerCounters};
 use crate::dispatch::connection_state::ConnectionState;
@@ -33,7 +33,7 @@ pub(crate) struct Offer<'s> {
 }
 
 /// How serving a command ended.
-pub(crate) struct Ended {
+pub(crate) struct CommandResult {
     /// As for a binary request.
     pub served: Served,
     /// The item of a command that is offered again.
@@ -62,18 +62,19 @@ impl Language {
 }
 
 /// A command that is answered.
-pub(super) const DONE: Ended = Ended { served: Served::Done, received: None, abandons_keys: false };
+pub(super) const DONE: CommandResult =
+    CommandResult { served: Served::Done, received: None, abandons_keys: false };
 
 /// Runs the handler of a binary request.
 pub(super) fn run(
     id: ConnectionId,
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     env: &mut Environment,
-    meant: &Meant<'_>,
+    meant: &TranslatedRequest<'_>,
     form: Form<'_>,
     offer: Offer<'_>,
-) -> Ended {
+) -> CommandResult {
     let Some(rule) = rules::rule(meant.opcode) else { return DONE };
     let frame = meant.frame();
     let mut req = Request::new(id, &frame, meant.opcode, state, env);
@@ -89,16 +90,16 @@ pub(super) fn run(
         end
     });
     let received = req.received.filter(|_| served != Served::Done);
-    Ended { served, received, abandons_keys }
+    CommandResult { served, received, abandons_keys }
 }
 
 /// Does for a command what every request needs: rights, counters and times around `action`, which
 /// serves and answers it.
 pub(super) fn serve<'a>(
     req: &mut Request<'a>,
-    out: &mut WriteBuffer,
-    (who, timed, language): (Who, Option<CommandKind>, Language),
-    action: impl FnOnce(&mut Request<'a>, &mut WriteBuffer, Result<(), Rejection>) -> End,
+    out: &mut SendBuffer,
+    (who, timed, language): (RequiredAccess, Option<CommandKind>, Language),
+    action: impl FnOnce(&mut Request<'a>, &mut SendBuffer, Result<(), Rejection>) -> End,
 ) -> Served {
     let permitted = access::check(req, who).map_err(Rejection::from);
     let is_first = req.tries.is_first();
@@ -131,7 +132,7 @@ pub(super) fn serve<'a>(
 #[inline]
 fn conclude(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     form: Form<'_>,
     outcome: Outcome<'_>,
 ) -> (End, bool) {
@@ -153,11 +154,13 @@ pub(super) fn offered_again(req: &mut Request<'_>, not_done: Rejection) -> Optio
         Rejection::Engine(OperationRejection::NeedsFetch) if !req.tries.is_over() => {
             Some(End::Fetch)
         }
-        Rejection::Engine(OperationRejection::TemporaryFailure) if room::waits_for_bucket(req) => {
+        Rejection::Engine(OperationRejection::TemporaryFailure)
+            if reservation::waits_for_bucket(req) =>
+        {
             Some(End::Later)
         }
         Rejection::Retry(wait) => {
-            room::wait(req, wait);
+            reservation::wait(req, wait);
             Some(End::Later)
         }
         _ => None,

@@ -15,11 +15,11 @@ use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::response::{write_clustermap_head, write_clustermap_notification};
 use oribi_types::Datatype;
 
-use super::Connection;
-use crate::connection::write_buffer::PinnedValue;
+use super::ConnectionDriver;
+use crate::connection::send_buffer::PinnedValue;
 use crate::server_context::ServerContext;
 
-impl Connection {
+impl ConnectionDriver {
     /// Sends the client the newest map of its selection; false when there is nothing to send now.
     pub fn announce_cluster_map(&mut self, server: &ServerContext) -> bool {
         let features = self.state.features();

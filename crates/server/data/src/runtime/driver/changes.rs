@@ -3,21 +3,21 @@
 //! Owns: when a producer gets a turn: after the requests, so that answers go first. The connection
 //! and the worker call this; [`crate::dcp`] does the work.
 
-use super::{Connection, Progress};
+use super::{ConnectionDriver, TurnProgress};
 use crate::connection::close_reason::CloseReason;
 use crate::dcp::lending::Lender;
 use crate::dcp::pace::Moment;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 
-impl Connection {
+impl ConnectionDriver {
     /// Sends the first slice of changes of a turn. `has_served` when the consumer sent something.
     pub(super) fn begin_changes(
         &mut self,
         env: &Environment,
-        progress: Progress,
+        progress: TurnProgress,
         has_served: bool,
-    ) -> Progress {
+    ) -> TurnProgress {
         if let Some(producer) = &mut self.state.producer {
             producer.share.begin(env.requests_served);
             if has_served {
@@ -35,7 +35,7 @@ impl Connection {
     }
 
     /// Sends a slice of changes, unless the connection ends.
-    pub fn send_changes(&mut self, env: &Environment, progress: Progress) -> Progress {
+    pub fn send_changes(&mut self, env: &Environment, progress: TurnProgress) -> TurnProgress {
         let request_waits = self.state.pending.waits_for_memory();
         let closing = self.state.closing();
         let number = self.state.record().number;
@@ -66,7 +66,7 @@ impl Connection {
         if let Some(producer) = &mut self.state.producer {
             producer.clear();
         }
-        Progress::Closing
+        TurnProgress::Closing
     }
 
     /// True when another turn would send changes at once.
@@ -76,14 +76,14 @@ impl Connection {
             && self.state.closing().is_none()
     }
 
-    /// Takes note that streams have changes. Returns when to call [`Connection::release_changes`];
+    /// Notes that streams have changes. Returns when to call [`ConnectionDriver::release_changes`];
     /// `None` when the connection needs a turn now.
     pub fn announce_changes(&mut self, now: Moment) -> Option<Moment> {
         let producer = self.state.producer.as_mut()?;
         producer.pace.announce(now, producer.streams.len())
     }
 
-    /// Ends the pause that [`Connection::announce_changes`] began.
+    /// Ends the pause that [`ConnectionDriver::announce_changes`] began.
     pub fn release_changes(&mut self, now: Moment) {
         let producer = self.state.producer.as_mut().filter(|producer| producer.pace.is_held());
         if let Some(producer) = producer {
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// When [`Connection::on_timer`] is to be called, if ever, on the worker's monotonic clock.
+    /// When to call [`ConnectionDriver::on_timer`], if ever, on the worker's monotonic clock.
     pub fn timer_due_ms(&self) -> Option<u64> {
         self.state.producer.as_ref()?.noop.due_ms()
     }

@@ -11,7 +11,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Vbid};
 
 use super::lookahead::document_of;
-use super::{Connection, Progress};
+use super::{ConnectionDriver, TurnProgress};
 use crate::connection::fetches::{BEHIND_HEAD, Completed, HEAD, ParkedRequest, Tries};
 use crate::connection::parked::ParkToken;
 use crate::connection::pending::HeadWait;
@@ -21,7 +21,7 @@ use crate::dispatch::environment::Environment;
 use crate::dispatch::{Served, serve_frame};
 use crate::limits::{FETCH_AHEAD_FRAMES_MAX, FETCH_AHEAD_MAX};
 
-impl Connection {
+impl ConnectionDriver {
     /// Records that a fetch is over. Late and foreign tokens are ignored: they may belong to
     /// another bucket than the selected one, so they say nothing of its store either.
     pub fn fetched(&mut self, token: ParkToken, outcome: FetchOutcome) {
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     /// Serves the parked requests whose fetch is over; `Some` when the turn has to stop.
-    pub(super) fn serve_fetched(&mut self, env: &mut Environment) -> Option<Progress> {
+    pub(super) fn serve_fetched(&mut self, env: &mut Environment) -> Option<TurnProgress> {
         if !self.state.deferred.has_ready() {
             self.state.release_deferred();
             return None;
@@ -70,10 +70,10 @@ impl Connection {
         let section = ReadSection::open();
         while self.state.deferred.has_ready() {
             if self.state.closing().is_some() {
-                return Some(Progress::Closing);
+                return Some(TurnProgress::Closing);
             }
             if self.output_is_full() {
-                return Some(Progress::OutputFull);
+                return Some(TurnProgress::OutputFull);
             }
             if matches!(
                 self.state.pending.head_wait(),
@@ -84,7 +84,7 @@ impl Connection {
             let ready = self.state.deferred.fetches().and_then(|fetches| fetches.take_ready());
             let Some(ParkedRequest { frame: bytes, tries, .. }) = ready else { break };
             let Ok(Decoded::Complete { frame, .. }) = frame::decode(&bytes) else { continue };
-            let Connection { id, writer, state, .. } = self;
+            let ConnectionDriver { id, writer, state, .. } = self;
             let served = serve_frame(*id, state, writer, env, &frame, (&section, None), tries);
             // A request that may be overtaken waits for nothing else, and its place is free again.
             if let Served::Fetch { tries, .. } = served {

@@ -195,7 +195,7 @@ impl<'s> Lookahead<'s> {
                 break;
             };
             let mut room = [0; DECODED_KEY_BYTES_MAX];
-            let meant = dispatch::text::meant_by(&command, &mut room);
+            let meant = dispatch::text::translate(&command, &mut room);
             let key = meant.and_then(|meant| {
                 let (vbid, key) = state.document(&meant.frame().header, meant.key)?;
                 Some((bucket.announce(vbid, key)?, key.key.len()))

@@ -15,11 +15,11 @@ use oribi_protocol::frame::Header;
 use oribi_protocol::limits::{HEADER_BYTES, KEY_FIELD_BYTES_MAX};
 use oribi_protocol::status::Status;
 
-use super::{Connection, Progress, extra_ms, incoming};
+use super::{ConnectionDriver, TurnProgress, extra_ms, incoming};
 use crate::connection::memory::budget::{Demand, Grant};
 use crate::connection::pending::{HeadWait, Pending};
 use crate::connection::request_id::RequestId;
-use crate::connection::write_buffer::PinnedValue;
+use crate::connection::send_buffer::PinnedValue;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{self, Served, fail_request};
 use crate::limits::{
@@ -31,7 +31,7 @@ const HEAD_BYTES_MAX: usize = HEADER_BYTES + 2 * u8::MAX as usize + KEY_FIELD_BY
 
 const NO_MEMORY: &str = "the memory for connections is in use";
 
-impl Connection {
+impl ConnectionDriver {
     /// Bytes held for this connection alone: received and unserved input, parked requests, a value
     /// being received into its item, the block of answers and the documents in the output queue.
     pub fn buffer_bytes(&self) -> usize {
@@ -178,7 +178,7 @@ impl Connection {
         }
         self.state.reserved.add_fresh(grant, env.now_ms);
         if self.timing.partial_since_ms != 0 {
-            // The client could not go on during the wait.
+            // The client could not continue during the wait.
             self.timing.partial_since_ms = env.now_ms;
         }
     }
@@ -194,20 +194,21 @@ impl Connection {
     }
 
     /// The effect of a wait on the turn; `None` when requests can still be served.
-    pub(super) fn wait_progress(&self) -> Option<Progress> {
-        let waits_unless_ready = || (!self.state.deferred.has_ready()).then_some(Progress::Waiting);
+    pub(super) fn wait_progress(&self) -> Option<TurnProgress> {
+        let waits_unless_ready =
+            || (!self.state.deferred.has_ready()).then_some(TurnProgress::Waiting);
         match &self.state.pending {
             Pending::Nothing | Pending::Retry(_) | Pending::Answer(_) => None,
             Pending::Job { .. } | Pending::Deferred => waits_unless_ready(),
             Pending::Head { wait, .. } => match wait {
                 HeadWait::Fetch => waits_unless_ready(),
-                HeadWait::Drain => (!self.writer.is_empty()).then_some(Progress::OutputFull),
-                HeadWait::Memory { .. } | HeadWait::Bucket => Some(Progress::Waiting),
+                HeadWait::Drain => (!self.writer.is_empty()).then_some(TurnProgress::OutputFull),
+                HeadWait::Memory { .. } | HeadWait::Bucket => Some(TurnProgress::Waiting),
             },
         }
     }
 
-    /// Continues with a partly received request that takes memory of its own: refuses it by its
+    /// Continues with a partly received request that needs a reservation: refuses it by its
     /// head, or reserves memory for it. `None` when more of it is to be received.
     pub(super) fn receive_large(
         &mut self,
@@ -245,7 +246,7 @@ impl Connection {
         header: Header,
         head_bytes: usize,
     ) -> Option<Served> {
-        let Connection { id, reader, writer, state, .. } = self;
+        let ConnectionDriver { id, reader, writer, state, .. } = self;
         let head = &reader.unread()[HEADER_BYTES..head_bytes];
         let frame = incoming::frame_of(header, head);
         if dispatch::admits_large(*id, state, writer, env, &frame) {

@@ -8,14 +8,14 @@ use oribi_protocol::status::Status;
 
 use crate::connection::close_reason::CloseReason;
 use crate::connection::request_id::RequestId;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::fail_request;
 
 /// Answers a frame after which the connection ends.
 pub(super) fn refuse(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     header: &Header,
     status: Status,
     reason: CloseReason,
@@ -25,7 +25,7 @@ pub(super) fn refuse(
 }
 
 /// Ends a connection whose stream is out of step. Answers first if the request is known.
-pub(super) fn reject(state: &mut ConnectionState, out: &mut WriteBuffer, error: FrameError) {
+pub(super) fn reject(state: &mut ConnectionState, out: &mut SendBuffer, error: FrameError) {
     match error {
         FrameError::UnknownMagic(magic) => state.close(CloseReason::UnknownMagic(magic)),
         FrameError::BodyTooShort(header) => {

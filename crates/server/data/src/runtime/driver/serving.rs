@@ -17,7 +17,7 @@ use super::admission::{Admission, admit};
 use super::incoming::{self, Incoming};
 use super::lookahead::Lookahead;
 use super::refusing::{refuse, reject};
-use super::{Connection, fetching};
+use super::{ConnectionDriver, fetching};
 use crate::connection::request_id::RequestId;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::{self, Served, fail_request, serve_frame};
@@ -26,7 +26,7 @@ use crate::limits::UNRESERVED_REQUEST_BYTES_MAX;
 /// For how many requests after a value received in place another one is expected.
 pub(super) const INCOMING_EXPECTED: u8 = 8;
 
-impl Connection {
+impl ConnectionDriver {
     /// Serves the frame at the input's head. `None` if it is incomplete or the connection ends.
     #[inline]
     pub(super) fn process_frame(
@@ -34,7 +34,7 @@ impl Connection {
         env: &mut Environment,
         ahead: &mut Lookahead<'_>,
     ) -> Option<Served> {
-        let Connection { id, reader, writer, state, .. } = self;
+        let ConnectionDriver { id, reader, writer, state, .. } = self;
         let Some(frame) = Frame::whole(reader.unread()) else { return self.process_part(env) };
         let consumed = frame.header.frame_bytes();
         self.timing.partial_since_ms = 0;
@@ -76,7 +76,7 @@ impl Connection {
 
     /// Prepares for the rest of a partial frame, or ends the connection.
     fn process_part(&mut self, env: &mut Environment) -> Option<Served> {
-        let Connection { reader, writer, state, timing, .. } = self;
+        let ConnectionDriver { reader, writer, state, timing, .. } = self;
         let needed = match frame::decode(reader.unread()) {
             Ok(Decoded::Incomplete { needed }) => needed,
             Ok(Decoded::Complete { consumed, .. }) => consumed,
@@ -119,7 +119,7 @@ impl Connection {
         header: Header,
         head_bytes: usize,
     ) -> bool {
-        let Connection { id, reader, state, .. } = self;
+        let ConnectionDriver { id, reader, state, .. } = self;
         let (head, value) = reader.unread().split_at(head_bytes);
         let frame = incoming::frame_of(header, &head[HEADER_BYTES..]);
         let value_bytes = header.frame_bytes() - head_bytes;
@@ -140,7 +140,7 @@ impl Connection {
         let frame = incoming::frame_of(header, &parts);
         // The request is complete, whatever it may still have to wait for.
         self.timing.partial_since_ms = 0;
-        let Connection { id, reader, writer, state, .. } = self;
+        let ConnectionDriver { id, reader, writer, state, .. } = self;
         let tries = state.deferred.take_head();
         let (served, received) =
             dispatch::serve_received(*id, state, writer, env, &frame, item, tries);

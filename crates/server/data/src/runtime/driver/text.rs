@@ -14,13 +14,13 @@ use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, DecodedCommand, Decod
 
 use super::incoming::Incoming;
 use super::lookahead::Lookahead;
-use super::{Connection, Progress, fetching};
+use super::{ConnectionDriver, TurnProgress, fetching};
 use crate::connection::close_reason::CloseReason;
 use crate::connection::fetches::Tries;
 use crate::connection::waker::ConnectionId;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::text::{self, Ended, Offer};
+use crate::dispatch::text::{self, CommandResult, Offer};
 use crate::dispatch::{self, Served};
 use crate::limits::{
     FETCH_AHEAD_FRAMES_MAX, FRAMES_PER_TURN, RECEIVE_IN_PLACE_BYTES_MIN,
@@ -46,7 +46,7 @@ enum Step {
     NeedInput,
 }
 
-impl Connection {
+impl ConnectionDriver {
     /// True when the first byte of the connection shows that its client speaks the text protocol.
     #[inline]
     pub(super) fn begins_as_text(&mut self) -> bool {
@@ -68,17 +68,17 @@ impl Connection {
         env: &mut Environment,
         ahead: &mut Lookahead<'_>,
         served: &mut u64,
-    ) -> Progress {
+    ) -> TurnProgress {
         for _ in 0..FRAMES_PER_TURN {
             if let Some(progress) = self.halted() {
                 return progress;
             }
             if self.state.pending.due_answer().is_some() {
                 text::continue_stat(&mut self.state, &mut self.writer, env);
-                return self.halted().unwrap_or(Progress::TurnOver);
+                return self.halted().unwrap_or(TurnProgress::TurnOver);
             }
             if self.skip_bytes > 0 && !self.skip() {
-                return Progress::NeedInput;
+                return TurnProgress::NeedInput;
             }
             let step = if self.incoming.is_some() {
                 self.serve_received(env)
@@ -91,11 +91,11 @@ impl Connection {
                 Step::Done => *served += 1,
                 Step::Skipped => {}
                 Step::Wait => return self.waiting(),
-                Step::NeedInput if self.state.closing().is_some() => return Progress::Closing,
-                Step::NeedInput => return Progress::NeedInput,
+                Step::NeedInput if self.state.closing().is_some() => return TurnProgress::Closing,
+                Step::NeedInput => return TurnProgress::NeedInput,
             }
         }
-        self.halted().unwrap_or(Progress::TurnOver)
+        self.halted().unwrap_or(TurnProgress::TurnOver)
     }
 
     /// True when the client has a user: its own, or that of clients without a login.
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     fn log_in(&mut self, env: &mut Environment) -> Step {
-        let Connection { id, reader, writer, state, .. } = self;
+        let ConnectionDriver { id, reader, writer, state, .. } = self;
         if state.closing().is_some() {
             return Step::NeedInput;
         }
@@ -140,7 +140,7 @@ impl Connection {
     /// Serves the command at the head of the input.
     #[inline]
     fn serve_next(&mut self, env: &mut Environment, ahead: &mut Lookahead<'_>) -> Step {
-        let Connection { id, reader, writer, state, .. } = self;
+        let ConnectionDriver { id, reader, writer, state, .. } = self;
         ahead.advance_text(state, reader.unread(), self.decoder);
         let mut decoder = self.decoder;
         let (command, consumed) = match decoder.decode(reader.unread()) {
@@ -170,7 +170,7 @@ impl Connection {
         let tries = state.deferred.take_head();
         let section = Some(ahead.section());
         let offer = Offer { section, ahead: ahead.key(), tries, received: None };
-        let Ended { served, abandons_keys, .. } =
+        let CommandResult { served, abandons_keys, .. } =
             text::serve_command(*id, state, writer, env, &command, offer);
         if let Served::Fetch { tries, .. } = served {
             let behind = (&reader.unread()[consumed..], decoder);
@@ -263,7 +263,7 @@ impl Connection {
         line_bytes: usize,
         value_bytes: usize,
     ) -> bool {
-        let Connection { id, reader, state, .. } = self;
+        let ConnectionDriver { id, reader, state, .. } = self;
         let (line, value) = reader.unread().split_at(line_bytes);
         let Some(store) = store_of(line) else { return false };
         // Such a value becomes a part of a version that is built from the current one.
@@ -271,7 +271,7 @@ impl Connection {
             return false;
         }
         let mut room = [0; DECODED_KEY_BYTES_MAX];
-        let Some(meant) = text::meant_by(&Command::Store(store), &mut room) else { return false };
+        let Some(meant) = text::translate(&Command::Store(store), &mut room) else { return false };
         let mut frame = meant.frame();
         if !Incoming::is_store(frame.header.opcode) {
             return false;
@@ -300,7 +300,7 @@ impl Connection {
         let Some(incoming) = self.incoming.take() else { return Step::NeedInput };
         let Incoming { header, parts, item } = *incoming;
         self.timing.partial_since_ms = 0;
-        let Connection { id, reader, writer, state, .. } = self;
+        let ConnectionDriver { id, reader, writer, state, .. } = self;
         let Some(store) = store_of(&parts) else { return Step::NeedInput };
         let is_terminated = end == *b"\r\n";
         let command = Command::Store(Store { is_terminated, ..store });
@@ -346,14 +346,14 @@ fn wait_for_fetch(
     tries: Tries,
 ) {
     let mut room = [0; DECODED_KEY_BYTES_MAX];
-    let Some(meant) = text::meant_by(command, &mut room) else { return };
+    let Some(meant) = text::translate(command, &mut room) else { return };
     let token = fetching::wait_for(id, state, env, &meant.frame(), tries);
     let mut rest = behind;
     let (mut asked, mut seen) = (0, 0);
     while seen < FETCH_AHEAD_FRAMES_MAX {
         let DecodedCommand::Complete { command, consumed } = decoder.decode(rest) else { break };
         let mut room = [0; DECODED_KEY_BYTES_MAX];
-        let Some(meant) = text::meant_by(&command, &mut room) else { break };
+        let Some(meant) = text::translate(&command, &mut room) else { break };
         if !fetching::ask_ahead(state, env, &meant.frame(), token, &mut asked) {
             break;
         }

@@ -1,9 +1,9 @@
 //! The connections of one worker: slab, run queue, block pools, accept and close.
 //!
 //! Invariants: a slot is reused only with a new generation; a live connection is in the run queue
-//! at most once. The entry of one that is gone is nobody's turn: its slot may have another, whose
-//! balancer has not named its client yet. Connections that move a large value have a queue of their
-//! own, behind all others.
+//! at most once. The entry of a closed connection is skipped: its slot may have another, whose
+//! balancer has not named its client yet. Connections that move a large value have a separate
+//! queue, after all others.
 
 use std::collections::VecDeque;
 
@@ -22,12 +22,12 @@ use crate::connection::waker::ConnectionId;
 use crate::dcp::pace::Moment;
 use crate::dispatch::environment::Environment;
 use crate::limits::WORKER_CONNECTIONS_MAX;
-use crate::runtime::driver::Connection;
+use crate::runtime::driver::ConnectionDriver;
 use crate::runtime::mailbox::Accepted;
 
 /// See the module text.
 #[derive(Default)]
-pub(super) struct Connections {
+pub(super) struct WorkerConnections {
     slots: Slab<Slot>,
     run_queue: VecDeque<ConnectionId>,
     /// Connections that move a large value, or send a backfill.
@@ -44,7 +44,7 @@ pub(super) struct Connections {
     users_generation: u64,
 }
 
-impl Connections {
+impl WorkerConnections {
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -89,7 +89,8 @@ impl Connections {
         let id = ConnectionId { slot: key as u32, generation: self.next_generation };
         let peer = transport.stream().peer_addr().ok();
         let record = env.server.connections.registry.add(env.worker, peer, env.now);
-        let connection = Connection::new(id, record, env.now_ms, &env.server.connections.limits);
+        let connection =
+            ConnectionDriver::new(id, record, env.now_ms, &env.server.connections.limits);
         let awaits_header = !env.server.connections.proxies.is_empty();
         entry.insert(Slot::new(transport, connection, awaits_header.then_some(env.now_ms)));
         env.counters.total_connections.add(1);
@@ -108,7 +109,7 @@ impl Connections {
 
     /// Calls `tell` for the connection in a slot and gives it a turn. The caller makes sure by
     /// other means that it is the right connection.
-    pub fn with_slot(&mut self, slot: u32, tell: impl FnOnce(&mut Connection)) {
+    pub fn with_slot(&mut self, slot: u32, tell: impl FnOnce(&mut ConnectionDriver)) {
         let key = slot as usize;
         if let Some(slot) = self.slots.get_mut(key) {
             tell(&mut slot.connection);
@@ -117,7 +118,7 @@ impl Connections {
     }
 
     /// Calls `tell` for exactly this connection, if it still exists.
-    pub fn with_id(&mut self, id: ConnectionId, tell: impl FnOnce(&mut Connection)) {
+    pub fn with_id(&mut self, id: ConnectionId, tell: impl FnOnce(&mut ConnectionDriver)) {
         let key = id.slot as usize;
         if self.slots.get(key).is_some_and(|slot| slot.connection.id() == id) {
             self.with_slot(id.slot, tell);
@@ -181,7 +182,9 @@ impl Connections {
     }
 
     fn run(&mut self, next: Option<ConnectionId>, env: &mut Environment) {
-        let Some((key, slot)) = Connections::begin_turn(&mut self.slots, next) else { return };
+        let Some((key, slot)) = WorkerConnections::begin_turn(&mut self.slots, next) else {
+            return;
+        };
         let turn = self.pools.turn(slot, env);
         self.note_timer(key);
         self.settle(key, turn, env);
@@ -228,12 +231,14 @@ impl Connections {
     /// Gives the next connection in its handshake a turn.
     pub fn run_handshake(&mut self, env: &mut Environment) {
         let next = self.handshake_queue.pop_front();
-        let Some((key, slot)) = Connections::begin_turn(&mut self.slots, next) else { return };
+        let Some((key, slot)) = WorkerConnections::begin_turn(&mut self.slots, next) else {
+            return;
+        };
         let turn = self.pools.handshake_turn(slot, env);
         self.settle(key, turn, env);
     }
 
-    /// When [`Connections::run_timers`] has something to do at the earliest.
+    /// When [`WorkerConnections::run_timers`] has something to do at the earliest.
     pub fn timer_due_ms(&self) -> Option<u64> {
         self.timer_due_ms
     }

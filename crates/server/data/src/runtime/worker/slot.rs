@@ -2,12 +2,12 @@
 
 use super::transport::Transport;
 use crate::connection::close_reason::CloseReason;
-use crate::runtime::driver::Connection;
+use crate::runtime::driver::ConnectionDriver;
 
 /// A socket and its state machine.
 pub(super) struct Slot {
     pub transport: Transport,
-    pub connection: Connection,
+    pub connection: ConnectionDriver,
     /// When the connection was accepted, on the worker's clock, while the header of its balancer is
     /// not complete.
     pub header_since_ms: Option<u64>,
@@ -34,7 +34,11 @@ pub(super) struct Slot {
 impl Slot {
     /// A connection that was just accepted. The state of its socket is unknown, so the worker tries
     /// both directions.
-    pub fn new(transport: Transport, connection: Connection, header_since_ms: Option<u64>) -> Slot {
+    pub fn new(
+        transport: Transport,
+        connection: ConnectionDriver,
+        header_since_ms: Option<u64>,
+    ) -> Slot {
         Slot {
             transport,
             connection,

@@ -24,7 +24,7 @@ use crate::connection::file_limit::FileLimits;
 use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::runtime::blocking_thread::BlockingThreads;
 use crate::runtime::listener::Listener;
-use crate::runtime::mailbox::Message;
+use crate::runtime::mailbox::WorkerMessage;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -85,7 +85,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.listener.take().unwrap().stop();
         let worker = self.worker.take().unwrap();
-        worker.mailbox().post(Message::Stop);
+        worker.mailbox().post(WorkerMessage::Stop);
         worker.join();
         self.blocking.take().unwrap().join();
         assert_eq!(self.server.connections.open(), 0, "every connection was counted out");
@@ -147,7 +147,7 @@ fn a_write_only_client_is_paused_and_loses_nothing() {
     let mut writer = stream.try_clone().unwrap();
     let requests = get(b"big").repeat(count);
     let sender = std::thread::spawn(move || writer.write_all(&requests));
-    // Another client is served meanwhile.
+    // Another client is served concurrently.
     let mut other = fixture.connect();
     other.write_all(&set(b"k", b"v")).unwrap();
     assert_eq!(read_frames(&mut other, 1)[0].0, 0);

@@ -13,7 +13,7 @@ use super::transport::{TlsBlocks, TlsFault, TlsTransport, Transport};
 use crate::connection::close_reason::CloseReason;
 use crate::dispatch::environment::Environment;
 use crate::limits::READ_ROOM_BYTES_MIN;
-use crate::runtime::driver::Connection;
+use crate::runtime::driver::ConnectionDriver;
 
 /// Reads once and returns the number of bytes received. A short read means that the socket is
 /// empty. Readiness is edge-triggered, so the kernel announces later bytes, unless it has already
@@ -92,7 +92,7 @@ pub(super) fn receive_tls(
 }
 
 #[derive(PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendResult {
     /// Everything is sent, or the socket accepts no more for now.
     All,
     /// A slice is sent and more is pending; other connections get their turn first.
@@ -105,14 +105,14 @@ pub(super) fn send(
     slot: &mut Slot,
     env: &Environment,
     blocks: &mut TlsBlocks,
-) -> Result<Sent, CloseReason> {
+) -> Result<SendResult, CloseReason> {
     if let Transport::Tls(_) = &slot.transport {
         return send_tls(slot, env, blocks);
     }
     let mut left = env.transfer_bytes(slot.connection.writer().pending_bytes());
     while slot.writable && !slot.connection.writer().is_empty() {
         if left == 0 {
-            return Ok(Sent::Slice);
+            return Ok(SendResult::Slice);
         }
         let Slot { transport, connection, .. } = slot;
         make_ready(connection)?;
@@ -145,7 +145,7 @@ pub(super) fn send(
             Err(error) => return Err(reason_of(&error)),
         }
     }
-    Ok(Sent::All)
+    Ok(SendResult::All)
 }
 
 /// Sends sealed bytes, then seals and sends more, up to a slice.
@@ -153,9 +153,9 @@ fn send_tls(
     slot: &mut Slot,
     env: &Environment,
     blocks: &mut TlsBlocks,
-) -> Result<Sent, CloseReason> {
+) -> Result<SendResult, CloseReason> {
     let Slot { transport: Transport::Tls(tls), connection, writable, .. } = slot else {
-        return Ok(Sent::All);
+        return Ok(SendResult::All);
     };
     let mut left = env.transfer_slice_bytes();
     while *writable {
@@ -171,10 +171,10 @@ fn send_tls(
             left = left.saturating_sub(sent);
         }
         if connection.writer().is_empty() {
-            return Ok(Sent::All);
+            return Ok(SendResult::All);
         }
         if left == 0 {
-            return Ok(Sent::Slice);
+            return Ok(SendResult::Slice);
         }
         make_ready(connection)?;
         match tls.send(connection, blocks, left) {
@@ -185,11 +185,11 @@ fn send_tls(
     if !connection.writer().is_empty() {
         connection.stalled(env.now_ms);
     }
-    Ok(Sent::All)
+    Ok(SendResult::All)
 }
 
 /// Produces the next piece of an answer that is generated while it is sent.
-fn make_ready(connection: &mut Connection) -> Result<(), CloseReason> {
+fn make_ready(connection: &mut ConnectionDriver) -> Result<(), CloseReason> {
     connection.writer().make_ready().map_err(|_| {
         // Stored data was checked when it was stored, and again when it was read.
         let number = connection.record().number;
@@ -202,7 +202,7 @@ fn make_ready(connection: &mut Connection) -> Result<(), CloseReason> {
 /// them.
 fn reason_of_fault(
     fault: &TlsFault,
-    connection: &Connection,
+    connection: &ConnectionDriver,
     tls: &TlsTransport,
     env: &Environment,
 ) -> CloseReason {
@@ -222,7 +222,7 @@ pub(super) fn reason_of(error: &io::Error) -> CloseReason {
 /// Logs and counts a TLS error.
 fn report(
     error: &oribi_tls::Error,
-    connection: &Connection,
+    connection: &ConnectionDriver,
     tls: &TlsTransport,
     env: &Environment,
 ) -> CloseReason {

@@ -16,7 +16,7 @@ use mio::net::TcpStream;
 use oribi_protocol::write_buffer::SLICES_MAX;
 use oribi_tls::{SealedBytes, Session};
 
-use crate::runtime::driver::Connection;
+use crate::runtime::driver::ConnectionDriver;
 
 /// Bytes received at once while small requests arrive: two records, whose content fits the room
 /// that an input block has behind part of a frame.
@@ -131,7 +131,7 @@ impl TlsTransport {
     /// Reads the socket once and delivers the plaintext to the connection.
     pub fn receive(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ConnectionDriver,
         blocks: &mut TlsBlocks,
     ) -> Result<Opened, TlsFault> {
         let room = match connection.incoming() {
@@ -186,7 +186,7 @@ impl TlsTransport {
     /// be in flight; true when the socket accepted all of it.
     pub fn send(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ConnectionDriver,
         blocks: &mut TlsBlocks,
         bytes_max: usize,
     ) -> Result<bool, TlsFault> {
@@ -231,7 +231,7 @@ impl TlsTransport {
 }
 
 /// Writes plaintext where a read of the socket would have written it.
-fn deliver(connection: &mut Connection, mut plain: &[u8]) {
+fn deliver(connection: &mut ConnectionDriver, mut plain: &[u8]) {
     if let Some(item) = connection.incoming() {
         let (value, rest) = plain.split_at(plain.len().min(item.missing_bytes()));
         item.append(value);

@@ -9,12 +9,12 @@ use std::net::Shutdown;
 
 use super::handshake;
 use super::slot::{Slot, Turn};
-use super::transfer::{Sent, receive, send};
+use super::transfer::{SendResult, receive, send};
 use super::transport::{TlsBlocks, Transport};
 use crate::connection::close_reason::CloseReason;
 use crate::dispatch::environment::Environment;
 use crate::limits::{DEFERRED_BYTES_MAX, DEFERRED_SENDS_MAX, POOLED_BLOCKS_MAX};
-use crate::runtime::driver::{Connection, Progress};
+use crate::runtime::driver::{ConnectionDriver, TurnProgress};
 use oribi_protocol::limits::READ_BLOCK_BYTES;
 
 /// Bytes discarded per read from a lingering client.
@@ -46,7 +46,7 @@ impl Pools {
         handshake::turn(slot, env, &mut self.tls).unwrap_or_else(Turn::End)
     }
 
-    fn lend(&mut self, connection: &mut Connection) {
+    fn lend(&mut self, connection: &mut ConnectionDriver) {
         if connection.reader().capacity() == 0
             && let Some(block) = self.input.pop()
         {
@@ -60,7 +60,7 @@ impl Pools {
     }
 
     /// Takes back the blocks that a connection no longer needs.
-    pub fn reclaim(&mut self, connection: &mut Connection) {
+    pub fn reclaim(&mut self, connection: &mut ConnectionDriver) {
         if let Some(block) = connection.reader().take_block()
             && block.capacity() == READ_BLOCK_BYTES
             && self.input.len() < POOLED_BLOCKS_MAX
@@ -102,7 +102,7 @@ fn run(
         return Ok(Turn::Again);
     }
     loop {
-        if send(slot, env, blocks)? == Sent::Slice {
+        if send(slot, env, blocks)? == SendResult::Slice {
             return Ok(Turn::Again);
         }
         if !slot.writable || !slot.connection.continues_changes() {
@@ -114,19 +114,19 @@ fn run(
         }
     }
     let turn = match progress {
-        Progress::Closing => match slot.connection.closing() {
+        TurnProgress::Closing => match slot.connection.closing() {
             Some(reason) if slot.connection.writer().is_empty() => farewell(slot, reason, blocks),
             _ => Turn::Idle,
         },
-        Progress::TurnOver => Turn::Again,
-        Progress::OutputFull if !slot.connection.is_halted() => Turn::Again,
+        TurnProgress::TurnOver => Turn::Again,
+        TurnProgress::OutputFull if !slot.connection.is_halted() => Turn::Again,
         // A client that has closed its sending side may still read.
-        Progress::NeedInput if slot.end_of_input && !slot.connection.has_parked() => {
+        TurnProgress::NeedInput if slot.end_of_input && !slot.connection.has_parked() => {
             slot.connection.close(CloseReason::PeerClosed);
             Turn::Again
         }
-        Progress::NeedInput if slot.readable && !slot.end_of_input => Turn::Again,
-        Progress::NeedInput | Progress::OutputFull | Progress::Waiting => Turn::Idle,
+        TurnProgress::NeedInput if slot.readable && !slot.end_of_input => Turn::Again,
+        TurnProgress::NeedInput | TurnProgress::OutputFull | TurnProgress::Waiting => Turn::Idle,
     };
     Ok(match turn {
         Turn::Idle
@@ -138,13 +138,13 @@ fn run(
     })
 }
 
-/// Receives once if there is something to receive, and serves what is there.
+/// Receives once if there is input, and serves it.
 #[inline]
 fn serve(
     slot: &mut Slot,
     env: &mut Environment,
     blocks: &mut TlsBlocks,
-) -> Result<Progress, CloseReason> {
+) -> Result<TurnProgress, CloseReason> {
     let was_moving_large_value = slot.connection.is_moving_large_value();
     let has_received = slot.is_hungry && slot.readable && receive(slot, env, blocks)? > 0;
     let session = env.session();
@@ -158,7 +158,7 @@ fn serve(
     if !env.still_holds(session) {
         return Err(CloseReason::LeaseLost);
     }
-    slot.is_hungry = progress == Progress::NeedInput;
+    slot.is_hungry = progress == TurnProgress::NeedInput;
     Ok(progress)
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oribi_protocol::dcp::message::Document;
+use oribi_protocol::dcp::message::DcpDocument;
 use oribi_protocol::dcp::system_event::{self, EventChange};
 use oribi_protocol::leb128;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno};
@@ -25,7 +25,7 @@ impl DcpStateMachine {
     /// A document's change or removal at `position`; `block` has its key and value.
     pub(super) fn placed<E>(
         position: Position,
-        document: &Document<'_, E>,
+        document: &DcpDocument<'_, E>,
         rev: RevSeqno,
         block: &[u8],
         has_collections: bool,

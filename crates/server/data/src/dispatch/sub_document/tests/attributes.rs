@@ -1,4 +1,4 @@
-//! Extended attributes: storage beside the body, macros, virtual attributes, tombstones, and the
+//! Extended attributes: storage next to the body, macros, virtual attributes, tombstones, and the
 //! rules.
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 use oribi_types::{CollectionId, DocKey};
 
-use crate::dispatch::tests::{Client, MODERN, Reply, about};
+use crate::dispatch::tests::{Client, HandlerReply, MODERN, about};
 use crate::harness::ConnectionHarness;
 
 const MKDOC: u8 = 0x01;
@@ -99,7 +99,13 @@ enum Place {
 /// One spec: opcode, path flags, path, value.
 type Spec<'a> = (Opcode, u8, &'a str, &'a str);
 
-fn mutate(client: &mut Client, key: &str, extras: &[u8], cas: u64, specs: &[Spec<'_>]) -> Reply {
+fn mutate(
+    client: &mut Client,
+    key: &str,
+    extras: &[u8],
+    cas: u64,
+    specs: &[Spec<'_>],
+) -> HandlerReply {
     let mut list = Vec::new();
     for (opcode, flags, path, value) in specs {
         list.extend_from_slice(&[*opcode as u8, *flags]);

@@ -33,7 +33,9 @@ impl Reader {
             ..RequestParts::new(Opcode::DcpStreamReq)
         };
         let all = client.receive(&bytes(&request));
-        assert!(matches!(&all[..], [Got::Answer(reply)] if reply.status == Status::Success));
+        assert!(
+            matches!(&all[..], [ServerFrame::Answer(reply)] if reply.status == Status::Success)
+        );
         Reader { client, opaque, window, unacknowledged: 0, output: Vec::new() }
     }
 
@@ -46,8 +48,8 @@ impl Reader {
         let output = self.client.harness.feed(&input);
         self.unacknowledged = output.len();
         let last = received(&output).last().map_or(0, |got| match got {
-            Got::Message { frame_bytes, .. } => *frame_bytes,
-            Got::Answer(reply) => panic!("{reply:?}"),
+            ServerFrame::Message { frame_bytes, .. } => *frame_bytes,
+            ServerFrame::Answer(reply) => panic!("{reply:?}"),
         });
         if let Some(window) = self.window {
             assert!(output.len() < window as usize + last, "one message more than the window");
@@ -56,13 +58,13 @@ impl Reader {
     }
 
     /// Messages but for the opaque, which is the stream's in each.
-    fn told(&self) -> Vec<Told> {
-        let told = |got: Got| match got {
-            Got::Message { opaque, told, .. } => {
+    fn told(&self) -> Vec<DcpEvent> {
+        let told = |got: ServerFrame| match got {
+            ServerFrame::Message { opaque, told, .. } => {
                 assert_eq!(opaque, self.opaque);
                 told
             }
-            Got::Answer(reply) => panic!("{reply:?}"),
+            ServerFrame::Answer(reply) => panic!("{reply:?}"),
         };
         received(&self.output).into_iter().map(told).collect()
     }
@@ -99,10 +101,10 @@ fn written() -> Client {
     writer
 }
 
-fn values(told: &[Told]) -> Vec<(u64, &[u8], usize)> {
+fn values(told: &[DcpEvent]) -> Vec<(u64, &[u8], usize)> {
     let all = told.iter().filter_map(|told| match told {
-        Told::Mutation { seqno, key, value, .. } => Some((*seqno, &key[..], value.len())),
-        Told::Deletion { seqno, key, .. } => Some((*seqno, &key[..], 0)),
+        DcpEvent::Mutation { seqno, key, value, .. } => Some((*seqno, &key[..], value.len())),
+        DcpEvent::Deletion { seqno, key, .. } => Some((*seqno, &key[..], 0)),
         _ => None,
     });
     all.collect()
@@ -144,7 +146,7 @@ fn backfill_readers_share_messages_not_opaques() {
     for _ in 0..200 {
         readers.iter_mut().for_each(Reader::read);
     }
-    let told: Vec<Vec<Told>> = readers.iter().map(Reader::told).collect();
+    let told: Vec<Vec<DcpEvent>> = readers.iter().map(Reader::told).collect();
     let documents = values(&told[0]);
     assert_eq!(documents.len(), DOCUMENTS);
     assert!(documents.iter().is_sorted());
@@ -240,7 +242,7 @@ fn large_records_of_a_backfill_come_whole() {
         let values: Vec<&[u8]> = told
             .iter()
             .filter_map(|told| match told {
-                Told::Mutation { value, .. } => Some(&value[..]),
+                DcpEvent::Mutation { value, .. } => Some(&value[..]),
                 _ => None,
             })
             .collect();

@@ -23,19 +23,19 @@ impl Client {
     }
 }
 
-fn seqno_of(told: &Told) -> Option<u64> {
+fn seqno_of(told: &DcpEvent) -> Option<u64> {
     match told {
-        Told::Mutation { seqno, .. } | Told::Deletion { seqno, .. } => Some(*seqno),
-        Told::Expiration { seqno, .. } => Some(*seqno),
+        DcpEvent::Mutation { seqno, .. } | DcpEvent::Deletion { seqno, .. } => Some(*seqno),
+        DcpEvent::Expiration { seqno, .. } => Some(*seqno),
         _ => None,
     }
 }
 
 /// Each change lies inside the last marker, in order of seqno.
-fn check_snapshots(all: &[Told]) {
+fn check_snapshots(all: &[DcpEvent]) {
     let (mut last, mut range) = (0, None);
     for told in all {
-        if let Told::Marker { start, end, .. } = told {
+        if let DcpEvent::Marker { start, end, .. } = told {
             range = Some(*start..=*end);
         }
         if let Some(seqno) = seqno_of(told) {
@@ -56,23 +56,23 @@ fn writes_come_in_order_before_and_after_the_request() {
     let (reply, told) = consumer.stream(0, &EVERYTHING, "");
     assert_eq!(reply.status, Status::Success);
     for got in &told {
-        let Got::Message { opaque, vbid, .. } = got else { panic!("{got:?}") };
+        let ServerFrame::Message { opaque, vbid, .. } = got else { panic!("{got:?}") };
         assert_eq!((*opaque, *vbid), (OPAQUE, 0));
     }
-    let mut all: Vec<Told> = told.iter().map(|got| got.told().clone()).collect();
+    let mut all: Vec<DcpEvent> = told.iter().map(|got| got.told().clone()).collect();
     writer.write_value(b"c", b"3");
     writer.remove(b"a");
     all.extend(consumer.messages());
     check_snapshots(&all);
-    let changes: Vec<&Told> = all.iter().filter(|told| seqno_of(told).is_some()).collect();
-    let mutation = |seqno, key: &[u8], value: &[u8]| Told::Mutation {
+    let changes: Vec<&DcpEvent> = all.iter().filter(|told| seqno_of(told).is_some()).collect();
+    let mutation = |seqno, key: &[u8], value: &[u8]| DcpEvent::Mutation {
         seqno,
         // The default collection has a prefix, too.
         key: [&[0], key].concat(),
         value: value.to_vec(),
         datatype: if value[0].is_ascii_digit() { Datatype::JSON.0 } else { 0 },
     };
-    let gone = Told::Deletion { seqno: 4, key: b"\0a".to_vec(), value: vec![], datatype: 0 };
+    let gone = DcpEvent::Deletion { seqno: 4, key: b"\0a".to_vec(), value: vec![], datatype: 0 };
     let expected =
         [&mutation(1, b"a", b"1"), &mutation(2, b"b", b"2"), &mutation(3, b"c", b"3"), &gone];
     assert_eq!(changes, expected);
@@ -99,7 +99,7 @@ fn a_changed_max_ttl_is_another_creation() {
     let told = consumer.messages();
     let events: Vec<&String> = told
         .iter()
-        .filter_map(|told| if let Told::Event(event) = told { Some(event) } else { None })
+        .filter_map(|told| if let DcpEvent::Event(event) = told { Some(event) } else { None })
         .collect();
     assert_eq!(events.len(), 2, "{told:?}");
     assert!(events.iter().all(|event| event.starts_with("CollectionBegin")), "{events:?}");
@@ -115,7 +115,7 @@ fn consumers_without_collections_get_plain_keys() {
     writer.write_value(b"a", b"text");
     let all = consumer.messages();
     let expected =
-        Told::Mutation { seqno: 1, key: b"a".to_vec(), value: b"text".to_vec(), datatype: 0 };
+        DcpEvent::Mutation { seqno: 1, key: b"a".to_vec(), value: b"text".to_vec(), datatype: 0 };
     assert_eq!(all.last(), Some(&expected), "{all:?}");
 }
 
@@ -137,8 +137,8 @@ fn a_full_window_pauses_until_it_is_acknowledged() {
         let bytes: usize = all
             .iter()
             .map(|got| match got {
-                Got::Message { frame_bytes, .. } => *frame_bytes,
-                Got::Answer(reply) => panic!("{reply:?}"),
+                ServerFrame::Message { frame_bytes, .. } => *frame_bytes,
+                ServerFrame::Answer(reply) => panic!("{reply:?}"),
             })
             .sum();
         assert!(bytes < 100 + 200, "one message more than the window, at most: {bytes}");
@@ -164,7 +164,10 @@ fn the_server_asks_with_a_full_window_too() {
     writer.write_value(b"a", b"text");
     assert_eq!(consumer.receive(&[]).len(), 1, "one message is in flight");
     let asked = received(&consumer.harness.advance_ms(1_100));
-    assert!(matches!(&asked[..], [Got::Message { told: Told::Noop(_), .. }]), "{asked:?}");
+    assert!(
+        matches!(&asked[..], [ServerFrame::Message { told: DcpEvent::Noop(_), .. }]),
+        "{asked:?}"
+    );
 }
 
 #[test]
@@ -175,7 +178,7 @@ fn large_values_arrive_whole() {
     assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
     writer.write_value(b"large", &value);
     let all = consumer.messages();
-    let Some(Told::Mutation { value: got, .. }) = all.last() else { panic!("no mutation") };
+    let Some(DcpEvent::Mutation { value: got, .. }) = all.last() else { panic!("no mutation") };
     assert!(*got == value, "{} bytes of {}", got.len(), value.len());
 }
 
@@ -193,7 +196,7 @@ fn values_are_left_out_if_the_consumer_does_without() {
         };
         assert_eq!(writer.ask(&set).status, Status::Success);
         let all = consumer.messages();
-        let Some(Told::Mutation { value, datatype: got, .. }) = all.last() else {
+        let Some(DcpEvent::Mutation { value, datatype: got, .. }) = all.last() else {
             panic!("{all:?}")
         };
         assert_eq!((value.len(), *got), (0, datatype), "{flags:#x}");

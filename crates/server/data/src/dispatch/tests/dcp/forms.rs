@@ -58,7 +58,7 @@ impl Client {
         let (reply, all) = self.stream(0, &EVERYTHING, "");
         assert_eq!(reply.status, Status::Success);
         let mut mutations = all.iter().filter_map(|got| match got.told() {
-            Told::Mutation { key: found, value, datatype, .. } if found.ends_with(key) => {
+            DcpEvent::Mutation { key: found, value, datatype, .. } if found.ends_with(key) => {
                 Some((value.clone(), *datatype))
             }
             _ => None,
@@ -180,19 +180,18 @@ fn expirations_have_their_opcode_if_negotiated() {
         }
         let (reply, all) = consumer.stream(0, &EVERYTHING, "");
         assert_eq!(reply.status, Status::Success);
-        let expired: Vec<&Told> = all
+        let expired: Vec<&DcpEvent> = all
             .iter()
-            .map(Got::told)
+            .map(ServerFrame::told)
             .filter(|told| match told {
-                Told::Expiration { key, .. } | Told::Deletion { key, .. } => key == b"\0k",
+                DcpEvent::Expiration { key, .. } | DcpEvent::Deletion { key, .. } => key == b"\0k",
                 _ => false,
             })
             .collect();
-        let is_expiration = matches!(expired[..], [Told::Expiration { .. }]);
+        let is_expiration = matches!(expired[..], [DcpEvent::Expiration { .. }]);
         assert_eq!(expired.len(), 1, "{all:?}");
         assert_eq!(is_expiration, has_opcode && flags != 0, "{all:?}");
-        let is_plain =
-            |got: &Got| matches!(got.told(), Told::Deletion { key, .. } if key == b"\0deleted");
+        let is_plain = |got: &ServerFrame| matches!(got.told(), DcpEvent::Deletion { key, .. } if key == b"\0deleted");
         assert!(all.iter().any(is_plain), "a client's deletion is none: {all:?}");
     }
 }

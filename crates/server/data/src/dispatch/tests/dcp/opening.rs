@@ -278,9 +278,9 @@ fn a_consumer_without_noop_answers_is_closed() {
     let client = Client::modern();
     let mut consumer = client.consumer(&CONSUMER, 1);
     consumer.choose("set_noop_interval", "2");
-    let asked = |got: &[Got]| match got {
+    let asked = |got: &[ServerFrame]| match got {
         [] => None,
-        [Got::Message { opaque, vbid: 0, told: Told::Noop(_), .. }] => Some(*opaque),
+        [ServerFrame::Message { opaque, vbid: 0, told: DcpEvent::Noop(_), .. }] => Some(*opaque),
         other => panic!("{other:?}"),
     };
     assert_eq!(asked(&received(&consumer.harness.advance_ms(1_900))), None);
@@ -357,8 +357,8 @@ fn a_request_waits_for_a_load_up_to_the_limit() {
     let answers: Vec<Status> = received(&answers)
         .iter()
         .filter_map(|got| match got {
-            Got::Answer(reply) => Some(reply.status),
-            Got::Message { .. } => None,
+            ServerFrame::Answer(reply) => Some(reply.status),
+            ServerFrame::Message { .. } => None,
         })
         .collect();
     assert_eq!(answers, [Status::Success, Status::Success], "the request and the one behind it");
@@ -368,6 +368,8 @@ fn a_request_waits_for_a_load_up_to_the_limit() {
     consumer.harness.advance_ms(LOADING_WAIT_MS + 1);
     let (answers, _) = consumer.harness.retry_writes();
     let answers = received(&answers);
-    let Some(Got::Answer(reply)) = answers.last() else { panic!("no answer in {answers:?}") };
+    let Some(ServerFrame::Answer(reply)) = answers.last() else {
+        panic!("no answer in {answers:?}")
+    };
     assert_eq!(reply.status, Status::Etmpfail);
 }

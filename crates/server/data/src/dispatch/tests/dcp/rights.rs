@@ -46,12 +46,12 @@ fn consumer_with(roles: &[&str]) -> (tempfile::TempDir, Client, Client) {
     (directory, writer, consumer)
 }
 
-fn told_of(output: &[u8]) -> Vec<(u16, Told)> {
+fn told_of(output: &[u8]) -> Vec<(u16, DcpEvent)> {
     let all = received(output);
     all.iter()
         .map(|got| match got {
-            Got::Message { vbid, told, .. } => (*vbid, told.clone()),
-            Got::Answer(reply) => panic!("{reply:?}"),
+            ServerFrame::Message { vbid, told, .. } => (*vbid, told.clone()),
+            ServerFrame::Answer(reply) => panic!("{reply:?}"),
         })
         .collect()
 }
@@ -80,7 +80,7 @@ fn a_hidden_scope_is_answered_like_a_missing_one() {
     assert_eq!(ask(&mut consumer, id("seen")), Status::Eaccess, "a right in a part of it");
 }
 
-const LOST: Told = Told::End(EndReason::LostPrivileges);
+const LOST: DcpEvent = DcpEvent::End(EndReason::LostPrivileges);
 
 // Compat (Change streams): Rights
 /// The streams are idle: nothing is written, and still each of them ends.
@@ -93,7 +93,7 @@ fn a_user_losing_the_right_loses_the_connection() {
     assert_eq!(consumer.receive(&[]), []);
     put_user(directory.path(), "ann", &["read-only:default"]);
     let told = told_of(&consumer.harness.advance_ms(1_000));
-    let expected: Vec<(u16, Told)> = (0..4).map(|vbid| (vbid, LOST)).collect();
+    let expected: Vec<(u16, DcpEvent)> = (0..4).map(|vbid| (vbid, LOST)).collect();
     assert_eq!(told, expected);
     assert_eq!(consumer.harness.close_reason(), Some(CloseReason::RightsLost));
 }
@@ -128,7 +128,7 @@ fn other_streams_of_the_connection_go_on() {
         RequestParts { vbid: Vbid(1), extras: &[0; 8], value: b"1", ..about(Opcode::Set, b"k") };
     assert_eq!(writer.ask(&set).status, Status::Success);
     let told = consumer.messages();
-    assert!(matches!(told.last(), Some(Told::Mutation { .. })), "{told:?}");
+    assert!(matches!(told.last(), Some(DcpEvent::Mutation { .. })), "{told:?}");
     assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Eaccess);
     assert_eq!(consumer.stream_status(2, &EVERYTHING, narrow), Status::Success);
 }

@@ -126,7 +126,7 @@ fn an_empty_range_ends_at_once_and_without_a_marker() {
     let (reply, told) = consumer.stream(0, &after(0, 0), "");
     assert_eq!(reply.status, Status::Success);
     assert_eq!(told.len(), 1);
-    assert_eq!(told[0].told(), &Told::End(EndReason::Ok));
+    assert_eq!(told[0].told(), &DcpEvent::End(EndReason::Ok));
     // It is gone, so another takes its place.
     assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
 }
@@ -146,7 +146,7 @@ fn a_closed_stream_sends_a_stream_end_on_request() {
     consumer.choose("send_stream_end_on_client_close_stream", "true");
     assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
     let (status, told) = consumer.close_stream(0, &[]);
-    assert_eq!((status, told), (Status::Success, vec![Told::End(EndReason::Closed)]));
+    assert_eq!((status, told), (Status::Success, vec![DcpEvent::End(EndReason::Closed)]));
     assert_eq!(consumer.close_stream(0, &[]), (Status::KeyEnoent, vec![]));
 }
 
@@ -169,10 +169,12 @@ fn stream_ids_allow_several_streams_of_a_vbucket() {
     let close =
         RequestParts { framing: &stream_id_frame(2), ..RequestParts::new(Opcode::DcpCloseStream) };
     let all = consumer.receive(&bytes(&close));
-    let [Got::Answer(_), Got::Message { stream_id, told, frame_bytes, .. }] = &all[..] else {
+    let [ServerFrame::Answer(_), ServerFrame::Message { stream_id, told, frame_bytes, .. }] =
+        &all[..]
+    else {
         panic!("{all:?}")
     };
-    assert_eq!((*stream_id, told, *frame_bytes), (Some(2), &Told::End(EndReason::Closed), 31));
+    assert_eq!((*stream_id, told, *frame_bytes), (Some(2), &DcpEvent::End(EndReason::Closed), 31));
 }
 
 // Compat (Change streams): CLOSE_STREAM, GET_FAILOVER_LOG, BUFFER_ACK
@@ -260,8 +262,9 @@ fn statistics_show_connections_and_streams() {
 /// behind that end comes with the next look all the same, and later ones wake the producer.
 #[test]
 fn a_deferred_stream_change_comes_with_the_next_poll() {
-    let mutations =
-        |got: &[Got]| got.iter().filter(|got| matches!(got.told(), Told::Mutation { .. })).count();
+    let mutations = |got: &[ServerFrame]| {
+        got.iter().filter(|got| matches!(got.told(), DcpEvent::Mutation { .. })).count()
+    };
     let mut client = writer(0);
     let mut consumer = client.consumer(&CONSUMER, 1);
     assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);

@@ -16,36 +16,36 @@ use super::super::super::request::{Located, Request};
 use super::super::super::rules::UPSERT;
 use super::super::answer::document;
 use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, rewrite};
-use super::reply::{Shown, write_code};
-use crate::connection::write_buffer::WriteBuffer;
+use super::reply::{MetaReply, write_code};
+use crate::connection::send_buffer::SendBuffer;
 
 const DAMAGED: Rejection =
     Rejection::Because(Status::Etmpfail, "the document could not be read from the store");
 
 /// A document, its CAS, and the uses that this read counted.
-type Found<'a> = (Held<'a>, Cas, u32);
+type ReadResult<'a> = (ReadItem<'a>, Cas, u32);
 
 /// A document by what keeps it in memory.
-enum Held<'a> {
+enum ReadItem<'a> {
     /// The read section of the turn. It is small, and not compressed.
     Shared(SharedItem<'a>),
     Counted(ItemRef),
 }
 
-impl Deref for Held<'_> {
+impl Deref for ReadItem<'_> {
     type Target = Item;
 
     fn deref(&self) -> &Item {
         match self {
-            Held::Shared(item) => item,
-            Held::Counted(item) => item,
+            ReadItem::Shared(item) => item,
+            ReadItem::Counted(item) => item,
         }
     }
 }
 
 pub(super) fn get(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
     let located = req.locate()?;
@@ -60,10 +60,10 @@ pub(super) fn get(
             return Ok(());
         };
         if meta.shows_value {
-            req.make_room(item.value_bytes())?;
+            req.reserve_answer(item.value_bytes())?;
         }
         let now_s = req.env.now.unix_s();
-        let mut shown = Shown::of(&item, uses, now_s).ok_or(DAMAGED)?;
+        let mut shown = MetaReply::of(&item, uses, now_s).ok_or(DAMAGED)?;
         shown.cas = cas.0;
         if !update(req, located, meta, &item, &mut shown)? {
             continue;
@@ -80,7 +80,7 @@ fn find<'a>(
     req: &Request<'a>,
     located: Located<'_>,
     is_no_use: bool,
-) -> Result<Option<Found<'a>>, OperationRejection> {
+) -> Result<Option<ReadResult<'a>>, OperationRejection> {
     if is_no_use {
         let outcome = req.bucket().read_version(
             located.vbid(req),
@@ -90,7 +90,7 @@ fn find<'a>(
         );
         return match outcome {
             VersionOutcome::Found(item, _) if item.is_deleted() => Ok(None),
-            VersionOutcome::Found(item, cas) => Ok(Some((Held::Counted(item), cas, 0))),
+            VersionOutcome::Found(item, cas) => Ok(Some((ReadItem::Counted(item), cas, 0))),
             VersionOutcome::Miss => Ok(None),
             VersionOutcome::Refused(refused) => Err(refused),
         };
@@ -98,7 +98,7 @@ fn find<'a>(
     match located.get_shared(req) {
         SharedOutcome::Hit(item) => {
             let cas = item.cas();
-            return Ok(Some((Held::Shared(item), cas, 1)));
+            return Ok(Some((ReadItem::Shared(item), cas, 1)));
         }
         SharedOutcome::Miss => return Ok(None),
         SharedOutcome::Undecided => {}
@@ -106,22 +106,22 @@ fn find<'a>(
     match located.get(req) {
         GetOutcome::Hit(item) => {
             let cas = item.cas();
-            Ok(Some((Held::Counted(item), cas, 1)))
+            Ok(Some((ReadItem::Counted(item), cas, 1)))
         }
-        GetOutcome::HitLocked(item) => Ok(Some((Held::Counted(item), LOCKED_CAS, 1))),
+        GetOutcome::HitLocked(item) => Ok(Some((ReadItem::Counted(item), LOCKED_CAS, 1))),
         GetOutcome::Miss => Ok(None),
         GetOutcome::Refused(refused) => Err(refused),
     }
 }
 
 /// Makes the change that the read asks for: another expiry, or the mark that the client has won.
-/// False when the document was changed meanwhile.
+/// False when the document has changed since the read.
 fn update(
     req: &mut Request<'_>,
     located: Located<'_>,
     meta: &Meta<'_>,
     item: &Item,
-    shown: &mut Shown,
+    shown: &mut MetaReply,
 ) -> Result<bool, Rejection> {
     let marks = shown.marks;
     let now_s = req.env.now.unix_s();
@@ -162,10 +162,10 @@ pub(super) fn absolute(wire: u32, now_s: u32) -> u32 {
 }
 
 fn answer(
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     meta: &Meta<'_>,
-    held: &Held<'_>,
-    shown: &Shown,
+    held: &ReadItem<'_>,
+    shown: &MetaReply,
     now_s: u32,
 ) -> Result<(), Rejection> {
     // A client that sends the CAS it knows has the value already.
@@ -176,15 +176,15 @@ fn answer(
         out.tail().extend_from_slice(LINE_END);
         return Ok(());
     }
-    let head = |out: &mut WriteBuffer, bytes: usize| {
+    let head = |out: &mut SendBuffer, bytes: usize| {
         out.tail().extend_from_slice(b"VA ");
         write_number(out.tail(), bytes as u64);
         shown.write_flags(out.tail(), meta, now_s);
         out.tail().extend_from_slice(LINE_END);
     };
     let is_sent = match held {
-        Held::Counted(item) => document(out, item, head),
-        Held::Shared(item) => {
+        ReadItem::Counted(item) => document(out, item, head),
+        ReadItem::Shared(item) => {
             head(out, item.body().len());
             out.tail().extend_from_slice(item.body());
             out.tail().extend_from_slice(LINE_END);
@@ -194,7 +194,7 @@ fn answer(
     if is_sent { Ok(()) } else { Err(DAMAGED) }
 }
 
-fn miss(req: &mut Request<'_>, out: &mut WriteBuffer, meta: &Meta<'_>) {
+fn miss(req: &mut Request<'_>, out: &mut SendBuffer, meta: &Meta<'_>) {
     req.count(|counters| &counters.cmd_get);
     req.counters().get_misses.add(1);
     if !meta.quiet {
@@ -205,7 +205,7 @@ fn miss(req: &mut Request<'_>, out: &mut WriteBuffer, meta: &Meta<'_>) {
 /// Creates an empty document for the client to store; false when there is one by now.
 fn create(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     located: Located<'_>,
     meta: &Meta<'_>,
     expiry: u32,
@@ -224,7 +224,7 @@ fn create(
         find(req, located, false)?;
     }
     let now_s = req.env.now.unix_s();
-    let shown = Shown {
+    let shown = MetaReply {
         cas: mutation.cas.0,
         flags: 0,
         expiry: 0,
@@ -261,7 +261,7 @@ pub(super) fn last_expiry(meta: &Meta<'_>, vivify: u32) -> u32 {
 
 pub(super) fn debug(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
     let located = req.locate()?;
@@ -271,7 +271,7 @@ pub(super) fn debug(
         return Ok(());
     };
     let now_s = req.env.now.unix_s();
-    let shown = Shown::of(&item, 0, now_s).ok_or(DAMAGED)?;
+    let shown = MetaReply::of(&item, 0, now_s).ok_or(DAMAGED)?;
     let expiry = match shown.expiry {
         0 => -1,
         at => i64::from(at) - i64::from(now_s),

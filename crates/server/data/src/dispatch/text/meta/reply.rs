@@ -11,10 +11,10 @@ use super::super::super::outcome::Rejection;
 use super::super::super::request::Request;
 use super::super::answer::{Verb, write_failure};
 use super::super::marks::Marks;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 
 /// What an answer shows of a document.
-pub(super) struct Shown {
+pub(super) struct MetaReply {
     pub cas: u64,
     pub flags: u32,
     /// Absolute, 0 for none, before the command.
@@ -34,12 +34,12 @@ pub(super) struct Shown {
     pub wins: bool,
 }
 
-impl Shown {
+impl MetaReply {
     /// What there is to show of a document at `now_s`.
-    pub fn of(item: &Item, uses: u32, now_s: u32) -> Option<Shown> {
+    pub fn of(item: &Item, uses: u32, now_s: u32) -> Option<MetaReply> {
         // A CAS is a clock in nanoseconds, rounded down.
         let written_s = item.cas().0.saturating_add(0xffff) / 1_000_000_000;
-        Some(Shown {
+        Some(MetaReply {
             cas: item.cas().0,
             flags: item.flags(),
             expiry: item.expiry(),
@@ -112,7 +112,7 @@ pub(super) fn write_code(
 #[cold]
 pub(super) fn fail(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     meta: &Meta<'_>,
     not_done: Rejection,
 ) {

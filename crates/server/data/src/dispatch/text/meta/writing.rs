@@ -10,15 +10,15 @@ use oribi_protocol::text::answer::{LINE_END, write_number};
 use oribi_protocol::text::{Meta, Store, StoreMode};
 use oribi_types::{Cas, Datatype, RevSeqno};
 
-use super::super::super::outcome::{Rejection, Reply};
+use super::super::super::outcome::{HandlerReply, Rejection};
 use super::super::super::request::{Located, Request};
 use super::super::handling::{handle, touch_marked};
 use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
-use super::super::meant::Meant;
+use super::super::translated_request::TranslatedRequest;
 use super::reading::{absolute, last_expiry};
-use super::reply::{Shown, write_code};
+use super::reply::{MetaReply, write_code};
 use crate::connection::parked::Answer;
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection::send_buffer::SendBuffer;
 
 /// The CAS that a command demands, as in the binary protocol, where 0 demands none.
 pub(super) fn demanded(meta: &Meta<'_>) -> u64 {
@@ -27,7 +27,7 @@ pub(super) fn demanded(meta: &Meta<'_>) -> u64 {
 
 pub(super) fn set(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     store: &Store<'_>,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
@@ -65,7 +65,7 @@ fn joined_bytes(req: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, Rej
 /// Runs the binary request; returns the new CAS.
 fn stored(req: &mut Request<'_>) -> Result<u64, Rejection> {
     match handle(req)? {
-        Reply::Written(Answer::Mutation(mutation)) => Ok(mutation.cas.0),
+        HandlerReply::Written(Answer::Mutation(mutation)) => Ok(mutation.cas.0),
         _ => Ok(0),
     }
 }
@@ -161,7 +161,7 @@ fn set_with_cas(req: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u6
 
 pub(super) fn delete(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
     if meta.invalidates || meta.removes_value {
@@ -202,7 +202,7 @@ fn change(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), Rejection> {
 }
 
 /// The binary request of an `ma`, to which memcached compares no CAS if it is 0.
-pub(super) fn count_request<'a>(meta: &Meta<'_>, key: &'a [u8]) -> Meant<'a> {
+pub(super) fn count_request<'a>(meta: &Meta<'_>, key: &'a [u8]) -> TranslatedRequest<'a> {
     let opcode = match meta.mode {
         b'D' | b'-' => Opcode::Decrement,
         _ => Opcode::Increment,
@@ -210,22 +210,22 @@ pub(super) fn count_request<'a>(meta: &Meta<'_>, key: &'a [u8]) -> Meant<'a> {
     let extras = CounterExtras {
         delta: meta.delta.unwrap_or(1),
         initial: 0,
-        // Whether the counter is created is known only if that is a step of its own.
+        // Whether the counter is created is known only if that is a separate step.
         expiry: COUNTER_DO_NOT_CREATE,
     };
-    Meant::new(opcode, key).with_extras(extras.encode()).with_cas(meta.cas.unwrap_or(0))
+    TranslatedRequest::new(opcode, key).with_extras(extras.encode()).with_cas(meta.cas.unwrap_or(0))
 }
 
 /// A counter behind an `ma`.
 struct Counted {
     value: u64,
-    shown: Shown,
+    shown: MetaReply,
     is_created: bool,
 }
 
 pub(super) fn count(
     req: &mut Request<'_>,
-    out: &mut WriteBuffer,
+    out: &mut SendBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
     let Counted { value, shown, is_created } = counted(req, meta)?;
@@ -255,7 +255,7 @@ pub(super) fn count(
 /// Counts, or creates the counter.
 fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
     let (located, now_s) = (req.locate()?, req.env.now.unix_s());
-    let shown = |cas: Cas, expiry| Shown {
+    let shown = |cas: Cas, expiry| MetaReply {
         cas: cas.0,
         flags: 0,
         expiry,
@@ -269,7 +269,7 @@ fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection>
     };
     for _ in 0..ATTEMPTS_MAX {
         let vivify = match (handle(req), meta.vivify) {
-            (Ok(Reply::Written(Answer::Counter { mutation, value })), _) => {
+            (Ok(HandlerReply::Written(Answer::Counter { mutation, value })), _) => {
                 let (cas, expiry) = touched(req, located, meta, mutation.cas)?;
                 return Ok(Counted { value, shown: shown(cas, expiry), is_created: false });
             }
@@ -289,7 +289,7 @@ fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection>
             Err(Rejection::Status(Status::KeyEexists)) => {}
             written => {
                 let vivified = Some(absolute(vivify, now_s));
-                let shown = Shown { vivified, ..shown(written?.cas, 0) };
+                let shown = MetaReply { vivified, ..shown(written?.cas, 0) };
                 return Ok(Counted { value: meta.initial, shown, is_created: true });
             }
         }
@@ -314,7 +314,7 @@ fn touched(
     }
     match req.bucket().touch(located.vbid(req), located.key, expiry, req.env.now) {
         MutationOutcome::Done(mutation) => Ok((mutation.cas, before)),
-        // Somebody deleted it behind the count, which is done.
+        // Another client deleted it after the count, which is done.
         MutationOutcome::NotFound => Ok((cas, before)),
         outcome => Err(outcome.into()),
     }

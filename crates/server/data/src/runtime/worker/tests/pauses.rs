@@ -20,7 +20,7 @@ pub(super) const EVERYTHING: StreamRequestExtras = StreamRequestExtras {
     snapshot_end: Seqno(0),
 };
 
-/// The requests of somebody who may have streams.
+/// The requests of a user who may have streams.
 pub(super) fn login() -> [Vec<u8>; 2] {
     let plain = RequestParts {
         key: b"PLAIN",

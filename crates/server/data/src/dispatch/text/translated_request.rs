@@ -13,7 +13,7 @@ const EXTRAS_BYTES_MAX: usize = CounterExtras::BYTES;
 
 /// The binary request that a command means. Its parts are borrowed from the command.
 #[derive(Clone, Copy)]
-pub(crate) struct Meant<'a> {
+pub(crate) struct TranslatedRequest<'a> {
     pub opcode: Opcode,
     extras: [u8; EXTRAS_BYTES_MAX],
     extras_bytes: usize,
@@ -24,46 +24,47 @@ pub(crate) struct Meant<'a> {
     quiet: bool,
 }
 
-impl<'a> Meant<'a> {
-    pub(super) fn new(opcode: Opcode, key: &'a [u8]) -> Meant<'a> {
+impl<'a> TranslatedRequest<'a> {
+    pub(super) fn new(opcode: Opcode, key: &'a [u8]) -> TranslatedRequest<'a> {
         let extras = [0; EXTRAS_BYTES_MAX];
-        Meant { opcode, extras, extras_bytes: 0, key, value: &[], cas: 0, quiet: false }
+        TranslatedRequest { opcode, extras, extras_bytes: 0, key, value: &[], cas: 0, quiet: false }
     }
 
-    pub(super) fn with_extras<const N: usize>(mut self, extras: [u8; N]) -> Meant<'a> {
+    pub(super) fn with_extras<const N: usize>(mut self, extras: [u8; N]) -> TranslatedRequest<'a> {
         self.extras[..N].copy_from_slice(&extras);
-        Meant { extras_bytes: N, ..self }
+        TranslatedRequest { extras_bytes: N, ..self }
     }
 
     /// The request with a CAS, 0 for none.
-    pub(super) fn with_cas(self, cas: u64) -> Meant<'a> {
-        Meant { cas, ..self }
+    pub(super) fn with_cas(self, cas: u64) -> TranslatedRequest<'a> {
+        TranslatedRequest { cas, ..self }
     }
 
     /// The request of a client that may want no answer.
-    pub(super) fn quiet_if(self, quiet: bool) -> Meant<'a> {
-        Meant { quiet, ..self }
+    pub(super) fn quiet_if(self, quiet: bool) -> TranslatedRequest<'a> {
+        TranslatedRequest { quiet, ..self }
     }
 
     /// The request for one key of a `get`.
-    pub fn get(key: &'a [u8], keys: Keys) -> Meant<'a> {
+    pub fn get(key: &'a [u8], keys: Keys) -> TranslatedRequest<'a> {
         match keys.expiry {
-            None => Meant::new(Opcode::Get, key),
-            Some(expiry) => {
-                Meant::new(Opcode::Gat, key).with_extras(ExpiryExtras { expiry }.encode())
-            }
+            None => TranslatedRequest::new(Opcode::Get, key),
+            Some(expiry) => TranslatedRequest::new(Opcode::Gat, key)
+                .with_extras(ExpiryExtras { expiry }.encode()),
         }
     }
 
     /// The request of a store command about `key`.
-    pub fn store(store: &Store<'a>, key: &'a [u8]) -> Meant<'a> {
+    pub fn store(store: &Store<'a>, key: &'a [u8]) -> TranslatedRequest<'a> {
         let extras = SetExtras { flags: store.flags, expiry: store.expiry }.encode();
         let meant = match store.mode {
-            StoreMode::Append => Meant::new(Opcode::Append, key),
-            StoreMode::Prepend => Meant::new(Opcode::Prepend, key),
-            StoreMode::Set | StoreMode::Cas => Meant::new(Opcode::Set, key).with_extras(extras),
-            StoreMode::Add => Meant::new(Opcode::Add, key).with_extras(extras),
-            StoreMode::Replace => Meant::new(Opcode::Replace, key).with_extras(extras),
+            StoreMode::Append => TranslatedRequest::new(Opcode::Append, key),
+            StoreMode::Prepend => TranslatedRequest::new(Opcode::Prepend, key),
+            StoreMode::Set | StoreMode::Cas => {
+                TranslatedRequest::new(Opcode::Set, key).with_extras(extras)
+            }
+            StoreMode::Add => TranslatedRequest::new(Opcode::Add, key).with_extras(extras),
+            StoreMode::Replace => TranslatedRequest::new(Opcode::Replace, key).with_extras(extras),
         };
         // No version has the CAS 0, and in the binary protocol it means any.
         // A document that is added has no CAS to compare, and an `ms` that appends with the CAS 0
@@ -74,13 +75,13 @@ impl<'a> Meant<'a> {
             _ => true,
         });
         let cas = compared.map_or(0, |cas| if cas == 0 { u64::MAX } else { cas });
-        Meant { value: store.value, cas, ..meant }
+        TranslatedRequest { value: store.value, cas, ..meant }
     }
 
-    pub(super) fn count(key: &'a [u8], delta: u64, decrement: bool) -> Meant<'a> {
+    pub(super) fn count(key: &'a [u8], delta: u64, decrement: bool) -> TranslatedRequest<'a> {
         let opcode = if decrement { Opcode::Decrement } else { Opcode::Increment };
         let extras = CounterExtras { delta, initial: 0, expiry: COUNTER_DO_NOT_CREATE };
-        Meant::new(opcode, key).with_extras(extras.encode())
+        TranslatedRequest::new(opcode, key).with_extras(extras.encode())
     }
 
     /// The request as a frame; its value may still be on its way.
@@ -104,17 +105,21 @@ impl<'a> Meant<'a> {
 
 /// The request of a command about one document; `None` for any other command. Meta commands are
 /// read as the request that they resemble most, which is enough to look ahead and to fetch.
-pub(crate) fn meant_by<'a>(command: &Command<'a>, room: &'a mut [u8]) -> Option<Meant<'a>> {
-    let of_meta = |opcode, meta: &Meta<'a>, room| Some(Meant::new(opcode, key_of(meta, room)));
+pub(crate) fn translate<'a>(
+    command: &Command<'a>,
+    room: &'a mut [u8],
+) -> Option<TranslatedRequest<'a>> {
+    let of_meta =
+        |opcode, meta: &Meta<'a>, room| Some(TranslatedRequest::new(opcode, key_of(meta, room)));
     match *command {
-        Command::Get { key, keys, .. } => Some(Meant::get(key, keys)),
+        Command::Get { key, keys, .. } => Some(TranslatedRequest::get(key, keys)),
         Command::Store(store) => match &store.meta {
-            Some(meta) => Some(Meant::store(&store, key_of(meta, room))),
-            None => Some(Meant::store(&store, store.key)),
+            Some(meta) => Some(TranslatedRequest::store(&store, key_of(meta, room))),
+            None => Some(TranslatedRequest::store(&store, store.key)),
         },
-        Command::Delete { key, .. } => Some(Meant::new(Opcode::Delete, key)),
-        Command::Count { key, .. } => Some(Meant::new(Opcode::Increment, key)),
-        Command::Touch { key, .. } => Some(Meant::new(Opcode::Touch, key)),
+        Command::Delete { key, .. } => Some(TranslatedRequest::new(Opcode::Delete, key)),
+        Command::Count { key, .. } => Some(TranslatedRequest::new(Opcode::Increment, key)),
+        Command::Touch { key, .. } => Some(TranslatedRequest::new(Opcode::Touch, key)),
         Command::MetaGet(ref meta) | Command::MetaDebug(ref meta) => {
             of_meta(Opcode::Get, meta, room)
         }

@@ -1,4 +1,4 @@
-//! Reserves memory for large answers, and makes writes wait for room in their bucket, and stream
+//! Reserves memory for large answers. Makes writes wait for memory of their bucket, and stream
 //! requests for their vbucket to be loaded.
 //!
 //! Owns: when a request has to wait before its operation, because its answer would hold much
@@ -6,7 +6,7 @@
 //! refused write.
 //!
 //! Invariants:
-//! - no document changes before there is room for the answer, so the request can be served again;
+//! - no document changes before the answer is reserved, so the request can be served again;
 //! - a request that was overtaken, or holds memory itself, is refused instead of waiting.
 //!
 //! Handlers that answer with documents call this.
@@ -34,7 +34,7 @@ pub(super) fn waits_for_bucket(req: &mut Request<'_>) -> bool {
 }
 
 /// True when a stream request whose vbucket is being loaded is tried again instead of answered. The
-/// connection then waits at its head; its other streams go on.
+/// connection then waits at its head; its other streams continue.
 #[cold]
 pub(super) fn waits_to_load(req: &mut Request<'_>) -> bool {
     tries_again(req, LOADING_WAIT_MS)
@@ -57,9 +57,9 @@ pub(super) fn wait(req: &mut Request<'_>, wait: HeadWait) {
 }
 
 impl Request<'_> {
-    /// Makes room for an answer that holds `bytes` until it is sent.
+    /// Reserves memory for an answer that holds `bytes` until it is sent.
     #[inline(always)]
-    pub fn make_room(&mut self, bytes: usize) -> Result<(), Rejection> {
+    pub fn reserve_answer(&mut self, bytes: usize) -> Result<(), Rejection> {
         match bytes < self.env.memory.reserved_answer_bytes_min() {
             true => Ok(()),
             false => self.reserve(Demand::of_bytes(bytes)),
@@ -68,7 +68,7 @@ impl Request<'_> {
 
     /// Makes room for an answer that sends the value of this version from its place.
     #[inline(always)]
-    pub fn make_room_in_place(&mut self, item: &ItemRef) -> Result<(), Rejection> {
+    pub fn reserve_in_place(&mut self, item: &ItemRef) -> Result<(), Rejection> {
         match item.value_bytes() < self.env.memory.reserved_answer_bytes_min() {
             true => Ok(()),
             false => self.reserve(Demand::of_block(item)),
@@ -76,10 +76,10 @@ impl Request<'_> {
     }
 
     /// Makes room for the answer when a document is about to be changed.
-    pub fn make_room_for(&mut self, document: Located<'_>) -> Result<(), Rejection> {
+    pub fn reserve_document(&mut self, document: Located<'_>) -> Result<(), Rejection> {
         match document.get(self) {
             GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
-                self.make_room(item.value_bytes())
+                self.reserve_answer(item.value_bytes())
             }
             GetOutcome::Miss | GetOutcome::Refused(_) => Ok(()),
         }

@@ -15,7 +15,7 @@ use crate::connection::memory::Reserved;
 use crate::connection::memory::budget::BlockKey;
 
 /// The output of one connection.
-pub type WriteBuffer = oribi_protocol::write_buffer::WriteBuffer<PinnedValue>;
+pub type SendBuffer = oribi_protocol::write_buffer::WriteBuffer<PinnedValue>;
 
 /// A large value that is sent from its place in memory.
 #[derive(Debug)]
