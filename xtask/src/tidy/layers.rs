@@ -19,7 +19,7 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 25] = [
+const LAYERS: [Layer; 26] = [
     Layer { name: "crc-fast", links: &[], tests_use: &[] },
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
@@ -27,6 +27,7 @@ const LAYERS: [Layer; 25] = [
     Layer { name: "oribi-system", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
+    Layer { name: "oribi-replication", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-query", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
     Layer { name: "oribi-sql", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
     Layer {

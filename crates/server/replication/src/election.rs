@@ -1,0 +1,55 @@
+//! An election: promises of members and what they report decide who is promoted (R5).
+
+use std::collections::BTreeMap;
+
+use oribi_types::Seqno;
+
+use crate::copies::{CopiesEpoch, CopiesRecord, CopyId};
+
+/// What a member holds when it promises. It accepts nothing more of the epoch before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PromiseReport {
+    /// Newest epoch that the member recorded.
+    pub recorded: CopiesEpoch,
+    /// End of its last complete snapshot.
+    pub complete_end: Seqno,
+    pub is_intact: bool,
+}
+
+/// A candidate's view of one election, for the successor of `base`.
+#[derive(Clone, Debug)]
+pub struct Election {
+    pub base: CopiesRecord,
+    reports: BTreeMap<CopyId, PromiseReport>,
+}
+
+impl Election {
+    pub fn new(base: CopiesRecord) -> Election {
+        Election { base, reports: BTreeMap::new() }
+    }
+
+    /// The epoch that members promise.
+    pub fn epoch(&self) -> CopiesEpoch {
+        self.base.epoch.next()
+    }
+
+    /// The report of a durable promise of [`Election::epoch`].
+    pub fn promised(&mut self, member: CopyId, report: PromiseReport) {
+        self.reports.insert(member, report);
+    }
+
+    /// The record to write by compare-and-set in place of `base`, once the promises decide. A
+    /// seqno says something only within its epoch, so the epoch is compared first.
+    pub fn decided(&self) -> Option<CopiesRecord> {
+        let reports = &self.reports;
+        let promise = |member| reports.get(&member).map(|report| report.is_intact);
+        if !self.base.promises_decide(promise) {
+            return None;
+        }
+        let candidates = self.base.all().into_iter();
+        let (winner, _) = candidates
+            .filter_map(|member| Some((member, reports.get(&member)?)))
+            .max_by_key(|(_, report)| (report.recorded, report.complete_end))?;
+        Some(self.base.promoted(winner))
+    }
+}
