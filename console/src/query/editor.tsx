@@ -18,7 +18,6 @@ interface EditorProps {
 interface OpenList extends Completion {
   chosen: number;
   caret: number;
-  asked: boolean;
 }
 
 export function StatementEditor({ field, value, change, run, names }: EditorProps) {
@@ -33,16 +32,21 @@ export function StatementEditor({ field, value, change, run, names }: EditorProp
   useLayoutEffect(follow, [value]);
   useEffect(() => list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" }), [open]);
   const offer = (asked: boolean) => {
+    awaits.current = asked ? "asked" : "word";
     const { value, selectionStart: caret, selectionEnd } = field.current!;
     const found = caret === selectionEnd ? complete(value, caret, names(value), asked) : undefined;
-    setOpen(found && { ...found, chosen: -1, caret, asked });
+    setOpen(found && { ...found, chosen: -1, caret });
   };
-  // Names that arrive while the list is open belong to it.
+  // Names that arrive after the last key belong to the list, also when it had none before.
   const known = names(value);
-  const isOpen = open !== undefined;
+  const awaits = useRef<"word" | "asked" | undefined>(undefined);
   useEffect(() => {
-    if (isOpen) offer(open.asked);
+    if (awaits.current) offer(awaits.current === "asked");
   }, [known.fields.length, known.keyspaces.length]);
+  const shut = () => {
+    awaits.current = undefined;
+    setOpen(undefined);
+  };
   const take = (at: number) => {
     const text = open?.candidates[at]?.text;
     const area = field.current;
@@ -54,15 +58,15 @@ export function StatementEditor({ field, value, change, run, names }: EditorProp
       area.setRangeText(text, open.start, open.caret, "end");
       change(area.value);
     }
-    setOpen(undefined);
+    shut();
   };
   const press = (event: KeyboardEvent) => {
     const isControl = event.ctrlKey || event.metaKey;
     const used = () => {
-      if (event.key === "Enter" && isControl) setOpen(undefined), run();
+      if (event.key === "Enter" && isControl) shut(), run();
       else if (event.key === " " && event.ctrlKey) offer(true);
       else if (!open) return false;
-      else if (event.key === "Escape") setOpen(undefined);
+      else if (event.key === "Escape") shut();
       else if (event.key === "Tab" && !event.shiftKey) take(Math.max(0, open.chosen));
       else if (event.key === "Enter" && open.chosen >= 0) take(open.chosen);
       else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -70,7 +74,7 @@ export function StatementEditor({ field, value, change, run, names }: EditorProp
         const step = event.key === "ArrowDown" ? 1 : -1;
         setOpen({ ...open, chosen: open.chosen < 0 && step < 0 ? count - 1 : (open.chosen + step + count) % count });
       } else {
-        if (["ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"].includes(event.key)) setOpen(undefined);
+        if (["ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"].includes(event.key)) shut();
         return false;
       }
       return true;
@@ -104,8 +108,8 @@ export function StatementEditor({ field, value, change, run, names }: EditorProp
         }}
         onKeyDown={press}
         onScroll={follow}
-        onBlur={() => setOpen(undefined)}
-        onClick={() => setOpen(undefined)}
+        onBlur={() => shut()}
+        onClick={() => shut()}
       />
       {open && (
         <ul class="completion" id="completion" role="listbox" aria-label="Completion" tabIndex={-1} ref={list} style={place}>
