@@ -122,7 +122,8 @@ impl AggregateState {
             }
             Min | Max => {}
             Array | Median => {
-                kept += value.byte_count();
+                // The list grows by doubling.
+                kept += 2 * size_of::<QueryValue>() + value.byte_count();
                 self.items.push(value.clone());
             }
             _ => self.spread(value.as_f64().unwrap_or_default()),

@@ -10,10 +10,11 @@ use smallvec::SmallVec;
 
 use crate::ast::Relation;
 use crate::error::Result;
-use crate::functions::function::{Function, Nulls, check_size};
+use crate::functions::function::{Function, Nulls, check_length};
 use crate::plan::{ExprPlan, FrameSlot, Subquery};
+use crate::runtime::memory::GrowingMemory;
 use crate::runtime::{Runtime, SlotFrame};
-use crate::value::{Object, QueryValue, Text};
+use crate::value::{Object, QueryValue};
 
 use crate::operators::logic::{is, not, relate};
 use crate::operators::{arithmetic, containment};
@@ -56,11 +57,14 @@ impl Runtime<'_> {
             ExprPlan::Between { negated, parts } => self.between(*negated, parts, frame)?,
             ExprPlan::Like { negated, parts } => self.is_like(*negated, parts, frame)?,
             ExprPlan::Array(items) => {
+                let mut memory = GrowingMemory::default();
                 let mut list = Vec::with_capacity(items.len());
                 for item in items {
-                    list.push(self.eval(item, frame)?);
+                    let value = self.eval(item, frame)?;
+                    memory.add_item(&value, self)?;
+                    list.push(value);
                 }
-                QueryValue::from(list)
+                memory.array(list)
             }
             ExprPlan::Object(fields) => self.object(fields, frame)?,
             ExprPlan::Case { operand, whens, otherwise } => {
@@ -132,18 +136,23 @@ impl Runtime<'_> {
 
     fn concat(&self, parts: &[ExprPlan], frame: &mut SlotFrame) -> Result<QueryValue> {
         let mut out = Vec::new();
+        let mut memory = GrowingMemory::default();
         let mut result = QueryValue::Bool(true);
         for part in parts {
             match self.eval(part, frame)? {
-                QueryValue::Str(text) => out.extend_from_slice(text.as_bytes()),
+                QueryValue::Str(text) => {
+                    // A text that grows may be in memory twice.
+                    memory.add(2 * text.as_bytes().len(), self)?;
+                    check_length(out.len() + text.as_bytes().len())?;
+                    out.extend_from_slice(text.as_bytes());
+                }
                 QueryValue::Missing => result = QueryValue::Missing,
                 _ if result.is_missing() => {}
                 _ => result = QueryValue::Null,
             }
         }
-        check_size(out.len())?;
         match result {
-            QueryValue::Bool(_) => Ok(QueryValue::Str(Text::from_bytes(out.into()))),
+            QueryValue::Bool(_) => Ok(memory.text(out)),
             other => Ok(other),
         }
     }
@@ -197,15 +206,18 @@ impl Runtime<'_> {
     }
 
     fn object(&self, fields: &[(ExprPlan, ExprPlan)], frame: &mut SlotFrame) -> Result<QueryValue> {
+        let mut memory = GrowingMemory::default();
         let mut list = Vec::with_capacity(fields.len());
         for (key, value) in fields {
             let key = self.eval(key, frame)?;
             let value = self.eval(value, frame)?;
+            memory.add_item(&key, self)?;
+            memory.add_item(&value, self)?;
             if let QueryValue::Str(key) = key {
                 list.push((key, value));
             }
         }
-        Ok(QueryValue::from(Object::new(list)))
+        Ok(memory.object(Object::new(list)))
     }
 
     fn case(
@@ -249,12 +261,9 @@ impl Runtime<'_> {
         if once && let Some(value) = self.cached_subquery(inner.number) {
             return Ok(value);
         }
-        let used = self.used();
         let rows = self.collect_rows(&inner.plan, frame)?;
         if once {
             self.cache_subquery(inner.number, rows.clone());
-        } else {
-            self.release_to(used);
         }
         Ok(rows)
     }
@@ -277,7 +286,7 @@ impl Runtime<'_> {
                 return Ok(QueryValue::Null);
             }
         }
-        (function.run)(&values, self)
+        self.with_scratch(|| (function.run)(&values, self))
     }
 
     /// Computes LET or LETTING.

@@ -19,6 +19,7 @@ mod window;
 
 use crate::error::Result;
 use crate::plan::{BodyPlan, QueryPlan, WithValue};
+use crate::runtime::memory::GrowingMemory;
 use crate::runtime::{Runtime, SlotFrame};
 use crate::value::QueryValue;
 
@@ -84,13 +85,14 @@ impl Runtime<'_> {
     /// The rows of a query as an array.
     pub fn collect_rows(&self, plan: &QueryPlan, frame: &mut SlotFrame) -> Result<QueryValue> {
         let mut rows = Vec::new();
+        let mut memory = GrowingMemory::default();
         self.run_query(plan, frame, &mut |row, _| {
             let value = row.into_value().or_null();
-            self.keep(value.byte_count())?;
+            memory.add(2 * size_of::<QueryValue>() + value.byte_count(), self)?;
             rows.push(value);
             Ok(Flow::More)
         })?;
-        Ok(QueryValue::from(rows))
+        Ok(memory.array(rows))
     }
 
     /// Whether a query has a row.

@@ -95,7 +95,8 @@ fn build_index(build: &BuildIndex, context: &QueryContext, rt: &Runtime<'_>) -> 
             Expr::Name(name) => QueryValue::Str(name.text.clone()),
             other => constant(other, context, rt)?,
         };
-        let list = value.elements().unwrap_or_else(|| std::sync::Arc::new(vec![value]));
+        let listed = value.elements();
+        let list = listed.as_ref().map_or(std::slice::from_ref(&value), |list| list.as_slice());
         for value in list.iter() {
             let QueryValue::Str(name) = value else {
                 return Err(QueryError::new(5010, "BUILD INDEX takes names of indexes"));

@@ -24,6 +24,9 @@ pub(crate) const PATTERNS_MAX: usize = 32;
 /// Rounds of a recursive `WITH` without options.
 pub(crate) const RECURSION_LEVELS_MAX: usize = 10_000;
 
+/// Bytes of a value that hold no reservation of their own.
+pub(crate) const VALUE_BYTES_FREE: usize = 4 << 10;
+
 /// Memory is asked for in steps of this size.
 pub(crate) const RESERVE_STEP_BYTES: usize = 64 << 10;
 

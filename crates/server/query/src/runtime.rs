@@ -3,8 +3,11 @@
 //! One thread runs a statement. Whatever it keeps, it reserves first (5500); long loops call
 //! `turn`, which ends the statement at its deadline or when its client is gone (1080, 1181).
 
+pub mod memory;
+
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use regex::Regex;
@@ -14,9 +17,7 @@ use crate::consistency::Consistency;
 use crate::datastore::{Datastore, Keyspace, KeyspaceName};
 use crate::error::{QueryError, Result};
 use crate::like::Like;
-use crate::limits::{
-    ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, RESERVE_STEP_BYTES, TURNS_BETWEEN_CHECKS,
-};
+use crate::limits::{ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, TURNS_BETWEEN_CHECKS};
 use crate::memory_budget::MemoryBudget;
 use crate::prepared::PreparedStatements;
 use crate::value::{QueryValue, Text};
@@ -45,9 +46,11 @@ pub struct Runtime<'a> {
     /// The keyspaces whose indexes are fresh enough.
     caught_up: RefCell<Vec<KeyspaceName>>,
     budget: &'a dyn MemoryBudget,
-    /// Bytes reserved from the budget, and those in use.
+    /// Bytes reserved from the budget, and those in use: kept, by one call, and by values.
     reserved: Cell<usize>,
     used: Cell<usize>,
+    scratch: Cell<usize>,
+    values_bytes: Arc<AtomicUsize>,
     turns: Cell<u32>,
     numbers: Cell<u64>,
     subqueries: RefCell<Vec<Option<QueryValue>>>,
@@ -81,6 +84,8 @@ impl<'a> Runtime<'a> {
             budget,
             reserved: Cell::new(0),
             used: Cell::new(0),
+            scratch: Cell::new(0),
+            values_bytes: Arc::default(),
             turns: Cell::new(0),
             numbers: Cell::new(0),
             subqueries: RefCell::default(),
@@ -155,30 +160,6 @@ impl<'a> Runtime<'a> {
             self.caught_up.borrow_mut().push(name);
         }
         Ok(())
-    }
-
-    /// Reserves memory for something that the statement keeps.
-    pub fn keep(&self, bytes: usize) -> Result<()> {
-        let used = self.used.get() + bytes;
-        if used > self.reserved.get() {
-            let step = (used - self.reserved.get()).max(RESERVE_STEP_BYTES);
-            if !self.budget.reserve(step) {
-                return Err(QueryError::out_of_memory());
-            }
-            self.reserved.set(self.reserved.get() + step);
-        }
-        self.used.set(used);
-        Ok(())
-    }
-
-    /// The bytes in use, for `release_to`.
-    pub fn used(&self) -> usize {
-        self.used.get()
-    }
-
-    /// Gives back what was kept after a call of `used`.
-    pub fn release_to(&self, used: usize) {
-        self.used.set(used.min(self.used.get()));
     }
 
     /// Gives back so many bytes that were kept.

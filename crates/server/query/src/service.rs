@@ -17,7 +17,7 @@ use crate::error::{QueryError, Result};
 use crate::exec;
 use crate::exec::flow::Flow;
 use crate::exec::row::ResultRow;
-use crate::limits::ERRORS_MAX;
+use crate::limits::{ERRORS_MAX, VALUE_BYTES_FREE};
 use crate::memory_budget::MemoryBudget;
 use crate::parser;
 use crate::prepared::{PreparedStatement, PreparedStatements};
@@ -301,7 +301,7 @@ fn is_read_only(statement: &Statement) -> bool {
 fn run_plan(plan: &StatementPlan, rt: &Runtime<'_>, output: &mut Output<'_>) -> Result<()> {
     output.start(explain::signature(plan))?;
     let mut frame: SlotFrame = vec![QueryValue::Missing; plan.slot_count];
-    let mut emit = |row: ResultRow, _: &mut SlotFrame| output.row(&row);
+    let mut emit = |row: ResultRow, _: &mut SlotFrame| output.row(&row, rt);
     match &plan.kind {
         PlanKind::Query(plan) => rt.run_query(plan, &mut frame, &mut emit),
         PlanKind::Insert(plan) => exec::change::insert(plan, rt, &mut frame, &mut emit),
@@ -317,6 +317,8 @@ struct Output<'s> {
     sink: &'s mut dyn RowSink,
     head: Option<ResponseHead>,
     out: Vec<u8>,
+    /// Bytes of a row whose text has its memory.
+    row_bytes_max: usize,
     metrics: Metrics,
     closed: bool,
     prepared: Option<String>,
@@ -325,7 +327,15 @@ struct Output<'s> {
 impl<'s> Output<'s> {
     fn new(sink: &'s mut dyn RowSink) -> Output<'s> {
         let metrics = Metrics::default();
-        Output { sink, head: None, out: Vec::new(), metrics, closed: false, prepared: None }
+        Output {
+            sink,
+            head: None,
+            out: Vec::new(),
+            row_bytes_max: VALUE_BYTES_FREE,
+            metrics,
+            closed: false,
+            prepared: None,
+        }
     }
 
     fn start(&mut self, signature: String) -> Result<()> {
@@ -345,8 +355,14 @@ impl<'s> Output<'s> {
         })
     }
 
-    fn row(&mut self, row: &ResultRow) -> Result<Flow> {
+    fn row(&mut self, row: &ResultRow, rt: &Runtime<'_>) -> Result<Flow> {
         self.out.clear();
+        let bytes = row.byte_count();
+        if bytes > self.row_bytes_max {
+            // The text grows by doubling.
+            rt.keep(3 * (bytes - self.row_bytes_max))?;
+            self.row_bytes_max = bytes;
+        }
         row.write(&mut self.out);
         self.send()
     }

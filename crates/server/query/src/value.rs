@@ -9,6 +9,7 @@
 
 pub mod json;
 pub mod key;
+pub mod memory;
 pub mod order;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use memory::{ArrayItems, HeldMemory, ValueReservation};
 pub use text::Text;
 
 #[derive(Clone, Debug, Default)]
@@ -33,7 +35,7 @@ pub enum QueryValue {
     Float(f64),
     Str(Text),
     /// An array that a statement built.
-    Array(Arc<Vec<QueryValue>>),
+    Array(Arc<ArrayItems>),
     /// An object that a statement built.
     Object(Arc<Object>),
     /// The text of an array or object.
@@ -77,7 +79,10 @@ impl ValueType {
 
 /// An object's fields, sorted by name and unique.
 #[derive(Clone, Debug, Default)]
-pub struct Object(Vec<(Text, QueryValue)>);
+pub struct Object {
+    fields: Vec<(Text, QueryValue)>,
+    memory: HeldMemory,
+}
 
 impl Object {
     /// An object of `fields`. Of equal names the last counts; a missing value drops its field.
@@ -88,37 +93,48 @@ impl Object {
             fields.dedup_by(|(later, _), (earlier, _)| later == earlier);
         }
         fields.retain(|(_, value)| !value.is_missing());
-        Object(fields)
+        Object { fields, memory: HeldMemory::default() }
+    }
+
+    /// The object with these reservations in place of its own.
+    pub fn with_memory(mut self, memory: HeldMemory) -> Object {
+        self.memory = memory;
+        self
+    }
+
+    /// Keeps a reservation until the object is dropped.
+    pub fn hold(&mut self, reservation: ValueReservation) {
+        self.memory.push(reservation);
     }
 
     pub fn fields(&self) -> &[(Text, QueryValue)] {
-        &self.0
+        &self.fields
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.fields.len()
     }
 
     fn find(&self, name: &[u8]) -> std::result::Result<usize, usize> {
-        self.0.binary_search_by(|(field, _)| field.as_bytes().cmp(name))
+        self.fields.binary_search_by(|(field, _)| field.as_bytes().cmp(name))
     }
 
     pub fn get(&self, name: &[u8]) -> Option<&QueryValue> {
-        self.find(name).ok().map(|found| &self.0[found].1)
+        self.find(name).ok().map(|found| &self.fields[found].1)
     }
 
     /// Sets a field; a missing value removes it.
     pub fn set(&mut self, name: Text, value: QueryValue) {
         match (self.find(name.as_bytes()), value.is_missing()) {
-            (Ok(found), true) => drop(self.0.remove(found)),
-            (Ok(found), false) => self.0[found].1 = value,
+            (Ok(found), true) => drop(self.fields.remove(found)),
+            (Ok(found), false) => self.fields[found].1 = value,
             (Err(_), true) => {}
-            (Err(at), false) => self.0.insert(at, (name, value)),
+            (Err(at), false) => self.fields.insert(at, (name, value)),
         }
     }
 
     pub fn remove(&mut self, name: &[u8]) -> Option<QueryValue> {
-        self.find(name).ok().map(|found| self.0.remove(found).1)
+        self.find(name).ok().map(|found| self.fields.remove(found).1)
     }
 }
 
@@ -154,7 +170,7 @@ impl From<usize> for QueryValue {
 
 impl From<Vec<QueryValue>> for QueryValue {
     fn from(items: Vec<QueryValue>) -> QueryValue {
-        QueryValue::Array(Arc::new(items))
+        QueryValue::Array(Arc::new(ArrayItems::new(items, HeldMemory::default())))
     }
 }
 
@@ -246,10 +262,13 @@ impl QueryValue {
     }
 
     /// The elements, if this is an array.
-    pub fn elements(&self) -> Option<Arc<Vec<QueryValue>>> {
+    pub fn elements(&self) -> Option<Arc<ArrayItems>> {
         match self {
             QueryValue::Array(items) => Some(items.clone()),
-            QueryValue::Json(json) if json.is_array() => Some(Arc::new(json.items().collect())),
+            QueryValue::Json(json) if json.is_array() => {
+                let items = json.items().collect();
+                Some(Arc::new(ArrayItems::new(items, HeldMemory::default())))
+            }
             _ => None,
         }
     }

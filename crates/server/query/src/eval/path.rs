@@ -24,7 +24,7 @@ impl Runtime<'_> {
             value = match (next, steps.as_slice().first()) {
                 (StepPlan::Star, Some(StepPlan::Field(name))) => {
                     steps.next();
-                    star_field(&value, name)
+                    self.with_scratch(|| star_field(&value, name, self))?
                 }
                 _ => self.step(value, next, frame)?,
             };
@@ -52,9 +52,9 @@ impl Runtime<'_> {
                     bound.as_ref().map(|bound| self.eval(bound, frame)).transpose()
                 };
                 let (start, end) = (bound(start)?, bound(end)?);
-                slice(&value, start, end)
+                self.with_scratch(|| slice(&value, start, end, self))?
             }
-            StepPlan::Star => star(&value),
+            StepPlan::Star => self.with_scratch(|| star(&value, self))?,
         })
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use crate::ast::{CollectionKind, Quantifier};
 use crate::error::Result;
-use crate::operators::containment::{descend, parts};
+use crate::operators::containment::descend;
 use crate::plan::{ExprPlan, LoopPlan};
+use crate::runtime::memory::GrowingMemory;
 use crate::runtime::{Runtime, SlotFrame};
+use crate::value::memory::ArrayItems;
 use crate::value::{Object, QueryValue, Text};
 
 /// The turns of a loop: values of its variables.
@@ -16,8 +18,8 @@ struct Turns {
 }
 
 enum List {
-    Items(Arc<Vec<QueryValue>>),
-    Positioned(Vec<(QueryValue, QueryValue)>),
+    Items(Arc<ArrayItems>),
+    Positioned { items: Vec<(QueryValue, QueryValue)>, _memory: GrowingMemory },
 }
 
 impl Turns {
@@ -42,16 +44,18 @@ impl Turns {
             }
             lists.push(if binding.within {
                 let mut list = Vec::new();
-                descend(&source, &mut |position, part| {
+                let mut memory = GrowingMemory::default();
+                descend(&source, rt, &mut |position, part| {
                     rt.turn()?;
+                    memory.add(4 * size_of::<QueryValue>(), rt)?;
                     list.push((position, part.clone()));
                     Ok(true)
                 })?;
-                List::Positioned(list)
+                List::Positioned { items: list, _memory: memory }
             } else {
-                match source.elements() {
+                match rt.elements(&source)? {
                     Some(items) => List::Items(items),
-                    None => List::Positioned(parts(&source, true)),
+                    None => List::fields(&source, rt)?,
                 }
             });
         }
@@ -74,17 +78,26 @@ impl Turns {
 }
 
 impl List {
+    fn fields(source: &QueryValue, rt: &Runtime<'_>) -> Result<List> {
+        let object = rt.fields_of(source)?.unwrap_or_default();
+        let mut memory = GrowingMemory::default();
+        memory.add(object.len() * 2 * size_of::<QueryValue>(), rt)?;
+        let fields = object.fields().iter();
+        let fields = fields.map(|(name, field)| (QueryValue::Str(name.clone()), field.clone()));
+        Ok(List::Positioned { items: fields.collect(), _memory: memory })
+    }
+
     fn len(&self) -> usize {
         match self {
             List::Items(items) => items.len(),
-            List::Positioned(items) => items.len(),
+            List::Positioned { items, .. } => items.len(),
         }
     }
 
     fn get(&self, index: usize) -> (QueryValue, QueryValue) {
         match self {
             List::Items(items) => (QueryValue::from(index), items[index].clone()),
-            List::Positioned(items) => items[index].clone(),
+            List::Positioned { items, .. } => items[index].clone(),
         }
     }
 }
@@ -137,6 +150,7 @@ impl Runtime<'_> {
             Err(value) => return Ok(value),
         };
         let mut items = Vec::new();
+        let mut memory = GrowingMemory::default();
         let mut fields: Vec<(Text, QueryValue)> = Vec::new();
         for turn in 0..turns.count {
             self.turn()?;
@@ -148,7 +162,15 @@ impl Runtime<'_> {
             }
             if let Some(key) = parts.key {
                 match self.eval(key, frame)? {
-                    QueryValue::Str(key) => fields.push((key, self.eval(parts.value, frame)?)),
+                    QueryValue::Str(key) => {
+                        let value = self.eval(parts.value, frame)?;
+                        let key = QueryValue::Str(key);
+                        memory.add_item(&key, self)?;
+                        memory.add_item(&value, self)?;
+                        if let QueryValue::Str(key) = key {
+                            fields.push((key, value));
+                        }
+                    }
                     QueryValue::Missing => return Ok(QueryValue::Missing),
                     _ => return Ok(QueryValue::Null),
                 }
@@ -158,13 +180,16 @@ impl Runtime<'_> {
             match parts.kind {
                 CollectionKind::First => return Ok(value),
                 _ if value.is_missing() => {}
-                _ => items.push(value),
+                _ => {
+                    memory.add_item(&value, self)?;
+                    items.push(value);
+                }
             }
         }
         Ok(match parts.kind {
-            CollectionKind::Array => QueryValue::from(items),
+            CollectionKind::Array => memory.array(items),
             CollectionKind::First => QueryValue::Missing,
-            CollectionKind::Object => QueryValue::from(Object::new(fields)),
+            CollectionKind::Object => memory.object(Object::new(fields)),
         })
     }
 }

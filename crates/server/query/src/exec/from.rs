@@ -99,7 +99,7 @@ fn matches(
     match &plan.kind {
         JoinPlanKind::Unnest(value) => {
             let value = rt.eval(value, frame)?;
-            let Some(items) = value.elements() else { return Ok(Flow::More) };
+            let Some(items) = rt.elements(&value)? else { return Ok(Flow::More) };
             for (index, item) in items.iter().enumerate() {
                 frame[slot] = item.clone();
                 frame[slot + 1] = QueryValue::from(index);
@@ -119,7 +119,7 @@ fn matches(
             kept(plan, state, rt, frame)?;
             state.each(slot, None, frame, &mut |frame| {
                 let value = rt.eval(key, frame)?;
-                let found = match value.elements() {
+                let found = match rt.elements(&value)? {
                     Some(items) => items.contains(&wanted),
                     None => value.is_valued() && value == wanted,
                 };
@@ -251,7 +251,7 @@ fn source(
     let slot = plan.slot;
     match &plan.kind {
         SourceKind::Keyspace(keyspace) => documents(keyspace, slot, rt, frame, each),
-        SourceKind::Value(value) => values(rt.eval(value, frame)?, slot, frame, each),
+        SourceKind::Value(value) => values(rt.eval(value, frame)?, slot, rt, frame, each),
         SourceKind::Subquery(inner) if !inner.outer.is_empty() || !is_cached(inner, rt) => {
             let mut flow = Flow::More;
             rt.run_query(&inner.plan, frame, &mut |row, frame| {
@@ -263,7 +263,7 @@ fn source(
         }
         SourceKind::Subquery(inner) => {
             let rows = rt.cached_subquery(inner.number).unwrap_or_default();
-            values(rows, slot, frame, each)
+            values(rows, slot, rt, frame, each)
         }
         SourceKind::Catalog(catalog) => {
             for (key, row) in catalog.rows(rt)? {
@@ -285,13 +285,14 @@ fn is_cached(inner: &crate::plan::Subquery, rt: &Runtime<'_>) -> bool {
 fn values(
     value: QueryValue,
     slot: FrameSlot,
+    rt: &Runtime<'_>,
     frame: &mut SlotFrame,
     each: &mut Each<'_>,
 ) -> Result<Flow> {
     if value.is_missing() {
         return Ok(Flow::More);
     }
-    let Some(items) = value.elements() else {
+    let Some(items) = rt.elements(&value)? else {
         frame[slot] = value;
         return each(frame);
     };
@@ -361,7 +362,7 @@ fn scan_hints(plan: &HintPlan, rt: &Runtime<'_>, frame: &mut SlotFrame) -> Resul
         let operand = operand.as_ref().map(|operand| rt.eval(operand, frame)).transpose()?;
         let values = match (operator, &operand) {
             (_, None) => Vec::new(),
-            (FieldOperator::In, Some(list)) => match list.elements() {
+            (FieldOperator::In, Some(list)) => match rt.elements(list)? {
                 Some(items) => items.iter().map(value).collect(),
                 None => continue,
             },
@@ -382,10 +383,8 @@ fn by_keys(
     frame: &mut SlotFrame,
     each: &mut Each<'_>,
 ) -> Result<Flow> {
-    let keys = match keys.elements() {
-        Some(keys) => keys,
-        None => std::sync::Arc::new(vec![keys.clone()]),
-    };
+    let listed = keys.elements();
+    let keys = listed.as_ref().map_or(std::slice::from_ref(keys), |keys| keys.as_slice());
     let mut seen = HashSet::new();
     for key in keys.iter() {
         let QueryValue::Str(key) = key else { continue };

@@ -7,7 +7,8 @@ mod civil;
 mod duration;
 mod format;
 
-use super::function::{Function, array, check_size, free, strict};
+use super::function::{Function, array, check_length, free, strict};
+use super::strings::PART_BYTES;
 use crate::error::{QueryError, Result};
 use crate::runtime::Runtime;
 use crate::value::{QueryValue, Text};
@@ -16,6 +17,9 @@ use civil::{Civil, DatePart, Zone};
 use format::DatePattern;
 
 pub use duration::parse as parse_duration;
+
+/// Bytes of a time as text.
+const TIME_BYTES: usize = 64;
 
 pub const TABLE: &[Function] = &[
     free("CLOCK_MILLIS", 0, 0, |_, rt| Ok(now_millis(rt, true))),
@@ -257,7 +261,8 @@ fn range(
             break;
         }
         items.push(make(&civil));
-        check_size(items.len() * size_of::<QueryValue>())?;
+        rt.scratch(3 * size_of::<QueryValue>() + PART_BYTES + TIME_BYTES)?;
+        check_length(items.len() * size_of::<QueryValue>())?;
     }
     array(items)
 }

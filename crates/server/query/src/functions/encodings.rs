@@ -12,14 +12,15 @@ use crate::runtime::Runtime;
 use crate::value::{QueryValue, json, write};
 
 pub const TABLE: &[Function] = &[
-    free("ENCODE_JSON", 1, 1, |args, _| Ok(QueryValue::from(write::to_json(&args[0])))),
+    free("ENCODE_JSON", 1, 1, |args, rt| Ok(QueryValue::from(json_of(&args[0], rt)?))),
     strict("DECODE_JSON", 1, 1, decode_json),
-    free("ENCODED_SIZE", 1, 1, |args, _| Ok(QueryValue::from(write::to_json(&args[0]).len()))),
+    free("ENCODED_SIZE", 1, 1, |args, rt| Ok(QueryValue::from(json_of(&args[0], rt)?.len()))),
     strict("POLY_LENGTH", 1, 1, poly_length),
-    free("BASE64_ENCODE", 1, 1, |args, _| {
+    free("BASE64_ENCODE", 1, 1, |args, rt| {
+        rt.scratch(2 * args[0].byte_count())?;
         Ok(match &args[0] {
             QueryValue::Missing => QueryValue::Missing,
-            value => QueryValue::from(STANDARD.encode(bytes_of(value))),
+            value => QueryValue::from(STANDARD.encode(bytes_of(value, rt)?)),
         })
     }),
     strict("BASE64_DECODE", 1, 1, base64_decode),
@@ -27,14 +28,21 @@ pub const TABLE: &[Function] = &[
     free("UUID", 0, 0, uuid),
 ];
 
-fn decode_json(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+/// The JSON of a value, which grows by doubling.
+fn json_of(value: &QueryValue, rt: &Runtime<'_>) -> Result<String> {
+    rt.scratch(3 * value.byte_count())?;
+    Ok(write::to_json(value))
+}
+
+fn decode_json(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
+    rt.scratch(text.as_bytes().len())?;
     let text = Bytes::copy_from_slice(text.as_bytes());
     Ok(json::parse_checked(&text).unwrap_or(QueryValue::Null))
 }
 
-fn poly_length(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
-    let length = match (&args[0], args[0].elements(), args[0].object()) {
+fn poly_length(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
+    let length = match (&args[0], rt.elements(&args[0])?, rt.fields_of(&args[0])?) {
         (QueryValue::Str(text), ..) => text.as_bytes().len(),
         (_, Some(items), _) => items.len(),
         (.., Some(object)) => object.len(),
@@ -44,15 +52,17 @@ fn poly_length(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
 }
 
 /// A text's bytes, or the JSON of another value.
-fn bytes_of(value: &QueryValue) -> Vec<u8> {
-    match value {
+fn bytes_of(value: &QueryValue, rt: &Runtime<'_>) -> Result<Vec<u8>> {
+    rt.scratch(value.byte_count())?;
+    Ok(match value {
         QueryValue::Binary(bytes) => bytes.to_vec(),
-        other => write::to_json(other).into_bytes(),
-    }
+        other => json_of(other, rt)?.into_bytes(),
+    })
 }
 
-fn base64_decode(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+fn base64_decode(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let Some(text) = args[0].as_text() else { return Ok(QueryValue::Null) };
+    rt.scratch(text.as_bytes().len())?;
     let Ok(bytes) = STANDARD.decode(text.as_bytes()) else { return Ok(QueryValue::Null) };
     let bytes = Bytes::from(bytes);
     Ok(json::parse_checked(&bytes).unwrap_or(QueryValue::Binary(bytes)))
@@ -62,13 +72,16 @@ fn hex(bytes: &[u8]) -> QueryValue {
     QueryValue::from(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-fn hash_bytes(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
+fn hash_bytes(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     if !args[0].is_valued() {
         return Ok(args[0].clone());
     }
     let bytes = match &args[0] {
-        QueryValue::Str(text) => text.as_bytes().to_vec(),
-        other => bytes_of(other),
+        QueryValue::Str(text) => {
+            rt.scratch(text.as_bytes().len())?;
+            text.as_bytes().to_vec()
+        }
+        other => bytes_of(other, rt)?,
     };
     let name = match args.get(1) {
         None | Some(QueryValue::Missing | QueryValue::Null) => "sha256".to_owned(),

@@ -47,8 +47,14 @@ pub const fn free(name: &'static str, min: usize, max: usize, run: FunctionBody)
     Function { name, min, max, nulls: Nulls::Pass, run }
 }
 
+/// Refuses a result that is too large, and reserves its memory.
+pub fn check_size(bytes: usize, rt: &Runtime<'_>) -> Result<()> {
+    check_length(bytes)?;
+    rt.scratch(bytes)
+}
+
 /// Refuses a result that is too large.
-pub fn check_size(bytes: usize) -> Result<()> {
+pub fn check_length(bytes: usize) -> Result<()> {
     if bytes <= FUNCTION_BYTES_MAX {
         return Ok(());
     }
@@ -57,6 +63,6 @@ pub fn check_size(bytes: usize) -> Result<()> {
 
 /// An array result, if it is not too large.
 pub fn array(items: Vec<QueryValue>) -> Result<QueryValue> {
-    check_size(items.len() * size_of::<QueryValue>())?;
+    check_length(items.len() * size_of::<QueryValue>())?;
     Ok(QueryValue::from(items))
 }

@@ -1,9 +1,13 @@
 //! Regular expressions. The engine needs time in proportion to the text, whatever the pattern.
 
-use super::function::{Function, array, check_size, strict};
+use super::function::{Function, array, check_length, strict};
+use super::strings::PART_BYTES;
 use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::value::{QueryValue, Text};
+
+/// Bytes of a text apart from its content, in a list that grows.
+const PART_OF_LIST_BYTES: usize = 3 * size_of::<QueryValue>() + PART_BYTES;
 
 pub const TABLE: &[Function] = &[
     strict("REGEXP_CONTAINS", 2, 2, |args, rt| {
@@ -12,8 +16,11 @@ pub const TABLE: &[Function] = &[
     strict("REGEXP_LIKE", 2, 2, like),
     strict("REGEXP_MATCHES", 2, 2, |args, rt| {
         with_pattern(args, rt, |text, regex| {
-            let found: Vec<QueryValue> =
-                regex.find_iter(text).map(|found| QueryValue::from(found.as_str())).collect();
+            let mut found = Vec::new();
+            for part in regex.find_iter(text) {
+                rt.scratch(PART_OF_LIST_BYTES + part.len())?;
+                found.push(QueryValue::from(part.as_str()));
+            }
             if found.is_empty() { Ok(QueryValue::Null) } else { array(found) }
         })
     }),
@@ -66,13 +73,18 @@ fn replace(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let mut end = 0;
     for found in regex.captures_iter(&text).take(count) {
         let Some(whole) = found.get(0) else { continue };
+        // One expansion takes at most a copy of the text for each group that it names.
+        let groups = 1 + new.matches('$').count();
+        let bytes = (whole.start() - end) + new.len() + whole.len().saturating_mul(groups);
+        check_length(out.len().saturating_add(bytes))?;
+        rt.scratch(3 * bytes)?;
         out.push_str(&text[end..whole.start()]);
         found.expand(&new, &mut out);
         end = whole.end();
-        check_size(out.len())?;
     }
+    rt.scratch(3 * (text.len() - end))?;
     out.push_str(&text[end..]);
-    check_size(out.len())?;
+    check_length(out.len())?;
     Ok(QueryValue::from(out))
 }
 
@@ -85,6 +97,7 @@ fn split(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
             if found.is_empty() && (found.end() == 0 || found.start() == text.len()) {
                 continue;
             }
+            rt.scratch(PART_OF_LIST_BYTES + found.start() - start)?;
             parts.push(QueryValue::from(&text[start..found.start()]));
             start = found.end();
         }
@@ -92,6 +105,7 @@ fn split(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
             return Ok(QueryValue::Null);
         }
         if start < text.len() {
+            rt.scratch(PART_OF_LIST_BYTES + text.len() - start)?;
             parts.push(QueryValue::from(&text[start..]));
         }
         array(parts)

@@ -56,13 +56,13 @@ fn tokens(
     let names = !matches!(option("names"), Some(QueryValue::Bool(false)));
     let specials = option("specials").is_some_and(|specials| specials.truth());
     let mut found = DistinctTokens { seen: HashSet::new(), list: Vec::new(), case, specials };
-    found.add_value(value);
-    descend(value, &mut |position, part| {
+    found.add_value(value, rt)?;
+    descend(value, rt, &mut |position, part| {
         rt.turn()?;
         if names && let QueryValue::Str(name) = &position {
-            found.add_text(name);
+            found.add_text(name, rt)?;
         }
-        found.add_value(part);
+        found.add_value(part, rt)?;
         Ok(true)
     })?;
     Ok(found.list)
@@ -76,23 +76,29 @@ struct DistinctTokens {
 }
 
 impl DistinctTokens {
-    fn add(&mut self, value: QueryValue) {
+    fn add(&mut self, value: QueryValue, rt: &Runtime<'_>) -> Result<()> {
         let mut bytes = Vec::new();
         key::append(&value, &mut bytes);
-        if self.seen.insert(bytes) {
+        if !self.seen.contains(&bytes) {
+            rt.scratch_keys(std::slice::from_ref(&value))?;
+            rt.scratch(value.byte_count())?;
+            self.seen.insert(bytes);
             self.list.push(value);
         }
+        Ok(())
     }
 
-    fn add_value(&mut self, value: &QueryValue) {
+    fn add_value(&mut self, value: &QueryValue, rt: &Runtime<'_>) -> Result<()> {
         match value {
-            QueryValue::Str(text) => self.add_text(text),
-            value if value.is_array() || value.is_object() => {}
-            value => self.add(value.clone()),
+            QueryValue::Str(text) => self.add_text(text, rt),
+            value if value.is_array() || value.is_object() => Ok(()),
+            value => self.add(value.clone(), rt),
         }
     }
 
-    fn add_text(&mut self, text: &Text) {
+    fn add_text(&mut self, text: &Text, rt: &Runtime<'_>) -> Result<()> {
+        // A copy, and one in the other case.
+        rt.scratch(3 * text.as_bytes().len())?;
         let mut text = text.to_string();
         match self.case.as_str() {
             "lower" => text = text.to_lowercase(),
@@ -101,12 +107,13 @@ impl DistinctTokens {
         }
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
         for word in text.split(|c| !is_letter(c)).filter(|word| !word.is_empty()) {
-            self.add(QueryValue::from(word));
+            self.add(QueryValue::from(word), rt)?;
         }
         if self.specials {
             for word in text.split_whitespace() {
-                self.add(QueryValue::from(word));
+                self.add(QueryValue::from(word), rt)?;
             }
         }
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ pub fn is_in(value: &QueryValue, list: &QueryValue, rt: &Runtime<'_>) -> Result<
     if value.is_missing() || list.is_missing() {
         return Ok(QueryValue::Missing);
     }
-    let Some(items) = list.elements() else { return Ok(QueryValue::Null) };
+    let Some(items) = rt.elements(list)? else { return Ok(QueryValue::Null) };
     if value.is_null() && !items.is_empty() {
         return Ok(QueryValue::Null);
     }
@@ -38,7 +38,7 @@ pub fn is_within(value: &QueryValue, list: &QueryValue, rt: &Runtime<'_>) -> Res
     }
     let mut result = QueryValue::Bool(false);
     let mut found = false;
-    descend(list, &mut |_, item| {
+    descend(list, rt, &mut |_, item| {
         rt.turn()?;
         match relate(Relation::Equal, value, item) {
             QueryValue::Bool(true) => found = true,
@@ -54,38 +54,36 @@ pub fn is_within(value: &QueryValue, list: &QueryValue, rt: &Runtime<'_>) -> Res
 /// Visits all parts of a value, each before its own parts, until `visit` answers false.
 pub fn descend(
     value: &QueryValue,
+    rt: &Runtime<'_>,
     visit: &mut dyn FnMut(QueryValue, &QueryValue) -> Result<bool>,
 ) -> Result<bool> {
-    descend_at(value, visit, 0)
+    descend_at(value, rt, visit, 0)
 }
 
 fn descend_at(
     value: &QueryValue,
+    rt: &Runtime<'_>,
     visit: &mut dyn FnMut(QueryValue, &QueryValue) -> Result<bool>,
     depth: usize,
 ) -> Result<bool> {
     if depth > VALUE_DEPTH_MAX {
         return Ok(true);
     }
-    for (position, part) in parts(value, true) {
-        if !visit(position, &part)? || !descend_at(&part, visit, depth + 1)? {
-            return Ok(false);
+    let mut each = |position: QueryValue, part: &QueryValue| -> Result<bool> {
+        Ok(visit(position, part)? && descend_at(part, rt, visit, depth + 1)?)
+    };
+    if let Some(items) = rt.elements(value)? {
+        for (index, item) in items.iter().enumerate() {
+            if !each(QueryValue::from(index), item)? {
+                return Ok(false);
+            }
+        }
+    } else if let Some(object) = rt.fields_of(value)? {
+        for (name, field) in object.fields() {
+            if !each(QueryValue::Str(name.clone()), field)? {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
-}
-
-/// The elements with their positions; with `objects`, also fields with their names.
-pub fn parts(value: &QueryValue, objects: bool) -> Vec<(QueryValue, QueryValue)> {
-    if let Some(items) = value.elements() {
-        let items = items.iter().enumerate();
-        return items.map(|(index, item)| (QueryValue::from(index), item.clone())).collect();
-    }
-    match value.object() {
-        Some(object) if objects => {
-            let fields = object.fields().iter();
-            fields.map(|(name, field)| (QueryValue::Str(name.clone()), field.clone())).collect()
-        }
-        _ => Vec::new(),
-    }
 }

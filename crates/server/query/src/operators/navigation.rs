@@ -1,5 +1,7 @@
 //! Fields, elements and slices of values.
 
+use crate::error::Result;
+use crate::runtime::Runtime;
 use crate::value::{Object, QueryValue, Text};
 
 /// Follows plain names without copying what is between.
@@ -30,40 +32,54 @@ pub fn item(value: &QueryValue, index: &QueryValue) -> QueryValue {
     }
 }
 
-pub fn slice(value: &QueryValue, start: Option<QueryValue>, end: Option<QueryValue>) -> QueryValue {
+pub fn slice(
+    value: &QueryValue,
+    start: Option<QueryValue>,
+    end: Option<QueryValue>,
+    rt: &Runtime<'_>,
+) -> Result<QueryValue> {
     let bounds = [start, end];
     if value.is_missing() || bounds.iter().flatten().any(QueryValue::is_missing) {
-        return QueryValue::Missing;
+        return Ok(QueryValue::Missing);
     }
-    let Some(items) = value.elements() else { return QueryValue::Null };
+    let Some(items) = rt.elements(value)? else { return Ok(QueryValue::Null) };
     let length = items.len() as i64;
     let position = |bound: &Option<QueryValue>, default: i64| match bound {
         Some(bound) => bound.as_int().map(|at| if at < 0 { at.saturating_add(length) } else { at }),
         None => Some(default),
     };
     let (Some(start), Some(end)) = (position(&bounds[0], 0), position(&bounds[1], length)) else {
-        return QueryValue::Null;
+        return Ok(QueryValue::Null);
     };
     let open = bounds[1].is_none() && start == length && length > 0;
     if start < 0 || end > length || start > end || open {
-        return QueryValue::Missing;
+        return Ok(QueryValue::Missing);
     }
-    QueryValue::from(items[start as usize..end as usize].to_vec())
+    let part = &items[start as usize..end as usize];
+    rt.scratch(size_of_val(part))?;
+    Ok(QueryValue::from(part.to_vec()))
 }
 
 /// An object with an array of values for each field that some element has.
-pub fn star(value: &QueryValue) -> QueryValue {
+pub fn star(value: &QueryValue, rt: &Runtime<'_>) -> Result<QueryValue> {
     if value.is_missing() {
-        return QueryValue::Missing;
+        return Ok(QueryValue::Missing);
     }
-    let Some(items) = value.elements() else { return QueryValue::Null };
-    let objects: Vec<_> = items.iter().map(QueryValue::object).collect();
+    let Some(items) = rt.elements(value)? else { return Ok(QueryValue::Null) };
+    rt.scratch(2 * size_of_val(&items[..]))?;
+    let mut objects = Vec::with_capacity(items.len());
+    for item in items.iter() {
+        objects.push(rt.fields_of(item)?);
+    }
     let mut names: Vec<Text> = Vec::new();
     for object in objects.iter().flatten() {
+        // The names are sorted, then each has a column.
+        rt.scratch(object.len() * 4 * size_of::<QueryValue>())?;
         names.extend(object.fields().iter().map(|(name, _)| name.clone()));
     }
     names.sort();
     names.dedup();
+    rt.scratch(names.len() * objects.len() * size_of::<QueryValue>())?;
     let column = |name: Text| {
         let field = |object: &Option<std::sync::Arc<Object>>| {
             let field = object.as_ref().and_then(|object| object.get(name.as_bytes()));
@@ -72,17 +88,18 @@ pub fn star(value: &QueryValue) -> QueryValue {
         let values: Vec<QueryValue> = objects.iter().map(field).collect();
         (name.clone(), QueryValue::from(values))
     };
-    QueryValue::from(Object::new(names.into_iter().map(column).collect()))
+    Ok(QueryValue::from(Object::new(names.into_iter().map(column).collect())))
 }
 
 /// `[*].name` without the other fields.
-pub fn star_field(value: &QueryValue, name: &Text) -> QueryValue {
-    let Some(items) = value.elements() else {
-        return QueryValue::Missing;
+pub fn star_field(value: &QueryValue, name: &Text, rt: &Runtime<'_>) -> Result<QueryValue> {
+    let Some(items) = rt.elements(value)? else {
+        return Ok(QueryValue::Missing);
     };
+    rt.scratch(2 * size_of_val(&items[..]))?;
     let values: Vec<QueryValue> = items.iter().map(|item| item.field(name.as_bytes())).collect();
     if values.iter().all(QueryValue::is_missing) {
-        return QueryValue::Missing;
+        return Ok(QueryValue::Missing);
     }
-    QueryValue::from(values.into_iter().map(QueryValue::or_null).collect::<Vec<_>>())
+    Ok(QueryValue::from(values.into_iter().map(QueryValue::or_null).collect::<Vec<_>>()))
 }

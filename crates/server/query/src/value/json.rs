@@ -13,6 +13,21 @@ impl Json {
         &self.0
     }
 
+    /// The length of the text.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The bytes of the text, if no other value shares its memory.
+    pub fn own_bytes(&self) -> usize {
+        if self.0.is_unique() { self.0.len() } else { 0 }
+    }
+
+    /// The same text in other memory.
+    pub fn map(self, run: impl FnOnce(Bytes) -> Bytes) -> Json {
+        Json(run(self.0))
+    }
+
     pub fn is_array(&self) -> bool {
         self.0.first() == Some(&b'[')
     }

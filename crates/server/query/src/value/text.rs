@@ -19,6 +19,15 @@ impl Text {
         &self.0
     }
 
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
+    /// Whether no other text shares its memory.
+    pub fn is_unique(&self) -> bool {
+        self.0.is_unique()
+    }
+
     /// The characters; a byte that is not UTF-8 reads as U+FFFD.
     pub fn to_str(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
