@@ -23,7 +23,7 @@ code of others below.
 Rust's standard library is under the MIT licence or the Apache License 2.0, at your choice
 (https://www.rust-lang.org). The static programs contain the GNU C Library, under the GNU Lesser
 General Public License 2.1 or later (https://www.gnu.org/software/libc/); `cargo xtask dist` links
-the same sources with another version of it. SQLite is in the public domain. Crates under the MIT
+the same sources with another version of it. Crates under the MIT
 licence or the Apache License, at your choice, are used under the MIT licence.
 
 ";

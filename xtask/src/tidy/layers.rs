@@ -19,7 +19,7 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 26] = [
+const LAYERS: [Layer; 25] = [
     Layer { name: "crc-fast", links: &[], tests_use: &[] },
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
@@ -29,7 +29,6 @@ const LAYERS: [Layer; 26] = [
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
     Layer { name: "oribi-replication", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-query", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
-    Layer { name: "oribi-sql", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
     Layer {
         name: "oribi-storage",
         links: &["oribi-types", "oribi-supervisor"],
@@ -104,7 +103,6 @@ const LAYERS: [Layer; 26] = [
             "oribi-engine",
             "oribi-server",
             "oribi-query",
-            "oribi-sql",
         ],
         tests_use: &["oribi-tls"],
     },

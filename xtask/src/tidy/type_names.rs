@@ -34,9 +34,6 @@ const NOT_YET: [&str; 0] = [];
 const SUBSTITUTES: [&str; 2] =
     ["crates/oribi/src/tools/users.rs", "crates/server/config/src/no_kudu.rs"];
 
-/// The crate that leaves with SQLite keeps its words until then.
-pub(super) const LEAVING: &str = "crates/server/sql/";
-
 /// Where a type is defined.
 pub(super) struct Definition {
     pub name: String,
@@ -120,13 +117,10 @@ fn has_own_names(path: &str) -> bool {
 }
 
 fn is_member(path: &str) -> bool {
-    (path.starts_with("crates/") || path.starts_with("xtask/")) && !path.starts_with(LEAVING)
+    path.starts_with("crates/") || path.starts_with("xtask/")
 }
 
 pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
-    if file.path.starts_with(LEAVING) {
-        return;
-    }
     for (index, line) in code_mask::code_only(&file.text).lines().enumerate() {
         if let Some(name) = function_name(line)
             && name.len() > TEST_NAME_MAX

@@ -5,8 +5,8 @@
 //!   `login` is Basic, and with `scram` SCRAM;
 //! - `router` leads a request to its handler: login, rights, body; `routes` is the table of paths:
 //!   `pools`, `health`, `buckets`, `collections`, `users`, `setup`, `node`, `config_stream`,
-//!   `changes`, `documents`, `figures` with its `figure_history`, `monitoring` and `query`, and to
-//!   the files of the `console`;
+//!   `changes`, `documents`, `figures` with its `figure_history`, `monitoring` and `query_service`,
+//!   and to the files of the `console`;
 //! - `monitoring` has its figures from `rates` and `machine`;
 //! - `audit` records, `request`, `user_context` and `state` are the context of handlers, `message`
 //!   and `body` are requests and responses, `operator_memory` has the memory that figures of the
@@ -48,13 +48,11 @@ mod node;
 mod operator_memory;
 mod origin;
 mod pools;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod queries;
-#[cfg(feature = "sql")]
-mod query;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_service;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_store;
 mod rates;
 mod request;
@@ -64,10 +62,14 @@ mod routes;
 mod scram;
 mod senders;
 mod setup;
-#[cfg(feature = "sql")]
-mod sql;
 mod state;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
+mod statement_answer;
+#[cfg(feature = "query")]
+mod statement_control;
+#[cfg(feature = "query")]
+mod statement_memory;
+#[cfg(feature = "query")]
 mod statement_places;
 #[cfg(test)]
 mod tests;
@@ -126,7 +128,7 @@ pub fn start_server(
     settings: &Settings,
     administrator: Option<Administrator>,
 ) -> Result<Server, StartError> {
-    let admin = AdminStart { start, has_queries: cfg!(feature = "sql") };
+    let admin = AdminStart { start, has_queries: cfg!(feature = "query") };
     Server::start_with(settings, administrator, Some(admin))
 }
 
@@ -181,9 +183,7 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
         senders: senders::Senders::default(),
         stopping,
         open_streams: watch::Sender::new(()),
-        #[cfg(feature = "sql")]
-        statements: crate::statement_places::Statements::default(),
-        #[cfg(feature = "sql")]
+        #[cfg(feature = "query")]
         queries: queries::Queries::default(),
         last_stream: AtomicU64::new(0),
     });

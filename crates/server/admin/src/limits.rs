@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 pub use oribi_server::admin_api::limits::{ADMIN_CHANGES_PIECE_BYTES, DCP_IDLE_TIMEOUT_MS};
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 pub use oribi_server::admin_api::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, READING_NICENESS};
 
 /// Connections of the admin HTTP at once, both ports together. Each client library keeps a few per
@@ -69,52 +69,52 @@ pub const ADMIN_CHANGES_VBUCKETS_MAX: u16 = 256;
 /// Room for the line of an id: positions with the largest numbers, 88 bytes each.
 pub const ADMIN_CHANGES_ID_BYTES_MAX: usize = 88 * ADMIN_CHANGES_VBUCKETS_MAX as usize + 64;
 
-/// Statements of SQL over HTTP that run at once. Each has a thread of low priority; a machine of
+/// Statements over HTTP that run at once. Each has a thread of low priority; a machine of
 /// two cores serves clients while four of them run.
-#[cfg(feature = "sql")]
-pub const SQL_STATEMENTS_MAX: usize = 4;
+#[cfg(feature = "query")]
+pub const STATEMENTS_MAX: usize = 4;
 
-/// Statements of SQL++ that wait for one of these places: one for each connection of an application
+/// Statements that wait for one of these places: one for each connection of an application
 /// with a thousand of them. Their texts are reserved in the connections' memory.
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 pub const QUERIES_WAITING_MAX: usize = 1_024;
 
-/// Memory of SQLite for all statements together: sorting, grouping, and the largest document some
+/// Memory for all statements together: sorting, grouping, joins, and the largest document some
 /// times. There are no temporary files.
-#[cfg(feature = "sql")]
-pub const SQL_HEAP_BYTES_MAX: u64 = 128 << 20;
+#[cfg(feature = "query")]
+pub const STATEMENT_HEAP_BYTES_MAX: u64 = 128 << 20;
 
-/// Least memory of SQLite: enough for statements that keep no rows. Statements are refused while
-/// documents leave less.
-#[cfg(feature = "sql")]
-pub const SQL_HEAP_BYTES_MIN: u64 = 4 << 20;
+/// Least memory for all statements: enough for those that keep no rows. Statements are refused
+/// while documents leave less.
+#[cfg(feature = "query")]
+pub const STATEMENT_HEAP_BYTES_MIN: u64 = 4 << 20;
 
-/// Documents that a scan copies before SQLite sees the first of them: a batch that stays in a
-/// core's own cache, or one larger document.
-#[cfg(feature = "sql")]
-pub const SQL_BATCH_BYTES: usize = 128 * 1024;
+/// Documents that a scan copies before the statement reads the first of them: a batch that stays in
+/// a core's own cache, or one larger document.
+#[cfg(feature = "query")]
+pub const SCAN_BATCH_BYTES: usize = 128 * 1024;
 
 /// What a scan of a statement reserves when it begins: its batch, which may have room for twice as
 /// much, and what it reads ahead of one run of a vbucket's records.
-#[cfg(feature = "sql")]
-pub const SQL_SCAN_BYTES: usize = 512 * 1024 + 2 * SQL_BATCH_BYTES;
+#[cfg(feature = "query")]
+pub const STATEMENT_SCAN_BYTES: usize = 512 * 1024 + 2 * SCAN_BATCH_BYTES;
 
 /// Rows from which on a piece of an answer is sent. A statement has three pieces, reserved in the
 /// connections' memory, or rows that are larger.
-#[cfg(feature = "sql")]
-pub const SQL_PIECE_BYTES: usize = 64 * 1024;
+#[cfg(feature = "query")]
+pub const ROW_PIECE_BYTES: usize = 64 * 1024;
 
 /// Longest row as JSON.
-#[cfg(feature = "sql")]
-pub const SQL_ROW_BYTES_MAX: usize = 64 << 20;
+#[cfg(feature = "query")]
+pub const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// Time of a statement that asks for none, and the longest. A client that does not read in time
-/// loses its statement.
-#[cfg(feature = "sql")]
-pub const SQL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time of a statement whose client names none.
+#[cfg(feature = "query")]
+pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(75);
 
-#[cfg(feature = "sql")]
-pub const SQL_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// Longest time of a statement. A client that does not read in time loses its statement.
+#[cfg(feature = "query")]
+pub const STATEMENT_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// Time for the first request of an admin connection to arrive, TLS included.
 pub const ADMIN_FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -131,5 +131,5 @@ const _: () = assert!(ADMIN_LOGINS_PER_NETWORK_MAX < ADMIN_ANONYMOUS_PER_NETWORK
 const _: () = assert!(ADMIN_STREAMS_PER_USER_MAX < ADMIN_USER_CONNECTIONS_MAX);
 
 // A row has room for the largest document in base64.
-#[cfg(feature = "sql")]
-const _: () = assert!(SQL_ROW_BYTES_MAX > 2 * VALUE_BYTES_MAX);
+#[cfg(feature = "query")]
+const _: () = assert!(ROW_BYTES_MAX > 2 * VALUE_BYTES_MAX);

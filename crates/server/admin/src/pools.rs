@@ -197,7 +197,7 @@ pub(crate) fn node_entry(
         "clusterCompatibility": CLUSTER_COMPATIBILITY,
         "version": format!("{VERSION}-oribi"),
         "os": std::env::consts::OS,
-        "services": services_of(&state),
+        "services": services_of(state),
         "ports": ports(kv_port, state.server.cluster.config.tls_ports()),
         "uptime": uptime_s.to_string(),
     });

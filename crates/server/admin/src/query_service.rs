@@ -9,9 +9,20 @@
 //! statement begins has `retry`, because nothing was changed: 1201 (429) when the queue is full,
 //! 5500 without memory.
 //!
-//! Invariants: those of `query`, which has threads, places, memory and pieces of answers. What a
-//! statement keeps (groups, sorted rows) is reserved below the arena's upper bound for all
-//! statements together.
+//! The parts: [`statement_places`](crate::statement_places) counts statements,
+//! [`statement_answer`](crate::statement_answer) makes pieces of rows,
+//! [`statement_control`](crate::statement_control) ends a statement early,
+//! [`statement_memory`](crate::statement_memory) counts documents and rows, and
+//! [`query_store`](crate::query_store) has the documents.
+//!
+//! Invariants:
+//! - a statement runs on a separate thread, of low priority, never on a worker's or this
+//!   runtime's;
+//! - at most [`Statements`] allows run, each counts against its user's streams, and each ends with
+//!   its time, its client or the server;
+//! - large documents and unsent rows are reserved in the connections' memory; what a statement
+//!   keeps (groups, sorted rows) is reserved below the arena's upper bound for all statements
+//!   together, and returns to the system with a statement that kept much.
 //!
 //! Caller: `routes`.
 
@@ -25,7 +36,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use oribi_query::{
-    MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, Service, SinkClosed,
+    MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, Service, SinkError,
 };
 use oribi_server::admin_api::memory::Reservation;
 use serde_json::json;
@@ -36,20 +47,16 @@ use super::body::ReplyBody;
 use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
 use super::message::{FormFields, HttpReply, error, panicked, whole};
-use super::query::answer::{StatementAnswer, StatementStart};
-use super::query::pace_of_client;
 use super::request::AdminRequest;
+use super::statement_answer::{StatementAnswer, StatementStart, pace_of_client};
 use super::statement_places::{HeapShare, QueueRejection, StatementResources, Statements};
-use crate::limits::{READING_NICENESS, SQL_TIMEOUT_MAX};
+use crate::limits::{READING_NICENESS, STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MAX};
 use crate::query_store::{BucketStore, tokens};
-use crate::sql::control::{StatementControl, StatementEnd};
-use crate::sql::memory::StatementMemory;
+use crate::statement_control::{StatementControl, StatementEnd};
+use crate::statement_memory::StatementMemory;
 
 /// Time for a body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
-
-/// Time of a statement whose client names none.
-const TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Interval between two looks whether a statement has to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -76,7 +83,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
     let (parsed, text_memory) = parsed;
     let arrived = Instant::now();
     let (state, user) = (&request.state, request.user());
-    let timeout = parsed.timeout.unwrap_or(TIMEOUT).min(SQL_TIMEOUT_MAX);
+    let timeout = parsed.timeout.unwrap_or(STATEMENT_TIMEOUT).min(STATEMENT_TIMEOUT_MAX);
     let running = match state.queries.running.wait(arrived + timeout).await {
         Ok(running) => running,
         Err(QueueRejection::Full) => {
@@ -369,7 +376,7 @@ impl StatementRun {
         let kept_much = budget.own_bytes_most.load(Ordering::Relaxed) > UNTRIMMED_BYTES;
         drop(store);
         if kept_much {
-            oribi_sql::trim_heap();
+            oribi_system::heap::trim();
         }
         drop(budget);
         sink.finish(&outcome);
@@ -458,14 +465,14 @@ impl JsonAnswer<'_> {
 }
 
 impl RowSink for JsonAnswer<'_> {
-    fn start(&mut self, head: &ResponseHead) -> Result<(), SinkClosed> {
+    fn start(&mut self, head: &ResponseHead) -> Result<(), SinkError> {
         let head = self.head(head);
-        self.answer.write(&[head.as_bytes(), b",\n\"results\":["]).map_err(|_| SinkClosed)
+        self.answer.write(&[head.as_bytes(), b",\n\"results\":["]).map_err(SinkError::Failed)
     }
 
-    fn row(&mut self, json: &[u8]) -> Result<(), SinkClosed> {
+    fn row(&mut self, json: &[u8]) -> Result<(), SinkError> {
         let separator: &[u8] = if self.rows == 0 { b"\n" } else { b",\n" };
         self.rows += 1;
-        self.answer.write(&[separator, json]).map_err(|_| SinkClosed)
+        self.answer.write(&[separator, json]).map_err(SinkError::Failed)
     }
 }

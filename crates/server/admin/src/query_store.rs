@@ -1,21 +1,28 @@
 //! The buckets of this process as the datastore of SQL++ statements.
 //!
 //! Owns: the keyspaces that a user may name, and index definitions. A bucket's name is its default
-//! collection. The parts: [`keyspace`] reads documents, [`change`] writes them, [`place`] has what
-//! both need, [`indexes`] the definitions, [`tokens`] the writes that a statement must see. The
-//! language is `oribi_query`'s.
+//! collection. The parts: [`keyspace`] has documents as statements take them, read by [`lookup`] or
+//! [`snapshot_scans`] from the collection of a [`reader`], in a [`batch`]; [`change`] writes them,
+//! [`place`] has what reads and changes need, [`indexes`] the definitions, [`tokens`] the writes
+//! that a statement must see. The language is `oribi_query`'s.
 //!
 //! Invariants:
 //! - a bucket, scope or collection in which the user has no right looks like a missing one;
 //! - rights are checked at each read, scan and change, with the identity of the request;
+//! - a scan shows each vbucket at one moment, with every write acknowledged before it began;
+//! - every wait ends with the statement's time, its client, or the server;
 //! - no worker's thread runs any of this, and no lock of the engine is held between two batches.
 //!
 //! Caller: `admin::query_service`, which owns threads, memory and answers.
 
+mod batch;
 mod change;
 pub(crate) mod indexes;
 mod keyspace;
+mod lookup;
 mod place;
+mod reader;
+mod snapshot_scans;
 pub(crate) mod tokens;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,7 +35,7 @@ use oribi_query::{
 };
 use oribi_types::CollectionId;
 
-use crate::sql::control::StatementControl;
+use crate::statement_control::StatementControl;
 use indexes::IndexDefinitions;
 use keyspace::CollectionKeyspace;
 use oribi_server::admin_api::rights::Rights;

@@ -15,7 +15,7 @@ use std::future::Future;
 
 use hyper::Method;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 use serde_json::json;
 
 use super::message::{BODY_BYTES_MAX, HttpRejection, HttpReply, path_not_found};
@@ -146,33 +146,20 @@ const fn read_documents(path: &'static str) -> Route {
     get(path, RouteAccess::Collection, Handler::Async(|r| Box::pin(documents::read(r))))
 }
 
-/// Statements of SQL, which only read, but cost enough that other sites may not send them.
-#[cfg(feature = "sql")]
-const SQL: Handler = Handler::Async(|r| Box::pin(super::query::run(r)));
-#[cfg(not(feature = "sql"))]
-const SQL: Handler = NOT_FOUND;
-
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 const QUERY_SERVICE: Handler = Handler::Async(|r| Box::pin(super::query_service::run(r)));
-#[cfg(not(feature = "sql"))]
+#[cfg(not(feature = "query"))]
 const QUERY_SERVICE: Handler = NOT_FOUND;
 
 /// SDKs ask for it at each port for queries that they are told of. The port may be that of the
 /// admin HTTP.
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 const PING: Handler = Handler::Sync(|_| super::message::json_reply(&json!({ "status": "OK" })));
-#[cfg(not(feature = "sql"))]
+#[cfg(not(feature = "query"))]
 const PING: Handler = NOT_FOUND;
-
-/// Bytes of a request with a statement of SQL: four times that of the longest statement, for
-/// escapes of JSON and for parameters.
-const SQL_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of a request with a statement of SQL++ and its arguments.
 const QUERY_SERVICE_BYTES_MAX: usize = 4 << 20;
-
-#[cfg(feature = "sql")]
-const _: () = assert!(SQL_BYTES_MAX == 4 * oribi_sql::database::STATEMENT_BYTES_MAX);
 
 const NOT_FOUND: Handler = Handler::Sync(|_| path_not_found());
 
@@ -309,9 +296,6 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/query/service", RouteAccess::User, QUERY_SERVICE)
         .with_body(RequestBody::Stream(QUERY_SERVICE_BYTES_MAX))
         .audited(AuditRule::Nothing),
-    post("/query/sql", RouteAccess::User, SQL)
-        .with_body(RequestBody::Stream(SQL_BYTES_MAX))
-        .audited(AuditRule::Refusals),
     // Users.
     post(
         "/controller/changePassword",

@@ -36,11 +36,8 @@ pub(crate) struct AdminState {
     pub(crate) stopping: watch::Receiver<bool>,
     /// Has a receiver for each stream that tells its client why it ends.
     pub(crate) open_streams: watch::Sender<()>,
-    /// Statements of SQL that run.
-    #[cfg(feature = "sql")]
-    pub(super) statements: super::statement_places::Statements,
     /// SQL++: its statements that run, prepared ones, and index definitions.
-    #[cfg(feature = "sql")]
+    #[cfg(feature = "query")]
     pub(super) queries: super::queries::Queries,
     /// Number of the last stream of changes.
     pub(crate) last_stream: AtomicU64,

@@ -13,9 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admission::{AdminConnection, StreamPlace};
 use crate::limits::{
-    QUERIES_WAITING_MAX, SQL_HEAP_BYTES_MAX, SQL_HEAP_BYTES_MIN, SQL_STATEMENTS_MAX,
+    QUERIES_WAITING_MAX, STATEMENT_HEAP_BYTES_MAX, STATEMENT_HEAP_BYTES_MIN, STATEMENTS_MAX,
 };
-use crate::sql::memory::MemoryTurn;
+use crate::statement_memory::MemoryTurn;
 
 /// The statements that run.
 pub(crate) struct Statements {
@@ -28,7 +28,7 @@ pub(crate) struct Statements {
 impl Default for Statements {
     fn default() -> Statements {
         Statements {
-            places: Arc::new(Semaphore::new(SQL_STATEMENTS_MAX)),
+            places: Arc::new(Semaphore::new(STATEMENTS_MAX)),
             waiting: AtomicUsize::new(0),
             turn: Arc::default(),
             heap: Arc::default(),
@@ -91,14 +91,15 @@ impl Statements {
         Arc::clone(&self.turn)
     }
 
-    /// A share of SQLite's heap. None while documents leave too little of the process's memory.
+    /// A share of the statements' heap. None while documents leave too little of the process's
+    /// memory.
     pub fn share_heap(&self) -> Option<HeapShare> {
         let mut heap = self.heap.lock();
         if heap.shares == 0 {
-            heap.reservation = Some(reserve_outside(SQL_HEAP_BYTES_MAX));
+            heap.reservation = Some(reserve_outside(STATEMENT_HEAP_BYTES_MAX));
         }
         let bytes = heap.reservation.as_ref().map_or(0, OutsideReservation::bytes);
-        if bytes < SQL_HEAP_BYTES_MIN {
+        if bytes < STATEMENT_HEAP_BYTES_MIN {
             heap.reservation = None;
             return None;
         }
@@ -107,15 +108,15 @@ impl Statements {
     }
 }
 
-/// SQLite's heap, which all statements use together: the first one reserves it, the last one gives
-/// it back.
+/// The memory in which statements keep groups, sorted rows and joins: the first statement reserves
+/// it, the last one releases it.
 #[derive(Default)]
 struct Heap {
     shares: usize,
     reservation: Option<OutsideReservation>,
 }
 
-/// A statement's use of SQLite's heap. The statement drops it after its database.
+/// A statement's use of the heap.
 pub(crate) struct HeapShare {
     heap: Arc<Mutex<Heap>>,
     /// Size of the whole heap.

@@ -22,23 +22,21 @@ mod documents;
 mod https;
 mod metrics;
 mod monitoring;
-#[cfg(feature = "sql")]
-mod query;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_bad_input;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_consistency;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_indexes;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_memory;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_port;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_queue;
-#[cfg(feature = "sql")]
+#[cfg(feature = "query")]
 mod query_service;
-#[cfg(all(feature = "console", feature = "sql"))]
+#[cfg(all(feature = "console", feature = "query"))]
 mod route_statuses;
 mod routes;
 mod settings;

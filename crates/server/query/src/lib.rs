@@ -60,5 +60,5 @@ pub use memory_budget::MemoryBudget;
 pub use request::QueryRequest;
 pub use scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};
 pub use service::{
-    Metrics, ResponseHead, RowSink, RunControl, RunOutcome, RunStatus, Service, SinkClosed,
+    Metrics, ResponseHead, RowSink, RunControl, RunOutcome, RunStatus, Service, SinkError,
 };

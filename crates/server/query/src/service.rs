@@ -29,15 +29,19 @@ use crate::{explain, indexes};
 /// Takes the parts of an answer.
 pub trait RowSink {
     /// The head, before the first row. Not called if the request fails before its execution.
-    fn start(&mut self, head: &ResponseHead) -> std::result::Result<(), SinkClosed>;
+    fn start(&mut self, head: &ResponseHead) -> std::result::Result<(), SinkError>;
 
     /// One row as JSON text. It may block: the statement waits.
-    fn row(&mut self, json: &[u8]) -> std::result::Result<(), SinkClosed>;
+    fn row(&mut self, json: &[u8]) -> std::result::Result<(), SinkError>;
 }
 
-/// The reader of an answer is gone. The statement ends.
-#[derive(Clone, Copy, Debug)]
-pub struct SinkClosed;
+/// Why a sink takes no more rows. The statement ends.
+#[derive(Clone, Debug)]
+pub enum SinkError {
+    /// The reader of the answer is gone.
+    Closed,
+    Failed(Box<QueryError>),
+}
 
 /// What an answer has before its rows.
 #[derive(Clone, Debug, Default)]
@@ -348,10 +352,13 @@ impl<'s> Output<'s> {
         self.check(result)
     }
 
-    fn check(&mut self, result: std::result::Result<(), SinkClosed>) -> Result<()> {
-        result.map_err(|SinkClosed| {
-            self.closed = true;
-            QueryError::new(1181, "The reader of the answer is gone")
+    fn check(&mut self, result: std::result::Result<(), SinkError>) -> Result<()> {
+        result.map_err(|error| match error {
+            SinkError::Closed => {
+                self.closed = true;
+                QueryError::new(1181, "The reader of the answer is gone")
+            }
+            SinkError::Failed(error) => error,
         })
     }
 

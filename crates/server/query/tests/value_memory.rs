@@ -44,11 +44,11 @@ const UNCOUNTED_BYTES_MAX: usize = 256 << 10;
 struct NoRows;
 
 impl RowSink for NoRows {
-    fn start(&mut self, _: &oribi_query::ResponseHead) -> Result<(), oribi_query::SinkClosed> {
+    fn start(&mut self, _: &oribi_query::ResponseHead) -> Result<(), oribi_query::SinkError> {
         Ok(())
     }
 
-    fn row(&mut self, _: &[u8]) -> Result<(), oribi_query::SinkClosed> {
+    fn row(&mut self, _: &[u8]) -> Result<(), oribi_query::SinkError> {
         Ok(())
     }
 }

@@ -42,7 +42,7 @@ const KINDS: [RequestKind; 9] = [
     RequestKind::Dcp,
     RequestKind::Events,
     RequestKind::Http,
-    RequestKind::Sql,
+    RequestKind::Query,
     RequestKind::Backup,
 ];
 
@@ -146,7 +146,7 @@ fn pass(shared: &SoakShared<'_>, kind: RequestKind, number: usize) -> Result<boo
         RequestKind::Dcp => stream_all(shared, &format!("reads {number}")),
         RequestKind::Events => events_all(shared),
         RequestKind::Http => http_all(shared),
-        RequestKind::Sql => sql_all(shared),
+        RequestKind::Query => query_all(shared),
         RequestKind::Backup => backup(shared, number),
     }
 }
@@ -290,13 +290,15 @@ fn http_all(shared: &SoakShared<'_>) -> Result<bool> {
     Ok(true)
 }
 
-fn sql_all(shared: &SoakShared<'_>) -> Result<bool> {
-    let statement = br#"{"statement": "select count(*) from \"default\"", "bucket": "default"}"#;
-    let answer = admin(shared).request("POST", "/query/sql", "application/json", statement)?;
-    match answer.status {
-        200 => Ok(true),
-        503 => Ok(false),
-        status => bail!("{status}: {}", answer.text()),
+fn query_all(shared: &SoakShared<'_>) -> Result<bool> {
+    let statement = br#"{"statement": "SELECT RAW COUNT(*) FROM `default`"}"#;
+    let answer = admin(shared).request("POST", "/query/service", "application/json", statement)?;
+    let text = answer.text();
+    let is_for_memory = ["\"code\":5500", "\"code\":12008", "\"code\":1201"];
+    match text.contains("\"status\":\"success\"") {
+        true => Ok(true),
+        false if is_for_memory.iter().any(|code| text.contains(code)) => Ok(false),
+        false => bail!("{}: {text}", answer.status),
     }
 }
 

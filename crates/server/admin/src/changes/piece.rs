@@ -82,7 +82,7 @@ impl Outgoing {
     }
 
     /// Bytes of the largest piece that there can be.
-    #[cfg(feature = "sql")]
+    #[cfg(feature = "query")]
     pub fn largest_piece(&self) -> usize {
         self.memory.counted(usize::MAX)
     }
@@ -101,7 +101,7 @@ impl Outgoing {
 
 impl StreamPiece {
     /// Bytes that may be added.
-    #[cfg(feature = "sql")]
+    #[cfg(feature = "query")]
     pub fn room(&self) -> usize {
         let reserved = self.reservation.as_ref().map_or(0, Reservation::bytes);
         reserved.saturating_sub(self.bytes.len())

@@ -7,23 +7,24 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use oribi_auth::Privilege;
+use oribi_query::stored::{body_of, inflated_bytes};
 use oribi_query::{DocumentMutation, KeyRange, Keyspace, KeyspaceName, QueryDocument, Result};
-use oribi_sql::document_cells::{inflated, inflated_bytes, is_json, parts_of};
-use oribi_sql::documents::{DocumentScan, DocumentSource, DocumentStream};
-use oribi_sql::key_filter::KeyFilter;
-use oribi_sql::source::{Argument, Condition, Operator};
+use oribi_storage::LARGE_RECORD_BYTES;
 use oribi_types::Datatype;
 
+use super::batch::StoredVersion;
 use super::change;
+use super::lookup::DocumentLookup;
 use super::place::KeyspacePlace;
-use crate::sql::documents::BucketDocuments;
+use super::reader::KeyspaceReader;
+use super::snapshot_scans::SnapshotScans;
+use crate::statement_memory::LargeValueMemory;
 
 /// See the module text.
 pub(super) struct CollectionKeyspace {
     place: KeyspacePlace,
-    documents: BucketDocuments,
+    reader: KeyspaceReader,
 }
 
 impl std::fmt::Debug for CollectionKeyspace {
@@ -34,55 +35,58 @@ impl std::fmt::Debug for CollectionKeyspace {
 
 impl CollectionKeyspace {
     pub(super) fn new(place: KeyspacePlace) -> CollectionKeyspace {
-        let documents = BucketDocuments::new(
-            Arc::clone(&place.handle),
-            place.path(),
-            vec![place.collection],
-            Arc::clone(&place.control),
-        );
-        CollectionKeyspace { place, documents }
-    }
-
-    fn stream(&self, keys: KeyFilter) -> Result<Box<dyn DocumentStream>> {
-        let scan = DocumentScan {
-            keys,
-            needs_figures: true,
-            needs_value: true,
-            needs_meta: true,
-            ..DocumentScan::default()
+        let reader = KeyspaceReader {
+            handle: Arc::clone(&place.handle),
+            path: place.path(),
+            collection: place.collection,
+            control: Arc::clone(&place.control),
         };
-        self.documents.scan(scan).map_err(|error| self.place.read_error(&error))
+        CollectionKeyspace { place, reader }
     }
 
-    /// The next document of a stream.
-    fn next(&self, stream: &mut dyn DocumentStream) -> Result<Option<QueryDocument>> {
-        let failed = |error: anyhow::Error| self.place.read_error(&error);
-        if !stream.advance().map_err(failed)? {
-            return Ok(None);
-        }
-        let expanded = stream.document().and_then(|stored| {
-            let (_, body) = parts_of(stored.datatype, stored.value);
-            stored.datatype.contains(Datatype::SNAPPY).then(|| inflated_bytes(body)).flatten()
-        });
-        if let Some(bytes) = expanded {
-            stream.make_room(bytes).map_err(failed)?;
-        }
-        Ok(stream.document().map(|stored| {
-            let (_, body) = parts_of(stored.datatype, stored.value);
-            let plain = stored.datatype.contains(Datatype::SNAPPY).then(|| inflated(body));
-            let value = match plain.flatten() {
-                Some(plain) => Bytes::from(plain),
-                None => Bytes::copy_from_slice(body),
-            };
-            QueryDocument {
-                key: Bytes::copy_from_slice(stored.key),
-                is_json: is_json(stored.datatype, &value),
-                value,
-                cas: stored.cas,
-                flags: stored.flags,
-                expiration: stored.expiry,
+    fn lookup(&self, key: &[u8]) -> anyhow::Result<Option<QueryDocument>> {
+        let lookup = DocumentLookup::read(&self.reader, key)?;
+        let document = lookup.document().map(|stored| self.expanded(stored)).transpose()?;
+        Ok(document.map(|(document, _memory)| document))
+    }
+
+    fn scan_range(
+        &self,
+        range: &KeyRange,
+        visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
+    ) -> anyhow::Result<()> {
+        let mut scans = SnapshotScans::begin(&self.reader, range)?;
+        while scans.advance()? {
+            let Some(stored) = scans.document() else { break };
+            let (document, _memory) = self.expanded(stored)?;
+            if visit(document).is_break() {
+                break;
             }
-        }))
+        }
+        Ok(())
+    }
+
+    /// The document without attributes, inflated. Memory for a large body is reserved first.
+    fn expanded(
+        &self,
+        stored: StoredVersion<'_>,
+    ) -> anyhow::Result<(QueryDocument, Option<LargeValueMemory>)> {
+        let body = body_of(stored.datatype, stored.value);
+        let bytes = match stored.datatype.contains(Datatype::SNAPPY) {
+            true => inflated_bytes(body).unwrap_or(0),
+            false => 0,
+        };
+        let memory = match bytes > LARGE_RECORD_BYTES {
+            true => Some(self.reader.control.hold_large(bytes)?),
+            false => None,
+        };
+        let document = QueryDocument {
+            cas: stored.cas,
+            flags: stored.flags,
+            expiration: stored.expiry,
+            ..QueryDocument::of_body(stored.key, stored.datatype, body)
+        };
+        Ok((document, memory))
     }
 }
 
@@ -93,8 +97,7 @@ impl Keyspace for CollectionKeyspace {
 
     fn get(&self, key: &[u8]) -> Result<Option<QueryDocument>> {
         self.place.check_rights(&[Privilege::Read])?;
-        let mut stream = self.stream(filter([(Operator::Equal, key)]))?;
-        self.next(&mut *stream)
+        self.lookup(key).map_err(|error| self.place.read_error(&error))
     }
 
     fn scan(
@@ -103,21 +106,7 @@ impl Keyspace for CollectionKeyspace {
         visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> Result<()> {
         self.place.check_rights(&[Privilege::Read, Privilege::RangeScan])?;
-        let low = range.low.iter().map(|(key, is_in)| match is_in {
-            true => (Operator::GreaterOrEqual, &key[..]),
-            false => (Operator::Greater, &key[..]),
-        });
-        let high = range.high.iter().map(|(key, is_in)| match is_in {
-            true => (Operator::LessOrEqual, &key[..]),
-            false => (Operator::Less, &key[..]),
-        });
-        let mut stream = self.stream(filter(low.chain(high)))?;
-        while let Some(document) = self.next(&mut *stream)? {
-            if visit(document).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.scan_range(range, visit).map_err(|error| self.place.read_error(&error))
     }
 
     fn count(&self) -> Option<u64> {
@@ -127,16 +116,4 @@ impl Keyspace for CollectionKeyspace {
     fn mutate(&self, mutation: DocumentMutation) -> Result<u64> {
         change::apply(&self.place, &mutation)
     }
-}
-
-fn filter<'k>(bounds: impl IntoIterator<Item = (Operator, &'k [u8])>) -> KeyFilter {
-    let conditions: Vec<Condition> = bounds
-        .into_iter()
-        .map(|(operator, key)| Condition {
-            column: 0,
-            operator,
-            values: vec![Argument::Text(key.to_vec())],
-        })
-        .collect();
-    KeyFilter::of(conditions.iter())
 }

@@ -8,7 +8,7 @@ use oribi_auth::{Privilege, PrivilegeSet};
 use oribi_query::{KeyspaceName, QueryError, Result};
 use oribi_types::CollectionId;
 
-use crate::sql::control::{StatementControl, StatementEnd};
+use crate::statement_control::{StatementControl, StatementEnd};
 use oribi_server::admin_api::rights::Rights;
 use oribi_server::buckets::BucketHandle;
 use oribi_server::server_context::ServerContext;
@@ -52,13 +52,7 @@ impl KeyspacePlace {
 
     /// The error of a read or scan that failed with `error`.
     pub(super) fn read_error(&self, error: &anyhow::Error) -> Box<QueryError> {
-        let code = match self.control.ending() {
-            Some(StatementEnd::Timeout) => 1080,
-            Some(StatementEnd::ClientGone | StatementEnd::Shutdown) => 1181,
-            Some(StatementEnd::LostPrivileges) => 13014,
-            Some(StatementEnd::InTheWay) => 5500,
-            Some(StatementEnd::Unavailable) | None => 12008,
-        };
-        QueryError::datastore(code, format!("{error:#}"))
+        let code = self.control.ending().and_then(StatementEnd::query_code);
+        QueryError::datastore(code.unwrap_or(12008), format!("{error:#}"))
     }
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::query::unchunked;
+use super::query_service::unchunked;
 use super::{ADMIN, Fixture};
 
 impl Fixture {

@@ -1,16 +1,35 @@
-//! What statements of SQL hold of the connections' memory, and who has to give it back.
+//! What statements hold of the connections' memory, and who has to give it back.
 
 use std::time::{Duration, Instant};
 
 use oribi_types::CollectionId;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::changes::wait_until;
-use super::query::rows_in;
-use super::{ADMIN, Fixture};
-use crate::limits::SQL_STATEMENTS_MAX;
+use super::{ADMIN, Answer, Fixture};
+use crate::limits::STATEMENTS_MAX;
+
+/// Codes of statements that end for memory, while they read documents or write rows.
+const MEMORY_CODES: [u64; 2] = [5500, 12008];
 
 impl Fixture {
+    fn run_statement(&self, statement: &str) -> Answer {
+        self.service(ADMIN, &json!({ "statement": statement }))
+    }
+
+    /// The results of a statement that succeeds.
+    #[track_caller]
+    fn results(&self, statement: &str) -> Value {
+        let answer = self.run_statement(statement).json();
+        assert_eq!(answer["status"], "success", "{statement}: {answer}");
+        answer["results"].clone()
+    }
+
+    /// Begins a statement and leaves its answer unread.
+    fn begin(&self, statement: &str) -> std::net::TcpStream {
+        self.connect("POST", "/query/service", ADMIN, &format!("statement={statement}"))
+    }
+
     /// Puts a document that is longer once it is inflated.
     fn put_compressed(&self, key: &str, plain: &[u8]) {
         let value = snap::raw::Encoder::new().compress_vec(plain).unwrap();
@@ -42,11 +61,15 @@ fn large_documents_are_reserved_before_loading() {
     fixture.put_compressed("packed", document.as_bytes());
     fixture.put("small", b"{\"t\":\"a\"}");
     let statement =
-        |condition: &str| format!("select sum(length(json)) from \"default\" where {condition}");
-    let conditions =
-        ["id = 'plain'", "id = 'packed'", "id >= 'pl' and id < 'pm'", "id >= 'pa' and id < 'pb'"];
+        |condition: &str| format!("SELECT RAW SUM(LENGTH(d.t)) FROM `default` d {condition}");
+    let conditions = [
+        r#"USE KEYS "plain""#,
+        r#"USE KEYS "packed""#,
+        r#"WHERE META(d).id >= "pl" AND META(d).id < "pm""#,
+        r#"WHERE META(d).id >= "pa" AND META(d).id < "pb""#,
+    ];
     for condition in conditions {
-        assert_eq!(fixture.rows(&statement(condition)), [json!([document.len()])], "{condition}");
+        assert_eq!(fixture.results(&statement(condition)), json!([BYTES]), "{condition}");
     }
     wait_until(|| fixture.reserved_bytes() == 0, "nothing stays reserved");
     let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
@@ -55,11 +78,12 @@ fn large_documents_are_reserved_before_loading() {
     std::thread::scope(|scope| {
         let asked = conditions.map(|condition| {
             let fixture = &fixture;
-            scope.spawn(move || (condition, fixture.query_as(ADMIN, &statement(condition))))
+            scope.spawn(move || (condition, fixture.run_statement(&statement(condition))))
         });
         for answer in asked {
             let (condition, answer) = answer.join().unwrap();
-            assert_eq!(answer.status, 503, "{condition}: {}", answer.body);
+            let code = answer.json()["errors"][0]["code"].as_u64().unwrap_or(0);
+            assert!(MEMORY_CODES.contains(&code), "{condition}: {}", answer.body);
             // One of them has the turn, and the others wait for it.
             let whys =
                 ["the memory for connections is in use", "other clients wait for the memory"];
@@ -67,15 +91,8 @@ fn large_documents_are_reserved_before_loading() {
             assert!(says, "{condition}: {}", answer.body);
         }
     });
-    assert_eq!(fixture.rows(&statement("id = 'small'")), [json!([9])], "small ones need little");
+    assert_eq!(fixture.results(&statement(r#"USE KEYS "small""#)), json!([1]));
     drop(others);
-    // The value alone is a copy, too, which SQLite's own heap does not have.
-    let value = "select length(json ->> 't') from \"default\" where id = 'plain'";
-    let others = all_but(BYTES + BYTES / 2);
-    let answer = fixture.query_as(ADMIN, value);
-    assert_eq!(answer.status, 503, "{}", answer.body);
-    drop(others);
-    assert_eq!(fixture.rows(value), [json!([BYTES])]);
     wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
 }
 
@@ -83,18 +100,20 @@ fn large_documents_are_reserved_before_loading() {
 #[test]
 fn a_row_for_which_there_can_be_no_memory_is_refused() {
     let fixture = Fixture::development();
-    // What a server without quotas could reserve: 24 MiB. SQLite's memory is that of all tests.
+    // What a server without quotas could reserve: 24 MiB.
     fixture.server.as_ref().unwrap().context().connections.memory.set_quotas(0);
-    let row = "select hex(zeroblob(6500000)), hex(zeroblob(6500000))";
-    let answer = fixture.query_as(ADMIN, row);
-    assert_eq!(answer.status, 200, "its columns are sent: {}", answer.body);
-    assert!(answer.body.contains("a row needs "), "{}", answer.body);
-    assert!(answer.body.contains("\"end\":\"error\""), "{}", answer.body);
+    let row = r#"SELECT REPEAT("x", 13000000) AS a, REPEAT("x", 13000000) AS b"#;
+    let answer = fixture.run_statement(row);
+    assert_eq!(answer.status, 200, "its head is sent: {}", answer.body);
+    let answer = answer.json();
+    assert_eq!(answer["errors"][0]["code"], 5500, "{answer}");
+    let msg = answer["errors"][0]["msg"].as_str().unwrap();
+    assert!(msg.contains("a row needs "), "{msg}");
 }
 
 /// A client that does not read rows of large documents loses its statement to one that does.
 #[test]
-fn who_does_not_read_large_rows_makes_room_for_others() {
+fn stalled_readers_of_large_rows_are_ended() {
     const BYTES: usize = 3 << 20;
     let fixture = Fixture::development();
     for number in 0..4 {
@@ -106,8 +125,8 @@ fn who_does_not_read_large_rows_makes_room_for_others() {
     // Two documents with their rows fit in what is left.
     let others = memory.hold(most - 4 * BYTES - (1 << 20)).expect("nothing is held");
     let before = fixture.reserved_bytes();
-    let all = "select json from \"default\"";
-    let unread: Vec<_> = (0..SQL_STATEMENTS_MAX - 1).map(|_| fixture.begin(all)).collect();
+    let all = "SELECT RAW d FROM `default` d";
+    let unread: Vec<_> = (0..STATEMENTS_MAX - 1).map(|_| fixture.begin(all)).collect();
     wait_until(
         || {
             assert!(fixture.reserved_bytes() <= most as u64);
@@ -119,22 +138,26 @@ fn who_does_not_read_large_rows_makes_room_for_others() {
     wait_until(
         || {
             let answer =
-                fixture.query_as(ADMIN, "select json from \"default\" where id = 'large2'");
-            if answer.status == 200 && answer.body.contains("\"end\":\"complete\"") {
-                lengths = rows_in(&answer.body).iter().map(|row| row.to_string().len()).collect();
+                fixture.run_statement(r#"SELECT RAW d FROM `default` d USE KEYS "large2""#);
+            let answer = answer.json();
+            if answer["status"] == "success" {
+                let rows = answer["results"].as_array().unwrap();
+                lengths = rows.iter().map(|row| row["t"].as_str().unwrap().len()).collect();
             }
             !lengths.is_empty()
         },
         "one that reads gets its row",
     );
-    assert!(lengths[0] > BYTES);
+    assert_eq!(lengths, [BYTES]);
     drop((unread, others));
     wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
 }
 
 /// Rows of six million bytes each, without an end and without large documents.
-const LARGE_ROWS: &str = "with recursive c(x) as (values (1) union all select x + 1 from c) \
-                          select hex(zeroblob(3000000)), x from c";
+const LARGE_ROWS: &str = r#"SELECT RAW REPEAT("x", 6000000) FROM ARRAY_RANGE(0, 1000000) a"#;
+
+/// One row of six million bytes.
+const ONE_LARGE_ROW: &str = r#"SELECT RAW REPEAT("x", 6000000)"#;
 
 /// Bytes of such a row.
 const ROW_BYTES: usize = 6_000_000;
@@ -148,8 +171,8 @@ impl Fixture {
     fn has_its_row(&self, statement: &str, what: &str) {
         let begun = Instant::now();
         loop {
-            let answer = self.query_as(ADMIN, statement);
-            if answer.status == 200 && answer.body.contains("\"end\":\"complete\"") {
+            let answer = self.run_statement(statement);
+            if answer.body.contains("\"status\":\"success\"") {
                 return;
             }
             let waited = begun.elapsed();
@@ -162,7 +185,7 @@ impl Fixture {
 /// Whatever a statement waits for while its client does not read, and whatever the other one needs
 /// memory for.
 #[test]
-fn rows_that_nobody_reads_make_room_for_others() {
+fn unread_rows_make_room_for_others() {
     const BYTES: usize = 3 << 20;
     let fixture = Fixture::development();
     fixture.put("large", json!({"t": "a".repeat(BYTES)}).to_string().as_bytes());
@@ -171,7 +194,7 @@ fn rows_that_nobody_reads_make_room_for_others() {
     // client with a fourth, or for memory.
     for rows in [4, 3] {
         let left = rows * ROW_BYTES + ROW_BYTES / 3;
-        for reads in ["select hex(zeroblob(3000000))", "select json from \"default\""] {
+        for reads in [ONE_LARGE_ROW, "SELECT RAW d FROM `default` d"] {
             let others = memory.hold(memory.reservable_bytes() - left).expect("nothing is held");
             let before = fixture.reserved_bytes();
             let unread = fixture.begin(LARGE_ROWS);
@@ -200,11 +223,11 @@ fn the_last_row_makes_room_for_others() {
     let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
     let others = memory.hold(memory.reservable_bytes() - 6 * ROW_BYTES).expect("nothing is held");
     let before = fixture.reserved_bytes();
-    let unread = fixture.begin("select hex(zeroblob(6000000)), hex(zeroblob(6000000))");
+    let unread = fixture.begin(r#"SELECT REPEAT("x", 12000000) AS a, REPEAT("x", 12000000) AS b"#);
     let row = before + 4 * ROW_BYTES as u64..before + 5 * ROW_BYTES as u64;
     wait_until(|| row.contains(&fixture.reserved_bytes()), "a row waits for its client");
     let more = memory.hold(ROW_BYTES).expect("there is room for one");
-    fixture.has_its_row("select hex(zeroblob(3000000))", "one that reads");
+    fixture.has_its_row(ONE_LARGE_ROW, "one that reads");
     drop((unread, others, more));
     wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
 }

@@ -89,7 +89,7 @@ fn the_query_port_serves_queries_only() {
     let statement = "statement=SELECT+RAW+40%2B2";
     let answer = fixture.ask_query_port("POST", "/query/service", ADMIN, statement);
     assert!(answer.status == 200 && answer.body.contains("42"), "{}", answer.body);
-    for path in ["/pools/default", "/metrics", "/console/", "/whoami", "/query/sql"] {
+    for path in ["/pools/default", "/metrics", "/console/", "/whoami"] {
         assert_eq!(fixture.ask_query_port("GET", path, ADMIN, "").status, 404, "{path}");
     }
     assert_eq!(fixture.ask_query_port("POST", "/settings/web", ADMIN, "").status, 404);

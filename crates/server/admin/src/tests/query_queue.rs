@@ -4,10 +4,12 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::changes::wait_until;
+use super::query_service::unchunked;
 use super::{ADMIN, Fixture};
-use crate::limits::{QUERIES_WAITING_MAX, SQL_STATEMENTS_MAX};
+use crate::limits::{QUERIES_WAITING_MAX, STATEMENTS_MAX};
 use crate::statement_places::{QueueRejection, Statements};
 
 /// A statement that would run for hours.
@@ -27,7 +29,7 @@ fn statements_wait_in_order_and_in_time() {
         let statements = Statements::default();
         let soon = || Instant::now() + Duration::from_millis(20);
         let mut places = Vec::new();
-        for _ in 0..SQL_STATEMENTS_MAX {
+        for _ in 0..STATEMENTS_MAX {
             places.push(statements.wait(soon()).await.unwrap());
         }
         assert_eq!(statements.wait(soon()).await.err(), Some(QueueRejection::Timeout));
@@ -58,7 +60,7 @@ fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
 fn a_waiting_statement_ends_with_its_time() {
     let fixture = Fixture::development();
     let running: Vec<TcpStream> =
-        (0..SQL_STATEMENTS_MAX).map(|_| fixture.begin_query(ENDLESS)).collect();
+        (0..STATEMENTS_MAX).map(|_| fixture.begin_query(ENDLESS)).collect();
     let deadline = Instant::now() + Duration::from_secs(20);
     let code = loop {
         let body = json!({ "statement": "SELECT 1", "timeout": "100ms" });
@@ -82,10 +84,72 @@ fn a_client_that_does_not_read_leaves_its_place() {
     let large = "statement=SELECT RAW REPEAT(\"x\", 1000) FROM ARRAY_RANGE(0, 1000000) a\
                  &timeout=300s";
     let mut stalled: Vec<TcpStream> =
-        (0..SQL_STATEMENTS_MAX).map(|_| fixture.begin_query(large)).collect();
+        (0..STATEMENTS_MAX).map(|_| fixture.begin_query(large)).collect();
     for stream in &mut stalled {
         stream.read_exact(&mut [0; 100]).unwrap();
     }
     let answer = fixture.service(ADMIN, &json!({ "statement": "SELECT RAW 1", "timeout": "60s" }));
     assert_eq!(answer.json()["results"], json!([1]), "{}", answer.body);
+}
+
+/// The place of a statement was once free a little after its client had the answer.
+#[test]
+fn a_client_with_its_answer_may_ask_again() {
+    let fixture = Fixture::development();
+    std::thread::scope(|scope| {
+        for _ in 0..STATEMENTS_MAX {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    for (statement, status) in [("SELECT 1", 200), ("SELEC 1", 400)] {
+                        let body = json!({ "statement": statement, "timeout": "5s" });
+                        let answer = fixture.service(ADMIN, &body);
+                        assert_eq!(answer.status, status, "{statement}: {}", answer.body);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_million_rows_to_a_slow_reader_hold_little() {
+    const ROWS: usize = 1_000_000;
+    let fixture = Fixture::development();
+    let form = format!("statement=SELECT RAW n FROM ARRAY_RANGE(0, {ROWS}) AS n&timeout=600s");
+    let mut stream = fixture.begin_query(&form);
+    stream.read_exact(&mut [0; 12]).unwrap();
+    let (mut most, mut last, mut same) = (0, 0, 0);
+    wait_until(
+        || {
+            let reserved = fixture.reserved_bytes();
+            same = if reserved > 0 && reserved == last { same + 1 } else { 0 };
+            last = reserved;
+            most = most.max(reserved);
+            same > 40
+        },
+        "the statement waits for its client",
+    );
+    assert!((1..1 << 20).contains(&most), "{most} bytes");
+    assert_eq!(fixture.statement("SELECT RAW 1")["results"], json!([1]), "others are served");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    let (head, body) = rest.split_once("\r\n\r\n").unwrap();
+    let answer: Value = serde_json::from_str(&unchunked(head, body)).unwrap();
+    assert_eq!(answer["status"], "success");
+    assert_eq!(answer["results"].as_array().map(Vec::len), Some(ROWS));
+    wait_until(|| fixture.reserved_bytes() == 0, "all memory is returned");
+}
+
+#[test]
+fn a_statement_ends_with_its_server() {
+    let mut fixture = Fixture::development();
+    let mut stream = fixture.begin_query(
+        "statement=SELECT RAW REPEAT(\"x\", 1000) FROM ARRAY_RANGE(0, 1000000) a&timeout=300s",
+    );
+    stream.read_exact(&mut [0; 100]).unwrap();
+    fixture.restart();
+    let mut rest = Vec::new();
+    // It may be reset instead.
+    let _ = stream.read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains("\"success\""));
 }

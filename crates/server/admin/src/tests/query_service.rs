@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::query::unchunked;
 use super::{ADMIN, Answer, Fixture, add_user, basic};
 
 const PATH: &str = "/query/service";
@@ -30,6 +29,20 @@ impl Fixture {
     pub(super) fn statement(&self, statement: &str) -> Value {
         self.service_json(&json!({ "statement": statement }))
     }
+}
+
+/// The body of a chunked answer.
+pub(super) fn unchunked(head: &str, body: &str) -> String {
+    if !head.to_lowercase().contains("transfer-encoding: chunked") {
+        return body.to_owned();
+    }
+    let (mut rest, mut whole) = (body, String::new());
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        whole.push_str(&after[..size]);
+        rest = &after[(size + 2).min(after.len())..];
+    }
+    whole
 }
 
 #[test]
@@ -126,4 +139,57 @@ fn statements_beyond_their_memory_end_with_5500() {
         assert_eq!(answer["errors"][0]["code"], 5500, "{answer}");
     }
     assert_eq!(fixture.statement("SELECT RAW 1")["results"], json!([1]));
+}
+
+#[test]
+fn the_largest_document_is_a_row() {
+    let fixture = Fixture::development();
+    let text = "a".repeat(20 * 1024 * 1024 - 16);
+    fixture.put("large", format!("{{\"t\":\"{text}\"}}").as_bytes());
+    let whole = fixture.statement("SELECT RAW d FROM `default` d");
+    assert_eq!(whole["results"][0]["t"].as_str().map(str::len), Some(text.len()));
+    let part = fixture.statement("SELECT RAW LENGTH(t) FROM `default` USE KEYS \"large\"");
+    assert_eq!(part["results"], json!([text.len()]), "{part}");
+}
+
+#[test]
+fn buckets_in_memory_have_rows() {
+    let fixture = Fixture::development();
+    let form = "name=cache&ramQuota=100&bucketType=ephemeral";
+    assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
+    let insert = "INSERT INTO `cache` (KEY \"k\" || TOSTRING(n), VALUE {\"n\": 1}) \
+                  SELECT n FROM ARRAY_RANGE(0, 50) AS n";
+    assert_eq!(fixture.statement(insert)["metrics"]["mutationCount"], 50);
+    let all = fixture.statement("SELECT COUNT(*) AS c, SUM(n) AS s FROM `cache`");
+    assert_eq!(all["results"], json!([{ "c": 50, "s": 50 }]), "{all}");
+    let one = fixture.statement("SELECT RAW META().id FROM `cache` WHERE META().id = \"k7\"");
+    assert_eq!(one["results"], json!(["k7"]), "{one}");
+}
+
+#[test]
+fn key_ranges_include_and_exclude_their_ends() {
+    let fixture = Fixture::development();
+    let insert = "INSERT INTO `default` (KEY \"user-\" || LPAD(TOSTRING(n), 3, \"0\"), VALUE n) \
+                  SELECT n FROM ARRAY_RANGE(0, 100) AS n";
+    assert_eq!(fixture.statement(insert)["metrics"]["mutationCount"], 100);
+    for (condition, count) in [
+        ("META(d).id = \"user-005\"", 1),
+        ("META(d).id IN [\"user-005\", \"user-006\", \"none\"]", 2),
+        ("META(d).id LIKE \"user-01%\"", 10),
+        ("META(d).id >= \"user-090\" AND META(d).id < \"user-095\"", 5),
+        ("META(d).id > \"user-090\" AND META(d).id <= \"user-095\"", 5),
+        ("META(d).id > \"user-098\" OR META(d).id = \"user-001\"", 2),
+    ] {
+        let answer =
+            fixture.statement(&format!("SELECT RAW COUNT(*) FROM `default` d WHERE {condition}"));
+        assert_eq!(answer["results"], json!([count]), "{condition}: {answer}");
+    }
+}
+
+#[test]
+fn pages_of_other_sites_get_nothing() {
+    let fixture = Fixture::development();
+    let headers = format!("{}\r\nOrigin: http://elsewhere.example", basic(ADMIN));
+    let answer = fixture.ask_as("POST", PATH, &headers, "statement=SELECT+1");
+    assert_eq!(answer.status, 403, "{}", answer.body);
 }

@@ -35,7 +35,6 @@ const PATHS: &[&str] = &[
     "/controller/changePassword",
     "/admin/ping",
     "/query/service",
-    "/query/sql",
     "/settings/indexes",
     "/settings/nope",
     "/settings/rbac/nope",

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use oribi_query::{
     Datastore, DocumentIndex, DocumentMutation, IndexChange, IndexDefinition, KeyRange, Keyspace,
     KeyspaceIndex, KeyspaceName, MemoryBudget, Precondition, QueryDocument, QueryError,
-    QueryRequest, ResponseHead, Result, RowSink, RunControl, RunOutcome, Service, SinkClosed,
+    QueryRequest, ResponseHead, Result, RowSink, RunControl, RunOutcome, Service, SinkError,
 };
 
 /// Documents of one keyspace in memory.
@@ -275,14 +275,14 @@ pub struct Rows {
 }
 
 impl RowSink for Rows {
-    fn start(&mut self, head: &ResponseHead) -> std::result::Result<(), SinkClosed> {
+    fn start(&mut self, head: &ResponseHead) -> std::result::Result<(), SinkError> {
         self.head = Some(head.clone());
         Ok(())
     }
 
-    fn row(&mut self, json: &[u8]) -> std::result::Result<(), SinkClosed> {
+    fn row(&mut self, json: &[u8]) -> std::result::Result<(), SinkError> {
         if self.bound == Some(self.rows.len()) {
-            return Err(SinkClosed);
+            return Err(SinkError::Closed);
         }
         self.rows.push(String::from_utf8(json.to_vec()).unwrap());
         Ok(())

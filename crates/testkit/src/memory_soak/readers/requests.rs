@@ -33,7 +33,7 @@ pub(super) enum RequestKind {
     Dcp,
     Events,
     Http,
-    Sql,
+    Query,
     Backup,
 }
 

@@ -26,7 +26,7 @@ const KINDS: [RequestKind; 7] = [
     RequestKind::Dcp,
     RequestKind::Events,
     RequestKind::Http,
-    RequestKind::Sql,
+    RequestKind::Query,
 ];
 
 /// Keeps `count` readers of each kind until the run is over.
@@ -78,9 +78,9 @@ pub(super) fn begin(
             connection.send(&go)?;
             connection.stream().try_clone()?
         }
-        RequestKind::Sql => {
-            let statement = br#"{"statement": "select body from \"default\""}"#;
-            admin(shared).send("POST", "/query/sql", "application/json", statement)?
+        RequestKind::Query => {
+            let statement = br#"{"statement": "SELECT RAW d FROM `default` d"}"#;
+            admin(shared).send("POST", "/query/service", "application/json", statement)?
         }
         RequestKind::Get | RequestKind::Tls | RequestKind::Backup => {
             let mut connection = connect(shared.server.port(), "default")?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use oribi_query::{
     Datastore, MemoryBudget, QueryError, QueryRequest, ResponseHead, RowSink, RunControl,
-    RunStatus, Service, SinkClosed,
+    RunStatus, Service, SinkError,
 };
 use serde_json::{Map, Value};
 
@@ -93,21 +93,21 @@ struct LocalRows<'s> {
 }
 
 impl LocalRows<'_> {
-    fn check(&mut self, outcome: Result<()>) -> Result<(), SinkClosed> {
+    fn check(&mut self, outcome: Result<()>) -> Result<(), SinkError> {
         outcome.map_err(|error| {
             self.failed = Some(error);
-            SinkClosed
+            SinkError::Closed
         })
     }
 }
 
 impl RowSink for LocalRows<'_> {
-    fn start(&mut self, head: &ResponseHead) -> Result<(), SinkClosed> {
+    fn start(&mut self, head: &ResponseHead) -> Result<(), SinkError> {
         let outcome = self.sink.begin(&head.signature);
         self.check(outcome)
     }
 
-    fn row(&mut self, json: &[u8]) -> Result<(), SinkClosed> {
+    fn row(&mut self, json: &[u8]) -> Result<(), SinkError> {
         let outcome = match memchr::memchr2(b'\n', b'\r', json) {
             None => self.sink.row(json),
             // Stored JSON may have several lines, and a row is one.

@@ -3,61 +3,52 @@
 //! Owns: reading them as a GET does: from memory, and from the store where memory has no value. A
 //! statement thus sees the newest version, persisted or not.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use anyhow::Result;
 use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, OperationRejection};
 use oribi_protocol::hash::vbucket_of;
-use oribi_sql::batch::DocumentBatch;
-use oribi_sql::documents::{DocumentStream, StoredDocument};
 use oribi_storage::{LARGE_RECORD_BYTES, Record};
 use oribi_system::clock::wall_clock;
-use oribi_types::{CollectionId, DocKey, Vbid};
+use oribi_types::DocKey;
 
-use super::memory::LargeValueMemory;
-use super::reader::DocumentReader;
-use super::snapshot_scans::stored;
-use crate::limits::SQL_BATCH_BYTES;
+use super::batch::{DocumentBatch, StoredVersion};
+use super::reader::KeyspaceReader;
+use crate::statement_memory::LargeValueMemory;
 
 /// See the module text.
-pub(super) struct DocumentLookup {
-    reader: Arc<DocumentReader>,
-    keys: Vec<(Vbid, Vec<u8>)>,
-    collections: Vec<CollectionId>,
-    /// Each key in each collection: the number of the next one.
-    next: usize,
-    /// The current document; the batch has at most one.
+pub(super) struct DocumentLookup<'r> {
+    reader: &'r KeyspaceReader,
+    /// At most one document.
     found: DocumentBatch,
-    /// For it, if it is large.
+    /// Reserved for the document, if it is large.
     large: Option<LargeValueMemory>,
-    /// For what is made of it.
-    beside: Option<LargeValueMemory>,
 }
 
-impl DocumentLookup {
-    pub fn new(
-        reader: Arc<DocumentReader>,
-        keys: Vec<Vec<u8>>,
-        collections: Vec<CollectionId>,
-        vbuckets: Option<BTreeSet<Vbid>>,
-    ) -> DocumentLookup {
-        let count = reader.handle.vbuckets();
-        let places = keys.into_iter().map(|key| (vbucket_of(&key, count), key));
-        let keys = places
-            .filter(|(vbid, _)| vbuckets.as_ref().is_none_or(|wanted| wanted.contains(vbid)))
-            .collect();
-        let found = DocumentBatch::default();
-        DocumentLookup { reader, keys, collections, next: 0, found, large: None, beside: None }
+impl<'r> DocumentLookup<'r> {
+    /// Reads the document of a key.
+    ///
+    /// # Errors
+    /// When it cannot be read now, or the statement has to end.
+    pub fn read(reader: &'r KeyspaceReader, key: &[u8]) -> Result<DocumentLookup<'r>> {
+        reader.control.check()?;
+        reader.check_exists()?;
+        let mut lookup = DocumentLookup { reader, found: DocumentBatch::default(), large: None };
+        lookup.fill(key)?;
+        lookup.found.advance();
+        Ok(lookup)
     }
 
-    /// Reads one into the batch, if it is there.
-    fn read(&mut self, at: usize) -> Result<()> {
-        let (vbid, key) = &self.keys[at / self.collections.len()];
-        let collection = self.collections[at % self.collections.len()];
-        let (vbid, key) = (*vbid, DocKey { collection, key });
-        let reader = &self.reader;
+    /// None when there is no such document.
+    pub fn document(&self) -> Option<StoredVersion<'_>> {
+        self.found.document()
+    }
+
+    /// Copies the document into the batch, if it exists.
+    fn fill(&mut self, key: &[u8]) -> Result<()> {
+        let reader = self.reader;
+        let vbid = vbucket_of(key, reader.handle.vbuckets());
+        let key = DocKey { collection: reader.collection, key };
         let (bucket, now) = (reader.handle.bucket(), wall_clock());
         let (item, cas) = match bucket.get(vbid, key, now) {
             GetOutcome::Hit(item) => {
@@ -87,7 +78,7 @@ impl DocumentLookup {
                 let read = bucket.read_persisted_asking(vbid, key, &mut room, &mut |record| {
                     let is_expired = record.expiry != 0 && record.expiry <= now_s;
                     if !record.deleted && !is_expired {
-                        found.push(&stored(vbid, &record), true);
+                        found.push(&StoredVersion::from(&record));
                     }
                 });
                 if let Some(held) = large {
@@ -115,7 +106,7 @@ impl DocumentLookup {
         if item.value_bytes() > LARGE_RECORD_BYTES {
             self.large = Some(reader.control.hold_large(item.value_bytes())?);
         }
-        self.found.push(&StoredDocument { cas, ..stored(vbid, &record_of(&item)) }, true);
+        self.found.push(&StoredVersion { cas, ..StoredVersion::from(&record_of(&item)) });
         Ok(())
     }
 }
@@ -132,32 +123,5 @@ fn record_of(item: &ItemRef) -> Record<'_> {
         datatype: item.datatype(),
         deleted: item.is_deleted(),
         expired: item.is_expiration(),
-    }
-}
-
-impl DocumentStream for DocumentLookup {
-    fn advance(&mut self) -> Result<bool> {
-        self.found.clear(SQL_BATCH_BYTES);
-        (self.large, self.beside) = (None, None);
-        while self.next < self.keys.len() * self.collections.len() {
-            self.reader.control.check()?;
-            self.next += 1;
-            self.read(self.next - 1)?;
-            if !self.found.is_empty() {
-                return Ok(self.found.advance());
-            }
-        }
-        Ok(false)
-    }
-
-    fn document(&self) -> Option<StoredDocument<'_>> {
-        self.found.document()
-    }
-
-    fn make_room(&mut self, bytes: usize) -> Result<()> {
-        if bytes > LARGE_RECORD_BYTES {
-            self.beside = Some(self.reader.control.hold_large(bytes)?);
-        }
-        Ok(())
     }
 }

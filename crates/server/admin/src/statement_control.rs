@@ -1,9 +1,9 @@
 //! Why a statement ends before its last row.
 //!
 //! Owns: the deadline, the client, the server's end, and the user's rights as of the last look. A
-//! statement also ends when it is in the way of others who need memory. SQLite asks
-//! [`StatementControl::has_to_end`] every few hundred microseconds, sources ask before each batch
-//! and while they wait.
+//! statement also ends when it is in the way of others who need memory. Sources check
+//! [`StatementControl::has_to_end`] before each batch and while they wait, the admin runtime every
+//! 50 ms.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use oribi_auth::{Identity, UserStore};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use super::memory::{LargeValueMemory, NoMemory, StatementMemory};
+use crate::statement_memory::{LargeValueMemory, NoMemory, StatementMemory};
 use oribi_server::admin_api::memory::Reservation;
 
 /// Why a statement ends early.
@@ -39,7 +39,7 @@ impl StatementEnd {
     pub fn text(self) -> &'static str {
         match self {
             StatementEnd::Timeout => {
-                "the statement took longer than it may; timeout_ms allows more"
+                "the statement took longer than it may; a longer `timeout` allows more"
             }
             StatementEnd::ClientGone => "the client has gone",
             StatementEnd::Shutdown => "the server stops",
@@ -54,14 +54,14 @@ impl StatementEnd {
         }
     }
 
-    /// The word for programs.
-    pub fn name(self) -> &'static str {
+    /// The code of the end in an answer; none where it depends on what the statement did.
+    pub fn query_code(self) -> Option<u32> {
         match self {
-            StatementEnd::Timeout => "timeout",
-            StatementEnd::ClientGone => "client_gone",
-            StatementEnd::Shutdown => "shutdown",
-            StatementEnd::LostPrivileges => "lost_privileges",
-            StatementEnd::InTheWay | StatementEnd::Unavailable => "unavailable",
+            StatementEnd::Timeout => Some(1080),
+            StatementEnd::ClientGone | StatementEnd::Shutdown => Some(1181),
+            StatementEnd::LostPrivileges => Some(13014),
+            StatementEnd::InTheWay => Some(5500),
+            StatementEnd::Unavailable => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that a statement holds for documents and rows, in addition to SQLite's own.
+//! Memory that a statement holds for documents and rows, in addition to what the language keeps.
 //!
 //! Owns: its reservations in the connections' memory, and the turn of statements with large
 //! documents. Invariants:
@@ -11,7 +11,7 @@
 //!   holds large documents and for [`HOLDER_LAG_MAX_MS`] has finished none and sent nothing. This
 //!   holds in all that a statement does, and until its client has its last row.
 //!
-//! Callers: the sources of this module's parent, and `admin::query`.
+//! Callers: `query_store` and `query_service`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -12,17 +12,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use hyper::StatusCode;
 use hyper::body::Bytes;
-use oribi_sql::ValueRef;
-use oribi_sql::database::{ResultColumn, RowSink};
-use oribi_sql::json_value::{json_bytes_max, push_json};
-use serde_json::json;
+use oribi_query::QueryError;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use crate::body::READING_DEADLINE;
 use crate::changes::piece::{Outgoing, StreamPiece};
-use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
-use crate::sql::control::StatementControl;
+use crate::limits::{ROW_BYTES_MAX, ROW_PIECE_BYTES};
+use crate::statement_control::{StatementControl, StatementEnd};
+use crate::statement_memory::ClientPace;
 use crate::statement_places::StatementResources;
 
 /// Rows are sent at the latest this long after the ones before, when another comes.
@@ -37,15 +35,17 @@ const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
 /// How a statement began.
 pub(crate) enum StatementStart {
     Streams,
-    /// It failed before the first one.
+    /// The statement failed before its first row.
     Failed(StatusCode, String),
 }
 
-/// How the statements ended.
-pub(super) enum StatementSummary {
-    Complete,
-    /// The word for programs, and the text for users.
-    Failed(&'static str, String),
+/// How the client takes the pieces that were sent.
+pub(super) fn pace_of_client(rows: &Outgoing) -> ClientPace {
+    match rows.held_bytes() > 0 {
+        false => ClientPace::HasAll,
+        true if rows.is_client_behind() => ClientPace::Lags,
+        true => ClientPace::Reads,
+    }
 }
 
 /// See the module text.
@@ -59,10 +59,7 @@ pub(crate) struct StatementAnswer {
     outgoing: Arc<Outgoing>,
     begun: Option<oneshot::Sender<StatementStart>>,
     piece: Option<StreamPiece>,
-    are_documents: Vec<bool>,
-    started: Instant,
     sent: Instant,
-    rows: u64,
 }
 
 impl StatementAnswer {
@@ -73,7 +70,6 @@ impl StatementAnswer {
         begun: oneshot::Sender<StatementStart>,
         (occupied, open): (StatementResources, watch::Receiver<()>),
     ) -> StatementAnswer {
-        let started = Instant::now();
         StatementAnswer {
             occupied,
             open,
@@ -82,37 +78,8 @@ impl StatementAnswer {
             outgoing,
             begun: Some(begun),
             piece: None,
-            are_documents: Vec::new(),
-            started,
-            sent: started,
-            rows: 0,
+            sent: Instant::now(),
         }
-    }
-
-    /// Sends what is left and the last line.
-    pub(super) fn finish(self, summary: StatementSummary) {
-        let (rows, elapsed_ms) = (self.rows, self.started.elapsed().as_millis());
-        let elapsed_ms = u64::try_from(elapsed_ms).unwrap_or(u64::MAX);
-        let line = match summary {
-            StatementSummary::Complete => {
-                json!({"end": "complete", "rows": rows, "elapsed_ms": elapsed_ms})
-            }
-            StatementSummary::Failed(end, why) if self.has_begun() => {
-                json!({"end": end, "error": why, "rows": rows, "elapsed_ms": elapsed_ms})
-            }
-            StatementSummary::Failed("error", why) => {
-                return self.refuse(StatusCode::BAD_REQUEST, why);
-            }
-            StatementSummary::Failed(_, why) => {
-                return self.refuse(StatusCode::SERVICE_UNAVAILABLE, why);
-            }
-        };
-        self.end(format!("{line}\n"));
-    }
-
-    /// True once a part of the answer was sent.
-    pub fn has_begun(&self) -> bool {
-        self.begun.is_none()
     }
 
     /// Answers with a status, of which nothing was sent yet.
@@ -140,13 +107,18 @@ impl StatementAnswer {
     /// Writes a part of the answer. Waits for memory and for the client.
     ///
     /// # Errors
-    /// When the statement has to end.
-    pub fn write(&mut self, parts: &[&[u8]]) -> Result<()> {
+    /// When the statement has to end, or a row needs more memory than it may have (5500).
+    pub fn write(&mut self, parts: &[&[u8]]) -> Result<(), Box<QueryError>> {
+        self.append(parts).map_err(|error| {
+            let code = self.control.ending().and_then(StatementEnd::query_code);
+            QueryError::datastore(code.unwrap_or(5500), format!("{error:#}"))
+        })
+    }
+
+    fn append(&mut self, parts: &[&[u8]]) -> Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        if bytes > SQL_ROW_BYTES_MAX {
-            bail!(
-                "a row of {bytes} bytes is longer than the {SQL_ROW_BYTES_MAX} that rows may have"
-            );
+        if bytes > ROW_BYTES_MAX {
+            bail!("a row of {bytes} bytes is longer than the {ROW_BYTES_MAX} that rows may have");
         }
         let out = self.room(bytes)?;
         parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -155,7 +127,7 @@ impl StatementAnswer {
 
     /// Sends a large row at once, and others when the last ones are a while ago.
     fn send_in_time(&mut self) -> Result<()> {
-        let is_large = self.piece.as_ref().is_some_and(|piece| piece.bytes.len() > SQL_PIECE_BYTES);
+        let is_large = self.piece.as_ref().is_some_and(|piece| piece.bytes.len() > ROW_PIECE_BYTES);
         if is_large || self.sent.elapsed() >= SEND_INTERVAL {
             self.send()?;
         }
@@ -167,7 +139,7 @@ impl StatementAnswer {
         let has_room = |piece: &StreamPiece| piece.room() >= bytes;
         if !self.piece.as_ref().is_some_and(has_room) {
             self.send()?;
-            let wanted = bytes.max(SQL_PIECE_BYTES);
+            let wanted = bytes.max(ROW_PIECE_BYTES);
             let most = self.outgoing.largest_piece();
             if wanted > most {
                 bail!("a row needs {bytes} bytes of the memory for connections, which has {most}");
@@ -258,6 +230,10 @@ async fn conclude(
                 // The client is gone.
                 Ok(Err(_)) => return,
                 Err(_) if is_over(deadline) => return close(),
+                // Others wait for its place, which they get without the last line having been read.
+                Err(_) if control.ending() == Some(StatementEnd::InTheWay) => {
+                    drop(occupied.take());
+                }
                 Err(_) => {}
             }
         };
@@ -273,50 +249,5 @@ async fn conclude(
             return close();
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
-    }
-}
-
-impl RowSink for StatementAnswer {
-    fn begin(&mut self, columns: Vec<ResultColumn>) -> Result<()> {
-        self.are_documents = columns.iter().map(ResultColumn::is_document).collect();
-        let columns =
-            columns.iter().map(|column| json!({"name": column.name, "type": column.declared}));
-        let line = json!({"columns": columns.collect::<Vec<_>>()}).to_string();
-        let out = self.room(line.len() + 1)?;
-        out.extend_from_slice(line.as_bytes());
-        out.push(b'\n');
-        Ok(())
-    }
-
-    fn row(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
-        // Brackets, commas and the line's end.
-        let are_documents = self.are_documents.iter().copied().chain(std::iter::repeat(false));
-        let bytes = values
-            .iter()
-            .zip(are_documents)
-            .map(|(value, is_document)| json_bytes_max(*value, is_document) + 1);
-        let bytes = bytes.sum::<usize>() + 3;
-        if bytes > SQL_ROW_BYTES_MAX {
-            bail!(
-                "a row of {bytes} bytes is longer than the {SQL_ROW_BYTES_MAX} that rows may have"
-            );
-        }
-        let are_documents = std::mem::take(&mut self.are_documents);
-        let out = self.room(bytes)?;
-        out.push(b'[');
-        for (at, value) in values.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            push_json(out, *value, are_documents.get(at).copied().unwrap_or(false));
-        }
-        out.extend_from_slice(b"]\n");
-        self.are_documents = are_documents;
-        self.rows += 1;
-        self.send_in_time()
-    }
-
-    fn end(&mut self, _: bool) -> Result<()> {
-        Ok(())
     }
 }
