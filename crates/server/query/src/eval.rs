@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::ast::Relation;
 use crate::error::Result;
-use crate::functions::function::{Function, Nulls, check_length};
+use crate::functions::function::{Function, Nulls, check_length, checked};
 use crate::plan::{ExprPlan, FrameSlot, Subquery};
 use crate::runtime::memory::GrowingMemory;
 use crate::runtime::{Runtime, SlotFrame};
@@ -64,7 +64,7 @@ impl Runtime<'_> {
                     memory.add_item(&value, self)?;
                     list.push(value);
                 }
-                memory.array(list)
+                checked(memory.array(list))?
             }
             ExprPlan::Object(fields) => self.object(fields, frame)?,
             ExprPlan::Case { operand, whens, otherwise } => {
@@ -81,7 +81,7 @@ impl Runtime<'_> {
                     value,
                     condition: condition.as_deref(),
                 };
-                self.collection(parts, bindings, frame)?
+                checked(self.collection(parts, bindings, frame)?)?
             }
             ExprPlan::Subquery(inner) => self.subquery(inner, frame)?,
             ExprPlan::Aggregate(_) => QueryValue::Missing,
@@ -217,7 +217,7 @@ impl Runtime<'_> {
                 list.push((key, value));
             }
         }
-        Ok(memory.object(Object::new(list)))
+        checked(memory.object(Object::new(list)))
     }
 
     fn case(
@@ -286,7 +286,7 @@ impl Runtime<'_> {
                 return Ok(QueryValue::Null);
             }
         }
-        self.with_scratch(|| (function.run)(&values, self))
+        checked(self.with_scratch(|| (function.run)(&values, self))?)
     }
 
     /// Computes LET or LETTING.

@@ -15,6 +15,14 @@ pub(crate) const FUNCTION_BYTES_MAX: usize = 20 << 20;
 /// their text.
 pub(crate) const VALUE_DEPTH_MAX: usize = 200;
 
+/// Bytes of a value that a statement builds, with shared parts counted each time they occur: the
+/// longest row that a server sends.
+pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
+
+/// Levels of a value that a statement builds. Writing, comparing and dropping it take some hundred
+/// bytes of stack a level.
+pub(crate) const VALUE_LEVELS_MAX: usize = 500;
+
 /// Bytes a compiled regular expression may take.
 pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
 

@@ -331,6 +331,30 @@ impl QueryValue {
         if self.is_missing() { QueryValue::Null } else { self }
     }
 
+    /// Whether it has at most so many levels, and takes at most the bytes that are `left`, which it
+    /// takes off. Shared parts count each time, and the walk ends with the bytes.
+    pub fn fits(&self, levels: usize, left: &mut usize) -> bool {
+        let own = match self {
+            QueryValue::Str(text) => text.as_bytes().len(),
+            QueryValue::Json(json) => json.as_bytes().len(),
+            QueryValue::Binary(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let Some(rest) = left.checked_sub(size_of::<QueryValue>() + own) else { return false };
+        *left = rest;
+        match (self, levels.checked_sub(1)) {
+            (QueryValue::Array(items), Some(levels)) => {
+                items.iter().all(|item| item.fits(levels, left))
+            }
+            (QueryValue::Object(object), Some(levels)) => {
+                let mut fields = object.fields().iter();
+                fields.all(|(_, value)| value.fits(levels, left))
+            }
+            (QueryValue::Array(_) | QueryValue::Object(_), None) => false,
+            _ => true,
+        }
+    }
+
     /// The bytes that this value keeps in memory, roughly.
     pub fn byte_count(&self) -> usize {
         let inner = match self {

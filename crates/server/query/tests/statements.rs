@@ -179,6 +179,45 @@ fn index_definitions_have_canonical_texts() {
 }
 
 #[test]
+fn values_that_share_parts_stay_small() {
+    let chain = |first: &str, next: &str, count: usize, end: &str| {
+        let mut text = format!("WITH a0 AS ({first})");
+        for number in 1..count {
+            let before = format!("a{}", number - 1);
+            text.push_str(&format!(", a{number} AS ({})", next.replace('@', &before)));
+        }
+        format!("{text} {}", end.replace('@', &format!("a{}", count - 1)))
+    };
+    let from = |levels: usize| {
+        let mut text = "[1] t".to_owned();
+        (0..levels).for_each(|_| text = format!("(SELECT t AS x, t AS y FROM {text}) t"));
+        format!("SELECT * FROM {text}")
+    };
+    let repeats = format!("{}1{}", "ARRAY_REPEAT(".repeat(45), ", 2)".repeat(45));
+    let store = store();
+    for statement in [
+        chain("[1]", "[@, @]", 45, "SELECT RAW @"),
+        chain("[1]", "[@, @]", 45, "SELECT RAW LENGTH(ENCODE_JSON(@))"),
+        chain("[1]", "[@, @]", 45, "SELECT DISTINCT @ AS d"),
+        chain("[1]", "[@, @]", 45, "SELECT COUNT(*) FROM [1] x GROUP BY @"),
+        chain("[1]", "[@, @]", 45, "SELECT RAW @ = ARRAY_SORT(@)"),
+        chain("1", "{\"l\": @, \"r\": @}", 45, "SELECT RAW OBJECT_LENGTH(@)"),
+        chain("[1]", "ARRAY i FOR i IN [@, @] END", 45, "SELECT RAW @"),
+        chain("[1]", "SELECT RAW x FROM [@, @] x", 45, "SELECT RAW @"),
+        chain("[1]", "[@]", 2_000, "SELECT RAW @"),
+        chain("[1]", "SELECT RAW @", 1_000, "SELECT RAW @"),
+        from(45),
+        format!("SELECT RAW {repeats}"),
+    ] {
+        let budget = TestBudget::new(128 << 20);
+        let outcome = with_budget(&store, &statement, &budget);
+        let code = outcome.errors.first().map(|error| error.code);
+        assert!(matches!(code, Some(5010 | 5500)), "{code:?} {}", &statement[..60]);
+        assert_eq!(budget.used(), 0);
+    }
+}
+
+#[test]
 fn form_fields_have_types() {
     let pairs =
         [("statement", "SELECT $1, $a"), ("args", "[1]"), ("$a", "{}"), ("readonly", "true")];

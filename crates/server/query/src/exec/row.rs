@@ -1,6 +1,7 @@
 //! A result row before it is text or a value: its fields in the order of the SELECT.
 
 use crate::error::Result;
+use crate::functions::function::{check_values, checked};
 use crate::plan::{ProjectionPlan, ProjectionTerm};
 use crate::runtime::{Runtime, SlotFrame};
 use crate::value::{Object, QueryValue, Text, key, write};
@@ -22,7 +23,7 @@ impl ResultRow {
         if plan.raw
             && let [ProjectionTerm::Value(_, value)] = &plan.terms[..]
         {
-            return Ok(ResultRow::Value(rt.eval(value, frame)?));
+            return Ok(ResultRow::Value(checked(rt.eval(value, frame)?)?));
         }
         let mut fields: Vec<(Text, QueryValue)> = Vec::with_capacity(plan.terms.len());
         let has_star = plan.terms.iter().any(|term| !matches!(term, ProjectionTerm::Value(..)));
@@ -49,6 +50,7 @@ impl ResultRow {
                 }
             }
         }
+        check_values(fields.iter().map(|(_, value)| value))?;
         Ok(ResultRow::Fields(fields))
     }
 

@@ -1,7 +1,7 @@
 //! What a function is, and what all of them use.
 
 use crate::error::{QueryError, Result};
-use crate::limits::FUNCTION_BYTES_MAX;
+use crate::limits::{FUNCTION_BYTES_MAX, VALUE_BYTES_MAX, VALUE_LEVELS_MAX};
 use crate::runtime::Runtime;
 use crate::value::QueryValue;
 
@@ -65,4 +65,24 @@ pub fn check_length(bytes: usize) -> Result<()> {
 pub fn array(items: Vec<QueryValue>) -> Result<QueryValue> {
     check_length(items.len() * size_of::<QueryValue>())?;
     Ok(QueryValue::from(items))
+}
+
+/// Refuses values that are together too large, or one that is nested too deeply. Parts are shared,
+/// so a short statement can build a value that no memory holds as text.
+pub fn check_values<'v>(values: impl IntoIterator<Item = &'v QueryValue>) -> Result<()> {
+    let mut left = VALUE_BYTES_MAX;
+    match values.into_iter().all(|value| value.fits(VALUE_LEVELS_MAX, &mut left)) {
+        true => Ok(()),
+        false => Err(QueryError::evaluation(
+            "A value of the statement exceeds 64 MiB or 500 levels: build a smaller one",
+        )),
+    }
+}
+
+/// The value, unless it is too large.
+pub fn checked(value: QueryValue) -> Result<QueryValue> {
+    if matches!(value, QueryValue::Array(_) | QueryValue::Object(_)) {
+        check_values([&value])?;
+    }
+    Ok(value)
 }
