@@ -80,9 +80,10 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         Ok(Err(wrong)) => return refusal(&wrong),
         Err(reply) => return *reply,
     };
-    let (parsed, text_memory) = parsed;
+    let (mut parsed, text_memory) = parsed;
     let arrived = Instant::now();
     let (state, user) = (&request.state, request.user());
+    parsed.user.clone_from(&user.identity.name);
     let timeout = parsed.timeout.unwrap_or(STATEMENT_TIMEOUT).min(STATEMENT_TIMEOUT_MAX);
     let running = match state.queries.running.wait(arrived + timeout).await {
         Ok(running) => running,

@@ -65,7 +65,7 @@ impl SystemKeyspace {
             SystemKeyspace::Scopes => scopes(rt.store.keyspaces()?),
             SystemKeyspace::Keyspaces => rt.store.keyspaces()?.iter().map(keyspace).collect(),
             SystemKeyspace::Indexes => rt.store.indexes()?.iter().map(index).collect(),
-            SystemKeyspace::Prepareds => rt.prepared.catalog_rows(),
+            SystemKeyspace::Prepareds => rt.prepared.catalog_rows(rt.user),
             SystemKeyspace::Store(name) => {
                 let rows = rt.store.catalog_rows(name)?.into_iter().enumerate();
                 let row = |(number, text): (usize, String)| {

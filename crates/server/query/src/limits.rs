@@ -41,6 +41,9 @@ pub(crate) const RESERVE_STEP_BYTES: usize = 64 << 10;
 /// Prepared statements that are kept. The oldest is removed.
 pub(crate) const PREPARED_MAX: usize = 4_096;
 
+/// Bytes of the texts of all of them. The trees take several times as much.
+pub(crate) const PREPARED_BYTES_MAX: usize = 8 << 20;
+
 /// Rows or loop turns between two checks of the deadline.
 pub(crate) const TURNS_BETWEEN_CHECKS: u32 = 256;
 

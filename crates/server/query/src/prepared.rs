@@ -1,7 +1,7 @@
 //! Prepared statements: a bounded map in memory from a name to a statement's text and tree.
 //!
 //! Clients prepare again when a name is unknown (4040), so nothing is stored. A name belongs to a
-//! text and a query context. The plan is compiled at each execution, which is cheap next to
+//! user, a text and a query context: nobody sees or replaces statements of others. The plan is compiled at each execution, which is cheap next to
 //! parsing, and always sees the keyspaces of that moment.
 
 use std::collections::HashMap;
@@ -12,11 +12,13 @@ use parking_lot::Mutex;
 use crate::ast::statement::Statement;
 use crate::context::QueryContext;
 use crate::error::{QueryError, Result};
-use crate::limits::PREPARED_MAX;
+use crate::limits::{PREPARED_BYTES_MAX, PREPARED_MAX};
 use crate::value::{Object, QueryValue, Text};
 
 #[derive(Debug)]
 pub struct PreparedStatement {
+    /// The user whose it is.
+    pub owner: String,
     pub name: Text,
     pub text: String,
     pub context: QueryContext,
@@ -31,42 +33,51 @@ pub struct PreparedStatements {
 
 #[derive(Debug, Default)]
 struct AggregateState {
-    by_name: HashMap<Text, (u64, Arc<PreparedStatement>)>,
+    by_name: HashMap<(String, Text), (u64, Arc<PreparedStatement>)>,
     /// The number of the newest.
     newest: u64,
 }
 
 impl PreparedStatements {
     /// The statement of a name.
-    pub fn get(&self, name: &Text) -> Result<Arc<PreparedStatement>> {
+    pub fn get(&self, owner: &str, name: &Text) -> Result<Arc<PreparedStatement>> {
         let state = self.state.lock();
-        let found = state.by_name.get(name).map(|(_, statement)| statement.clone());
+        let found = state
+            .by_name
+            .get(&(owner.to_owned(), name.clone()))
+            .map(|(_, statement)| statement.clone());
         found.ok_or_else(|| QueryError::new(4040, format!("No such prepared statement: {name}")))
     }
 
     /// Keeps a statement. The oldest one leaves when there are too many.
     pub fn put(&self, statement: PreparedStatement, force: bool) -> Result<Arc<PreparedStatement>> {
         let mut state = self.state.lock();
-        if let Some((_, known)) = state.by_name.get(&statement.name) {
+        let key = (statement.owner.clone(), statement.name.clone());
+        if let Some((_, known)) = state.by_name.get(&key) {
             let same = known.text == statement.text && known.context == statement.context;
             if !same && !force {
                 let msg = format!("The name {} has another prepared statement", statement.name);
                 return Err(QueryError::new(4060, msg));
             }
-        } else if state.by_name.len() >= PREPARED_MAX {
+            state.by_name.remove(&key);
+        }
+        let mut bytes: usize = state.by_name.values().map(|(_, one)| one.text.len()).sum();
+        while state.by_name.len() >= PREPARED_MAX
+            || bytes + statement.text.len() > PREPARED_BYTES_MAX
+        {
             let oldest = state.by_name.iter().min_by_key(|(_, (number, _))| *number);
-            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
-                state.by_name.remove(&oldest);
-            }
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
+            let removed = state.by_name.remove(&oldest);
+            bytes -= removed.map_or(0, |(_, one)| one.text.len());
         }
         state.newest += 1;
         let number = state.newest;
         let statement = Arc::new(statement);
-        state.by_name.insert(statement.name.clone(), (number, statement.clone()));
+        state.by_name.insert(key, (number, statement.clone()));
         Ok(statement)
     }
 
-    pub fn catalog_rows(&self) -> Vec<(QueryValue, QueryValue)> {
+    pub fn catalog_rows(&self, owner: &str) -> Vec<(QueryValue, QueryValue)> {
         let state = self.state.lock();
         let row = |(_, statement): &(u64, Arc<PreparedStatement>)| {
             let name = QueryValue::Str(statement.name.clone());
@@ -76,6 +87,6 @@ impl PreparedStatements {
             ];
             (name, QueryValue::from(Object::new(fields)))
         };
-        state.by_name.values().map(row).collect()
+        state.by_name.values().filter(|(_, one)| one.owner == owner).map(row).collect()
     }
 }

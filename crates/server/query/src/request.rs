@@ -17,6 +17,8 @@ use crate::value::{QueryValue, Text, json};
 pub struct QueryRequest {
     /// The statement's text, unless `prepared` is set.
     pub statement: String,
+    /// Whose prepared statements it uses. The server sets it.
+    pub user: String,
     /// The name of a prepared statement.
     pub prepared: Option<String>,
     pub(crate) params: QueryParameters,

@@ -34,6 +34,8 @@ pub struct QueryParameters {
 pub struct Runtime<'a> {
     pub store: &'a dyn Datastore,
     pub prepared: &'a PreparedStatements,
+    /// Whose prepared statements it sees.
+    pub user: &'a str,
     pub params: &'a QueryParameters,
     pub now: SystemTime,
     pub started: Instant,
@@ -73,6 +75,7 @@ impl<'a> Runtime<'a> {
         Runtime {
             store,
             prepared,
+            user: "",
             params,
             now: SystemTime::now(),
             started: Instant::now(),
@@ -101,6 +104,7 @@ impl<'a> Runtime<'a> {
     /// A runtime with the parameters of EXECUTE.
     pub fn with_params<'b>(&'b self, params: &'b QueryParameters) -> Runtime<'b> {
         let mut inner = Runtime::new(self.store, self.prepared, params, self.budget);
+        inner.user = self.user;
         inner.now = self.now;
         inner.started = self.started;
         inner.preserve_expiry = self.preserve_expiry;

@@ -140,6 +140,7 @@ impl Service {
         let started = Instant::now();
         let mut output = Output::new(sink);
         let mut rt = Runtime::new(store, &self.prepared, &request.params, control.memory);
+        rt.user = &request.user;
         rt.preserve_expiry = request.preserve_expiry;
         rt.cancelled = control.cancelled;
         rt.consistency = (request.consistency.clone(), request.scan_wait);
@@ -181,7 +182,7 @@ impl Service {
         output: &mut Output<'_>,
     ) -> Result<()> {
         if let Some(name) = &request.prepared {
-            let prepared = self.prepared.get(&Text::from(name.as_str()))?;
+            let prepared = self.prepared.get(rt.user, &Text::from(name.as_str()))?;
             return self.run_statement(&prepared.statement, &prepared.context, request, rt, output);
         }
         let statement = parser::parse(&request.statement)?;
@@ -232,6 +233,7 @@ impl Service {
         let plan = StatementPlan::compile(&prepare.statement, context, rt.store)?;
         let name = prepare.name.clone().unwrap_or_else(|| generated_name(&prepare.text, context));
         let statement = PreparedStatement {
+            owner: rt.user.to_owned(),
             name: name.clone(),
             text: prepare.text.clone(),
             context: context.clone(),
@@ -257,7 +259,7 @@ impl Service {
         let Some(name) = &execute.name else {
             return Err(QueryError::new(4050, "EXECUTE takes the name of a prepared statement"));
         };
-        let prepared: Arc<PreparedStatement> = self.prepared.get(name)?;
+        let prepared: Arc<PreparedStatement> = self.prepared.get(rt.user, name)?;
         let Some(using) = &execute.using else {
             return self.run_statement(&prepared.statement, &prepared.context, request, rt, output);
         };

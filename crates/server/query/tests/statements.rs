@@ -218,6 +218,27 @@ fn values_that_share_parts_stay_small() {
 }
 
 #[test]
+fn prepared_statements_belong_to_their_user() {
+    let (service, store) = (Service::new(), store());
+    let run = |user: &str, statement: &str| {
+        let mut request = QueryRequest::of(statement);
+        request.user = user.to_owned();
+        let (outcome, rows) = support::run(&service, &store, &request);
+        outcome.errors.first().map_or_else(|| rows.rows.join(","), |error| error.code.to_string())
+    };
+    run("ann", "PREPARE p AS SELECT RAW 'of ann'");
+    assert_eq!(run("bob", "EXECUTE p"), "4040");
+    assert_eq!(run("bob", "SELECT * FROM system:prepareds"), "");
+    run("bob", "PREPARE FORCE p AS SELECT RAW 'of bob'");
+    assert_eq!(run("ann", "EXECUTE p"), r#""of ann""#);
+    for number in 0..12 {
+        let text = "x".repeat(1 << 20);
+        run("bob", &format!("PREPARE q{number} AS SELECT RAW '{text}'"));
+    }
+    assert_eq!(run("bob", "SELECT RAW COUNT(*) FROM system:prepareds"), "7");
+}
+
+#[test]
 fn form_fields_have_types() {
     let pairs =
         [("statement", "SELECT $1, $a"), ("args", "[1]"), ("$a", "{}"), ("readonly", "true")];
