@@ -405,7 +405,8 @@ impl CopyMachine {
         Ok(())
     }
 
-    /// A snapshot begins. An earlier one has to be complete, and its end is above what the copy holds.
+    /// A snapshot begins. An earlier one has to be complete, and its end is above what the copy
+    /// holds.
     pub fn marker(&mut self, range: SnapshotRange) -> Result<(), InboundStreamRejection> {
         let stream = self.stream.as_mut().ok_or(InboundStreamRejection::OldEpoch)?;
         let is_empty = range.end == self.state.complete_end && !range.from_disk;
