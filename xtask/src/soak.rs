@@ -23,6 +23,8 @@ pub(crate) const USAGE: &str = "\
          kills either side of backups, restores and copies; the same command then completes the work
   soak simulation [--seeds N] [--from SEED]
          whole buckets over simulated disks, crashed at every kind of step
+  soak copies [--seeds N] [--from SEED]
+         the rules of a vbucket's copies over simulated networks, clocks and disks
   soak seeds [--seed N] [ARGUMENT OF CARGO TEST]...
          the tests, with another seed for everything that chooses at random";
 
@@ -33,7 +35,8 @@ pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> R
         Some("memory") => against_a_server(root, "memory_soak", arguments),
         Some("text") => against_a_server(root, "text_differential", arguments),
         Some("backup") => backup(root, arguments),
-        Some("simulation") => simulation(root, arguments),
+        Some("simulation") => simulation(root, "oribi-engine", arguments),
+        Some("copies") => simulation(root, "oribi-replication", arguments),
         Some("seeds") => seeds(root, arguments),
         Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),
         None => bail!("which soak?\n\n{USAGE}"),
@@ -60,10 +63,15 @@ fn against_a_server(
     finish(&mut soak)
 }
 
-fn simulation(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+/// Runs the simulation of a crate, which prints the seed that fails.
+fn simulation(
+    root: &Path,
+    package: &str,
+    arguments: impl Iterator<Item = String>,
+) -> Result<ExitCode> {
     let mut test = cargo(root);
     let name = ["--lib", "simulation::", "--", "--nocapture"];
-    test.args(["test", "--release", "-p", "oribi-engine"]).args(name);
+    test.args(["test", "--release", "-p", package]).args(name);
     let variables = [("--seeds", "ORIBI_SIMULATION_SEEDS"), ("--from", "ORIBI_SIMULATION_FROM")];
     with_numbers(&mut test, &variables, arguments)
 }

@@ -6,7 +6,8 @@
 //! rates of 0.9 to 1.1, new members, hand-overs. It checks invariants at each step, heals
 //! everything, and checks that all copies converge.
 //! `ORIBI_SIMULATION_SEED=N cargo test -p oribi-replication` repeats one run,
-//! `ORIBI_SIMULATION_SEEDS=N` runs as many as wanted.
+//! `cargo xtask soak copies --seeds N --from SEED` runs as many as wanted, and names the seed that
+//! fails.
 
 mod checker;
 mod data;

@@ -15,6 +15,8 @@ pub(super) struct KnownWrite {
     /// More memories were lost than the level survives.
     pub(super) is_excused: bool,
     losses: usize,
+    /// The epoch that committed the write first.
+    committed_in: Option<CopiesEpoch>,
 }
 
 pub(super) struct Oracle {
@@ -39,11 +41,18 @@ impl Oracle {
     }
 
     pub(super) fn prepared(&mut self, write: u64, level: DurabilityLevel) {
-        let known = KnownWrite { level, acknowledged: false, is_excused: false, losses: 0 };
+        let known = KnownWrite {
+            level,
+            acknowledged: false,
+            is_excused: false,
+            losses: 0,
+            committed_in: None,
+        };
         self.writes.insert(write, known);
     }
 
-    pub(super) fn committed(&mut self, key: u8, write: u64) {
+    pub(super) fn committed(&mut self, key: u8, write: u64, epoch: CopiesEpoch) {
+        self.writes.get_mut(&write).expect("it was prepared").committed_in.get_or_insert(epoch);
         let committed = &mut self.committed[usize::from(key)];
         if !committed.contains(&write) {
             committed.push(write);
@@ -69,6 +78,16 @@ impl Oracle {
         })
     }
 
+    /// The same, of the writes that epochs before `epoch` committed.
+    fn required_before(&self, key: u8, epoch: CopiesEpoch) -> Option<usize> {
+        let committed = &self.committed[usize::from(key)];
+        committed.iter().rposition(|write| {
+            let known = &self.writes[write];
+            let is_earlier = known.committed_in.is_some_and(|it| it < epoch);
+            known.acknowledged && !known.is_excused && is_earlier
+        })
+    }
+
     /// A read at the active saw a write: it is committed, and none that is required is newer.
     pub(super) fn read(&self, key: u8, last_write: u64, required_at_call: Option<usize>) {
         let rank = self.rank(key, last_write);
@@ -78,10 +97,11 @@ impl Oracle {
         }
     }
 
-    /// A promoted copy holds all that was acknowledged.
-    pub(super) fn promoted(&self, data: &CopyData, winner: CopyId) {
+    /// The active of `epoch` holds all that earlier epochs committed and acknowledged. It may begin
+    /// late, when a later epoch committed more; then no member grants it anything.
+    pub(super) fn promoted(&self, data: &CopyData, winner: CopyId, epoch: CopiesEpoch) {
         for key in 0..self.committed.len() as u8 {
-            let (held, required) = (self.held(data, key), self.required(key));
+            let (held, required) = (self.held(data, key), self.required_before(key, epoch));
             if !self.registers[usize::from(key)].is_checked {
                 continue;
             }

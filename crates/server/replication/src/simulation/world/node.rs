@@ -290,7 +290,7 @@ impl World {
             }
         }
         if node.machine().may_begin(&record) {
-            self.oracle.promoted(&node.data, node.id);
+            self.oracle.promoted(&node.data, node.id, record.epoch);
             let open = node.data.open();
             node.machine().begin(record, uuid, open);
             node.log.clear();

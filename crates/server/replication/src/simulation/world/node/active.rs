@@ -121,7 +121,7 @@ impl World {
             let is_commit = matches!(outcome, DurabilityOutcome::Commit(_));
             if is_commit {
                 self.oracle.may_commit(&record, prepared);
-                self.oracle.committed(prepare.key, prepare.write);
+                self.oracle.committed(prepare.key, prepare.write, record.epoch);
             }
             self.append(number, prepare.key, kind, (prepare.write, prepare.deleted), None);
             let waiting = self.nodes[number].waiting.remove(&prepared);
