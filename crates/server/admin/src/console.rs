@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Write what this test expects when the language has new words.
-    #[cfg(feature = "sql")]
+    #[cfg(feature = "query")]
     #[test]
     fn the_query_page_has_the_words_of_the_language() {
         use oribi_query::statement_text::{function_names, keyword_names};
