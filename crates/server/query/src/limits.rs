@@ -32,7 +32,7 @@ pub(crate) const PATTERNS_MAX: usize = 32;
 /// Rounds of a recursive `WITH` without options.
 pub(crate) const RECURSION_LEVELS_MAX: usize = 10_000;
 
-/// Bytes of a value that hold no reservation of their own.
+/// Bytes up to which a value holds no reservation.
 pub(crate) const VALUE_BYTES_FREE: usize = 4 << 10;
 
 /// Memory is asked for in steps of this size.

@@ -1,8 +1,9 @@
 //! Prepared statements: a bounded map in memory from a name to a statement's text and tree.
 //!
 //! Clients prepare again when a name is unknown (4040), so nothing is stored. A name belongs to a
-//! user, a text and a query context: nobody sees or replaces statements of others. The plan is compiled at each execution, which is cheap next to
-//! parsing, and always sees the keyspaces of that moment.
+//! user, a text and a query context: no user sees or replaces the statements of others. The plan is
+//! compiled at each execution, which is cheap next to parsing, and always sees the keyspaces of that
+//! moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ pub mod json;
 pub mod key;
 pub mod memory;
 pub mod order;
+pub mod reservation;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -20,7 +21,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use memory::{ArrayItems, HeldMemory, ValueReservation};
+use reservation::{HeldMemory, ValueReservation};
+use std::ops::{Deref, DerefMut};
 pub use text::Text;
 
 #[derive(Clone, Debug, Default)]
@@ -96,7 +98,7 @@ impl Object {
         Object { fields, memory: HeldMemory::default() }
     }
 
-    /// The object with these reservations in place of its own.
+    /// The object with these reservations in place of those it has.
     pub fn with_memory(mut self, memory: HeldMemory) -> Object {
         self.memory = memory;
         self
@@ -177,6 +179,33 @@ impl From<Vec<QueryValue>> for QueryValue {
 impl From<Object> for QueryValue {
     fn from(object: Object) -> QueryValue {
         QueryValue::Object(Arc::new(object))
+    }
+}
+
+/// The elements of an array that a statement built.
+#[derive(Clone, Debug, Default)]
+pub struct ArrayItems {
+    items: Vec<QueryValue>,
+    memory: HeldMemory,
+}
+
+impl ArrayItems {
+    pub fn new(items: Vec<QueryValue>, memory: HeldMemory) -> ArrayItems {
+        ArrayItems { items, memory }
+    }
+}
+
+impl Deref for ArrayItems {
+    type Target = Vec<QueryValue>;
+
+    fn deref(&self) -> &Vec<QueryValue> {
+        &self.items
+    }
+}
+
+impl DerefMut for ArrayItems {
+    fn deref_mut(&mut self) -> &mut Vec<QueryValue> {
+        &mut self.items
     }
 }
 

@@ -40,7 +40,6 @@ const BUDGET_BYTES: usize = 2 << 20;
 /// Plans, caches, and values below the size that is counted.
 const UNCOUNTED_BYTES_MAX: usize = 256 << 10;
 
-/// Drops the rows.
 struct NoRows;
 
 impl RowSink for NoRows {

@@ -8,7 +8,7 @@ use crate::operators::containment::descend;
 use crate::plan::{ExprPlan, LoopPlan};
 use crate::runtime::memory::GrowingMemory;
 use crate::runtime::{Runtime, SlotFrame};
-use crate::value::memory::ArrayItems;
+use crate::value::ArrayItems;
 use crate::value::{Object, QueryValue, Text};
 
 /// The turns of a loop: values of its variables.

@@ -10,7 +10,7 @@ use crate::limits::{FUNCTION_BYTES_MAX, VALUE_DEPTH_MAX};
 use crate::operators::containment::is_in;
 use crate::operators::navigation::star;
 use crate::runtime::Runtime;
-use crate::value::memory::ArrayItems;
+use crate::value::ArrayItems;
 use crate::value::order::{collate, identical};
 use crate::value::{QueryValue, key};
 

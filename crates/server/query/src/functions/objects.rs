@@ -12,7 +12,7 @@ use crate::value::{Object, QueryValue, Text};
 /// Bytes of a field apart from its content.
 const FIELD_BYTES: usize = size_of::<(Text, QueryValue)>();
 
-/// Bytes of a name and a value in an object or array of their own, in a list that grows.
+/// Bytes of a name and a value in a separate object or array, in a list that grows.
 const PAIR_BYTES: usize = 3 * size_of::<QueryValue>() + 2 * FIELD_BYTES + 3 * PART_BYTES;
 
 pub const TABLE: &[Function] = &[

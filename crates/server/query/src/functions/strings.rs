@@ -42,7 +42,7 @@ pub const TABLE: &[Function] = &[
     strict("MASK", 1, 2, mask),
 ];
 
-/// Bytes of a text of its own apart from its content.
+/// Bytes of a separate text apart from its content.
 pub const PART_BYTES: usize = 48;
 
 /// All arguments as texts.
@@ -207,7 +207,7 @@ fn pad(args: &[QueryValue], rt: &Runtime<'_>, left: bool, characters: bool) -> R
     Ok(QueryValue::Str(Text::from_bytes(whole.into())))
 }
 
-/// The units from `start` to `end`, in memory of their own.
+/// The units from `start` to `end`, copied.
 fn part(
     text: &Text,
     start: usize,

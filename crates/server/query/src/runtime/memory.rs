@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use super::Runtime;
 use crate::error::{QueryError, Result};
 use crate::limits::{RESERVE_STEP_BYTES, VALUE_BYTES_FREE};
-use crate::value::memory::{ArrayItems, HeldMemory, ValueReservation};
+use crate::value::ArrayItems;
+use crate::value::reservation::{HeldMemory, ValueReservation};
 use crate::value::{Object, QueryValue, Text};
 
 /// Bytes of an element or field apart from its content, while its container grows.
@@ -127,7 +128,6 @@ pub struct GrowingMemory {
 }
 
 impl GrowingMemory {
-    /// Reserves `bytes` more.
     pub fn add(&mut self, bytes: usize, rt: &Runtime<'_>) -> Result<()> {
         self.needed = self.needed.saturating_add(bytes);
         if self.needed <= self.reserved.max(VALUE_BYTES_FREE) {

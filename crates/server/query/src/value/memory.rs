@@ -3,93 +3,12 @@
 //! A value holds its reservation and gives it back when its last reader drops it. Small values
 //! hold none: `runtime::memory` decides which do.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
+use super::reservation::ValueReservation;
 use super::{Object, QueryValue, Text};
-
-/// Bytes of a statement's budget that one value holds.
-#[derive(Debug)]
-pub struct ValueReservation {
-    held_bytes: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl ValueReservation {
-    /// Takes `bytes` that the budget has granted.
-    pub fn new(held_bytes: &Arc<AtomicUsize>, bytes: usize) -> ValueReservation {
-        held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        ValueReservation { held_bytes: Arc::clone(held_bytes), bytes }
-    }
-}
-
-impl Drop for ValueReservation {
-    fn drop(&mut self) {
-        self.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// The reservations of a value. A copy of the value has none of them.
-#[derive(Debug, Default)]
-pub struct HeldMemory(Vec<ValueReservation>);
-
-impl HeldMemory {
-    pub fn push(&mut self, reservation: ValueReservation) {
-        self.0.push(reservation);
-    }
-
-    pub fn into_iter(self) -> impl Iterator<Item = ValueReservation> {
-        self.0.into_iter()
-    }
-}
-
-impl Clone for HeldMemory {
-    fn clone(&self) -> HeldMemory {
-        HeldMemory::default()
-    }
-}
-
-/// The elements of an array that a statement built.
-#[derive(Clone, Debug, Default)]
-pub struct ArrayItems {
-    items: Vec<QueryValue>,
-    memory: HeldMemory,
-}
-
-impl ArrayItems {
-    pub fn new(items: Vec<QueryValue>, memory: HeldMemory) -> ArrayItems {
-        ArrayItems { items, memory }
-    }
-}
-
-impl Deref for ArrayItems {
-    type Target = Vec<QueryValue>;
-
-    fn deref(&self) -> &Vec<QueryValue> {
-        &self.items
-    }
-}
-
-impl DerefMut for ArrayItems {
-    fn deref_mut(&mut self) -> &mut Vec<QueryValue> {
-        &mut self.items
-    }
-}
-
-/// A text with its reservation.
-struct HeldText {
-    bytes: Bytes,
-    _reservation: ValueReservation,
-}
-
-impl AsRef<[u8]> for HeldText {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
 
 impl QueryValue {
     /// The bytes that only this value has: those that a function has just allocated.
@@ -147,4 +66,16 @@ fn held(bytes: Bytes, reservation: ValueReservation) -> Bytes {
 fn text_bytes(text: &Text) -> usize {
     const OWNER_BYTES: usize = 32;
     if text.is_unique() { text.as_bytes().len() + OWNER_BYTES } else { 0 }
+}
+
+/// A text with its reservation.
+struct HeldText {
+    bytes: Bytes,
+    _reservation: ValueReservation,
+}
+
+impl AsRef<[u8]> for HeldText {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
