@@ -2,8 +2,7 @@
 //!
 //! Clients prepare again when a name is unknown (4040), so nothing is stored. A name belongs to a
 //! user, a text and a query context: no user sees or replaces the statements of others. The plan is
-//! compiled at each execution, which is cheap next to parsing, and always sees the keyspaces of that
-//! moment.
+//! compiled at each execution, which is cheap next to parsing, and sees the keyspaces of then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
