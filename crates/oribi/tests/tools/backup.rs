@@ -5,6 +5,7 @@ mod copy;
 mod damage;
 mod filled;
 mod incremental;
+mod indexes;
 mod interrupted;
 mod kills;
 mod load;

@@ -121,6 +121,9 @@ pub struct Begin {
     /// file has them, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<serde_json::Value>,
+    /// The definitions of indexes as rows of `system:indexes`; empty if they could not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<serde_json::Value>,
     /// Token that the change stream began at; empty for the beginning.
     pub from: String,
 }

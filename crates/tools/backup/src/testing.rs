@@ -112,6 +112,7 @@ pub fn begin(id: &str, parent: Option<&str>, from: &str) -> Begin {
         scopes: vec!["_default".to_owned(), "shop".to_owned()],
         bucket_settings: None,
         users: None,
+        indexes: Vec::new(),
         from: from.to_owned(),
     }
 }

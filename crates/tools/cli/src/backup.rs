@@ -11,6 +11,7 @@ mod copy;
 mod create;
 mod filter;
 mod histories;
+mod indexes;
 mod jobs;
 mod list;
 #[cfg(feature = "object-stores")]

@@ -27,7 +27,7 @@ use super::clock::now_s;
 use super::filter::{BackupFilter, FilterArgs};
 use super::jobs::Jobs;
 use super::place::ArchivePlace;
-use super::{list, progress, users};
+use super::{indexes, list, progress, users};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
 use crate::target::{INTERRUPTED, Target};
@@ -182,6 +182,13 @@ impl CreateArgs {
             (Ok(admin), true) => Some(users::read(admin).await?),
             (Err(error), true) => bail!("users come by the admin HTTP: {error:#}"),
         };
+        let indexes = match &admin {
+            Ok(admin) => indexes::read(admin, bucket, filter).await.unwrap_or_else(|error| {
+                eprintln!("oribi: definitions of indexes will not be in the backup: {error:#}");
+                Vec::new()
+            }),
+            Err(_) => Vec::new(),
+        };
         let settings = async { admin?.bucket(bucket).await };
         let bucket_settings = match settings.await {
             Ok(settings) => Some(settings),
@@ -208,6 +215,7 @@ impl CreateArgs {
             scopes: if filter.collections.is_empty() { scopes } else { Vec::new() },
             bucket_settings,
             users,
+            indexes,
             from: String::new(),
         })
     }

@@ -41,7 +41,7 @@ use super::filter::{BackupFilter, FilterArgs};
 use super::histories::{self, Histories};
 use super::jobs::Jobs;
 use super::place::ArchivePlace;
-use super::{list, progress, users};
+use super::{indexes, list, progress, users};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
 use crate::stats::clean;
@@ -240,6 +240,11 @@ impl RestoreArgs {
             totals.repeated += again.repeated;
         }
         mapping.set_limits(admin, &target.bucket).await?;
+        match admin {
+            Some(admin) => indexes::write(admin, &target.bucket, &begin.indexes, &filter).await,
+            None if begin.indexes.is_empty() => {}
+            None => eprintln!("oribi: indexes need the admin HTTP: none was restored"),
+        }
         Ok(totals)
     }
 
