@@ -30,6 +30,41 @@ async fn two_nodes_share_a_bucket_and_one_stops_in_order() {
     nodes::assert_quiet(&[&one, &two]);
 }
 
+/// A node reads its own vbuckets only, so a scan of a bucket that two nodes share is refused.
+#[tokio::test]
+async fn a_statement_needs_its_vbuckets_on_its_node() {
+    let Some(cluster) = Cluster::start("statements") else { return };
+    let (one, two) = (cluster.node("one"), cluster.node("two"));
+    wait_for_shares(&one, &[32, 32]);
+    wait_for_shares(&two, &[32, 32]);
+    let client = nodes::client(&[&one, &two]).await;
+    write(&client, "k", 40, "1", true).await;
+    let http =
+        HttpClient::new(one.admin_port()).with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    let query = |statement: &str| {
+        let form = [("statement", statement)];
+        http.post_form("/query/service", &form).unwrap().json().unwrap()
+    };
+    let scan = query("SELECT RAW META().id FROM `default`");
+    assert_eq!(scan["errors"][0]["code"], 12008, "{scan}");
+    let (mut own, mut elsewhere) = (0, 0);
+    for number in 0..40 {
+        let answer = query(&format!("SELECT RAW META().id FROM `default` USE KEYS 'k-{number}'"));
+        match answer["errors"][0]["code"].as_u64() {
+            None => {
+                assert_eq!(answer["results"], serde_json::json!([format!("k-{number}")]));
+                own += 1;
+            }
+            Some(code) => {
+                assert_eq!(code, 12008, "{answer}");
+                elsewhere += 1;
+            }
+        }
+    }
+    assert!(own > 0 && elsewhere > 0, "{own} here, {elsewhere} elsewhere");
+    nodes::assert_quiet(&[&one, &two]);
+}
+
 #[tokio::test]
 async fn nodes_that_start_at_once_make_the_same_bucket() {
     let Some(cluster) = Cluster::start("at_once") else { return };

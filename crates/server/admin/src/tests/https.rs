@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::query_port::{ATTEMPTS_MAX, free_port};
 use super::{ADMIN, Fixture, basic};
 
 /// A server with TLS in a scratch directory that also holds the certificates.
@@ -23,6 +24,10 @@ struct TlsFixture {
 
 impl TlsFixture {
     fn start() -> TlsFixture {
+        TlsFixture::with_query_port(0)
+    }
+
+    fn with_query_port(tls_query_port: u16) -> TlsFixture {
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);
         let authority = Authority::new("test");
@@ -36,7 +41,7 @@ impl TlsFixture {
             query_port: 0,
             tls_port: 0,
             tls_admin_port: 0,
-            tls_query_port: 0,
+            tls_query_port,
             tls_certificate: Some(path("server.pem")),
             tls_key: Some(path("server.key")),
             workers: 1,
@@ -63,6 +68,18 @@ impl TlsFixture {
 
     /// One request; returns the certificate that the server presents, and the whole answer.
     fn exchange(&self, method: &str, path: &str) -> (Vec<u8>, String) {
+        let admin = self.server().addresses().tls.unwrap().admin;
+        let stream = TcpStream::connect(admin).unwrap();
+        self.exchange_on(stream, method, path, "")
+    }
+
+    fn exchange_on(
+        &self,
+        stream: TcpStream,
+        method: &str,
+        path: &str,
+        form: &str,
+    ) -> (Vec<u8>, String) {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap();
         roots.add(authority).unwrap();
@@ -74,14 +91,15 @@ impl TlsFixture {
             .with_no_client_auth();
         let name = ServerName::try_from("db.test").unwrap();
         let session = ClientConnection::new(Arc::new(config), name).unwrap();
-        let stream = TcpStream::connect(self.server().addresses().tls.unwrap().admin).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut stream = StreamOwned::new(session, stream);
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-             Authorization: {}\r\nContent-Length: 0\r\n\r\n",
-            basic(ADMIN)
+             Authorization: {}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Content-Length: {}\r\n\r\n{form}",
+            basic(ADMIN),
+            form.len()
         )
         .unwrap();
         let mut answer = Vec::new();
@@ -123,6 +141,36 @@ fn admin_http_is_served_over_tls_with_its_ports() {
     for name in ["tls_certificate_not_after_seconds", "tls_handshakes_total"] {
         assert!(metrics.contains(&format!("\noribi_{name} ")), "{name} in {metrics}");
     }
+}
+
+#[test]
+fn queries_are_served_over_tls_at_their_port() {
+    let found = (0..ATTEMPTS_MAX).find_map(|_| {
+        let port = free_port();
+        let fixture = TlsFixture::with_query_port(port);
+        let services = fixture.ask("GET", "/pools/default/nodeServices");
+        // Otherwise another process has taken the port.
+        services.contains(&format!("\"n1qlSSL\":{port}")).then_some((fixture, port))
+    });
+    let (fixture, port) = found.expect("a free port");
+    let ask = |method: &str, path: &str, form: &str| {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        fixture.exchange_on(stream, method, path, form)
+    };
+    let (certificate, answer) = ask("POST", "/query/service", "statement=SELECT+RAW+40%2B2");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("42"), "{answer}");
+    assert_eq!(certificate, fixture.exchange("GET", "/healthz").0);
+    assert!(ask("GET", "/admin/ping", "").1.starts_with("HTTP/1.1 200"));
+    // It serves nothing else, and nothing without TLS.
+    let other = ask("GET", "/pools/default", "").1;
+    assert!(other.starts_with("HTTP/1.1 404"), "{other}");
+    let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    plain.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    plain.write_all(b"GET /admin/ping HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    // The server may reset the connection.
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP/1.1"), "{}", String::from_utf8_lossy(&answer));
 }
 
 // Compat (Admin HTTP): `GET /pools/default/certificate`

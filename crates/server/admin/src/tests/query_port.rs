@@ -12,9 +12,9 @@ use super::crowds::allow_files;
 use super::{ADMIN, Answer, Fixture, add_user, basic};
 
 /// Attempts to find a port that stays free until the server binds it.
-const ATTEMPTS_MAX: usize = 20;
+pub(super) const ATTEMPTS_MAX: usize = 20;
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap().port()
 }
@@ -40,7 +40,7 @@ impl Fixture {
     }
 
     /// A server with a separate port for queries.
-    fn with_queries(prepare: impl Fn(&Path)) -> Fixture {
+    pub(super) fn with_queries(prepare: impl Fn(&Path)) -> Fixture {
         for _ in 0..ATTEMPTS_MAX {
             let fixture = Fixture::with_query_port(free_port(), &prepare);
             if fixture.query_address() != fixture.admin {
@@ -50,7 +50,7 @@ impl Fixture {
         panic!("no free port");
     }
 
-    fn query_address(&self) -> SocketAddr {
+    pub(super) fn query_address(&self) -> SocketAddr {
         self.server.as_ref().unwrap().addresses().query.unwrap()
     }
 

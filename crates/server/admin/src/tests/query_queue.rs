@@ -1,14 +1,15 @@
 //! Statements beyond the number at once, clients that leave, and clients that do not read.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::changes::wait_until;
+use super::crowds::allow_files;
 use super::query_service::unchunked;
-use super::{ADMIN, Fixture};
+use super::{ADMIN, Fixture, basic};
 use crate::limits::{QUERIES_WAITING_MAX, STATEMENTS_MAX};
 use crate::statement_places::{QueueRejection, Statements};
 
@@ -74,6 +75,42 @@ fn a_waiting_statement_ends_with_its_time() {
     assert_eq!(code, 1080);
     drop(running);
     // The statements of clients that have gone end, so their places are free.
+    let answer = fixture.service(ADMIN, &json!({ "statement": "SELECT RAW 1", "timeout": "60s" }));
+    assert_eq!(answer.json()["results"], json!([1]), "{}", answer.body);
+}
+
+// Each statement that waits has a connection, which only the port for queries takes so many of.
+#[test]
+fn a_full_queue_answers_429_and_retry() {
+    allow_files();
+    let fixture = Fixture::with_queries(|_| {});
+    let begin = |_| {
+        let mut stream = TcpStream::connect(fixture.query_address()).unwrap();
+        write!(
+            stream,
+            "POST /query/service HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{ENDLESS}",
+            basic(ADMIN),
+            ENDLESS.len()
+        )
+        .unwrap();
+        stream
+    };
+    let waiting: Vec<TcpStream> =
+        (0..STATEMENTS_MAX + QUERIES_WAITING_MAX).map(begin).collect();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let refused = loop {
+        let body = json!({ "statement": "SELECT 1", "timeout": "50ms" });
+        let answer = fixture.service(ADMIN, &body);
+        if answer.status == 429 {
+            break answer;
+        }
+        assert!(Instant::now() < deadline, "the queue is never full: {}", answer.body);
+    };
+    let error = &refused.json()["errors"][0];
+    assert_eq!((&error["code"], &error["retry"]), (&json!(1201), &json!(true)), "{error}");
+    drop(waiting);
+    // As the code says, the same statement works later.
     let answer = fixture.service(ADMIN, &json!({ "statement": "SELECT RAW 1", "timeout": "60s" }));
     assert_eq!(answer.json()["results"], json!([1]), "{}", answer.body);
 }
