@@ -9,10 +9,6 @@ const RESIDENT_BYTES_MAX: u64 = (QUOTA_MIB + QUOTA_MIB / 10 + 64) * MIB;
 /// What may stay with the allocator after a statement.
 const IDLE_BYTES_MAX: u64 = 12 * MIB;
 
-/// The value of one call of a function, here the array of a million numbers, which a statement's
-/// memory does not count.
-const FUNCTION_BYTES_MAX: u64 = 24 * MIB;
-
 /// A sort that needs more memory than statements may have.
 #[test]
 fn refused_queries_return_their_memory() {
@@ -40,7 +36,7 @@ fn refused_queries_return_their_memory() {
         let grown = resident().saturating_sub(before);
         assert!(grown <= IDLE_BYTES_MAX, "{} MiB stay after {number}", grown / MIB);
     }
-    assert!(most <= RESIDENT_BYTES_MAX + FUNCTION_BYTES_MAX, "{} MiB", most / MIB);
+    assert!(most <= RESIDENT_BYTES_MAX, "{} MiB", most / MIB);
     fixture.finish(&[]);
 }
 
