@@ -84,6 +84,8 @@ fn a_waiting_statement_ends_with_its_time() {
 fn a_full_queue_answers_429_and_retry() {
     allow_files();
     let fixture = Fixture::with_queries(|_| {});
+    // The password is known from then on: a crowd of unknown ones is refused.
+    fixture.service(ADMIN, &json!({ "statement": "SELECT 1" }));
     let begin = |_| {
         let mut stream = TcpStream::connect(fixture.query_address()).unwrap();
         write!(
