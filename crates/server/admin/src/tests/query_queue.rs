@@ -98,8 +98,7 @@ fn a_full_queue_answers_429_and_retry() {
         .unwrap();
         stream
     };
-    let waiting: Vec<TcpStream> =
-        (0..STATEMENTS_MAX + QUERIES_WAITING_MAX).map(begin).collect();
+    let waiting: Vec<TcpStream> = (0..STATEMENTS_MAX + QUERIES_WAITING_MAX).map(begin).collect();
     let deadline = Instant::now() + Duration::from_secs(30);
     let refused = loop {
         let body = json!({ "statement": "SELECT 1", "timeout": "50ms" });

@@ -78,7 +78,11 @@ impl Parser<'_> {
         Ok(true)
     }
 
+    /// One key. The form that `system:indexes` shows puts an array key in parentheses.
     fn index_key(&mut self) -> Result<IndexKey> {
+        let is_array_after =
+            self.word_after(1, Keyword::DISTINCT) || self.word_after(1, Keyword::ALL);
+        let is_enclosed = is_array_after && self.eat(Punctuation::OpenParen);
         let array = match (self.eat_word(Keyword::DISTINCT), self.eat_word(Keyword::ALL)) {
             (true, _) => Some(true),
             (_, true) => Some(false),
@@ -88,6 +92,9 @@ impl Parser<'_> {
             return self.fail("an array");
         }
         let value = self.expr()?;
+        if is_enclosed {
+            self.expect(Punctuation::CloseParen)?;
+        }
         if matches!(value, Expr::Literal(_)) {
             let msg = "An index key is not a constant expression";
             return Err(QueryError::new(3280, msg));
