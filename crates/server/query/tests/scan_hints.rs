@@ -108,7 +108,8 @@ fn fields_are_those_that_a_statement_reads() {
     let named = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     for (statement, expected) in [
         ("SELECT COUNT(*) FROM k", named(&[])),
-        ("SELECT META().id, META(k).cas FROM k", named(&[])),
+        ("SELECT META().id FROM k", named(&[])),
+        ("SELECT META(k).`type` FROM k", None),
         ("SELECT n FROM k ORDER BY s", named(&["n", "s"])),
         ("SELECT a.n FROM k a WHERE a.t.u = 1 GROUP BY a.n", named(&["n", "t"])),
         ("SELECT (SELECT RAW a.s)[0] FROM k a", named(&["s"])),

@@ -74,7 +74,7 @@ fn statements_show_what_clients_have_stored() {
         json!({"id": "plain", "type": "json", "n": 1}),
     ];
     assert_eq!(rows(cluster, statement), in_default);
-    let of_users = "select meta().id, n from `default`.app.users";
+    let of_users = "select meta().id, n from `default`.app.`users`";
     assert_eq!(rows(cluster, of_users), [json!({"id": "user", "n": 4})]);
 
     // At once, wherever the removal of its rows has got to.

@@ -269,7 +269,7 @@ fn documents_are_rows_and_nothing_else_is() {
     // The customers are in another collection.
     let (found, _) = rows(
         cluster,
-        "select count(*) as n, min(meta().id) as first, max(meta().id) as last from shop",
+        "select count(*) as n, min(meta().id) as `first`, max(meta().id) as `last` from shop",
     );
     assert_eq!(found, [json!({"n": DOCUMENTS - 2, "first": "binary", "last": "order-299"})]);
     let (found, _) = rows(
@@ -437,7 +437,7 @@ fn a_table_that_is_no_bucket_can_be_named() {
     let Some(cluster) = shop() else { return };
     let table = table_of(&report(cluster, &["--keep-auto-table", "--num-rows-per-thread=50"]));
     let statement = format!(
-        "select count(*) as n, max(`key`) as last, min(int_val) as least from `{table}` \
+        "select count(*) as n, max(`key`) as `last`, min(int_val) as least from `{table}` \
          where `key` < 60"
     );
     let output =

@@ -154,6 +154,8 @@ impl Compiler<'_> {
                 plan.meta = self.meta_slots.contains(&source.slot);
                 if let Some(hints) = &mut plan.hints {
                     hints.fields = match self.document_uses.get(&source.slot) {
+                        // The type and the flags of a document come with its body.
+                        None if plan.meta => None,
                         None => Some(Vec::new()),
                         Some(DocumentUse::Fields(fields)) => Some(fields.iter().cloned().collect()),
                         Some(DocumentUse::Whole) => None,
