@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
+use serde_json::json;
 
 use super::shared::{SoakShared, connect};
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection, Request};
@@ -30,6 +31,8 @@ const WRITE_PAUSE: Duration = Duration::from_millis(100);
 /// What a slow reader takes at once, and its pause then: some 3 MiB/s.
 const SLOW_BYTES: usize = 64 << 10;
 const SLOW_PAUSE: Duration = Duration::from_millis(20);
+/// The largest document that statements read.
+const QUERY_BYTES_MAX: usize = 8 << 20;
 /// Pause before a refused request is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -290,9 +293,14 @@ fn http_all(shared: &SoakShared<'_>) -> Result<bool> {
     Ok(true)
 }
 
+/// Reads the documents that fit: a statement takes twice a document of the memory for connections.
 fn query_all(shared: &SoakShared<'_>) -> Result<bool> {
-    let statement = br#"{"statement": "SELECT RAW COUNT(*) FROM `default`"}"#;
-    let answer = admin(shared).request("POST", "/query/service", "application/json", statement)?;
+    let fitting = keys().zip(DOCUMENT_BYTES).filter(|(_, bytes)| *bytes <= QUERY_BYTES_MAX);
+    let fitting: Vec<String> = fitting.map(|(key, _)| key).collect();
+    let statement = "SELECT RAW SUM(LENGTH(d)) FROM `default` d USE KEYS $1";
+    let body = json!({ "statement": statement, "args": [fitting] }).to_string();
+    let kind = "application/json";
+    let answer = admin(shared).request("POST", "/query/service", kind, body.as_bytes())?;
     let text = answer.text();
     let is_for_memory = ["\"code\":5500", "\"code\":12008", "\"code\":1201"];
     match text.contains("\"status\":\"success\"") {
