@@ -93,6 +93,6 @@ fn keep_the_newest(items: &mut Vec<&ItemRef>) {
         }
     }
     items.truncate(kept);
-    debug_assert_eq!(kept, newer.len(), "one version of each key is kept");
     items.reverse();
+    debug_assert_eq!(kept, newer.len(), "one version of each key is kept");
 }
