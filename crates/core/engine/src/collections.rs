@@ -36,7 +36,7 @@ pub const COLLECTIONS_MAX: usize = 1200;
 /// Ids below this are reserved by the protocol; 0 is `_default`.
 const FIRST_USER_ID: u32 = 8;
 const _: () =
-    assert!(CollectionId::SYSTEM.0 < FIRST_USER_ID, "ids of the protocol are not given out");
+    assert!(CollectionId::SYSTEM.0 < FIRST_USER_ID, "reserved collection ids are not assigned");
 const _: () = assert!(CollectionId::DEFAULT.0 < FIRST_USER_ID);
 const _: () = assert!(COLLECTIONS_MAX >= 1 && SCOPES_MAX >= 1, "the default ones are counted");
 
@@ -214,7 +214,7 @@ impl BucketManifest {
     ) -> BucketManifest {
         assert!(scopes.len() <= SCOPES_MAX, "a manifest is within its limit of scopes");
         let first_free = next_scope_id.min(next_collection_id);
-        assert!(first_free >= FIRST_USER_ID, "ids of the protocol are never given out");
+        assert!(first_free >= FIRST_USER_ID, "reserved ids are never assigned");
         let mut positions = Vec::new();
         for (scope_at, scope) in scopes.iter().enumerate() {
             let places = scope.collections.iter().enumerate();

@@ -216,7 +216,7 @@ impl State {
             if running.is_counting && running.round.keep_movable() {
                 debug_assert!(
                     running.hand.source >= self.sources.len(),
-                    "a pass ends behind all buckets"
+                    "a pass ends after the last bucket"
                 );
                 (running.is_counting, running.hand) = (false, Hand::default());
                 continue;

@@ -194,7 +194,7 @@ impl Drop for Local {
         retire_list.settle();
         if !retire_list.is_empty() {
             leave_behind(|orphans| orphans.take_over(retire_list));
-            debug_assert!(retire_list.is_empty(), "what a thread leaves behind has one owner");
+            debug_assert!(retire_list.is_empty(), "a retire list has one owner");
         }
     }
 }

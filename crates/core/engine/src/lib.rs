@@ -96,6 +96,7 @@ pub use outcome::{
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use reader_memory::{MemoryGrant, MemoryRequest, ReaderMemory};
+pub use record::of as record_of;
 pub use system_event::{ManifestEvent, ManifestEventKind};
 pub use tasks::{StepClock, TaskKind, TaskState, TaskStats};
 pub use threads::BucketThreads;

@@ -10,7 +10,7 @@ use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// The record of an item.
 #[inline]
-pub(crate) fn of(item: &ItemRef) -> Record<'_> {
+pub fn of(item: &ItemRef) -> Record<'_> {
     Record {
         key: item.key(),
         value: item.value(),

@@ -248,7 +248,10 @@ impl VBucket {
         *self.failover_table.lock() = vec![FailoverEntry { uuid, seqno: high_seqno }];
         self.uuid.store(uuid.0, Ordering::Relaxed);
         self.raise_purge_seqno(high_seqno);
-        assert!(self.purge_seqno() >= high_seqno, "what was emptied counts as purged");
+        assert!(
+            self.purge_seqno() >= high_seqno,
+            "an emptied vbucket's purge seqno is its high seqno"
+        );
         VbucketState {
             phase: VbucketPhase::Active,
             high_seqno,

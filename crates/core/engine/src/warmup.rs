@@ -255,7 +255,7 @@ impl Warmup {
     /// scanned one by one.
     fn part_ended(&self, core: &Core, clock: StepClock<'_>) {
         let mut work = self.work.lock();
-        assert!(work.running > 0, "a part ends that a loader has taken");
+        assert!(work.running > 0, "a finished part was running");
         work.running -= 1;
         let elapsed_us = elapsed_us(work.begun, clock());
         let is_last = work.running == 0 && work.parts.is_empty();

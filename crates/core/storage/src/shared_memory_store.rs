@@ -83,7 +83,7 @@ impl SharedMemoryStore {
         let vbuckets: Vec<Vbid> = vbuckets.collect();
         debug_assert!(
             self.epoch.load(Ordering::Acquire) <= *current,
-            "an epoch is given out before it is entered"
+            "an epoch is assigned before it is entered"
         );
         if let Some(vbid) = vbuckets.iter().find(|vbid| self.not_owned.lock().contains(vbid)) {
             return Err(StoreError::Fenced(format!("{vbid} was not owned at the take-over")));

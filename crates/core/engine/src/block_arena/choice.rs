@@ -95,7 +95,7 @@ impl Room {
             let (live, free) = (live[class.index()], &mut rest.blocks[class.index()]);
             if live > *free {
                 let in_slab = class.slab_bytes() / class.block_bytes() - 1;
-                debug_assert!(in_slab > 0, "a slab has blocks behind a chunk's header");
+                debug_assert!(in_slab > 0, "a slab has blocks after the chunk's header");
                 let slabs = (live - *free).div_ceil(in_slab);
                 new_units += slabs << class.slab_order();
                 *free += slabs * in_slab;

@@ -57,7 +57,7 @@ impl Depot {
     pub(super) fn take(&self, class: Class, pool: &ChunkPool, blocks: &mut [NonNull<u8>]) -> usize {
         let taken = self.queue.lock().take(class, blocks);
         if taken > 0 {
-            debug_assert!(taken <= blocks.len(), "a depot gives at most what is asked for");
+            debug_assert!(taken <= blocks.len(), "a depot returns no more blocks than requested");
             return taken;
         }
         let (order, want) = (class.slab_order(), Want::Slab(class));

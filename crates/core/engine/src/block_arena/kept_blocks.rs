@@ -119,7 +119,10 @@ impl KeptBlocks {
     }
 
     fn put(&mut self, block: LargeBlock) {
-        assert!(block.is_mapped(), "only a mapping is kept, because its end can go back");
+        assert!(
+            block.is_mapped(),
+            "only a mapping is cached: its end can be returned to the system"
+        );
         self.blocks += 1;
         self.bytes += block.bytes();
         let number = self.next;
@@ -131,7 +134,7 @@ impl KeptBlocks {
     fn take(&mut self, bytes: usize) -> Option<LargeBlock> {
         let mut fitting = self.by_bytes.range_mut(bytes..=bytes + bytes / REST_PART);
         let kept = fitting.find_map(|(_, kept)| kept.pop_back())?;
-        debug_assert!(kept.block.bytes() >= bytes, "a kept block is long enough");
+        debug_assert!(kept.block.bytes() >= bytes, "a cached block has the requested length");
         Some(self.taken(kept))
     }
 
@@ -153,17 +156,17 @@ impl KeptBlocks {
     fn taken(&mut self, kept: AgedBlock) -> LargeBlock {
         assert!(
             self.blocks > 0 && self.bytes >= kept.block.bytes(),
-            "the sums count the kept blocks"
+            "the sums count the cached blocks"
         );
-        debug_assert!(kept.number < self.next, "a kept block was numbered before");
+        debug_assert!(kept.number < self.next, "a cached block has a number below the next");
         self.blocks -= 1;
         self.bytes -= kept.block.bytes();
         kept.block
     }
 
     fn end_period(&mut self) {
-        assert!(self.unwanted_end <= self.period_begin, "periods of kept blocks follow each other");
-        assert!(self.period_begin <= self.next, "a period begins at a block that was kept");
+        assert!(self.unwanted_end <= self.period_begin, "periods of cached blocks do not overlap");
+        assert!(self.period_begin <= self.next, "a period begins at a number that was used");
         self.unwanted_end = self.period_begin;
         self.period_begin = self.next;
     }

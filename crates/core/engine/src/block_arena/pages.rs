@@ -148,7 +148,7 @@ mod system {
         unsafe { unmap(base.cast(), bytes) };
         let base = map_anywhere(bytes + CHUNK_BYTES)?;
         let head = base.addr().next_multiple_of(CHUNK_BYTES) - base.addr();
-        assert!(head < CHUNK_BYTES, "the ends are less than what was added");
+        assert!(head < CHUNK_BYTES, "less is cut off than was added for alignment");
         // SAFETY: (A) both ends are inside what was mapped and outside what is returned.
         unsafe {
             let aligned = base.byte_add(head);

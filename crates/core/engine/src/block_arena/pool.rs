@@ -272,11 +272,7 @@ impl Kind {
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *ArenaChunk::state(run.chunk) };
         assert!(state.free_units & run.mask() == 0, "units are given back once");
-        assert_eq!(
-            state.dirty_units & run.mask(),
-            run.mask(),
-            "units that come back were handed out"
-        );
+        assert_eq!(state.dirty_units & run.mask(), run.mask(), "returned units were allocated");
         state.free_units |= run.mask();
         state.table_units &= !run.mask();
         state.classes[run.unit] = None;

@@ -72,5 +72,5 @@ pub(super) fn count_taken(bytes: usize) {
 /// Counts memory that goes back.
 pub(super) fn count_given_back(bytes: usize) {
     let before = TAKEN.fetch_sub(bytes, Ordering::Relaxed);
-    assert!(before >= bytes, "memory that goes back to the system was taken from it");
+    assert!(before >= bytes, "memory returned to the system was mapped before");
 }

@@ -69,7 +69,7 @@ impl ZeroedMemory {
         };
         let memory = ZeroedMemory { base, bytes, source };
         assert!(base.addr().get().is_multiple_of(ALIGNMENT), "a table begins a cache line");
-        assert!(memory.occupied_bytes() >= bytes, "a table has the bytes it asked for");
+        assert!(memory.occupied_bytes() >= bytes, "a table has the requested bytes");
         BYTES_NOW.fetch_add(memory.occupied_bytes(), Ordering::Relaxed);
         memory
     }
@@ -112,7 +112,7 @@ pub(super) fn take_zeroed(pool: &ChunkPool, bytes: usize) -> UnitRun {
     let order = bytes.div_ceil(UNIT_BYTES).next_power_of_two().ilog2();
     let UnitGrant { run, dirty_units } = pool.take(order, Want::Table);
     assert!(UNIT_BYTES << order >= bytes, "a run of units holds the table");
-    assert_ne!(run.unit, 0, "table memory is never behind a chunk's header");
+    assert_ne!(run.unit, 0, "table memory has no chunk header");
     for unit in 0..1 << order {
         if dirty_units & 1 << (run.unit + unit) != 0 {
             // SAFETY: (2) the pool has just made this thread the owner of the run.

@@ -92,10 +92,7 @@ impl Page<'_> {
         while self.rows.len() > self.request.rows_max {
             self.rows.pop_last();
         }
-        assert!(
-            self.rows.len() <= self.request.rows_max,
-            "a page has the rows that were asked for"
-        );
+        assert!(self.rows.len() <= self.request.rows_max, "a page has at most the requested rows");
     }
 
     fn put_item(&mut self, item: &ItemRef) {

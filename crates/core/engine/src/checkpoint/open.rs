@@ -35,7 +35,7 @@ impl OpenCheckpoint {
     /// Queues a version under the next seqno.
     #[inline]
     pub(super) fn push(&mut self, item: ItemRef) {
-        debug_assert!(item.seqno().0 >= self.start, "a version enters behind all others");
+        debug_assert!(item.seqno().0 >= self.start, "seqnos of a checkpoint ascend");
         self.items += 1;
         self.item_bytes += item.block_bytes();
         self.tombstones += usize::from(item.is_deleted());

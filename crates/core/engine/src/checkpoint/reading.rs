@@ -43,7 +43,7 @@ impl CheckpointManager {
     /// [`Self::expel`].
     pub fn drop_cursor(&mut self, cursor: CursorId) {
         self.cursors.drop_one(cursor);
-        debug_assert!(!self.has_cursor(cursor), "a handle is given out once");
+        debug_assert!(!self.has_cursor(cursor), "a cursor handle is unique");
     }
 
     /// True until the cursor is dropped, by its owner or because it was slow.
@@ -85,7 +85,7 @@ impl CheckpointManager {
     /// `None` when the cursor was dropped.
     pub fn read(&mut self, cursor: CursorId, limits: ReadLimits) -> Option<CursorBatch> {
         let from = self.cursors.get(cursor)?.read_to;
-        assert!(from <= self.high_seqno, "a cursor has read what was queued");
+        assert!(from <= self.high_seqno, "a cursor does not pass the high seqno");
         if from < self.high_seqno {
             self.close_open();
         }

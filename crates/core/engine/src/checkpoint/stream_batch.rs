@@ -104,7 +104,7 @@ impl StreamBatch {
     /// The same batch, of which only `item` is left, which it keeps.
     pub(crate) fn keeping(self, item: ItemRef) -> StreamBatch {
         let bytes = item.block_bytes();
-        debug_assert!(item.seqno().0 <= self.end, "the kept item is one of the batch");
+        debug_assert!(item.seqno().0 <= self.end, "the item belongs to the batch");
         StreamBatch { content: Content::Copied(vec![item], bytes), ..self }
     }
 

@@ -70,8 +70,8 @@ impl BucketManifest {
                 draft.set_max_ttl(scope, name, *max_ttl_s)?;
             }
         }
-        assert!(draft.next_scope_id >= self.next_scope_id, "a scope's id is given out once");
-        assert!(draft.next_collection_id >= self.next_collection_id, "an id is given out once");
+        assert!(draft.next_scope_id >= self.next_scope_id, "scope ids ascend");
+        assert!(draft.next_collection_id >= self.next_collection_id, "collection ids ascend");
         let uid = ManifestUid(self.uid.0.checked_add(1).ok_or(ManifestError::TooMany)?);
         Ok(BucketManifest::assemble(
             uid,
@@ -165,7 +165,7 @@ fn find_scope<'a>(
 /// Hands out the next id. The counter stops before it could wrap around to an id in use.
 fn take_id(next: &mut u32) -> Result<u32, ManifestError> {
     let id = *next;
-    debug_assert!(id >= FIRST_USER_ID, "ids of the protocol are never given out");
+    debug_assert!(id >= FIRST_USER_ID, "reserved ids are never assigned");
     *next = id.checked_add(1).ok_or(ManifestError::TooMany)?;
     Ok(id)
 }

@@ -154,7 +154,10 @@ impl Inflater {
     /// Appends `length` bytes from `distance` before the end on, which may run into what is
     /// appended.
     fn repeat(&mut self, distance: usize, length: usize) {
-        assert!(0 < distance && distance <= self.window.len(), "a copy refers to what is kept");
+        assert!(
+            0 < distance && distance <= self.window.len(),
+            "a copy refers to bytes of the window"
+        );
         let (from, mut left) = (self.window.len() - distance, length);
         while left > 0 {
             let run = left.min(self.window.len() - from);

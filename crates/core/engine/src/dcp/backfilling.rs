@@ -16,7 +16,7 @@ impl VbucketDcpStream {
     /// Asks for a backfill from where the stream stands.
     pub(super) fn ask(&mut self) {
         self.progress.backfills += 1;
-        debug_assert!(!self.is_over, "a stream that has ended asks for nothing");
+        debug_assert!(!self.is_over, "an ended stream requests nothing");
         let place = (self.vbid, self.opening.incarnation);
         let (wanted, waker) = (self.filter.wanted(), self.waker.clone());
         let inbox = self.bucket.backfiller().ask(place, self.read_to, wanted, waker);
@@ -110,7 +110,7 @@ impl VbucketDcpStream {
     fn announce(&mut self) -> StreamTurn {
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         let Some(snapshot) = reading.snapshot else { return StreamTurn::Again };
-        debug_assert!(reading.from <= snapshot.end, "a backfill ends behind its begin");
+        debug_assert!(reading.from <= snapshot.end, "a backfill ends at or after its start");
         if reading.announced.is_some() {
             return self.send_passed();
         }

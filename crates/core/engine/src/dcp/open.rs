@@ -121,7 +121,7 @@ fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, high: Seq
     if flags.disk_only {
         end = end.min(if has_disk { vbucket.persisted_seqno() } else { high });
     }
-    debug_assert!(flags.to_latest || end <= request.end, "a stream ends where it was asked to");
+    debug_assert!(flags.to_latest || end <= request.end, "a stream ends at the requested seqno");
     end
 }
 

@@ -185,7 +185,7 @@ impl VbucketDcpStream {
             false => (*at..end).take_while(is_shown).count(),
         };
         debug_assert!(*at + changes <= chunk.len(), "a run ends inside its part");
-        debug_assert!(changes <= changes_max, "a run is as long as it was asked for");
+        debug_assert!(changes <= changes_max, "a run has at most the requested changes");
         (changes > 0).then_some(BackfillPart { chunk, range: *at..*at + changes })
     }
 

@@ -56,7 +56,7 @@ struct Group {
 const _: () = assert!(size_of::<Group>() == 64);
 const _: () = assert!(size_of::<ItemSlot>() == 8);
 const _: () = assert!(align_of::<Group>() == 64, "a group is one cache line");
-const _: () = assert!(SLOTS == OVERFLOW_BYTE, "the overflow count is behind the tags");
+const _: () = assert!(SLOTS == OVERFLOW_BYTE, "the overflow count follows the tags");
 const _: () = assert!(TAG_HIGH_BITS.count_ones() as usize == SLOTS, "a bit for each slot");
 const _: () = assert!(std::mem::offset_of!(Group, tags) == SLOTS * size_of::<ItemSlot>());
 

@@ -51,7 +51,7 @@ impl VBucket {
         let table = self.table.lock();
         let queue = self.queue.lock();
         let seqno = queue.settled(self.persistence_cursor?)?;
-        assert!(seqno <= queue.high_seqno(), "the store has what was assigned");
+        assert!(seqno <= queue.high_seqno(), "the store has no seqno above the high seqno");
         let default = table.collections().get(CollectionId::DEFAULT);
         let default_seqno = default.map_or(Seqno(0), |found| found.persisted_high_seqno);
         let is_certain = self.doubtful_seqno.load(Ordering::Relaxed) <= seqno.0;
@@ -87,7 +87,7 @@ impl VBucket {
         let default_end = items.iter().rev().find(of_default).map_or(Seqno(0), |item| item.seqno());
         debug_assert!(
             default_end <= end.max(begun.high_seqno),
-            "a snapshot ends behind its versions"
+            "a snapshot ends at or after its last version"
         );
         Some(MemorySnapshot { items, end: end.max(begun.high_seqno), default_end })
     }

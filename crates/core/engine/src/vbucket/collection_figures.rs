@@ -104,7 +104,10 @@ impl CollectionStats {
     pub(super) fn stored(&mut self, seqno: Seqno) {
         self.high_seqno = self.high_seqno.max(seqno);
         self.persisted_high_seqno = self.persisted_high_seqno.max(seqno);
-        debug_assert!(self.persisted_high_seqno <= self.high_seqno, "what is durable was assigned");
+        debug_assert!(
+            self.persisted_high_seqno <= self.high_seqno,
+            "the persisted seqno is at most the high seqno"
+        );
     }
 }
 

@@ -72,7 +72,10 @@ impl VBucket {
 
     /// The state of what is durable. Only while no flush is under way.
     pub(crate) fn persisted_state(&self) -> VbucketState {
-        debug_assert!(self.persisted_seqno() <= self.high_seqno(), "what is durable was assigned");
+        debug_assert!(
+            self.persisted_seqno() <= self.high_seqno(),
+            "the persisted seqno is at most the high seqno"
+        );
         let max_cas = self.queue.lock().max_cas();
         self.state_at(self.persisted_seqno(), max_cas)
     }
@@ -118,7 +121,7 @@ impl VBucket {
             drop(table);
             if let Some(cursor) = self.persistence_cursor {
                 queue.advance(cursor);
-                assert!(queue.high_seqno() >= end, "what is durable was assigned");
+                assert!(queue.high_seqno() >= end, "the persisted seqno is at most the high seqno");
                 assert_eq!(queue.settled(cursor), Some(end), "a flushed batch is processed");
             }
             self.drained.fetch_add(batch.item_count as u64, Ordering::Relaxed);

@@ -121,7 +121,7 @@ impl Locks {
 
     /// Locks a version that is not locked.
     pub(super) fn lock(&mut self, item: &ItemRef, cas: Cas, timeout_s: u32, now: Timestamp) {
-        assert!(!self.is_locked(item, now), "a lock is not taken away");
+        assert!(!self.is_locked(item, now), "a locked item is not locked again");
         let until_ns = now.unix_ns.saturating_add(u64::from(timeout_s) * NS_PER_S);
         if self.by_version.len() >= self.prune_at.max(PRUNE_AT_LEAST) {
             self.by_version.retain(|_, lock| lock.until_ns + REMEMBERED_NS > now.unix_ns);

@@ -20,7 +20,7 @@ use crate::frame::Frame;
 const STREAM: StreamHead = StreamHead { opaque: 0x8000_0001, vbid: Vbid(5), stream_id: None };
 
 fn whole(bytes: &[u8]) -> Frame<'_> {
-    let frame = Frame::whole(bytes).expect("what was written is a frame");
+    let frame = Frame::whole(bytes).expect("a complete frame");
     assert_eq!(frame.header.frame_bytes(), bytes.len(), "nothing follows the frame");
     frame
 }

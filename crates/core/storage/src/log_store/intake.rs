@@ -124,7 +124,7 @@ impl<'c> Intake<'c> {
         debug_assert_eq!(
             self.groups.values().map(Vec::len).sum::<usize>(),
             self.collected,
-            "every version that was taken up is in a group"
+            "every accepted version is in a group"
         );
         for (table, entries) in &mut self.groups {
             self.catalog.put_all(*table, entries, &[]);

@@ -258,7 +258,7 @@ impl<'s> Pass<'s> {
         self.kept.extend_from_slice(bytes);
         debug_assert!(
             self.order.last().is_some_and(|found| self.kept[found.key()] == *key),
-            "a key is found where it is kept"
+            "a key is within the kept bytes"
         );
     }
 
@@ -285,7 +285,7 @@ impl<'s> Pass<'s> {
             end += usize::from(found.key_bytes);
         }
         self.kept.truncate(end);
-        debug_assert!(self.order.iter().all(|found| !found.is_whole), "only keys are kept");
+        debug_assert!(self.order.iter().all(|found| !found.is_whole), "only keys are in memory");
     }
 
     fn has_room_for(&mut self, bytes: usize, records: usize, places: usize) -> bool {

@@ -340,7 +340,10 @@ impl PiecewiseCheck {
 
     /// Adds a piece of the value, of at most as many bytes as are left.
     pub(super) fn add(&mut self, piece: &[u8]) {
-        debug_assert!(piece.len() as u64 <= self.value_bytes, "a piece is of what is left");
+        debug_assert!(
+            piece.len() as u64 <= self.value_bytes,
+            "a piece is part of the remaining value"
+        );
         self.of_value.update(piece);
         self.value_bytes -= piece.len() as u64;
     }

@@ -68,7 +68,7 @@ impl Log {
                 parts.push(LoadPart::own(Box::new(Stretch { log, segment, units })));
             }
         }
-        debug_assert!(units.is_empty(), "an entry points into a segment that is there");
+        debug_assert!(units.is_empty(), "an entry points into an existing segment");
         let records_estimate = records.values().sum();
         LoadPlan { parts, records: records.into_iter().collect(), records_estimate }
     }

@@ -203,7 +203,10 @@ impl SegmentReader {
     }
 
     fn advance(&mut self, bytes: usize) {
-        debug_assert!(self.start + bytes <= self.buffer.len(), "what is passed was read");
+        debug_assert!(
+            self.start + bytes <= self.buffer.len(),
+            "bytes are read before they are skipped"
+        );
         self.start += bytes;
         self.at += bytes as u64;
     }
@@ -211,7 +214,7 @@ impl SegmentReader {
     /// Has at least `wanted` bytes in the buffer. The caller has checked that a frame has them; the
     /// file may still be shorter than it was.
     fn fill(&mut self, wanted: usize) -> Result<(), ReadFault> {
-        debug_assert!(self.start <= self.buffer.len(), "what comes next is behind what was passed");
+        debug_assert!(self.start <= self.buffer.len(), "the position is within the buffer");
         let have = self.buffer.len() - self.start;
         if have >= wanted {
             return Ok(());

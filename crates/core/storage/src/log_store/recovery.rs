@@ -86,7 +86,7 @@ impl Log {
         writer.cuts += 1;
         writer.staging.forget();
         let end = writer.active.durable_end;
-        assert!(end <= writer.active.end, "what is durable was written");
+        assert!(end <= writer.active.end, "the durable end is at most the written end");
         assert!(writer.synced < writer.next_number, "a frame is synced after it was written");
         writer.active.file.truncate(end)?;
         if let Err(error) = writer.active.file.sync() {

@@ -46,7 +46,7 @@ impl Staging {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.segment = Some(segment);
-        assert_eq!(self.end(), end, "the next byte is where it was asked for");
+        assert_eq!(self.end(), end, "the next byte is at the requested offset");
         Ok(())
     }
 

@@ -160,7 +160,7 @@ impl Window {
             file.read_blocks(self.memory.room(length as usize), self.offset)
         };
         self.len = read.map_err(|error| io_error(segment.id, &error))?;
-        debug_assert!(self.len <= self.memory.bytes(), "what was read is in the buffer");
+        debug_assert!(self.len <= self.memory.bytes(), "the bytes read are in the buffer");
         debug_assert!(self.offset <= offset, "the window covers the place");
         Ok(())
     }

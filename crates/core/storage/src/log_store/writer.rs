@@ -135,7 +135,10 @@ impl LogWriter {
     /// Begins a frame of exactly `records` records that take `payload_bytes` together.
     pub(super) fn frame(&mut self, payload_bytes: u64, records: u32) -> io::Result<LogFrame<'_>> {
         assert!(self.synced < self.next_number, "a frame is synced after it was written");
-        assert!(self.active.durable_end <= self.active.end, "what is durable was written");
+        assert!(
+            self.active.durable_end <= self.active.end,
+            "the durable end is at most the written end"
+        );
         let header = FrameHeader {
             segment: self.active.id,
             number: self.next_number,

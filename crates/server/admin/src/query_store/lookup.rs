@@ -6,9 +6,9 @@
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, OperationRejection};
+use oribi_engine::{GetOutcome, LOCKED_CAS, OperationRejection, record_of};
 use oribi_protocol::hash::vbucket_of;
-use oribi_storage::{LARGE_RECORD_BYTES, Record};
+use oribi_storage::LARGE_RECORD_BYTES;
 use oribi_system::clock::wall_clock;
 use oribi_types::DocKey;
 
@@ -108,20 +108,5 @@ impl<'r> DocumentLookup<'r> {
         }
         self.found.push(&StoredVersion { cas, ..StoredVersion::from(&record_of(&item)) });
         Ok(())
-    }
-}
-
-fn record_of(item: &ItemRef) -> Record<'_> {
-    Record {
-        key: item.key(),
-        value: item.value(),
-        cas: item.cas(),
-        seqno: item.seqno(),
-        rev_seqno: item.rev_seqno(),
-        flags: item.flags(),
-        expiry: item.expiry(),
-        datatype: item.datatype(),
-        deleted: item.is_deleted(),
-        expired: item.is_expiration(),
     }
 }

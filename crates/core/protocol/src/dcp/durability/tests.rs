@@ -29,7 +29,7 @@ fn frame(opcode: Opcode, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 fn decoded(bytes: &[u8]) -> Result<(StreamHead, DurableMessage<'_>), MessageError> {
-    decode(&Frame::whole(bytes).expect("what was written is a frame"))
+    decode(&Frame::whole(bytes).expect("a complete frame"))
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn completions_byte_by_byte() {
 #[test]
 fn a_plain_consumer_rejects_durable_writes() {
     let bytes = frame(Opcode::DcpPrepare, &PREPARE.encode(), b"k", b"v");
-    let frame = Frame::whole(&bytes).expect("what was written is a frame");
+    let frame = Frame::whole(&bytes).expect("a complete frame");
     assert_eq!(message::decode(&frame), Err(MessageError::NotDcp));
 }
 

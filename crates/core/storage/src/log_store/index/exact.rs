@@ -194,7 +194,7 @@ impl Exact {
         let missing = (capacity + OVERFLOW).saturating_sub(end);
         new.extend(std::iter::repeat_n(0, missing));
         new.shrink_to_fit();
-        assert!(new.len() >= capacity + OVERFLOW, "there is room behind the last home");
+        assert!(new.len() >= capacity + OVERFLOW, "the array has its overflow slots");
         debug_assert!(len <= capacity, "every entry has a home");
         (self.entries, self.capacity, self.len) = (new, capacity, len);
     }

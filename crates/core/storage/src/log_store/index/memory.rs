@@ -103,7 +103,7 @@ impl Chunk {
     }
 
     fn take(&mut self) -> NonNull<u8> {
-        assert_ne!(self.free, 0, "a piece is taken from a chunk that has one");
+        assert_ne!(self.free, 0, "a chunk with a free piece is not full");
         let number = self.free.trailing_zeros() as usize;
         self.free &= self.free - 1;
         // SAFETY: (1) some bit was set, so the piece is in the chunk.

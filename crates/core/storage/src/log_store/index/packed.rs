@@ -437,7 +437,7 @@ impl Building {
     /// Takes over a run of entries as they are, which ends in this bucket or before it. Both have
     /// the same widths.
     fn push_run(&mut self, old: &Packed, run: Range<usize>, bucket: usize) {
-        debug_assert_eq!(self.widths, old.widths, "a run is taken over as it is");
+        debug_assert_eq!(self.widths, old.widths, "a reused run has the same widths");
         let added = self.count - run.start as u32;
         let starts = old.starts[self.starts.len().min(bucket + 1)..=bucket].iter();
         self.starts.extend(starts.map(|start| start + added));

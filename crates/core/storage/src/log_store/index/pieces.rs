@@ -104,7 +104,7 @@ impl<T: Copy + Default> Pieces<T> {
     /// The numbers from an index on, in slices that follow each other.
     pub(super) fn slices_from(&self, index: usize) -> impl Iterator<Item = &[T]> + Clone {
         let first = (index / IndexPiece::<T>::LEN).min(self.whole.len());
-        debug_assert!(index >= first * IndexPiece::<T>::LEN, "an index is at or behind its slice");
+        debug_assert!(index >= first * IndexPiece::<T>::LEN, "an index is not before its slice");
         let skipped = index - first * IndexPiece::<T>::LEN;
         let whole = self.whole[first..].iter().map(|piece| &**piece);
         let slices = whole.chain([self.rest.as_slice()]).enumerate();
