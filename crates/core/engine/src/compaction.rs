@@ -71,8 +71,8 @@ pub(crate) fn join(bucket: &Arc<Bucket>) {
 pub(crate) fn leave(bucket: &Bucket) {
     let is_other = |source: &Arc<Bucket>| !std::ptr::eq(Arc::as_ptr(source), bucket);
     let mut state = STATE.lock();
-    debug_assert!(state.running.is_some() || state.sources.is_empty(), "sources are of a round");
-    for source in &mut state.sources {
+    let of_round = state.running.iter_mut().flat_map(|running| &mut running.sources);
+    for source in of_round {
         if source.as_ref().is_some_and(|source| !is_other(source)) {
             *source = None;
         }
@@ -138,6 +138,8 @@ struct Hand {
 /// The round under way.
 struct Running {
     round: Round,
+    /// The buckets of the round, `None` for those that have left.
+    sources: Vec<Option<Arc<Bucket>>>,
     is_counting: bool,
     hand: Hand,
     begun: Timestamp,
@@ -145,8 +147,6 @@ struct Running {
 
 struct State {
     running: Option<Running>,
-    /// The buckets of the round, `None` for those that have left.
-    sources: Vec<Option<Arc<Bucket>>>,
     /// Rounds without gain, or without a chunk that is worth it, since the last one that gained.
     failures: u32,
     ended: Timestamp,
@@ -157,7 +157,6 @@ impl State {
     const fn new() -> State {
         State {
             running: None,
-            sources: Vec::new(),
             failures: 0,
             ended: Timestamp::from_unix_s(0),
             last_round: Duration::ZERO,
@@ -176,9 +175,9 @@ impl State {
             self.end(0, now, now);
             return false;
         };
-        self.sources = SOURCES.lock().iter().cloned().map(Some).collect();
+        let sources = SOURCES.lock().iter().cloned().map(Some).collect();
         self.running =
-            Some(Running { round, is_counting: true, hand: Hand::default(), begun: now });
+            Some(Running { round, sources, is_counting: true, hand: Hand::default(), begun: now });
         true
     }
 
@@ -187,7 +186,6 @@ impl State {
         self.failures = if gained_bytes > 0 { 0 } else { self.failures.saturating_add(1) };
         self.last_round = Duration::from_nanos(now.unix_ns.saturating_sub(begun.unix_ns));
         self.ended = now;
-        self.sources.clear();
     }
 
     /// Time from the end of a round to the next. After one without gain it is at least as long as
@@ -209,13 +207,13 @@ impl State {
         let mut groups = 0;
         while groups < GROUPS_PER_SLICE {
             groups += GROUPS_PER_HOLD;
-            if !running.advance(&self.sources, now) {
+            if !running.advance(now) {
                 continue;
             }
             // Everything was looked at.
             if running.is_counting && running.round.keep_movable() {
                 debug_assert!(
-                    running.hand.source >= self.sources.len(),
+                    running.hand.source >= running.sources.len(),
                     "a pass ends after the last bucket"
                 );
                 (running.is_counting, running.hand) = (false, Hand::default());
@@ -230,9 +228,9 @@ impl State {
 
 impl Running {
     /// Works on the groups under the hand and moves it on; true when it has passed the last one.
-    fn advance(&mut self, sources: &[Option<Arc<Bucket>>], now: Timestamp) -> bool {
+    fn advance(&mut self, now: Timestamp) -> bool {
         let Hand { source, vbucket, .. } = self.hand;
-        let Some(bucket) = sources.get(source) else { return true };
+        let Some(bucket) = self.sources.get(source) else { return true };
         let place =
             bucket.as_ref().and_then(|bucket| Some((bucket, bucket.vbuckets().get(vbucket)?)));
         let Some((bucket, vbucket)) = place else {
