@@ -13,8 +13,8 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::kudu_cluster::ports;
 use crate::poll::{PATIENCE, poll_until};
+use crate::reserved_port::ReservedPort;
 use crate::skip::skip;
 
 const REQUIRED: &str = "ORIBI_ETCD_REQUIRED";
@@ -23,7 +23,8 @@ const REQUIRED: &str = "ORIBI_ETCD_REQUIRED";
 pub struct EtcdServer {
     child: Child,
     host: Ipv4Addr,
-    client_port: u16,
+    client_port: ReservedPort,
+    _peer_port: ReservedPort,
     directory: TempDir,
 }
 
@@ -57,13 +58,12 @@ impl EtcdServer {
     }
 
     fn start(program: PathBuf, host: Ipv4Addr, tls: Option<(&Path, &Path)>) -> Result<EtcdServer> {
-        let found = ports::free(2)?;
-        let (client_port, peer_port) = (found[0], found[1]);
+        let (client_port, peer_port) = (ReservedPort::new()?, ReservedPort::new()?);
         let directory = tempfile::tempdir().context("cannot make a directory")?;
         let log = File::create(directory.path().join("log")).context("cannot create the log")?;
-        let url = |port: u16| format!("http://{host}:{port}");
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let client_url = format!("{scheme}://{host}:{client_port}");
+        let client_url = format!("{scheme}://{host}:{}", client_port.number());
+        let peer_url = format!("http://{host}:{}", peer_port.number());
         let mut command = Command::new(program);
         if let Some((certificate, key)) = tls {
             command.arg("--cert-file").arg(certificate).arg("--key-file").arg(key);
@@ -74,17 +74,17 @@ impl EtcdServer {
             .arg(directory.path().join("data"))
             .args(["--listen-client-urls", &client_url])
             .args(["--advertise-client-urls", &client_url])
-            .args(["--listen-peer-urls", &url(peer_port)])
-            .args(["--initial-advertise-peer-urls", &url(peer_port)])
-            .args(["--initial-cluster", &format!("test={}", url(peer_port))])
+            .args(["--listen-peer-urls", &peer_url])
+            .args(["--initial-advertise-peer-urls", &peer_url])
+            .args(["--initial-cluster", &format!("test={peer_url}")])
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the log")?)
             .stderr(log)
             .spawn()
             .context("cannot start etcd")?;
-        let mut server = EtcdServer { child, host, client_port, directory };
+        let mut server = EtcdServer { child, host, client_port, _peer_port: peer_port, directory };
         let listening = poll_until(PATIENCE, || match server.child.try_wait() {
-            Ok(None) => TcpStream::connect((host, client_port)).ok().map(|_| true),
+            Ok(None) => TcpStream::connect((host, server.port())).ok().map(|_| true),
             _ => Some(false),
         });
         if listening != Some(true) {
@@ -96,12 +96,12 @@ impl EtcdServer {
 
     /// Port of its client interface.
     pub fn port(&self) -> u16 {
-        self.client_port
+        self.client_port.number()
     }
 
     /// The endpoint for a node's settings.
     pub fn url(&self) -> String {
-        format!("http://{}:{}", self.host, self.client_port)
+        format!("http://{}:{}", self.host, self.port())
     }
 }
 

@@ -13,7 +13,6 @@
 mod installation;
 mod launcher;
 mod node;
-pub(crate) mod ports;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -24,6 +23,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::poll::{PATIENCE, poll_until};
+use crate::reserved_port::ReservedPort;
 use installation::Installation;
 use launcher::Guardian;
 use node::{Node, NodeKind};
@@ -292,10 +292,11 @@ impl KuduCluster {
     fn start_once(installation: &Installation, options: &KuduOptions) -> Result<KuduCluster> {
         let directory = tempfile::tempdir().context("cannot make a scratch directory")?;
         let guardian = Guardian::of(directory.path())?;
-        let ports = ports::free(options.masters + options.tablet_servers)?;
-        let (master_ports, tablet_server_ports) = ports.split_at(options.masters);
+        let mut ports = ReservedPort::several(options.masters + options.tablet_servers)?;
+        let tablet_server_ports = ports.split_off(options.masters);
+        let master_ports = ports;
         let host = options.host;
-        let addresses = master_ports.iter().map(|port| format!("{host}:{port}"));
+        let addresses = master_ports.iter().map(|port| format!("{host}:{}", port.number()));
         let addresses = addresses.collect::<Vec<_>>().join(",");
         let mut cluster = KuduCluster {
             masters: Vec::new(),
@@ -305,12 +306,12 @@ impl KuduCluster {
             installation: installation.clone(),
         };
         let base = FLAGS.iter().map(|flag| (*flag).to_owned());
-        for (position, port) in master_ports.iter().enumerate() {
+        for (position, port) in master_ports.into_iter().enumerate() {
             let mut flags = base.clone().collect::<Vec<_>>();
             // A single master must not get this flag, because it asks for a consensus of masters.
             flags.extend((options.masters > 1).then(|| format!("--master_addresses={addresses}")));
             flags.extend_from_slice(&options.master_flags);
-            let (path, address) = (cluster.directory.path(), (host, *port));
+            let (path, address) = (cluster.directory.path(), (host, port));
             let node = Node::new(NodeKind::Master, position, address, path, flags);
             node.spawn(installation)?;
             cluster.masters.push(node);
@@ -319,12 +320,12 @@ impl KuduCluster {
         for master in &cluster.masters {
             master.wait_listening()?;
         }
-        for (position, port) in tablet_server_ports.iter().enumerate() {
+        for (position, port) in tablet_server_ports.into_iter().enumerate() {
             let mut flags = base.clone().collect::<Vec<_>>();
             flags.push(format!("--tserver_master_addrs={addresses}"));
             flags.extend_from_slice(&options.tablet_server_flags);
             let path = cluster.directory.path();
-            let node = Node::new(NodeKind::TabletServer, position, (host, *port), path, flags);
+            let node = Node::new(NodeKind::TabletServer, position, (host, port), path, flags);
             node.spawn(installation)?;
             cluster.tablet_servers.push(node);
         }

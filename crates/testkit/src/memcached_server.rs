@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::kudu_cluster::ports;
 use crate::poll::{PATIENCE, poll_until};
+use crate::reserved_port::ReservedPort;
 use crate::skip::skip;
 
 const REQUIRED: &str = "ORIBI_MEMCACHED_REQUIRED";
@@ -21,7 +21,7 @@ const MEMORY_MIB: &str = "1024";
 #[derive(Debug)]
 pub struct MemcachedServer {
     child: Child,
-    port: u16,
+    port: ReservedPort,
 }
 
 impl MemcachedServer {
@@ -44,9 +44,18 @@ impl MemcachedServer {
     /// When it is not installed or does not listen.
     pub fn start(arguments: &[&str]) -> Result<MemcachedServer> {
         let program = program().context("memcached is not installed")?;
-        let port = ports::free(1)?[0];
+        let port = ReservedPort::new()?;
         let child = Command::new(program)
-            .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-m", MEMORY_MIB])
+            .args([
+                "-l",
+                "127.0.0.1",
+                "-p",
+                &port.number().to_string(),
+                "-U",
+                "0",
+                "-m",
+                MEMORY_MIB,
+            ])
             // Root has to name a user; another user's choice is ignored.
             .args(["-u", "root"])
             .args(arguments)
@@ -57,18 +66,18 @@ impl MemcachedServer {
             .context("cannot start memcached")?;
         let mut server = MemcachedServer { child, port };
         let listening = poll_until(PATIENCE, || match server.child.try_wait() {
-            Ok(None) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(|_| true),
+            Ok(None) => TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).ok().map(|_| true),
             _ => Some(false),
         });
         match listening {
             Some(true) => Ok(server),
-            _ => bail!("memcached does not listen on port {port}"),
+            _ => bail!("memcached does not listen on port {}", server.port()),
         }
     }
 
     /// Port of the loopback interface on which it listens.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 }
 

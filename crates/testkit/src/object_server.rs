@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::kudu_cluster::ports;
 use crate::poll::{PATIENCE, poll_until};
+use crate::reserved_port::ReservedPort;
 use crate::skip::skip;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub enum ObjectServerKind {
 #[derive(Debug)]
 pub struct ObjectServer {
     child: Child,
-    port: u16,
+    port: ReservedPort,
 }
 
 impl ObjectServerKind {
@@ -79,24 +79,24 @@ impl ObjectServer {
     }
 
     fn start(kind: ObjectServerKind, program: PathBuf) -> Result<ObjectServer> {
-        let port = ports::free(1)?[0];
-        let mut command = kind.command(program, port);
+        let port = ReservedPort::new()?;
+        let mut command = kind.command(program, port.number());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = child.spawn().with_context(|| format!("cannot start {}", kind.program()))?;
         let mut server = ObjectServer { child, port };
         let listening = poll_until(PATIENCE, || match server.child.try_wait() {
-            Ok(None) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(|_| true),
+            Ok(None) => TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).ok().map(|_| true),
             _ => Some(false),
         });
         match listening {
             Some(true) => Ok(server),
-            _ => bail!("{} does not listen on port {port}", kind.program()),
+            _ => bail!("{} does not listen on port {}", kind.program(), server.port()),
         }
     }
 
     /// Port of the loopback interface on which it listens.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 }
 

@@ -11,13 +11,15 @@ use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::network::Host;
 use crate::poll::{PATIENCE, poll_until};
+use crate::reserved_port::ReservedPort;
 use crate::signal::{self, Signal};
 
 /// Options of a server process.
@@ -28,6 +30,8 @@ pub struct ServerOptions {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     ports: (u16, u16),
+    /// Those ports while a process has them, so that it starts again on the same ones.
+    _reserved: Option<Arc<[ReservedPort; 2]>>,
     /// Prefix of the command line that runs the rest elsewhere.
     prefix: Vec<String>,
     host: Ipv4Addr,
@@ -44,6 +48,7 @@ impl ServerOptions {
             arguments: Vec::new(),
             environment: Vec::new(),
             ports: (0, 0),
+            _reserved: None,
             prefix: Vec::new(),
             host: Ipv4Addr::LOCALHOST,
         }
@@ -57,8 +62,8 @@ impl ServerOptions {
         &self.binary
     }
 
-    /// Listens on these ports (binary protocol, admin HTTP) instead of free ones; 0 is any free
-    /// one.
+    /// Listens on these ports (binary protocol, admin HTTP) in [`ServerOptions::run_to_exit`]; 0 is
+    /// any free one.
     pub fn ports(mut self, port: u16, admin_port: u16) -> ServerOptions {
         self.ports = (port, admin_port);
         self
@@ -94,6 +99,12 @@ impl ServerOptions {
         flags.into_iter().filter(|flag| !is_named(flag)).flat_map(|flag| [flag, "0"]).collect()
     }
 
+    fn reserve_ports(self) -> Result<ServerOptions> {
+        let reserved = [ReservedPort::new()?, ReservedPort::new()?];
+        let options = self.ports(reserved[0].number(), reserved[1].number());
+        Ok(ServerOptions { _reserved: Some(Arc::new(reserved)), ..options })
+    }
+
     /// Runs the server until it ends by itself, for starts that have to be refused.
     ///
     /// Returns the exit status and all output. A server that serves instead is killed and reported
@@ -119,14 +130,12 @@ pub struct ServerProcess {
     options: ServerOptions,
     child: Child,
     scratch: TempDir,
-    port: u16,
-    admin_port: u16,
 }
 
 impl ServerProcess {
     /// Starts a server and waits until it serves.
     pub fn start(options: ServerOptions) -> Result<ServerProcess> {
-        let mut process = ServerProcess::spawn(&options)?;
+        let mut process = ServerProcess::spawn(&options.reserve_ports()?)?;
         process.wait_ready()?;
         Ok(process)
     }
@@ -138,12 +147,12 @@ impl ServerProcess {
 
     /// Port of the binary protocol.
     pub fn port(&self) -> u16 {
-        self.port
+        self.options.ports.0
     }
 
     /// Port of the admin HTTP interface.
     pub fn admin_port(&self) -> u16 {
-        self.admin_port
+        self.options.ports.1
     }
 
     pub fn pid(&self) -> u32 {
@@ -207,8 +216,7 @@ impl ServerProcess {
         if self.child.try_wait()?.is_none() {
             bail!("the server still runs");
         }
-        let options = self.options.clone().ports(self.port, self.admin_port);
-        let mut next = ServerProcess::spawn(&options)?;
+        let mut next = ServerProcess::spawn(&self.options)?;
         next.wait_ready()?;
         *self = next;
         Ok(())
@@ -219,8 +227,7 @@ impl ServerProcess {
         if self.child.try_wait()?.is_none() {
             bail!("the server still runs");
         }
-        let options = self.options.clone().ports(self.port, self.admin_port);
-        let mut next = ServerProcess::spawn(&options)?;
+        let mut next = ServerProcess::spawn(&self.options)?;
         std::thread::sleep(life);
         if let Some(status) = next.child.try_wait()? {
             bail!("the server ended by itself ({status}):\n{}", next.output());
@@ -309,7 +316,7 @@ impl ServerProcess {
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {}", options.binary.display()))?;
-        Ok(ServerProcess { options: options.clone(), child, scratch, port, admin_port })
+        Ok(ServerProcess { options: options.clone(), child, scratch })
     }
 
     fn ready_path(&self) -> PathBuf {
@@ -341,8 +348,8 @@ impl ServerProcess {
                 .and_then(|number| u16::try_from(number).ok())
                 .with_context(|| format!("the ready file has no {name}: {ready}"))
         };
-        self.port = port("port")?;
-        self.admin_port = port("admin_port")?;
+        let ports = (port("port")?, port("admin_port")?);
+        ensure!(ports == self.options.ports, "listens on {ports:?} instead: {ready}");
         Ok(())
     }
 

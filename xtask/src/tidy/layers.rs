@@ -104,7 +104,7 @@ const LAYERS: [Layer; 25] = [
             "oribi-server",
             "oribi-query",
         ],
-        tests_use: &["oribi-tls"],
+        tests_use: &["oribi-testkit", "oribi-tls"],
     },
     Layer {
         name: "oribi-client",

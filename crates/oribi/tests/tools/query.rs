@@ -222,9 +222,7 @@ fn tables_csv_and_plans_are_for_people() {
 fn a_dead_port_is_reported_soon() {
     // A listener that never answers, and a port without one.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
-    let closed_port = closed.local_addr().unwrap().port();
-    drop(closed);
+    let closed_port = 1;
     for port in [silent.local_addr().unwrap().port(), closed_port] {
         let began = Instant::now();
         let output = Command::new(ORIBI)

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use oribi_auth::{Role, StoredUser, UserFile};
 use oribi_config::Settings;
 use oribi_system::data_dir::DataDir;
+use oribi_testkit::ReservedPort;
 use serde_json::{Value, json};
 
 use oribi_server::Server;
@@ -51,6 +52,7 @@ struct Fixture {
     server: Option<Server>,
     settings: Settings,
     admin: SocketAddr,
+    _query_port: Option<ReservedPort>,
     _scratch: tempfile::TempDir,
 }
 
@@ -84,7 +86,7 @@ impl Fixture {
         };
         let server = crate::start_server(&settings, None).unwrap();
         let admin = server.addresses().admin;
-        Fixture { server: Some(server), settings, admin, _scratch: scratch }
+        Fixture { server: Some(server), settings, admin, _query_port: None, _scratch: scratch }
     }
 
     fn restart(&mut self) {

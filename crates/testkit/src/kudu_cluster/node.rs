@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::installation::Installation;
 use super::launcher;
 use crate::poll::{PATIENCE, poll_until};
+use crate::reserved_port::ReservedPort;
 use crate::signal::{self, Signal};
 
 /// Lines of a server's log that a failure shows.
@@ -39,7 +40,7 @@ impl NodeKind {
 pub(super) struct Node {
     kind: NodeKind,
     host: Ipv4Addr,
-    port: u16,
+    port: ReservedPort,
     directory: PathBuf,
     flags: Vec<String>,
     child: Mutex<Option<Child>>,
@@ -50,7 +51,7 @@ impl Node {
     pub(super) fn new(
         kind: NodeKind,
         position: usize,
-        (host, port): (Ipv4Addr, u16),
+        (host, port): (Ipv4Addr, ReservedPort),
         parent: &Path,
         flags: Vec<String>,
     ) -> Node {
@@ -59,7 +60,7 @@ impl Node {
     }
 
     pub(super) fn address(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format!("{}:{}", self.host, self.port.number())
     }
 
     /// Process id.
@@ -94,7 +95,7 @@ impl Node {
 
     /// Returns once the server accepts connections.
     pub(super) fn wait_listening(&self) -> Result<()> {
-        let address = SocketAddr::from((self.host, self.port));
+        let address = SocketAddr::from((self.host, self.port.number()));
         let listening = poll_until(PATIENCE, || {
             if !self.is_running() {
                 return Some(false);

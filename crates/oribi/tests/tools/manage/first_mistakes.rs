@@ -1,18 +1,15 @@
 //! The first mistakes of a newcomer: each error says what to do.
 
-use std::net::TcpListener;
-
 use crate::manage::{Fixture, READER, oribi, stderr};
 
 #[test]
 fn connection_errors_name_the_usual_cause() {
     let fixture = Fixture::start();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (port, admin) = (fixture.server.port(), fixture.server.admin_port());
     let nobody = format!("127.0.0.1:{port}");
     let at = |port: u16| format!("127.0.0.1:{port}");
     let plain_as_tls = format!("couchbases://localhost:{port}");
-    let (stopped, http, data) = (at(free.port()), at(admin), port.to_string());
+    let (stopped, http, data) = (at(1), at(admin), port.to_string());
     for (arguments, expected) in [
         (&["ping", "--host", &stopped][..], "is the server running?"),
         (&["doc", "get", "k", "--host", &nobody], "--user or ORIBI_USER names the user"),

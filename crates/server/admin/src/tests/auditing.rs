@@ -30,7 +30,7 @@ fn audited() -> Fixture {
     };
     let server = crate::start_server(&settings, None).unwrap();
     let admin = server.addresses().admin;
-    Fixture { server: Some(server), settings, admin, _scratch: scratch }
+    Fixture { server: Some(server), settings, admin, _query_port: None, _scratch: scratch }
 }
 
 /// Stops the server and returns the events in the log, without start and end.

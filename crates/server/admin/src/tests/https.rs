@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use oribi_config::Settings;
 use oribi_system::data_dir::DataDir;
+use oribi_testkit::ReservedPort;
 use oribi_tls::testing::{Authority, Owner};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::query_port::{ATTEMPTS_MAX, free_port};
 use super::{ADMIN, Fixture, basic};
 
 /// A server with TLS in a scratch directory that also holds the certificates.
@@ -50,7 +50,8 @@ impl TlsFixture {
         };
         let server = crate::start_server(&settings, None).unwrap();
         let admin = server.addresses().admin;
-        let plain = Fixture { server: Some(server), settings, admin, _scratch: scratch };
+        let plain =
+            Fixture { server: Some(server), settings, admin, _query_port: None, _scratch: scratch };
         TlsFixture { plain, authority }
     }
 
@@ -145,14 +146,11 @@ fn admin_http_is_served_over_tls_with_its_ports() {
 
 #[test]
 fn queries_are_served_over_tls_at_their_port() {
-    let found = (0..ATTEMPTS_MAX).find_map(|_| {
-        let port = free_port();
-        let fixture = TlsFixture::with_query_port(port);
-        let services = fixture.ask("GET", "/pools/default/nodeServices");
-        // Otherwise another process has taken the port.
-        services.contains(&format!("\"n1qlSSL\":{port}")).then_some((fixture, port))
-    });
-    let (fixture, port) = found.expect("a free port");
+    let reserved = ReservedPort::new().unwrap();
+    let port = reserved.number();
+    let fixture = TlsFixture::with_query_port(port);
+    let services = fixture.ask("GET", "/pools/default/nodeServices");
+    assert!(services.contains(&format!("\"n1qlSSL\":{port}")), "{services}");
     let ask = |method: &str, path: &str, form: &str| {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         fixture.exchange_on(stream, method, path, form)

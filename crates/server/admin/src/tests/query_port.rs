@@ -6,20 +6,22 @@ use std::path::Path;
 
 use oribi_config::Settings;
 use oribi_system::data_dir::DataDir;
+use oribi_testkit::ReservedPort;
 use serde_json::json;
 
 use super::crowds::allow_files;
 use super::{ADMIN, Answer, Fixture, add_user, basic};
 
-/// Attempts to find a port that stays free until the server binds it.
-pub(super) const ATTEMPTS_MAX: usize = 20;
-
-pub(super) fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().port()
-}
-
 impl Fixture {
+    /// A server with a separate port for queries.
+    pub(super) fn with_queries(prepare: impl FnOnce(&Path)) -> Fixture {
+        let port = ReservedPort::new().unwrap();
+        let mut fixture = Fixture::with_query_port(port.number(), prepare);
+        assert_ne!(fixture.query_address(), fixture.admin, "the port was taken");
+        fixture._query_port = Some(port);
+        fixture
+    }
+
     fn with_query_port(query_port: u16, prepare: impl FnOnce(&Path)) -> Fixture {
         let scratch = tempfile::tempdir().unwrap();
         DataDir::prepare(scratch.path()).unwrap();
@@ -36,18 +38,7 @@ impl Fixture {
         };
         let server = crate::start_server(&settings, None).unwrap();
         let admin = server.addresses().admin;
-        Fixture { server: Some(server), settings, admin, _scratch: scratch }
-    }
-
-    /// A server with a separate port for queries.
-    pub(super) fn with_queries(prepare: impl Fn(&Path)) -> Fixture {
-        for _ in 0..ATTEMPTS_MAX {
-            let fixture = Fixture::with_query_port(free_port(), &prepare);
-            if fixture.query_address() != fixture.admin {
-                return fixture;
-            }
-        }
-        panic!("no free port");
+        Fixture { server: Some(server), settings, admin, _query_port: None, _scratch: scratch }
     }
 
     pub(super) fn query_address(&self) -> SocketAddr {
