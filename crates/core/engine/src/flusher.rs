@@ -367,7 +367,7 @@ impl<'a> Reading<'a> {
                 "a batch is in seqno order"
             );
             end = run.end();
-            let state = VbucketState { high_seqno: run.end(), ..self.state.clone() };
+            let state = self.state.clone().complete_at(run.end());
             batches.push(VbBatch { vbid: self.vbucket.id(), records, state });
         }
         assert_eq!(end, self.batch.end, "the runs make up the batch");

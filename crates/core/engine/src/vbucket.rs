@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
 use oribi_types::policy::Storage;
-use oribi_types::{DocKey, Seqno, VbUuid, Vbid};
+use oribi_types::{CopiesEpoch, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::cache_padded::{CachePadded, LINE_BYTES};
@@ -245,7 +245,8 @@ impl VBucket {
         uuid: VbUuid,
     ) -> VbucketState {
         let high_seqno = queue.high_seqno();
-        *self.failover_table.lock() = vec![FailoverEntry { uuid, seqno: high_seqno }];
+        *self.failover_table.lock() =
+            vec![FailoverEntry { uuid, seqno: high_seqno, epoch: CopiesEpoch(0) }];
         self.uuid.store(uuid.0, Ordering::Relaxed);
         self.raise_purge_seqno(high_seqno);
         assert!(
@@ -253,13 +254,13 @@ impl VBucket {
             "an emptied vbucket's purge seqno is its high seqno"
         );
         VbucketState {
-            phase: VbucketPhase::Active,
-            high_seqno,
             max_cas: queue.max_cas(),
             max_deleted_rev_seqno: table.max_deleted_rev(),
             purge_seqno: high_seqno,
             failover_table: self.failover_table(),
+            ..VbucketState::empty()
         }
+        .complete_at(high_seqno)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The state of a vbucket, which is committed together with its records.
 
-use oribi_types::{Cas, RevSeqno, Seqno, VbUuid};
+use oribi_types::{Cas, CopiesEpoch, RevSeqno, Seqno, VbUuid};
 
 /// What a vbucket does on this node. Persisted as its discriminant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub struct FailoverEntry {
     pub uuid: VbUuid,
     /// Last seqno of the history before it.
     pub seqno: Seqno,
+    /// Epoch of the vbucket's copies in which the history began; 0 without copies.
+    pub epoch: CopiesEpoch,
 }
 
 /// State of a vbucket that is committed together with its records.
@@ -38,6 +40,29 @@ pub struct VbucketState {
     /// Tombstones up to this seqno may have been purged. It never falls while the vbucket exists: a
     /// store keeps the highest one that it knows in a state whose sender knew less.
     pub purge_seqno: Seqno,
+    /// Everything up to here is complete. The high seqno, unless a replica has received a part of a
+    /// snapshot.
+    pub snapshot_start: Seqno,
+    /// End of the snapshot that the high seqno belongs to; above it when the snapshot is
+    /// incomplete.
+    pub snapshot_end: Seqno,
+    /// Highest prepare that this copy acknowledged.
+    pub high_prepared_seqno: Seqno,
+    /// Prepares up to here are committed or aborted. Never ahead of the completions in the store.
+    pub high_completed_seqno: Seqno,
+    /// Highest seqno of a change that readers see: not a prepare or an abort.
+    pub max_visible_seqno: Seqno,
+    /// The copy accepts no stream of an earlier epoch.
+    pub promised_epoch: CopiesEpoch,
+    /// Newest epoch whose beginning this copy holds.
+    pub recorded_epoch: CopiesEpoch,
+    /// The last run stopped cleanly. Removed durably before the vbucket changes again.
+    pub stopped_cleanly: bool,
+    /// The copy holds everything that it acknowledged. False after an unclean stop, until the copy
+    /// caught up with an active.
+    pub is_intact: bool,
+    /// The copy rolled back and lacks versions that a snapshot from disk brings.
+    pub is_rewound: bool,
     /// Newest first, at most 25 entries.
     pub failover_table: Vec<FailoverEntry>,
 }
@@ -51,8 +76,34 @@ impl VbucketState {
             max_cas: Cas(0),
             max_deleted_rev_seqno: RevSeqno(0),
             purge_seqno: Seqno(0),
+            snapshot_start: Seqno(0),
+            snapshot_end: Seqno(0),
+            high_prepared_seqno: Seqno(0),
+            high_completed_seqno: Seqno(0),
+            max_visible_seqno: Seqno(0),
+            promised_epoch: CopiesEpoch(0),
+            recorded_epoch: CopiesEpoch(0),
+            stopped_cleanly: false,
+            is_intact: true,
+            is_rewound: false,
             failover_table: Vec::new(),
         }
+    }
+
+    /// This state with a high seqno that ends a snapshot and that readers see.
+    pub fn complete_at(self, high_seqno: Seqno) -> VbucketState {
+        VbucketState {
+            high_seqno,
+            snapshot_start: high_seqno,
+            snapshot_end: high_seqno,
+            max_visible_seqno: high_seqno,
+            ..self
+        }
+    }
+
+    /// The last seqno up to which the copy holds everything.
+    pub fn complete_end(&self) -> Seqno {
+        if self.snapshot_end <= self.high_seqno { self.high_seqno } else { self.snapshot_start }
     }
 
     /// This state, without taking back what `known` says of purges: see

@@ -30,6 +30,17 @@ pub struct RevSeqno(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct VbUuid(pub u64);
 
+/// Number of a configuration of a vbucket's copies. 0 means none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CopiesEpoch(pub u64);
+
+impl CopiesEpoch {
+    /// The epoch after this one.
+    pub fn next(self) -> CopiesEpoch {
+        CopiesEpoch(self.0 + 1)
+    }
+}
+
 /// Numeric id of a collection. 0 is the default collection, 1 to 7 are reserved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CollectionId(pub u32);

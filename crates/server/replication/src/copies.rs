@@ -3,17 +3,8 @@
 //! Invariant: any write quorum of a record meets any set of promises that decides its successor.
 //! While a record is joint, this holds in both sets, so one of them can be left.
 
+pub use oribi_types::CopiesEpoch;
 use oribi_types::Seqno;
-
-/// Number of a configuration of a vbucket. 0 means none.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct CopiesEpoch(pub u64);
-
-impl CopiesEpoch {
-    pub fn next(self) -> CopiesEpoch {
-        CopiesEpoch(self.0 + 1)
-    }
-}
 
 /// One copy of a vbucket. A node whose disk was wiped has another copy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use oribi_storage::{FailoverEntry, KvStore, VbBatch, VbucketPhase, VbucketState};
 use oribi_types::policy::Storage;
-use oribi_types::{Seqno, VbUuid, Vbid};
+use oribi_types::{CopiesEpoch, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use super::Bucket;
@@ -114,7 +114,11 @@ fn prepare_states(
         let known = found.is_some();
         let mut state = found.unwrap_or_else(VbucketState::empty);
         if !known || !after_clean_shutdown {
-            let entry = FailoverEntry { uuid: vb_uuid(entropy), seqno: state.high_seqno };
+            let entry = FailoverEntry {
+                uuid: vb_uuid(entropy),
+                seqno: state.high_seqno,
+                epoch: CopiesEpoch(0),
+            };
             push_history(&mut state.failover_table, entry);
             assert_eq!(
                 state.failover_table.first(),

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use oribi_storage::{FailoverEntry, Ownership, SharedStore, StoreError, VbBatch, VbucketState};
-use oribi_types::Vbid;
+use oribi_types::{CopiesEpoch, Vbid};
 
 use super::Bucket;
 use crate::vbucket::{VBucket, push_history};
@@ -153,7 +153,8 @@ impl Bucket {
     /// The state with which a vbucket continues here. It begins a new history, because writes that
     /// the last owner acknowledged and had not persisted are lost.
     fn first_state(&self, mut state: VbucketState) -> VbucketState {
-        let entry = FailoverEntry { uuid: self.new_uuid(), seqno: state.high_seqno };
+        let entry =
+            FailoverEntry { uuid: self.new_uuid(), seqno: state.high_seqno, epoch: CopiesEpoch(0) };
         push_history(&mut state.failover_table, entry);
         assert_eq!(state.failover_table.first(), Some(&entry), "the newest history comes first");
         VbucketState { phase: oribi_storage::VbucketPhase::Active, ..state }

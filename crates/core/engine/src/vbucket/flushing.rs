@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use oribi_storage::{VbucketPhase, VbucketState};
+use oribi_storage::VbucketState;
 use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 
 use super::VBucket;
@@ -61,13 +61,13 @@ impl VBucket {
     /// The state to persist together with everything up to `end`.
     fn state_at(&self, end: Seqno, max_cas: Cas) -> VbucketState {
         VbucketState {
-            phase: VbucketPhase::Active,
-            high_seqno: end,
             max_cas,
             max_deleted_rev_seqno: self.table.lock().max_deleted_rev(),
             purge_seqno: self.purge_seqno(),
             failover_table: self.failover_table(),
+            ..VbucketState::empty()
         }
+        .complete_at(end)
     }
 
     /// The state of what is durable. Only while no flush is under way.

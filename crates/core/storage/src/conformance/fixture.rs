@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
+use oribi_types::{
+    Cas, CollectionId, CopiesEpoch, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid,
+};
 
 use super::Medium;
 use crate::{
@@ -104,9 +106,23 @@ pub(crate) fn state(high_seqno: u64) -> VbucketState {
         max_cas: Cas(high_seqno.wrapping_add(0x99_0000)),
         max_deleted_rev_seqno: RevSeqno(high_seqno / 2),
         purge_seqno: Seqno(0),
+        snapshot_start: Seqno(high_seqno / 4),
+        snapshot_end: Seqno(high_seqno.wrapping_add(0x77)),
+        high_prepared_seqno: Seqno(high_seqno / 5),
+        high_completed_seqno: Seqno(high_seqno / 6),
+        max_visible_seqno: Seqno(high_seqno / 7),
+        promised_epoch: CopiesEpoch(high_seqno / 8 + 9),
+        recorded_epoch: CopiesEpoch(high_seqno / 8 + 8),
+        stopped_cleanly: high_seqno % 2 == 0,
+        is_intact: high_seqno % 3 == 0,
+        is_rewound: high_seqno % 5 == 0,
         failover_table: vec![
-            FailoverEntry { uuid: VbUuid(0xabcd_ef01_2345), seqno: Seqno(high_seqno / 3) },
-            FailoverEntry { uuid: VbUuid(7), seqno: Seqno(0) },
+            FailoverEntry {
+                uuid: VbUuid(0xabcd_ef01_2345),
+                seqno: Seqno(high_seqno / 3),
+                epoch: CopiesEpoch(8),
+            },
+            FailoverEntry { uuid: VbUuid(7), seqno: Seqno(0), epoch: CopiesEpoch(2) },
         ],
     }
 }

@@ -25,8 +25,8 @@ use super::planted::{Bug, Planted};
 use super::reader::{ReadFault, SegmentReader, Step, find_frame};
 use super::salvage::{Damage, Passed, PassedFrame, states_of_commit};
 use super::spans::{Span, Spans};
-use crate::VbucketState;
 use crate::state_layout::{decode_state, take};
+use crate::{StoreError, VbucketState};
 
 /// What the newest segment says.
 pub(super) struct Newest {
@@ -311,6 +311,11 @@ impl Frames {
             self.newest.forget_root();
         }
         for control in std::mem::take(&mut self.controls) {
+            if let Kind::State = control.kind
+                && let Err(StoreError::Foreign(text)) = decode_state(&control.value)
+            {
+                return Err(ReadFault::Foreign(text));
+            }
             let bad = ReadFault::Bad { offset: at, what: "a frame that this version cannot read" };
             self.newest.control(control).ok_or(bad)?;
         }

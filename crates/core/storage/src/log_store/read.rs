@@ -29,6 +29,7 @@ pub(super) fn read_error(id: u32, fault: &ReadFault) -> StoreError {
     match fault {
         ReadFault::Io(error) => io_error(id, error),
         ReadFault::Bad { offset, what } => damaged(id, *offset, what),
+        ReadFault::Foreign(text) => StoreError::Foreign(format!("{}: {text}", segment_name(id))),
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) enum ReadFault {
         offset: u64,
         what: &'static str,
     },
+    /// A whole frame of a later release, which this one must neither use nor cut off.
+    Foreign(String),
 }
 
 /// One step through a segment.

@@ -235,8 +235,12 @@ impl Account {
             // Purges may be lost as well, so readers of a vbucket without a state begin anew.
             let empty = || VbucketState { purge_seqno: seqno, ..VbucketState::empty() };
             let state = states.entry(*vbid).or_insert_with(empty);
-            state.high_seqno = state.high_seqno.max(seqno);
+            if state.high_seqno < seqno {
+                *state = state.clone().complete_at(seqno);
+            }
             state.max_cas = state.max_cas.max(cas);
+            // Versions may be missing.
+            state.is_intact = false;
         }
     }
 

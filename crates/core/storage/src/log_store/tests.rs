@@ -12,3 +12,4 @@ mod scans;
 mod several;
 mod snapshot;
 mod space;
+mod versions;

@@ -1,7 +1,7 @@
 //! The rule as a table: requests against one vbucket's histories.
 
 use oribi_storage::FailoverEntry;
-use oribi_types::{Seqno, VbUuid, Vbid};
+use oribi_types::{CopiesEpoch, Seqno, VbUuid, Vbid};
 
 use super::{KnownHistory, rollback};
 use crate::dcp::{StreamFilter, StreamOptions, StreamRequest};
@@ -16,7 +16,11 @@ const PURGED: u64 = 10;
 
 /// Three histories: from 0, from 40 and from 70 on; the last seqno is 100.
 fn table() -> [FailoverEntry; 3] {
-    let entry = |uuid, seqno| FailoverEntry { uuid: VbUuid(uuid), seqno: Seqno(seqno) };
+    let entry = |uuid, seqno| FailoverEntry {
+        uuid: VbUuid(uuid),
+        seqno: Seqno(seqno),
+        epoch: CopiesEpoch(0),
+    };
     [entry(NEW, 70), entry(MIDDLE, 40), entry(OLD, 0)]
 }
 

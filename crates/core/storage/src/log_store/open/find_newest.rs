@@ -83,13 +83,16 @@ impl LogOpening<'_> {
                     break;
                 }
                 Err(NewestFault::Fault(ReadFault::Io(error))) => return Err(error.into()),
+                Err(fault @ NewestFault::Fault(ReadFault::Foreign(_))) => return Err(fault),
                 Err(_) => without_root.push(*before),
             }
         }
         while let Some(next) = without_root.pop() {
             root.segments = self.segments_at(next, last, root.segments)?;
-            if let Ok(newest) = self.read(next, Salvage::WithRoot(&root)) {
-                root = newest.into_root();
+            match self.read(next, Salvage::WithRoot(&root)) {
+                Ok(newest) => root = newest.into_root(),
+                Err(fault @ NewestFault::Fault(ReadFault::Foreign(_))) => return Err(fault),
+                Err(_) => {}
             }
             last = Some(next);
         }
