@@ -14,7 +14,8 @@ use super::scram::{ClientFirst, ScramExchange};
 use super::testing::ScramClient;
 use super::verifier::{ScramHash, Verifier};
 use super::{
-    PrivilegeSet, Role, SaslServer, SaslStep, StoredUser, UserFile, UserFileError, UserStore,
+    NODE_NAME, Privilege, PrivilegeSet, Role, SaslServer, SaslStep, StoredUser, UserFile,
+    UserFileError, UserStore,
 };
 
 /// Runs the server's part of a published example.
@@ -115,6 +116,28 @@ fn scram_accepts_the_right_password_and_nothing_else() {
         assert!(matches!(step, SaslStep::Failed), "{step:?}");
     }
     assert_eq!(users.failures(), 6);
+}
+
+#[test]
+fn nodes_authenticate_with_the_cluster_secret() {
+    let (_scratch, users) = one_user("alice", "secret1", Role::Admin);
+    let secret = "0123456789abcdef0123456789abcdef";
+    let client = ScramClient::new(ScramHash::Sha512, NODE_NAME, secret);
+    assert!(matches!(log_in(&client, &users), SaslStep::Failed), "there is no secret yet");
+    users.admit_nodes(secret.as_bytes());
+    let SaslStep::Success { identity, .. } = log_in(&client, &users) else { panic!("refused") };
+    let rights = identity.access.everywhere("any");
+    assert!(
+        rights.holds(PrivilegeSet::of(&[Privilege::DcpStream]))
+            && !rights.holds(PrivilegeSet::of(&[Privilege::Upsert]))
+    );
+    assert!(!identity.access.is_admin());
+    assert_eq!(users.current(NODE_NAME).unwrap().name, NODE_NAME, "its rights stay");
+    let wrong = ScramClient::new(ScramHash::Sha512, NODE_NAME, "another");
+    assert!(matches!(log_in(&wrong, &users), SaslStep::Failed));
+    // Not over HTTP, and no user takes the name.
+    assert!(users.verify_basic(NODE_NAME, secret.as_bytes()).is_none());
+    assert!(StoredUser::new(NODE_NAME, b"secret1", Vec::new()).is_err());
 }
 
 #[test]

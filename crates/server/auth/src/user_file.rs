@@ -32,6 +32,10 @@ const VERSION: u32 = 1;
 
 /// Longest user name in bytes, as in other Couchbase-compatible servers.
 pub const NAME_BYTES_MAX: usize = 128;
+
+/// Name of the user as which other nodes of the cluster authenticate. No user of a file has it.
+pub const NODE_NAME: &str = "@oribi-node";
+
 const DISPLAY_NAME_CHARS_MAX: usize = 128;
 
 /// Shortest and longest password in bytes. The upper limit keeps PLAIN within a small frame.
@@ -366,6 +370,9 @@ fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
 pub(super) fn check_name(name: &str) -> Result<(), UserFileError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(UserFileError::Refused("a user name has 1 to 128 bytes"));
+    }
+    if name == NODE_NAME {
+        return Err(UserFileError::Refused("this name is that of the cluster's nodes"));
     }
     // A colon ends the name in HTTP Basic; control characters would end it in PLAIN or garble logs.
     if name.chars().any(|character| character.is_control() || character == ':') {

@@ -29,7 +29,7 @@ use subtle::ConstantTimeEq;
 
 use super::privilege::{Privilege, PrivilegeSet};
 use super::role::{Access, Identity, Role, RoleScope};
-use super::user_file::{UserFile, UserFileError};
+use super::user_file::{NODE_NAME, UserFile, UserFileError};
 use super::verifier::{ITERATIONS, SALT_BYTES, ScramHash, Verifier};
 
 /// The user of development mode.
@@ -38,6 +38,15 @@ pub const DEVELOPMENT_NAME: &str = "Administrator";
 pub const DEVELOPMENT_PASSWORD: &str = "password";
 /// Name of the identity of clients that do not authenticate, in development mode.
 pub const ANONYMOUS_NAME: &str = "(anonymous)";
+
+/// Privileges of other nodes, in all buckets: they copy documents and change none.
+const NODE_PRIVILEGES: PrivilegeSet = PrivilegeSet::of(&[
+    Privilege::Read,
+    Privilege::MetaRead,
+    Privilege::SystemXattrRead,
+    Privilege::SimpleStats,
+    Privilege::DcpStream,
+]);
 
 /// Privileges of the anonymous identity in bucket `default`. memcached's clients also reset
 /// statistics.
@@ -55,6 +64,8 @@ const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
 pub struct UserStore {
     data_dir: Option<PathBuf>,
     table: ArcSwap<UserTable>,
+    /// The other nodes of the cluster, once there is a secret for them.
+    nodes: OnceLock<Arc<User>>,
     loaded_stamp: Mutex<Option<FileStamp>>,
     /// How often the table was replaced.
     generation: AtomicU64,
@@ -128,6 +139,8 @@ impl UserStore {
             return Some(identity);
         }
         let identity = self.check_password(name, password);
+        // Nodes have nothing to do at the admin HTTP.
+        let identity = identity.filter(|identity| identity.name != NODE_NAME);
         if identity.is_none() {
             self.record_failure("Basic", name);
         }
@@ -142,6 +155,25 @@ impl UserStore {
             let anonymous = Some(Arc::new(anonymous_in(bucket)));
             self.table.store(Arc::new(UserTable { anonymous, ..UserTable::clone(&table) }));
         }
+    }
+
+    /// Lets other nodes of the cluster authenticate as [`NODE_NAME`] with the cluster's secret, on
+    /// key-value connections. Called before the server serves. Milliseconds of work.
+    pub fn admit_nodes(&self, secret: &[u8]) {
+        let verifiers = ScramHash::ALL.map(|hash| Verifier::derive_new(hash, secret));
+        let identity = Identity {
+            name: NODE_NAME.to_owned(),
+            access: Access::new(vec![Role::Of(NODE_PRIVILEGES, RoleScope::bucket("*"))]),
+            bucket: None,
+            collection: None,
+        };
+        let user = User::new(identity, true, Secret::Stored(verifiers.into_iter().collect()));
+        assert!(self.nodes.set(Arc::new(user)).is_ok(), "a server has one secret");
+    }
+
+    /// The other nodes, if the name is theirs.
+    fn nodes_named(&self, name: &str) -> Option<&Arc<User>> {
+        self.nodes.get().filter(|_| name == NODE_NAME)
     }
 
     /// The part of [`UserStore::verify_basic`] that needs no key derivation. `None` means "call
@@ -169,6 +201,9 @@ impl UserStore {
 
     /// The user of this name as of now.
     pub fn current(&self, name: &str) -> Option<Arc<Identity>> {
+        if let Some(nodes) = self.nodes_named(name) {
+            return Some(nodes.identity());
+        }
         self.table.load().users.get(name).map(|user| user.identity())
     }
 
@@ -206,6 +241,9 @@ impl UserStore {
         let table = self.table.load();
         // Made in both cases, so that timing does not reveal whether the user exists.
         let unknown = table.unknown_user(name);
+        if let Some(nodes) = self.nodes_named(name) {
+            return Arc::clone(nodes);
+        }
         table.users.get(name).map_or(unknown, Arc::clone)
     }
 
@@ -259,6 +297,7 @@ impl UserStore {
         UserStore {
             data_dir,
             table: ArcSwap::from_pointee(table),
+            nodes: OnceLock::new(),
             loaded_stamp: Mutex::new(stamp),
             cache_key: random_bytes(),
             generation: AtomicU64::new(0),

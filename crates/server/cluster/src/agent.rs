@@ -29,6 +29,7 @@ use crate::identity::ClusterIdentity;
 use crate::lease::NodeLease;
 use crate::records::{Holder, MapRecord, NodeRecord, RecordKeys, VbucketPlace, token_of};
 use crate::renewal::{RENEWALS, RenewalTarget};
+use crate::secret::SecretProof;
 use crate::settings::ClusterSettings;
 use crate::signals::{LeaveStage, Signals};
 use crate::takeovers::Takeovers;
@@ -69,6 +70,8 @@ pub(crate) struct Agent {
     /// Names of the buckets that a background task closes, by uuid.
     pub(crate) closing: HashMap<String, String>,
     pub(crate) takeovers: Takeovers,
+    /// True while the cluster has another secret.
+    is_foreign: bool,
     /// The last error, so that it is logged once.
     trouble: Option<String>,
 }
@@ -78,6 +81,7 @@ pub(crate) struct Agent {
 pub(crate) struct ClusterView {
     pub(crate) epoch: Option<i64>,
     pub(crate) identity: Option<AgreementRecord>,
+    pub(crate) secret: Option<AgreementRecord>,
     pub(crate) nodes: BTreeMap<String, NodeRecord>,
     /// Session of the node record that has this node's name, if there is such a record.
     pub(crate) own_session: Option<Option<SessionId>>,
@@ -124,6 +128,7 @@ impl Agent {
             changing: HashMap::new(),
             closing: HashMap::new(),
             takeovers: Takeovers::default(),
+            is_foreign: false,
             trouble: None,
         }
     }
@@ -237,6 +242,11 @@ impl Agent {
             return Ok(revision);
         }
         self.takeovers.review(self.patience(), &self.wake).await;
+        if !self.compare_secrets(&view).await? {
+            self.own(&view, false).await?;
+            self.note_left(&view);
+            return Ok(revision);
+        }
         let is_member = self.register(&view).await?;
         self.follow_buckets(&view).await?;
         self.lead(&view).await?;
@@ -255,6 +265,32 @@ impl Agent {
             .transact(&[RecordComparison::Absent(key)], &put, self.limit())
             .await
             .map(drop)
+    }
+
+    /// False when this node has another secret than the cluster. The first node that has a secret
+    /// makes the record by which the others compare theirs.
+    async fn compare_secrets(&mut self, view: &ClusterView) -> Result<bool, AgreementError> {
+        let Some(secret) = &self.settings.secret else { return Ok(true) };
+        let key = self.keys.secret();
+        let Some(record) = &view.secret else {
+            let proof = serde_json::to_vec(&secret.prove()).expect("a plain struct");
+            let put = [RecordChange::put(key.clone(), proof)];
+            let absent = [RecordComparison::Absent(key)];
+            // The next tick compares with the record that is there then.
+            self.agreement.transact(&absent, &put, self.limit()).await?;
+            return Ok(false);
+        };
+        let fits = understood::<SecretProof>(record)
+            .is_some_and(|proof| proof.version == SecretProof::VERSION && secret.fits(&proof));
+        if !fits && !self.is_foreign {
+            tracing::error!(
+                node = self.settings.node.name,
+                "this node stays out of the cluster: the secret in cluster_secret_file is not the \
+                 one of the other nodes; copy theirs, or choose another cluster_name"
+            );
+        }
+        self.is_foreign = !fits;
+        Ok(fits)
     }
 
     fn view(&self, records: Vec<AgreementRecord>) -> ClusterView {
@@ -286,6 +322,8 @@ impl Agent {
                 view.epoch = understood(&entry);
             } else if key == keys.identity() {
                 view.identity = Some(entry);
+            } else if key == keys.secret() {
+                view.secret = Some(entry);
             }
         }
         view

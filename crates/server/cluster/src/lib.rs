@@ -10,6 +10,7 @@
 //! - [`NodeLease`]: until when this node may serve; `renewal`, its thread;
 //! - `assignment`: which node gets what, a pure function;
 //! - `records`: the layout of keys and records;
+//! - [`secret`]: the secret by which nodes know each other;
 //! - [`agreement`]: the linearizable store of the records, etcd in production;
 //! - [`buckets`]: the node's registry of buckets, implemented by the server; [`identity`] and
 //!   [`topology`], plain data.
@@ -42,6 +43,7 @@ mod member;
 mod ownership;
 mod records;
 mod renewal;
+pub mod secret;
 mod settings;
 mod signals;
 mod takeovers;

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `c/epoch` | UNIX seconds at which the cluster was made | always |
 //! | `c/identity` | uuid and name of the cluster | always |
+//! | `c/secret` | a [`SecretProof`] of the first node that has a secret | always |
 //! | `c/nodes/NAME` | a [`NodeRecord`] | as long as the node's lease |
 //! | `c/leader` | name and lease of the node that makes the map | as long as its lease |
 //! | `c/map` | a [`MapRecord`] | always |
@@ -22,6 +23,8 @@ use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::SessionId;
+#[cfg(doc)]
+use crate::secret::SecretProof;
 use crate::topology::TopologyNode;
 
 #[derive(Debug, Clone)]
@@ -43,6 +46,10 @@ impl RecordKeys {
 
     pub(crate) fn identity(&self) -> String {
         format!("{}c/identity", self.0)
+    }
+
+    pub(crate) fn secret(&self) -> String {
+        format!("{}c/secret", self.0)
     }
 
     pub(crate) fn nodes(&self) -> String {

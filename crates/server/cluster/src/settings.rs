@@ -2,6 +2,7 @@
 
 use oribi_config::EtcdSettings;
 
+use crate::secret::ClusterSecret;
 use crate::topology::TopologyNode;
 
 /// The settings that a node needs to join a cluster.
@@ -10,6 +11,8 @@ pub struct ClusterSettings {
     pub etcd: EtcdSettings,
     /// Name of the cluster; clusters of different names can share an etcd.
     pub name: String,
+    /// Secret of the cluster; without one the node has no links to others.
+    pub secret: Option<ClusterSecret>,
     /// Seconds that a node's lease lasts.
     pub lease_s: u64,
     /// This node, as clients and other nodes know it.

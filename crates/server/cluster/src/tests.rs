@@ -4,6 +4,7 @@
 pub(crate) mod registry;
 
 use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ use crate::buckets::{ClusterBuckets, SharedBucket};
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
 use crate::member::{CHANGE_LIMIT, ClusterMember};
+use crate::secret::ClusterSecret;
 use crate::settings::ClusterSettings;
 use crate::topology::{Topology, TopologyNode};
 use registry::{MemoryBucket, MemoryBuckets};
@@ -91,6 +93,14 @@ impl Node {
     fn start_by(
         agreement: Arc<dyn Sessions>,
         name: &str,
+        bucket: (BucketConfig, Arc<SharedMemoryStore>),
+    ) -> Node {
+        Node::start_with_secret(agreement, (name, None), bucket)
+    }
+
+    fn start_with_secret(
+        agreement: Arc<dyn Sessions>,
+        (name, secret): (&str, Option<ClusterSecret>),
         (bucket, store): (BucketConfig, Arc<SharedMemoryStore>),
     ) -> Node {
         let buckets = Arc::new(MemoryBuckets::default());
@@ -106,7 +116,8 @@ impl Node {
             query_tls: None,
         };
         let etcd = EtcdSettings::default();
-        let settings = ClusterSettings { etcd, name: "test".to_owned(), lease_s: LEASE_S, node };
+        let settings =
+            ClusterSettings { etcd, name: "test".to_owned(), secret, lease_s: LEASE_S, node };
         let published: Arc<Mutex<Published>> = Arc::default();
         let shown = Arc::clone(&published);
         let host = ClusterHost {
@@ -275,6 +286,32 @@ fn nodes_share_vbuckets_and_hand_over_in_order() {
     for vbid in vbuckets() {
         assert_eq!(two.read(vbid, "k"), Some(Some("2".to_owned())), "{vbid}");
     }
+}
+
+#[test]
+fn a_node_with_another_secret_stays_out() {
+    let agreement = MemoryAgreement::new(Box::new(|| Duration::ZERO));
+    let medium = Arc::default();
+    let scratch = tempfile::tempdir().unwrap();
+    let secret = |text: &str| {
+        let path = scratch.path().join(text);
+        std::fs::write(&path, text.repeat(32)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        Some(ClusterSecret::read(&path).unwrap())
+    };
+    let start = |name, secret| {
+        let store = Arc::new(SharedMemoryStore::on(Arc::clone(&medium)));
+        Node::start_with_secret(agreement.clone(), (name, secret), (bucket_config(), store))
+    };
+    let one = start("one", secret("a"));
+    wait_for_shares(&[(&one, 16)]);
+    let foreign = start("foreign", secret("b"));
+    let two = start("two", secret("a"));
+    // Nodes without links need no secret.
+    let three = start("three", None);
+    wait_for_shares(&[(&one, 6), (&two, 5), (&three, 5), (&foreign, 0)]);
+    assert!(!one.in_etcd().contains_key("c/nodes/foreign"));
+    assert!(one.in_etcd().contains_key("c/secret"));
 }
 
 #[test]

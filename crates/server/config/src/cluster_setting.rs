@@ -70,6 +70,17 @@ pub(super) const ETCD_PASSWORD_FILE: Setting = Setting {
     set: |s, value| s.cluster_etcd_password_file = Some(value.path()),
 };
 
+pub(super) const SECRET_FILE: Setting = Setting {
+    name: "cluster_secret_file",
+    heading: CLUSTER,
+    value_name: "FILE",
+    help: "File with the secret by which the nodes of the cluster know each other, the same on every node and \
+           readable by this user only",
+    form: ValueForm::Text,
+    get: |s| s.cluster_secret_file.as_deref().map(path_value),
+    set: |s, value| s.cluster_secret_file = Some(value.path()),
+};
+
 pub(super) const NAME: Setting = Setting {
     name: "cluster_name",
     heading: CLUSTER,

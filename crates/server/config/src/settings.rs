@@ -109,6 +109,8 @@ pub struct Settings {
     pub cluster_etcd_user: Option<String>,
     /// File with that user's password.
     pub cluster_etcd_password_file: Option<PathBuf>,
+    /// File with the secret that the nodes of the cluster share.
+    pub cluster_secret_file: Option<PathBuf>,
     /// Name of the cluster.
     pub cluster_name: String,
     /// Seconds that this node's lease lasts without being renewed.
@@ -223,6 +225,7 @@ impl Default for Settings {
             cluster_etcd_key: None,
             cluster_etcd_user: None,
             cluster_etcd_password_file: None,
+            cluster_secret_file: None,
             cluster_name: "oribi".to_owned(),
             cluster_lease_s: 5,
             node_name: None,
@@ -308,6 +311,9 @@ pub enum SettingsError {
     /// Only one of two settings for etcd that belong together is set.
     #[error("{0} and {1} go together: one of them is missing")]
     EtcdHalf(&'static str, &'static str),
+    /// A secret for links to other nodes on a node without cluster.
+    #[error("cluster_secret_file is set, but this node is in no cluster: set cluster_etcd")]
+    SecretWithoutCluster,
     /// A cluster name that cannot be part of a key.
     #[error("{0:?} is no name: 1 to 100 letters, digits and ._:%-")]
     ClusterName(String),
@@ -431,6 +437,9 @@ impl Settings {
         if self.cluster_etcd_user.is_some() != self.cluster_etcd_password_file.is_some() {
             let (user, password) = ("cluster_etcd_user", "cluster_etcd_password_file");
             return Err(SettingsError::EtcdHalf(user, password));
+        }
+        if self.cluster_secret_file.is_some() && !self.is_clustered() {
+            return Err(SettingsError::SecretWithoutCluster);
         }
         if self.is_clustered() && self.init.is_some() {
             return Err(SettingsError::InitInCluster);

@@ -247,6 +247,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     cluster_setting::ETCD_KEY,
     cluster_setting::ETCD_USER,
     cluster_setting::ETCD_PASSWORD_FILE,
+    cluster_setting::SECRET_FILE,
     cluster_setting::NAME,
     cluster_setting::LEASE_S,
     cluster_setting::NODE_NAME,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use oribi_auth::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use oribi_auth::{UserFileError, UserStore};
 use oribi_cluster::identity::ClusterIdentity;
+use oribi_cluster::secret::{ClusterSecret, ClusterSecretError};
 use oribi_cluster::topology::TopologyNode;
 use oribi_cluster::{ClusterError, ClusterHost, ClusterMember, ClusterSettings};
 use oribi_config::SlowThresholds;
@@ -72,6 +73,9 @@ pub enum StartError {
     /// The server cannot join its cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// The cluster's secret cannot be read.
+    #[error(transparent)]
+    Secret(#[from] ClusterSecretError),
     /// An address cannot be bound.
     #[error("cannot listen on {address}")]
     Bind {
@@ -381,6 +385,10 @@ fn join_cluster(
     if !settings.is_clustered() {
         return Ok(None);
     }
+    let secret = settings.cluster_secret_file.as_deref().map(ClusterSecret::read).transpose()?;
+    if let Some(secret) = &secret {
+        context.access.users.admit_nodes(secret.bytes());
+    }
     let host = settings.advertise_host.clone().unwrap_or_else(|| settings.listen.to_string());
     let default_name = || format!("{host}:{}", addresses.kv.port());
     let shown = advertised_ports(settings, addresses);
@@ -397,6 +405,7 @@ fn join_cluster(
     let cluster = ClusterSettings {
         etcd: settings.etcd(),
         name: settings.cluster_name.clone(),
+        secret,
         lease_s: settings.cluster_lease_s,
         node,
     };
