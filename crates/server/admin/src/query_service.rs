@@ -36,7 +36,8 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use oribi_query::{
-    MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, Service, SinkError,
+    MemoryBudget, QueryError, ResponseHead, RowSink, RunControl, RunOutcome, RunStatus, Service,
+    SinkError,
 };
 use oribi_server::admin_api::memory::Reservation;
 use serde_json::json;
@@ -373,7 +374,10 @@ impl StatementRun {
         let mut sink = JsonAnswer { answer, request: &request, arrived, rows: 0 };
         let control =
             RunControl { memory: &budget, cancelled: Some(&cancelled), timeout: Some(timeout) };
-        let outcome = service.run(&store, &request, &control, &mut sink);
+        let mut outcome = service.run(&store, &request, &control, &mut sink);
+        if let Some(end) = store.ending() {
+            explain_stop(&mut outcome, end);
+        }
         let kept_much = budget.own_bytes_most.load(Ordering::Relaxed) > UNTRIMMED_BYTES;
         drop(store);
         if kept_much {
@@ -381,6 +385,21 @@ impl StatementRun {
         }
         drop(budget);
         sink.finish(&outcome);
+    }
+}
+
+/// Gives a stopped statement the code of why it was stopped. A statement that computes only learns
+/// that it has to stop (1181); one that reads documents has the code from their source.
+fn explain_stop(outcome: &mut RunOutcome, end: StatementEnd) {
+    let code = match end.query_code() {
+        Some(code) if outcome.status == RunStatus::Stopped => code,
+        _ => return,
+    };
+    if code != 1181
+        && let Some(first) = outcome.errors.first_mut()
+    {
+        *first = *QueryError::datastore(code, end.text());
+        outcome.status = if code == 1080 { RunStatus::Timeout } else { RunStatus::Fatal };
     }
 }
 
@@ -475,5 +494,32 @@ impl RowSink for JsonAnswer<'_> {
         let separator: &[u8] = if self.rows == 0 { b"\n" } else { b",\n" };
         self.rows += 1;
         self.answer.write(&[separator, json]).map_err(SinkError::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The code of a statement that was stopped.
+
+    use super::*;
+
+    #[test]
+    fn stopped_statement_has_the_code_of_its_end() {
+        for (end, code, status) in [
+            (StatementEnd::InTheWay, 5500, RunStatus::Fatal),
+            (StatementEnd::LostPrivileges, 13014, RunStatus::Fatal),
+            (StatementEnd::Timeout, 1080, RunStatus::Timeout),
+            (StatementEnd::ClientGone, 1181, RunStatus::Stopped),
+        ] {
+            let mut outcome = RunOutcome {
+                status: RunStatus::Stopped,
+                http_status: 200,
+                errors: vec![*QueryError::datastore(1181, "The request was stopped")],
+                warnings: Vec::new(),
+                metrics: oribi_query::Metrics::default(),
+            };
+            explain_stop(&mut outcome, end);
+            assert_eq!((outcome.errors[0].code, outcome.status), (code, status), "{end:?}");
+        }
     }
 }

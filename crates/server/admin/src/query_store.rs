@@ -35,7 +35,7 @@ use oribi_query::{
 };
 use oribi_types::CollectionId;
 
-use crate::statement_control::StatementControl;
+use crate::statement_control::{StatementControl, StatementEnd};
 use indexes::IndexDefinitions;
 use keyspace::CollectionKeyspace;
 use oribi_server::admin_api::rights::Rights;
@@ -72,6 +72,11 @@ impl BucketStore {
         indexes: Arc<IndexDefinitions>,
     ) -> BucketStore {
         BucketStore { server, control, indexes }
+    }
+
+    /// Why the statement ends early, if it does.
+    pub fn ending(&self) -> Option<StatementEnd> {
+        self.control.ending()
     }
 
     /// The bucket and the part of its manifest that the user sees; none without any right.

@@ -57,26 +57,46 @@ pub const AGGREGATES: &[(&str, AggregateKind)] = &[
 pub struct AggregateState {
     distinct: Option<HashSet<Box<[u8]>>>,
     kind: AggregateKind,
+    totals: AggregateTotals,
+    best: QueryValue,
+    items: Vec<QueryValue>,
+}
+
+/// The part of a state that two states of neighbouring rows can be merged in.
+#[derive(Clone, Debug, Default)]
+pub struct AggregateTotals {
     count: u64,
     sum: Sum,
     /// Mean and sum of squared distances, by Welford's method.
     mean: f64,
     squares: f64,
-    best: QueryValue,
-    items: Vec<QueryValue>,
 }
 
-impl AggregateState {
-    pub fn new(kind: AggregateKind, distinct: bool) -> AggregateState {
-        AggregateState {
-            distinct: distinct.then(HashSet::new),
-            kind,
-            count: 0,
-            sum: Sum::default(),
-            mean: 0.0,
-            squares: 0.0,
-            best: QueryValue::Missing,
-            items: Vec::new(),
+impl AggregateKind {
+    /// Whether the aggregate counts a value.
+    pub fn counts(self, value: &QueryValue) -> bool {
+        match self {
+            AggregateKind::Array => !value.is_missing(),
+            AggregateKind::Count | AggregateKind::Min | AggregateKind::Max => value.is_valued(),
+            _ => value.as_f64().is_some(),
+        }
+    }
+}
+
+impl AggregateTotals {
+    /// Adds a value that the aggregate counts.
+    pub fn add(&mut self, kind: AggregateKind, value: &QueryValue) {
+        use AggregateKind::*;
+        self.count += 1;
+        match kind {
+            Count | CountNumbers | Min | Max | Array | Median => {}
+            Sum | Average => self.sum.add(value),
+            _ => {
+                let number = value.as_f64().unwrap_or_default();
+                let distance = number - self.mean;
+                self.mean += distance / self.count as f64;
+                self.squares += distance * (number - self.mean);
+            }
         }
     }
 
@@ -85,20 +105,79 @@ impl AggregateState {
         self.count += 1;
     }
 
+    /// Adds the totals of other rows.
+    pub fn merge(&mut self, other: &AggregateTotals) {
+        if other.count == 0 {
+            return;
+        }
+        let (own, more) = (self.count as f64, other.count as f64);
+        let distance = other.mean - self.mean;
+        self.mean += distance * more / (own + more);
+        self.squares += other.squares + distance * distance * own * more / (own + more);
+        self.count += other.count;
+        self.sum.merge(&other.sum);
+    }
+
+    /// The aggregate of the values, for a kind that keeps none of them.
+    pub fn value(&self, kind: AggregateKind) -> QueryValue {
+        use AggregateKind::*;
+        match kind {
+            Count | CountNumbers => QueryValue::Int(self.count as i64),
+            _ if self.count == 0 => QueryValue::Null,
+            Sum => self.sum.value(),
+            Average => {
+                let sum = self.sum.value().as_f64().unwrap_or_default();
+                QueryValue::number(sum / self.count as f64)
+            }
+            Min | Max | Array | Median => QueryValue::Null,
+            Variance | StandardDeviation => {
+                self.deviation(kind, if self.count == 1 { 0 } else { 1 })
+            }
+            VarianceOfPopulation | StandardDeviationOfPopulation => self.deviation(kind, 0),
+            VarianceOfSample | StandardDeviationOfSample => self.deviation(kind, 1),
+        }
+    }
+
+    fn deviation(&self, kind: AggregateKind, less: u64) -> QueryValue {
+        use AggregateKind::*;
+        if self.count <= less {
+            return QueryValue::Null;
+        }
+        let variance = self.squares / (self.count - less) as f64;
+        match kind {
+            StandardDeviation | StandardDeviationOfPopulation | StandardDeviationOfSample => {
+                QueryValue::number(variance.sqrt())
+            }
+            _ => QueryValue::number(variance),
+        }
+    }
+}
+
+impl AggregateState {
+    pub fn new(kind: AggregateKind, distinct: bool) -> AggregateState {
+        AggregateState {
+            distinct: distinct.then(HashSet::new),
+            kind,
+            totals: AggregateTotals::default(),
+            best: QueryValue::Missing,
+            items: Vec::new(),
+        }
+    }
+
+    /// Counts a row of `COUNT(*)`.
+    pub fn add_row(&mut self) {
+        self.totals.add_row();
+    }
+
     /// Counts rows of `COUNT(*)`.
     pub fn add_rows(&mut self, count: u64) {
-        self.count += count;
+        self.totals.count += count;
     }
 
     /// Adds a value and answers the bytes it now keeps.
     pub fn add(&mut self, value: &QueryValue) -> usize {
         use AggregateKind::*;
-        let counts = match self.kind {
-            Array => !value.is_missing(),
-            Count | Min | Max => value.is_valued(),
-            _ => value.as_f64().is_some(),
-        };
-        if !counts {
+        if !self.kind.counts(value) {
             return 0;
         }
         let mut kept = 0;
@@ -110,73 +189,54 @@ impl AggregateState {
                 return 0;
             }
         }
-        self.count += 1;
+        self.totals.add(self.kind, value);
         match self.kind {
-            Count | CountNumbers => {}
-            Sum | Average => self.sum.add(value),
             Min if self.best.is_missing() || collate(value, &self.best).is_lt() => {
                 self.best = value.clone();
             }
             Max if self.best.is_missing() || collate(value, &self.best).is_gt() => {
                 self.best = value.clone();
             }
-            Min | Max => {}
             Array | Median => {
                 // The list grows by doubling.
                 kept += 2 * size_of::<QueryValue>() + value.byte_count();
                 self.items.push(value.clone());
             }
-            _ => self.spread(value.as_f64().unwrap_or_default()),
+            _ => {}
         }
         kept
     }
 
-    fn spread(&mut self, number: f64) {
-        let distance = number - self.mean;
-        self.mean += distance / self.count as f64;
-        self.squares += distance * (number - self.mean);
-    }
-
     pub fn finish(&mut self) -> QueryValue {
-        use AggregateKind::*;
         match self.kind {
-            Count | CountNumbers => QueryValue::Int(self.count as i64),
-            _ if self.count == 0 => QueryValue::Null,
-            Sum => self.sum.value(),
-            Average => {
-                let sum = self.sum.value().as_f64().unwrap_or_default();
-                QueryValue::number(sum / self.count as f64)
+            AggregateKind::Array | AggregateKind::Median if !self.items.is_empty() => {
+                list_value(self.kind, std::mem::take(&mut self.items))
             }
-            Min | Max => std::mem::take(&mut self.best),
-            Array => {
-                let mut items = std::mem::take(&mut self.items);
-                items.sort_by(collate);
-                QueryValue::from(items)
-            }
-            Median => median(std::mem::take(&mut self.items)),
-            Variance | StandardDeviation => self.deviation(if self.count == 1 { 0 } else { 1 }),
-            VarianceOfPopulation | StandardDeviationOfPopulation => self.deviation(0),
-            VarianceOfSample | StandardDeviationOfSample => self.deviation(1),
+            _ => self.value(),
         }
     }
 
-    fn deviation(&self, less: u64) -> QueryValue {
+    /// The aggregate of the values so far.
+    pub fn value(&self) -> QueryValue {
         use AggregateKind::*;
-        if self.count <= less {
-            return QueryValue::Null;
-        }
-        let variance = self.squares / (self.count - less) as f64;
         match self.kind {
-            StandardDeviation | StandardDeviationOfPopulation | StandardDeviationOfSample => {
-                QueryValue::number(variance.sqrt())
-            }
-            _ => QueryValue::number(variance),
+            Min | Max if !self.best.is_missing() => self.best.clone(),
+            Array | Median if !self.items.is_empty() => list_value(self.kind, self.items.clone()),
+            kind => self.totals.value(kind),
         }
     }
 }
 
+fn list_value(kind: AggregateKind, mut items: Vec<QueryValue>) -> QueryValue {
+    if kind == AggregateKind::Median {
+        return median(items);
+    }
+    items.sort_by(collate);
+    QueryValue::from(items)
+}
+
 /// A sum that is exact while it fits 64 bits.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sum {
     whole: i64,
     float: Option<f64>,
@@ -193,6 +253,11 @@ impl Sum {
         }
         let sum = self.float.unwrap_or(self.whole as f64);
         self.float = Some(sum + value.as_f64().unwrap_or_default());
+    }
+
+    fn merge(&mut self, other: &Sum) {
+        // A float has the whole numbers before it too.
+        self.add(&other.float.map_or(QueryValue::Int(other.whole), QueryValue::Float));
     }
 
     fn value(&self) -> QueryValue {

@@ -267,6 +267,8 @@ pub struct ProjectionClause {
     pub distinct: bool,
     pub raw: bool,
     pub terms: Vec<ResultTerm>,
+    /// Paths of EXCLUDE.
+    pub excluded: Vec<Vec<Text>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -153,9 +153,9 @@ fn body_operator(body: &BodyPlan) -> QueryValue {
 
 fn names_of(from: Option<&FromPlan>) -> SourceNames {
     let Some(from) = from else { return SourceNames::new() };
-    let sources = from.joins.iter().map(|join| &join.source);
-    let sources = std::iter::once(&from.first).chain(sources);
-    sources.map(|source| (source.slot, source.alias.clone())).collect()
+    let mut names = SourceNames::new();
+    from.for_each_source(&mut |source| names.extend([(source.slot, source.alias.clone())]));
+    names
 }
 
 fn sort_terms(order: &[OrderKey], names: &SourceNames) -> QueryValue {
@@ -267,6 +267,7 @@ fn add_source(source: &SourcePlan, names: &SourceNames, children: &mut Vec<Query
             children.push(operator("Alias", [("as", alias)]));
         }
         SourceKind::Catalog(_) => children.push(operator("PrimaryScan", [("as", alias)])),
+        SourceKind::Joined(from, _) => add_from(from, names, children),
     }
 }
 

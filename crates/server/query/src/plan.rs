@@ -99,6 +99,43 @@ pub enum SourceKind {
     Subquery(Arc<Subquery>),
     /// Rows of a `system:` keyspace.
     Catalog(crate::catalog::SystemKeyspace),
+    /// The left side of a RIGHT JOIN that is itself joined. Its sources have that many slots.
+    Joined(Box<FromPlan>, usize),
+}
+
+impl SourcePlan {
+    /// The slots that the source fills.
+    pub fn slots(&self) -> std::ops::Range<FrameSlot> {
+        let count = match &self.kind {
+            SourceKind::Joined(_, count) => *count,
+            _ => 3,
+        };
+        self.slot..self.slot + count
+    }
+}
+
+impl FromPlan {
+    /// Calls `visit` for every source, also those of a joined left side.
+    pub fn for_each_source_mut(&mut self, visit: &mut dyn FnMut(&mut SourcePlan)) {
+        let joins = self.joins.iter_mut().map(|join| &mut join.source);
+        for source in std::iter::once(&mut self.first).chain(joins) {
+            match &mut source.kind {
+                SourceKind::Joined(from, _) => from.for_each_source_mut(visit),
+                _ => visit(source),
+            }
+        }
+    }
+
+    /// Calls `visit` for every source, also those of a joined left side.
+    pub fn for_each_source<'p>(&'p self, visit: &mut dyn FnMut(&'p SourcePlan)) {
+        let joins = self.joins.iter().map(|join| &join.source);
+        for source in std::iter::once(&self.first).chain(joins) {
+            match &source.kind {
+                SourceKind::Joined(from, _) => from.for_each_source(visit),
+                _ => visit(source),
+            }
+        }
+    }
 }
 
 /// How documents of a keyspace are read.
@@ -208,6 +245,8 @@ pub struct ProjectionPlan {
     pub distinct: bool,
     pub raw: bool,
     pub terms: Vec<ProjectionTerm>,
+    /// Paths of EXCLUDE, which leave the row.
+    pub excluded: Vec<Vec<Text>>,
 }
 
 #[derive(Debug)]

@@ -251,3 +251,36 @@ fn form_fields_have_types() {
     );
     assert_eq!(QueryRequest::from_form([]).unwrap_err().code, 1050);
 }
+
+#[test]
+fn right_join_keeps_rows_of_its_right_side() {
+    let store = MemoryDatastore::default();
+    let list = |name: &str, numbers: &str| format!("(SELECT n FROM {numbers} n) AS {name}");
+    let of = |from: &str| {
+        rows(&store, &format!("SELECT a.n AS a, b.n AS b, c.n AS c FROM {from} ORDER BY c, a, b"))
+    };
+    let (a, b, c) = (list("a", "[1,2,3]"), list("b", "[2,3,4]"), list("c", "[3,9]"));
+    assert_eq!(
+        of(&format!("{a} JOIN {b} ON a.n = b.n RIGHT JOIN {c} ON c.n = b.n")),
+        [r#"{"a":3,"b":3,"c":3}"#, r#"{"c":9}"#]
+    );
+    assert_eq!(
+        of(&format!("{a} RIGHT JOIN {b} ON a.n = b.n RIGHT OUTER JOIN {c} ON c.n < b.n")),
+        [r#"{"b":4,"c":3}"#, r#"{"c":9}"#]
+    );
+    assert_eq!(
+        of(&format!("{a} JOIN {b} ON a.n < b.n RIGHT JOIN {c} ON c.n = a.n JOIN [1] x ON true")),
+        [r#"{"a":3,"b":4,"c":3}"#, r#"{"c":9}"#]
+    );
+}
+
+#[test]
+fn exclude_removes_fields_of_the_result() {
+    let store = MemoryDatastore::default();
+    let of = |statement: &str| rows(&store, statement);
+    let from = "FROM [{'a':1,'b':{'c':2,'d':3}}] AS t";
+    assert_eq!(of(&format!("SELECT * EXCLUDE t.a {from}")), [r#"{"t":{"b":{"c":2,"d":3}}}"#]);
+    assert_eq!(of(&format!("SELECT t.* EXCLUDE a, b.c {from}")), [r#"{"b":{"d":3}}"#]);
+    assert_eq!(of(&format!("SELECT t.* EXCLUDE 'b.d, `a`' {from}")), [r#"{"b":{"c":2}}"#]);
+    assert_eq!(of(&format!("SELECT t.a, 5 AS x EXCLUDE x, none.y {from}")), [r#"{"a":1}"#]);
+}

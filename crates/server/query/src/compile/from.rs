@@ -1,5 +1,7 @@
 //! FROM: sources and joins.
 
+use std::ops::Range;
+
 use crate::ast::{self, FromTerm, JoinKind, JoinWith};
 use crate::catalog::SystemKeyspace;
 use crate::error::{QueryError, Result};
@@ -22,29 +24,66 @@ impl Compiler<'_> {
             return Err(QueryError::new(3000, format!("More than {JOINS_MAX} joins")));
         }
         let start = self.next_slot;
-        // A RIGHT JOIN is a LEFT JOIN with its sides swapped.
-        if let Some(join) = from.joins.first()
-            && join.kind == JoinKind::Right
-        {
-            let first = self.source(&join.term)?;
-            let mut plan = FromPlan { first, filters: Vec::new(), joins: Vec::new() };
-            let swapped = ast::Join {
-                kind: JoinKind::Left,
-                nest: join.nest,
-                term: from.first.clone(),
-                with: join.with.clone(),
-            };
-            plan.joins.push(self.join(&swapped, start)?);
-            for join in &from.joins[1..] {
-                plan.joins.push(self.join(join, start)?);
+        self.joined(&from.first, &from.joins, start)
+    }
+
+    /// Sources joined from left to right. A RIGHT JOIN is a LEFT JOIN with its sides swapped: what
+    /// stands before it is one source, which is read once.
+    fn joined(
+        &mut self,
+        first: &FromTerm,
+        joins: &[ast::Join],
+        start: FrameSlot,
+    ) -> Result<FromPlan> {
+        let last = joins.iter().rposition(|join| join.kind == JoinKind::Right);
+        let (mut plan, rest) = match last {
+            Some(last) => {
+                let right = &joins[last];
+                (self.right_join(first, &joins[..last], right)?, &joins[last + 1..])
             }
-            return Ok(plan);
-        }
-        let first = self.source(&from.first)?;
-        let mut plan = FromPlan { first, filters: Vec::new(), joins: Vec::new() };
-        for join in &from.joins {
+            None => {
+                let first = self.source(first)?;
+                (FromPlan { first, filters: Vec::new(), joins: Vec::new() }, joins)
+            }
+        };
+        for join in rest {
             plan.joins.push(self.join(join, start)?);
         }
+        Ok(plan)
+    }
+
+    fn right_join(
+        &mut self,
+        first: &FromTerm,
+        joins: &[ast::Join],
+        right: &ast::Join,
+    ) -> Result<FromPlan> {
+        let start = self.next_slot;
+        let outer = self.source(&right.term)?;
+        let mut plan = FromPlan { first: outer, filters: Vec::new(), joins: Vec::new() };
+        if joins.is_empty() {
+            let swapped = ast::Join {
+                kind: JoinKind::Left,
+                nest: right.nest,
+                term: first.clone(),
+                with: right.with.clone(),
+            };
+            plan.joins.push(self.join(&swapped, start)?);
+            return Ok(plan);
+        }
+        let inner_start = self.next_slot;
+        let inner = self.joined(first, joins, inner_start)?;
+        let count = self.next_slot - inner_start;
+        let alias = inner.first.alias.clone();
+        let kind = SourceKind::Joined(Box::new(inner), count);
+        let source = SourcePlan { alias, slot: inner_start, kind };
+        let JoinWith::On(condition) = &right.with else {
+            return Err(QueryError::unsupported("a RIGHT JOIN without ON"));
+        };
+        let condition = self.expr(condition)?;
+        let equal = equalities(&condition, &(start..inner_start), &source.slots());
+        let kind = JoinPlanKind::On { condition: Some(condition), equal, lateral: false };
+        plan.joins.push(JoinPlan { outer: true, nest: false, source, kind });
         Ok(plan)
     }
 
@@ -136,12 +175,7 @@ impl Compiler<'_> {
                 Ok(JoinPlan { outer, nest, source, kind })
             }
             JoinWith::Comma => self.join_on(join, None, start),
-            JoinWith::On(condition) => {
-                if join.kind == JoinKind::Right {
-                    return Err(QueryError::unsupported("RIGHT JOIN after another join"));
-                }
-                self.join_on(join, Some(condition), start)
-            }
+            JoinWith::On(condition) => self.join_on(join, Some(condition), start),
         }
     }
 
@@ -191,20 +225,8 @@ impl Compiler<'_> {
             }
             _ => false,
         };
-        let mut equal = Vec::new();
-        for part in condition.clone().map(conjuncts).unwrap_or_default() {
-            let ExprPlan::Compare(ast::Relation::Equal, sides) = part else { continue };
-            let is_own = |expr: &ExprPlan| {
-                expr.reads(&|slot| own.contains(&slot))
-                    && !expr.reads(&|slot| earlier.contains(&slot))
-            };
-            let is_probe = |expr: &ExprPlan| !expr.reads(&|slot| own.contains(&slot));
-            match *sides {
-                (left, right) if is_probe(&left) && is_own(&right) => equal.push((left, right)),
-                (left, right) if is_own(&left) && is_probe(&right) => equal.push((right, left)),
-                _ => {}
-            }
-        }
+        let equal = condition.as_ref().map(|condition| equalities(condition, &earlier, &own));
+        let equal = equal.unwrap_or_default();
         by_key(&mut source, &equal);
         if !join.term.hash {
             by_index(&mut source, condition.as_ref());
@@ -214,6 +236,28 @@ impl Compiler<'_> {
         let outer = join.kind == JoinKind::Left;
         Ok(JoinPlan { outer, nest: join.nest, source, kind })
     }
+}
+
+/// The pairs of equal values in a condition: of the row so far, of the joined source.
+fn equalities(
+    condition: &ExprPlan,
+    earlier: &Range<FrameSlot>,
+    own: &Range<FrameSlot>,
+) -> Vec<(ExprPlan, ExprPlan)> {
+    let mut equal = Vec::new();
+    for part in conjuncts(condition.clone()) {
+        let ExprPlan::Compare(ast::Relation::Equal, sides) = part else { continue };
+        let is_own = |expr: &ExprPlan| {
+            expr.reads(&|slot| own.contains(&slot)) && !expr.reads(&|slot| earlier.contains(&slot))
+        };
+        let is_probe = |expr: &ExprPlan| !expr.reads(&|slot| own.contains(&slot));
+        match *sides {
+            (left, right) if is_probe(&left) && is_own(&right) => equal.push((left, right)),
+            (left, right) if is_own(&left) && is_probe(&right) => equal.push((right, left)),
+            _ => {}
+        }
+    }
+    equal
 }
 
 /// Reads a joined keyspace by key where the condition gives the key.

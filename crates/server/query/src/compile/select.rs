@@ -123,7 +123,12 @@ impl Compiler<'_> {
                 }
             });
         }
-        Ok(ProjectionPlan { distinct: projection.distinct, raw: projection.raw, terms })
+        Ok(ProjectionPlan {
+            distinct: projection.distinct,
+            raw: projection.raw,
+            terms,
+            excluded: projection.excluded.clone(),
+        })
     }
 
     /// ORDER BY sees the result names before those of the sources. A result without AS does not
@@ -148,8 +153,7 @@ impl Compiler<'_> {
 
     /// Marks the documents whose `META()` object is read.
     pub fn mark_meta(&self, from: &mut FromPlan) {
-        let joins = from.joins.iter_mut().map(|join| &mut join.source);
-        for source in std::iter::once(&mut from.first).chain(joins) {
+        from.for_each_source_mut(&mut |source| {
             if let SourceKind::Keyspace(plan) = &mut source.kind {
                 plan.meta = self.meta_slots.contains(&source.slot);
                 if let Some(hints) = &mut plan.hints {
@@ -162,7 +166,7 @@ impl Compiler<'_> {
                     };
                 }
             }
-        }
+        });
     }
 }
 

@@ -4,25 +4,24 @@
 //! in its condition it is kept in a hash table.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 
 use crate::datastore::{KeyRange, KeyspaceName, QueryDocument};
-use crate::error::Result;
+use crate::error::{QueryError, Result};
+use crate::functions::function::checked;
 use crate::plan::{
     AccessPath, ExprPlan, FrameSlot, FromPlan, HintPlan, JoinPlan, JoinPlanKind, KeyRangeBound,
     KeyspacePlan, SourceKind, SourcePlan,
 };
+use crate::runtime::memory::GrowingMemory;
 use crate::runtime::{Runtime, SlotFrame};
 use crate::scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};
 use crate::value::{Object, QueryValue, Text, json, key};
 
 use super::flow::Flow;
 use super::index_scan;
-
-/// Slots of a source.
-const SOURCE_SLOTS: usize = 3;
 
 type Each<'e> = dyn FnMut(&mut SlotFrame) -> Result<Flow> + 'e;
 
@@ -60,11 +59,14 @@ fn joins(
     let slot = plan.source.slot;
     let mut matched = false;
     let mut nested = Vec::new();
+    let mut memory = GrowingMemory::default();
     let flow = matches(plan, state, rt, frame, &mut |frame| {
         rt.turn()?;
         matched = true;
         if plan.nest {
-            nested.push(std::mem::take(&mut frame[slot]));
+            let value = std::mem::take(&mut frame[slot]);
+            memory.add(2 * size_of::<QueryValue>() + value.byte_count(), rt)?;
+            nested.push(value);
             return Ok(Flow::More);
         }
         joins(plans, states, rt, frame, each)
@@ -75,16 +77,12 @@ fn joins(
     if !matched && !plan.outer {
         return Ok(Flow::More);
     }
-    clear(frame, slot);
+    frame[plan.source.slots()].fill(QueryValue::Missing);
     // A LEFT NEST on a condition gives an empty array, one on keys gives nothing.
     if plan.nest && (matched || matches!(plan.kind, JoinPlanKind::On { .. })) {
-        frame[slot] = QueryValue::from(nested);
+        frame[slot] = checked(memory.array(nested))?;
     }
     joins(plans, states, rt, frame, each)
-}
-
-fn clear(frame: &mut SlotFrame, slot: FrameSlot) {
-    frame[slot..slot + SOURCE_SLOTS].fill(QueryValue::Missing);
 }
 
 /// Calls `each` for the rows of a joined source that match the row so far.
@@ -101,6 +99,7 @@ fn matches(
             let value = rt.eval(value, frame)?;
             let Some(items) = rt.elements(&value)? else { return Ok(Flow::More) };
             for (index, item) in items.iter().enumerate() {
+                rt.turn()?;
                 frame[slot] = item.clone();
                 frame[slot + 1] = QueryValue::from(index);
                 if each(frame)? == Flow::Stop {
@@ -117,7 +116,7 @@ fn matches(
         JoinPlanKind::KeyFor { key, parent } => {
             let wanted = frame[parent + 1].clone();
             kept(plan, state, rt, frame)?;
-            state.each(slot, None, frame, &mut |frame| {
+            state.each(plan.source.slots(), None, frame, &mut |frame| {
                 let value = rt.eval(key, frame)?;
                 let found = match rt.elements(&value)? {
                     Some(items) => items.contains(&wanted),
@@ -142,15 +141,22 @@ fn matches(
                     None => return Ok(Flow::More),
                 },
             };
-            state.each(slot, probe.as_deref(), frame, &mut checked)
+            state.each(plan.source.slots(), probe.as_deref(), frame, &mut checked)
         }
     }
+}
+
+/// The values of a source's slots, row after row.
+#[derive(Default)]
+struct KeptRows {
+    values: Vec<QueryValue>,
+    count: u32,
 }
 
 /// A joined source's rows, kept for all rows of the left side.
 #[derive(Default)]
 struct JoinState {
-    rows: Option<Vec<[QueryValue; SOURCE_SLOTS]>>,
+    rows: Option<KeptRows>,
     /// The rows of each value of the join's equalities.
     table: HashMap<Box<[u8]>, Vec<u32>>,
 }
@@ -159,27 +165,29 @@ impl JoinState {
     /// Calls `each` for the rows, or for those with a key.
     fn each(
         &self,
-        slot: FrameSlot,
+        slots: Range<FrameSlot>,
         key: Option<&[u8]>,
         frame: &mut SlotFrame,
         each: &mut Each<'_>,
     ) -> Result<Flow> {
-        let rows = self.rows.as_deref().unwrap_or_default();
-        let mut visit = |row: &[QueryValue; SOURCE_SLOTS]| {
-            frame[slot..slot + SOURCE_SLOTS].clone_from_slice(row);
+        let Some(rows) = &self.rows else { return Ok(Flow::More) };
+        let width = slots.len();
+        let mut visit = |row: u32| {
+            let start = row as usize * width;
+            frame[slots.clone()].clone_from_slice(&rows.values[start..start + width]);
             each(frame)
         };
         match key {
             None => {
-                for row in rows {
+                for row in 0..rows.count {
                     if visit(row)? == Flow::Stop {
                         return Ok(Flow::Stop);
                     }
                 }
             }
             Some(key) => {
-                for number in self.table.get(key).into_iter().flatten() {
-                    if visit(&rows[*number as usize])? == Flow::Stop {
+                for row in self.table.get(key).into_iter().flatten() {
+                    if visit(*row)? == Flow::Stop {
                         return Ok(Flow::Stop);
                     }
                 }
@@ -199,12 +207,12 @@ fn kept(
     if state.rows.is_some() {
         return Ok(());
     }
-    let slot = plan.source.slot;
+    let slots = plan.source.slots();
     let equal = match &plan.kind {
         JoinPlanKind::On { equal, .. } => &equal[..],
         _ => &[],
     };
-    let mut rows = Vec::new();
+    let mut rows = KeptRows::default();
     let table = &mut state.table;
     source(&plan.source, rt, frame, &mut |frame| {
         rt.turn()?;
@@ -212,12 +220,13 @@ fn kept(
             let key = join_key(equal.iter().map(|(_, own)| own), rt, frame)?;
             let Some(key) = key else { return Ok(Flow::More) };
             rt.keep(key.len() + 48)?;
-            table.entry(key).or_default().push(rows.len() as u32);
+            table.entry(key).or_default().push(rows.count);
         }
-        let row: [QueryValue; SOURCE_SLOTS] =
-            std::array::from_fn(|index| frame[slot + index].clone());
-        rt.keep(row.iter().map(QueryValue::byte_count).sum())?;
-        rows.push(row);
+        let row = &frame[slots.clone()];
+        // The list grows by doubling.
+        rt.keep(size_of_val(row) + row.iter().map(QueryValue::byte_count).sum::<usize>())?;
+        rows.values.extend_from_slice(row);
+        rows.count = rows.count.checked_add(1).ok_or_else(QueryError::out_of_memory)?;
         Ok(Flow::More)
     })?;
     state.rows = Some(rows);
@@ -275,6 +284,7 @@ fn source(
             }
             Ok(Flow::More)
         }
+        SourceKind::Joined(from, _) => rt.run_from(from, frame, each),
     }
 }
 
@@ -297,6 +307,7 @@ fn values(
         return each(frame);
     };
     for item in items.iter() {
+        rt.turn()?;
         frame[slot] = item.clone();
         if each(frame)? == Flow::Stop {
             return Ok(Flow::Stop);

@@ -6,6 +6,33 @@ use crate::plan::{ProjectionPlan, ProjectionTerm};
 use crate::runtime::{Runtime, SlotFrame};
 use crate::value::{Object, QueryValue, Text, key, write};
 
+/// Removes what is at a path of EXCLUDE.
+fn exclude(fields: &mut Vec<(Text, QueryValue)>, path: &[Text], rt: &Runtime<'_>) -> Result<()> {
+    match path {
+        [name] => fields.retain(|(known, _)| known != name),
+        [name, rest @ ..] => {
+            for (_, value) in fields.iter_mut().filter(|(known, _)| known == name) {
+                *value = rt.with_scratch(|| without(value, rest, rt))?;
+            }
+        }
+        [] => {}
+    }
+    Ok(())
+}
+
+/// The value without what is at a path.
+fn without(value: &QueryValue, path: &[Text], rt: &Runtime<'_>) -> Result<QueryValue> {
+    let (Some((name, rest)), Some(object)) = (path.split_first(), rt.fields_of(value)?) else {
+        return Ok(value.clone());
+    };
+    let Some(part) = object.get(name.as_bytes()) else { return Ok(value.clone()) };
+    let part = if rest.is_empty() { QueryValue::Missing } else { without(part, rest, rt)? };
+    rt.scratch(object.len() * size_of::<(Text, QueryValue)>())?;
+    let mut object = (*object).clone();
+    object.set(name.clone(), part);
+    Ok(QueryValue::from(object))
+}
+
 #[derive(Clone, Debug)]
 pub enum ResultRow {
     Value(QueryValue),
@@ -49,6 +76,9 @@ impl ResultRow {
                     all.for_each(|(name, value)| add(name.clone(), value.clone()));
                 }
             }
+        }
+        for path in &plan.excluded {
+            exclude(&mut fields, path, rt)?;
         }
         check_values(fields.iter().map(|(_, value)| value))?;
         Ok(ResultRow::Fields(fields))

@@ -1,12 +1,15 @@
 //! Window functions: keeps all rows, sorts them by partition and order, and computes one value for
 //! each row and window.
+//!
+//! `frame` has the rows of a frame as ranges, `running` the aggregates over them. Invariant: the
+//! time of a partition of n rows is n log n, but for MEDIAN, ARRAY_AGG and DISTINCT over frames
+//! whose start moves, and for what the frames' results take as output.
 
-use std::ops::Range;
+mod frame;
+mod running;
 
-use crate::aggregates::AggregateState;
-use crate::ast::{FrameBound, FrameExclusion, FrameUnit};
 use crate::error::{QueryError, Result};
-use crate::plan::{WindowFrame, WindowPlan};
+use crate::plan::{ExprPlan, WindowPlan};
 use crate::runtime::{Runtime, SlotFrame};
 use crate::value::QueryValue;
 use crate::value::order::collate;
@@ -14,6 +17,11 @@ use crate::windows::WindowFunction;
 
 use super::flow::Flow;
 use super::sort::{compare_keys, keys};
+use frame::{FrameRanges, PeerGroups};
+use running::RunningAggregate;
+
+/// Bytes of a sorted row apart from its values: its lists, and its peer group.
+const SORTED_ROW_BYTES: usize = size_of::<SortedRow>() + 2 * size_of::<usize>();
 
 /// The rows of a SELECT with windows.
 pub struct WindowTable<'p> {
@@ -27,7 +35,9 @@ impl<'p> WindowTable<'p> {
     }
 
     pub fn add(&mut self, frame: &SlotFrame, rt: &Runtime<'_>) -> Result<()> {
-        rt.keep(frame.iter().map(QueryValue::byte_count).sum())?;
+        let values: usize = frame.iter().map(QueryValue::byte_count).sum();
+        // The list of rows grows by doubling.
+        rt.keep(values + 2 * size_of::<SlotFrame>())?;
         self.rows.push(frame.clone());
         Ok(())
     }
@@ -40,7 +50,9 @@ impl<'p> WindowTable<'p> {
         each: &mut dyn FnMut(&mut SlotFrame) -> Result<Flow>,
     ) -> Result<()> {
         for plan in self.windows {
-            self.compute(plan, rt)?;
+            let used = rt.used();
+            let result_bytes = self.compute(plan, rt)?;
+            rt.release_to(used + result_bytes);
         }
         for row in self.rows {
             rt.turn()?;
@@ -52,13 +64,16 @@ impl<'p> WindowTable<'p> {
         Ok(())
     }
 
-    fn compute(&mut self, plan: &WindowPlan, rt: &Runtime<'_>) -> Result<()> {
+    /// Puts the values of a window into the rows, and answers their bytes.
+    fn compute(&mut self, plan: &WindowPlan, rt: &Runtime<'_>) -> Result<usize> {
         let mut sorted = Vec::with_capacity(self.rows.len());
         for (number, row) in self.rows.iter_mut().enumerate() {
             rt.turn()?;
             let partition: Vec<QueryValue> =
                 plan.partition.iter().map(|part| rt.eval(part, row)).collect::<Result<_>>()?;
             let order = keys(&plan.order, rt, row)?;
+            let values: usize = partition.iter().chain(&order).map(QueryValue::byte_count).sum();
+            rt.keep(values + SORTED_ROW_BYTES)?;
             sorted.push(SortedRow { partition, order, number });
         }
         sorted.sort_by(|left, right| {
@@ -67,15 +82,17 @@ impl<'p> WindowTable<'p> {
             by_partition.unwrap_or_else(|| compare_keys(&plan.order, &left.order, &right.order))
         });
         let mut start = 0;
+        let mut result_bytes = 0;
         while start < sorted.len() {
             let same = |row: &&SortedRow| row.partition == sorted[start].partition;
             let count = sorted[start..].iter().take_while(same).count();
-            let mut partition =
-                Partition { plan, rows: &mut self.rows, sorted: &sorted[start..start + count] };
-            partition.compute(rt)?;
+            let sorted = &sorted[start..start + count];
+            let groups = PeerGroups::new(sorted, rt)?;
+            let mut partition = Partition { plan, rows: &mut self.rows, sorted, groups };
+            result_bytes += partition.compute(rt)?;
             start += count;
         }
-        Ok(())
+        Ok(result_bytes)
     }
 }
 
@@ -85,28 +102,49 @@ struct SortedRow {
     number: usize,
 }
 
+/// The rows of one partition in the order of the window.
 struct Partition<'t, 'p> {
     plan: &'p WindowPlan,
     rows: &'t mut Vec<SlotFrame>,
     sorted: &'t [SortedRow],
+    groups: PeerGroups,
+}
+
+/// The results of a partition's rows.
+#[derive(Default)]
+struct WindowResults {
+    values: Vec<QueryValue>,
+    bytes: usize,
+}
+
+impl WindowResults {
+    fn push(&mut self, value: QueryValue, rt: &Runtime<'_>) -> Result<()> {
+        rt.turn()?;
+        let bytes = value.byte_count();
+        rt.keep(bytes)?;
+        self.bytes += bytes;
+        self.values.push(value);
+        Ok(())
+    }
 }
 
 impl Partition<'_, '_> {
-    fn compute(&mut self, rt: &Runtime<'_>) -> Result<()> {
-        let values = match self.plan.function {
-            WindowFunction::Aggregate => self.aggregate(rt)?,
-            WindowFunction::Lag | WindowFunction::Lead => self.offset(rt)?,
+    fn compute(&mut self, rt: &Runtime<'_>) -> Result<usize> {
+        let mut results = WindowResults::default();
+        match self.plan.function {
+            WindowFunction::Aggregate => self.aggregate(&mut results, rt)?,
+            WindowFunction::Lag | WindowFunction::Lead => self.offset(&mut results, rt)?,
             WindowFunction::FirstValue | WindowFunction::LastValue | WindowFunction::NthValue => {
-                self.nth(rt)?
+                self.nth(&mut results, rt)?
             }
-            WindowFunction::Tiles => self.tiles(rt)?,
-            WindowFunction::RatioToReport => self.ratio(rt)?,
-            rank => self.rank(rank),
-        };
-        for (row, value) in self.sorted.iter().zip(values) {
+            WindowFunction::Tiles => self.tiles(&mut results, rt)?,
+            WindowFunction::RatioToReport => self.ratio(&mut results, rt)?,
+            rank => self.rank(rank, &mut results, rt)?,
+        }
+        for (row, value) in self.sorted.iter().zip(results.values) {
             self.rows[row.number][self.plan.slot] = value;
         }
-        Ok(())
+        Ok(results.bytes)
     }
 
     fn arg(&mut self, index: usize, at: usize, rt: &Runtime<'_>) -> Result<QueryValue> {
@@ -116,40 +154,54 @@ impl Partition<'_, '_> {
         }
     }
 
-    /// The rows with the same order values as `at`.
-    fn peers(&self, at: usize) -> Range<usize> {
-        let order = &self.sorted[at].order;
-        let is_peer = |row: &SortedRow| row.order == *order;
-        let before = self.sorted[..at].iter().rev().take_while(|row| is_peer(row)).count();
-        let after = self.sorted[at..].iter().take_while(|row| is_peer(row)).count();
-        at - before..at + after
+    /// The values of the first argument in all rows.
+    fn first_args(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
+        let mut values = Vec::with_capacity(self.sorted.len());
+        for at in 0..self.sorted.len() {
+            rt.turn()?;
+            let value = self.arg(0, at, rt)?;
+            rt.keep(value.byte_count())?;
+            values.push(value);
+        }
+        Ok(values)
     }
 
-    fn rank(&self, rank: WindowFunction) -> Vec<QueryValue> {
+    /// The rows that count: all, or with IGNORE NULLS those with a value.
+    fn counted(&self, values: &[QueryValue], rt: &Runtime<'_>) -> Result<Option<Vec<usize>>> {
+        if !self.plan.ignore_nulls {
+            return Ok(None);
+        }
+        rt.keep(values.len() * size_of::<usize>())?;
+        let rows = values.iter().enumerate().filter(|(_, value)| value.is_valued());
+        Ok(Some(rows.map(|(at, _)| at).collect()))
+    }
+
+    fn rank(
+        &self,
+        rank: WindowFunction,
+        results: &mut WindowResults,
+        rt: &Runtime<'_>,
+    ) -> Result<()> {
         let count = self.sorted.len();
-        let mut values = Vec::with_capacity(count);
-        let (mut at, mut dense) = (0, 0);
-        while at < count {
-            let peers = self.peers(at);
-            dense += 1;
+        for (dense, peers) in self.groups.all().enumerate() {
             for number in peers.clone() {
-                values.push(match rank {
+                let value = match rank {
                     WindowFunction::RowNumber => QueryValue::from(number + 1),
                     WindowFunction::Rank => QueryValue::from(peers.start + 1),
-                    WindowFunction::DenseRank => QueryValue::from(dense as usize),
+                    WindowFunction::DenseRank => QueryValue::from(dense + 1),
                     WindowFunction::PercentRank if count == 1 => QueryValue::Int(0),
                     WindowFunction::PercentRank => {
                         QueryValue::number(peers.start as f64 / (count - 1) as f64)
                     }
                     _ => QueryValue::number(peers.end as f64 / count as f64),
-                });
+                };
+                results.push(value, rt)?;
             }
-            at = peers.end;
         }
-        values
+        Ok(())
     }
 
-    fn tiles(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
+    fn tiles(&mut self, results: &mut WindowResults, rt: &Runtime<'_>) -> Result<()> {
         let tiles = self.arg(0, 0, rt)?.as_int().filter(|tiles| *tiles > 0);
         let Some(tiles) = tiles else {
             return Err(QueryError::evaluation("NTILE takes a positive whole number"));
@@ -160,208 +212,129 @@ impl Partition<'_, '_> {
             true => at / (size + 1),
             false => larger + (at - larger * (size + 1)) / size.max(1),
         };
-        Ok((0..count).map(|at| QueryValue::from(tile(at) + 1)).collect())
+        (0..count).try_for_each(|at| results.push(QueryValue::from(tile(at) + 1), rt))
     }
 
-    fn offset(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
+    fn offset(&mut self, results: &mut WindowResults, rt: &Runtime<'_>) -> Result<()> {
         let forward = self.plan.function == WindowFunction::Lead;
-        let mut values = Vec::with_capacity(self.sorted.len());
+        let values = self.first_args(rt)?;
+        let counted = self.counted(&values, rt)?;
         for at in 0..self.sorted.len() {
-            rt.turn()?;
             let distance = match self.arg(1, at, rt)? {
                 QueryValue::Missing => 1,
                 value => value.as_int().unwrap_or(1).max(0) as usize,
             };
-            let mut left = distance;
-            let mut other = Some(at);
-            while left > 0 && other.is_some() {
-                other = match forward {
-                    true => other.map(|at| at + 1).filter(|at| *at < self.sorted.len()),
-                    false => other.and_then(|at| at.checked_sub(1)),
-                };
-                if let Some(at) = other
-                    && (!self.plan.ignore_nulls || self.arg(0, at, rt)?.is_valued())
-                {
-                    left -= 1;
+            let other = match (&counted, forward, distance) {
+                (_, _, 0) => Some(at),
+                (None, true, _) => at.checked_add(distance),
+                (None, false, _) => at.checked_sub(distance),
+                (Some(rows), true, _) => {
+                    let after = rows.partition_point(|row| *row <= at);
+                    after.checked_add(distance - 1).and_then(|at| rows.get(at)).copied()
                 }
-            }
-            values.push(match other {
-                Some(other) => self.arg(0, other, rt)?,
+                (Some(rows), false, _) => {
+                    let before = rows.partition_point(|row| *row < at);
+                    before.checked_sub(distance).map(|at| rows[at])
+                }
+            };
+            let value = match other.and_then(|other| values.get(other)) {
+                Some(value) => value.clone(),
                 None => self.arg(2, at, rt)?.or_null(),
-            });
+            };
+            results.push(value, rt)?;
         }
-        Ok(values)
+        Ok(())
     }
 
-    fn nth(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
+    fn nth(&mut self, results: &mut WindowResults, rt: &Runtime<'_>) -> Result<()> {
         let function = self.plan.function;
-        let mut values = Vec::with_capacity(self.sorted.len());
+        let values = self.first_args(rt)?;
+        let counted = self.counted(&values, rt)?;
+        let from_last = function == WindowFunction::LastValue || self.plan.from_last;
         for at in 0..self.sorted.len() {
-            rt.turn()?;
-            let mut rows = self.frame(at, rt)?;
-            if function == WindowFunction::LastValue || self.plan.from_last {
-                rows.reverse();
-            }
-            let mut skip = match function {
+            let ranges = self.frame(at, rt)?;
+            let skip = match function {
                 WindowFunction::NthValue => self.arg(1, at, rt)?.as_int().unwrap_or(0) - 1,
                 _ => 0,
             };
-            let mut found = QueryValue::Null;
-            for row in rows {
-                let value = self.arg(0, row, rt)?;
-                if self.plan.ignore_nulls && !value.is_valued() {
-                    continue;
-                }
-                if skip == 0 {
-                    found = value;
-                    break;
-                }
-                skip -= 1;
-            }
-            values.push(found);
+            let row = usize::try_from(skip)
+                .ok()
+                .and_then(|skip| frame::nth_row(&ranges, counted.as_deref(), skip, from_last));
+            let value = row.map_or(QueryValue::Null, |row| values[row].clone());
+            results.push(value, rt)?;
         }
-        Ok(values)
+        Ok(())
     }
 
-    fn ratio(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
-        let mut values = Vec::with_capacity(self.sorted.len());
-        for at in 0..self.sorted.len() {
-            let own = self.arg(0, at, rt)?.as_f64();
-            let mut sum = 0.0;
-            for row in self.frame(at, rt)? {
-                rt.turn()?;
-                sum += self.arg(0, row, rt)?.as_f64().unwrap_or(0.0);
-            }
-            values.push(match own {
+    fn ratio(&mut self, results: &mut WindowResults, rt: &Runtime<'_>) -> Result<()> {
+        let values = self.first_args(rt)?;
+        let listed: Vec<Option<&QueryValue>> = values.iter().map(Some).collect();
+        rt.keep(size_of_val(&listed[..]))?;
+        let sum = crate::aggregates::AggregateKind::Sum;
+        let mut running = RunningAggregate::new(sum, false, &listed);
+        for (at, own) in values.iter().enumerate() {
+            let sum = running.value(self.frame(at, rt)?, rt)?.as_f64().unwrap_or(0.0);
+            let value = match own.as_f64() {
                 Some(own) if sum != 0.0 => QueryValue::number(own / sum),
                 _ => QueryValue::Null,
-            });
+            };
+            results.push(value, rt)?;
         }
-        Ok(values)
+        Ok(())
     }
 
-    fn aggregate(&mut self, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
-        let Some(aggregate) = &self.plan.aggregate else { return Ok(Vec::new()) };
-        let mut values = Vec::with_capacity(self.sorted.len());
-        let mut last: Option<(Vec<usize>, QueryValue)> = None;
-        for at in 0..self.sorted.len() {
-            let rows = self.frame(at, rt)?;
-            if let Some((known, value)) = &last
-                && *known == rows
-            {
-                values.push(value.clone());
-                continue;
-            }
-            let mut state = AggregateState::new(aggregate.kind, aggregate.distinct);
-            for row in &rows {
-                rt.turn()?;
-                let frame = &mut self.rows[self.sorted[*row].number];
-                if let Some(filter) = &aggregate.filter
-                    && !rt.holds(filter, frame)?
-                {
-                    continue;
-                }
-                match &aggregate.arg {
-                    Some(arg) => drop(state.add(&rt.eval(arg, frame)?)),
-                    None => state.add_row(),
-                }
-            }
-            let value = state.finish();
-            last = Some((rows, value.clone()));
+    fn aggregate(&mut self, results: &mut WindowResults, rt: &Runtime<'_>) -> Result<()> {
+        let Some(aggregate) = &self.plan.aggregate else { return Ok(()) };
+        let mut values: Vec<Option<QueryValue>> = Vec::with_capacity(self.sorted.len());
+        for row in self.sorted {
+            rt.turn()?;
+            let frame = &mut self.rows[row.number];
+            let value = match (&aggregate.filter, &aggregate.arg) {
+                (Some(filter), _) if !rt.holds(filter, frame)? => None,
+                (_, Some(arg)) => Some(rt.eval(arg, frame)?),
+                // A row of COUNT(*).
+                (_, None) => Some(QueryValue::Bool(true)),
+            };
+            let bytes = value.as_ref().map_or(size_of::<QueryValue>(), QueryValue::byte_count);
+            rt.keep(bytes + size_of::<usize>())?;
             values.push(value);
         }
-        Ok(values)
+        let listed: Vec<Option<&QueryValue>> = values.iter().map(Option::as_ref).collect();
+        let mut running = RunningAggregate::new(aggregate.kind, aggregate.distinct, &listed);
+        for at in 0..self.sorted.len() {
+            let value = running.value(self.frame(at, rt)?, rt)?;
+            results.push(value, rt)?;
+        }
+        Ok(())
     }
 
     /// The rows in the frame of a row.
-    fn frame(&mut self, at: usize, rt: &Runtime<'_>) -> Result<Vec<usize>> {
-        let count = self.sorted.len();
+    fn frame(&mut self, at: usize, rt: &Runtime<'_>) -> Result<FrameRanges> {
         let Some(frame) = &self.plan.frame else {
-            let end = if self.plan.order.is_empty() { count } else { self.peers(at).end };
-            return Ok((0..end).collect());
+            return Ok(frame::default_frame(&self.groups, at, self.plan.order.is_empty()));
         };
-        let start = self.bound(frame, &frame.shape.start, &frame.start, true, at, rt)?;
-        let end = self.bound(frame, &frame.shape.end, &frame.end, false, at, rt)?;
-        let peers = self.peers(at);
-        let is_excluded = |row: usize| match frame.shape.exclude {
-            FrameExclusion::NoOthers => false,
-            FrameExclusion::CurrentRow => row == at,
-            FrameExclusion::Group => peers.contains(&row),
-            FrameExclusion::Ties => row != at && peers.contains(&row),
+        let start = self.distance(&frame.start, at, rt)?;
+        let end = self.distance(&frame.end, at, rt)?;
+        let order = frame::WindowOrder {
+            sorted: self.sorted,
+            groups: &self.groups,
+            descending: self.plan.order.first().is_some_and(|key| key.descending),
         };
-        Ok((start.min(count)..end.min(count)).filter(|row| !is_excluded(*row)).collect())
+        Ok(order.frame(&frame.shape, (start, end), at))
     }
 
-    /// The first row of the frame, or the one after its last.
-    fn bound(
+    /// The distance of a bound in the frame of a row.
+    fn distance(
         &mut self,
-        frame: &WindowFrame,
-        bound: &FrameBound,
-        distance: &Option<crate::plan::ExprPlan>,
-        is_start: bool,
+        distance: &Option<ExprPlan>,
         at: usize,
         rt: &Runtime<'_>,
-    ) -> Result<usize> {
-        let count = self.sorted.len();
-        let distance = match distance {
-            Some(distance) => rt.eval(distance, &mut self.rows[self.sorted[at].number])?,
-            None => QueryValue::Int(0),
-        };
-        let Some(number) = distance.as_f64().filter(|number| *number >= 0.0) else {
-            return Err(QueryError::evaluation("A window frame takes distances from 0"));
-        };
-        let (preceding, distance) = match bound {
-            FrameBound::UnboundedPreceding => return Ok(0),
-            FrameBound::UnboundedFollowing => return Ok(count),
-            FrameBound::Preceding(_) => (true, number),
-            FrameBound::CurrentRow | FrameBound::Following(_) => (false, number),
-        };
-        Ok(match frame.shape.unit {
-            FrameUnit::Rows => {
-                let row = if preceding { at as f64 - distance } else { at as f64 + distance };
-                let row = if is_start { row } else { row + 1.0 };
-                row.clamp(0.0, count as f64) as usize
-            }
-            FrameUnit::Groups => self.group_bound(preceding, distance as usize, is_start, at),
-            FrameUnit::Range => self.range_bound(bound, preceding, distance, is_start, at),
-        })
-    }
-
-    fn group_bound(&self, preceding: bool, distance: usize, is_start: bool, at: usize) -> usize {
-        let mut peers = self.peers(at);
-        for _ in 0..distance.min(self.sorted.len()) {
-            if preceding && peers.start == 0 {
-                return 0;
-            }
-            if !preceding && peers.end == self.sorted.len() {
-                return self.sorted.len();
-            }
-            peers = self.peers(if preceding { peers.start - 1 } else { peers.end });
-        }
-        if is_start { peers.start } else { peers.end }
-    }
-
-    fn range_bound(
-        &self,
-        bound: &FrameBound,
-        preceding: bool,
-        distance: f64,
-        is_start: bool,
-        at: usize,
-    ) -> usize {
-        let peers = self.peers(at);
-        let key = |row: usize| self.sorted[row].order.first().and_then(QueryValue::as_f64);
-        let (Some(own), false) = (key(at), *bound == FrameBound::CurrentRow) else {
-            return if is_start { peers.start } else { peers.end };
-        };
-        let descending = self.plan.order.first().is_some_and(|key| key.descending);
-        let edge = if preceding != descending { own - distance } else { own + distance };
-        // Whether a row comes before the edge in the order of the window.
-        let is_before = |row: usize| match key(row) {
-            Some(value) if descending => value > edge || (!is_start && value == edge),
-            Some(value) => value < edge || (!is_start && value == edge),
-            None => row < at,
-        };
-        (0..self.sorted.len()).take_while(|row| is_before(*row)).count()
+    ) -> Result<f64> {
+        let Some(distance) = distance else { return Ok(0.0) };
+        let distance = rt.eval(distance, &mut self.rows[self.sorted[at].number])?;
+        distance
+            .as_f64()
+            .filter(|number| *number >= 0.0)
+            .ok_or_else(|| QueryError::evaluation("A window frame takes distances from 0"))
     }
 }

@@ -205,14 +205,36 @@ impl Parser<'_> {
             let value = self.expr()?;
             let alias = self.optional_alias()?;
             let terms = vec![ResultTerm::Value { value, alias }];
-            return Ok(ProjectionClause { distinct, raw, terms });
+            return Ok(ProjectionClause { distinct, raw, terms, excluded: Vec::new() });
         }
         let terms = self.list(Parser::result_term)?;
         check_names(&terms)?;
-        if self.eat_word(Keyword::EXCLUDE) {
-            return Err(QueryError::unsupported("EXCLUDE"));
+        let excluded = match self.eat_word(Keyword::EXCLUDE) {
+            true => self.list(Parser::excluded)?.concat(),
+            false => Vec::new(),
+        };
+        Ok(ProjectionClause { distinct, raw, terms, excluded })
+    }
+
+    /// A term of EXCLUDE: a path, or a text with paths between commas.
+    fn excluded(&mut self) -> Result<Vec<Vec<Text>>> {
+        if self.kind() == TokenKind::Text {
+            let token = self.advance();
+            let list = self.unquoted(token)?.to_str().into_owned();
+            let mut paths = Parser::new(&list)?;
+            let excluded = paths.list(Parser::excluded_path)?;
+            paths.expect_end()?;
+            return Ok(excluded);
         }
-        Ok(ProjectionClause { distinct, raw, terms })
+        Ok(vec![self.excluded_path()?])
+    }
+
+    fn excluded_path(&mut self) -> Result<Vec<Text>> {
+        let mut names = vec![self.alias()?];
+        while self.eat(Punctuation::Dot) {
+            names.push(self.alias()?);
+        }
+        Ok(names)
     }
 
     fn result_term(&mut self) -> Result<ResultTerm> {
