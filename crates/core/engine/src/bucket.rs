@@ -1,10 +1,10 @@
 //! A bucket: the tenant, as the server sees it.
 //!
 //! Owns: the [`Core`], each piece of background work that stands on it, and the order in which they
-//! are used together (opening, emptying, taking over). Operations of clients are in [`operations`],
-//! background work, a step at a time, in [`steps`]; a thread drives a step in production, a test by
-//! hand. Invariant: it never reads a clock, a file or a wire byte; time, entropy and the store are
-//! handed in.
+//! are used together (opening, emptying, taking over). Operations of clients are [`VBucket`]'s: the
+//! caller looks the vbucket up and hands it [`Bucket::context`]. Background work, a step at a time,
+//! is in [`steps`]; a thread drives a step in production, a test by hand. Invariant: it never reads
+//! a clock, a file or a wire byte; time, entropy and the store are handed in.
 
 mod events;
 #[cfg(test)]
@@ -13,7 +13,6 @@ mod key_ahead;
 mod listing;
 mod manifest;
 mod opening;
-mod operations;
 mod ownership;
 mod sampling;
 mod scanning;
@@ -25,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_storage::{StoreError, VbBatch};
 use oribi_types::policy::EvictionPolicy;
-use oribi_types::{Seqno, VbUuid, Vbid};
+use oribi_types::{DocKey, Seqno, Timestamp, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::backfill::Backfiller;
@@ -38,14 +37,16 @@ use crate::error::FlushAllError;
 use crate::expiry_pager::ExpiryPager;
 use crate::flusher::Flushers;
 use crate::flusher_signal::FlusherSignal;
+use crate::item::FillingItem;
 use crate::item_pager::ItemPager;
+use crate::outcome::{OperationRejection, StoreRequest};
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::tombstone_purge::TombstonePurger;
-use crate::vbucket::VBucket;
+use crate::vbucket::{Context, VBucket, store_fields};
 use crate::warmup::Warmup;
 
 pub use key_ahead::KeyAhead;
-pub use listing::{ListError, ListRequest, ListedDocument, ListedPage, WalkCursor};
+pub use listing::{ListError, ListRequest, ListedDocument, ListedPage};
 pub use scanning::SnapshotScan;
 pub use stats::{BucketStats, DiskState, KeyOnDisk};
 
@@ -164,6 +165,42 @@ impl Bucket {
     #[inline]
     pub fn vbucket(&self, vbid: Vbid) -> Option<&VBucket> {
         self.core.vbucket(vbid)
+    }
+
+    /// As [`Bucket::vbucket`], for requests: one outside the map is answered like one that another
+    /// node has.
+    #[inline]
+    pub fn vbucket_or_rejection(&self, vbid: Vbid) -> Result<&VBucket, OperationRejection> {
+        self.core.vbucket(vbid).ok_or(OperationRejection::NotMyVbucket)
+    }
+
+    /// A vbucket that serves clients on this node.
+    pub fn serving_vbucket(&self, vbid: Vbid) -> Result<&VBucket, OperationRejection> {
+        let vbucket = self.vbucket(vbid).filter(|vbucket| vbucket.is_serving());
+        vbucket.ok_or(OperationRejection::NotMyVbucket)
+    }
+
+    /// The context of an operation at `now`.
+    #[inline]
+    pub fn context(&self, now: Timestamp) -> Context<'_> {
+        self.core.context(now)
+    }
+
+    /// A block for a value of `value_bytes` that is still being received; `request.value` is
+    /// ignored. `None` when the request would be refused: no memory is taken then, and
+    /// [`VBucket::store`] tells the caller why.
+    pub fn begin_store(
+        &self,
+        key: DocKey<'_>,
+        request: &StoreRequest<'_>,
+        value_bytes: usize,
+        now: Timestamp,
+    ) -> Option<FillingItem> {
+        let context = self.core.context(now);
+        if value_bytes > context.value_bytes_max || context.memory.refuses(false).is_some() {
+            return None;
+        }
+        Some(FillingItem::new(key, store_fields(&context, key, request), value_bytes))
     }
 
     /// Registers a wait until `seqno` is durable. True: it already is, and `sink` is not called.

@@ -73,7 +73,7 @@ pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};
 pub use background_fetch::{FetchOutcome, FetchSink};
 pub use bucket::{
     Bucket, BucketStats, DiskState, KeyAhead, KeyOnDisk, ListError, ListRequest, ListedDocument,
-    ListedPage, SnapshotScan, WalkCursor,
+    ListedPage, SnapshotScan,
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use checkpoint_recovery::RecoveryReport;
@@ -83,7 +83,7 @@ pub use expiry_pager::ExpiryReport;
 pub use failure::{FailedOperations, StoreOperation};
 pub use flusher::FlushReport;
 pub use grace_period::ReadSection;
-pub use hash_table::{HashTableStats, PROBE_LENGTHS};
+pub use hash_table::{HashTableStats, KeyHash, PROBE_LENGTHS};
 pub use item::{FillingItem, HEADER_BYTES, Item, ItemFields, ItemRef, NewItem, SharedItem};
 pub use item_pager::PagerReport;
 pub use memory::{CheckpointPressure, MemoryStats};
@@ -103,7 +103,7 @@ pub use threads::BucketThreads;
 pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use vbucket::{
-    CollectionStats, CurrentVersion, KeyStats, NextVersion, Stamp, VBucket, VbucketStats,
-    VersionFields, counter_value,
+    CollectionStats, Context, CurrentVersion, KeyStats, NextVersion, Stamp, VBucket, VbucketStats,
+    VersionFields, WalkCursor, counter_value,
 };
 pub use warmup::{WarmupState, WarmupStats, WarmupStep};

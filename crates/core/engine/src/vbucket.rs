@@ -60,11 +60,12 @@ mod with_meta;
 mod writing;
 
 pub use collection_figures::CollectionStats;
-pub(crate) use context::Context;
+pub use context::Context;
 use event_list::EventList;
 pub(crate) use fetching::{FetchBegun, InstallOutcome};
 pub(crate) use flushing::FlushRead;
 pub(crate) use listing::InMemory;
+pub use listing::WalkCursor;
 pub use next_version::{CurrentVersion, NextVersion, Stamp, VersionFields};
 pub use operations::counter_value;
 pub(crate) use operations::store_fields;
@@ -180,7 +181,8 @@ impl VBucket {
     }
 
     /// The hash of a key in this vbucket's table.
-    pub(crate) fn hash_of(&self, key: DocKey<'_>) -> KeyHash {
+    #[inline]
+    pub fn hash_of(&self, key: DocKey<'_>) -> KeyHash {
         self.table.seed().hash(key)
     }
 

@@ -55,14 +55,16 @@ fn place(number: u64, name: &str) -> (Vbid, DocKey<'_>) {
 fn set(bucket: &Bucket, number: u64, value: &[u8]) {
     let name = format!("{number}");
     let (vbid, key) = place(number, &name);
-    let outcome = bucket.store(vbid, key, &StoreRequest::set(value), NOW);
+    let vbucket = bucket.vbucket(vbid).unwrap();
+    let outcome = vbucket.store(&bucket.context(NOW), key, &StoreRequest::set(value));
     assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
 }
 
 fn delete(bucket: &Bucket, number: u64) {
     let name = format!("{number}");
     let (vbid, key) = place(number, &name);
-    let outcome = bucket.delete(vbid, key, Cas(0), NOW);
+    let vbucket = bucket.vbucket(vbid).unwrap();
+    let outcome = vbucket.delete(&bucket.context(NOW), key, Cas(0));
     assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
 }
 

@@ -49,7 +49,9 @@ impl Run {
         let request = StoreRequest::set(value);
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            match self.bucket.store(vbid, key, &request, Timestamp::from_unix_s(1_700_000_000)) {
+            let vbucket = self.bucket.vbucket(vbid).unwrap();
+            let context = self.bucket.context(Timestamp::from_unix_s(1_700_000_000));
+            match vbucket.store(&context, key, &request) {
                 MutationOutcome::Done(_) => return,
                 MutationOutcome::Refused(OperationRejection::TemporaryFailure) => {
                     self.look();

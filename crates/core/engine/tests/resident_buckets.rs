@@ -106,17 +106,18 @@ fn operate(buckets: &[Arc<Bucket>], workload: &Workload, seed: u64, seen: &Looku
             let vbid = Vbid((number % u64::from(VBUCKETS)) as u16);
             let name = number.to_string();
             let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
+            let (vbucket, context) = (bucket.vbucket(vbid).unwrap(), bucket.context(NOW));
             match random.below(8) {
                 0 | 1 => {
-                    let outcome = bucket.get(vbid, key, NOW);
+                    let outcome = vbucket.get(&context, key);
                     let is_refused = matches!(outcome, GetOutcome::Refused(_));
                     assert!(!is_refused || workload.is_too_much(), "a read is refused");
                 }
-                2 => drop(bucket.delete(vbid, key, Cas(0), NOW)),
+                2 => drop(vbucket.delete(&context, key, Cas(0))),
                 _ => {
                     let value = &value[..random.below(value.len() as u64 + 1) as usize];
                     let request = StoreRequest::set(value);
-                    match bucket.store(vbid, key, &request, NOW) {
+                    match vbucket.store(&context, key, &request) {
                         MutationOutcome::Done(_) => {
                             seen.written_bytes.fetch_add(value.len() as u64, Ordering::Relaxed);
                         }

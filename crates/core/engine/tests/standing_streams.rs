@@ -72,7 +72,9 @@ impl World {
             let vbid = Vbid((number % u64::from(VBUCKETS)) as u16);
             let begun = Instant::now();
             loop {
-                match self.bucket.store(vbid, key, &StoreRequest::set(&value), NOW) {
+                let vbucket = self.bucket.vbucket(vbid).unwrap();
+                let context = self.bucket.context(NOW);
+                match vbucket.store(&context, key, &StoreRequest::set(&value)) {
                     MutationOutcome::Done(_) => break,
                     MutationOutcome::Refused(OperationRejection::TemporaryFailure) => {
                         std::thread::sleep(Duration::from_millis(1));

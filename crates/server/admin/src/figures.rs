@@ -200,9 +200,10 @@ pub(crate) async fn vbuckets(
 }
 
 fn vbucket(handle: &BucketHandle, vbid: Vbid) -> Value {
-    let Some(stats) = handle.bucket().vbucket_stats(vbid) else {
+    let Some(vbucket) = handle.bucket().vbucket(vbid) else {
         return json!({ "vbucket": vbid.0, "state": "absent" });
     };
+    let stats = vbucket.stats();
     let state = match (stats.loading, stats.phase) {
         (true, _) => "loading",
         (false, VbucketPhase::Active) => "active",

@@ -407,7 +407,7 @@ impl Agent {
         let shared = self.buckets.shared();
         let is_flushed = |handle: &Arc<dyn SharedBucket>| {
             let bucket = handle.bucket();
-            bucket.owned().into_iter().all(|vbid| bucket.is_flushed(vbid))
+            bucket.vbuckets().iter().all(|vbucket| !vbucket.is_owned() || vbucket.is_flushed())
         };
         let give_up = Instant::now() + LAST_FLUSH;
         while self.stage() != LeaveStage::Ending

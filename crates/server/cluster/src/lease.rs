@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use oribi_engine::Bucket;
+use oribi_engine::{Bucket, VBucket};
 use oribi_storage::Ownership;
 use oribi_types::Vbid;
 use parking_lot::Mutex;
@@ -146,7 +146,9 @@ pub(crate) struct BucketOwnership {
 
 impl Ownership for BucketOwnership {
     fn owns(&self, vbid: Vbid) -> bool {
-        self.bucket.upgrade().is_some_and(|bucket| bucket.is_owned(vbid)) && self.lease.is_held()
+        let bucket = self.bucket.upgrade();
+        let vbucket = bucket.as_ref().and_then(|bucket| bucket.vbucket(vbid));
+        vbucket.is_some_and(VBucket::is_owned) && self.lease.is_held()
     }
 }
 

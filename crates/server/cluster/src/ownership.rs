@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_engine::{Bucket, VBucket};
 use oribi_storage::VbucketPhase;
 use oribi_types::Vbid;
 use tokio::time::Instant;
@@ -63,7 +64,7 @@ impl Agent {
             }
             let missing: Vec<Vbid> = (0..bucket.config().vbuckets)
                 .map(Vbid)
-                .filter(|vbid| is_planned(*vbid) && !bucket.is_owned(*vbid))
+                .filter(|vbid| is_planned(*vbid) && !is_owned(bucket, *vbid))
                 .collect();
             if !missing.is_empty() && may_take && !self.takeovers.has(uuid) {
                 self.take(&handle, &missing).await?;
@@ -98,7 +99,7 @@ impl Agent {
                 let is_next = may_take
                     && self.is_planned(view, &**handle, place.vbid)
                     && !self.takeovers.is_stuck(&place.uuid);
-                handle.bucket().is_owned(place.vbid) || is_next
+                is_owned(handle.bucket(), place.vbid) || is_next
             })
         };
         let token = self.token();
@@ -120,15 +121,12 @@ impl Agent {
     ) -> Result<(), AgreementError> {
         let bucket = handle.bucket();
         surplus.iter().for_each(|vbid| bucket.stop_serving(*vbid));
+        let is_flushed = |vbid: &Vbid| bucket.vbucket(*vbid).is_none_or(VBucket::is_flushed);
         let give_up = Instant::now() + FLUSH_WAIT;
-        while surplus.iter().any(|vbid| !bucket.is_flushed(*vbid))
-            && Instant::now() < give_up
-            && self.is_current()
-        {
+        while !surplus.iter().all(is_flushed) && Instant::now() < give_up && self.is_current() {
             tokio::time::sleep(FLUSH_LOOK).await;
         }
-        let flushed: Vec<Vbid> =
-            surplus.iter().copied().filter(|vbid| bucket.is_flushed(*vbid)).collect();
+        let flushed: Vec<Vbid> = surplus.iter().copied().filter(is_flushed).collect();
         let (freed, to_free) = (Arc::clone(handle), flushed.clone());
         let freeing = tokio::task::spawn_blocking(move || {
             to_free.into_iter().for_each(|vbid| freed.bucket().deactivate(vbid));
@@ -213,4 +211,9 @@ impl Agent {
         }
         Ok(got)
     }
+}
+
+/// Whether this node owns a vbucket, if only to flush it.
+fn is_owned(bucket: &Bucket, vbid: Vbid) -> bool {
+    bucket.vbucket(vbid).is_some_and(VBucket::is_owned)
 }

@@ -12,7 +12,7 @@ use oribi_config::EtcdSettings;
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     AppliedMutation, BucketConfig, EvictionPolicy, GetOutcome, MutationOutcome, OperationRejection,
-    Storage, StoreCondition, StoreRequest, Upkeep,
+    Storage, StoreCondition, StoreRequest, Upkeep, VBucket,
 };
 use oribi_storage::{SharedMedium, SharedMemoryStore};
 use oribi_system::clock::wall_clock;
@@ -146,7 +146,9 @@ impl Node {
 
     /// The node's answer for a document; `None` when it does not own the vbucket.
     fn read(&self, vbid: Vbid, name: &str) -> Option<Option<String>> {
-        let read = || self.bucket().bucket().get(vbid, key(name), wall_clock());
+        let (handle, now) = (self.bucket(), wall_clock());
+        let vbucket = handle.bucket().vbucket(vbid).unwrap();
+        let read = || vbucket.get(&handle.bucket().context(now), key(name));
         let outcome = poll_until(PATIENCE, || match read() {
             // It is being loaded.
             GetOutcome::Refused(
@@ -172,7 +174,9 @@ impl Node {
             preserve_expiry: false,
             is_compressed: false,
         };
-        let write = || self.bucket().bucket().store(vbid, key(name), &request, wall_clock());
+        let (handle, now) = (self.bucket(), wall_clock());
+        let vbucket = handle.bucket().vbucket(vbid).unwrap();
+        let write = || vbucket.store(&handle.bucket().context(now), key(name), &request);
         let outcome = poll_until(PATIENCE, || match write() {
             MutationOutcome::Refused(OperationRejection::NeedsFetch) => None,
             outcome => Some(outcome),
@@ -185,8 +189,7 @@ impl Node {
     }
 
     fn serves(&self, vbid: Vbid) -> bool {
-        let read = self.bucket().bucket().get(vbid, key("any"), wall_clock());
-        !matches!(read, GetOutcome::Refused(OperationRejection::NotMyVbucket))
+        self.bucket().bucket().serving_vbucket(vbid).is_ok()
     }
 
     fn served(&self) -> usize {
@@ -208,7 +211,8 @@ impl Node {
 
     fn flushed(&self) {
         let bucket = self.bucket();
-        let is_flushed = || vbuckets().all(|vbid| bucket.bucket().is_flushed(vbid)).then_some(());
+        let is_flushed =
+            || bucket.bucket().vbuckets().iter().all(VBucket::is_flushed).then_some(());
         poll_until(PATIENCE, is_flushed).expect("everything is flushed");
     }
 }

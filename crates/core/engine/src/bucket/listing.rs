@@ -16,7 +16,6 @@ use oribi_storage::{Record, StoreError};
 use oribi_types::{CollectionId, Datatype, DocKey, Timestamp, Vbid};
 
 use super::Bucket;
-use crate::hash_table::ScanCursor;
 use crate::item::ItemRef;
 use crate::vbucket::{InMemory, VBucket};
 
@@ -45,10 +44,6 @@ pub struct ListedDocument {
 }
 
 pub type ListedPage = BTreeMap<Box<[u8]>, ListedDocument>;
-
-/// How far a walk over a vbucket's documents is. The default is its beginning.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct WalkCursor(ScanCursor);
 
 /// Why there is no page.
 #[derive(Debug)]
@@ -156,21 +151,6 @@ impl Bucket {
             }
         }
         Ok(page.rows)
-    }
-
-    /// Visits some of a vbucket's live documents of a collection that are in memory, in no order,
-    /// under the lock of its table. True when the walk is complete, and for a vbucket that this
-    /// node does not serve. A document may be visited twice when the table grows.
-    pub fn walk_documents(
-        &self,
-        vbid: Vbid,
-        collection: CollectionId,
-        cursor: &mut WalkCursor,
-        now: Timestamp,
-        visit: &mut dyn FnMut(&ItemRef),
-    ) -> bool {
-        let vbucket = self.vbuckets().get(usize::from(vbid.0));
-        vbucket.is_none_or(|vbucket| vbucket.visit_some(collection, &mut cursor.0, now, visit))
     }
 
     fn list_stored(

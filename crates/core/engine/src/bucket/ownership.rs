@@ -6,8 +6,8 @@
 //! history durable before anything else. So the store never repeats a commit of one ownership in
 //! another. If the node dies before that, its history was never persisted, and no write of it was:
 //! the next owner's history begins at the same seqno. An orderly hand-over is
-//! [`Bucket::stop_serving`], flush steps until [`Bucket::is_flushed`], then [`Bucket::deactivate`];
-//! a sudden one is the last alone. Called by the cluster, which assigns vbuckets to nodes.
+//! [`Bucket::stop_serving`], flush steps until [`VBucket::is_flushed`], then
+//! [`Bucket::deactivate`]; a sudden one is the last alone. Called by the cluster, which assigns vbuckets to nodes.
 
 use std::sync::Arc;
 
@@ -43,16 +43,6 @@ impl Bucket {
     /// The store's.
     pub fn ask_store(&self) -> Result<(), StoreError> {
         self.core.store().vbucket_states().map(drop)
-    }
-
-    /// Whether this node owns a vbucket.
-    pub fn is_owned(&self, vbid: Vbid) -> bool {
-        self.vbucket(vbid).is_some_and(VBucket::is_owned)
-    }
-
-    /// Whether a vbucket serves clients.
-    pub fn is_serving(&self, vbid: Vbid) -> bool {
-        self.vbucket(vbid).is_some_and(VBucket::is_serving)
     }
 
     /// Sets the source that knows how long this node owns its vbuckets. Called before the first
@@ -166,11 +156,6 @@ impl Bucket {
             vbucket.retire();
             self.core.signals().of(vbid).hurry();
         }
-    }
-
-    /// True when the vbucket's queue is flushed.
-    pub fn is_flushed(&self, vbid: Vbid) -> bool {
-        self.vbucket(vbid).is_none_or(VBucket::is_flushed)
     }
 
     /// Answers "not my vbucket" from here on and forgets the vbucket, flushed or not. Waits for

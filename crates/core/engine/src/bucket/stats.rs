@@ -5,19 +5,17 @@
 //! read the disk, so a caller that must not wait does not call them.
 
 use oribi_storage::{Record, StoreError, StoreStats, unlimited};
-use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Timestamp, Vbid};
+use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
 use crate::backfill::BackfillStats;
-use crate::checkpoint::CheckpointManagerStats;
 use crate::failure::{FailedOperations, StoreOperation};
-use crate::hash_table::HashTableStats;
 use crate::item::ItemRef;
 use crate::memory::MemoryStats;
-use crate::outcome::{MetaOutcome, OperationRejection};
+use crate::outcome::MetaOutcome;
 use crate::tasks::TaskStats;
 use crate::timings::BucketTimings;
-use crate::vbucket::{CollectionStats, KeyStats, VBucket, VbucketStats};
+use crate::vbucket::VbucketStats;
 use crate::warmup::WarmupStats;
 
 /// Sums over a bucket.
@@ -144,53 +142,6 @@ impl Bucket {
         self.backfiller.stats(self.core.memory())
     }
 
-    /// Figures of one vbucket.
-    pub fn vbucket_stats(&self, vbid: Vbid) -> Option<VbucketStats> {
-        self.vbucket(vbid).map(VBucket::stats)
-    }
-
-    /// Clears `out` and fills it with the figures of every collection that ever had a version in
-    /// the vbucket, and of the default collection, in order of id. A collection that has left the
-    /// manifest stays until its documents are purged; emptying the bucket begins all figures anew.
-    /// False: there is no such vbucket.
-    pub fn collection_stats(
-        &self,
-        vbid: Vbid,
-        out: &mut Vec<(CollectionId, CollectionStats)>,
-    ) -> bool {
-        out.clear();
-        let vbucket = self.vbucket(vbid);
-        if let Some(vbucket) = vbucket {
-            vbucket.collection_stats(out);
-        }
-        vbucket.is_some()
-    }
-
-    /// Figures of one vbucket's queue.
-    pub fn checkpoint_stats(&self, vbid: Vbid) -> Option<CheckpointManagerStats> {
-        self.vbucket(vbid).map(VBucket::checkpoint_stats)
-    }
-
-    /// Figures of one vbucket's hash table. Probe lengths are those of a sample of at most 448
-    /// items, so the lock is held for some ten microseconds whatever the size.
-    pub fn hash_table_stats(&self, vbid: Vbid) -> Option<HashTableStats> {
-        self.vbucket(vbid).map(VBucket::hash_table_stats)
-    }
-
-    /// Figures of the version in memory under one key: a document, expired or not, or a tombstone
-    /// that has not left the queue.
-    ///
-    /// # Errors
-    /// As a read of the document would be refused.
-    pub fn key_stats(
-        &self,
-        vbid: Vbid,
-        key: DocKey<'_>,
-    ) -> Result<Option<KeyStats>, OperationRejection> {
-        let vbucket = self.vbucket(vbid).ok_or(OperationRejection::NotMyVbucket)?;
-        vbucket.key_stats(&self.core.context(Timestamp::default()), key)
-    }
-
     /// Reads the store's version of one key and compares it with memory; `None` when the store has
     /// none or the vbucket is outside the map. Blocks for the disk.
     ///
@@ -205,9 +156,11 @@ impl Bucket {
         // Memory is read last: it may be ahead of the store, never behind it.
         self.core.store().get(vbid, key, &mut unlimited, &mut |record| {
             // At time 0 nothing has expired, so the look-up changes nothing.
-            let memory = match self.get_meta(vbid, key, Timestamp::default()) {
-                MetaOutcome::Found(item, _) => Some(item),
-                MetaOutcome::Miss | MetaOutcome::Refused(_) => None,
+            let context = self.context(Timestamp::default());
+            let memory = self.vbucket(vbid).map(|vbucket| vbucket.get_meta(&context, key));
+            let memory = match memory {
+                Some(MetaOutcome::Found(item, _)) => Some(item),
+                Some(MetaOutcome::Miss | MetaOutcome::Refused(_)) | None => None,
             };
             found = Some(on_disk(&record, memory.as_ref()));
         })?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use oribi_storage::StoreError;
-use oribi_types::{DocKey, Timestamp, Vbid};
+use oribi_types::{DocKey, Vbid};
 
 use super::Bucket;
 use crate::backfill::{BackfillPace, BackfillReport, Backfiller};
@@ -88,12 +88,6 @@ impl Bucket {
     /// with `token`, from another thread, possibly before this returns.
     pub fn fetch(&self, vbid: Vbid, key: DocKey<'_>, sink: &Arc<dyn FetchSink>, token: u64) {
         self.fetcher.ask(vbid, key, sink, token);
-    }
-
-    /// True when a read of the document would need a fetch first. Only a hint, for asking ahead.
-    pub fn needs_fetch(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
-        let context = self.core.context(Timestamp::default());
-        self.vbucket(vbid).is_some_and(|vbucket| vbucket.needs_fetch(&context, key))
     }
 
     /// [`Bucket::fetch_step_timed`] by a clock that stalls.

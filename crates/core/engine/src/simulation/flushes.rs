@@ -49,7 +49,8 @@ impl World {
         match self.bucket().flusher_step(group, &no_clock) {
             Ok(report) => {
                 // Nothing else would wake the flusher for the rest.
-                let is_left = |vbid: Vbid| !self.bucket().is_flushed(vbid);
+                let is_left =
+                    |vbid: Vbid| !self.bucket().vbuckets()[usize::from(vbid.0)].is_flushed();
                 let of_group = (group..usize::from(VBUCKETS)).step_by(flushers);
                 let mut of_group = of_group.map(|vbid| Vbid(vbid as u16));
                 let forgotten = of_group.find(|vbid| !report.more && is_left(*vbid));

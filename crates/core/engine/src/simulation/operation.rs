@@ -5,7 +5,7 @@
 //! nothing.
 
 use oribi_storage::SeededRandom;
-use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Timestamp, Vbid};
+use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Timestamp};
 
 use super::model::{ModelDocument, ModelKey, ModelValue, ModelVersion};
 use crate::bucket::Bucket;
@@ -16,6 +16,7 @@ use crate::outcome::{
     LockOutcome, MetaOutcome, MutationOutcome, OperationRejection, SharedOutcome, StoreCondition,
     StoreRequest, UnlockOutcome, WithMetaMode, WithMetaRequest,
 };
+use crate::vbucket::{Context, VBucket};
 
 /// Which version a request names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -258,15 +259,16 @@ impl ModelOperation {
         current: Option<Cas>,
         now: Timestamp,
     ) -> OperationAnswer {
-        let (vbid, doc_key) = (key.vbid, key.doc_key());
+        let vbucket = bucket.vbucket(key.vbid).expect("a vbucket of the map");
+        let (context, doc_key) = (&bucket.context(now), key.doc_key());
         let cas_of = |named: NamedCas| match named {
             NamedCas::Any => Cas(0),
             NamedCas::Current => current.unwrap_or_default(),
             NamedCas::Wrong => Cas(3),
         };
         match self {
-            ModelOperation::Get => of_get(get_either_way(bucket, vbid, doc_key, now)),
-            ModelOperation::GetMeta => match bucket.get_meta(vbid, doc_key, now) {
+            ModelOperation::Get => of_get(get_either_way(vbucket, context, doc_key)),
+            ModelOperation::GetMeta => match vbucket.get_meta(context, doc_key) {
                 MetaOutcome::Found(item, _) if item.is_deleted() => {
                     OperationAnswer::Tombstone(item)
                 }
@@ -282,20 +284,20 @@ impl ModelOperation {
                     cas: cas_of(*cas),
                     ..StoreRequest::set(&value.0)
                 };
-                of_mutation(bucket.store(vbid, doc_key, &request, now))
+                of_mutation(vbucket.store(context, doc_key, &request))
             }
             ModelOperation::Concat { mode, value } => {
                 let request = ConcatRequest { mode: *mode, value: &value.0, cas: Cas(0) };
-                of_mutation(bucket.concat(vbid, doc_key, &request, now))
+                of_mutation(vbucket.concat(context, doc_key, &request))
             }
             ModelOperation::Delete { cas } => {
-                of_mutation(bucket.delete(vbid, doc_key, cas_of(*cas), now))
+                of_mutation(vbucket.delete(context, doc_key, cas_of(*cas)))
             }
             ModelOperation::Touch { expiry } => {
-                of_mutation(bucket.touch(vbid, doc_key, *expiry, now))
+                of_mutation(vbucket.touch(context, doc_key, *expiry))
             }
             ModelOperation::GetAndTouch { expiry } => {
-                match bucket.get_and_touch(vbid, doc_key, *expiry, now) {
+                match vbucket.get_and_touch(context, doc_key, *expiry) {
                     GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
                         OperationAnswer::Done(None, Some(item))
                     }
@@ -316,10 +318,10 @@ impl ModelOperation {
                     cas: Cas(0),
                     resolution: None,
                 };
-                of_mutation(bucket.store_with_meta(vbid, doc_key, &request, now))
+                of_mutation(vbucket.store_with_meta(context, doc_key, &request))
             }
             ModelOperation::Lock { seconds } => {
-                match bucket.get_and_lock(vbid, doc_key, *seconds, now) {
+                match vbucket.get_and_lock(context, doc_key, *seconds) {
                     LockOutcome::Done { item, cas } => OperationAnswer::Locked(item, cas),
                     LockOutcome::Miss => OperationAnswer::Missing,
                     LockOutcome::Refused(refused) => OperationAnswer::Refused(refused),
@@ -327,7 +329,7 @@ impl ModelOperation {
             }
             ModelOperation::Unlock { is_owner } => {
                 let named = if *is_owner { NamedCas::Current } else { NamedCas::Wrong };
-                match bucket.unlock(vbid, doc_key, cas_of(named), now) {
+                match vbucket.unlock(context, doc_key, cas_of(named)) {
                     UnlockOutcome::Done => OperationAnswer::Unlocked,
                     UnlockOutcome::NotFound => OperationAnswer::Missing,
                     UnlockOutcome::NotLocked => OperationAnswer::NotLocked,
@@ -342,7 +344,7 @@ impl ModelOperation {
                     expiry: 0,
                     cas: Cas(0),
                 };
-                match bucket.counter(vbid, doc_key, &request, now) {
+                match vbucket.counter(context, doc_key, &request) {
                     CounterOutcome::Done { mutation, .. } => {
                         OperationAnswer::Done(Some(mutation), None)
                     }
@@ -368,20 +370,19 @@ impl ModelOperation {
 }
 
 /// What a reader finds without the lock is what one with the lock finds.
-fn get_either_way(bucket: &Bucket, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
+fn get_either_way(vbucket: &VBucket, context: &Context<'_>, key: DocKey<'_>) -> GetOutcome {
     let section = ReadSection::open();
-    let ahead = bucket.hash(vbid, key);
-    let shared = ahead.map(|ahead| bucket.get_shared(&section, ahead, key, now));
-    let outcome = bucket.get(vbid, key, now);
+    let shared = vbucket.get_shared(&section, context, vbucket.hash_of(key), key);
+    let outcome = vbucket.get(context, key);
     match (shared, &outcome) {
-        (Some(SharedOutcome::Hit(shared)), GetOutcome::Hit(item)) => {
+        (SharedOutcome::Hit(shared), GetOutcome::Hit(item)) => {
             assert!(item.same_block(&shared), "{:?} was found instead of {item:?}", *shared);
         }
-        (Some(SharedOutcome::Hit(shared)), _) => panic!("{:?} was found: {outcome:?}", *shared),
-        (Some(SharedOutcome::Miss), outcome) => {
+        (SharedOutcome::Hit(shared), _) => panic!("{:?} was found: {outcome:?}", *shared),
+        (SharedOutcome::Miss, outcome) => {
             assert!(matches!(outcome, GetOutcome::Miss), "nothing was found: {outcome:?}");
         }
-        (Some(SharedOutcome::Undecided) | None, _) => {}
+        (SharedOutcome::Undecided, _) => {}
     }
     outcome
 }

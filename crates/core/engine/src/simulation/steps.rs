@@ -380,6 +380,7 @@ impl World {
     fn expire(&self) {
         let (bucket, now) = (self.bucket(), self.now.get());
         bucket.expiry_pager_step(&|| now);
+        let context = bucket.context(now);
         for vbucket in bucket.vbuckets() {
             if vbucket.stats().high_seqno == self.vbuckets.borrow()[&vbucket.id()].high {
                 continue;
@@ -391,7 +392,7 @@ impl World {
                     continue;
                 }
                 // One that the pager has not come to expires by being asked for.
-                if let MetaOutcome::Found(item, _) = bucket.get_meta(key.vbid, key.doc_key(), now) {
+                if let MetaOutcome::Found(item, _) = vbucket.get_meta(&context, key.doc_key()) {
                     assert!(item.is_deleted(), "{key:?} has expired: {item:?}");
                     found.push((item.seqno(), item.cas(), key));
                 }

@@ -296,7 +296,7 @@ impl World {
 
     /// The answer follows from what survived of what the reader has.
     fn check_opening(&self, reader: &Reader, model: &VbucketModel, no: Option<&StreamOpenError>) {
-        let vbucket_stats = self.bucket().vbucket_stats(reader.vbid).expect("a vbucket");
+        let vbucket_stats = self.bucket().vbucket(reader.vbid).expect("a vbucket").stats();
         let (start, (from, to)) = (reader.seqno, reader.snapshot);
         let back = match no {
             None => None,
@@ -460,7 +460,7 @@ impl World {
                 assert!(self.is_troubled.get(), "no disk has failed")
             }
             StreamEndReason::StateChanged => {
-                let stats = self.bucket().vbucket_stats(reader.vbid).expect("a vbucket");
+                let stats = self.bucket().vbucket(reader.vbid).expect("a vbucket").stats();
                 assert!(stats.purge_seqno > Seqno(0), "nothing has changed");
             }
             StreamEndReason::FilterEmpty => panic!("the collections are there"),

@@ -15,9 +15,9 @@ use crate::expiry;
 use crate::flusher_signal::FlusherSignals;
 use crate::memory::Memory;
 
-/// See the top of the file.
+/// A request's view of its bucket, made by [`crate::Bucket::context`].
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub struct Context<'a> {
     pub(crate) manifest: &'a ArcSwap<BucketManifest>,
     pub(crate) signals: &'a FlusherSignals,
     pub(crate) now: Timestamp,

@@ -51,8 +51,8 @@ impl VBucket {
         is_missing.then(|| FetchBegun { high_seqno: self.high_seqno(), incarnation })
     }
 
-    /// True when a read of the document would have to wait for the store.
-    pub(crate) fn needs_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> bool {
+    /// True when a read of the document would need a fetch first. Only a hint, for asking ahead.
+    pub fn needs_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> bool {
         let table = self.table.lock();
         let now_s = context.now.unix_s();
         match table.index.get(self.table.seed().hash(key), key) {

@@ -16,6 +16,10 @@ const GROUPS_PER_SLICE: usize = 64;
 /// Groups of one step of a walk by a caller that writes a line for each document.
 const GROUPS_PER_STEP: usize = 8;
 
+/// How far a walk over a vbucket's documents is. The default is its beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WalkCursor(ScanCursor);
+
 /// What memory has under a key.
 pub(crate) enum InMemory {
     /// A document that a reader may see.
@@ -62,17 +66,19 @@ impl VBucket {
         true
     }
 
-    /// Visits the live documents of a collection in some groups. True when the walk is complete.
-    pub(crate) fn visit_some(
+    /// Visits some of the live documents of a collection that are in memory, in no order, under the
+    /// lock of the table. True when the walk is complete, and when this node does not serve the
+    /// vbucket. A document may be visited twice when the table grows.
+    pub fn walk_documents(
         &self,
         collection: CollectionId,
-        cursor: &mut ScanCursor,
+        cursor: &mut WalkCursor,
         now: Timestamp,
         visit: &mut dyn FnMut(&ItemRef),
     ) -> bool {
         let table = self.table.lock();
         !self.is_serving()
-            || table.index.scan(cursor, GROUPS_PER_STEP, |item| {
+            || table.index.scan(&mut cursor.0, GROUPS_PER_STEP, |item| {
                 if item.key().collection == collection && item.is_live(now.unix_s()) {
                     visit(item);
                 }

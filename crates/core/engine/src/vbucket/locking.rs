@@ -12,7 +12,9 @@ use crate::item::ItemRef;
 use crate::outcome::{LOCKED_CAS, LockOutcome, OperationRejection, ReadTarget, UnlockOutcome};
 
 impl VBucket {
-    pub(crate) fn get_and_lock(
+    /// Reads a document and locks it for `timeout_s` or until it is unlocked: until then only
+    /// writes with the lock's CAS change it.
+    pub fn get_and_lock(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
@@ -40,7 +42,8 @@ impl VBucket {
         }
     }
 
-    pub(crate) fn unlock(&self, context: &Context<'_>, key: DocKey<'_>, cas: Cas) -> UnlockOutcome {
+    /// Ends the lock whose CAS is `cas`.
+    pub fn unlock(&self, context: &Context<'_>, key: DocKey<'_>, cas: Cas) -> UnlockOutcome {
         let unlock = |locks: &mut Locks, item: &ItemRef| locks.unlock(item, cas, context.now);
         match self.with_locks(context, key, unlock) {
             Ok(Some((_, unlocked))) => unlocked,

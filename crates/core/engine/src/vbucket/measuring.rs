@@ -68,9 +68,11 @@ impl VBucket {
         }
     }
 
-    /// Clears and fills `out` with the figures of every collection that ever had a version here,
-    /// and of the default one, in order of id. Nothing is allocated while the lock is held.
-    pub(crate) fn collection_stats(&self, out: &mut Vec<(CollectionId, CollectionStats)>) {
+    /// Clears `out` and fills it with the figures of every collection that ever had a version here,
+    /// and of the default one, in order of id. A collection that has left the manifest stays until
+    /// its documents are purged; emptying the bucket begins all figures anew. Nothing is allocated
+    /// while the lock is held.
+    pub fn collection_stats(&self, out: &mut Vec<(CollectionId, CollectionStats)>) {
         out.clear();
         loop {
             let table = self.table.lock();
@@ -86,12 +88,13 @@ impl VBucket {
     }
 
     /// Figures of the queue.
-    pub(crate) fn checkpoint_stats(&self) -> CheckpointManagerStats {
+    pub fn checkpoint_stats(&self) -> CheckpointManagerStats {
         self.queue.lock().stats()
     }
 
-    /// Figures of the hash table, probe lengths by sample.
-    pub(crate) fn hash_table_stats(&self) -> HashTableStats {
+    /// Figures of the hash table. Probe lengths are those of a sample of at most 448 items, so the
+    /// lock is held for some ten microseconds whatever the size.
+    pub fn hash_table_stats(&self) -> HashTableStats {
         let table = self.table.lock();
         HashTableStats {
             items: table.items(),
@@ -101,8 +104,12 @@ impl VBucket {
         }
     }
 
-    /// Figures of the version under `key`, dead or alive.
-    pub(crate) fn key_stats(
+    /// Figures of the version in memory under one key: a document, expired or not, or a tombstone
+    /// that has not left the queue.
+    ///
+    /// # Errors
+    /// As a read of the document would be refused.
+    pub fn key_stats(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,

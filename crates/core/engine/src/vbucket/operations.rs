@@ -24,13 +24,25 @@ use crate::outcome::{
 };
 
 impl VBucket {
-    pub(crate) fn store(
+    /// Set, add or replace.
+    pub fn store(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        request: &StoreRequest<'_>,
+    ) -> MutationOutcome {
+        self.store_hashed(context, self.hash_of(key), key, request)
+    }
+
+    /// [`VBucket::store`] under a key whose hash is known.
+    pub fn store_hashed(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
         key: DocKey<'_>,
         request: &StoreRequest<'_>,
     ) -> MutationOutcome {
+        debug_assert!(hash == self.hash_of(key), "another key's hash");
         if request.value.len() > context.value_bytes_max {
             return MutationOutcome::TooLarge;
         }
@@ -48,9 +60,13 @@ impl VBucket {
         }
     }
 
-    /// Stores a block whose value was received in place; `request.value` is not looked at. The
-    /// block is left where it is when it is needed again.
-    pub(crate) fn store_received(
+    /// Set, add or replace with a value that was received into its block; `request.value` is
+    /// ignored. Takes the block, unless the answer is [`OperationRejection::NeedsFetch`] or
+    /// [`OperationRejection::TemporaryFailure`]: the caller may need it again then.
+    ///
+    /// # Panics
+    /// When there is no block, or some of the value is missing.
+    pub fn store_received(
         &self,
         context: &Context<'_>,
         received: &mut Option<FillingItem>,
@@ -129,12 +145,7 @@ impl VBucket {
         written.map(|(mutation, _)| mutation).map_err(|refusal| (refusal, body))
     }
 
-    pub(crate) fn delete(
-        &self,
-        context: &Context<'_>,
-        key: DocKey<'_>,
-        cas: Cas,
-    ) -> MutationOutcome {
+    pub fn delete(&self, context: &Context<'_>, key: DocKey<'_>, cas: Cas) -> MutationOutcome {
         let (hash, claim) = (self.table.seed().hash(key), Claim::Cas(cas));
         let new = tombstone(key, context.now);
         debug_assert!(new.as_item().is_deleted(), "a deletion writes a tombstone");
@@ -153,7 +164,7 @@ impl VBucket {
         }
     }
 
-    pub(crate) fn concat(
+    pub fn concat(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
@@ -186,7 +197,8 @@ impl VBucket {
         }))
     }
 
-    pub(crate) fn touch(
+    /// Changes the expiry, given as on the wire.
+    pub fn touch(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
@@ -204,7 +216,8 @@ impl VBucket {
         }))
     }
 
-    pub(crate) fn get_and_touch(
+    /// Reads a document and changes its expiry, given as on the wire.
+    pub fn get_and_touch(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
@@ -220,7 +233,7 @@ impl VBucket {
         written.map_or_else(|denied| denied, |(_, item)| GetOutcome::Hit(item))
     }
 
-    pub(crate) fn counter(
+    pub fn counter(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
@@ -261,9 +274,11 @@ impl VBucket {
             .map_or_else(|denied| denied, |(mutation, _)| CounterOutcome::Done { mutation, value })
     }
 
-    /// Writes what `build` makes of the current version, tombstones included: sub-document
-    /// operations stand on it. The engine does not know paths.
-    pub(crate) fn rewrite<E>(
+    /// Writes the version that `build` makes from the current one, tombstones included; the expiry
+    /// is as on the wire. `cas` is the request's, 0 for none: it opens a lock; `build` checks it
+    /// against the version. `build` may run more than once; the last result counts. Sub-document
+    /// operations use it; the engine does not know paths.
+    pub fn rewrite<E>(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
@@ -362,7 +377,7 @@ const DECIMAL_DIGITS_MAX: usize = 20;
 /// Longest text that is read as a counter: its digits and generous padding.
 const COUNTER_TEXT_BYTES_MAX: usize = 64;
 
-/// The number that [`crate::Bucket::counter`] would find in a document; `None` when it would find
+/// The number that [`VBucket::counter`] would find in a document; `None` when it would find
 /// none.
 pub fn counter_value(item: &ItemRef) -> Option<u64> {
     current_counter(item).ok()

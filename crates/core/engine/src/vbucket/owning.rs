@@ -142,7 +142,7 @@ impl VBucket {
     }
 
     /// True when everything that was queued is durable.
-    pub(crate) fn is_flushed(&self) -> bool {
+    pub fn is_flushed(&self) -> bool {
         self.high_seqno() == self.persisted_seqno()
     }
 }

@@ -21,7 +21,13 @@ use crate::outcome::{
 };
 
 impl VBucket {
-    pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
+    pub fn get(&self, context: &Context<'_>, key: DocKey<'_>) -> GetOutcome {
+        self.get_hashed(context, self.hash_of(key), key)
+    }
+
+    /// [`VBucket::get`] of a key whose hash is known.
+    pub fn get_hashed(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
+        debug_assert!(hash == self.hash_of(key), "another key's hash");
         let refer = |locks: &mut Locks, item: &ItemRef| {
             (item.clone_for_use(), locks.is_locked(item, context.now))
         };
@@ -48,7 +54,7 @@ impl VBucket {
     /// expired, and not locked by a client, or there certainly is none. Nothing shared is written,
     /// but for the frequency of use while it rises.
     #[inline]
-    pub(crate) fn get_shared<'s>(
+    pub fn get_shared<'s>(
         &self,
         section: &'s ReadSection,
         context: &Context<'_>,
@@ -87,7 +93,8 @@ impl VBucket {
         SharedOutcome::Hit(item)
     }
 
-    pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
+    /// Reads a document's or tombstone's metadata.
+    pub fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
         // An expired document is shown like a deleted one: by its tombstone.
         match self.find_settled_shown(context, key, ReadTarget::Tombstone) {
             Ok(Some((item, cas))) => MetaOutcome::Found(item, cas),
@@ -96,7 +103,8 @@ impl VBucket {
         }
     }
 
-    pub(crate) fn read_version(
+    /// Reads a document or its tombstone.
+    pub fn read_version(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,

@@ -31,7 +31,9 @@ use crate::outcome::{
 };
 
 impl VBucket {
-    pub(crate) fn store_with_meta(
+    /// Stores a version from elsewhere, with its own CAS and revision, if it is newer than the
+    /// current one; otherwise [`MutationOutcome::Exists`].
+    pub fn store_with_meta(
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,

@@ -11,6 +11,7 @@ use oribi_types::Timestamp;
 
 use crate::entropy;
 use crate::eviction::{BEGIN_S, doc_key, place, small};
+use crate::operations_by_vbid::OperationsByVbid;
 
 fn cache(quota_bytes: u64) -> Arc<Bucket> {
     let config = BucketConfig {

@@ -12,6 +12,7 @@ use oribi_engine::{
 use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore, SeededRandom, StoreFault};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, done, open, set};
 
 const KEYS: u64 = 12;
@@ -114,7 +115,13 @@ impl World {
 
     /// Takes the newest seqno from what memory has under `key` now.
     fn note(&mut self, key: DocKey<'_>) {
-        let Some(stats) = self.bucket.key_stats(VB, key).expect("a known collection") else {
+        let Some(stats) = self
+            .bucket
+            .vbucket(VB)
+            .unwrap()
+            .key_stats(&self.bucket.context(NOW), key)
+            .expect("a known collection")
+        else {
             return;
         };
         let seqnos = self.seqnos.entry(key.collection).or_default();
@@ -211,7 +218,7 @@ impl World {
 
     fn counted(&self) -> Vec<(CollectionId, CollectionStats)> {
         let mut counted = Vec::new();
-        assert!(self.bucket.collection_stats(VB, &mut counted));
+        self.bucket.vbucket(VB).unwrap().collection_stats(&mut counted);
         counted
     }
 }
@@ -225,7 +232,7 @@ fn figures_per_collection_equal_a_recount() {
             assert_eq!(world.counted(), world.recount(), "seed {seed}, step {step}");
         }
         let sum: u64 = world.counted().iter().map(|(_, figures)| figures.item_bytes).sum();
-        let stats = world.bucket.vbucket_stats(VB).unwrap();
+        let stats = world.bucket.vbucket(VB).unwrap().stats();
         assert_eq!(sum, stats.item_bytes as u64, "seed {seed}");
     }
 }
@@ -254,7 +261,7 @@ fn a_write_during_a_commit_is_not_yet_persisted() {
     bucket.flush_step().unwrap();
     plan.heal();
     let mut counted = Vec::new();
-    assert!(bucket.collection_stats(VB, &mut counted));
+    bucket.vbucket(VB).unwrap().collection_stats(&mut counted);
     let [(CollectionId::DEFAULT, figures)] = counted[..] else { panic!("{counted:?}") };
     assert_eq!(figures.persisted_high_seqno, before.seqno);
     assert_eq!(figures.high_seqno, Seqno(before.seqno.0 + 1));

@@ -10,6 +10,7 @@ use oribi_engine::{
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, Datatype};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, done, key, open, set};
 
 const SNAPPY: u8 = Datatype::SNAPPY.0;
@@ -103,7 +104,7 @@ fn values_received_into_their_block_are_no_different() {
 #[test]
 fn what_is_no_stream_or_too_long_is_refused() {
     let bucket = open(Arc::new(MemoryStore::new()));
-    let limit = bucket.value_bytes_max();
+    let limit = bucket.config().value_bytes_max;
     assert_eq!(store(&bucket, "k", b"plain text", true), MutationOutcome::Corrupt);
     assert_eq!(store(&bucket, "k", b"", true), MutationOutcome::Corrupt);
     let exact = vec![b'x'; limit];

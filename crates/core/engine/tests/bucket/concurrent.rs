@@ -17,6 +17,7 @@ use oribi_engine::{
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, DocKey, Seqno, Vbid};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, key, open, set};
 
 const WRITERS: usize = 3;
@@ -182,7 +183,9 @@ impl World {
             let name = name(index);
             let ahead = self.bucket.announce(vbid(index), key(&name)).expect("it is in the map");
             self.bucket.locate(&section, &ahead, 64);
-            let outcome = self.bucket.get_shared(&section, ahead, key(&name), NOW);
+            let vbucket = self.bucket.vbucket(ahead.vbid()).expect("it is in the map");
+            let context = self.bucket.context(NOW);
+            let outcome = vbucket.get_shared(&section, &context, ahead.hash(), key(&name));
             if let SharedOutcome::Hit(item) = outcome {
                 seen.check(self, index, &item);
                 found.push(item);

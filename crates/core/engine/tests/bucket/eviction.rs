@@ -20,6 +20,7 @@ use oribi_storage::{MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{config, entropy};
 
 pub const BEGIN_S: u32 = 1_700_000_000;
@@ -445,7 +446,7 @@ fn finish(client: &mut Client) {
     let mut figures = Vec::new();
     let mut counted = 0;
     for vbid in 0..4 {
-        client.bucket.collection_stats(Vbid(vbid), &mut figures);
+        client.bucket.vbucket(Vbid(vbid)).unwrap().collection_stats(&mut figures);
         counted += figures.iter().map(|(_, figures)| figures.items).sum::<u64>();
     }
     assert_eq!(counted, client.documents.len() as u64);
@@ -454,7 +455,7 @@ fn finish(client: &mut Client) {
         .sum();
     let disk_bytes: u64 = (0..4)
         .map(|vbid| {
-            client.bucket.collection_stats(Vbid(vbid), &mut figures);
+            client.bucket.vbucket(Vbid(vbid)).unwrap().collection_stats(&mut figures);
             figures.iter().map(|(_, figures)| figures.disk_bytes).sum::<u64>()
         })
         .sum();

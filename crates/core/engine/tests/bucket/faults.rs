@@ -12,6 +12,8 @@ use oribi_storage::{FaultPlan, FaultStore, MemoryStore};
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
+use crate::operations_by_vbid::OperationsByVbid;
+
 mod failing;
 mod slow_disk;
 

@@ -13,6 +13,7 @@ use oribi_types::{Cas, Timestamp};
 
 use crate::entropy;
 use crate::eviction::{BEGIN_S, RecordingSink, doc_key, open, place, small};
+use crate::operations_by_vbid::OperationsByVbid;
 
 #[test]
 fn a_bucket_in_memory_deletes_what_is_not_used() {
@@ -61,7 +62,8 @@ fn equal_fetches_coalesce_and_end_with_the_bucket() {
     assert!(matches!(bucket.store(vbid, doc_key(&name), &request, now), MutationOutcome::Done(_)));
     bucket.flush_step().expect("the store works");
     assert!(bucket.evict(vbid, doc_key(&name)));
-    assert!(bucket.needs_fetch(vbid, doc_key(&name)));
+    let vbucket = bucket.vbucket(vbid).unwrap();
+    assert!(vbucket.needs_fetch(&bucket.context(now), doc_key(&name)));
     let told = Arc::new(RecordingSink::default());
     let sink: Arc<dyn FetchSink> = told.clone();
     let reads = bucket.stats().store.records_read;
@@ -72,7 +74,7 @@ fn equal_fetches_coalesce_and_end_with_the_bucket() {
     assert_eq!((memory.fetches, memory.fetches_joined, memory.fetch_failures), (5, 4, 0));
     let ready: Vec<_> = (0..5).map(|token| (token, FetchOutcome::Ready)).collect();
     assert_eq!(*told.0.lock(), ready);
-    assert!(!bucket.needs_fetch(vbid, doc_key(&name)));
+    assert!(!vbucket.needs_fetch(&bucket.context(now), doc_key(&name)));
 }
 
 /// Stores a document that is worth evicting, makes it durable and evicts it.

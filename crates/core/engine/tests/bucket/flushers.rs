@@ -13,6 +13,7 @@ use oribi_types::{DocKey, Vbid};
 use parking_lot::{Condvar, Mutex};
 
 use super::{NOW, config, done, entropy, key, set};
+use crate::operations_by_vbid::OperationsByVbid;
 
 const GROUPS: usize = 3;
 
@@ -93,7 +94,7 @@ fn write_all(bucket: &Bucket, value: &str) {
 }
 
 fn unflushed(bucket: &Bucket) -> Vec<u16> {
-    (0..8).filter(|vbid| !bucket.is_flushed(Vbid(*vbid))).collect()
+    (0..8).filter(|vbid| !bucket.vbucket(Vbid(*vbid)).unwrap().is_flushed()).collect()
 }
 
 #[derive(Default)]

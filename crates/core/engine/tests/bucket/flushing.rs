@@ -16,6 +16,7 @@ use oribi_types::{Seqno, Vbid};
 
 use super::ownership::{Interrupted, node};
 use super::{NOW, VB, config, done, entropy, key, open, set};
+use crate::operations_by_vbid::OperationsByVbid;
 
 // Invariant: A batch is a run of checkpoints with the newest version of each key, durable as a
 // whole or not at all.
@@ -34,7 +35,7 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
         done(bucket.store(VB, key(&format!("b{n}")), &set(&large), NOW));
     }
     let newest = done(bucket.store(VB, key("a"), &set("2"), NOW));
-    assert_eq!(bucket.vbucket_stats(VB).unwrap().checkpoints, 2);
+    assert_eq!(bucket.vbucket(VB).unwrap().stats().checkpoints, 2);
     let report = bucket.flush_step().unwrap();
     assert_eq!(report, FlushReport { vbuckets: 1, items: LARGE + 2, ..Default::default() });
     assert_eq!(store.stats().commits, commits + 1);
@@ -45,7 +46,7 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
     assert!(is_there.unwrap());
     let end = Seqno(LARGE as u64 + 2);
     assert_eq!(found, Some((end, newest.cas, b"2".to_vec())));
-    let vbucket = bucket.vbucket_stats(VB).unwrap();
+    let vbucket = bucket.vbucket(VB).unwrap().stats();
     assert_eq!((vbucket.persisted_seqno, vbucket.queue_items), (end, 0));
     // The version of `a` that only the queue held is free again.
     assert_eq!((vbucket.queue_bytes, vbucket.queue_own_bytes), (0, 0));
@@ -63,13 +64,13 @@ fn what_is_being_written_is_not_persisted_yet() {
     let (during, seen) = (Arc::clone(&bucket), Arc::new(AtomicUsize::new(0)));
     let shown = Arc::clone(&seen);
     store.next(move || {
-        let stats = during.vbucket_stats(VB).expect("it is owned");
+        let stats = during.vbucket(VB).expect("it is owned").stats();
         assert!(stats.queue_oldest.is_some());
         shown.store(stats.queue_items, Ordering::Relaxed);
     });
     bucket.flush_step().unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 2);
-    let after = bucket.vbucket_stats(VB).unwrap();
+    let after = bucket.vbucket(VB).unwrap().stats();
     assert_eq!((after.queue_items, after.queue_oldest), (0, None));
 }
 
@@ -86,7 +87,7 @@ fn the_rest_of_a_step_needs_no_further_interval() {
     let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
     let last = done(bucket.store(VB, key("durable"), &set("1"), NOW));
     bucket.when_persisted(VB, (last.seqno, Some(last.vb_uuid)), &sink, 1);
-    wait_until(&bucket, |bucket| bucket.is_flushed(VB));
+    wait_until(&bucket, |bucket| bucket.vbucket(VB).unwrap().is_flushed());
     threads.stop().unwrap();
 }
 
@@ -104,17 +105,17 @@ fn a_shorter_flush_interval_counts_at_once() {
     let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     write(&bucket, VB.0);
-    assert!(!bucket.is_flushed(VB), "the interval is an hour");
+    assert!(!bucket.vbucket(VB).unwrap().is_flushed(), "the interval is an hour");
     bucket.set_flush_interval_ms(1);
     assert_eq!(bucket.flush_interval_ms(), 1);
-    wait_until(&bucket, |bucket| bucket.is_flushed(VB));
+    wait_until(&bucket, |bucket| bucket.vbucket(VB).unwrap().is_flushed());
     threads.stop().unwrap();
 }
 
 fn wait_until(bucket: &Bucket, is_reached: impl Fn(&Bucket) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_reached(bucket) {
-        assert!(Instant::now() < deadline, "{:?}", bucket.vbucket_stats(VB));
+        assert!(Instant::now() < deadline, "{:?}", bucket.vbucket(VB).unwrap().stats());
         std::thread::yield_now();
     }
 }
@@ -131,7 +132,7 @@ fn write(bucket: &Bucket, vbucket: u16) -> AppliedMutation {
 /// The vbuckets with something to flush.
 fn unflushed(bucket: &Bucket) -> Vec<u16> {
     let vbuckets = 0..bucket.config().vbuckets;
-    vbuckets.filter(|vbucket| !bucket.is_flushed(Vbid(*vbucket))).collect()
+    vbuckets.filter(|vbucket| !bucket.vbucket(Vbid(*vbucket)).unwrap().is_flushed()).collect()
 }
 
 // Invariant: A flush pass visits each vbucket once; new writes wait for the next pass.
@@ -195,7 +196,7 @@ fn a_large_vbucket_is_finished_in_the_same_pass() {
     for n in 0..40 {
         done(bucket.store(Vbid(0), key(&format!("b{n}")), &set(&large), NOW));
     }
-    assert_eq!(bucket.vbucket_stats(Vbid(0)).unwrap().checkpoints, 3);
+    assert_eq!(bucket.vbucket(Vbid(0)).unwrap().stats().checkpoints, 3);
     write(&bucket, 1);
     assert!(bucket.flush_step().unwrap().is_mid_pass);
     assert_eq!(unflushed(&bucket), [0, 1]);

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, ReadSection,
-    Storage, StoreCondition, StoreRequest,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, KeyAhead, MetaOutcome, MutationOutcome,
+    ReadSection, Storage, StoreCondition, StoreRequest,
 };
 use oribi_storage::{KvStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 fn in_memory(store: Arc<dyn KvStore>) -> Arc<Bucket> {
@@ -53,17 +54,19 @@ fn memory_documents_are_neither_queued_nor_stored() {
 #[test]
 fn an_announced_key_is_the_same_key() {
     let bucket = open(Arc::new(MemoryStore::new()));
+    let (vbucket, context) = (bucket.vbucket(VB).unwrap(), bucket.context(NOW));
+    let get = |ahead: KeyAhead, key: DocKey<'_>| vbucket.get_hashed(&context, ahead.hash(), key);
     for number in 0..3000 {
         let name = format!("k{number}");
         let ahead = bucket.announce(VB, key(&name)).expect("the vbucket is in the map");
         bucket.locate(&ReadSection::open(), &ahead, 3);
-        assert!(matches!(bucket.get_announced(ahead, key(&name), NOW), GetOutcome::Miss));
+        assert!(matches!(get(ahead, key(&name)), GetOutcome::Miss));
         let request = StoreRequest { value: name.as_bytes(), ..request(StoreCondition::Add) };
-        done(bucket.store_announced(ahead, key(&name), &request, NOW));
+        done(vbucket.store_hashed(&context, ahead.hash(), key(&name), &request));
         bucket.locate(&ReadSection::open(), &ahead, 3);
         let GetOutcome::Hit(item) = bucket.get(VB, key(&name), NOW) else { panic!("{name}") };
         assert_eq!(item.value(), name.as_bytes());
-        assert!(matches!(bucket.get_announced(ahead, key(&name), NOW), GetOutcome::Hit(_)));
+        assert!(matches!(get(ahead, key(&name)), GetOutcome::Hit(_)));
     }
     assert!(bucket.announce(Vbid(4), key("k1")).is_none());
 }

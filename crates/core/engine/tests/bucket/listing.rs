@@ -12,6 +12,7 @@ use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 use crate::entropy;
 use crate::eviction::{BEGIN_S, small};
+use crate::operations_by_vbid::OperationsByVbid;
 
 /// Documents that are written.
 const NUMBERS: u32 = 400;

@@ -22,6 +22,7 @@ mod flushing;
 mod in_memory;
 mod listing;
 mod operations;
+mod operations_by_vbid;
 mod ownership;
 mod rewrites;
 mod shared_reads;

@@ -12,6 +12,7 @@ use oribi_storage::{FaultPlan, FaultStore, MemoryStore, StoreFault};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 fn hit(outcome: GetOutcome) -> ItemRef {
@@ -137,10 +138,10 @@ fn expiry_touch_and_get_and_touch() {
     assert!(touched.cas > first.cas);
     let same = hit(bucket.get_and_touch(VB, key("k"), NOW.unix_s() + 109, at(10)));
     assert_eq!(same.cas(), touched.cas, "the same expiry is no mutation");
-    let queued = bucket.vbucket_stats(VB).unwrap().high_seqno;
+    let queued = bucket.vbucket(VB).unwrap().stats().high_seqno;
     let again = done(bucket.touch(VB, key("k"), NOW.unix_s() + 109, at(11)));
     assert_eq!(again, touched, "nor is it for touch, which answers with the version that there is");
-    assert_eq!(bucket.vbucket_stats(VB).unwrap().high_seqno, queued, "nothing is written");
+    assert_eq!(bucket.vbucket(VB).unwrap().stats().high_seqno, queued, "nothing is written");
     let kept = StoreRequest { preserve_expiry: true, ..set("w") };
     done(bucket.store(VB, key("k"), &kept, at(20)));
     assert_eq!(hit(bucket.get(VB, key("k"), at(108))).value(), b"w");
@@ -160,7 +161,7 @@ fn a_crash_keeps_flushed_items_and_adds_a_history() {
         }
         done(bucket.delete(VB, key("k7"), Cas(0), NOW));
         bucket.flush_step().unwrap();
-        let stats = bucket.vbucket_stats(VB).unwrap();
+        let stats = bucket.vbucket(VB).unwrap().stats();
         assert_eq!(
             (stats.persisted_seqno, stats.queue_items, stats.tombstones),
             (Seqno(1001), 0, 0)
@@ -169,7 +170,7 @@ fn a_crash_keeps_flushed_items_and_adds_a_history() {
         stats
     };
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
-    let after = bucket.vbucket_stats(VB).unwrap();
+    let after = bucket.vbucket(VB).unwrap().stats();
     assert_eq!((after.items, after.high_seqno, after.max_cas), (999, Seqno(1001), before.max_cas));
     assert_ne!(after.uuid, before.uuid);
     assert!(is_miss(&bucket.get(VB, key("k7"), NOW)));
@@ -181,7 +182,11 @@ fn a_crash_keeps_flushed_items_and_adds_a_history() {
     assert!(hit(bucket.get(VB, key("k7"), NOW)).rev_seqno().0 > 2);
     drop(bucket);
     let clean = Bucket::open(config(), Arc::new(MemoryStore::on(disk)), entropy(), true).unwrap();
-    assert_eq!(clean.vbucket_stats(VB).unwrap().uuid, after.uuid, "a clean stop keeps the history");
+    assert_eq!(
+        clean.vbucket(VB).unwrap().stats().uuid,
+        after.uuid,
+        "a clean stop keeps the history"
+    );
     assert!(matches!(
         clean.get(VB, key("k42"), NOW),
         GetOutcome::Refused(OperationRejection::NeedsFetch)
@@ -226,7 +231,7 @@ fn fail_and_heal(fault: StoreFault) {
     bucket.flush_step().expect_err("the plan fails this commit");
     assert_eq!(*told.0.lock(), [(5, PersistOutcome::Failed)]);
     assert_eq!(
-        bucket.vbucket_stats(VB).expect("the test knows that this works").persisted_seqno,
+        bucket.vbucket(VB).expect("the test knows that this works").stats().persisted_seqno,
         Seqno(0)
     );
     let refused = bucket.store(VB, key("k2"), &set("2"), NOW);
@@ -419,7 +424,7 @@ fn concurrent_writers_leave_no_seqno_gap() {
     threads.stop().unwrap();
     let flusher = bucket.task_stats().into_iter().find(|task| task.name == "flusher").unwrap();
     assert!(flusher.state == TaskState::Dead && flusher.runs > 0, "{flusher:?}");
-    let stats = bucket.vbucket_stats(VB).unwrap();
+    let stats = bucket.vbucket(VB).unwrap().stats();
     assert_eq!(
         (stats.high_seqno, stats.persisted_seqno, stats.queue_items),
         (Seqno(8000), Seqno(8000), 0)

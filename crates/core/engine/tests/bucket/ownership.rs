@@ -20,6 +20,7 @@ use oribi_types::{Cas, CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::Mutex;
 
 use super::{NOW, VB, config, done, entropy, key, set};
+use crate::operations_by_vbid::OperationsByVbid;
 
 const ALL: [Vbid; 4] = [Vbid(0), Vbid(1), Vbid(2), Vbid(3)];
 
@@ -101,9 +102,9 @@ fn a_hand_over_is_lossless_and_adds_a_history() {
     let written = done(old.store(VB, key("k"), &set("1"), NOW));
     old.stop_serving(VB);
     assert!(is_elsewhere(&old, VB, "k"));
-    assert!(!old.is_flushed(VB));
+    assert!(!old.vbucket(VB).unwrap().is_flushed());
     old.flush_step().unwrap();
-    assert!(old.is_flushed(VB));
+    assert!(old.vbucket(VB).unwrap().is_flushed());
     old.deactivate(VB);
     assert_eq!(old.owned().len(), ALL.len() - 1);
 
@@ -373,7 +374,7 @@ fn a_vbucket_serves_reads_before_the_store_is_ready() {
         load_all(&served);
         assert_eq!(value(&served, VB, "k").as_deref(), Some("1"));
         let written = done(served.store(VB, key("k"), &set("2"), NOW));
-        assert!(!served.is_flushed(VB));
+        assert!(!served.vbucket(VB).unwrap().is_flushed());
         *seen.lock() = Some(written.vb_uuid);
     });
     bucket.take_over(&ALL).unwrap();
@@ -485,7 +486,7 @@ fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
     store.next(move || interrupted.deactivate(VB));
     assert_eq!(bucket.flush_step().unwrap().vbuckets, 2);
     assert!(is_elsewhere(&bucket, VB, "k"));
-    assert!(bucket.is_flushed(Vbid(2)));
+    assert!(bucket.vbucket(Vbid(2)).unwrap().is_flushed());
     // A commit before another owner came counts, although no waiter was told.
     bucket.take_over(&[VB]).unwrap();
     load_all(&bucket);
@@ -527,8 +528,8 @@ fn no_random_document_comes_from_a_leaving_vbucket() {
     bucket.take_over(&ALL).unwrap();
     done(bucket.store(VB, key("k"), &set("1"), NOW));
     let drawn = || bucket.random_document(CollectionId::DEFAULT, NOW).unwrap();
-    assert!(drawn().is_some() && bucket.is_serving(VB));
+    assert!(drawn().is_some() && bucket.vbucket(VB).unwrap().is_serving());
     bucket.stop_serving(VB);
-    assert!(bucket.is_owned(VB) && !bucket.is_serving(VB));
+    assert!(bucket.vbucket(VB).unwrap().is_owned() && !bucket.vbucket(VB).unwrap().is_serving());
     assert!(drawn().is_none());
 }

@@ -10,6 +10,7 @@ use oribi_engine::{
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, Datatype, Timestamp};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 /// A tombstone with the attribute `_t`, whose value is one digit.
@@ -105,5 +106,5 @@ fn staged_items_of_a_memory_bucket_are_kept_until_old() {
     assert_eq!(tombstones(), 1, "it is too young");
     purge_at(1200);
     assert_eq!((staged_digit(&bucket), tombstones()), (None, 0));
-    assert!(bucket.vbucket_stats(VB).unwrap().purge_seqno.0 > 0);
+    assert!(bucket.vbucket(VB).unwrap().stats().purge_seqno.0 > 0);
 }

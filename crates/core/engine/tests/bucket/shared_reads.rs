@@ -12,6 +12,7 @@ use oribi_storage::{KvStore, MemoryStore, SharedMemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 use super::{NOW, VB, config, done, entropy, key, open, set};
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::ownership::node;
 
 /// What is found without a lock.
@@ -28,8 +29,8 @@ fn value(text: &str) -> Shared {
 
 fn shared(bucket: &Bucket, key: DocKey<'_>, now: Timestamp) -> Shared {
     let section = ReadSection::open();
-    let ahead = bucket.hash(VB, key).expect("the vbucket is in the map");
-    match bucket.get_shared(&section, ahead, key, now) {
+    let vbucket = bucket.vbucket(VB).expect("the vbucket is in the map");
+    match vbucket.get_shared(&section, &bucket.context(now), vbucket.hash_of(key), key) {
         SharedOutcome::Hit(found) => {
             Shared::Value(String::from_utf8_lossy(found.value()).into_owned())
         }
@@ -88,8 +89,10 @@ fn a_found_item_stays_readable_after_the_table() {
     for number in 0..100 {
         let name = format!("k{number}");
         done(bucket.store(VB, key(&name), &set(&value), NOW));
-        let ahead = bucket.hash(VB, key(&name)).expect("the vbucket is in the map");
-        let SharedOutcome::Hit(item) = bucket.get_shared(&section, ahead, key(&name), NOW) else {
+        let vbucket = bucket.vbucket(VB).expect("the vbucket is in the map");
+        let (context, hash) = (bucket.context(NOW), vbucket.hash_of(key(&name)));
+        let SharedOutcome::Hit(item) = vbucket.get_shared(&section, &context, hash, key(&name))
+        else {
             panic!("{name} is there");
         };
         found.push(item);
@@ -238,5 +241,5 @@ fn a_vbucket_that_was_given_up_shows_nothing() {
     assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
     bucket.deactivate(VB);
     assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
-    assert!(bucket.hash(Vbid(9), key("k")).is_none());
+    assert!(bucket.announce(Vbid(9), key("k")).is_none());
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
-    Bucket, DiskState, OperationRejection, StoreRequest, TaskState, TaskStats, WarmupStep,
+    Bucket, DiskState, OperationRejection, StoreRequest, TaskState, TaskStats, VBucket, WarmupStep,
 };
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 /// A clock that continues by one millisecond with every look at it.
@@ -38,14 +39,14 @@ fn writes_are_counted_by_what_they_did() {
     done(bucket.delete(VB, key("b"), Cas(0), NOW));
     done(bucket.store(VB, key("b"), &StoreRequest { expiry: 10, ..set("3") }, NOW));
     drop(bucket.get(VB, key("b"), later));
-    let stats = bucket.vbucket_stats(VB).unwrap();
+    let stats = bucket.vbucket(VB).unwrap().stats();
     let counts = (stats.ops_create, stats.ops_update, stats.ops_delete, stats.expired);
     assert_eq!(counts, (4, 2, 1, 1));
     // However long ago the first was, the newest version of each key is all that is queued.
     assert_eq!((stats.queue_fill, stats.queue_drain, stats.queue_items), (8, 0, 3));
     assert_eq!(stats.queue_oldest, Some(Timestamp { unix_ns: NOW.unix_ns & !0xffff }));
     bucket.flush_step().unwrap();
-    let stats = bucket.vbucket_stats(VB).unwrap();
+    let stats = bucket.vbucket(VB).unwrap().stats();
     assert_eq!((stats.queue_fill, stats.queue_drain, stats.queue_oldest), (8, 3, None));
 }
 
@@ -55,27 +56,30 @@ fn a_loaded_document_was_not_created_and_not_queued() {
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     done(bucket.store(VB, key("a"), &set("1"), NOW));
     bucket.flush_step().unwrap();
-    let stats = open(Arc::new(MemoryStore::on(disk))).vbucket_stats(VB).unwrap();
+    let stats = open(Arc::new(MemoryStore::on(disk))).vbucket(VB).unwrap().stats();
     assert_eq!((stats.items, stats.ops_create, stats.queue_fill), (1, 0, 0));
 }
 
 #[test]
 fn a_key_is_dirty_until_it_is_flushed() {
     let bucket = open(Arc::new(MemoryStore::new()));
-    assert_eq!(bucket.key_stats(VB, key("k")), Ok(None));
+    let vbucket = bucket.vbucket(VB).unwrap();
+    let key_stats = |key| vbucket.key_stats(&bucket.context(NOW), key);
+    assert_eq!(key_stats(key("k")), Ok(None));
     let written = done(bucket.store(VB, key("k"), &set("{}"), NOW));
-    let stats = bucket.key_stats(VB, key("k")).unwrap().unwrap();
+    let stats = key_stats(key("k")).unwrap().unwrap();
     assert!(stats.is_dirty && !stats.is_deleted && stats.is_resident);
     assert_eq!((stats.cas, stats.seqno, stats.flags), (written.cas, written.seqno, 7));
     assert_eq!(bucket.key_on_disk(VB, key("k")).unwrap(), None);
     bucket.flush_step().unwrap();
-    assert!(!bucket.key_stats(VB, key("k")).unwrap().unwrap().is_dirty);
+    assert!(!key_stats(key("k")).unwrap().unwrap().is_dirty);
     done(bucket.delete(VB, key("k"), Cas(0), NOW));
-    let stats = bucket.key_stats(VB, key("k")).unwrap().unwrap();
+    let stats = key_stats(key("k")).unwrap().unwrap();
     assert!(stats.is_dirty && stats.is_deleted);
     let unknown = DocKey { collection: CollectionId(99), key: b"k" };
-    assert_eq!(bucket.key_stats(VB, unknown), Err(OperationRejection::UnknownCollection));
-    assert_eq!(bucket.key_stats(Vbid(4), key("k")), Err(OperationRejection::NotMyVbucket));
+    assert_eq!(key_stats(unknown), Err(OperationRejection::UnknownCollection));
+    let outside = bucket.vbucket_or_rejection(Vbid(4)).map(VBucket::id);
+    assert_eq!(outside, Err(OperationRejection::NotMyVbucket));
 }
 
 #[test]
@@ -201,23 +205,20 @@ fn queue_and_table_of_one_vbucket() {
         done(bucket.store(VB, key(&format!("k{n}")), &set("1"), NOW));
     }
     done(bucket.delete(VB, key("k0"), Cas(0), NOW));
-    let vbucket = bucket.vbucket_stats(VB).unwrap();
-    let queue = bucket.checkpoint_stats(VB).unwrap();
+    let vbucket = bucket.vbucket(VB).unwrap().stats();
+    let queue = bucket.vbucket(VB).unwrap().checkpoint_stats();
     assert_eq!((queue.items, queue.open_items, queue.open_checkpoint_id), (1000, 1000, 1));
     assert_eq!(queue.queue_bytes + queue.item_bytes, vbucket.queue_bytes);
     let [cursor] = &queue.cursors[..] else { panic!("{queue:?}") };
     assert_eq!((&*cursor.name, cursor.remaining, cursor.seqno), ("persistence", 1000, Seqno(0)));
-    let table = bucket.hash_table_stats(VB).unwrap();
+    let table = bucket.vbucket(VB).unwrap().hash_table_stats();
     assert_eq!((table.items, table.tombstones, table.item_bytes), (999, 1, vbucket.item_bytes));
     assert_eq!((table.mem_bytes, table.groups * 7), (vbucket.table_bytes, table.slots));
     assert!(table.resizes >= 7 && table.sampled > 0 && table.min_probes >= 1);
     assert_eq!(table.probe_histogram.iter().sum::<u64>(), table.sampled as u64);
     bucket.flush_step().unwrap();
-    let queue = bucket.checkpoint_stats(VB).unwrap();
+    let queue = bucket.vbucket(VB).unwrap().checkpoint_stats();
     assert_eq!((queue.items, queue.cursors[0].visits), (0, 1));
     assert_eq!(queue.cursors[0].seqno, Seqno(1001));
-    assert!(
-        bucket.checkpoint_stats(Vbid(4)).is_none() && bucket.hash_table_stats(Vbid(4)).is_none()
-    );
-    assert!(!bucket.collection_stats(Vbid(4), &mut Vec::new()));
+    assert!(bucket.vbucket(Vbid(4)).is_none());
 }

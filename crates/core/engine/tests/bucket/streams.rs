@@ -19,6 +19,7 @@ use oribi_engine::{
 use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore, StoreMaintenance};
 use oribi_types::{Cas, CollectionId, Seqno, Timestamp, VbUuid};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 #[derive(Default)]

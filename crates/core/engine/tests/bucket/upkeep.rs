@@ -8,6 +8,7 @@ use oribi_storage::{KvStore, MemoryStore, VbucketState, unlimited};
 use oribi_types::{Cas, DocKey, Seqno, Timestamp, Vbid};
 
 use super::{NOW, VB, config, done, entropy, key, set};
+use crate::operations_by_vbid::OperationsByVbid;
 
 const MINUTE_S: u32 = 60;
 
@@ -52,7 +53,7 @@ fn what_nobody_reads_expires() {
     assert_eq!(expire(&bucket, at(9 * MINUTE_S)), 0, "it is not time");
     assert_eq!(expire(&bucket, at(10 * MINUTE_S)), 2500);
     assert_eq!(expire(&bucket, at(10 * MINUTE_S)), 0, "the pass is over");
-    let (stats, vbucket) = (bucket.stats(), bucket.vbucket_stats(Vbid(0)).unwrap());
+    let (stats, vbucket) = (bucket.stats(), bucket.vbucket(Vbid(0)).unwrap().stats());
     assert_eq!((stats.items, stats.tombstones), (2500, 2500));
     assert_eq!((vbucket.expired, vbucket.ops_delete), (1250, 0));
     bucket.flush_step().unwrap();
@@ -118,9 +119,9 @@ fn old_tombstones_leave_the_store() {
     done(bucket.delete(VB, key("b"), Cas(0), at(2000)));
     bucket.flush_step().unwrap();
     assert_eq!(purge(&bucket, at(900)), None, "the tombstones are too young");
-    assert_eq!(bucket.vbucket_stats(VB).unwrap().purge_seqno, Seqno(0));
+    assert_eq!(bucket.vbucket(VB).unwrap().stats().purge_seqno, Seqno(0));
     assert_eq!(purge(&bucket, at(1500)), Some(Seqno(4)), "that of the first deletion");
-    let stats = bucket.vbucket_stats(VB).unwrap();
+    let stats = bucket.vbucket(VB).unwrap().stats();
     assert_eq!((stats.purge_seqno, stats.high_seqno), (Seqno(4), Seqno(5)));
     let state = stored_state(&store);
     assert_eq!((state.purge_seqno, state.high_seqno), (Seqno(4), Seqno(5)));

@@ -12,6 +12,7 @@ use oribi_storage::{KvStore, LogOptions, LogStore, MemoryStore};
 use oribi_types::{Cas, Vbid};
 
 use super::{NOW, config, done, entropy, key, set};
+use crate::operations_by_vbid::OperationsByVbid;
 
 const VBUCKETS: u16 = 4;
 

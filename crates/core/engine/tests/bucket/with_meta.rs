@@ -11,6 +11,7 @@ use oribi_storage::MemoryStore;
 use oribi_subdoc::limits::XATTR_BYTES_MAX;
 use oribi_types::{Cas, Datatype, DocKey, RevSeqno};
 
+use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, done, key, open};
 
 fn version(value: &[u8], datatype: Datatype) -> WithMetaRequest<'_> {
@@ -46,7 +47,7 @@ fn block(bytes: usize) -> Vec<u8> {
 #[test]
 fn attributes_and_body_have_a_limit_each() {
     let bucket = open(Arc::new(MemoryStore::new()));
-    let body = vec![b'b'; bucket.value_bytes_max()];
+    let body = vec![b'b'; bucket.config().value_bytes_max];
     let send = |attributes: &[u8], body: &[u8]| {
         let value = [attributes, body].concat();
         bucket.store_with_meta(VB, key("k"), &version(&value, Datatype::XATTR), NOW)

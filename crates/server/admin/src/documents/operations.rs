@@ -147,11 +147,14 @@ fn not_found() -> HttpRejection {
 }
 
 pub(super) async fn get(target: &DocumentTarget) -> Result<DocumentView, HttpRejection> {
-    let seen = target.run(|bucket| match bucket.get(target.vbid, target.doc_key(), wall_clock()) {
-        GetOutcome::Hit(item) => Ok(Some(DocumentView { cas: item.cas(), item })),
-        GetOutcome::HitLocked(item) => Ok(Some(DocumentView { cas: LOCKED_CAS, item })),
-        GetOutcome::Miss => Ok(None),
-        GetOutcome::Refused(refused) => Err(refused),
+    let seen = target.run(|bucket| {
+        let vbucket = bucket.vbucket_or_rejection(target.vbid)?;
+        match vbucket.get(&bucket.context(wall_clock()), target.doc_key()) {
+            GetOutcome::Hit(item) => Ok(Some(DocumentView { cas: item.cas(), item })),
+            GetOutcome::HitLocked(item) => Ok(Some(DocumentView { cas: LOCKED_CAS, item })),
+            GetOutcome::Miss => Ok(None),
+            GetOutcome::Refused(refused) => Err(refused),
+        }
     });
     seen.await?.ok_or_else(not_found)
 }
@@ -170,7 +173,8 @@ pub(super) async fn put(
         ..StoreRequest::set(value)
     };
     let outcome = target.run(|bucket| {
-        match bucket.store(target.vbid, target.doc_key(), &request, wall_clock()) {
+        let vbucket = bucket.vbucket_or_rejection(target.vbid)?;
+        match vbucket.store(&bucket.context(wall_clock()), target.doc_key(), &request) {
             MutationOutcome::Refused(refused) => Err(refused),
             outcome => Ok(outcome),
         }
@@ -180,7 +184,8 @@ pub(super) async fn put(
 
 pub(super) async fn delete(target: &DocumentTarget, cas: Cas) -> Result<HttpReply, HttpRejection> {
     let outcome = target.run(|bucket| {
-        match bucket.delete(target.vbid, target.doc_key(), cas, wall_clock()) {
+        let vbucket = bucket.vbucket_or_rejection(target.vbid)?;
+        match vbucket.delete(&bucket.context(wall_clock()), target.doc_key(), cas) {
             MutationOutcome::Refused(refused) => Err(refused),
             outcome => Ok(outcome),
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use oribi_types::{CollectionId, Vbid};
+use oribi_types::CollectionId;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -75,8 +75,8 @@ fn rows_of(bucket: &BucketHandle) -> Vec<Row> {
     let manifest = bucket.bucket().manifest();
     let mut sums: BTreeMap<CollectionId, [u64; 3]> = BTreeMap::new();
     let mut figures = Vec::new();
-    for vbid in (0..bucket.vbuckets()).map(Vbid) {
-        bucket.bucket().collection_stats(vbid, &mut figures);
+    for vbucket in bucket.bucket().vbuckets() {
+        vbucket.collection_stats(&mut figures);
         for (id, stats) in &figures {
             let sum = sums.entry(*id).or_default();
             let parts = [stats.items, stats.item_bytes, stats.disk_bytes];

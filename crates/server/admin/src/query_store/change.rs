@@ -69,9 +69,11 @@ fn attempt(
         Precondition::Absent => (StoreCondition::Add, Cas(0)),
         Precondition::Cas(cas) => (StoreCondition::Replace, Cas(cas)),
     };
-    let outcome = match &mutation.value {
-        None => bucket.delete(vbid, key, cas, now),
-        Some(value) => {
+    let context = bucket.context(now);
+    let outcome = match (bucket.vbucket_or_rejection(vbid), &mutation.value) {
+        (Err(rejection), _) => MutationOutcome::Refused(rejection),
+        (Ok(vbucket), None) => vbucket.delete(&context, key, cas),
+        (Ok(vbucket), Some(value)) => {
             let request = StoreRequest {
                 mode,
                 flags: JSON_FLAGS,
@@ -80,7 +82,7 @@ fn attempt(
                 preserve_expiry: mutation.expiration.is_none(),
                 ..StoreRequest::set(value)
             };
-            bucket.store(vbid, key, &request, now)
+            vbucket.store(&context, key, &request)
         }
     };
     match (session, &node) {

@@ -50,7 +50,11 @@ impl<'r> DocumentLookup<'r> {
         let vbid = vbucket_of(key, reader.handle.vbuckets());
         let key = DocKey { collection: reader.collection, key };
         let (bucket, now) = (reader.handle.bucket(), wall_clock());
-        let (item, cas) = match bucket.get(vbid, key, now) {
+        let found = match bucket.vbucket_or_rejection(vbid) {
+            Ok(vbucket) => vbucket.get(&bucket.context(now), key),
+            Err(rejection) => GetOutcome::Refused(rejection),
+        };
+        let (item, cas) = match found {
             GetOutcome::Hit(item) => {
                 let cas = item.cas().0;
                 (item, cas)

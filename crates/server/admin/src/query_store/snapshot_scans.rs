@@ -59,7 +59,7 @@ impl<'r> SnapshotScans<'r> {
         reader.check_exists()?;
         let usual = reader.control.hold_usual(STATEMENT_SCAN_BYTES)?;
         let left: VecDeque<Vbid> = (0..reader.handle.vbuckets()).map(Vbid).collect();
-        if left.iter().any(|vbid| !reader.handle.bucket().is_serving(*vbid)) {
+        if left.iter().any(|vbid| reader.handle.bucket().serving_vbucket(*vbid).is_err()) {
             return Err(reader.not_here());
         }
         reader.wait_until_persisted(&left)?;
@@ -114,7 +114,7 @@ impl<'r> SnapshotScans<'r> {
 
     fn begin_vbucket(&self, vbid: Vbid) -> Result<SnapshotScan> {
         let bucket = self.reader.handle.bucket();
-        if !bucket.is_serving(vbid) {
+        if bucket.serving_vbucket(vbid).is_err() {
             return Err(self.reader.not_here());
         }
         let collection = Some(self.reader.collection);

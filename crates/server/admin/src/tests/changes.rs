@@ -40,8 +40,8 @@ impl Fixture {
         let key = DocKey { collection, key: key.as_bytes() };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let now = oribi_system::clock::wall_clock();
-            match bucket.bucket().store(vbid, key, &request, now) {
+            let context = bucket.bucket().context(oribi_system::clock::wall_clock());
+            match bucket.bucket().vbucket(vbid).unwrap().store(&context, key, &request) {
                 MutationOutcome::Done(_) => return,
                 // Memory is short for a moment.
                 outcome => assert!(Instant::now() < deadline, "{outcome:?}"),
@@ -57,7 +57,8 @@ impl Fixture {
         let bucket = self.server.as_ref().unwrap().context().buckets.get("default").unwrap();
         let vbid = vbucket_of(key.as_bytes(), VBUCKETS);
         let key = DocKey { collection: CollectionId::DEFAULT, key: key.as_bytes() };
-        let outcome = bucket.bucket().delete(vbid, key, Cas(0), oribi_system::clock::wall_clock());
+        let context = bucket.bucket().context(oribi_system::clock::wall_clock());
+        let outcome = bucket.bucket().vbucket(vbid).unwrap().delete(&context, key, Cas(0));
         assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
     }
 

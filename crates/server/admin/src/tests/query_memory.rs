@@ -46,7 +46,8 @@ impl Fixture {
             preserve_expiry: false,
         };
         let key = oribi_types::DocKey { collection: CollectionId::DEFAULT, key: key.as_bytes() };
-        let stored = bucket.bucket().store(vbid, key, &request, oribi_system::clock::wall_clock());
+        let context = bucket.bucket().context(oribi_system::clock::wall_clock());
+        let stored = bucket.bucket().vbucket(vbid).unwrap().store(&context, key, &request);
         assert!(matches!(stored, oribi_engine::MutationOutcome::Done(_)), "{stored:?}");
     }
 }

@@ -73,7 +73,8 @@ fn documents_after_a_restart(storage: BucketStorage) -> u32 {
             cas: Cas(0),
             preserve_expiry: false,
         };
-        let outcome = handle.bucket().store(vbid, key(&name), &request, NOW);
+        let vbucket = handle.bucket().vbucket(vbid).unwrap();
+        let outcome = vbucket.store(&handle.bucket().context(NOW), key(&name), &request);
         assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
     }
     stop(&buckets);
@@ -86,7 +87,8 @@ fn documents_after_a_restart(storage: BucketStorage) -> u32 {
     wait_until(|| handle.bucket().stats().warmup.done);
     let found = (0..500).filter(|number| {
         let (name, vbid) = (document(*number), Vbid((number % 4) as u16));
-        match handle.bucket().get(vbid, key(&name), NOW) {
+        let vbucket = handle.bucket().vbucket(vbid).unwrap();
+        match vbucket.get(&handle.bucket().context(NOW), key(&name)) {
             GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
                 assert_eq!((item.value(), item.flags()), (name.as_bytes(), *number));
                 true

@@ -94,7 +94,7 @@ impl DcpFeed {
         let ready = VecDeque::new();
         let mut feed = DcpFeed { bucket, request, names, vbuckets, ready, token, sink, unfinished };
         for at in 0..feed.vbuckets.len() {
-            if !feed.bucket.bucket().is_serving(feed.vbuckets[at].vbid()) {
+            if feed.bucket.bucket().serving_vbucket(feed.vbuckets[at].vbid()).is_err() {
                 return Err(FeedEnd::NotMyVbucket);
             }
             feed.open_vbucket(at, now)?;

@@ -162,9 +162,7 @@ fn check_request(req: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), 
     if !req.frame.value.is_empty() && !has_collections {
         return refuse(Status::Einval, "collections were not negotiated");
     }
-    if !req.bucket().is_serving(req.named_vbucket()) {
-        return Err(OperationRejection::NotMyVbucket.into());
-    }
+    req.bucket().serving_vbucket(req.named_vbucket())?;
     if extras.flags.has(StreamFlags::TAKEOVER) {
         return refuse(Status::NotSupported, "this server hands vbuckets over in another way");
     }

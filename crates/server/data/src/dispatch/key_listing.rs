@@ -47,9 +47,7 @@ pub(super) fn get_keys<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let from = req.locate()?;
     let (vbid, collection) = (from.vbid(req), from.key.collection);
     req.demand(collection, Privilege::Read.into())?;
-    if !req.bucket().is_serving(vbid) {
-        return Err(OperationRejection::NotMyVbucket.into());
-    }
+    req.bucket().serving_vbucket(vbid)?;
     if !req.bucket().manifest().contains(collection) {
         return Err(OperationRejection::UnknownCollection.into());
     }

@@ -29,7 +29,7 @@ pub(super) fn get_locked<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.reserve_document(document)?;
     req.count(|counters| &counters.cmd_get);
     req.count(|counters| &counters.cmd_lock);
-    match req.bucket().get_and_lock(document.vbid(req), document.key, timeout_s, req.env.now) {
+    match document.vbucket(req)?.get_and_lock(&req.context(), document.key, timeout_s) {
         LockOutcome::Done { item, cas } => {
             req.counters().get_hits.add(1);
             req.collection_counters(document.key.collection).gets.add(1);
@@ -50,7 +50,7 @@ pub(super) fn unlock<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if req.cas() == Cas(0) {
         return Err(NO_CAS);
     }
-    match req.bucket().unlock(document.vbid(req), document.key, req.cas(), req.env.now) {
+    match document.vbucket(req)?.unlock(&req.context(), document.key, req.cas()) {
         UnlockOutcome::Done => Ok(HandlerReply::Success),
         UnlockOutcome::Refused(refused) => Err(refused.into()),
         failed => {

@@ -32,8 +32,7 @@ struct ObservedKey {
 
 /// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first.
 pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let vbucket = req.bucket().vbucket(req.named_vbucket()).filter(|vbucket| vbucket.is_serving());
-    let vbucket = vbucket.ok_or(OperationRejection::NotMyVbucket)?;
+    let vbucket = req.bucket().serving_vbucket(req.named_vbucket())?;
     let mut value = Vec::new();
     for entry in vbucket.failover_table() {
         value.extend_from_slice(&entry.uuid.0.to_be_bytes());
@@ -51,9 +50,7 @@ pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let mut rest = req.frame.value;
     while !rest.is_empty() {
         let (one, behind) = next_asked(req, rest).ok_or(CUT_OFF)?;
-        if !req.bucket().is_serving(one.vbid) {
-            return Err(OperationRejection::NotMyVbucket.into());
-        }
+        req.bucket().serving_vbucket(one.vbid)?;
         req.demand(one.collection, Privilege::MetaRead.into())?;
         if asked.len() == KEYS_MAX {
             return Err(Rejection::Because(Status::Einval, "more than 1024 keys"));
@@ -99,10 +96,10 @@ fn state_of(
     now: Timestamp,
 ) -> Result<(u8, u64), Status> {
     let bucket = handle.bucket();
-    match bucket.get_meta(vbid, key, now) {
+    let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
+    match vbucket.get_meta(&bucket.context(now), key) {
         MetaOutcome::Found(item, cas) => {
-            let persisted = bucket.vbucket(vbid).map(|vbucket| vbucket.persisted_seqno());
-            let is_persisted = persisted.is_some_and(|seqno| item.seqno() <= seqno);
+            let is_persisted = item.seqno() <= vbucket.persisted_seqno();
             let state = match (item.is_deleted(), is_persisted) {
                 (true, true) => NOT_FOUND,
                 (true, false) => DELETED,

@@ -12,7 +12,6 @@
 use std::sync::Arc;
 
 use oribi_auth::PrivilegeSet;
-use oribi_engine::OperationRejection;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Vbid};
@@ -129,9 +128,7 @@ pub(super) fn cancel<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 /// The vbucket of the request and its bucket, if it is served.
 fn served(req: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
     let (vbid, handle) = (req.named_vbucket(), Arc::clone(req.handle()));
-    if !handle.bucket().is_serving(vbid) {
-        return Err(OperationRejection::NotMyVbucket.into());
-    }
+    handle.bucket().serving_vbucket(vbid)?;
     Ok((vbid, handle))
 }
 
@@ -169,9 +166,9 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     if !held.holds(needed_for(content)) {
         return Err(Status::Eaccess);
     }
-    match scan.bucket.bucket().is_serving(scan.vbid) {
-        true => Ok(()),
-        false => Err(Status::NotMyVbucket),
+    match scan.bucket.bucket().serving_vbucket(scan.vbid) {
+        Ok(_) => Ok(()),
+        Err(rejection) => Err(crate::dispatch::status::of_refused(rejection)),
     }
 }
 

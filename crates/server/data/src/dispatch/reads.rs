@@ -74,7 +74,7 @@ pub(super) fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.count(|counters| &counters.cmd_touch);
     req.count(|counters| &counters.cmd_get);
     let key = if req.frame.header.opcode == req.opcode as u8 { &[] } else { req.frame.key };
-    match req.bucket().get_and_touch(document.vbid(req), document.key, expiry, req.env.now) {
+    match document.vbucket(req)?.get_and_touch(&req.context(), document.key, expiry) {
         GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
             req.counters().get_hits.add(1);
             req.counters().touch_hits.add(1);
@@ -101,7 +101,7 @@ pub(super) fn get_meta<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         [version @ (1 | 2)] => *version,
         _ => return Err(Rejection::Because(Status::Einval, "there are versions 1 and 2")),
     };
-    let (item, cas) = match req.bucket().get_meta(document.vbid(req), document.key, req.env.now) {
+    let (item, cas) = match document.vbucket(req)?.get_meta(&req.context(), document.key) {
         MetaOutcome::Found(item, cas) => (item, cas),
         MetaOutcome::Refused(refused) => return Err(refused.into()),
         MetaOutcome::Miss => return Ok(HandlerReply::Miss { key: &[] }),
@@ -131,8 +131,7 @@ pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         Rejection::Because(Status::Etmpfail, "the bucket was emptied; ask for the failover log");
     let uuid = <[u8; 8]>::try_from(req.frame.value).map_err(|_| NO_UUID)?;
     let vbid = req.named_vbucket();
-    let vbucket = req.bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
-    let vbucket = vbucket.ok_or(OperationRejection::NotMyVbucket)?;
+    let vbucket = req.bucket().serving_vbucket(vbid)?;
     let (stats, table) = (vbucket.stats(), vbucket.failover_table());
     let asked = VbUuid(u64::from_be_bytes(uuid));
     // Newest first: the history at an index ended where the one before it in the table began.

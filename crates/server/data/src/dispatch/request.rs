@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, FillingItem, GetOutcome, KeyAhead, MutationOutcome, ReadSection, SharedOutcome,
-    StoreRequest,
+    Bucket, Context, FillingItem, GetOutcome, KeyAhead, KeyHash, MutationOutcome,
+    OperationRejection, ReadSection, SharedOutcome, StoreRequest, VBucket,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
@@ -123,6 +123,12 @@ impl<'a> Request<'a> {
         self.handle().bucket()
     }
 
+    /// The engine's context of an operation for this request.
+    #[inline(always)]
+    pub fn context(&self) -> Context<'_> {
+        self.bucket().context(self.env.now)
+    }
+
     /// Counters of this worker for the selected bucket. Only for opcodes whose rule demands one.
     #[inline(always)]
     pub fn counters(&self) -> &OperationCounters {
@@ -171,16 +177,37 @@ impl Located<'_> {
         req.state.vbid(req.frame.header.vbucket_or_status, self.key, req.handle().vbuckets())
     }
 
+    /// The engine's part of that vbucket, whether it serves clients here or not.
+    #[inline(always)]
+    pub fn vbucket<'r>(&self, req: &'r Request<'_>) -> Result<&'r VBucket, OperationRejection> {
+        req.bucket().vbucket_or_rejection(self.vbid(req))
+    }
+
+    /// That vbucket, and the hash of the key there, as announced or computed.
+    #[inline(always)]
+    fn place<'r>(
+        &self,
+        req: &'r Request<'_>,
+    ) -> Result<(&'r VBucket, KeyHash), OperationRejection> {
+        match self.ahead {
+            Some(ahead) => {
+                debug_assert_eq!(ahead.vbid(), self.vbid(req), "another vbucket was announced");
+                Ok((req.bucket().vbucket_or_rejection(ahead.vbid())?, ahead.hash()))
+            }
+            None => {
+                let vbucket = self.vbucket(req)?;
+                Ok((vbucket, vbucket.hash_of(self.key)))
+            }
+        }
+    }
+
     /// Reads the document without a lock, if its body is copied as it is: small, and not compressed
     /// for a client that would not understand it.
     #[inline(always)]
     pub fn get_shared<'a>(&self, req: &Request<'a>) -> SharedOutcome<'a> {
-        let (Some(section), bucket) = (req.section, req.bucket()) else {
-            return SharedOutcome::Undecided;
-        };
-        let ahead = self.ahead.or_else(|| bucket.hash(self.vbid(req), self.key));
-        let Some(ahead) = ahead else { return SharedOutcome::Undecided };
-        let outcome = bucket.get_shared(section, ahead, self.key, req.env.now);
+        let Some(section) = req.section else { return SharedOutcome::Undecided };
+        let Ok((vbucket, hash)) = self.place(req) else { return SharedOutcome::Undecided };
+        let outcome = vbucket.get_shared(section, &req.context(), hash, self.key);
         if let SharedOutcome::Hit(item) = &outcome
             && (item.value_bytes() >= GATHER_VALUE_BYTES_MIN
                 || item.is_compressed() && !req.state.features().has(Feature::Snappy))
@@ -192,9 +219,9 @@ impl Located<'_> {
 
     #[inline(always)]
     pub fn get(&self, req: &Request<'_>) -> GetOutcome {
-        match self.ahead {
-            Some(ahead) => req.bucket().get_announced(ahead, self.key, req.env.now),
-            None => req.bucket().get(self.vbid(req), self.key, req.env.now),
+        match self.place(req) {
+            Ok((vbucket, hash)) => vbucket.get_hashed(&req.context(), hash, self.key),
+            Err(rejection) => GetOutcome::Refused(rejection),
         }
     }
 
@@ -202,15 +229,15 @@ impl Located<'_> {
     /// be tried again.
     #[inline(always)]
     pub fn store(&self, req: &mut Request<'_>, request: &StoreRequest<'_>) -> MutationOutcome {
-        let now = req.env.now;
         let mut received = req.received.take();
-        let bucket = req.bucket();
-        let outcome = match (&mut received, self.ahead) {
-            (received @ Some(_), _) => {
-                bucket.store_received(self.vbid(req), received, request, now)
+        let outcome = match (self.place(req), &mut received) {
+            (Ok((vbucket, _)), received @ Some(_)) => {
+                vbucket.store_received(&req.context(), received, request)
             }
-            (None, Some(ahead)) => bucket.store_announced(ahead, self.key, request, now),
-            (None, None) => bucket.store(self.vbid(req), self.key, request, now),
+            (Ok((vbucket, hash)), None) => {
+                vbucket.store_hashed(&req.context(), hash, self.key, request)
+            }
+            (Err(rejection), _) => MutationOutcome::Refused(rejection),
         };
         req.received = received;
         outcome

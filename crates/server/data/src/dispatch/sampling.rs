@@ -98,7 +98,7 @@ pub(super) fn evict_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     );
     let document = req.locate()?;
     let (vbid, key) = (document.vbid(req), document.key);
-    match req.bucket().get_meta(vbid, key, req.env.now) {
+    match document.vbucket(req)?.get_meta(&req.context(), key) {
         MetaOutcome::Refused(OperationRejection::NeedsFetch) => Ok(look_on_disk(req, vbid, key)),
         MetaOutcome::Refused(refused) => Err(refused.into()),
         MetaOutcome::Found(item, _) if item.is_evicted() => Ok(HandlerReply::text(ALREADY_EVICTED)),

@@ -82,8 +82,8 @@ fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
         // No node has replicas, and an active vbucket is no replica.
         return Err(OperationRejection::NotMyVbucket.into());
     }
-    let (vbid, key) = (document.vbid(req), document.key);
-    let outcome = req.bucket().read_version(vbid, key, sought(&paths), req.env.now);
+    let key = document.key;
+    let outcome = document.vbucket(req)?.read_version(&req.context(), key, sought(&paths));
     if let VersionOutcome::Found(item, _) = &outcome {
         req.reserve_answer(held_by_answer(&paths, item))?;
     }
@@ -271,19 +271,22 @@ fn rewrite(
     paths: &PathRequest<'_>,
     results: &mut Results,
 ) -> RewriteOutcome<Failure> {
-    let (vbid, key) = (document.vbid(req), document.key);
-    let bucket = req.bucket();
+    let vbucket = match document.vbucket(req) {
+        Ok(vbucket) => vbucket,
+        Err(rejection) => return RewriteOutcome::Refused(rejection),
+    };
     let job = MutationJob {
         request: paths,
-        key,
+        key: document.key,
         cas: req.cas(),
         preserve_expiry: req.infos.preserve_expiry,
-        value_bytes_max: bucket.value_bytes_max(),
+        value_bytes_max: req.bucket().config().value_bytes_max,
         now: req.env.now,
-        vb_uuid: uuid_of(req, vbid),
+        vb_uuid: vbucket.uuid(),
     };
     let expiry = paths.document.expiry.unwrap_or(0);
-    bucket.rewrite(vbid, key, sought(paths), (expiry, job.cas), req.env.now, |current| {
+    let terms = (expiry, job.cas);
+    vbucket.rewrite(&req.context(), document.key, sought(paths), terms, |current| {
         job.next_version(&current, results)
     })
 }

@@ -150,8 +150,8 @@ pub(super) fn store<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         cas: req.cas(),
         resolution: (!extras.has(SKIP_CONFLICT_RESOLUTION)).then_some(resolution),
     };
-    let (vbid, key) = (document.vbid(req), document.key);
-    let outcome = req.bucket().store_with_meta(vbid, key, &request, req.env.now);
+    let key = document.key;
+    let outcome = document.vbucket(req)?.store_with_meta(&req.context(), key, &request);
     count_outcome(req, key.collection, mode == WithMetaMode::Delete, &outcome);
     written(outcome)
 }

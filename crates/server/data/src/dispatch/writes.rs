@@ -72,7 +72,7 @@ fn plain_value<'a>(req: &Request<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> 
     if !is_compressed(req) {
         return Ok(Cow::Borrowed(req.frame.value));
     }
-    let inflated = compression::inflate(req.frame.value, req.bucket().value_bytes_max())?;
+    let inflated = compression::inflate(req.frame.value, req.bucket().config().value_bytes_max)?;
     Ok(Cow::Owned(inflated))
 }
 
@@ -100,7 +100,7 @@ fn concat<'a>(req: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
     req.count(|counters| &counters.cmd_set);
     let value = plain_value(req)?;
     let request = ConcatRequest { mode, value: &value, cas: req.cas() };
-    let outcome = req.bucket().concat(document.vbid(req), document.key, &request, req.env.now);
+    let outcome = document.vbucket(req)?.concat(&req.context(), document.key, &request);
     count_store(req, document.key.collection, &outcome);
     written(outcome)
 }
@@ -108,7 +108,7 @@ fn concat<'a>(req: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
 pub(super) fn delete<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
     req.admit_durable()?;
-    let mut outcome = req.bucket().delete(document.vbid(req), document.key, req.cas(), req.env.now);
+    let mut outcome = document.vbucket(req)?.delete(&req.context(), document.key, req.cas());
     count_cas(req, &outcome);
     match &mut outcome {
         MutationOutcome::Done(mutation) => {
@@ -130,7 +130,7 @@ pub(super) fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
     req.admit_durable()?;
     req.count(|counters| &counters.cmd_touch);
-    match req.bucket().touch(document.vbid(req), document.key, expiry, req.env.now) {
+    match document.vbucket(req)?.touch(&req.context(), document.key, expiry) {
         MutationOutcome::Done(mutation) => {
             req.counters().touch_hits.add(1);
             Ok(HandlerReply::Written(Answer::Touched(mutation)))

@@ -272,7 +272,9 @@ impl<'a> Writer<'a> {
         };
         let began = Instant::now();
         loop {
-            match self.bucket.store(vbid, key, &request, wall_clock()) {
+            let context = self.bucket.context(wall_clock());
+            let vbucket = self.bucket.vbucket(vbid).expect("the key decides on a vbucket");
+            match vbucket.store(&context, key, &request) {
                 MutationOutcome::Done(mutation) => {
                     self.last.insert(vbid, mutation.seqno);
                     self.written += 1;

@@ -113,7 +113,8 @@ fn document(
     let id = handle.bucket().manifest().collection_id(scope, collection).unwrap();
     let vbid = vbucket_of(key.as_bytes(), handle.vbuckets());
     let key = DocKey { collection: id, key: key.as_bytes() };
-    when_loaded(|| match handle.bucket().get(vbid, key, wall_clock()) {
+    let vbucket = handle.bucket().vbucket(vbid).unwrap();
+    when_loaded(|| match vbucket.get(&handle.bucket().context(wall_clock()), key) {
         GetOutcome::Hit(item) => Some(Some((item.value().to_vec(), item.flags()))),
         GetOutcome::Miss => Some(None),
         _ => None,
@@ -175,7 +176,8 @@ fn an_unchanged_init_file_changes_nothing() {
     let uid = handle.bucket().manifest().uid();
     let key = DocKey { collection: CollectionId::DEFAULT, key: b"one" };
     let vbid = vbucket_of(b"one", 8);
-    when_loaded(|| match handle.bucket().delete(vbid, key, Cas(0), wall_clock()) {
+    let vbucket = handle.bucket().vbucket(vbid).unwrap();
+    when_loaded(|| match vbucket.delete(&handle.bucket().context(wall_clock()), key, Cas(0)) {
         MutationOutcome::Done(_) => Some(()),
         _ => None,
     });

@@ -63,13 +63,13 @@ impl Fixture {
 
     fn set(&self, name: &str) {
         let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
-        let stored = self.bucket.store(VB, key, &StoreRequest::set(b"v"), NOW);
+        let stored = self.vbucket().store(&self.bucket.context(NOW), key, &StoreRequest::set(b"v"));
         assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
     }
 
     fn delete(&self, name: &str) {
         let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
-        let deleted = self.bucket.delete(VB, key, Cas(0), NOW);
+        let deleted = self.vbucket().delete(&self.bucket.context(NOW), key, Cas(0));
         assert!(matches!(deleted, MutationOutcome::Done(_)), "{deleted:?}");
     }
 

@@ -9,6 +9,7 @@ use oribi_storage::StoreFault;
 use oribi_types::{Cas, Timestamp};
 
 use crate::faults::{Fixture, NOW, QUOTA_BYTES, key, place, value};
+use crate::operations_by_vbid::OperationsByVbid;
 
 const FAULTS: [StoreFault; 4] = [
     StoreFault::BeforeCommit,

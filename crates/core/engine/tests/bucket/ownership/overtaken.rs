@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::super::{NOW, VB, done, key, set};
 use super::{ALL, Fetched, Interrupted, load_all, node, nodes, value};
+use crate::operations_by_vbid::OperationsByVbid;
 
 /// In the middle of the store's next call `one` loses the vbucket, `two` writes a new version of
 /// `name`, and `one` gets the vbucket back.

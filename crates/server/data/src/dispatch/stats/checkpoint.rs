@@ -46,7 +46,8 @@ impl StatProducer for Checkpoints {
                 self.current = None;
             }
             let Some(vbid) = self.left.next().map(Vbid) else { return true };
-            if let Some(stats) = self.bucket.bucket().checkpoint_stats(vbid) {
+            if let Some(vbucket) = self.bucket.bucket().vbucket(vbid) {
+                let stats = vbucket.checkpoint_stats();
                 write_queue(writer, vbid, &stats);
                 self.current = Some(Current { vbid, stats, next: 0 });
             }

@@ -87,8 +87,9 @@ impl CollectionDetails {
     /// Takes the figures of the next vbucket and writes its own entries.
     fn begin_vbucket(&mut self, writer: &mut StatWriter<'_>) -> bool {
         let Some(vbid) = self.left.next().map(Vbid) else { return false };
-        if !self.bucket.bucket().collection_stats(vbid, &mut self.stats) {
-            self.stats.clear();
+        self.stats.clear();
+        if let Some(vbucket) = self.bucket.bucket().vbucket(vbid) {
+            vbucket.collection_stats(&mut self.stats);
         }
         self.current = Some(vbid);
         (self.next, self.next_stats) = (0, 0);

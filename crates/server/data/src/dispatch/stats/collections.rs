@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use oribi_engine::collections::{BucketManifest, CollectionDefinition, ScopeDefinition};
-use oribi_types::{CollectionId, ScopeId, Vbid};
+use oribi_types::{CollectionId, ScopeId};
 
 use crate::buckets::BucketHandle;
 use crate::connection::stat_cursor::StatProducer;
@@ -44,8 +44,8 @@ pub(super) fn sum(
 ) -> BTreeMap<CollectionId, CollectionSum> {
     let mut sums: BTreeMap<CollectionId, CollectionSum> = BTreeMap::new();
     let mut figures = Vec::new();
-    for vbid in (0..bucket.vbuckets()).map(Vbid) {
-        bucket.bucket().collection_stats(vbid, &mut figures);
+    for vbucket in bucket.bucket().vbuckets() {
+        vbucket.collection_stats(&mut figures);
         for (id, stats) in &figures {
             let sum = sums.entry(*id).or_default();
             sum.items += stats.items;

@@ -88,7 +88,10 @@ impl Dump {
             }
             *bytes_left = bytes_left.saturating_sub(bytes);
         };
-        if bucket.bucket().walk_documents(self.vbid, self.collection, cursor, self.now, visit) {
+        let vbucket = bucket.bucket().vbucket(self.vbid);
+        let is_walked = vbucket
+            .is_none_or(|vbucket| vbucket.walk_documents(self.collection, cursor, self.now, visit));
+        if is_walked {
             self.vbid = Vbid(self.vbid.0 + 1);
             self.cursor = WalkCursor::default();
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use oribi_engine::{BucketStats, VbucketStats};
-use oribi_types::{Datatype, Timestamp, Vbid};
+use oribi_types::{Datatype, Timestamp};
 
 use super::super::handshake::{TEXT_VERSION, VERSION};
 use super::keys::datatype_names;
@@ -53,10 +53,8 @@ impl BucketFigures {
     /// Takes each vbucket's locks twice and reads the disk. Slow.
     pub fn collect(handle: &BucketHandle) -> BucketFigures {
         let mut sums = VbucketSums::default();
-        for vbid in (0..handle.vbuckets()).map(Vbid) {
-            if let Some(vbucket) = handle.bucket().vbucket_stats(vbid) {
-                sums.add(&vbucket);
-            }
+        for vbucket in handle.bucket().vbuckets() {
+            sums.add(&vbucket.stats());
         }
         BucketFigures { stats: handle.bucket().stats(), sums }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use oribi_engine::{DiskState, KeyOnDisk, KeyStats, OperationRejection};
 use oribi_protocol::status::Status;
-use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
+use oribi_types::{CollectionId, Datatype, DocKey, Timestamp, Vbid};
 
 use super::vbuckets::phase_name;
 use crate::buckets::BucketHandle;
@@ -32,7 +32,10 @@ pub(super) fn in_memory(
     handle: &BucketHandle,
     key: &OwnedKey,
 ) -> Result<Option<KeyStats>, OperationRejection> {
-    let found = handle.bucket().key_stats(key.vbid, key.borrow())?;
+    let bucket = handle.bucket();
+    let vbucket = bucket.vbucket_or_rejection(key.vbid)?;
+    // At time 0 nothing has expired, so the look-up changes nothing.
+    let found = vbucket.key_stats(&bucket.context(Timestamp::default()), key.borrow())?;
     Ok(found.filter(|stats| !stats.is_deleted))
 }
 
@@ -89,7 +92,7 @@ pub(super) fn from_store(handle: &BucketHandle, key: &OwnedKey, verifies: bool) 
 
 /// State of the key's vbucket.
 pub(super) fn phase_of(handle: &BucketHandle, vbid: Vbid) -> &'static str {
-    handle.bucket().vbucket_stats(vbid).map_or("dead", |vbucket| phase_name(vbucket.phase))
+    handle.bucket().vbucket(vbid).map_or("dead", |vbucket| phase_name(vbucket.phase()))
 }
 
 /// The verdict, in the reference server's words where it has one.

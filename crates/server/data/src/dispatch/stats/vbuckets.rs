@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use oribi_engine::{HashTableStats, VbucketStats};
+use oribi_engine::HashTableStats;
 use oribi_storage::VbucketPhase;
 use oribi_types::{Timestamp, Vbid};
 
@@ -60,19 +60,20 @@ impl StatProducer for EachVbucket {
 }
 
 fn phase(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Timestamp) {
-    if let Some(stats) = bucket.bucket().vbucket_stats(vbid) {
-        write_phase(writer, vbid, &stats);
+    if let Some(vbucket) = bucket.bucket().vbucket(vbid) {
+        write_phase(writer, vbid, vbucket.phase());
     }
 }
 
 /// Writes the entry whose name is the vbucket itself.
-fn write_phase(writer: &mut StatWriter<'_>, vbid: Vbid, stats: &VbucketStats) {
+fn write_phase(writer: &mut StatWriter<'_>, vbid: Vbid, phase: VbucketPhase) {
     writer.prefix().text("vb_");
-    writer.text(itoa::Buffer::new().format(vbid.0), phase_name(stats.phase));
+    writer.text(itoa::Buffer::new().format(vbid.0), phase_name(phase));
 }
 
 fn seqnos(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Timestamp) {
-    let Some(stats) = bucket.bucket().vbucket_stats(vbid) else { return };
+    let Some(vbucket) = bucket.bucket().vbucket(vbid) else { return };
+    let stats = vbucket.stats();
     writer.prefix().vbucket(vbid);
     writer.number("high_seqno", stats.high_seqno.0);
     writer.number("abs_high_seqno", stats.high_seqno.0);
@@ -93,8 +94,9 @@ fn no_prepares(writer: &mut StatWriter<'_>) {
 }
 
 fn details(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, now: Timestamp) {
-    let Some(stats) = bucket.bucket().vbucket_stats(vbid) else { return };
-    write_phase(writer, vbid, &stats);
+    let Some(vbucket) = bucket.bucket().vbucket(vbid) else { return };
+    let stats = vbucket.stats();
+    write_phase(writer, vbid, stats.phase);
     writer.prefix().vbucket(vbid);
     writer.number("num_items", stats.items);
     writer.number("num_non_resident", stats.items_evicted);
@@ -142,15 +144,11 @@ fn failovers(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: 
 }
 
 fn hash(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Timestamp) {
-    let bucket = bucket.bucket();
-    let (Some(vbucket), Some(table)) = (bucket.vbucket_stats(vbid), bucket.hash_table_stats(vbid))
-    else {
-        return;
-    };
+    let Some(vbucket) = bucket.bucket().vbucket(vbid) else { return };
     writer.charge(HASH_SAMPLE_CHARGE);
     writer.prefix().vbucket(vbid);
-    writer.text("state", phase_name(vbucket.phase));
-    write_table(writer, &table);
+    writer.text("state", phase_name(vbucket.phase()));
+    write_table(writer, &vbucket.hash_table_stats());
 }
 
 /// Writes the figures of a hash table. A depth is the number of groups that a look-up reads; it is

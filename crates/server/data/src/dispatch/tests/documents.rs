@@ -267,13 +267,13 @@ fn observe_seqno_tells_where_an_earlier_history_ended() {
     let mut before = Client { harness: ConnectionHarness::over(users(), store.clone()) };
     before.set(b"k", b"v");
     let vbid = about(Opcode::Get, b"k").vbid;
-    let old = before.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
+    let old = before.harness.bucket().bucket().vbucket(vbid).unwrap().stats();
     before.harness.bucket().bucket().flush_step().unwrap();
     // Documents that were only in memory are lost with the old bucket, so the vbucket begins a new
     // history.
     let harness = ConnectionHarness::after_a_crash(users(), store);
     let mut after = Client { harness };
-    let new = after.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
+    let new = after.harness.bucket().bucket().vbucket(vbid).unwrap().stats();
     assert_ne!(old.uuid, new.uuid);
     let uuid = old.uuid.0.to_be_bytes();
     let request = RequestParts { vbid, value: &uuid, ..RequestParts::new(Opcode::ObserveSeqno) };

@@ -36,7 +36,7 @@ fn each_durable_write_is_answered_after_its_commit() {
     assert_eq!((reply.status, reply.extras.len()), (Status::Success, 16));
     let token = MutationTokenExtras::decode(&reply.extras).unwrap();
     let vbid = about(Opcode::Get, b"k").vbid;
-    let stats = client.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
+    let stats = client.harness.bucket().bucket().vbucket(vbid).unwrap().stats();
     assert!(stats.persisted_seqno >= token.seqno);
     let count =
         RequestParts { framing: &framing, extras: &counter, ..about(Opcode::Increment, b"n") };

@@ -173,7 +173,7 @@ fn hello_and_select_bucket_end_it() {
         assert_eq!(client.ask(&RequestParts { key, ..set }).status, Status::Success);
     }
     let bucket = server.harness.server().buckets.get("a").unwrap();
-    let first = bucket.bucket().vbucket_stats(Vbid(0)).unwrap();
+    let first = bucket.bucket().vbucket(Vbid(0)).unwrap().stats();
     assert_eq!(first.high_seqno.0, keys.len() as u64, "all of them are where the client said");
 }
 
@@ -306,7 +306,8 @@ fn a_user_may_have_a_collection() {
     let vbid = vbucket_of(b"k", HARNESS_VBUCKETS);
     let now = Timestamp::from_unix_s(HARNESS_START_S);
     for (collection, is_there) in [(pages, true), (CollectionId::DEFAULT, false)] {
-        let found = bucket.get(vbid, DocKey { collection, key: b"k" }, now);
+        let vbucket = bucket.vbucket(vbid).unwrap();
+        let found = vbucket.get(&bucket.context(now), DocKey { collection, key: b"k" });
         assert_eq!(matches!(found, GetOutcome::Hit(_)), is_there, "{collection:?}");
     }
     // A client that can name a collection has the default one.

@@ -111,7 +111,7 @@ fn a_vbucket_on_its_way_out_answers_nothing() {
     let random = RequestParts::new(Opcode::GetRandomKey);
     assert_eq!(client.ask(&random).status, Status::Success);
     bucket.vbuckets().iter().for_each(|vbucket| bucket.stop_serving(vbucket.id()));
-    assert!(bucket.is_owned(vbid));
+    assert!(bucket.vbucket(vbid).unwrap().is_owned());
     assert_eq!(statuses(&mut client), [Status::NotMyVbucket; 4]);
     assert_eq!(client.ask(&random).status, Status::KeyEnoent);
 }

@@ -95,13 +95,8 @@ pub(super) fn current(
     req: &Request<'_>,
     located: Located<'_>,
 ) -> Result<Option<ItemRef>, Rejection> {
-    let outcome = req.bucket().read_version(
-        located.vbid(req),
-        located.key,
-        ReadTarget::Document,
-        req.env.now,
-    );
-    match outcome {
+    let vbucket = located.vbucket(req)?;
+    match vbucket.read_version(&req.context(), located.key, ReadTarget::Document) {
         VersionOutcome::Found(item, _) => Ok(Some(item).filter(|item| !item.is_deleted())),
         VersionOutcome::Miss => Ok(None),
         VersionOutcome::Refused(refused) => Err(refused.into()),
@@ -118,15 +113,8 @@ pub(super) fn rewrite(
 ) -> Result<AppliedMutation, Rejection> {
     let asked = (change.expiry.unwrap_or(0), cas);
     let build = |current: CurrentVersion<'_>| next_version(req, document, cas, change, current);
-    let outcome = req.bucket().rewrite(
-        document.vbid(req),
-        document.key,
-        ReadTarget::Document,
-        asked,
-        req.env.now,
-        build,
-    );
-    match outcome {
+    let (vbucket, key) = (document.vbucket(req)?, document.key);
+    match vbucket.rewrite(&req.context(), key, ReadTarget::Document, asked, build) {
         RewriteOutcome::Done(mutation) => Ok(mutation),
         RewriteOutcome::Rejected(status) => Err(status.into()),
         RewriteOutcome::Refused(refused) => Err(refused.into()),
@@ -169,7 +157,7 @@ fn next_version(
         (None, Some(item)) => (item.body(), item.datatype().0 & !Datatype::XATTR.0, item.flags()),
         (None, None) => (&b""[..], 0, 0),
     };
-    if body.len() > req.bucket().value_bytes_max() || xattrs.is_too_large() {
+    if body.len() > req.bucket().config().value_bytes_max || xattrs.is_too_large() {
         return Err(Status::E2big);
     }
     let with_xattrs = if block.is_empty() { 0 } else { Datatype::XATTR.0 };

@@ -1,5 +1,6 @@
 //! The steps of a run: each takes its choices from the input.
 
+use oribi_engine::VBucket;
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::dcp::control;
@@ -179,7 +180,7 @@ impl Run {
             extras.snapshot_start = Seqno(input.seqno());
             extras.snapshot_end = Seqno(input.seqno());
         }
-        let vbucket = self.writer.bucket().bucket().vbucket_stats(vbid);
+        let vbucket = self.writer.bucket().bucket().vbucket(vbid).map(VBucket::stats);
         extras.vb_uuid = match (input.byte(), &vbucket) {
             (0..0x80, _) => VbUuid(0),
             (0x80..0xf0, Some(vbucket)) => vbucket.uuid,

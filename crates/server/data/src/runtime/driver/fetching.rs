@@ -8,7 +8,7 @@
 use oribi_engine::{EvictionPolicy, FetchOutcome, ReadSection};
 use oribi_protocol::frame::{self, Decoded, Frame};
 use oribi_protocol::opcode::Opcode;
-use oribi_types::{DocKey, Vbid};
+use oribi_types::{DocKey, Timestamp, Vbid};
 
 use super::lookahead::document_of;
 use super::{ConnectionDriver, TurnProgress};
@@ -191,8 +191,12 @@ pub(super) fn wait_behind(state: &mut ConnectionState, asked: usize, seen: usize
 /// needs to know that the document is absent. That needs no wait while keys stay in memory.
 fn needs_fetch(state: &ConnectionState, opcode: u8, vbid: Vbid, key: DocKey<'_>) -> bool {
     let Some(bucket) = state.bucket() else { return false };
-    let is_full = bucket.bucket().eviction() == EvictionPolicy::Full;
-    (is_full || uses_value(opcode)) && bucket.bucket().needs_fetch(vbid, key)
+    let bucket = bucket.bucket();
+    let is_full = bucket.eviction() == EvictionPolicy::Full;
+    let Some(vbucket) = bucket.vbucket(vbid) else { return false };
+    // At time 0 nothing has expired: a hint that errs on the side of the fetch.
+    let context = bucket.context(Timestamp::default());
+    (is_full || uses_value(opcode)) && vbucket.needs_fetch(&context, key)
 }
 
 fn fetch(state: &ConnectionState, env: &Environment, frame: &Frame<'_>, token: ParkToken) {

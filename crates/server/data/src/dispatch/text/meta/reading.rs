@@ -82,13 +82,8 @@ fn find<'a>(
     is_no_use: bool,
 ) -> Result<Option<ReadResult<'a>>, OperationRejection> {
     if is_no_use {
-        let outcome = req.bucket().read_version(
-            located.vbid(req),
-            located.key,
-            ReadTarget::Document,
-            req.env.now,
-        );
-        return match outcome {
+        let vbucket = located.vbucket(req)?;
+        return match vbucket.read_version(&req.context(), located.key, ReadTarget::Document) {
             VersionOutcome::Found(item, _) if item.is_deleted() => Ok(None),
             VersionOutcome::Found(item, cas) => Ok(Some((ReadItem::Counted(item), cas, 0))),
             VersionOutcome::Miss => Ok(None),

@@ -131,7 +131,7 @@ fn set_with_cas(req: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u6
     }
     let value = store.value;
     let (located, now) = (req.locate()?, req.env.now);
-    let (rev_seqno, is_live) = match req.bucket().get_meta(located.vbid(req), located.key, now) {
+    let (rev_seqno, is_live) = match located.vbucket(req)?.get_meta(&req.context(), located.key) {
         MetaOutcome::Found(item, _) => (item.rev_seqno().0 + 1, item.is_live(now.unix_s())),
         MetaOutcome::Miss => (1, false),
         MetaOutcome::Refused(refused) => return Err(refused.into()),
@@ -153,7 +153,7 @@ fn set_with_cas(req: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u6
         resolution: None,
     };
     req.count(|counters| &counters.cmd_set);
-    match req.bucket().store_with_meta(located.vbid(req), located.key, &request, now) {
+    match located.vbucket(req)?.store_with_meta(&req.context(), located.key, &request) {
         MutationOutcome::Done(mutation) => Ok(mutation.cas.0),
         outcome => Err(outcome.into()),
     }
@@ -312,7 +312,7 @@ fn touched(
     if let Some((_, mutation)) = touch_marked(req, located, expiry)? {
         return Ok((mutation.cas, before));
     }
-    match req.bucket().touch(located.vbid(req), located.key, expiry, req.env.now) {
+    match located.vbucket(req)?.touch(&req.context(), located.key, expiry) {
         MutationOutcome::Done(mutation) => Ok((mutation.cas, before)),
         // Another client deleted it after the count, which is done.
         MutationOutcome::NotFound => Ok((cas, before)),
