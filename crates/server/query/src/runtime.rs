@@ -143,11 +143,14 @@ impl<'a> Runtime<'a> {
     }
 
     pub fn check_deadline(&self) -> Result<()> {
-        if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
-            return Err(QueryError::new(1181, "The request was stopped"));
+        // First, because the server cancels a request whose time is over, too.
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(QueryError::timeout());
         }
-        match self.deadline {
-            Some(deadline) if Instant::now() >= deadline => Err(QueryError::timeout()),
+        match self.cancelled {
+            Some(cancelled) if cancelled.load(Ordering::Relaxed) => {
+                Err(QueryError::new(1181, "The request was stopped"))
+            }
             _ => Ok(()),
         }
     }

@@ -82,7 +82,7 @@ fn patterns_that_explode_end() {
 /// The statement reads while its client does not; then its collection goes.
 #[test]
 fn a_keyspace_dropped_in_mid_statement_is_an_error() {
-    const DOCUMENTS: usize = 2_000;
+    const DOCUMENTS: usize = 500;
     let fixture = Fixture::development();
     let scopes = "/pools/default/buckets/default/scopes";
     assert_eq!(fixture.post(scopes, "name=s").status, 200);
