@@ -1,9 +1,9 @@
 //! The part of the registry's crate `crc-fast` that `object_store` calls: CRC-64/NVME, with which
 //! it signs uploads to S3 if `AWS_CHECKSUM_ALGORITHM` asks for it.
 //!
-//! That crate chooses among some sixty checksums at run time, so the tables of all of them, 0.7 MB,
-//! are in every binary that calls one. `[patch.crates-io]` puts this one in its place. A release of
-//! `object_store` that calls more of it does not compile.
+//! Why it is patched: that crate chooses among some sixty checksums at run time, so `oribi-tools`
+//! would carry the tables of all, 0.7 MB of its 16. A release of `object_store` that calls more of
+//! the crate than this does not compile.
 
 #![forbid(unsafe_code)]
 
