@@ -208,7 +208,7 @@ impl Backfiller {
     ) -> Result<BackfillReport, StoreError> {
         let memory = core.memory();
         let is_short = memory.used_bytes() > memory.backfill_threshold_bytes();
-        if is_short || !self.make_room(Bounds::of(memory), pace) {
+        if is_short || !self.free_memory(Bounds::of(memory), pace) {
             let waiting = self.waiting.lock().len();
             return Ok(BackfillReport { streams: 0, waiting, is_blocked: waiting > 0 });
         }
@@ -282,7 +282,7 @@ impl Backfiller {
 
     /// Waits until the inboxes have room for a scan. When no stream reads on, all lose what they
     /// have not read. False when the driver wants to do something else first.
-    fn make_room(&self, bounds: Bounds, pace: BackfillPace<'_>) -> bool {
+    fn free_memory(&self, bounds: Bounds, pace: BackfillPace<'_>) -> bool {
         let held = || self.in_inboxes.load(Ordering::Relaxed);
         let (mut idle, mut before) = (0, held());
         while before >= bounds.inboxes_bytes {

@@ -163,7 +163,7 @@ impl Fetcher {
             }
             // Another step takes what is left in the queue, also while this one makes room.
             let told = core.tasks().run(Task::Fetcher, clock, || {
-                make_room(core, pager, clock);
+                free_memory(core, pager, clock);
                 self.fetch_batch(core, batch, clock)
             });
             if turned_away + told > 0 {
@@ -330,9 +330,9 @@ impl Fetcher {
 }
 
 /// Evicts while memory is above the quota, because the batch adds to it.
-fn make_room(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
+fn free_memory(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
     for _ in 0..PAGER_STEPS_MAX {
-        if core.memory().used_bytes() <= core.memory().room_bytes() {
+        if core.memory().used_bytes() <= core.memory().document_quota_bytes() {
             return;
         }
         let report = pager.step(core, clock);

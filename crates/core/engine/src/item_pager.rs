@@ -93,7 +93,7 @@ impl State {
     fn spare_newest(&mut self, core: &Core, slice: SweepReport, is_passed: bool) {
         self.candidates_of_round += slice.candidates;
         let vbuckets = core.vbuckets().len();
-        let is_over_quota = core.memory().used_bytes() > core.memory().room_bytes();
+        let is_over_quota = core.memory().used_bytes() > core.memory().document_quota_bytes();
         let is_round_complete = is_passed && self.hand.vbucket == 0;
         if self.newest.is_window_complete() || is_round_complete {
             // By now no older document is left that is unused.

@@ -81,7 +81,7 @@ pub(crate) struct Memory {
     policy: AtomicU8,
     quota_bytes: AtomicU64,
     /// What the store's index leaves of the quota.
-    room_bytes: AtomicU64,
+    document_quota_bytes: AtomicU64,
     report_bytes: AtomicU64,
     high_percent: u8,
     low_percent: u8,
@@ -113,7 +113,7 @@ impl Memory {
             flags: AtomicU8::new(0),
             policy: AtomicU8::new(config.eviction as u8),
             quota_bytes: AtomicU64::new(0),
-            room_bytes: AtomicU64::new(0),
+            document_quota_bytes: AtomicU64::new(0),
             report_bytes: AtomicU64::new(0),
             high_percent: config.high_watermark_percent,
             low_percent: config.low_watermark_percent,
@@ -199,7 +199,7 @@ impl Memory {
     /// Changes the quota. It refuses writes at once; the pager evicts as soon as it runs.
     pub(crate) fn set_quota(&self, bytes: u64) {
         self.quota_bytes.store(bytes, Ordering::Relaxed);
-        self.make_room();
+        self.update_document_quota();
         let unreported = (bytes / UNREPORTED_PART).min(UNREPORTED_BYTES_MAX);
         self.report_bytes.store((unreported / self.vbuckets).max(1), Ordering::Relaxed);
         debug_assert!(unreported <= UNREPORTED_BYTES_MAX, "the shared sum is nearly right");
@@ -209,13 +209,13 @@ impl Memory {
 
     /// What documents may take: the quota without what the store needs beyond its free share. Only
     /// a bucket that evicts whole documents has that many keys. Documents keep a part in any case.
-    pub(crate) fn room_bytes(&self) -> u64 {
-        self.room_bytes.load(Ordering::Relaxed)
+    pub(crate) fn document_quota_bytes(&self) -> u64 {
+        self.document_quota_bytes.load(Ordering::Relaxed)
     }
 
-    fn make_room(&self) {
+    fn update_document_quota(&self) {
         let quota = self.quota_bytes();
-        let room = match self.policy() {
+        let documents = match self.policy() {
             EvictionPolicy::Full => {
                 let free = (quota / STORE_FREE_PART).max(STORE_FREE_BYTES);
                 let beyond = self.store.memory_bytes().saturating_sub(free);
@@ -223,15 +223,15 @@ impl Memory {
             }
             _ => quota,
         };
-        assert!(room <= quota, "documents have a part of the quota");
-        let before = self.room_bytes.swap(room, Ordering::Relaxed);
-        assert!(room >= quota / DOCUMENTS_PART, "documents keep a part of the quota");
-        process::change_quotas(before, room);
+        assert!(documents <= quota, "documents have a part of the quota");
+        let before = self.document_quota_bytes.swap(documents, Ordering::Relaxed);
+        assert!(documents >= quota / DOCUMENTS_PART, "documents keep a part of the quota");
+        process::change_quotas(before, documents);
     }
 
     /// The quota of all queues together, queued items included.
     pub(crate) fn queue_quota(&self) -> CheckpointQuota {
-        CheckpointQuota { bytes: part(self.room_bytes(), self.queue_percent) }
+        CheckpointQuota { bytes: part(self.document_quota_bytes(), self.queue_percent) }
     }
 
     /// Bytes of all queues, as far as vbuckets have reported them.
@@ -241,16 +241,16 @@ impl Memory {
 
     /// Above this the item pager begins.
     pub(crate) fn high_watermark_bytes(&self) -> u64 {
-        part(self.room_bytes(), self.high_percent)
+        part(self.document_quota_bytes(), self.high_percent)
     }
 
     pub(crate) fn low_watermark_bytes(&self) -> u64 {
-        part(self.room_bytes(), self.low_percent)
+        part(self.document_quota_bytes(), self.low_percent)
     }
 
     /// Above this no stream is opened and no backfill begins. Source of the share: Couchbase.
     pub(crate) fn backfill_threshold_bytes(&self) -> u64 {
-        part(self.room_bytes(), BACKFILL_PERCENT)
+        part(self.document_quota_bytes(), BACKFILL_PERCENT)
     }
 
     /// Bytes that one vbucket may leave unreported.
@@ -264,9 +264,9 @@ impl Memory {
     pub(crate) fn report(&self, bytes: i64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         let used = self.used_bytes();
-        self.set_flag(OVER_QUOTA, used > self.room_bytes());
+        self.set_flag(OVER_QUOTA, used > self.document_quota_bytes());
         // Another report may have come in between and set the flag first.
-        self.set_flag(OVER_QUOTA, self.used_bytes() > self.room_bytes());
+        self.set_flag(OVER_QUOTA, self.used_bytes() > self.document_quota_bytes());
         if bytes < 0 {
             self.set_flag(NOTHING_TO_EVICT, false);
         }
@@ -292,7 +292,7 @@ impl Memory {
 
     /// Refuses writes while the store fails, and reviews the other reasons.
     pub(crate) fn review(&self, is_store_failing: bool) {
-        self.make_room();
+        self.update_document_quota();
         self.set_flag(STORE_FAILING, is_store_failing);
         self.report(0);
         self.report_queued(0);
@@ -454,7 +454,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        process::change_quotas(self.room_bytes(), 0);
+        process::change_quotas(self.document_quota_bytes(), 0);
     }
 }
 

@@ -92,7 +92,7 @@ impl ReadBuffer {
         if self.block.len() - self.tail < bytes_min {
             // Without a frame's length as a guide, doubling keeps the number of copies low.
             let unread_bytes = self.tail - self.head;
-            self.make_room(bytes_min, unread_bytes.max(bytes_min));
+            self.ensure_capacity(bytes_min, unread_bytes.max(bytes_min));
         }
         &mut self.block[self.tail..]
     }
@@ -119,7 +119,7 @@ impl ReadBuffer {
         if free_bytes < missing_bytes.min(GROW_BELOW_BYTES) {
             let ahead_bytes = unread_bytes.saturating_mul(2).saturating_add(READ_BLOCK_BYTES);
             let room_bytes = missing_bytes.min(ahead_bytes);
-            self.make_room(room_bytes, room_bytes);
+            self.ensure_capacity(room_bytes, room_bytes);
         }
     }
 
@@ -128,7 +128,7 @@ impl ReadBuffer {
     pub fn reserve_whole(&mut self, frame_bytes: usize) {
         let missing_bytes = frame_bytes.saturating_sub(self.tail - self.head);
         if self.block.len() - self.tail < missing_bytes {
-            self.make_room(missing_bytes, missing_bytes);
+            self.ensure_capacity(missing_bytes, missing_bytes);
         }
     }
 
@@ -184,7 +184,7 @@ impl ReadBuffer {
 
     /// Ensures room for `bytes_min` at the tail, by moving to the front or else by a larger block
     /// with room for `growth_bytes`.
-    fn make_room(&mut self, bytes_min: usize, growth_bytes: usize) {
+    fn ensure_capacity(&mut self, bytes_min: usize, growth_bytes: usize) {
         let unread_bytes = self.tail - self.head;
         let fits = self.block.len() - unread_bytes >= bytes_min;
         let may_move = self.moved_bytes + unread_bytes as u64 <= self.received_bytes;

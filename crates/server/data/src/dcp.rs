@@ -1,6 +1,6 @@
 //! A connection as a DCP producer.
 //!
-//! Owns: the negotiated options, the streams, and their turns. The parts: [`options`] applies
+//! Owns: the negotiated options, the streams, and their turns. The parts: [`control`] applies
 //! control requests, [`window`] is the flow control, [`noop`] finds dead consumers, [`pace`] delays
 //! a busy producer until more changes have arrived, [`share`] is its part of the worker's time,
 //! [`lending`] reserves memory for large documents, [`streams`] is the table of streams and their
@@ -18,13 +18,13 @@
 //! The dispatcher opens the producer and its streams; the connection gives it a turn after its
 //! requests.
 
+pub(crate) mod control;
 pub mod feed;
 pub(crate) mod frames;
 pub(crate) mod image;
 pub(crate) mod inbox;
 pub(crate) mod lending;
 pub(crate) mod noop;
-pub(crate) mod options;
 pub(crate) mod pace;
 pub(crate) mod share;
 pub(crate) mod stream_value;
@@ -51,12 +51,12 @@ use crate::connection::features::Features;
 use crate::connection::rights::Rights;
 use crate::connection::send_buffer::SendBuffer;
 use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN};
+use control::DcpControl;
 use frames::{Damaged, FrameWriter};
 use image::Image;
 use inbox::Inbox;
 use lending::{Lender, LoanDecision};
 use noop::Noop;
-use options::DcpControl;
 use pace::Pace;
 use share::TurnShare;
 use streams::{DcpProducerStream, DcpStreamKey, DcpStreams};
@@ -238,8 +238,8 @@ impl DcpProducer {
     }
 
     /// True when the turn has another slice, and something to send in it.
-    pub fn goes_on(&self, out: &SendBuffer) -> bool {
-        self.share.goes_on() && self.has_more(out)
+    pub fn may_continue(&self, out: &SendBuffer) -> bool {
+        self.share.may_continue() && self.has_more(out)
     }
 
     /// True when a turn would send something now.

@@ -259,11 +259,11 @@ impl ConnectionHarness {
     /// As `feed`, for a client that reads no answers: serves until the connection stops, and
     /// returns the size of the pending output.
     pub fn feed_unread(&mut self, bytes: &[u8]) -> usize {
-        let (_, mut goes_on) = self.turn(bytes);
+        let (_, mut may_continue) = self.turn(bytes);
         self.connection.stalled(self.environment.now_ms);
-        while goes_on && !self.connection.is_halted() {
+        while may_continue && !self.connection.is_halted() {
             self.connection.process(&mut self.environment);
-            goes_on = self.connection.is_halted() || !self.connection.wants_input();
+            may_continue = self.connection.is_halted() || !self.connection.wants_input();
         }
         self.connection.writer().pending_bytes()
     }

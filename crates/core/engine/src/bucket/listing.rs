@@ -123,14 +123,14 @@ impl Page<'_> {
 
 impl Bucket {
     /// The first documents of a range of keys in a collection, of the vbuckets that this node
-    /// serves. May read the disk. `goes_on` is asked often; the page is given up when it says no.
+    /// serves. May read the disk. `may_continue` is asked often; the page is given up when it says no.
     ///
     /// # Errors
-    /// [`ListError::Late`] after `goes_on` said no, or the store's error.
+    /// [`ListError::Late`] after `may_continue` said no, or the store's error.
     pub fn list_documents(
         &self,
         request: &ListRequest,
-        goes_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
     ) -> Result<ListedPage, ListError> {
         let mut page = Page { request, rows: ListedPage::new() };
         for (number, vbucket) in self.vbuckets().iter().enumerate() {
@@ -139,14 +139,14 @@ impl Bucket {
             }
             if !vbucket.has_every_key() {
                 let vbid = Vbid(u16::try_from(number).expect("a bucket has at most 1024"));
-                self.list_stored((vbid, vbucket), &mut page, goes_on)?;
+                self.list_stored((vbid, vbucket), &mut page, may_continue)?;
             }
             let visit = &mut |item: &ItemRef| {
                 if page.wants(item.key().key) {
                     page.put_item(item);
                 }
             };
-            if !vbucket.visit_live(request.collection, request.now, goes_on, visit) {
+            if !vbucket.visit_live(request.collection, request.now, may_continue, visit) {
                 return Err(ListError::Late);
             }
         }
@@ -157,7 +157,7 @@ impl Bucket {
         &self,
         (vbid, vbucket): (Vbid, &VBucket),
         page: &mut Page<'_>,
-        goes_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
     ) -> Result<(), ListError> {
         let start = match &page.request.from {
             Bound::Included(key) | Bound::Excluded(key) => key.clone(),
@@ -166,7 +166,7 @@ impl Bucket {
         let from = DocKey { collection: page.request.collection, key: &start };
         let mut is_late = false;
         let scanned = self.scan_persisted(vbid, from, &mut |record| {
-            is_late = !goes_on();
+            is_late = !may_continue();
             if is_late || page.is_behind(record.key.key) {
                 return ControlFlow::Break(());
             }

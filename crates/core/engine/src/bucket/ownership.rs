@@ -7,7 +7,8 @@
 //! another. If the node dies before that, its history was never persisted, and no write of it was:
 //! the next owner's history begins at the same seqno. An orderly hand-over is
 //! [`Bucket::stop_serving`], flush steps until [`VBucket::is_flushed`], then
-//! [`Bucket::deactivate`]; a sudden one is the last alone. Called by the cluster, which assigns vbuckets to nodes.
+//! [`Bucket::deactivate`]; a sudden one is the last alone. Called by the cluster, which assigns
+//! vbuckets to nodes.
 
 use std::sync::Arc;
 

@@ -30,24 +30,24 @@ impl SnapshotScan {
     /// # Errors
     /// The store's.
     pub fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
-        self.resume_asking(&mut unlimited, visit)
+        self.resume_reserving(&mut unlimited, visit)
     }
 
     /// As [`SnapshotScan::resume`]; reserves memory before a large record.
     ///
     /// # Errors
     /// The store's.
-    pub fn resume_asking(
+    pub fn resume_reserving(
         &mut self,
-        room: &mut ReserveMemory<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ScanProgress, StoreError> {
         match &mut self.0 {
-            Moment::Store(scan) => scan.resume(room, visit),
+            Moment::Store(scan) => scan.resume(reserve, visit),
             Moment::Memory { items, at } => {
                 while let Some(item) = items.get(*at) {
                     let record = record::of(item);
-                    if reserve_for(&record, room).is_break() {
+                    if reserve_for(&record, reserve).is_break() {
                         return Ok(ScanProgress::Paused);
                     }
                     *at += 1;
@@ -75,22 +75,22 @@ impl Bucket {
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.scan_persisted_asking(vbid, from, &mut unlimited, visit)
+        self.scan_persisted_reserving(vbid, from, &mut unlimited, visit)
     }
 
     /// As [`Bucket::scan_persisted`]; reserves memory before a large record.
     ///
     /// # Errors
     /// As there.
-    pub fn scan_persisted_asking(
+    pub fn scan_persisted_reserving(
         &self,
         vbid: Vbid,
         from: DocKey<'_>,
-        room: &mut ReserveMemory<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         if self.config().storage != Storage::Memory {
-            return self.core.store().scan_collection(vbid, from, room, visit);
+            return self.core.store().scan_collection(vbid, from, reserve, visit);
         }
         let Some(mut items) = self.items_now(vbid) else {
             return Err(StoreError::Away(format!("{vbid} has no moment to be scanned at")));
@@ -100,7 +100,7 @@ impl Bucket {
         items.sort_unstable_by(|left, right| left.key().key.cmp(right.key().key));
         for item in &items {
             let record = record::of(item);
-            if reserve_for(&record, room).is_break() || visit(record).is_break() {
+            if reserve_for(&record, reserve).is_break() || visit(record).is_break() {
                 break;
             }
         }
@@ -155,13 +155,13 @@ impl Bucket {
     ///
     /// # Errors
     /// The store's.
-    pub fn read_persisted_asking(
+    pub fn read_persisted_reserving(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
-        room: &mut ReserveMemory<'_>,
+        reserve: &mut ReserveMemory<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
-        self.core.store().get(vbid, key, room, visit)
+        self.core.store().get(vbid, key, reserve, visit)
     }
 }

@@ -86,7 +86,7 @@ impl Slots {
     pub(super) fn push(&mut self, index: u64, item: ItemRef) {
         let (number, place) = position(index);
         if self.chunks.get(number).is_none_or(|chunk| place >= chunk.slots.len()) {
-            self.make_room(number);
+            self.ensure_capacity(number);
         }
         let chunk = &mut self.chunks[number];
         let before = chunk.slots[place].replace(item);
@@ -156,7 +156,7 @@ impl Slots {
 
     /// Lengthens chunk `number`, which is the first one and full, or begins it.
     #[cold]
-    fn make_room(&mut self, number: usize) {
+    fn ensure_capacity(&mut self, number: usize) {
         assert!(number <= self.chunks.len(), "chunks are begun in order");
         let lengthened = self.chunks.get_mut(number).map(|chunk| std::mem::take(&mut chunk.slots));
         let mut slots = lengthened.unwrap_or_default().into_vec();

@@ -37,20 +37,20 @@ impl VBucket {
         !self.is_absence_uncertain()
     }
 
-    /// Visits the live documents of a collection. False when `goes_on`, asked before each slice,
+    /// Visits the live documents of a collection. False when `may_continue`, asked before each slice,
     /// ended the walk.
     pub(crate) fn visit_live(
         &self,
         collection: CollectionId,
         now: Timestamp,
-        goes_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
         visit: &mut dyn FnMut(&ItemRef),
     ) -> bool {
         let now_s = now.unix_s();
         let mut cursor = ScanCursor::default();
         let mut is_complete = false;
         while !is_complete {
-            if !goes_on() {
+            if !may_continue() {
                 return false;
             }
             let table = self.table.lock();

@@ -303,7 +303,7 @@ impl Log {
             current.into_iter().partition(|one| one.begin == one.end);
         let payload_bytes = moved.iter().map(|one| (one.end - one.begin) as u64).sum();
         if !moved.is_empty() {
-            self.make_room(writer, payload_bytes)?;
+            self.begin_segment_if_full(writer, payload_bytes)?;
             let slot = writer.active.slot;
             let mut copies = Vec::with_capacity(moved.len());
             let mut copy = || {
@@ -350,7 +350,7 @@ impl Log {
         let mut gone = StoredRecord::control(Kind::RemoveSegment, Vbid(0), b"", b"");
         gone.record.seqno = Seqno(u64::from(victim.id));
         let noted = self.exclusive(|writer| {
-            self.make_room(writer, gone.stored_bytes())?;
+            self.begin_segment_if_full(writer, gone.stored_bytes())?;
             if self.planted.has(Bug::RemovesBeforeTheSync) {
                 writer.synced_moves.append(&mut writer.unsynced_moves);
             } else if !writer.unsynced_moves.is_empty() {

@@ -238,7 +238,7 @@ impl<'s> Pass<'s> {
         if whole.is_none() {
             // A pass has one key at least, and so the scan comes to its end.
             while !self.order.is_empty() && !self.has_room_for(key.len(), 1, 0) {
-                self.make_room();
+                self.free_capacity();
                 if !self.is_wanted(key) {
                     return;
                 }
@@ -263,7 +263,7 @@ impl<'s> Pass<'s> {
     }
 
     /// Gives up whole records, and where there is none, the greater half of the keys.
-    fn make_room(&mut self) {
+    fn free_capacity(&mut self) {
         self.keeps_records = false;
         let kept = &self.kept;
         let key = |found: &FoundRecord| &kept[found.key()];

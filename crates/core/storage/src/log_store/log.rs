@@ -108,7 +108,7 @@ impl Log {
             let fingerprints = fingerprints_of(batches, writer.seed);
             let superseded = self.superseded(batches, &fingerprints)?;
             let keys = Keys { fingerprints, superseded };
-            self.make_room(writer, payload_bytes)?;
+            self.begin_segment_if_full(writer, payload_bytes)?;
             self.write_batches(writer, batches, &keys, payload_bytes, records)
                 .map_err(|error| write_error(writer, &error))
         })
@@ -233,7 +233,7 @@ impl Log {
     }
 
     /// Begins a new segment when the frame would make the active one too long.
-    pub(super) fn make_room(
+    pub(super) fn begin_segment_if_full(
         &self,
         writer: &mut LogWriter,
         payload_bytes: u64,
@@ -289,7 +289,7 @@ impl Log {
         apply: impl FnOnce(LogPosition, &mut LogBounds, &mut Catalog),
     ) -> Result<(), StoreError> {
         self.exclusive(|writer| {
-            self.make_room(writer, room)?;
+            self.begin_segment_if_full(writer, room)?;
             let position = writer.position();
             self.write_and_sync(writer, &make(position))?;
             apply(position, &mut writer.bounds, &mut self.catalog.write());

@@ -127,7 +127,7 @@ impl Log {
         let mut state = None;
         let mut encoded = Vec::new();
         self.exclusive(|writer| {
-            self.make_room(writer, CONTROL_BYTES)?;
+            self.begin_segment_if_full(writer, CONTROL_BYTES)?;
             let catalog = self.catalog.read();
             candidates.retain(|candidate| candidate.is_current(&catalog));
             highest = candidates.iter().map(|candidate| candidate.seqno).max();

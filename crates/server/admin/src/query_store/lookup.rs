@@ -79,7 +79,7 @@ impl<'r> DocumentLookup<'r> {
                         ControlFlow::Break(())
                     }
                 };
-                let read = bucket.read_persisted_asking(vbid, key, &mut room, &mut |record| {
+                let read = bucket.read_persisted_reserving(vbid, key, &mut room, &mut |record| {
                     let is_expired = record.expiry != 0 && record.expiry <= now_s;
                     if !record.deleted && !is_expired {
                         found.push(&StoredVersion::from(&record));

@@ -145,7 +145,7 @@ impl<'r> SnapshotScans<'r> {
         let (batch, now) = (&mut self.batch, self.now);
         let (collection, keys) = (self.reader.collection, self.keys);
         let mut looked_at = 0;
-        let progress = scan.resume_asking(&mut room, &mut |record| {
+        let progress = scan.resume_reserving(&mut room, &mut |record| {
             looked_at += 1;
             let is_live = !record.deleted && (record.expiry == 0 || record.expiry > now);
             if record.key.collection == collection && is_live && keys.contains(record.key.key) {

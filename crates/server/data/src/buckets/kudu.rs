@@ -18,8 +18,8 @@ const COMMAND_PATIENCE: Duration = Duration::from_secs(30);
 /// Opens or creates the table of a bucket.
 pub(super) fn open(url: &KuduUrl, place: &StorePlace<'_>) -> Result<Arc<dyn KvStore>, StoreError> {
     let begun = Instant::now();
-    let goes_on = || place.waits || begun.elapsed() < COMMAND_PATIENCE;
-    Ok(Arc::new(KuduStore::open(url, place.bucket, place.vbuckets, &goes_on)?))
+    let may_continue = || place.waits || begun.elapsed() < COMMAND_PATIENCE;
+    Ok(Arc::new(KuduStore::open(url, place.bucket, place.vbuckets, &may_continue)?))
 }
 
 /// Removes the table that a bucket's store has named by `id`.

@@ -55,7 +55,7 @@ impl TurnShare {
     }
 
     /// True when the turn has another slice.
-    pub fn goes_on(&self) -> bool {
+    pub fn may_continue(&self) -> bool {
         self.is_live && self.left > 0
     }
 }
@@ -73,7 +73,7 @@ mod tests {
             assert!(slice <= CHANGES_PER_TURN);
             share.sent(slice, is_live);
             sent += slice;
-            if !share.goes_on() {
+            if !share.may_continue() {
                 return sent;
             }
         }

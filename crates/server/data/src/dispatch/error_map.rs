@@ -170,9 +170,9 @@ mod tests {
                 let known = |one: &serde_json::Value| ATTRIBUTES.iter().any(|name| one == name);
                 assert!(!attributes.is_empty() && attributes.iter().all(known), "{status:?}");
                 let retries = ["retry-now", "retry-later", "no-retry"].map(has);
-                let goes_on = has("success") || *status == Status::AuthContinue;
+                let may_continue = has("success") || *status == Status::AuthContinue;
                 let said = retries.iter().filter(|said| **said).count();
-                assert_eq!(said, usize::from(!goes_on), "{status:?}");
+                assert_eq!(said, usize::from(!may_continue), "{status:?}");
                 assert!(version > 1 || !SINCE_VERSION_2.iter().any(|name| has(name)));
             }
         }

@@ -85,6 +85,9 @@ pub(super) fn reserve_in(memory: &Arc<ConnectionMemory>) -> Reserve {
     let mut queued: Option<(usize, Ticket)> = None;
     Box::new(move |bytes| {
         queued.take_if(|(before, _)| *before != bytes);
+        if bytes == 0 {
+            return None;
+        }
         let ticket = || Ticket::new(&memory, Demand::of_bytes(bytes), || {});
         let (_, ticket) = queued.get_or_insert_with(|| (bytes, ticket()));
         let held = ticket.poll()?;

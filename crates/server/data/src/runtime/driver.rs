@@ -272,12 +272,12 @@ impl ConnectionDriver {
         if self.owes_cluster_map {
             self.announce_cluster_map(&env.server);
         }
-        let goes_on = self.state.pending.is_answering() || self.state.deferred.has_ready();
+        let may_continue = self.state.pending.is_answering() || self.state.deferred.has_ready();
         let mut progress = self.serve_frames(env, &mut served);
         if self.state.producer.is_some() {
             progress = self.begin_changes(env, progress, served > 0);
         }
-        if goes_on || !env.stretch.opcodes().is_empty() {
+        if may_continue || !env.stretch.opcodes().is_empty() {
             dispatch::end_stretch(&self.state, env);
         }
         if served > 0 && !self.state.pending.is_nothing() {
@@ -351,6 +351,7 @@ impl ConnectionDriver {
         self.halted().unwrap_or(TurnProgress::TurnOver)
     }
 
+    #[inline(always)]
     fn halted(&self) -> Option<TurnProgress> {
         if self.state.closing().is_some() {
             return Some(TurnProgress::Closing);

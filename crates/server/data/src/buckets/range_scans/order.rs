@@ -18,7 +18,8 @@ pub(crate) type ScanReply = Box<dyn FnOnce(ScanAnswer) + Send>;
 /// Reserved memory; dropping it releases the reservation.
 pub(crate) type ScanReservation = Box<dyn Any + Send>;
 
-/// Reserves that many bytes, or queues for them. A later call reports whether they were granted.
+/// Reserves that many bytes, or queues for them. A later call reports whether they were granted. A
+/// call for 0 bytes leaves the queue.
 pub(crate) type Reserve = Box<dyn FnMut(usize) -> Option<ScanReservation> + Send>;
 
 /// The answer to a request about a scan.

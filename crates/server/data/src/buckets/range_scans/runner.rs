@@ -6,7 +6,8 @@
 //! Invariants:
 //! - the owner of a [`ScanReply`] answers it, at the latest by dropping it;
 //! - a page is handed over before the next document is read;
-//! - a large document is read while its client waits for it, and in memory that was reserved;
+//! - a large document is read while its client waits for it, and in memory that was reserved. A scan
+//!   without a request neither holds memory nor queues for it;
 //! - a cancelled scan reads no further document.
 
 use std::cell::RefCell;
@@ -29,10 +30,10 @@ use super::request::{Content, Picker, ScanRequest};
 use crate::limits::{MEMORY_WAIT_MS, RANGE_SCAN_PAGE_BYTES};
 
 /// Polling interval of the persisted seqno while a request waits for one.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Documents between two looks at the clock: some microseconds of work.
-const DOCUMENTS_PER_LOOK: u8 = 32;
+const DOCUMENTS_PER_CHECK: u8 = 32;
 
 /// Capacity of a page: its maximum size and one usual document.
 const PAGE_CAPACITY: usize = RANGE_SCAN_PAGE_BYTES + RANGE_SCAN_PAGE_BYTES / 4;
@@ -57,7 +58,7 @@ pub(super) struct Runner {
     /// UNIX seconds at the start: documents that had expired by then are not shown.
     now: u32,
     /// Documents since the last look at the clock.
-    since_look: u8,
+    since_check: u8,
 }
 
 struct Answering {
@@ -96,7 +97,7 @@ impl Runner {
             answering: None,
             held: None,
             now,
-            since_look: 0,
+            since_check: 0,
         }
     }
 
@@ -139,7 +140,7 @@ impl Runner {
                 return Err(Status::Etmpfail);
             }
             std::thread::sleep(
-                LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())),
+                POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now())),
             );
         }
         if required.must_exist && !self.has_seqno(required.seqno).unwrap_or(false) {
@@ -198,17 +199,17 @@ impl Runner {
             runner.flow()?;
             let is_wanted =
                 runner.is_shown(&record) && request.contains(record.key) && picker.takes();
-            let flow = if is_wanted { runner.visit(&record) } else { runner.look_at_time() };
+            let flow = if is_wanted { runner.visit(&record) } else { runner.check_deadline() };
             runner.held = None;
             flow
         };
-        let mut room = |bytes| runner.borrow_mut().make_room(bytes);
+        let mut reserve = |bytes| runner.borrow_mut().reserve_for_record(bytes);
         if is_in_order {
             let from = request.from();
-            return bucket.scan_persisted_asking(request.vbid, from, &mut room, &mut visit);
+            return bucket.scan_persisted_reserving(request.vbid, from, &mut reserve, &mut visit);
         }
         match bucket.begin_moment(request.vbid, Some(request.collection))? {
-            Some(mut moment) => moment.resume_asking(&mut room, &mut visit).map(|_| ()),
+            Some(mut moment) => moment.resume_reserving(&mut reserve, &mut visit).map(|_| ()),
             None => Err(StoreError::Away("the vbucket has no moment to be scanned at".into())),
         }
     }
@@ -242,7 +243,7 @@ impl Runner {
     /// Reserves memory for a large document and its page while the scan reads them. The scan first
     /// answers its client that documents exist and waits for the next request. In the worst case
     /// this document is the only one and has expired.
-    fn make_room(&mut self, bytes: usize) -> ControlFlow<()> {
+    fn reserve_for_record(&mut self, bytes: usize) -> ControlFlow<()> {
         if let Some(reply) = self.created.take() {
             reply(ScanAnswer::Created(self.id));
         }
@@ -261,13 +262,13 @@ impl Runner {
                 self.end(Status::Etmpfail);
                 return ControlFlow::Break(());
             }
-            std::thread::sleep(LOOK_INTERVAL);
-            self.look_at_time()?;
+            std::thread::sleep(POLL_INTERVAL);
+            self.check_deadline()?;
         }
     }
 
     /// Ends a request whose time is over while documents are skipped.
-    fn look_at_time(&mut self) -> ControlFlow<()> {
+    fn check_deadline(&mut self) -> ControlFlow<()> {
         if self.is_waited_for() && self.answering.as_ref().is_some_and(Answering::is_late) {
             self.end(Status::RangeScanMore);
         }
@@ -306,9 +307,13 @@ impl Runner {
 
     /// Sends the page and ends the request.
     fn end(&mut self, status: Status) {
+        // The thread may run long after the answer, because its priority is low.
+        let left = (self.reserve)(0);
+        assert!(left.is_none(), "a reservation of nothing");
         // The receiver of the answer may ask for more at once.
         self.flags.is_busy.store(false, Ordering::Release);
         self.hand_over(status);
+        self.held = None;
         self.answering = None;
         if let Some(reply) = self.created.take() {
             reply(ScanAnswer::Refused(status));
@@ -345,10 +350,10 @@ impl Runner {
 
     /// Breaks when the scan is cancelled. A scan whose time is over is cancelled here.
     fn flow(&mut self) -> ControlFlow<()> {
-        if self.since_look == 0 && Instant::now() >= self.ends {
+        if self.since_check == 0 && Instant::now() >= self.ends {
             self.flags.is_cancelled.store(true, Ordering::Release);
         }
-        self.since_look = (self.since_look + 1) % DOCUMENTS_PER_LOOK;
+        self.since_check = (self.since_check + 1) % DOCUMENTS_PER_CHECK;
         if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

@@ -216,8 +216,8 @@ fn client_between_pages() -> (Client, Vec<u8>) {
     let extras = [&id[..], &[0; 12]].concat();
     let parts =
         RequestParts { vbid: VB, extras: &extras, ..RequestParts::new(Opcode::RangeScanContinue) };
-    let (answered, goes_on) = client.harness.turn(&bytes(&parts));
-    assert!(answered.is_empty() && goes_on, "the page is there, and not sent yet");
+    let (answered, may_continue) = client.harness.turn(&bytes(&parts));
+    assert!(answered.is_empty() && may_continue, "the page is there, and not sent yet");
     (client, id)
 }
 
@@ -366,7 +366,11 @@ fn a_large_document_is_read_into_reserved_memory() {
         // Others hold all of it.
         let others = memory.hold(usize::MAX).unwrap();
         assert_eq!(proceed(&mut client, &id, [1, 0, 0])[0].status, Status::Etmpfail);
+        // Regression: the refused scan kept its place in the queue until its thread ended, and was
+        // granted memory then.
+        assert_eq!(memory.stats().waiting, 0);
         drop(others);
+        assert_eq!(memory.stats().reserved_bytes, 0);
         let id = created(&mut client, &request);
         let all = values_of(&proceed(&mut client, &id, [0, 0, 0]));
         assert!(all.iter().map(|(_, value)| value).eq([&value; 3]));

@@ -30,7 +30,7 @@ impl ConnectionDriver {
     /// True when the turn has another slice of changes, once the output is sent.
     pub fn continues_changes(&self) -> bool {
         let producer = self.state.producer.as_ref();
-        producer.is_some_and(|producer| producer.goes_on(&self.writer))
+        producer.is_some_and(|producer| producer.may_continue(&self.writer))
             && self.state.closing().is_none()
     }
 

@@ -33,12 +33,12 @@ fn queued_requests_wait_for_bounded_slices() {
     let mut client = crowded(200);
     let mut input = stat("collections-details");
     input.extend(bytes(&RequestParts { opaque: 100, ..RequestParts::new(Opcode::Noop) }));
-    let (mut answered, mut slices, mut goes_on) = (Vec::new(), 0, true);
-    while goes_on {
+    let (mut answered, mut slices, mut may_continue) = (Vec::new(), 0, true);
+    while may_continue {
         let (slice, more) = client.harness.turn(&std::mem::take(&mut input));
         assert!(slice.len() <= STAT_SLICE_BYTES + OVERSHOOT, "{}", slice.len());
         answered.extend(slice);
-        (slices, goes_on) = (slices + 1, more);
+        (slices, may_continue) = (slices + 1, more);
     }
     let all = replies(&answered);
     assert_eq!(all.len(), 1 + 2 * 201 + 4 * (4 + 9 * 201) + 2);
@@ -65,8 +65,8 @@ fn client_that_never_reads_holds_a_bounded_output() {
 #[test]
 fn deleted_bucket_ends_the_stat() {
     let mut client = crowded(200);
-    let (first, goes_on) = client.harness.turn(&stat("collections-details"));
-    assert!(goes_on && !first.is_empty());
+    let (first, may_continue) = client.harness.turn(&stat("collections-details"));
+    assert!(may_continue && !first.is_empty());
     client.harness.server().buckets.delete("default").unwrap();
     let rest = replies(&client.harness.feed(&[]));
     assert_eq!((rest.len(), rest[0].status), (1, Status::NoBucket));
@@ -78,8 +78,8 @@ fn deleted_bucket_ends_the_stat() {
 #[test]
 fn deleting_the_bucket_ends_a_running_stat() {
     let mut client = Client::modern();
-    let (none, goes_on) = client.harness.turn(&stat("memory"));
-    assert!(none.is_empty() && goes_on);
+    let (none, may_continue) = client.harness.turn(&stat("memory"));
+    assert!(none.is_empty() && may_continue);
     client.harness.server().buckets.delete("default").unwrap();
     let rest = replies(&client.harness.feed(&[]));
     assert_eq!((rest.len(), rest[0].status), (1, Status::NoBucket));
