@@ -267,7 +267,7 @@ pub struct ProjectionClause {
     pub distinct: bool,
     pub raw: bool,
     pub terms: Vec<ResultTerm>,
-    /// Paths of EXCLUDE.
+    /// The paths that EXCLUDE removes from the row.
     pub excluded: Vec<Vec<Text>>,
 }
 

@@ -28,6 +28,8 @@ mod eval;
 mod exec;
 mod explain;
 mod functions;
+#[cfg(any(test, feature = "harness"))]
+pub mod harness;
 mod index;
 mod indexes;
 mod lexer;

@@ -16,7 +16,7 @@ mod tests;
 
 pub use query::implicit_name;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "harness"))]
 use crate::ast::Expr;
 use crate::ast::Name;
 use crate::ast::statement::Statement;
@@ -36,7 +36,7 @@ pub fn parse(text: &str) -> Result<Statement> {
 }
 
 /// Parses one expression, for tests of the printer.
-#[cfg(test)]
+#[cfg(any(test, feature = "harness"))]
 pub fn parse_expression(text: &str) -> Result<Expr> {
     let mut parser = Parser::new(text)?;
     let expr = parser.expr()?;

@@ -1,4 +1,4 @@
-//! Window functions beside a naive computation of each frame, and their time over many rows.
+//! Window functions against a naive computation of each frame, and their time over many rows.
 
 #![allow(clippy::unwrap_used)]
 

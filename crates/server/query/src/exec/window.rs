@@ -17,7 +17,7 @@ use crate::windows::WindowFunction;
 
 use super::flow::Flow;
 use super::sort::{compare_keys, keys};
-use frame::{FrameRanges, PeerGroups};
+use frame::{FrameRanges, PeerGroups, SortedRow};
 use running::RunningAggregate;
 
 /// Bytes of a sorted row apart from its values: its lists, and its peer group.
@@ -94,12 +94,6 @@ impl<'p> WindowTable<'p> {
         }
         Ok(result_bytes)
     }
-}
-
-struct SortedRow {
-    partition: Vec<QueryValue>,
-    order: Vec<QueryValue>,
-    number: usize,
 }
 
 /// The rows of one partition in the order of the window.

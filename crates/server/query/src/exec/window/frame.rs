@@ -4,11 +4,18 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::SortedRow;
 use crate::ast::{FrameBound, FrameClause, FrameExclusion, FrameUnit};
 use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::value::QueryValue;
+
+/// A row with its values in the window's PARTITION BY and ORDER BY.
+pub struct SortedRow {
+    pub partition: Vec<QueryValue>,
+    pub order: Vec<QueryValue>,
+    /// Its number in the table of rows.
+    pub number: usize,
+}
 
 /// The rows of a frame: ranges in order that are not empty.
 pub type FrameRanges = SmallVec<[Range<usize>; 3]>;
