@@ -1,4 +1,4 @@
-//! What the server tells a service manager of its life (`sd_notify`): ready, reloading, stopping,
+//! Notifications to a service manager (`sd_notify`): ready, reloading, stopping,
 //! and that it makes progress.
 //!
 //! It owns the watchdog's thread. Invariants: without NOTIFY_SOCKET nothing is sent; the watchdog

@@ -1,4 +1,4 @@
-//! What the commands of this crate print on standard output.
+//! Standard output of this crate's commands.
 //!
 //! Invariant: a reader that closes the pipe early, as `head` does, is no failure of the command.
 

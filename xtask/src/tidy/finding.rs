@@ -1,4 +1,4 @@
-//! What a rule reports: a place and a message.
+//! Finding of a rule: a place and a message.
 
 /// One broken rule at one place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

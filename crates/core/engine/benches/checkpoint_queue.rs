@@ -1,4 +1,4 @@
-//! What the checkpoint queue costs under its lock.
+//! Cost of the checkpoint queue under its lock.
 //!
 //! `cargo bench -p oribi-engine --bench checkpoint_queue -- [--items A,B,..] [--queued A,B,..]
 //! [--rounds N]`; see `checkpoint_cost`.

@@ -62,7 +62,7 @@ pub struct BackfillPause {
 /// Waits a little; false: the streams that hold up the scan are left behind.
 pub type BackfillPace<'a> = &'a dyn Fn(BackfillPause) -> bool;
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BackfillReport {
     /// Streams that were served.

@@ -84,7 +84,7 @@ struct Reading {
     read: Read,
 }
 
-/// What a try has read of a key.
+/// Result of reading a key.
 enum Read {
     /// Nothing yet: others have filled the batch.
     NotYet,
@@ -92,7 +92,7 @@ enum Read {
     Large,
     /// The store failed to give it.
     Failed,
-    /// What the store has, or that it has nothing.
+    /// The store's version, or none.
     Done(Option<ItemRef>),
 }
 

@@ -128,7 +128,7 @@ pub fn allocations_of_this_thread() -> u64 {
     magazine::allocations()
 }
 
-/// What the process's arena holds now. Takes every depot's lock for a moment.
+/// State of the process's arena now. Takes every depot's lock for a moment.
 pub fn stats() -> ArenaStats {
     ArenaStats { table_bytes: zeroed::bytes_now(), ..ARENA.stats() }
 }

@@ -71,7 +71,7 @@ impl Bucket {
         self.core.config()
     }
 
-    /// What background work is handed.
+    /// Context of background work.
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }

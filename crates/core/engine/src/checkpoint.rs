@@ -91,7 +91,7 @@ impl Default for CheckpointLimits {
     }
 }
 
-/// What an enqueue did.
+/// Result of an enqueue.
 pub struct EnqueueResult {
     /// The item, now with CAS and seqno, for the hash table.
     pub item: ItemRef,

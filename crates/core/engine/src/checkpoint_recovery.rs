@@ -16,7 +16,7 @@ use crate::vbucket::VBucket;
 /// An open checkpoint is worth closing if it has this share of the bytes to free.
 const BIG_CHECKPOINT_DIVISOR: usize = 64;
 
-/// What one step of recovery did.
+/// Result of one step of recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     /// Bytes of all queues before the step.

@@ -42,7 +42,7 @@ struct Passes {
 #[derive(Default)]
 pub(crate) struct ExpiryPager(Mutex<Passes>);
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExpiryReport {
     pub expired: usize,

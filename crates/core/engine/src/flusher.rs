@@ -34,7 +34,7 @@ use crate::vbucket::{FlushRead, VBucket};
 /// Items behind the one whose header is read of which the header is being loaded.
 const ITEMS_AHEAD: usize = 8;
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushReport {
     pub vbuckets: usize,
@@ -46,7 +46,7 @@ pub struct FlushReport {
 }
 
 impl FlushReport {
-    /// What this step and another one did.
+    /// Sum of this step and another one.
     pub(crate) fn and(self, other: FlushReport) -> FlushReport {
         FlushReport {
             vbuckets: self.vbuckets + other.vbuckets,

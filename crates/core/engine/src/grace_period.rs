@@ -54,7 +54,7 @@ thread_local! {
     static LOCAL: Local = const { Local::new() };
 }
 
-/// What threads that have ended left behind.
+/// Retired blocks of threads that have ended.
 static ORPHANS: Mutex<RetireList> = Mutex::new(RetireList::new());
 static HAS_ORPHANS: AtomicBool = AtomicBool::new(false);
 

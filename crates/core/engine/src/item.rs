@@ -147,7 +147,7 @@ pub struct ItemFields {
     pub flags: u32,
     /// Absolute expiry in UNIX seconds, 0 for none; time of deletion for a tombstone.
     pub expiry: u32,
-    /// What the value is.
+    /// Datatype of the value.
     pub datatype: Datatype,
     /// True for a tombstone.
     pub deleted: bool,
@@ -269,7 +269,7 @@ impl Item {
         self.optional(HAS_EXPIRY)
     }
 
-    /// What the value is.
+    /// Datatype of the value.
     pub fn datatype(&self) -> Datatype {
         Datatype(self.header().kind & DATATYPE_BITS)
     }

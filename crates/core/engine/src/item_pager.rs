@@ -38,7 +38,7 @@ const ROUNDS_STUCK: usize = 8;
 /// In a cache, the share of spared documents has to shrink first.
 const ROUNDS_STUCK_CACHE: usize = 20;
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PagerReport {
     /// Values, or whole documents, that left memory.

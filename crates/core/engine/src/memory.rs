@@ -80,7 +80,7 @@ pub(crate) struct Memory {
     /// An [`EvictionPolicy`] by its number.
     policy: AtomicU8,
     quota_bytes: AtomicU64,
-    /// What the store's index leaves of the quota.
+    /// Quota that the store's index leaves.
     document_quota_bytes: AtomicU64,
     report_bytes: AtomicU64,
     high_percent: u8,
@@ -132,7 +132,6 @@ impl Memory {
         memory
     }
 
-    /// What leaves memory when it runs short.
     #[inline]
     pub(crate) fn policy(&self) -> EvictionPolicy {
         EvictionPolicy::ALL[usize::from(self.policy.load(Ordering::Relaxed))]
@@ -207,7 +206,7 @@ impl Memory {
         self.report_queued(0);
     }
 
-    /// What documents may take: the quota without what the store needs beyond its free share. Only
+    /// Bytes for documents: the quota without the store's need beyond its free share. Only
     /// a bucket that evicts whole documents has that many keys. Documents keep a part in any case.
     pub(crate) fn document_quota_bytes(&self) -> u64 {
         self.document_quota_bytes.load(Ordering::Relaxed)

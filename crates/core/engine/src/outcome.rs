@@ -212,7 +212,7 @@ impl<'a> StoreRequest<'a> {
     }
 }
 
-/// What a write with metadata does.
+/// Kind of a write with metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithMetaMode {
     Set,

@@ -31,7 +31,7 @@ pub enum TaskState {
     Dead,
 }
 
-/// What a task works on.
+/// Object of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TaskKind {
     /// It writes queued mutations to the store.
@@ -48,9 +48,8 @@ pub enum TaskKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskStats {
     pub name: &'static str,
-    /// What it does, for people.
     pub description: &'static str,
-    /// What it works on.
+    /// Object of the work.
     pub kind: TaskKind,
     /// Whether it is at work.
     pub state: TaskState,

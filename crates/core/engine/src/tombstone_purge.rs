@@ -43,7 +43,7 @@ struct Passes {
 #[derive(Default)]
 pub(crate) struct TombstonePurger(Mutex<Passes>);
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PurgeReport {
     /// Highest seqno that was removed, if any was.

@@ -30,7 +30,7 @@ const RELEASED: UnparkToken = UnparkToken(0);
 /// The one who wakes up has the lock.
 const HANDED_OVER: UnparkToken = UnparkToken(1);
 
-/// What the lock protects, and the lock before it.
+/// The protected state, and the lock before it.
 pub(crate) type VbucketLock<T> = lock_api::Mutex<RawVbucketLock, T>;
 /// The right to what a [`VbucketLock`] protects.
 pub(crate) type VbucketGuard<'a, T> = lock_api::MutexGuard<'a, RawVbucketLock, T>;

@@ -38,7 +38,7 @@ use crate::vbucket::VBucket;
 use part::{LoadExtent, PartCounts, PartLoad};
 pub use stats::{WarmupState, WarmupStats};
 
-/// What one step did.
+/// Result of one step.
 #[derive(Debug)]
 pub enum WarmupStep {
     /// Loaded a part of the documents.

@@ -31,7 +31,7 @@ use crate::change_token::Position;
 /// A document that changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DocumentLine<'a> {
-    /// What happened to it.
+    /// Kind of the change.
     pub change: DocumentChange<'a>,
     /// Vbucket and seqno.
     pub position: &'a Position,
@@ -56,7 +56,7 @@ pub struct LineXattr<'a> {
     pub json: &'a [u8],
 }
 
-/// What happened to a document.
+/// Kind of a document's change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DocumentChange<'a> {
     /// It was written.
@@ -88,7 +88,7 @@ pub enum LineValue<'a> {
 /// A collection or scope that changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SystemLine<'a> {
-    /// What happened.
+    /// Kind of the change.
     pub change: SystemChange,
     /// Vbucket and seqno.
     pub position: &'a Position,
@@ -106,7 +106,7 @@ pub struct SystemLine<'a> {
     pub max_ttl_s: Option<u32>,
 }
 
-/// What happened to a collection or scope.
+/// Change of a collection or scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SystemChange {
     /// A collection was created.

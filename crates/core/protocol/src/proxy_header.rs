@@ -49,7 +49,7 @@ const UNIX_BYTES: usize = 216;
 
 const _: () = assert!(FIXED_BYTES == 16 && FIXED_BYTES + UNIX_BYTES < HEADER_BYTES_MAX);
 
-/// What the bytes at the head of a connection are.
+/// Kind of the bytes at the head of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecodedProxyHeader {
     /// The beginning of a header.

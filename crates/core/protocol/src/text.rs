@@ -45,7 +45,7 @@ const SPACES_MAX: usize = 100;
 
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 
-/// What the bytes at the head of the input are.
+/// Kind of the bytes at the head of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecodedCommand<'a> {
     /// A command is not complete.

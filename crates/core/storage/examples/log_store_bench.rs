@@ -101,7 +101,7 @@ fn run(path: &Path, workload: &Workload, chosen: &Options) -> Result<(), StoreEr
     Ok(())
 }
 
-/// What every store gets.
+/// Arguments of every store.
 struct Workload {
     keys: Vec<String>,
     bodies: Vec<u8>,

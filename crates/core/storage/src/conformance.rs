@@ -1,4 +1,4 @@
-//! What every backend has to do: named checks and random operations against a model.
+//! Conformance suite of backends: named checks and random operations against a model.
 //!
 //! Owns: the meaning of the [`KvStore`](crate::KvStore) trait as executable checks. A backend
 //! passes when [`run`] returns; a check that fails panics with its name and, for the random part,

@@ -20,7 +20,7 @@ use crate::StoreError;
 
 /// Name of the marker file.
 pub(crate) const MARKER_NAME: &str = "oribi-store";
-/// What every marker begins with; the number of the format follows.
+/// Beginning of every marker; the number of the format follows.
 const MARKER_NAME_TEXT: &[u8; 12] = b"oribi-store ";
 /// Offset of the state byte.
 pub(crate) const MARKER_STATE_AT: usize = 14;
@@ -54,7 +54,7 @@ pub(crate) fn is_log_directory_name(name: &str) -> bool {
 
 /// What one kind of store calls its files.
 pub(crate) struct StoreKind {
-    /// What the marker begins with: name and number of the format.
+    /// Beginning of the marker: name and number of the format.
     pub(crate) marker_text: &'static [u8; MARKER_STATE_AT],
     /// The same for a store of several logs.
     pub(crate) marker_text_of_several: &'static [u8; MARKER_STATE_AT],
@@ -247,7 +247,7 @@ pub(crate) enum MarkerFault {
     Damaged,
 }
 
-/// What a marker says: the number of logs of a complete store, `None` while it is being made. An
+/// Contents of a marker: the number of logs of a complete store, `None` while it is made. An
 /// empty one is what a creation leaves that was cut off at its very beginning.
 pub(crate) fn parse_marker(content: &[u8], kind: &StoreKind) -> Result<Option<usize>, MarkerFault> {
     if content.is_empty() {

@@ -36,7 +36,7 @@ impl LookupResult<'_> {
 /// Receives the result for the key at an index; `Break` ends the look-ups early without error.
 pub type GetVisitor<'v> = dyn FnMut(usize, LookupResult<'_>) -> ControlFlow<()> + 'v;
 
-/// What stays the same for as long as a store is open.
+/// Constants of an open store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreProperties {
     /// Groups of vbuckets that are committed in parallel: vbucket `v` is in group
@@ -64,7 +64,7 @@ pub trait KvStore: StoreMaintenance {
     /// nothing in `batches` may be trusted to be durable, though some of it may be.
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError>;
 
-    /// What stays the same for as long as the store is open.
+    /// Constants of the open store.
     fn properties(&self) -> StoreProperties {
         StoreProperties::default()
     }

@@ -240,7 +240,7 @@ impl LogStore {
         Ok(answer)
     }
 
-    /// What opening gave up, because damage was accepted; `None` for a whole store.
+    /// Data that opening gave up, because damage was accepted; `None` for a whole store.
     pub fn losses(&self) -> Option<LogLosses> {
         let mut losses = LogLosses::default();
         self.shards.iter().for_each(|shard| losses.add(&shard.log.losses));

@@ -1,4 +1,4 @@
-//! What crosses the seam: records, and the batches in which they are committed.
+//! Data that crosses the seam: records, and the batches in which they are committed.
 
 use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 

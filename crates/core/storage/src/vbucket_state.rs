@@ -2,7 +2,7 @@
 
 use oribi_types::{Cas, CopiesEpoch, RevSeqno, Seqno, VbUuid};
 
-/// What a vbucket does on this node. Persisted as its discriminant.
+/// Phase of a vbucket on this node. Persisted as its discriminant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum VbucketPhase {
@@ -29,7 +29,7 @@ pub struct FailoverEntry {
 /// State of a vbucket that is committed together with its records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VbucketState {
-    /// What the vbucket does.
+    /// Phase of the vbucket.
     pub phase: VbucketPhase,
     /// Highest seqno in the store once the batch is committed.
     pub high_seqno: Seqno,

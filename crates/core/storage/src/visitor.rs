@@ -1,4 +1,4 @@
-//! What readers pass to a store: visitors of records, and the reservation of memory for large ones.
+//! Arguments of reads: visitors of records, and the reservation of memory for large ones.
 
 use std::ops::ControlFlow;
 

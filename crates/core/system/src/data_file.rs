@@ -15,7 +15,7 @@ pub enum DataFileError {
     #[error("{path} cannot be used: {detail}; nothing was changed")]
     Corrupt {
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         detail: String,
     },
     /// The operating system refused.

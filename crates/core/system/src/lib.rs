@@ -1,4 +1,4 @@
-//! What the programs ask of their operating system.
+//! Services of the operating system that the programs use.
 //!
 //! Owns: the wall clock, random bytes, the memory limit of the process, the trim of its heap, small
 //! files that survive a crash, and the data directory with its format and lock. Callers: the

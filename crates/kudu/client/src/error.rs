@@ -42,7 +42,7 @@ pub enum Error {
         server: HostPort,
         /// The server's code, if it sent one.
         code: Option<RpcErrorCode>,
-        /// What did not match.
+        /// The mismatch.
         reason: String,
     },
     /// The RPC layer of the server refused the call before any handler saw it.
@@ -70,7 +70,7 @@ pub enum Error {
     Malformed {
         /// The server that answered.
         server: HostPort,
-        /// What is wrong with the answer.
+        /// Reason why the answer is invalid.
         reason: String,
     },
     /// The request is larger than a server accepts. The client sent nothing, and the connection

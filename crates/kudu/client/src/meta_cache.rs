@@ -26,7 +26,7 @@ pub(crate) use tablet::{Replica, ReplicaSet, Tablet};
 /// Concurrent questions to the master, over all tables.
 const LOOKUPS_MAX: usize = 50;
 
-/// What the client knows about the tablets of all tables.
+/// Known tablets of all tables.
 #[derive(Debug)]
 pub(crate) struct MetaCache {
     /// By table id. An entry is small and lives as long as the client.
@@ -35,7 +35,7 @@ pub(crate) struct MetaCache {
     pub(crate) permits: Semaphore,
 }
 
-/// What the client knows about the tablets of one table.
+/// Known tablets of one table.
 #[derive(Debug, Default)]
 pub(crate) struct CachedTable {
     pub(crate) locations: Mutex<TableLocations>,

@@ -40,7 +40,7 @@ pub enum ScanError {
     /// This client cannot decode a serialised scan token.
     #[error("scan token: {reason}")]
     Token {
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         reason: &'static str,
     },
     /// A server sent rows that do not match the scan.
@@ -54,7 +54,7 @@ pub enum ScanError {
     Field {
         /// Name of the column.
         column: String,
-        /// What is wrong with the cell.
+        /// Reason why the cell is invalid.
         source: CellError,
     },
     /// Arrow refused the rows.
@@ -65,7 +65,7 @@ pub enum ScanError {
     },
 }
 
-/// What is wrong with a block of rows that a server sent.
+/// Reason why a server's block of rows is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockFault {
@@ -80,13 +80,13 @@ pub enum BlockFault {
     /// The message does not name a sidecar that it needs.
     #[error("the answer does not say where its {part:?} are")]
     UnnamedSidecar {
-        /// What the sidecar should hold.
+        /// Expected contents of the sidecar.
         part: BlockPart,
     },
     /// A sidecar does not have the length that follows from the number of rows.
     #[error("{part:?} of {rows} rows take {bytes_expected} bytes, the server sent {bytes}")]
     WrongLength {
-        /// What the sidecar holds.
+        /// Contents of the sidecar.
         part: BlockPart,
         /// Rows of the block.
         rows: usize,
@@ -123,7 +123,7 @@ pub enum BlockFault {
     },
 }
 
-/// What a sidecar holds.
+/// Contents of a sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockPart {

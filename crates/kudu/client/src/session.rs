@@ -257,7 +257,7 @@ impl Session {
         std::mem::take(&mut self.shared.writing.errors.lock())
     }
 
-    /// What the session has done so far.
+    /// Counters of the session so far.
     pub fn statistics(&self) -> SessionStatistics {
         *self.shared.writing.statistics.lock()
     }

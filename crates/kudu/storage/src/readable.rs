@@ -1,4 +1,4 @@
-//! What reads may show of a vbucket that is served before its earlier owner is fenced.
+//! Reads of a vbucket that is served before its earlier owner is fenced.
 //!
 //! Owns: the snapshot at which reads of such a vbucket see its documents, and the highest seqno of
 //! its state there. What an earlier owner writes later is not in the snapshot. And a tablet that is

@@ -15,7 +15,7 @@ pub struct UserListing {
     pub collection: Option<String>,
 }
 
-/// What changes; `None` stays.
+/// Changes; `None` leaves a setting.
 pub struct UserUpdate {
     pub password: Option<Vec<u8>>,
     pub roles: Option<Vec<Role>>,

@@ -45,7 +45,7 @@ use oribi_server::buckets::BucketHandle;
 use parameters::{ChangesParameters, CollectionSelection};
 use wakeups::Wakeups;
 
-/// What the names of these streams begin with in statistics.
+/// Prefix of these streams' names in statistics.
 const NAME: &str = "http";
 
 /// Where a client says that it lost its connection.

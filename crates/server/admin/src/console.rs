@@ -75,7 +75,7 @@ pub(crate) fn serve(request: &AdminRequest) -> HttpReply {
     }
 }
 
-/// What the page shows before login.
+/// The page's data before login.
 fn about(state: &AdminState) -> HttpReply {
     let mut reply = json_reply(&json!({
         "version": env!("CARGO_PKG_VERSION"),

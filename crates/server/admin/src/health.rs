@@ -28,7 +28,7 @@ const UNHEALTHY_FOR: Duration = Duration::from_millis(100);
 /// Part of the stored documents, in per cent, that makes a bucket warm enough to be sent clients.
 const WARM_PERCENT: u64 = 90;
 
-/// What is wrong, if anything is.
+/// Reason why it is invalid, if it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HealthStatus {
     Healthy,

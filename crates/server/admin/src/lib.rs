@@ -132,7 +132,7 @@ pub fn start_server(
     Server::start_with(settings, administrator, Some(admin))
 }
 
-/// What a listener serves.
+/// Protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ListenerRole {
     with_tls: bool,

@@ -31,7 +31,7 @@ pub(crate) struct LoginGate {
     exchanges: ScramExchanges,
 }
 
-/// What the credentials of a request prove.
+/// Result of checking a request's credentials.
 pub(crate) enum LoginOutcome {
     /// A user, and a header with which the server proves itself to the client.
     User(Arc<Identity>, Option<HeaderValue>),
@@ -46,7 +46,7 @@ impl LoginGate {
         LoginGate { places: Semaphore::new(DERIVATIONS_MAX), exchanges: ScramExchanges::default() }
     }
 
-    /// What the request's header proves.
+    /// Result of checking the request's header.
     ///
     /// # Errors
     /// [`TooManyLogins`] when it was not checked.
@@ -71,7 +71,7 @@ impl LoginGate {
         Ok(identity.map_or(LoginOutcome::Wrong, |identity| LoginOutcome::User(identity, None)))
     }
 
-    /// What a message of SCRAM proves.
+    /// Result of a message of SCRAM.
     async fn prove(
         &self,
         message: ScramMessage,

@@ -23,9 +23,8 @@ pub(super) struct MachineMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Disk {
     pub(super) total: u64,
-    /// What this process may still write.
+    /// Rights of this process to write.
     pub(super) free: u64,
-    /// What is in use.
     pub(super) used: u64,
 }
 

@@ -382,7 +382,7 @@ fn counter_name(name: &'static str) -> &'static str {
     }
 }
 
-/// What was built, as the labels of a 1.
+/// Version of the build, as labels of a 1.
 fn encode_build(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let has_kudu = if oribi_server::admin_api::HAS_KUDU { "true" } else { "false" };
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };

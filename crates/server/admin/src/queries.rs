@@ -1,4 +1,5 @@
-//! What all statements of SQL++ share: places, prepared statements, index definitions, memory.
+//! State that all statements of SQL++ share: places, prepared statements, index definitions,
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +9,7 @@ use oribi_query::Service;
 use crate::query_store::indexes::IndexDefinitions;
 use crate::statement_places::Statements;
 
-/// What all statements share.
+/// State that all statements share.
 #[derive(Default)]
 pub(crate) struct Queries {
     pub(super) running: Arc<Statements>,

@@ -417,7 +417,7 @@ struct JsonAnswer<'r> {
 }
 
 impl JsonAnswer<'_> {
-    /// What precedes the results, from the opening brace on.
+    /// The part before the results, from the opening brace on.
     fn head(&self, head: &ResponseHead) -> String {
         let mut text = format!("{{\"requestID\":\"{}\"", request_id());
         let mut member = |name: &str, json: String| {
@@ -435,7 +435,7 @@ impl JsonAnswer<'_> {
         text
     }
 
-    /// What follows the results.
+    /// The part after the results.
     fn tail(&self, outcome: &RunOutcome) -> String {
         let mut text = String::new();
         let mut member = |name: &str, json: String| {

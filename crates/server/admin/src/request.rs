@@ -17,7 +17,7 @@ use super::state::AdminState;
 use super::user_context::UserContext;
 use oribi_server::admin_api::memory::Reservation;
 
-/// What a request has besides its path.
+/// Parts of a request besides its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestBody {
     /// Nothing that is read.

@@ -1,4 +1,4 @@
-//! What a row of the route table says besides method and path: rights, audit and handler.
+//! Columns of the route table besides method and path: rights, audit and handler.
 
 use std::future::Future;
 use std::pin::Pin;

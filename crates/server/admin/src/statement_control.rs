@@ -35,7 +35,7 @@ pub(crate) enum StatementEnd {
 }
 
 impl StatementEnd {
-    /// What a user is told.
+    /// Message to the user.
     pub fn text(self) -> &'static str {
         match self {
             StatementEnd::Timeout => {
@@ -156,7 +156,7 @@ impl StatementControl {
         anyhow::anyhow!(why.into())
     }
 
-    /// What the statement's documents hold.
+    /// Memory of the statement's documents.
     pub fn memory(&self) -> &Arc<StatementMemory> {
         &self.memory
     }

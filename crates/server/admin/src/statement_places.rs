@@ -139,7 +139,7 @@ pub(crate) struct StatementSlot {
     _place: OwnedSemaphorePermit,
 }
 
-/// What a statement occupies until its client is told how it ended. A client that has its answer
+/// Place of a statement until its client knows how it ended. A client that has its answer
 /// can therefore begin another one.
 pub(crate) struct StatementResources {
     _running: StatementSlot,

@@ -139,7 +139,7 @@ pub fn parse_list(text: &str) -> Result<Vec<Role>, Vec<String>> {
 /// all take both.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Reason why it is invalid.
 pub fn parse_role(text: &str) -> Result<Role, RoleError> {
     match parse(text) {
         Some(role) => Ok(role),

@@ -79,11 +79,11 @@ impl PrivilegeSet {
 
     pub const ALL: PrivilegeSet = PrivilegeSet::of(Privilege::ALL);
 
-    /// What the word `read-only` stands for.
+    /// Privileges of the word `read-only`.
     pub const READ_ONLY: PrivilegeSet =
         PrivilegeSet::of(&[Read, MetaRead, SystemXattrRead, RangeScan, SimpleStats]);
 
-    /// What the word `read-write` stands for.
+    /// Privileges of the word `read-write`.
     pub const READ_WRITE: PrivilegeSet =
         PrivilegeSet::READ_ONLY.and(PrivilegeSet::of(&[Insert, Upsert, Delete, SystemXattrWrite]));
 
@@ -124,7 +124,7 @@ impl PrivilegeSet {
         all.filter(move |privilege| self.holds(PrivilegeSet::of(&[*privilege])))
     }
 
-    /// What a word of a role stands for.
+    /// Privileges of a word of a role.
     pub fn from_word(word: &str) -> Option<PrivilegeSet> {
         let bundle = BUNDLES.iter().find(|(name, _)| *name == word).map(|(_, set)| *set);
         bundle.or_else(|| {

@@ -175,7 +175,7 @@ impl Access {
         self.is_admin() || self.grants(bucket).next().is_some()
     }
 
-    /// What the user may do in every collection of `bucket`.
+    /// The user's privileges in every collection of `bucket`.
     pub fn everywhere(&self, bucket: &str) -> PrivilegeSet {
         if self.is_admin() {
             return PrivilegeSet::ALL;
@@ -184,13 +184,13 @@ impl Access {
         whole.fold(PrivilegeSet::NONE, |sum, (privileges, _)| sum.and(privileges))
     }
 
-    /// What the user may do in at least one collection of `bucket`, should that collection exist.
+    /// The user's privileges in some collection of `bucket`, whether or not it exists.
     pub fn somewhere(&self, bucket: &str) -> PrivilegeSet {
         let everywhere = self.everywhere(bucket);
         self.grants(bucket).fold(everywhere, |sum, (privileges, _)| sum.and(privileges))
     }
 
-    /// What the user may do in one collection of `bucket`.
+    /// The user's privileges in one collection of `bucket`.
     pub fn within(&self, bucket: &str, scope: &str, collection: &str) -> PrivilegeSet {
         let here = self.grants(bucket).filter(|(_, place)| place.covers(scope, collection));
         here.fold(self.everywhere(bucket), |sum, (privileges, _)| sum.and(privileges))
@@ -221,7 +221,7 @@ impl Access {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub name: String,
-    /// What this user may do.
+    /// Privileges of this user.
     pub access: Access,
     /// The default bucket for clients that cannot select one, if an administrator has set it.
     pub bucket: Option<String>,

@@ -1,4 +1,4 @@
-//! What a node contributes to its cluster.
+//! A node's part in its cluster.
 //!
 //! Owns: the parts that the server hands over when the node joins: its buckets, the identity for a
 //! new cluster, and the callback that shows the topology to clients.

@@ -45,7 +45,7 @@ impl BucketStorage {
     /// The storage of this name or URL.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Reason why the text is invalid.
     pub fn from_name(name: &str) -> Result<BucketStorage, String> {
         if KuduUrl::is_meant_by(name) {
             return name.parse().map(BucketStorage::Kudu).map_err(|error| error.to_string());

@@ -73,7 +73,7 @@ pub enum ConfigError {
         name: &'static str,
         /// The flag, variable or file that gave the value.
         origin: Source,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         detail: String,
     },
     /// A key in the file that is not a setting.

@@ -33,7 +33,7 @@ pub enum IneffectiveSetting {
     /// The quotas of all buckets exceed the memory of the process.
     Quotas {
         quota_mib: u64,
-        /// What the process may use.
+        /// Memory that the process may use.
         memory_mib: u64,
     },
 }
@@ -141,7 +141,7 @@ fn over_memory(quota_bytes: u64, memory_bytes: Option<u64>) -> Option<Ineffectiv
     })
 }
 
-/// What a reload did.
+/// Result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reloaded {
     pub applied: Vec<SettingChange>,

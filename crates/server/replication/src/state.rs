@@ -5,7 +5,7 @@ use oribi_types::Seqno;
 use crate::copies::CopiesEpoch;
 use crate::history::{History, ResumePoint};
 
-/// What a copy holds, and what it promised.
+/// Contents and promises of a copy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CopyState {
     /// The copy accepts nothing of earlier epochs. Stored before anyone learns of it.

@@ -14,7 +14,7 @@ use crate::time;
 /// The file that makes a place an archive.
 pub const DESCRIPTOR: &str = "archive.json";
 
-/// What the names of all other files begin with.
+/// Prefix of the names of all other files.
 const BACKUPS: &str = "backups/";
 
 const MANIFEST: &str = "manifest.json";
@@ -30,11 +30,11 @@ pub struct Archive {
 #[derive(Debug)]
 pub struct ArchiveEntry {
     pub id: String,
-    /// What became of it.
+    /// State of the backup.
     pub state: EntryState,
 }
 
-/// What became of a backup.
+/// State of a backup.
 #[derive(Debug)]
 pub enum EntryState {
     /// It can be restored.

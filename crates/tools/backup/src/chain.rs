@@ -44,7 +44,7 @@ pub struct Backup<'a> {
 }
 
 impl Archive {
-    /// What restoring the backup `id` reads.
+    /// The backups that restoring `id` reads.
     ///
     /// # Errors
     /// When one of them is missing, unfinished or damaged.

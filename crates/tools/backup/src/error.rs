@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What failed, on which file.
+/// Cause of a failure, and its file.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     #[error("cannot {action} {name}: {reason}")]
@@ -16,7 +16,7 @@ pub enum ArchiveError {
     #[error("{name} is damaged: {reason}")]
     Damaged {
         name: String,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         reason: String,
     },
     /// A file is not there.

@@ -74,7 +74,7 @@ pub struct CollectionEvent {
     pub change: CollectionChange,
 }
 
-/// What happened to a collection or scope.
+/// Change of a collection or scope.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum CollectionChange {

@@ -34,7 +34,7 @@ const DATATYPES: u8 = Datatype::JSON.0 | Datatype::SNAPPY.0 | Datatype::XATTR.0;
 /// Bytes of the length in front.
 const LENGTH_BYTES: usize = 4;
 
-/// What happened to the document.
+/// Kind of the document's change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum RecordKind {

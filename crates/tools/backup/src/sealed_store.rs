@@ -27,7 +27,7 @@ const INFO: &[u8] = b"oribi-backup files 1";
 /// Additional data of the text that only the right key opens.
 const CHECK: &str = "check";
 
-/// What a key file has.
+/// Contents of a key file.
 pub struct Key([u8; KEY_BYTES]);
 
 impl Key {

@@ -40,7 +40,7 @@ const FAST_LEVEL_MAX: i32 = 2;
 /// to 4 % more bytes, by the kind of document.
 const FAST_WINDOW_LOG: u32 = 18;
 
-/// What a segment says about its vbucket's records.
+/// A segment's summary of a vbucket's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Range {
     pub vbucket: u16,
@@ -66,7 +66,7 @@ pub struct ArchiveBlock {
     pub crc32: u32,
 }
 
-/// What a segment has, and where the backup is behind it.
+/// Contents of a segment, and the backup's position after it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Footer {
     /// Id of the backup.

@@ -31,7 +31,7 @@ pub struct BackupWriter {
     state: Mutex<State>,
 }
 
-/// What all who cut share.
+/// State that all cutters of segments share.
 struct State {
     /// Its token and segments are filled in at the end.
     manifest: BackupManifest,

@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::target::Target;
 
-/// What failed when the port cannot be found.
+/// Error when the port cannot be found.
 const WHERE: &str = "where the admin HTTP is (--admin-port says it)";
 
 /// Largest answer; a bucket with very many collections has some megabytes.
@@ -82,7 +82,7 @@ impl fmt::Display for AdminRefusal {
     }
 }
 
-/// What a body says is wrong: the messages in it if it is JSON, else its text.
+/// Error in a body: the messages in it if it is JSON, else its text.
 fn reason_in(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(Value::Object(fields)) => {

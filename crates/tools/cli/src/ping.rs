@@ -80,7 +80,7 @@ pub fn run(args: PingArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What answered.
+/// Kind of the server.
 #[derive(Debug)]
 struct Server {
     peer: String,

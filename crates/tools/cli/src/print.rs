@@ -1,4 +1,4 @@
-//! What the tools print on standard output.
+//! Standard output of the tools.
 //!
 //! Invariant: a reader that closes the pipe early, as `head` does, ends the tool quietly and with
 //! success. Writing gives [`ReaderGone`] then, and `run` of the crate knows it.

@@ -28,7 +28,7 @@ const TLS_SCHEME: &str = "couchbases://";
 /// The user when none is named.
 const USER: &str = "Administrator";
 
-/// What the help lists these options under.
+/// Heading of these options in the help.
 const HEADING: &str = "Server";
 
 /// Where the server is, whom to be there, and a bucket.

@@ -82,14 +82,14 @@ pub struct DcpStream {
 
 type Received = (DcpConnectionId, ConnectionEvent);
 
-/// What the application gets.
+/// Item for the application.
 enum NextEvent {
     /// In the block of the frames.
     Change(PlacedChange),
     Event(DcpEvent),
 }
 
-/// What was taken out of the received frames.
+/// Items from the received frames.
 enum Step {
     Nothing,
     /// A frame, which may have added events.

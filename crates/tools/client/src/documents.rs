@@ -65,7 +65,7 @@ impl Client {
         Ok(meta.is_some_and(|meta| !meta.is_deleted))
     }
 
-    /// What the server knows about a document or a deleted one; `None` when it knows nothing.
+    /// Metadata of a document or a deleted one; `None` when there is none.
     pub async fn get_meta(
         &self,
         collection: &Collection,

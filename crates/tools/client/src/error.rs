@@ -1,4 +1,4 @@
-//! What can go wrong, from a caller's point of view.
+//! Errors, from a caller's point of view.
 //!
 //! [`RejectionKind`] is an answer of the server: the connection is fine and the server decided.
 //! The other errors say that no usable answer came. Errors are cheap to clone, because a broken
@@ -47,7 +47,7 @@ pub enum ClientError {
     Path {
         /// Position of the path in the request, from 0.
         index: usize,
-        /// What was wrong with it.
+        /// Reason why it is invalid.
         error: PathError,
     },
     /// Name and password were not accepted, or the server could not prove that it knows them.
@@ -66,7 +66,7 @@ pub enum ClientError {
     Protocol {
         /// Connection and operation.
         at: Site,
-        /// What was wrong with it.
+        /// Reason why it is invalid.
         reason: Cow<'static, str>,
     },
     /// No answer in time; whether the operation was carried out is unknown.

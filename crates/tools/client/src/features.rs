@@ -1,4 +1,4 @@
-//! What a server granted in answer to HELLO.
+//! Features that a server granted in answer to HELLO.
 
 use oribi_protocol::feature::Feature;
 

@@ -131,7 +131,7 @@ impl Multiplexer {
         &self.shared.peer
     }
 
-    /// What the server granted.
+    /// Features that the server granted.
     pub fn features(&self) -> FeatureSet {
         self.features
     }

@@ -19,7 +19,7 @@ use crate::subdocument::{self, Lookup, LookupInOptions, MutateInOptions, PathMut
 use crate::version::{self, DocumentVersion};
 use crate::write_options::{CounterOptions, WriteOptions};
 
-/// What kind of operation it is, with its own fields.
+/// Kind of operation, with its fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Get,

@@ -57,7 +57,7 @@ pub struct ConnectOptions {
     /// Asks the server to announce new cluster maps. [`crate::Client`] does so by itself; a
     /// [`crate::Connection`] skips the announcements.
     pub map_announcements: bool,
-    /// What this client calls itself; servers show it next to the connection.
+    /// Name of this client; servers show it next to the connection.
     pub agent: String,
     /// Shared by the connections that are opened with these options, or with clones of them.
     pub(crate) salted_passwords: SaltedPasswords,

@@ -24,7 +24,7 @@ pub struct ObservedSeqno {
     pub ended: Option<Seqno>,
 }
 
-/// What became of a mutation.
+/// State of a mutation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Persistence {

@@ -35,7 +35,7 @@ const DOCUMENTS: [u8; 4] = [0, 0, 0, 1];
 /// Bytes of a document's figures: flags, expiry, seqno, CAS, datatype.
 const FIGURES_BYTES: usize = 25;
 
-/// What is wrong with a page that ends within a document.
+/// Error of a page that ends within a document.
 const CUT_OFF: &str = "a document in a page of a range scan is cut off";
 
 /// Which documents a scan shows.
@@ -166,7 +166,7 @@ pub struct ScannedDocument<'a> {
     pub seqno: Seqno,
     /// CAS.
     pub cas: Cas,
-    /// What the server says the value is.
+    /// Datatype that the server reports.
     pub datatype: Datatype,
 }
 

@@ -1,4 +1,4 @@
-//! What the answers to operations mean.
+//! Replies: the answers to operations, decoded.
 //!
 //! Owns decoding of answers, compressed values included. A refusal of the server becomes an error
 //! here; so does a sub-document write that failed at one of its paths.
@@ -27,7 +27,7 @@ pub struct MutationToken {
     pub seqno: Seqno,
 }
 
-/// What came of a write.
+/// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WriteReply {
@@ -37,7 +37,7 @@ pub struct WriteReply {
     pub mutation: Option<MutationToken>,
 }
 
-/// What came of changing a counter.
+/// Result of changing a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CounterReply {
@@ -59,11 +59,11 @@ pub struct Document {
     pub cas: Cas,
     /// Flags that the writer set.
     pub flags: u32,
-    /// What the server says the value is.
+    /// Datatype that the server reports.
     pub datatype: Datatype,
 }
 
-/// What a server knows about a document, or about one that was deleted.
+/// Metadata of a document, or of one that was deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DocumentMeta {
@@ -138,7 +138,7 @@ impl Reply {
         Ok(u64::from_be_bytes(bytes))
     }
 
-    /// What came of it, for the answer to a write.
+    /// Outcome, for the answer to a write.
     pub fn write_reply(&self) -> WriteReply {
         WriteReply { cas: self.cas, mutation: self.mutation }
     }

@@ -9,7 +9,7 @@ use crate::error::{ClientError, MalformedResponse, RejectionKind, Site};
 /// Extras that fit here need no separate memory: those of every mutation do.
 const INLINE_BYTES_MAX: usize = 16;
 
-/// What the answer is, or why none comes.
+/// The answer, or the reason why none comes.
 pub(crate) type ResponseResult = Result<Response, ClientError>;
 
 /// One answer of the server.

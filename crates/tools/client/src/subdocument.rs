@@ -54,7 +54,7 @@ mod path_flag {
     pub const BINARY: u8 = 0x20;
 }
 
-/// What to read at one path.
+/// A read at one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lookup<'a> {
     opcode: Opcode,
@@ -96,7 +96,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// What to change at one path. Values are JSON unless it says otherwise.
+/// A change at one path. Values are JSON unless it says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PathMutation<'a> {
     opcode: Opcode,

@@ -11,7 +11,7 @@ use oribi_tls::MinimumVersion;
 use oribi_tls::client::{ClientOptions, Config};
 use oribi_tls::files::FileError;
 
-/// What TLS is set up from.
+/// Configuration of TLS.
 ///
 /// ```no_run
 /// use oribi_client::{ClientTls, TlsOptions};

@@ -20,7 +20,7 @@ const SKIP_CONFLICT_RESOLUTION: u32 = 1 << 3;
 /// The removal was an expiration.
 const IS_EXPIRATION: u32 = 1 << 4;
 
-/// What the version is.
+/// Kind of the version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum VersionKind {
@@ -50,7 +50,7 @@ pub enum ResolutionMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DocumentVersion {
-    /// What it is.
+    /// Kind of the version.
     pub kind: VersionKind,
     /// Its CAS, which it keeps unless the server makes a new one.
     pub cas: Cas,
@@ -66,7 +66,7 @@ pub struct DocumentVersion {
     pub overwrite: bool,
     /// The server makes a CAS, and stores the version whatever it has.
     pub new_cas: bool,
-    /// What the bucket does about conflicts; a bucket refuses versions that name the other one.
+    /// The bucket's conflict resolution; a bucket refuses versions that name the other one.
     pub resolution: ResolutionMode,
 }
 

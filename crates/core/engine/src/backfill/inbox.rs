@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::chunk::BackfillChunk;
 use crate::checkpoint::{StreamOwner, StreamWaker};
 
-/// What a scan shows: the vbucket as it was at one moment.
+/// A scan's snapshot: the vbucket as it was at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BackfillSnapshot {
     pub(crate) end: Seqno,
@@ -41,7 +41,7 @@ impl CollectionSet {
     }
 }
 
-/// What a stream finds in its inbox.
+/// Contents of a stream's inbox.
 pub(crate) enum InboxItem {
     /// The next part of the snapshot.
     Chunk(Arc<BackfillChunk>),

@@ -84,7 +84,7 @@ impl FetchKey {
     }
 }
 
-/// What a fetcher reads in one step.
+/// Keys that a fetcher reads in one step.
 #[derive(Default)]
 pub(super) struct FetchBatch {
     pub(super) wanted: Vec<FetchKey>,
@@ -92,7 +92,7 @@ pub(super) struct FetchBatch {
     pub(super) is_large: bool,
 }
 
-/// What a fetcher found out about a key of its batch.
+/// A fetcher's result for a key of its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyOutcome {
     /// Its waiters can be told.

@@ -14,7 +14,7 @@ use super::units::{CHUNK_BYTES, UNIT_BYTES};
 /// The arena of the process.
 pub(super) static ARENA: Arena = Arena::new();
 
-/// What the arena holds at one moment. Sizes in bytes.
+/// State of the arena at one moment. Sizes in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ArenaStats {
     /// Chunks of 2 MiB that are mapped for blocks and for tables below 2 MiB.

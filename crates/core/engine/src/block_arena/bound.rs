@@ -9,7 +9,7 @@ use super::units::{CHUNK_BYTES, UNIT_BYTES};
 
 /// With this many bytes free in chunks, blocks of classes do not make the process larger.
 const ROOM_BYTES: usize = 2 * CHUNK_BYTES;
-/// What large blocks, which are their own mappings, may take.
+/// Bound on large blocks, which are their own mappings.
 const LARGE_BEYOND_BYTES: u64 = 12 << 20;
 
 /// How near the arena's memory is to its bound.

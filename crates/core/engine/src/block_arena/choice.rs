@@ -17,7 +17,7 @@ use super::units::{CHUNK_BYTES, UNIT_BYTES, UNITS};
 /// Most chunks of one round, so that at most 2 GiB are out of use at a time.
 const CHOSEN_MAX: usize = 1024;
 
-/// What a round is for.
+/// Purpose of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
     /// Bytes that are to become free; no more chunks are chosen than that takes.

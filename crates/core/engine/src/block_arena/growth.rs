@@ -1,4 +1,4 @@
-//! What happens when memory was taken from the system.
+//! Growth of the arena: work after memory was taken from the system.
 //!
 //! Owns: the order of that. Kept blocks go first. Only if the lower bound is still exceeded is the
 //! watcher told, so compaction and refusals begin when nothing is kept. The bounds are set here,

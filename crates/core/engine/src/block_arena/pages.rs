@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use super::taken;
 use super::units::CHUNK_BYTES;
 
-/// What pages a mapping should have.
+/// Page size of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PageKind {
     /// The system's smallest, so that unused memory is not resident.

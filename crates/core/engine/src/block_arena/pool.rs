@@ -36,7 +36,6 @@ const ORDERS: usize = CHUNK_ORDER as usize + 1;
 /// Chunks of one list that are looked at for a run that must not be in unit 0.
 const LOOKS_MAX: usize = 8;
 
-/// What units are wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Want {
     /// A slab: any pages, any units.

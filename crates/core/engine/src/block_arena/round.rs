@@ -32,7 +32,7 @@ static CHUNKS_GIVEN_UP: AtomicU64 = AtomicU64::new(0);
 static MOVED_BYTES: AtomicU64 = AtomicU64::new(0);
 static GAINED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// What compaction has done since the process began.
+/// Counters of compaction since the process began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactionStats {
     /// Rounds that have ended.
@@ -47,7 +47,6 @@ pub struct CompactionStats {
     pub gained_bytes: u64,
 }
 
-/// What compaction has done.
 pub fn compaction_stats() -> CompactionStats {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     CompactionStats {

@@ -28,7 +28,7 @@ pub fn excess_bytes() -> u64 {
     taken_bytes().saturating_sub(LOWER.load(Ordering::Relaxed))
 }
 
-/// What may be taken before the upper bound is reached.
+/// Memory below the upper bound.
 pub(super) fn room_bytes() -> u64 {
     UPPER.load(Ordering::Relaxed).saturating_sub(taken_bytes() + OUTSIDE.load(Ordering::Relaxed))
 }
@@ -51,7 +51,7 @@ impl OutsideReservation {
         OutsideReservation { bytes }
     }
 
-    /// What its owner may take.
+    /// Bytes that its owner may take.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

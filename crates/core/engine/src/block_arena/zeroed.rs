@@ -84,7 +84,7 @@ impl ZeroedMemory {
         self.bytes
     }
 
-    /// What the memory takes, for accounting.
+    /// Bytes of the memory, for accounting.
     pub fn occupied_bytes(&self) -> usize {
         match &self.source {
             Source::Nothing => 0,

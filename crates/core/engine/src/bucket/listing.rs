@@ -35,7 +35,7 @@ pub struct ListedDocument {
     pub flags: u32,
     /// Expiry in UNIX seconds, 0 for none.
     pub expiry: u32,
-    /// What the value is.
+    /// Datatype of the value.
     pub datatype: Datatype,
     /// Length of the value as stored, attributes included.
     pub value_bytes: usize,

@@ -107,7 +107,7 @@ pub struct KeyOnDisk {
     /// Expiry in UNIX seconds, 0 for none; the time of deletion for a tombstone.
     pub expiry: u32,
     pub flags: u32,
-    /// What the value is.
+    /// Datatype of the value.
     pub datatype: Datatype,
     /// Length of the value.
     pub value_bytes: usize,

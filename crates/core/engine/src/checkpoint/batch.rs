@@ -1,4 +1,4 @@
-//! What one read by the persistence cursor returned.
+//! Result of one read by the persistence cursor.
 //!
 //! Owns: references to whole closed checkpoints. Items of a checkpoint are visited through it,
 //! after the queue lock was released, without counting a reference for each; the queue keeps the

@@ -26,7 +26,7 @@ impl CursorId {
     pub(super) const NONE: CursorId = CursorId { place: 0, number: 0, is_stream: false };
 }
 
-/// What a registration found.
+/// Result of a registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CursorRegistration {
     pub id: CursorId,
@@ -49,7 +49,7 @@ pub(super) struct Cursor {
     pub(super) stream: Option<StreamSide>,
 }
 
-/// What the queue knows of a stream.
+/// The queue's state of a stream.
 pub(super) struct StreamSide {
     pub(super) waker: StreamWaker,
     /// It has read to the end and waits to be woken.

@@ -1,4 +1,4 @@
-//! What one read by a stream returned: one snapshot, with at most one version of a key.
+//! Result of one read by a stream: one snapshot, with at most one version of a key.
 //!
 //! Owns: where the snapshot's items are. Those of a closed checkpoint stay the queue's, which
 //! counts them and keeps them until the stream reads on; the batch knows the checkpoint without

@@ -1,4 +1,4 @@
-//! What a queue counts of its checkpoints.
+//! Counts of a queue's checkpoints.
 //!
 //! Owns: the two sums, of items and of memory. The manager keeps them over all checkpoints, a
 //! closed checkpoint of itself.

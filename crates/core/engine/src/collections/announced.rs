@@ -1,4 +1,4 @@
-//! What a vbucket's history says of scopes and collections, and what it does not say yet.
+//! Events of scopes and collections in a vbucket's history, and those still missing there.
 //!
 //! Owns: the difference between a history and a manifest, as system events in the order that
 //! readers expect: collections that went, scopes that came, collections that came or were changed,

@@ -1,4 +1,4 @@
-//! What a scope or collection may be called.
+//! Names that a scope or collection may have.
 //!
 //! Owns: the character and length rules of mutation and look-up. Look-ups are the more lenient of
 //! the two: a leading `_` or `%` is a name that the system may use one day, so asking for it is

@@ -1,4 +1,4 @@
-//! What of a vbucket's history a stream shows.
+//! Part of a vbucket's history that a stream shows.
 //!
 //! Owns: the filter as it stands at a seqno. A scope's filter grows by the collections that are
 //! created in it, and every filter shrinks by those that are dropped. Because events are part of

@@ -1,4 +1,4 @@
-//! What a reader asks of a stream, and why it may be refused.
+//! Request for a stream, and the reasons to refuse it.
 //!
 //! Owns: these types. Callers: the server, which makes a request of a wire message.
 
@@ -19,7 +19,6 @@ pub struct StreamRequest {
     /// The purge seqno that the reader saw last, if it tells one.
     pub client_purge_seqno: Option<Seqno>,
     pub flags: StreamOptions,
-    /// What the reader wants to see.
     pub filter: StreamFilter,
 }
 
@@ -40,7 +39,7 @@ pub struct StreamOptions {
     pub ignore_purged: bool,
 }
 
-/// What of a vbucket a stream shows.
+/// Part of a vbucket that a stream shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamFilter {
     /// Documents of the default collection without events, for readers that know no collections.

@@ -11,7 +11,6 @@ use oribi_types::Seqno;
 
 use super::request::StreamRequest;
 
-/// What the vbucket knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownHistory<'a> {
     pub(super) failover_table: &'a [FailoverEntry],

@@ -18,7 +18,7 @@ pub(super) enum StreamSource {
     Memory(Option<SnapshotBatch>),
 }
 
-/// What one look at the source has found.
+/// Result of one look at the source.
 pub(super) enum StreamTurn {
     Again,
     Marker(StreamMarker),
@@ -104,7 +104,7 @@ pub(super) struct SnapshotBatch {
     pub(super) is_event: bool,
     /// The filter shows nothing any more after it.
     pub(super) is_last: bool,
-    /// What the last single step gave.
+    /// Result of the last single step.
     pub(super) current: Option<ItemRef>,
 }
 

@@ -1,4 +1,4 @@
-//! What a stream sends, one step at a time.
+//! Output of a stream, one step at a time.
 //!
 //! Owns: these types. A step borrows from the stream, so no document is copied for it.
 

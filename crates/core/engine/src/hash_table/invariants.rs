@@ -1,4 +1,4 @@
-//! What holds of a hash table at any time, as assertions.
+//! Invariants of a hash table, as assertions.
 //!
 //! Owns: the check of the whole table. It visits every item, so it is for the simulation and for
 //! slow points of debug builds.

@@ -1,4 +1,4 @@
-//! How many references an item's block has, and who frees it.
+//! Reference count of an item's block, and who frees it.
 //!
 //! Owns: the atomic and its memory orderings. Taking a reference needs no ordering, because its
 //! taker holds one; giving one up is a release, and the last one is an acquire, so that every

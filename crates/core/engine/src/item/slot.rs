@@ -31,7 +31,7 @@ impl ItemSlot {
         unsafe { (*place).as_ref() }
     }
 
-    /// What a reader without the lock finds.
+    /// View of a reader without the lock.
     #[inline]
     pub(crate) fn read<'s>(&self, _section: &'s ReadSection) -> Option<SharedItem<'s>> {
         let block = NonNull::new(self.0.load(Ordering::Acquire))?;

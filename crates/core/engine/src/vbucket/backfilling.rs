@@ -1,4 +1,4 @@
-//! What a backfill needs to know of a vbucket: how far the store is, or everything in memory.
+//! A backfill's view of a vbucket: how far the store is, or everything in memory.
 //!
 //! Owns: the two moments that a backfill can show. A store shows one moment; which one is known
 //! while no commit of the vbucket is under way and none is in doubt. A bucket in memory has the
@@ -21,7 +21,7 @@ use crate::item::ItemRef;
 /// Groups under one hold of the table's lock: some hundred items, some microseconds.
 const GROUPS_PER_SLICE: usize = 64;
 
-/// What the store has, exactly.
+/// Contents of the store, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StoreContents {
     pub(crate) seqno: Seqno,
@@ -114,7 +114,7 @@ impl VBucket {
         found
     }
 
-    /// What the queue has now, and the seqno up to which that is complete.
+    /// Contents of the queue now, and the seqno up to which they are complete.
     fn read_to_end(
         &self,
         context: &Context<'_>,

@@ -1,4 +1,4 @@
-//! What each collection has in one vbucket: documents, bytes and seqnos.
+//! Figures of each collection in one vbucket: documents, bytes and seqnos.
 //!
 //! Owns: exact sums per collection, by adding and subtracting each version as it enters and leaves
 //! the hash table, under the table lock that a write holds anyway. Invariants: the default

@@ -1,4 +1,4 @@
-//! What an operation on a vbucket needs to know about its bucket.
+//! Context of an operation on a vbucket: its bucket's state.
 //!
 //! Owns: references to what all vbuckets share, the time of the request, and what follows from
 //! both: whether a collection exists, and how long its documents may live. The bucket makes one for

@@ -14,7 +14,7 @@ use super::VBucket;
 use crate::checkpoint::{CursorBatch, ExpelledCheckpoints, ReadLimits, StreamWaker};
 use crate::flusher_signal::FlusherSignals;
 
-/// What a flush reads of one vbucket.
+/// One vbucket's part of a flush.
 pub(crate) struct FlushRead {
     pub(crate) batch: CursorBatch,
     /// The state at the end of the batch.

@@ -20,7 +20,7 @@ const GROUPS_PER_STEP: usize = 8;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WalkCursor(ScanCursor);
 
-/// What memory has under a key.
+/// The version in memory under a key.
 pub(crate) enum InMemory {
     /// A document that a reader may see.
     Live(ItemRef),
@@ -85,7 +85,7 @@ impl VBucket {
             })
     }
 
-    /// What memory has under a key.
+    /// The version in memory under a key.
     pub(crate) fn in_memory(&self, key: DocKey<'_>, now: Timestamp) -> InMemory {
         let hash = self.table.seed().hash(key);
         match self.table.lock().index.get(hash, key) {

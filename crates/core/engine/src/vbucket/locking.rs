@@ -1,4 +1,4 @@
-//! What clients do about locks: take one, and give it up.
+//! Clients' locks (GETL): lock and unlock.
 //!
 //! Owns: both operations. Each happens under one hold of the table's lock, so a version cannot be
 //! replaced between the look-up and the lock. Called by the bucket.

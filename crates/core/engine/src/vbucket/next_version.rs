@@ -27,7 +27,7 @@ pub struct VersionFields {
     pub flags: u32,
     /// Absolute expiry in UNIX seconds, 0 for none. Not used for a tombstone.
     pub expiry: u32,
-    /// What the value is.
+    /// Datatype of the value.
     pub datatype: Datatype,
     /// True for a tombstone.
     pub deleted: bool,

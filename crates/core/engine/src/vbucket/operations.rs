@@ -1,4 +1,4 @@
-//! What clients do to documents of one vbucket.
+//! Clients' operations on documents of one vbucket.
 //!
 //! Owns: the rules of each operation: when it is refused, and what the next version is made of.
 //! Looking up is in [`super::reading`], writing in [`super::writing`]. SET and DELETE build their

@@ -21,7 +21,7 @@ use super::{FAILED, LOADING, RETIRING, STARTING, VBucket};
 use crate::checkpoint::StreamWaker;
 
 impl VBucket {
-    /// What the vbucket does on this node.
+    /// Phase of the vbucket on this node.
     pub fn phase(&self) -> VbucketPhase {
         match self.table.phase().load(Ordering::Acquire) {
             // A vbucket that could not be loaded is active, too: no other node serves it.

@@ -38,7 +38,7 @@ pub(crate) struct SweepReport {
     pub(crate) evicted: u64,
 }
 
-/// What takes a victim's place in the table.
+/// Replacement of a victim in the table.
 pub(super) enum Successor {
     /// The same version, without its value or elsewhere.
     Copy(ItemRef),

@@ -20,7 +20,7 @@ const GROUPS_PER_SLICE: usize = 256;
 /// Slots of a group. A higher number would only make draws fail more often.
 const GROUP_SLOTS: u64 = 7;
 
-/// What is looked for.
+/// Target of the search.
 #[derive(Clone, Copy)]
 struct SampleWish {
     collection: CollectionId,

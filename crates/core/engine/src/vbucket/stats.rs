@@ -8,7 +8,7 @@ use super::table::DATATYPES;
 /// Figures of one vbucket, for stats and metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VbucketStats {
-    /// What the vbucket does.
+    /// Phase of the vbucket.
     pub phase: VbucketPhase,
     /// True while its documents are loaded from the store.
     pub loading: bool,
@@ -69,7 +69,7 @@ pub struct KeyStats {
     pub is_deleted: bool,
     /// Expiry in UNIX seconds, 0 for none; the time of deletion for a tombstone.
     pub expiry: u32,
-    /// What the value is.
+    /// Datatype of the value.
     pub datatype: Datatype,
     pub flags: u32,
     pub cas: Cas,

@@ -17,7 +17,7 @@ pub(crate) struct StreamCursor {
     incarnation: u64,
 }
 
-/// What a registration found, all at one moment.
+/// Result of a registration, all at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamRegistration {
     pub(crate) cursor: StreamCursor,
@@ -28,7 +28,7 @@ pub(crate) struct StreamRegistration {
     pub(crate) high_seqno: Seqno,
 }
 
-/// What a read returns.
+/// Result of a read.
 pub(crate) enum StreamRead {
     Batch(StreamBatch),
     /// Nothing yet: the stream's owner will be told.

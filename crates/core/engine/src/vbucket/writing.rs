@@ -85,7 +85,7 @@ impl Basis {
     }
 }
 
-/// What a write finds under its key.
+/// Version under a write's key.
 pub(super) struct FoundVersion<'a> {
     /// Whatever is there; while the next version is built, only what counts for the [`Basis`].
     pub(super) version: Option<&'a ItemRef>,

@@ -30,7 +30,7 @@ pub struct DcpDocument<'a, E> {
     pub value: &'a [u8],
 }
 
-/// What a message says.
+/// Contents of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
     /// A snapshot begins.

@@ -34,7 +34,7 @@ impl OpenFlags {
 /// Extras of the request. The first four bytes are unused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenExtras {
-    /// What the consumer wants of all streams.
+    /// The consumer's flags for all streams.
     pub flags: OpenFlags,
 }
 

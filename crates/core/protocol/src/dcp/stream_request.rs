@@ -42,7 +42,7 @@ impl StreamFlags {
 /// Extras of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamRequestExtras {
-    /// What the consumer wants.
+    /// The consumer's flags.
     pub flags: StreamFlags,
     /// Last seqno that the consumer has; the stream begins after it.
     pub start: Seqno,

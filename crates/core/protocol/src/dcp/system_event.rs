@@ -33,11 +33,11 @@ pub struct SystemEvent<'a> {
     pub manifest_uid: ManifestUid,
     /// The scope, or the collection's scope.
     pub scope: ScopeId,
-    /// What happens.
+    /// Kind of the event.
     pub change: EventChange<'a>,
 }
 
-/// What an event says.
+/// Contents of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventChange<'a> {
     /// A collection begins.

@@ -9,7 +9,7 @@ pub enum Command<'a> {
     Get {
         /// The key.
         key: &'a [u8],
-        /// What the command asks about all of its keys.
+        /// The command's options for all of its keys.
         keys: Keys,
         /// No key follows: the answer ends behind this document.
         is_last: bool,
@@ -98,7 +98,7 @@ impl Fault {
     }
 }
 
-/// What a `get` and its like ask about all of their keys.
+/// Options of a `get` and its like, for all keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keys {
     /// Answers have the CAS.

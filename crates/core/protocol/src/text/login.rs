@@ -17,7 +17,7 @@ pub const CREDENTIALS_BYTES_MAX: usize = 1024;
 /// The answer to a client that has to log in first.
 pub const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 
-/// What a client that is not logged in sent.
+/// Input of a client that is not logged in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Login<'a> {
     /// More bytes are needed.

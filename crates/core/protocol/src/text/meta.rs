@@ -17,7 +17,7 @@ const OPAQUE_BYTES_MAX: usize = 32;
 /// Bytes that the longest decoded key takes.
 pub const DECODED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 
-/// What the flags of a meta command say.
+/// Flags of a meta command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Meta<'a> {
     /// The key as it was sent.

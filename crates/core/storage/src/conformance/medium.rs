@@ -1,4 +1,4 @@
-//! What a backend hands to the suite: its bytes, which a store can be opened on again and again.
+//! A backend's medium: its bytes, on which a store can be opened repeatedly.
 
 use crate::{KvStore, StoreError};
 

@@ -67,7 +67,7 @@ impl FaultPlan {
         Arc::new(FaultPlan { state: Mutex::new(PlanState { random, ..PlanState::default() }) })
     }
 
-    /// What the store says that it needs of memory.
+    /// The store's need of memory.
     pub fn need_memory(&self, bytes: u64) {
         self.state.lock().memory_bytes = bytes;
     }

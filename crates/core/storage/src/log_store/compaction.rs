@@ -51,7 +51,7 @@ const PURGED_SHARE: u64 = 8;
 /// few keys.
 const PURGED_MIN: u64 = if cfg!(test) { 3 } else { 4096 };
 
-/// What one step of compaction did.
+/// Result of one step of compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompactionStep {
     /// There is too little garbage to be worth anything.
@@ -91,7 +91,7 @@ enum Noted {
     NotAllFound,
 }
 
-/// What one step takes out of a segment.
+/// Bytes that one step takes out of a segment.
 #[derive(Default)]
 struct Slice {
     bytes: Vec<u8>,

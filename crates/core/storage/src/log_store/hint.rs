@@ -15,7 +15,7 @@ use super::layout::{Kind, StoredRecord, UNIT_BYTES};
 use super::spans::{Span, Spans};
 use crate::state_layout::{put, take};
 
-/// What an index file begins with.
+/// Magic of an index file.
 pub(super) const HINT_MAGIC: [u8; 8] = *b"ORIBIIDX";
 /// Version of the format of index files.
 pub(super) const HINT_VERSION: u32 = 3;

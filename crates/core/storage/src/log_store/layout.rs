@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use crate::Record;
 use crate::state_layout::{VBUCKETS_MAX, put, take};
 
-/// What a segment file begins with.
+/// Magic of a segment file.
 pub(super) const SEGMENT_MAGIC: [u8; 8] = *b"ORIBILOG";
 /// Version of the format.
 pub(super) const SEGMENT_VERSION: u32 = 1;
@@ -26,7 +26,7 @@ pub(super) const SEGMENT_CHECKSUM_AT: usize = 24;
 /// Length of the header, and offset of the first frame.
 pub(super) const SEGMENT_HEADER_BYTES: usize = 32;
 
-/// What a frame begins with.
+/// Magic of a frame.
 pub(super) const FRAME_MAGIC: [u8; 4] = *b"FRM1";
 /// Offset of the number of the frame's segment, u32.
 pub(super) const FRAME_SEGMENT_AT: usize = 4;
@@ -102,7 +102,7 @@ const _: () = assert!(SEGMENT_MAGIC.len() == SEGMENT_VERSION_AT);
 const _: () = assert!(FRAME_MAGIC.len() == FRAME_SEGMENT_AT);
 const _: () = assert!(RECORD_RESERVED_AT + 1 == RECORD_COLLECTION_AT);
 
-/// What a record is. Stored as its discriminant.
+/// Kind of a record. Stored as its discriminant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {

@@ -43,16 +43,16 @@ pub(super) struct Log {
     pub(super) member: LogMember,
     /// The last step of compaction failed.
     pub(super) compaction_fails: AtomicBool,
-    /// What scans by key may keep.
+    /// Bytes that scans by key may keep.
     pub(super) scan_memory: &'static ScanMemory,
     /// Opening found the end that closing writes, and nothing behind it.
     pub(super) ended_in_order: bool,
-    /// What opening gave up.
+    /// Data that opening gave up.
     pub(super) losses: LogLosses,
     pub(super) planted: Planted,
 }
 
-/// What a log store keeps in memory and on disk.
+/// Memory and disk of a log store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogSizes {
     /// Keys in the index, tombstones included.

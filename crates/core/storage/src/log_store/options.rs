@@ -1,6 +1,6 @@
-//! What may be chosen when a log store is opened, and the defaults.
+//! Options of opening a log store, and their defaults.
 
-/// What may be chosen when a store is opened.
+/// Options of opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// Logs of a store that is created, clamped to 1..=64: vbuckets are divided among them, and

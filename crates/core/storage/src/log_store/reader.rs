@@ -67,7 +67,7 @@ pub(super) struct SegmentReader {
     /// Offset of what comes next.
     at: u64,
     buffer: Vec<u8>,
-    /// What comes next, in the buffer.
+    /// The next part, in the buffer.
     start: usize,
     frame: Option<OpenFrame>,
     /// Records are shown before their checksum was compared; the frame's own is compared anyway.

@@ -1,4 +1,4 @@
-//! What an opening gives up that accepts damage.
+//! Salvage: the data that an opening gives up when it accepts damage.
 //!
 //! Owns: the account of lost bytes, frames and seqnos, and its log lines. [`Account`] takes frames
 //! and damage in the order of the log. Two rules of the log tell what is missing between them:
@@ -29,7 +29,7 @@ use crate::state_layout::decode_state;
 /// Longest damaged commit that is looked into.
 const COMMIT_BYTES_MAX: usize = 64 << 20;
 
-/// What an opening gave up.
+/// Data that an opening gave up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogLosses {
     /// Places of the log that cannot be read.

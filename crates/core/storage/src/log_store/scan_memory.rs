@@ -56,7 +56,7 @@ pub(super) enum ShareKind {
     Records,
 }
 
-/// What one scan may keep.
+/// Bytes that one scan may keep.
 pub(super) struct Share {
     memory: &'static ScanMemory,
     bytes: usize,

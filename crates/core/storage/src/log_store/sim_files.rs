@@ -17,7 +17,7 @@ use crate::SeededRandom;
 
 const SECTOR_BYTES: usize = 512;
 
-/// What happens at a step.
+/// Fault of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// The power goes, in the middle of whatever the step is.
@@ -30,7 +30,6 @@ pub enum Trouble {
 
 #[derive(Default)]
 struct Content {
-    /// What a reader sees.
     cache: Vec<u8>,
     /// What is present after a crash, at least.
     disk: Vec<u8>,
@@ -67,7 +66,7 @@ impl Content {
         }
     }
 
-    /// What a loss of power leaves.
+    /// Files after a loss of power.
     fn crash(&mut self, random: &mut SeededRandom) {
         let mode = random.below(5);
         if self.cache.len() < self.disk.len() && mode > 0 {
@@ -108,7 +107,7 @@ struct State {
     trouble: Option<(u64, Trouble)>,
     is_off: bool,
     is_full: bool,
-    /// What the file system says is left.
+    /// Free space of the file system.
     free_bytes: Option<u64>,
     block_bytes: usize,
 }

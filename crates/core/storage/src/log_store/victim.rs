@@ -2,7 +2,7 @@
 
 use super::reader::SegmentReader;
 
-/// What compaction remembers from step to step.
+/// State of compaction between steps.
 #[derive(Default)]
 pub(super) struct Compaction {
     pub(super) victim: Option<Victim>,

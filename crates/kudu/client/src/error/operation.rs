@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the client was doing when an error occurred.
+/// Activity during which an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {

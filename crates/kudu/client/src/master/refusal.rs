@@ -4,7 +4,7 @@ use crate::error::{Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, 
 use crate::proto::master::MasterErrorPb;
 use crate::rpc::RpcError;
 
-/// What to do after an attempt that failed.
+/// Action after an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MasterRemedy {
     /// Wait and send again.
@@ -16,7 +16,7 @@ pub(super) enum MasterRemedy {
     GiveUp,
 }
 
-/// What to do when the master did not answer.
+/// Action when the master did not answer.
 pub(super) fn remedy_for_rpc(error: &RpcError) -> MasterRemedy {
     match error {
         RpcError::Network { .. } | RpcError::Timeout { .. } => MasterRemedy::FindLeader,
@@ -38,7 +38,7 @@ pub(super) fn remedy_for_rpc(error: &RpcError) -> MasterRemedy {
     }
 }
 
-/// What to do when the master refused the request.
+/// Action when the master refused the request.
 pub(super) fn remedy_for_answer(error: &MasterErrorPb) -> MasterRemedy {
     if has_lost_leadership(MasterErrorCode::from_wire(error.code)) {
         MasterRemedy::FindLeader

@@ -33,7 +33,7 @@ pub(crate) struct LocatedTablet {
     pub(crate) replicas: Vec<Replica>,
 }
 
-/// What the cache knows about a partition key.
+/// Cache entry of a partition key.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     /// This tablet holds it.
@@ -44,7 +44,7 @@ pub(crate) enum Location {
     Unknown,
 }
 
-/// What the cache knows about the tablets of one table.
+/// Cached tablets of one table.
 #[derive(Debug, Default)]
 pub(crate) struct TableLocations {
     /// By first partition key.
@@ -69,7 +69,7 @@ struct Snapshot {
 }
 
 impl TableLocations {
-    /// What the cache knows about `partition_key` at `now`.
+    /// The cache's entry for `partition_key` at `now`.
     pub(crate) fn find(&self, partition_key: &[u8], now: Instant) -> Location {
         let floor = self
             .entries

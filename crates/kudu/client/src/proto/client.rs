@@ -70,7 +70,7 @@ pub(crate) struct ScanTokenPb {
     pub authz_token: Option<SignedTokenPb>,
 }
 
-/// What the sender knew about the table.
+/// The sender's view of the table.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct TableMetadataPb {
     #[prost(string, optional, tag = "1")]

@@ -306,7 +306,7 @@ pub(crate) enum ExternalConsistencyModePb {
     CommitWait = 2,
 }
 
-/// What a scan sees.
+/// A scan's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum ReadModePb {

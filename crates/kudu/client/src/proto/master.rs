@@ -196,7 +196,7 @@ pub(crate) struct AlterTableRequestPb {
 pub(crate) mod alter_table_request_pb {
     use super::{ColumnSchemaDeltaPb, ColumnSchemaPb, HashBucketSchemaPb, RowOperationsPb};
 
-    /// What a step does.
+    /// Work of one step.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
     #[repr(i32)]
     pub(crate) enum StepType {

@@ -9,7 +9,7 @@
 use crate::error::{RpcErrorCode, StatusCode, TabletServerErrorCode, refusal_code};
 use crate::rpc::RpcError;
 
-/// What to do after an attempt that failed.
+/// Action after an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// Wait a little and send to the same replica: it is overloaded.

@@ -23,7 +23,7 @@ pub enum ReplicaSelection {
     First,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// Send the call to the replica with this index.
@@ -32,7 +32,7 @@ pub(crate) enum Pick {
     AskMaster,
 }
 
-/// What one call has learnt about the replicas of its tablet.
+/// One call's state of its tablet's replicas.
 #[derive(Debug, Default)]
 pub(crate) struct ReplicaPicker {
     selection: ReplicaSelection,

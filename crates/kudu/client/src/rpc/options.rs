@@ -38,7 +38,7 @@ pub(crate) fn is_loopback(local: IpAddr, peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback() || local == peer
 }
 
-/// What a messenger is made from.
+/// Configuration of a messenger.
 #[derive(Clone, Debug)]
 pub(crate) struct MessengerOptions {
     /// The client's user name; servers require one that is not blank.

@@ -1,6 +1,6 @@
 //! The counters of a session.
 
-/// What a session has done.
+/// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionStatistics {
@@ -16,7 +16,7 @@ pub struct SessionStatistics {
     pub bytes_written: u64,
 }
 
-/// What the session has written since the last flush, in the background or by this one.
+/// Rows written since the last flush, in the background or by this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlushSummary {

@@ -44,21 +44,20 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause before memory is asked for again.
 const MEMORY_PAUSE: Duration = Duration::from_millis(20);
 
-/// What begins the line of an event.
+/// Beginning of an event's line.
 const DATA: &[u8] = b"data: ";
 
-/// What a browser waits before it reconnects.
+/// Pause of a browser before it reconnects.
 const RETRY_MS: u32 = 1000;
 
 pub(super) struct StreamUser {
     pub user: String,
-    /// What the user follows.
     pub filter: StreamFilter,
     /// The generation of the users in which the right was checked.
     pub users_generation: u64,
 }
 
-/// What the stream consists of.
+/// Parts of the stream.
 pub(super) struct FollowerParts {
     pub state: Arc<AdminState>,
     pub bucket: Arc<BucketHandle>,
@@ -101,7 +100,7 @@ pub(super) enum FollowerEnd {
     Stalled,
 }
 
-/// What a turn led to.
+/// Result of a turn.
 enum Turn {
     Send(Bytes),
     /// Others have their turn first.
@@ -379,7 +378,7 @@ impl Follower {
         self.send(piece, now)
     }
 
-    /// What to do when there is no line.
+    /// Action when there is no line.
     fn after(&mut self, nothing: FeedStep, now: Instant) -> Turn {
         match nothing {
             FeedStep::Line { .. } | FeedStep::Large(_) | FeedStep::Again => Turn::Yield,

@@ -1,4 +1,4 @@
-//! What a stream of changes holds for a client: one piece of events at a time.
+//! Memory of a stream of changes: one piece of events at a time.
 //!
 //! Owns: the reservation of a piece in the connections' memory, from before its events are made
 //! until the socket has taken it, and how fast the client takes what there is. Invariant: a piece

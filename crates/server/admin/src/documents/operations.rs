@@ -1,4 +1,4 @@
-//! What requests for documents do on the engine.
+//! Operations of document requests on the engine.
 //!
 //! Owns: the repetition of an operation whose document has to be fetched first, the outcomes as
 //! statuses, and pages with their deadline. Invariants: an answer that was computed past the

@@ -21,7 +21,7 @@ use super::operations::{DocumentTarget, DocumentView};
 /// Bytes of a value that a page shows of each document.
 pub(super) const PREVIEW_BYTES: usize = 120;
 
-/// What of a document is shown.
+/// Part of a document that is shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewScope {
     has_values: bool,

@@ -1,4 +1,4 @@
-//! What every agreement guarantees, tested on each implementation.
+//! Guarantees of every agreement, tested on each implementation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,7 +19,6 @@ use super::{BucketError, BucketHandle, Buckets, DurabilityMin};
 pub struct BucketChange {
     /// Memory for items, in MiB.
     pub memory_quota_mib: Option<u64>,
-    /// What leaves memory when it runs short.
     pub eviction: Option<EvictionPolicy>,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: Option<bool>,

@@ -71,7 +71,6 @@ pub struct DcpProducerFigures {
 pub struct DcpStreamFigures {
     /// Opaque, vbucket and id.
     pub head: StreamHead,
-    /// What the consumer asked for.
     pub request: StreamRequestExtras,
     /// The collections of the stream.
     pub filter: StreamFilter,

@@ -23,7 +23,7 @@ const PARTIAL_SUFFIX: &str = ".partial";
 /// Directories within directories of a data directory; it has fewer.
 const DEPTH_MAX: usize = 8;
 
-/// What a snapshot has.
+/// Contents of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
     /// Buckets whose documents are in it.

@@ -1,4 +1,4 @@
-//! What a connection negotiates with HELLO, and what this server grants.
+//! HELLO features: those that a connection negotiates, and those that this server grants.
 
 use oribi_protocol::feature::Feature;
 use oribi_types::Datatype;

@@ -1,4 +1,4 @@
-//! What a client and the server have agreed on: protocol, features, and the kind of client.
+//! Negotiated state of a connection: protocol, features, and the kind of client.
 //!
 //! Invariant: a client that said HELLO or selected a bucket is never treated as a memcached client.
 

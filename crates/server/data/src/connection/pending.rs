@@ -1,4 +1,4 @@
-//! What keeps a connection from serving its next request, with the data and timers of that wait.
+//! Waits that keep a connection from its next request, with their data and timers.
 //!
 //! A connection waits for one thing at a time. Requests that later ones may overtake do not make
 //! the connection wait; [`super::deferred`] has them.
@@ -30,7 +30,7 @@ pub(crate) enum Pending {
     Deferred,
 }
 
-/// What the request at the head of the input waits for.
+/// The wait of the request at the head of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadWait {
     /// Its document, and those of some requests after it.
@@ -71,7 +71,7 @@ impl Pending {
         matches!(self, Pending::Head { .. } | Pending::Job { .. } | Pending::Deferred)
     }
 
-    /// What the request at the head of the input waits for, if it waits.
+    /// The wait of the request at the head of the input, if it waits.
     pub fn head_wait(&self) -> Option<HeadWait> {
         match self {
             Pending::Head { wait, .. } => Some(*wait),

@@ -1,4 +1,4 @@
-//! What the user of a connection may do in the selected bucket.
+//! Rights of a connection's user in the selected bucket.
 //!
 //! Owns: the rights, in the form in which requests are checked. The rights in the whole bucket are
 //! a set of two bytes, computed when the bucket is selected. Most users' requests cost no more than

@@ -28,7 +28,7 @@ pub(crate) struct Lender<'a> {
     /// The worker's part of the budget.
     pub ledger: &'a MemoryLedger,
     pub connection: ConnectionId,
-    /// What it has reserved.
+    /// Memory that it has reserved.
     pub reserved: &'a mut Reserved,
     /// Now, on the worker's monotonic clock.
     pub now_ms: u64,

@@ -10,7 +10,7 @@ use oribi_engine::dcp::StreamFilter;
 use oribi_types::{CollectionId, ScopeId, Seqno};
 use serde_json::{Map, Value};
 
-/// What the value says.
+/// Contents of the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StreamRequestJson {
     /// The documents of the stream.

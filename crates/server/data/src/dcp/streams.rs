@@ -22,9 +22,8 @@ pub(crate) struct DcpProducerStream {
     /// The fields that its messages share.
     pub head: StreamHead,
     pub stream: VbucketDcpStream,
-    /// What the consumer asked for.
     pub request: StreamRequestExtras,
-    /// What it lets through.
+    /// Requests that it lets through.
     pub filter: StreamFilter,
     /// Set when the server or the consumer ends it: its next message is this end.
     pub ending: Option<EndReason>,

@@ -69,7 +69,6 @@ macro_rules! counter_set {
                 $totals { $($name: self.$name.wrapping_add(other.$name),)+ }
             }
 
-            /// What was added since `earlier`.
             pub fn since(self, earlier: $totals) -> $totals {
                 $totals { $($name: self.$name.wrapping_sub(earlier.$name),)+ }
             }

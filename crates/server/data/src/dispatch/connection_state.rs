@@ -41,7 +41,7 @@ use crate::server_context::ServerContext;
 
 /// See the module text.
 pub(crate) struct ConnectionState {
-    /// What other threads can see of this connection.
+    /// Published state of this connection, for other threads.
     record: Arc<ConnectionRecord>,
     pub user: ConnectionUser,
     negotiation: ClientNegotiation,

@@ -24,7 +24,7 @@ pub enum InitError {
     #[error("{path}: {detail}")]
     Invalid {
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         detail: String,
     },
     /// The settings of the administrator are incomplete.

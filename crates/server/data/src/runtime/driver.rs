@@ -143,7 +143,7 @@ impl ConnectionDriver {
         self.id
     }
 
-    /// What other threads can see of the connection.
+    /// Published state of the connection, for other threads.
     pub fn record(&self) -> &ConnectionRecord {
         self.state.record()
     }

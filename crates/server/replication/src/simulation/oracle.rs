@@ -1,4 +1,4 @@
-//! What is true in the whole simulated world: which writes are committed, which are acknowledged,
+//! Oracle of the whole simulated world: which writes are committed, which are acknowledged,
 //! who lost what, and which content each seqno of each history has.
 
 use std::collections::BTreeMap;

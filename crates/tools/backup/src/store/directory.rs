@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::{ArchiveStore, FileEntry, too_long};
 
-/// What the name of a temporary file begins with.
+/// Prefix of a temporary file's name.
 const TEMPORARY: &str = ".tmp-";
 
 /// The file whose lock a writer holds.

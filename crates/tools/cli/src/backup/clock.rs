@@ -1,4 +1,4 @@
-//! What time it is, for the times in manifests.
+//! The wall clock, for the times in manifests.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

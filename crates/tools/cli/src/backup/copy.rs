@@ -71,7 +71,7 @@ pub struct CopyArgs {
     source: Target,
 }
 
-/// What a file of `--resume` has.
+/// Contents of a file of `--resume`.
 #[derive(Serialize, Deserialize)]
 struct State {
     format: String,

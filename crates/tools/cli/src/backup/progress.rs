@@ -1,4 +1,4 @@
-//! What is shown while a backup is made, checked or restored.
+//! Progress of making, checking or restoring a backup.
 
 use std::fmt;
 use std::time::Duration;

@@ -365,7 +365,7 @@ fn check_filter(filter: &BackupFilter, manifest: &BackupManifest) -> anyhow::Res
     }
 }
 
-/// What all lanes did together. When one fails, the others end.
+/// Sum of all lanes. When one fails, the others end.
 async fn sum(mut lanes: JoinSet<anyhow::Result<RestoreTotals>>) -> anyhow::Result<RestoreTotals> {
     let mut totals = RestoreTotals::default();
     while let Some(ended) = lanes.join_next().await {

@@ -43,10 +43,10 @@ use crate::target::{DurabilityArgument, INTERRUPTED};
 /// Suffix of the state file next to the input.
 const STATE_SUFFIX: &str = ".oribi-import";
 
-/// What the help lists the options under that are about the file.
+/// Heading of the file's options in the help.
 const INPUT: &str = "Input";
 
-/// What a file has.
+/// Format of a file.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
     /// One JSON object a line.
@@ -102,7 +102,7 @@ pub struct ImportArgs {
     /// Expiry: seconds, or a time such as 90s, 15m, 12h or 7d, or @UNIXTIME; 0 for never.
     #[arg(long, value_name = "TIME", value_parser = expiry::parse, default_value = "0")]
     expiry: u32,
-    /// What a write waits for.
+    /// Durability of a write.
     #[arg(long, value_enum, default_value_t = DurabilityArgument::None)]
     durability: DurabilityArgument,
     /// Continue where an earlier import of this file stopped. If the server may have crashed

@@ -65,7 +65,7 @@ pub struct FileIdentity {
     pub modified_ns: u64,
 }
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// An element of an array if the input begins with a bracket, else a line.

@@ -30,7 +30,7 @@ pub struct RemoveArgs {
     /// Do not fail for keys without a document.
     #[arg(long)]
     ignore_missing: bool,
-    /// What a removal waits for.
+    /// Durability of a removal.
     #[arg(long, value_enum, default_value_t = DurabilityArgument::None)]
     durability: DurabilityArgument,
 }

@@ -54,7 +54,7 @@ pub struct SetArgs {
     /// Use the flags of a binary value even if the value is JSON.
     #[arg(long, conflicts_with = "flags")]
     raw: bool,
-    /// What the write waits for.
+    /// Durability of the write.
     #[arg(long, value_enum, default_value_t = DurabilityArgument::None)]
     durability: DurabilityArgument,
     /// Print CAS and mutation token as JSON, 64-bit numbers as strings.

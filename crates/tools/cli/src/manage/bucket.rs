@@ -90,7 +90,6 @@ pub struct BucketArguments {
     /// Memory for the bucket in MiB.
     #[arg(long, alias = "quota", value_name = "MIB", help_heading = "Bucket")]
     memory_quota_mib: Option<u64>,
-    /// What leaves memory when it is full.
     #[arg(long, value_enum, help_heading = "Bucket")]
     eviction: Option<Eviction>,
     /// Whether values are compressed.

@@ -1,4 +1,4 @@
-//! What `oribi user` does with the users of a running server; the program owns its command line and
+//! `oribi user` on the users of a running server; the program owns its command line and
 //! the same with the files of a data directory.
 
 use anyhow::bail;
@@ -29,7 +29,7 @@ pub struct UserListing {
     pub collection: Option<String>,
 }
 
-/// What changes; `None` stays.
+/// Changes; `None` leaves a setting.
 #[derive(Clone, Default, Debug)]
 pub struct UserUpdate {
     /// Password.

@@ -22,7 +22,7 @@ pub struct Control {
     interrupted: AtomicBool,
     stop: AtomicBool,
     cancel: watch::Sender<bool>,
-    /// What each worker publishes.
+    /// Published state of each worker.
     pub live: Vec<Live>,
 }
 

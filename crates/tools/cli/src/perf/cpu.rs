@@ -62,7 +62,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What was used so far.
+    /// Processor time so far.
     pub fn now(server_pid: Option<u32>) -> anyhow::Result<Usage> {
         Ok(Usage {
             client: CpuTime::of_this_process()?,
@@ -71,7 +71,7 @@ impl Usage {
         })
     }
 
-    /// What was used since an earlier moment.
+    /// Processor time since an earlier moment.
     pub fn since(self, earlier: &Usage) -> Usage {
         Usage {
             client: self.client.since(earlier.client),

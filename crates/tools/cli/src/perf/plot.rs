@@ -28,7 +28,7 @@ type Line = Vec<(f64, f64)>;
 
 pub struct Plot<'a> {
     pub title: String,
-    /// What reads and writes are called.
+    /// Names of reads and writes.
     pub names: [&'static str; 2],
     /// Latencies; empty ones are left out.
     pub latencies: &'a Latencies,

@@ -28,7 +28,7 @@ pub const PERCENTILES: [(&str, f64); 7] = [
     ("p99_99", 99.99),
 ];
 
-/// What the help lists these options under.
+/// Heading of these options in the help.
 const HEADING: &str = "Results";
 
 /// Where results go.

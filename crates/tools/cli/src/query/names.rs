@@ -1,4 +1,4 @@
-//! What to write instead of the name of a keyspace that is unknown.
+//! Suggestions for the name of an unknown keyspace.
 
 /// Names that an error lists, at most.
 const LISTED_MAX: usize = 8;

@@ -11,7 +11,7 @@ use strsim::damerau_levenshtein;
 pub struct Group {
     /// Name; empty for the general figures.
     pub name: &'static str,
-    /// What may follow the name.
+    /// Arguments after the name.
     pub arguments: &'static str,
     pub about: &'static str,
 }

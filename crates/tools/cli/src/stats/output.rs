@@ -19,7 +19,7 @@ const LINE_ROOM_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct StatsOutput {
     file: File,
-    /// What was not written yet; appended to freely.
+    /// Output that is not written yet; appended to freely.
     pub block: Vec<u8>,
 }
 

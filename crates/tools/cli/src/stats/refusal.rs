@@ -1,4 +1,4 @@
-//! What a server's refusal of a group means, in one line that says what to do instead.
+//! Refusals of a group, each as one line that says what to do instead.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@ use clap::Args;
 use oribi_client::{ClientTls, TlsOptions};
 use oribi_tls::client::{ClientOptions, Config};
 
-/// What the help lists these options under.
+/// Heading of these options in the help.
 const HEADING: &str = "TLS";
 
 /// Whether to speak TLS, and whom to believe.

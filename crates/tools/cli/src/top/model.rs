@@ -1,4 +1,4 @@
-//! What `oribi top` knows: the latest look, the rates since the one before, and how they went.
+//! State of `oribi top`: the latest figures, the rates since those before, and their history.
 //!
 //! Owns rates, history and order; draws nothing. A counter that went back, as after a restart, has
 //! the rate 0 until the next look.
@@ -10,7 +10,7 @@ use super::sample::{BucketSample, CollectionSample, Operations, ServerSample, To
 /// Looks that the curve remembers.
 const HISTORY_MAX: usize = 240;
 
-/// What the tables are sorted by.
+/// Order of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum SortKey {
     #[default]
@@ -102,7 +102,7 @@ pub struct TopModel {
     pub peer: String,
     /// Why nothing new comes, while nothing does.
     pub lost: Option<String>,
-    /// What both tables are sorted by.
+    /// Order of both tables.
     pub sort: SortKey,
     /// Rows of the lower table that are scrolled out of sight.
     pub scrolled: usize,

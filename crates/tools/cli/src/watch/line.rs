@@ -10,7 +10,7 @@ use oribi_protocol::change_line::{
 
 use crate::doc::is_json;
 
-/// What lines have in addition to the usual fields.
+/// Optional fields of lines.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchExtent {
     pub values: bool,

@@ -27,7 +27,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_millis(2500);
 /// How long the other ones may take when one has answered that it has nothing newer.
 const STRAGGLER_PATIENCE: Duration = Duration::from_millis(100);
 
-/// What came of asking for the map.
+/// Result of a request for the map.
 enum Fetched {
     /// There is a newer one now.
     Newer,

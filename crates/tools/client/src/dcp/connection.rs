@@ -36,7 +36,7 @@ use crate::socket::Socket;
 /// What a node may take longer than twice the interval to show that it lives.
 const NOOP_GRACE: Duration = Duration::from_secs(2);
 
-/// What a connection tells the stream.
+/// Message of a connection to the stream.
 #[derive(Debug)]
 pub(super) enum ConnectionEvent {
     /// Requests can be sent.

@@ -1,4 +1,4 @@
-//! What a change stream yields.
+//! Events of a change stream.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum DcpEvent {
     Disconnected(Disconnected),
 }
 
-/// What happened to a document.
+/// Kind of a document's change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ChangeKind {
@@ -57,7 +57,7 @@ pub struct CollectionNames {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DcpChange {
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// Vbucket and seqno of the change, as the place to continue behind it.
     pub position: Position,
@@ -157,7 +157,7 @@ pub enum BorrowedEvent<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BorrowedChange<'a> {
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// Vbucket and seqno of the change, as the place to continue behind it.
     pub position: Position,
@@ -224,7 +224,7 @@ impl PlacedChange {
     }
 }
 
-/// What happened to a collection or scope.
+/// Change of a collection or scope.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum DcpSystemEventKind {
@@ -242,7 +242,7 @@ pub enum DcpSystemEventKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DcpSystemEvent {
-    /// What happened.
+    /// Kind of the change.
     pub kind: DcpSystemEventKind,
     /// Vbucket and seqno of the event, as the place to continue behind it.
     pub position: Position,

@@ -20,7 +20,7 @@ use crate::options::ConnectOptions;
 /// Longest name that servers take.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What all connections of a stream ask for.
+/// Request of all connections of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct ProducerOptions {
     pub name: String,

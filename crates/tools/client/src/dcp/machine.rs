@@ -40,7 +40,7 @@ pub(super) enum CollectionFilter {
     Collections(Vec<CollectionId>),
 }
 
-/// What is to be done after a frame.
+/// Follow-up of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum FollowUp {
     /// Nothing else.
@@ -57,7 +57,7 @@ pub(super) enum FollowUp {
     Fail(RejectionKind),
 }
 
-/// What came of a frame.
+/// Result of a frame.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct FrameResult {
     pub then: FollowUp,
@@ -71,7 +71,7 @@ impl From<FollowUp> for FrameResult {
     }
 }
 
-/// What a vbucket waits for.
+/// A vbucket's wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Idle,

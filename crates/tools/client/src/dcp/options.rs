@@ -1,4 +1,4 @@
-//! What a change stream shows, and how.
+//! Options of a change stream.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use crate::compression;
 use crate::error::ClientError;
 use crate::features::FeatureSet;
 
-/// What a connection understands, as far as requests depend on it.
+/// A connection's features, as far as requests depend on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EncodingTerms {
     /// Keys begin with the id of their collection.

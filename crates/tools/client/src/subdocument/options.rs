@@ -38,7 +38,7 @@ impl LookupInOptions {
     }
 }
 
-/// What a sub-document write expects of the document.
+/// Precondition of a sub-document write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum DocumentPolicy {
@@ -65,7 +65,7 @@ pub struct MutateInOptions {
     pub durability_timeout_ms: Option<u16>,
     /// Keep the expiry that the document has.
     pub preserve_expiry: bool,
-    /// What is expected of the document.
+    /// Precondition on the document.
     pub document: DocumentPolicy,
     /// Write to what is left of a deleted document, too.
     pub access_deleted: bool,
@@ -135,7 +135,7 @@ impl MutateInOptions {
         self
     }
 
-    /// What it has in common with other writes.
+    /// Options shared with other writes.
     pub(crate) fn write_options(&self) -> WriteOptions {
         WriteOptions {
             cas: self.cas,

@@ -1,4 +1,4 @@
-//! What comes back from operations on parts of a document.
+//! Replies to operations on parts of a document.
 //!
 //! A lookup has an outcome for each path, and is no failure when some are. A write succeeds or
 //! fails as a whole; a failure names the first path that could not be changed.

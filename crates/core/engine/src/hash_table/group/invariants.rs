@@ -1,4 +1,4 @@
-//! What holds of groups at any time, as assertions.
+//! Invariants of groups, as assertions.
 //!
 //! Owns: the check of one array of groups. It visits every item and hashes its key, so it is for
 //! the simulation and for slow points of debug builds.

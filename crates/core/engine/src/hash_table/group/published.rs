@@ -17,7 +17,7 @@
 
 use super::atomic::{AtomicPtr, Ordering};
 
-/// What a look-up without the lock finds.
+/// Result of a look-up without the lock.
 pub(crate) enum TableLookup<T> {
     Found(T),
     /// It was not there, at some moment of the look-up.
@@ -46,7 +46,6 @@ impl<T> PublishedGroups<T> {
         self.current.store(current, Ordering::Release);
     }
 
-    /// What is shown as current.
     #[inline]
     pub(super) fn current(&self) -> *mut T {
         self.current.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! What the index knows of a record: 128 bits.
+//! Index entry of a record: 128 bits.
 //!
 //! Owns: [`Entry`] and its parts. Callers: the table, and everything that fills or asks it.
 
@@ -84,7 +84,7 @@ impl Size {
     }
 }
 
-/// What an entry's record is.
+/// Kind of an entry's record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Mark {
     Document,

@@ -67,7 +67,7 @@ struct Noted {
     note: Note,
 }
 
-/// What a segment is at a moment.
+/// State of a segment at a moment.
 #[derive(PartialEq, Eq)]
 pub(super) struct Note {
     /// Where the last block begins.

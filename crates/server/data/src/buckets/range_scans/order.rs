@@ -29,7 +29,7 @@ pub(crate) enum ScanAnswer {
     Created(ScanId),
     /// Documents or keys; Success means that the same request has more.
     Page {
-        /// What follows the page.
+        /// The part after the page.
         status: Status,
         only_keys: bool,
         bytes: Vec<u8>,

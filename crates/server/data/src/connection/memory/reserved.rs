@@ -1,11 +1,11 @@
-//! What a connection of a worker has reserved.
+//! Memory that a worker's connection has reserved.
 //!
 //! Owns: its grants, and whether one of them has yet to be used. The connection returns them.
 
 use super::budget::{BlockKey, Demand, Grant};
 use crate::limits::HOLDER_BYTES_PER_SECOND;
 
-/// What a connection has reserved.
+/// Memory that a connection has reserved.
 #[derive(Debug, Default)]
 pub struct Reserved {
     bytes: usize,

@@ -1,4 +1,4 @@
-//! What the queue for memory knows of a ticket.
+//! State of a ticket in the queue for memory.
 //!
 //! Owns: the grant, from the moment it is made until the ticket takes it, and how the owner of the
 //! ticket is told.

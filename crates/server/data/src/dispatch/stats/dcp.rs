@@ -14,7 +14,7 @@ use crate::buckets::BucketHandle;
 use crate::buckets::dcp_registry::{DcpProducerFigures, DcpProducerRecord, DcpStreamFigures};
 use crate::connection::stat_cursor::{StatProducer, StatWriter};
 
-/// What the names of connections begin with.
+/// Prefix of the names of connections.
 const PREFIX: &str = "eq_dcpq:";
 
 pub(super) struct Connections {

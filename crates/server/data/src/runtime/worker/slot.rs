@@ -62,7 +62,7 @@ impl Slot {
     }
 }
 
-/// What a connection needs after its turn.
+/// Follow-up of a connection's turn.
 pub(super) enum Turn {
     /// Nothing until an event or a completion.
     Idle,

@@ -33,7 +33,7 @@ const CUT_INTERVAL: Duration = Duration::from_secs(30);
 /// Events between two looks at the clock.
 const LOOK_INTERVAL: u64 = 64;
 
-/// What all lanes have in common.
+/// State that all lanes share.
 pub struct BackupShared {
     pub client: Client,
     pub options: DcpStreamOptions,

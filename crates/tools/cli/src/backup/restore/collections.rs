@@ -10,13 +10,13 @@ use oribi_client::{Client, ClientError, Collection, CollectionId};
 use super::super::filter::BackupFilter;
 use crate::admin::Admin;
 
-/// What the target lacks.
+/// Collections and scopes that the target lacks.
 pub struct Missing {
     scopes: BTreeSet<String>,
     collections: Vec<(String, String)>,
 }
 
-/// What the target lacks of these collections and scopes.
+/// Those of these collections and scopes that the target lacks.
 pub async fn missing(
     client: &Client,
     (places, scopes): (&[BackupCollection], &[String]),

@@ -32,7 +32,7 @@ pub struct RestoreBlock {
     bytes: Bytes,
 }
 
-/// What a lane gets.
+/// Input of a lane.
 pub type Received = Result<RestoreBlock, Arc<ArchiveError>>;
 
 impl RestoreBlock {

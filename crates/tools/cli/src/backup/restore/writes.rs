@@ -103,7 +103,6 @@ pub struct RestoreWrites {
     key: Vec<u8>,
     bar: ProgressBar,
     written: WrittenCount,
-    /// What was done so far.
     pub totals: RestoreTotals,
 }
 

@@ -22,7 +22,7 @@ enum State {
     Behind,
 }
 
-/// What a splitter found.
+/// Result of a splitter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArrayStep {
     /// It needs more bytes.

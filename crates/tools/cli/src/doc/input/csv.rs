@@ -4,7 +4,7 @@
 //! `false` and `null` stand for themselves; a number with leading zeros has no such form and stays
 //! a string.
 //!
-//! This parser is no crate, because the usual ones read damaged quoting (`"1"x`) as a value. Here it
+//! No crate parses it, because the usual ones read damaged quoting (`"1"x`) as a value. Here it
 //! ends the import.
 
 use std::collections::HashSet;

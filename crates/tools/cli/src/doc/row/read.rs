@@ -86,7 +86,7 @@ fn named_key(key: Option<Key>, key_field: &str) -> Result<Bytes, DocumentRowErro
     }
 }
 
-/// What the members of a line are for.
+/// Roles of a line's members.
 #[derive(Default)]
 struct Parts<'t> {
     key: Option<Bytes>,

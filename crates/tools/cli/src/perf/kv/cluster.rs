@@ -17,7 +17,7 @@ use super::wire::socket::TextSocket;
 use super::wire::text::{TextCommands, TextWire};
 use crate::target::DurabilityArgument;
 
-/// What the tool knows of the server before the load starts.
+/// The server's properties before the load starts.
 pub struct Discovery {
     pub options: ConnectOptions,
     /// The cluster map; `None` for a server of memcached's protocols.

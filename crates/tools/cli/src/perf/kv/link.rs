@@ -102,7 +102,7 @@ impl KvLink {
         }
     }
 
-    /// What was counted in this phase.
+    /// Counters of this phase.
     pub fn counts(&mut self) -> &mut KvCounts {
         &mut self.bench.counts
     }

@@ -6,7 +6,7 @@ use rand::RngExt;
 
 use crate::perf::key_choice::{KeyChoice, KeyGenerator};
 
-/// What is done with a document.
+/// Kind of an operation on a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperationKind {
     Get,

@@ -124,7 +124,7 @@ pub struct KvArgs {
     /// Expiry of documents: seconds up to 30 days, beyond that UNIX time. 0 for never.
     #[arg(short = 'e', long, value_name = "SECONDS", default_value_t = 0)]
     pub expiry: u32,
-    /// What a write waits for.
+    /// Durability of a write.
     #[arg(short = 'd', long, value_enum, default_value_t = DurabilityArgument::None)]
     pub durability: DurabilityArgument,
     /// Most retries of an operation that the server refuses for the moment.
@@ -249,7 +249,6 @@ impl KvArgs {
         }
     }
 
-    /// What documents look like.
     pub fn form(&self) -> KvValueForm {
         if self.json_documents { KvValueForm::Json } else { KvValueForm::Binary }
     }

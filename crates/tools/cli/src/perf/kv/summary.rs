@@ -1,4 +1,4 @@
-//! What a run found: one document, for programs as JSON and for people as tables.
+//! Result of a run: one document, for programs as JSON and for people as tables.
 
 pub mod table;
 
@@ -22,7 +22,6 @@ use crate::perf::workers::Measured;
 pub struct KvSummary {
     /// Version of this program.
     pub version: &'static str,
-    /// What was asked for.
     pub options: Value,
     /// Nodes that documents were on.
     pub nodes: Vec<String>,
@@ -37,7 +36,7 @@ pub struct KvSummary {
     /// The first problems in words.
     pub examples: Vec<String>,
     pub interrupted: bool,
-    /// What ended it before its time.
+    /// Reason of an early end.
     pub error: Option<String>,
 }
 

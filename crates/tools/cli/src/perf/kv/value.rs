@@ -46,7 +46,6 @@ const BODY_PLACES: usize = 4096;
 /// Generator number of the block, apart from those of workers.
 const BLOCK_GENERATOR: usize = usize::MAX;
 
-/// What documents look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KvValueForm {
     Binary,
@@ -96,7 +95,7 @@ pub struct Composed {
     head_bytes: usize,
     /// Cut from the block; not copied.
     pub body: Bytes,
-    /// What closes the value.
+    /// End of the value.
     pub tail: &'static [u8],
 }
 

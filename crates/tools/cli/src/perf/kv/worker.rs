@@ -34,7 +34,7 @@ const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Pause before an operation is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// What all workers share; only the control changes.
+/// State that all workers share; only the control changes.
 pub struct KvWorkerShared {
     pub args: KvArgs,
     pub discovery: Discovery,
@@ -55,16 +55,16 @@ pub enum Phase {
     Load,
 }
 
-/// What workers did in a phase.
+/// Counters of workers in a phase.
 #[derive(Default)]
 pub struct WorkerOutcome {
     pub counts: KvCounts,
-    /// What ended one of them before its time.
+    /// Reason of an early end of one of them.
     pub error: Option<anyhow::Error>,
 }
 
 impl WorkerOutcome {
-    /// What all of these did together, with the first error.
+    /// Sum of all of these, with the first error.
     pub fn of_all(outcomes: impl IntoIterator<Item = WorkerOutcome>) -> WorkerOutcome {
         outcomes.into_iter().fold(WorkerOutcome::default(), |mut all, one| {
             all.counts.add(&one.counts);

@@ -158,7 +158,7 @@ impl LoadgenArgs {
     }
 }
 
-/// What of the command line a result depends on.
+/// Options that a result depends on.
 pub fn options(args: &LoadgenArgs) -> Value {
     json!({
         "num_threads": args.kudu.num_threads,

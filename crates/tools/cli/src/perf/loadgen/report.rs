@@ -16,7 +16,7 @@ use crate::perf::report::LatencySummary;
 use crate::perf::timeline::TimelineSample;
 use crate::perf::workers::Measured;
 
-/// What each row does.
+/// Operation of each row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum WriteKind {
@@ -69,7 +69,6 @@ impl Scanned {
 pub struct LoadgenSummary {
     /// Version of this program.
     pub version: &'static str,
-    /// What was asked for.
     pub options: Value,
     /// Name of the table.
     pub table: String,
@@ -84,7 +83,7 @@ pub struct LoadgenSummary {
     pub error: Option<String>,
 }
 
-/// What a thread did in a phase.
+/// Counters of a thread in a phase.
 #[derive(Default)]
 pub struct LoadgenOutcome {
     /// Rows handed to the session.
@@ -92,7 +91,7 @@ pub struct LoadgenOutcome {
     pub failed_rows: u64,
     /// The first failed rows in words.
     pub shown: Vec<String>,
-    /// What ended it early.
+    /// Reason of an early end.
     pub error: Option<String>,
     /// Newest hybrid time that its client saw.
     pub timestamp: u64,

@@ -26,7 +26,7 @@ use crate::perf::workers::WorkerReport;
 /// receive. About a tenth of a millisecond.
 const ROWS_PER_TURN: u64 = 1024;
 
-/// What all threads are to do.
+/// Work of all threads.
 #[derive(Clone)]
 pub struct LoadJob {
     pub args: Arc<LoadgenArgs>,

@@ -97,7 +97,7 @@ impl From<ScanRowLayout> for Layout {
     }
 }
 
-/// What of the command line a result depends on.
+/// Options that a result depends on.
 pub fn options(args: &TableScanArgs) -> Value {
     json!({
         "columns": args.columns,

@@ -22,7 +22,7 @@ pub struct TabletReport {
     pub rows: u64,
     /// From opening the scanner to its end.
     pub seconds: f64,
-    /// What the server reports.
+    /// Figures of the server.
     pub server: ServerFigures,
 }
 
@@ -80,7 +80,6 @@ impl TabletReport {
 pub struct TableScanSummary {
     /// Version of this program.
     pub version: &'static str,
-    /// What was asked for.
     pub options: Value,
     /// Name of the table.
     pub table: String,

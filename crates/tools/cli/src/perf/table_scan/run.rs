@@ -69,7 +69,7 @@ pub fn run(args: TableScanArgs) -> Result<ExitCode> {
     Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     args: TableScanArgs,
     tokens: Vec<ScanToken>,
@@ -77,7 +77,7 @@ struct Shared {
     control: Arc<Control>,
 }
 
-/// What a thread received.
+/// Counters of a thread.
 #[derive(Default)]
 struct Received {
     bytes: u64,

@@ -11,7 +11,7 @@ use crate::stats::figures::{self, FigureView};
 
 const GAP: usize = 2;
 
-/// What the first column of a table is called.
+/// Title of a table's first column.
 const NAME_HEADER: &str = "id";
 
 impl StatsView {

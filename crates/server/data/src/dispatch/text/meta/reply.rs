@@ -13,7 +13,7 @@ use super::super::answer::{Verb, write_failure};
 use super::super::marks::Marks;
 use crate::connection::send_buffer::SendBuffer;
 
-/// What an answer shows of a document.
+/// A document's part in an answer.
 pub(super) struct MetaReply {
     pub cas: u64,
     pub flags: u32,

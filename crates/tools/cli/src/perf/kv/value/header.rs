@@ -1,4 +1,4 @@
-//! What a value says about itself, and which document it belongs to.
+//! Header of a value, which names its document.
 
 /// Bytes of the binary header.
 pub(super) const HEADER_BYTES: usize = 24;
@@ -21,7 +21,7 @@ impl ValueIdentity {
     }
 }
 
-/// What a value says about itself.
+/// Header of a value.
 pub(super) struct ValueHeader {
     pub(super) checksum: u32,
     /// Only of a binary value.

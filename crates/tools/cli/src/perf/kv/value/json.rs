@@ -8,7 +8,7 @@ use super::header::{ValueHeader, ValueIdentity, checksum};
 
 const OPENING: &[u8] = b"{\"p\":\"";
 const BETWEEN: &[u8] = b"\",\"b\":\"";
-/// What closes a document.
+/// End of a document.
 pub(super) const TAIL: &[u8] = b"\"}";
 
 const CHECKSUM_AT: usize = OPENING.len();

@@ -1,4 +1,4 @@
-//! What a line of a text protocol's server says, without the answers around it.
+//! Meaning of one line of a text protocol's server.
 //!
 //! Owns: the form of the lines, their limits, and which status of the binary protocol each refusal
 //! is. Source: memcached's `protocol.txt`.

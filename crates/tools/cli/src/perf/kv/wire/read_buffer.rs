@@ -15,7 +15,7 @@ pub struct AnswerBuffer {
 }
 
 impl AnswerBuffer {
-    /// What was received and not consumed.
+    /// Received bytes that are not consumed.
     #[inline]
     pub fn unread(&self) -> &[u8] {
         &self.bytes[self.begin..self.end]

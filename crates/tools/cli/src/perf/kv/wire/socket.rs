@@ -32,7 +32,6 @@ pub struct TextSocket {
     stream: TcpStream,
     peer: String,
     timeout: Duration,
-    /// What is to be sent.
     pub out: WriteBuffer<Bytes>,
     pub received: AnswerBuffer,
 }

@@ -38,7 +38,7 @@ pub struct TextWire {
     commands: TextCommands,
     /// Makes the keys again that answers have to name.
     keys: KeyField,
-    /// What was asked for, in order; answered up to `answered`.
+    /// Requests in order; answered up to `answered`.
     asked: Vec<RequestedKeys>,
     answered: usize,
     /// Keys of the `get` that has no end yet.
