@@ -17,12 +17,13 @@ use crate::Record;
 /// `Break` ends the load early without error.
 pub type LoadVisitor<'v> = dyn FnMut(Vbid, Record<'_>, usize) -> ControlFlow<()> + 'v;
 
-/// Whether a load shows values.
+/// Whether a load or a scan shows values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadValues {
     /// Records have their values.
     Read,
-    /// Values are left out. A store that has them apart from keys and metadata does not read them.
+    /// A load leaves values out, a scan may. A store that has them apart from keys and metadata
+    /// does not read them.
     Skip,
 }
 

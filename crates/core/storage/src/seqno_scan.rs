@@ -2,7 +2,7 @@
 
 use oribi_types::{CollectionId, Seqno};
 
-use crate::{RecordVisitor, ReserveMemory, StoreError, VbucketState};
+use crate::{LoadValues, RecordVisitor, ReserveMemory, StoreError, VbucketState};
 
 /// The records that a [`SeqnoScan`] visits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,6 +11,8 @@ pub struct SeqnoRange {
     pub to: Seqno,
     /// The only collection that the caller needs. Records of others may come, too.
     pub collection: Option<CollectionId>,
+    /// Without values the scan reserves memory only for those that it reads all the same.
+    pub values: LoadValues,
 }
 
 impl SeqnoRange {
@@ -18,7 +20,7 @@ impl SeqnoRange {
 
     /// The records with `from <= seqno <= to`.
     pub const fn seqnos(from: Seqno, to: Seqno) -> SeqnoRange {
-        SeqnoRange { from, to, collection: None }
+        SeqnoRange { from, to, collection: None, values: LoadValues::Read }
     }
 
     /// The records of one collection.

@@ -2,13 +2,14 @@
 //! together, however many records there are and however long their keys.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use oribi_storage::{
-    KvStore, LogOptions, LogStore, Record, ScanProgress, SeqnoRange, VbBatch, VbucketState,
-    unlimited,
+    KvStore, LoadValues, LogOptions, LogStore, Record, ScanProgress, SeqnoRange, VbBatch,
+    VbucketState, unlimited,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
@@ -162,4 +163,26 @@ fn a_scan_holds_no_large_record_while_reserving() {
         let most = MOST.load(Relaxed) - before;
         assert!(most <= RECORD_BYTES + WAITING_BYTES_MAX, "{most} bytes at most");
     }
+}
+
+#[test]
+fn a_scan_without_values_reserves_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    const RECORD_BYTES: usize = 8 << 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = store(directory.path(), 4, 20, &vec![b'v'; RECORD_BYTES]);
+    let before = NOW.load(Relaxed);
+    MOST.store(before, Relaxed);
+    let range = SeqnoRange { values: LoadValues::Skip, ..SeqnoRange::ALL };
+    let mut scan = store.begin_scan(VB, range).expect("it begins");
+    let mut keys = BTreeSet::new();
+    let mut room = |bytes: usize| panic!("{bytes} bytes for a value that is not shown");
+    let progress = scan.resume(&mut room, &mut |record| {
+        assert!(record.value.is_empty() && !record.deleted);
+        keys.insert((record.key.key.to_vec(), record.seqno));
+        ControlFlow::Continue(())
+    });
+    assert_eq!((progress.expect("it scans"), keys.len()), (ScanProgress::Ended, 4));
+    let most = MOST.load(Relaxed) - before;
+    assert!(most <= 2 << 20, "{most} bytes at most");
 }

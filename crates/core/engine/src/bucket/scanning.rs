@@ -5,8 +5,8 @@
 //! the engine, so the visitor may take its time.
 
 use oribi_storage::{
-    Record, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan, StoreError,
-    reserve_for, unlimited,
+    LoadValues, Record, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan,
+    StoreError, reserve_for, unlimited,
 };
 use oribi_types::policy::Storage;
 use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, Vbid};
@@ -21,7 +21,7 @@ pub struct SnapshotScan(Moment);
 
 enum Moment {
     Store(Box<dyn SeqnoScan>),
-    Memory { items: Vec<ItemRef>, at: usize },
+    Memory { items: Vec<ItemRef>, at: usize, values: LoadValues },
 }
 
 impl SnapshotScan {
@@ -44,9 +44,12 @@ impl SnapshotScan {
     ) -> Result<ScanProgress, StoreError> {
         match &mut self.0 {
             Moment::Store(scan) => scan.resume(reserve, visit),
-            Moment::Memory { items, at } => {
+            Moment::Memory { items, at, values } => {
                 while let Some(item) = items.get(*at) {
-                    let record = record::of(item);
+                    let mut record = record::of(item);
+                    if *values == LoadValues::Skip {
+                        record.value = &[];
+                    }
                     if reserve_for(&record, reserve).is_break() {
                         return Ok(ScanProgress::Paused);
                     }
@@ -131,7 +134,7 @@ impl Bucket {
     }
 
     /// Begins a scan of a vbucket as it is now, of one collection or of all; with one, versions of
-    /// others may come, too. `None` when there is no such vbucket, when it
+    /// others may come, too. Values that are not wanted may come as well. `None` when there is no such vbucket, when it
     /// serves no longer, or when memory is too short for a moment.
     ///
     /// # Errors
@@ -140,13 +143,14 @@ impl Bucket {
         &self,
         vbid: Vbid,
         only: Option<CollectionId>,
+        values: LoadValues,
     ) -> Result<Option<SnapshotScan>, StoreError> {
         if self.config().storage == Storage::Memory {
             let items = self.items_now(vbid);
-            return Ok(items.map(|items| SnapshotScan(Moment::Memory { items, at: 0 })));
+            return Ok(items.map(|items| SnapshotScan(Moment::Memory { items, at: 0, values })));
         }
-        let store = self.core.store();
-        let scan = store.begin_scan(vbid, SeqnoRange { collection: only, ..SeqnoRange::ALL })?;
+        let range = SeqnoRange { collection: only, values, ..SeqnoRange::ALL };
+        let scan = self.core.store().begin_scan(vbid, range)?;
         Ok(Some(SnapshotScan(Moment::Store(scan))))
     }
 

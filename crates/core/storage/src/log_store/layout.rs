@@ -270,6 +270,15 @@ pub(super) fn decode_unchecked(bytes: &[u8]) -> Result<(StoredRecord<'_>, u32), 
     else {
         return Err("a record that is longer than its frame");
     };
+    decode_parts(head, key, value)
+}
+
+/// The record of this header, key and value, unchecked, and its checksum.
+pub(super) fn decode_parts<'a>(
+    head: &[u8; RECORD_HEADER_BYTES],
+    key: &'a [u8],
+    value: &'a [u8],
+) -> Result<(StoredRecord<'a>, u32), &'static str> {
     let checksum = u32::from_le_bytes(take(head, RECORD_CHECKSUM_AT));
     let vbid = Vbid(u16::from_le_bytes(take(head, RECORD_VBID_AT)));
     let unknown = Err("a record that this version does not write");

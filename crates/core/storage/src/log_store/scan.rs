@@ -12,7 +12,7 @@
 //! that the vbucket's records ascend in the segment ([`super::spans`]), that is one run. Otherwise
 //! the scan reads their seqnos once and divides them into the fewest ascending runs: each record
 //! goes to the run that ends with the highest seqno below its own. Runs are then merged, each read
-//! forwards through its own window.
+//! forwards through its own window. A large record whose value is not wanted is checked in pieces.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -24,7 +24,7 @@ use oribi_types::{CollectionId, Seqno, Vbid};
 use super::blocks::BLOCK_BYTES_MAX;
 use super::catalog::{Catalog, Segment};
 use super::index::Mark;
-use super::layout::{RECORD_SEQNO_AT, StoredRecord, UNIT_BYTES, stored_bytes_of};
+use super::layout::{RECORD_SEQNO_AT, StoredRecord, UNIT_BYTES, decode_parts, stored_bytes_of};
 use super::log::Log;
 use super::read::{FIRST_READ_BYTES, damaged};
 use super::spans::{SegmentKnowledge, Span};
@@ -32,8 +32,8 @@ use super::window::Window;
 use crate::counters::ReadCount;
 use crate::state_layout::take;
 use crate::{
-    LARGE_RECORD_BYTES, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan,
-    SnapshotSeqnos, StoreError,
+    LARGE_RECORD_BYTES, LoadValues, Record, RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange,
+    SeqnoScan, SnapshotSeqnos, StoreError,
 };
 
 /// Bytes that all runs read ahead together.
@@ -135,6 +135,15 @@ impl Run {
         self.window.record(&self.segment, offset)
     }
 
+    /// The next record without its value, which is checked all the same.
+    fn without_value<'k>(&mut self, key: &'k mut Vec<u8>) -> Result<StoredRecord<'k>, StoreError> {
+        let offset = self.offset(self.next);
+        let head = *self.window.head(&self.segment, offset)?;
+        *key = self.window.check_by_pieces(&self.segment, offset)?;
+        let decoded = decode_parts(&head, key, &[]);
+        decoded.map(|(stored, _)| stored).map_err(|what| damaged(self.segment.id, offset, what))
+    }
+
     /// Passes over records below `from`.
     fn skip_to(&mut self, from: Seqno) -> Result<(), StoreError> {
         let (mut low, mut high) = (0, self.units.len());
@@ -178,6 +187,7 @@ pub(super) struct LogScan {
     vbid: Vbid,
     /// Only records of this collection.
     only: Option<CollectionId>,
+    values: LoadValues,
     snapshot: SnapshotSeqnos,
     from: Seqno,
     to: Seqno,
@@ -193,7 +203,7 @@ pub(super) struct LogScan {
 impl LogScan {
     /// Takes the places of all records in range.
     pub(super) fn begin(log: &Arc<Log>, vbid: Vbid, range: SeqnoRange) -> LogScan {
-        let SeqnoRange { from, to, collection: only } = range;
+        let SeqnoRange { from, to, collection: only, values } = range;
         // A commit shows itself table by table, and holds the writer until it is done.
         let _no_commit = log.writer.lock();
         let catalog = log.catalog.read();
@@ -203,6 +213,7 @@ impl LogScan {
             log: Arc::clone(log),
             vbid,
             only,
+            values,
             snapshot: SnapshotSeqnos::of(catalog.states.get(&vbid)),
             from,
             to,
@@ -260,21 +271,29 @@ impl LogScan {
             }
             let (id, offset) = (run.segment.id, run.offset(run.next));
             let bytes = run.stored_bytes()?;
-            if bytes > LARGE_RECORD_BYTES {
+            let mut key = Vec::new();
+            let stored = if bytes <= LARGE_RECORD_BYTES {
+                run.record()?
+            } else if self.values == LoadValues::Skip {
+                run.without_value(&mut key)?
+            } else {
                 run.window.keep_at_most(0);
                 if reserve(bytes).is_break() {
                     run.next_seqno = seqno;
                     self.runs.push(run);
                     return Ok(ControlFlow::Break(()));
                 }
-            }
-            let stored = run.record()?;
+                run.record()?
+            };
             if stored.vbid != self.vbid || seqno <= self.passed {
                 return Err(damaged(id, offset, "a record out of the order of seqnos"));
             }
             self.passed = seqno;
             count.add(&stored.record);
-            let flow = visit(stored.record);
+            let flow = match self.values {
+                LoadValues::Read => visit(stored.record),
+                LoadValues::Skip => visit(Record { value: &[], ..stored.record }),
+            };
             if bytes > LARGE_RECORD_BYTES {
                 run.window.keep_at_most(0);
             }

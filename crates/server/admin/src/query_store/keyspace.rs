@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use oribi_auth::Privilege;
 use oribi_query::stored::{body_of, inflated_bytes};
-use oribi_query::{DocumentMutation, KeyRange, Keyspace, KeyspaceName, QueryDocument, Result};
-use oribi_storage::LARGE_RECORD_BYTES;
+use oribi_query::{
+    DocumentMutation, KeyRange, Keyspace, KeyspaceName, QueryDocument, Result, ScanHints,
+};
+use oribi_storage::{LARGE_RECORD_BYTES, LoadValues};
 use oribi_types::Datatype;
 
 use super::batch::StoredVersion;
@@ -53,9 +55,10 @@ impl CollectionKeyspace {
     fn scan_range(
         &self,
         range: &KeyRange,
+        values: LoadValues,
         visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> anyhow::Result<()> {
-        let mut scans = SnapshotScans::begin(&self.reader, range)?;
+        let mut scans = SnapshotScans::begin(&self.reader, range, values)?;
         while scans.advance()? {
             let Some(stored) = scans.document() else { break };
             let (document, _memory) = self.expanded(stored)?;
@@ -106,7 +109,28 @@ impl Keyspace for CollectionKeyspace {
         visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> Result<()> {
         self.place.check_rights(&[Privilege::Read, Privilege::RangeScan])?;
-        self.scan_range(range, visit).map_err(|error| self.place.read_error(&error))
+        let scanned = self.scan_range(range, LoadValues::Read, visit);
+        scanned.map_err(|error| self.place.read_error(&error))
+    }
+
+    fn takes_hints(&self) -> bool {
+        true
+    }
+
+    /// Conditions are the statement's. Bodies that it does not read stay in the store.
+    fn scan_hinted(
+        &self,
+        range: &KeyRange,
+        hints: &ScanHints,
+        visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let reads_bodies = hints.fields.as_ref().is_none_or(|fields| !fields.is_empty());
+        if reads_bodies {
+            return self.scan(range, visit);
+        }
+        self.place.check_rights(&[Privilege::Read, Privilege::RangeScan])?;
+        let scanned = self.scan_range(range, LoadValues::Skip, visit);
+        scanned.map_err(|error| self.place.read_error(&error))
     }
 
     fn count(&self) -> Option<u64> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 use oribi_engine::{Bucket, PersistOutcome, PersistenceSink, SnapshotScan};
 use oribi_query::KeyRange;
-use oribi_storage::{ScanProgress, StoreError};
+use oribi_storage::{LoadValues, ScanProgress, StoreError};
 use oribi_system::clock::wall_clock;
 use oribi_types::{ManifestUid, Vbid};
 use parking_lot::{Condvar, Mutex};
@@ -35,6 +35,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) struct SnapshotScans<'r> {
     reader: &'r KeyspaceReader,
     keys: &'r KeyRange,
+    values: LoadValues,
     /// The manifest that had the collection.
     manifest: ManifestUid,
     left: VecDeque<Vbid>,
@@ -49,11 +50,15 @@ pub(super) struct SnapshotScans<'r> {
 }
 
 impl<'r> SnapshotScans<'r> {
-    /// Begins a scan of the documents with these keys.
+    /// Begins a scan of the documents with these keys, or of the keys and metadata alone.
     ///
     /// # Errors
     /// When not all of the vbuckets are served here, or writes are not persisted in time.
-    pub fn begin(reader: &'r KeyspaceReader, keys: &'r KeyRange) -> Result<SnapshotScans<'r>> {
+    pub fn begin(
+        reader: &'r KeyspaceReader,
+        keys: &'r KeyRange,
+        values: LoadValues,
+    ) -> Result<SnapshotScans<'r>> {
         reader.control.check()?;
         let manifest = reader.handle.bucket().manifest().uid();
         reader.check_exists()?;
@@ -67,6 +72,7 @@ impl<'r> SnapshotScans<'r> {
         Ok(SnapshotScans {
             reader,
             keys,
+            values,
             manifest,
             left,
             current: None,
@@ -118,7 +124,8 @@ impl<'r> SnapshotScans<'r> {
             return Err(self.reader.not_here());
         }
         let collection = Some(self.reader.collection);
-        match bucket.begin_moment(vbid, collection).map_err(|error| self.unreadable(&error))? {
+        let begun = bucket.begin_moment(vbid, collection, self.values);
+        match begun.map_err(|error| self.unreadable(&error))? {
             Some(scan) => Ok(scan),
             None => Err(self.reader.control.unavailable("memory is short; try again")),
         }
@@ -143,13 +150,17 @@ impl<'r> SnapshotScans<'r> {
             }
         };
         let (batch, now) = (&mut self.batch, self.now);
-        let (collection, keys) = (self.reader.collection, self.keys);
+        let (collection, keys, values) = (self.reader.collection, self.keys, self.values);
         let mut looked_at = 0;
         let progress = scan.resume_reserving(&mut room, &mut |record| {
             looked_at += 1;
             let is_live = !record.deleted && (record.expiry == 0 || record.expiry > now);
             if record.key.collection == collection && is_live && keys.contains(record.key.key) {
-                batch.push(&StoredVersion::from(&record));
+                let stored = StoredVersion::from(&record);
+                match values {
+                    LoadValues::Read => batch.push(&stored),
+                    LoadValues::Skip => batch.push(&StoredVersion { value: &[], ..stored }),
+                }
             } else {
                 large.replace(None);
             }

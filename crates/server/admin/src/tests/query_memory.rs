@@ -97,6 +97,34 @@ fn large_documents_are_reserved_before_loading() {
     wait_until(|| fixture.reserved_bytes() == 0, "all memory is given back");
 }
 
+/// A statement that reads keys and metadata needs no memory for bodies.
+#[test]
+fn keys_are_read_without_bodies() {
+    const BYTES: usize = 3 << 20;
+    let fixture = Fixture::development();
+    let document = json!({"t": "a".repeat(BYTES)}).to_string();
+    fixture.put("plain", document.as_bytes());
+    fixture.put_compressed("packed", document.as_bytes());
+    fixture.put("small", b"{\"t\":\"a\"}");
+    let memory = &fixture.server.as_ref().unwrap().context().connections.memory;
+    let others = memory.hold(memory.reservable_bytes() - BYTES + 1).expect("nothing is held");
+    for (statement, results) in [
+        ("SELECT RAW COUNT(*) FROM `default`", json!([3])),
+        (
+            "SELECT RAW META().id FROM `default` WHERE META().id LIKE \"p%\" ORDER BY META().id",
+            json!(["packed", "plain"]),
+        ),
+        ("SELECT RAW MAX(META(d).id) FROM `default` d", json!(["small"])),
+        ("DELETE FROM `default` WHERE META().id > \"pb\" AND META().id < \"s\"", json!([])),
+        ("SELECT RAW COUNT(*) FROM `default` d WHERE META(d).id >= \"p\"", json!([2])),
+    ] {
+        assert_eq!(fixture.results(statement), results, "{statement}");
+    }
+    let bodies = fixture.run_statement("SELECT RAW LENGTH(t) FROM `default` d").json();
+    assert_eq!(bodies["errors"][0]["code"], 12008, "{bodies}");
+    drop(others);
+}
+
 /// More than any connection can have is refused at once, and says what is needed.
 #[test]
 fn a_row_for_which_there_can_be_no_memory_is_refused() {

@@ -13,8 +13,8 @@ use crate::plan::change::{
     LoopSource, MergeInsert, MergePlan, UpdatePlan,
 };
 use crate::plan::{
-    AccessPath, BodyPlan, ExprPlan, FrameSlot, FromPlan, JoinPlan, JoinPlanKind, KeyspacePlan,
-    ProjectionPlan, ProjectionTerm, QueryPlan, SourceKind, SourcePlan, StepPlan,
+    AccessPath, BodyPlan, ExprPlan, FrameSlot, FromPlan, HintPlan, JoinPlan, JoinPlanKind,
+    KeyspacePlan, ProjectionPlan, ProjectionTerm, QueryPlan, SourceKind, SourcePlan, StepPlan,
 };
 use crate::value::Text;
 
@@ -52,8 +52,6 @@ impl Compiler<'_> {
             hints: None,
         };
         let source = self.add_source(alias, true)?;
-        // The document's CAS.
-        self.meta_slots.insert(source.slot);
         let first =
             SourcePlan { alias: source.alias, slot: source.slot, kind: SourceKind::Keyspace(plan) };
         let mut from = FromPlan { first, filters: Vec::new(), joins: Vec::new() };
@@ -106,6 +104,8 @@ impl Compiler<'_> {
             let assignments = compiler.assignments(&update.set, &update.unset, document)?;
             let (limit, offset) = compiler.bounds(&update.limit, &update.offset)?;
             let returning = compiler.returning(&update.returning)?;
+            // The document's CAS.
+            compiler.meta_slots.insert(document);
             compiler.mark_meta(&mut from);
             Ok(UpdatePlan { keyspace, from, assignments, limit, offset, returning })
         })
@@ -116,9 +116,20 @@ impl Compiler<'_> {
             let (keyspace, mut from) = compiler.target_from(&delete.target, &delete.condition)?;
             let (limit, offset) = compiler.bounds(&delete.limit, &delete.offset)?;
             let returning = compiler.returning(&delete.returning)?;
+            let reads_document = compiler.reads_document(from.first.slot);
+            // The document's CAS.
+            compiler.meta_slots.insert(from.first.slot);
             compiler.mark_meta(&mut from);
+            if !reads_document {
+                leave_bodies(&mut from);
+            }
             Ok(DeletePlan { keyspace, from, limit, offset, returning })
         })
+    }
+
+    /// Whether more of a document is read than its key.
+    fn reads_document(&self, slot: FrameSlot) -> bool {
+        self.document_uses.contains_key(&slot) || self.meta_slots.contains(&slot)
     }
 
     fn assignments(
@@ -328,5 +339,15 @@ fn is_place(source: &ast::Expr) -> bool {
         ast::Expr::Name(name) => !name.folded,
         ast::Expr::Path(base, _) => matches!(**base, ast::Expr::Name(_)),
         _ => false,
+    }
+}
+
+/// Has a scan leave out the bodies of documents.
+fn leave_bodies(from: &mut FromPlan) {
+    if let SourceKind::Keyspace(plan) = &mut from.first.kind
+        && plan.keyspace.takes_hints()
+    {
+        let fields = Some(Vec::new());
+        plan.hints = Some(Box::new(HintPlan { conditions: Vec::new(), fields }));
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use oribi_engine::{Bucket, Storage};
 use oribi_protocol::status::Status;
-use oribi_storage::{Record, StoreError};
+use oribi_storage::{LoadValues, Record, StoreError};
 use oribi_types::Seqno;
 
 use super::order::{
@@ -158,7 +158,9 @@ impl Runner {
     fn has_seqno(&self, seqno: Seqno) -> Result<bool, StoreError> {
         let mut found = false;
         if self.is_in_memory() {
-            let Some(mut moment) = self.bucket.begin_moment(self.request.vbid, None)? else {
+            let Some(mut moment) =
+                self.bucket.begin_moment(self.request.vbid, None, LoadValues::Skip)?
+            else {
                 return Ok(false);
             };
             moment.resume(&mut |record| {
@@ -208,7 +210,7 @@ impl Runner {
             let from = request.from();
             return bucket.scan_persisted_reserving(request.vbid, from, &mut reserve, &mut visit);
         }
-        match bucket.begin_moment(request.vbid, Some(request.collection))? {
+        match bucket.begin_moment(request.vbid, Some(request.collection), LoadValues::Read)? {
             Some(mut moment) => moment.resume_reserving(&mut reserve, &mut visit).map(|_| ()),
             None => Err(StoreError::Away("the vbucket has no moment to be scanned at".into())),
         }
