@@ -65,6 +65,42 @@ fn names_and_values_are_not_statements() {
     assert_eq!(fixture.statement("SELECT RAW n FROM `default`")["results"], json!([1]));
 }
 
+/// Names of a request come back in its errors as texts, whatever they look like.
+#[test]
+fn names_in_errors_are_texts() {
+    const EVIL: &str = "x\"}],\"status\":\"success\"}\r\n\r\nX-Evil: 1\u{1b}[31m';--";
+    let fixture = Fixture::development();
+    fixture.put("a", br#"{"n":1}"#);
+    for (statement, code) in [
+        ("SELECT * FROM `EVIL`", 12003),
+        ("SELECT * FROM `EVIL`.s.c", 12020),
+        ("SELECT * FROM `default`.`EVIL`.c", 12021),
+        ("CREATE PRIMARY INDEX ON `EVIL`", 12003),
+        ("DROP INDEX `EVIL` ON `default`", 12016),
+        ("EXECUTE `EVIL`", 4040),
+    ] {
+        let body =
+            json!({ "statement": statement.replace("EVIL", EVIL), "client_context_id": EVIL });
+        let answer = fixture.service(ADMIN, &body);
+        assert!(!answer.head.contains("Evil"), "{}", answer.head);
+        let answer = answer.json();
+        assert_eq!(answer["errors"][0]["code"], code, "{statement}: {answer}");
+        assert_eq!(answer["status"], "fatal", "{statement}: {answer}");
+        let msg = answer["errors"][0]["msg"].as_str().unwrap();
+        assert!(msg.contains(EVIL), "{statement}: {msg:?}");
+    }
+    for (statement, results) in [
+        ("CREATE INDEX `EVIL` ON `default`(n)", json!([])),
+        ("SELECT RAW name FROM system:indexes", json!([EVIL])),
+        ("DROP INDEX `EVIL` ON `default`", json!([])),
+        ("SELECT RAW name FROM system:indexes", json!([])),
+    ] {
+        let answer = fixture.statement(&statement.replace("EVIL", EVIL));
+        assert_eq!(answer["results"], results, "{statement}: {answer}");
+    }
+    assert_eq!(fixture.statement("SELECT RAW n FROM `default`")["results"], json!([1]));
+}
+
 #[test]
 fn patterns_that_explode_end() {
     let fixture = Fixture::development();

@@ -89,6 +89,39 @@ fn the_query_port_serves_queries_only() {
     assert_eq!(wrong.status, 401);
 }
 
+/// The login of development mode has a public password.
+#[test]
+fn development_is_for_loopback_at_the_query_port() {
+    let fixture = Fixture::with_queries(|_| {});
+    let status = |fixture: &Fixture, host: &str| {
+        let mut stream = TcpStream::connect(fixture.query_address()).unwrap();
+        let login = basic(ADMIN);
+        write!(
+            stream,
+            "GET /query/service?statement=SELECT+1 HTTP/1.1\r\nHost: {host}\r\n\
+             Connection: close\r\nAuthorization: {login}\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
+    };
+    assert!(fixture.query_address().ip().is_loopback());
+    assert_eq!(status(&fixture, "localhost:8093"), 200);
+    assert_eq!(status(&fixture, "evil.example:8093"), 421);
+    let settings = Settings {
+        admin_listen: Some("0.0.0.0".parse().unwrap()),
+        query_port: 8093,
+        data_dir: fixture.settings.data_dir.join("other"),
+        ..fixture.settings.clone()
+    };
+    DataDir::prepare(&settings.data_dir).unwrap();
+    let Err(refused) = crate::start_server(&settings, None) else { panic!("it listens to all") };
+    assert!(refused.to_string().contains("0.0.0.0"), "{refused}");
+    let with_users = Fixture::with_queries(|data_dir| add_user(data_dir, "root", &["admin"]));
+    assert_eq!(status(&with_users, "db.example:8093"), 401);
+}
+
 #[test]
 fn clients_are_told_of_the_query_port() {
     let fixture = Fixture::with_queries(|_| {});

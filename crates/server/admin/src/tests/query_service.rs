@@ -92,6 +92,10 @@ fn wrong_requests_have_codes_and_statuses() {
         (json!({ "statement": "SELEC 1" }), 400, 3000),
         (json!({ "statement": "SELECT 1", "nonsense": 1 }), 400, 1065),
         (json!({ "statement": "DELETE FROM `default`", "readonly": true }), 403, 1000),
+        (json!({ "statement": "SELECT * FROM nowhere" }), 424, 12003),
+        (json!({ "statement": "SELECT * FROM nowhere.s.c" }), 424, 12020),
+        (json!({ "statement": "SELECT * FROM `default`.nowhere.c" }), 500, 12021),
+        (json!({ "statement": "EXECUTE nowhere" }), 404, 4040),
     ] {
         let answer = fixture.service(ADMIN, &body);
         assert_eq!(answer.status, status, "{body}: {}", answer.body);
@@ -99,8 +103,6 @@ fn wrong_requests_have_codes_and_statuses() {
         assert_eq!(answer["errors"][0]["code"], code, "{body}: {answer}");
         assert_eq!(answer["status"], "fatal", "{answer}");
     }
-    let missing = fixture.statement("SELECT * FROM nowhere");
-    assert_eq!(missing["errors"][0]["code"], 12003, "{missing}");
     let form = fixture.ask("POST", PATH, ADMIN, "statement=SELECT+RAW+1");
     assert_eq!(form.status, 200, "{}", form.body);
     let changing = format!("{PATH}?statement=DELETE+FROM+%60default%60");
