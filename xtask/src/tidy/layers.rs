@@ -67,6 +67,7 @@ const LAYERS: [Layer; 25] = [
             "oribi-tls",
             "oribi-storage",
             "oribi-engine",
+            "oribi-replication",
         ],
         tests_use: &["oribi-testkit"],
     },

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_engine::VBucket;
+use oribi_replication::copies::CopyId;
 use oribi_system::clock::wall_clock;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -24,10 +26,16 @@ use crate::agreement::{
     AgreementError, AgreementRecord, RecordChange, RecordComparison, SessionId, Sessions,
 };
 use crate::buckets::{ClusterBuckets, SharedBucket};
+use crate::copies::LocalCopy;
+use crate::copies::record::{self, FailoverRequest, NodeReport};
+use crate::copies::roster::Roster;
+use crate::copies::tasks::CopyTasks;
 use crate::host::{ClusterHost, PublishTopology};
 use crate::identity::ClusterIdentity;
 use crate::lease::NodeLease;
-use crate::records::{Holder, MapRecord, NodeRecord, RecordKeys, VbucketPlace, token_of};
+use crate::records::{
+    CopiesEntry, Holder, MapRecord, NodeRecord, RecordKeys, VbucketPlace, token_of,
+};
 use crate::renewal::{RENEWALS, RenewalTarget};
 use crate::secret::SecretProof;
 use crate::settings::ClusterSettings;
@@ -70,6 +78,7 @@ pub(crate) struct Agent {
     /// Names of the buckets that a background task closes, by uuid.
     pub(crate) closing: HashMap<String, String>,
     pub(crate) takeovers: Takeovers,
+    pub(crate) copies: CopyTasks,
     /// True while the cluster has another secret.
     is_foreign: bool,
     /// The last error, so that it is logged once.
@@ -94,12 +103,106 @@ pub(crate) struct ClusterView {
     pub(crate) deleted: HashMap<String, AgreementRecord>,
     /// Holder of each vbucket.
     pub(crate) held: HashMap<VbucketPlace, Holder>,
+    pub(crate) roster: Roster,
+    /// 0 when there is none.
+    pub(crate) roster_revision: i64,
+    pub(crate) copies: BTreeMap<VbucketPlace, CopiesEntry>,
+    /// Vbuckets whose record this version does not understand.
+    pub(crate) unreadable: HashSet<VbucketPlace>,
+    /// Reports of nodes that live, by the bucket's uuid and the number of the node.
+    pub(crate) reports: HashMap<(String, u16), NodeReport>,
+    /// The request to fail a node over, and its revision.
+    pub(crate) failover: Option<(FailoverRequest, i64)>,
 }
 
 impl ClusterView {
+    /// The view of node `own` on all records.
+    pub(crate) fn read(keys: &RecordKeys, own: &str, records: Vec<AgreementRecord>) -> ClusterView {
+        let mut view = ClusterView::default();
+        for entry in records {
+            let key = entry.key.clone();
+            if let Some(place) = keys.vbucket_of(&key) {
+                view.held.insert(place, Holder { key, token: entry.value });
+            } else if let Some((bucket, place)) = keys.copies_of(&key) {
+                let (revision, decoded) = (entry.mod_revision, record::decode(&entry.value));
+                if let Some(record) = readable(&key, decoded) {
+                    view.copies.insert(place, CopiesEntry { key, bucket, revision, record });
+                } else {
+                    view.unreadable.insert(place);
+                }
+            } else if let Some((uuid, _)) = keys.report_of(&key) {
+                if let Some(report) = readable(&key, NodeReport::decode(&entry.value)) {
+                    view.reports.insert((uuid.to_owned(), report.node), report);
+                }
+            } else if key == keys.roster() {
+                view.roster_revision = entry.mod_revision;
+                view.roster = readable(&key, Roster::decode(&entry.value)).unwrap_or_default();
+            } else if key == keys.failover() {
+                let request = readable(&key, FailoverRequest::decode(&entry.value));
+                view.failover = request.map(|request| (request, entry.mod_revision));
+            } else if let Some(name) = key.strip_prefix(&keys.nodes()) {
+                if name == own {
+                    view.own_session = Some(entry.session);
+                }
+                if let Some(record) = understood(&entry) {
+                    view.nodes.insert(name.to_owned(), record);
+                }
+            } else if let Some(name) = key.strip_prefix(&keys.buckets()) {
+                view.buckets.insert(name.to_owned(), entry);
+            } else if let Some(name) = key.strip_prefix(&keys.manifests()) {
+                view.manifests.insert(name.to_owned(), entry);
+            } else if let Some(uuid) = key.strip_prefix(&keys.all_deleted()) {
+                view.deleted.insert(uuid.to_owned(), entry);
+            } else if key == keys.leader() {
+                view.leader = Some(entry);
+            } else if key == keys.map() {
+                view.map_revision = entry.mod_revision;
+                view.map = understood(&entry).unwrap_or_default();
+            } else if key == keys.epoch() {
+                view.epoch = understood(&entry);
+            } else if key == keys.identity() {
+                view.identity = Some(entry);
+            } else if key == keys.secret() {
+                view.secret = Some(entry);
+            }
+        }
+        view
+    }
+
     /// True when some session of the node of this name may serve a vbucket.
     pub(crate) fn is_held_by(&self, node: &str, place: &VbucketPlace) -> bool {
         self.held.get(place).is_some_and(|holder| holder.is_of(node))
+    }
+
+    /// Numbers and names of nodes that live and have a disk for copies.
+    fn numbered(&self) -> impl Iterator<Item = (u16, &str, &NodeRecord)> {
+        self.nodes.iter().filter_map(|(name, record)| {
+            let number = self.roster.number(name, record.disk.as_deref()?)?;
+            Some((number, name.as_str(), record))
+        })
+    }
+
+    /// Those of them that stay.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = (u16, &str)> {
+        let staying = self.numbered().filter(|(_, _, record)| !record.leaving);
+        staying.map(|(number, name, _)| (number, name))
+    }
+
+    /// True while the node of this number lives.
+    pub(crate) fn is_live(&self, number: u16) -> bool {
+        self.numbered().any(|(live, _, _)| live == number)
+    }
+
+    /// A member as its node reports it.
+    pub(crate) fn local_copy(&self, place: &VbucketPlace, copy: CopyId) -> Option<&LocalCopy> {
+        let report = self.reports.get(&(place.uuid.clone(), copy.node))?;
+        report.of(place.vbid).filter(|local| local.copy == copy.copy)
+    }
+
+    /// True when a node that lives has any copy of a vbucket.
+    pub(crate) fn has_copy(&self, place: &VbucketPlace) -> bool {
+        let reports = self.reports.iter().filter(|((uuid, _), _)| *uuid == place.uuid);
+        reports.into_iter().any(|(_, report)| report.of(place.vbid).is_some())
     }
 }
 
@@ -128,6 +231,7 @@ impl Agent {
             changing: HashMap::new(),
             closing: HashMap::new(),
             takeovers: Takeovers::default(),
+            copies: CopyTasks::default(),
             is_foreign: false,
             trouble: None,
         }
@@ -185,7 +289,8 @@ impl Agent {
         }
     }
 
-    async fn session(&mut self) -> Result<(), AgreementError> {
+    /// Begins a session with a lease; returns how long the lease lasts.
+    pub(crate) async fn begin_session(&mut self) -> Result<Duration, AgreementError> {
         if let Some(last) = self.session_id {
             // Not forgotten before the agreement has answered: a restarted etcd begins the time of
             // its leases again, and this node would wait for its own keys to expire.
@@ -204,6 +309,11 @@ impl Agent {
             "a lease was granted"
         );
         self.renewals.send_replace(Some(RenewalTarget { session_id, session: self.session, ttl }));
+        Ok(ttl)
+    }
+
+    async fn session(&mut self) -> Result<(), AgreementError> {
+        self.begin_session().await?;
         while self.is_current() && self.stage() != LeaveStage::Ending {
             match self.tick().await {
                 Ok(revision) => {
@@ -227,9 +337,12 @@ impl Agent {
     }
 
     /// Reads etcd and acts on it; returns the revision that it read.
-    async fn tick(&mut self) -> Result<i64, AgreementError> {
+    pub(crate) async fn tick(&mut self) -> Result<i64, AgreementError> {
         let list = self.agreement.list(self.keys.all(), self.limit()).await?;
-        let (view, revision) = (self.view(list.records), list.revision);
+        let own = &self.settings.node.name;
+        let view = ClusterView::read(&self.keys, own, list.records);
+        let revision = list.revision;
+        self.note_revision(revision);
         if view.epoch.is_none() {
             let epoch = wall_clock().unix_s().to_string().into_bytes();
             let put = [RecordChange::put(self.keys.epoch(), epoch)];
@@ -252,6 +365,7 @@ impl Agent {
         self.lead(&view).await?;
         self.publish(&view);
         self.own(&view, is_member).await?;
+        self.keep_copies(&view, is_member).await?;
         self.note_left(&view);
         Ok(revision)
     }
@@ -293,48 +407,14 @@ impl Agent {
         Ok(fits)
     }
 
-    fn view(&self, records: Vec<AgreementRecord>) -> ClusterView {
-        let mut view = ClusterView::default();
-        let keys = &self.keys;
-        for entry in records {
-            let key = entry.key.clone();
-            if let Some(place) = keys.vbucket_of(&key) {
-                view.held.insert(place, Holder { key, token: entry.value });
-            } else if let Some(name) = key.strip_prefix(&keys.nodes()) {
-                if name == self.settings.node.name {
-                    view.own_session = Some(entry.session);
-                }
-                if let Some(record) = understood(&entry) {
-                    view.nodes.insert(name.to_owned(), record);
-                }
-            } else if let Some(name) = key.strip_prefix(&keys.buckets()) {
-                view.buckets.insert(name.to_owned(), entry);
-            } else if let Some(name) = key.strip_prefix(&keys.manifests()) {
-                view.manifests.insert(name.to_owned(), entry);
-            } else if let Some(uuid) = key.strip_prefix(&keys.all_deleted()) {
-                view.deleted.insert(uuid.to_owned(), entry);
-            } else if key == keys.leader() {
-                view.leader = Some(entry);
-            } else if key == keys.map() {
-                view.map_revision = entry.mod_revision;
-                view.map = understood(&entry).unwrap_or_default();
-            } else if key == keys.epoch() {
-                view.epoch = understood(&entry);
-            } else if key == keys.identity() {
-                view.identity = Some(entry);
-            } else if key == keys.secret() {
-                view.secret = Some(entry);
-            }
-        }
-        view
-    }
-
     /// Keeps this node's record up to date. False while another node has the name.
     async fn register(&mut self, view: &ClusterView) -> Result<bool, AgreementError> {
         let name = &self.settings.node.name;
         let (leaving, unable) =
             (self.stage() >= LeaveStage::Leaving, self.takeovers.unable(self.patience()));
-        let record = NodeRecord::of(&self.settings.node, leaving, unable);
+        // Nodes copy vbuckets over links, which need the secret.
+        let disk = self.settings.secret.as_ref().map(|_| self.settings.disk.clone());
+        let record = NodeRecord { disk, ..NodeRecord::of(&self.settings.node, leaving, unable) };
         let key = self.keys.node(name);
         let value = serde_json::to_vec(&record).expect("a plain struct");
         let comparisons = match view.own_session {
@@ -367,7 +447,7 @@ impl Agent {
             let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
             let owners = bucket.owners.iter().map(|owner| Some(*owner)).collect();
             let rev = unsigned(map_revision.max(manifest));
-            (name.clone(), Placement { owners, rev })
+            (name.clone(), Placement { owners, replicas: Vec::new(), replica_count: 0, rev })
         };
         if let Some(identity) = view.identity.as_ref().and_then(understood::<ClusterIdentity>) {
             self.identity = identity;
@@ -377,7 +457,13 @@ impl Agent {
             rev: unsigned(map_revision),
             nodes: view.map.nodes.iter().map(|node| node.record.named(&node.name)).collect(),
             this: self.settings.node.name.clone(),
-            buckets: view.map.buckets.iter().map(placement).collect(),
+            buckets: view
+                .map
+                .buckets
+                .iter()
+                .map(placement)
+                .chain(view.copy_placements(map_revision))
+                .collect(),
         };
         (self.publish)(&self.identity, topology);
     }
@@ -392,8 +478,12 @@ impl Agent {
             .nodes
             .iter()
             .all(|(name, record)| *name == self.settings.node.name || record.leaving);
-        let has_nothing =
-            self.buckets.shared().iter().all(|handle| handle.bucket().owned().is_empty());
+        let has_nothing = self
+            .buckets
+            .shared()
+            .iter()
+            .filter(|handle| handle.copies().is_none())
+            .all(|handle| handle.bucket().owned().is_empty());
         if is_alone || has_nothing {
             self.stage.send_replace(LeaveStage::Left);
         }
@@ -401,13 +491,15 @@ impl Agent {
 
     /// Ends the session here, whatever the state of etcd. Acknowledged writes that are not flushed
     /// yet may still be flushed: a store refuses them as soon as another node has taken over.
-    async fn give_everything_up(&self) {
+    pub(crate) async fn give_everything_up(&self) {
         self.lease.end();
         self.takeovers.call_off_all();
         let shared = self.buckets.shared();
         let is_flushed = |handle: &Arc<dyn SharedBucket>| {
             let bucket = handle.bucket();
-            bucket.vbuckets().iter().all(|vbucket| !vbucket.is_owned() || vbucket.is_flushed())
+            let has_copies = handle.copies().is_some();
+            let is_done = |vbucket: &VBucket| !vbucket.is_owned() || vbucket.is_flushed();
+            has_copies || bucket.vbuckets().iter().all(is_done)
         };
         let give_up = Instant::now() + LAST_FLUSH;
         while self.stage() != LeaveStage::Ending
@@ -417,7 +509,7 @@ impl Agent {
             tokio::time::sleep(FLUSH_LOOK).await;
         }
         let freeing = tokio::task::spawn_blocking(move || {
-            for handle in shared {
+            for handle in shared.iter().filter(|handle| handle.copies().is_none()) {
                 let bucket = handle.bucket();
                 bucket.owned().into_iter().for_each(|vbid| bucket.deactivate(vbid));
             }
@@ -457,6 +549,13 @@ impl Agent {
             self.trouble = Some(text);
         }
     }
+}
+
+/// A decoded record; the log says which one is not understood.
+fn readable<R>(key: &str, decoded: Result<R, String>) -> Option<R> {
+    decoded
+        .inspect_err(|error| tracing::error!(key, %error, "a record in etcd is not understood"))
+        .ok()
 }
 
 /// Parses a record; a record that this version does not understand counts as missing.

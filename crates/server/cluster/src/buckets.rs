@@ -10,15 +10,22 @@ use oribi_config::BucketStorage;
 use oribi_engine::Bucket;
 use oribi_storage::StoreError;
 
+use crate::copies::VbucketCopies;
+
 /// Why the registry could not open, describe or close a bucket. The text names the bucket.
 pub type BucketFailure = Box<dyn Error + Send + Sync>;
 
-/// An open bucket on a store that several nodes share.
+/// An open bucket that several nodes have: on a store that they share, or in copies.
 pub trait SharedBucket: Send + Sync {
     fn bucket(&self) -> &Arc<Bucket>;
 
     /// Where documents are kept.
     fn storage(&self) -> &BucketStorage;
+
+    /// The copies of its vbuckets on this node, where nodes copy them to each other.
+    fn copies(&self) -> Option<&dyn VbucketCopies> {
+        None
+    }
 
     /// True once the bucket is being closed for good.
     fn is_deleted(&self) -> bool;
@@ -35,7 +42,7 @@ pub trait SharedBucket: Send + Sync {
 
 /// The registry of a node's buckets.
 pub trait ClusterBuckets: Send + Sync {
-    /// Open buckets on shared stores.
+    /// Open buckets that take part.
     fn shared(&self) -> Vec<Arc<dyn SharedBucket>>;
 
     /// True when a bucket of this name is open, shared or not.

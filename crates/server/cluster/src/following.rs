@@ -36,11 +36,23 @@ impl Agent {
             match outline {
                 Some(outline) if outline.uuid == uuid => self.follow(view, &handle),
                 _ if view.deleted.contains_key(uuid) => self.close(handle),
+                Some(_) if handle.copies().is_some() => tracing::error!(
+                    bucket = handle.name(),
+                    "the cluster has another bucket of this name, so the documents here are left \
+                     alone; back them up and drop the bucket on this node"
+                ),
                 // The vbuckets that this node owns are handed over first.
                 Some(_) if handle.bucket().owned().is_empty() => self.close(handle),
                 Some(_) => {}
                 // The bucket exists, in a form that this version does not know.
                 None if agreed.is_some() => {}
+                None if handle.copies().is_some_and(|copies| !copies.local().is_empty()) => {
+                    tracing::error!(
+                        bucket = handle.name(),
+                        "the cluster does not know the bucket, but documents of it are here: \
+                         etcd has lost records; restore a newer backup of etcd"
+                    );
+                }
                 None => self.announce(&*handle).await?,
             }
         }
@@ -62,7 +74,8 @@ impl Agent {
 
     fn follow(&mut self, view: &ClusterView, handle: &Arc<dyn SharedBucket>) {
         let bucket = handle.bucket();
-        if self.followed.insert(bucket.config().uuid.clone()) {
+        let is_shared = handle.copies().is_none();
+        if self.followed.insert(bucket.config().uuid.clone()) && is_shared {
             let lease = Arc::clone(&self.lease);
             bucket
                 .set_ownership(Arc::new(BucketOwnership { lease, bucket: Arc::downgrade(bucket) }));
@@ -111,8 +124,10 @@ impl Agent {
         self.closing.insert(handle.uuid().to_owned(), handle.name().to_owned());
         let (buckets, name) = (Arc::clone(&self.buckets), handle.name().to_owned());
         self.change(&name.clone(), move || {
-            let bucket = handle.bucket();
-            bucket.owned().into_iter().for_each(|vbid| bucket.deactivate(vbid));
+            if handle.copies().is_none() {
+                let bucket = handle.bucket();
+                bucket.owned().into_iter().for_each(|vbid| bucket.deactivate(vbid));
+            }
             match buckets.close(handle.uuid()) {
                 Ok(()) => {
                     tracing::info!(bucket = name, "closed a bucket that the cluster does not have");

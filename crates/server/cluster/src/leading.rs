@@ -18,6 +18,9 @@ use crate::signals::LeaveStage;
 pub(crate) struct BucketOutline {
     pub(crate) uuid: String,
     pub(crate) vbuckets: u16,
+    /// Copies besides the active one, of a bucket whose documents are on the nodes' disks.
+    #[serde(default)]
+    pub(crate) replicas: Option<u8>,
 }
 
 impl Agent {
@@ -37,6 +40,7 @@ impl Agent {
             return Ok(());
         }
         self.remove_remains(view);
+        self.lead_copies(view, leader).await?;
         let Some(map) = next_map(view).filter(|map| *map != view.map) else { return Ok(()) };
         let unchanged = match view.map_revision {
             0 => RecordComparison::Absent(self.keys.map()),
@@ -64,6 +68,10 @@ fn next_map(view: &ClusterView) -> Option<MapRecord> {
     let mut map = MapRecord::default();
     for (name, entry) in &view.buckets {
         let Some(outline) = understood::<BucketOutline>(entry) else { continue };
+        if outline.replicas.is_some() {
+            // Its vbuckets have separate records.
+            continue;
+        }
         let known = view.map.buckets.get(name).filter(|known| known.uuid == outline.uuid);
         let owner = |vbucket: u16| known.and_then(|k| k.owner(&view.map, usize::from(vbucket)));
         let before: Vec<Option<&str>> = (0..outline.vbuckets).map(owner).collect();
@@ -125,6 +133,7 @@ mod tests {
             mgmt_tls: None,
             query: None,
             query_tls: None,
+            disk: None,
             leaving,
             unable: BTreeSet::new(),
         }

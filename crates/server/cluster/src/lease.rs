@@ -120,10 +120,24 @@ impl NodeLease {
         assert!(ending.is_multiple_of(2), "a session ends once");
         for shared in self.buckets.shared() {
             let bucket = shared.bucket();
+            if let Some(copies) = shared.copies() {
+                let vbuckets = (0..bucket.config().vbuckets).map(Vbid);
+                vbuckets.for_each(|vbid| copies.stop_serving(vbid));
+                continue;
+            }
             bucket.owned().into_iter().for_each(|vbid| bucket.stop_serving(vbid));
         }
         self.deadline_ns.store(0, Ordering::Release);
         self.session.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Begins to serve by `start`, if the lease of `session` holds. The session cannot end before
+    /// `start` has returned, so it must not block.
+    pub(crate) fn start_in(&self, session: u64, start: impl FnOnce()) {
+        let _alone = self.change.lock();
+        if self.session() == session && session.is_multiple_of(2) && self.is_held() {
+            start();
+        }
     }
 
     /// Time until the deadline; `None` without a lease.

@@ -6,10 +6,11 @@
 //! - `agent`, one thread: a session begins and ends with a lease; in between a tick reads the
 //!   records and acts on them. Its steps: `following` (buckets and collections), `leading` (the
 //!   map), `deletions` (data of deleted buckets), `ownership` (takeover and hand-over), `takeovers`
-//!   (takeovers that wait for a store);
+//!   (takeovers that wait for a store), `copy_agent` (copies of vbuckets);
 //! - [`NodeLease`]: until when this node may serve; `renewal`, its thread;
 //! - `assignment`: which node gets what, a pure function;
 //! - `records`: the layout of keys and records;
+//! - [`copies`]: copies of vbuckets on several nodes;
 //! - [`secret`]: the secret by which nodes know each other;
 //! - [`agreement`]: the linearizable store of the records, etcd in production;
 //! - [`buckets`]: the node's registry of buckets, implemented by the server; [`identity`] and
@@ -20,8 +21,8 @@
 //!   the agreement is this session's; that key disappears with the lease;
 //! - before a takeover of a vbucket the node reads its bucket's manifest again, so it never
 //!   attributes a document to a dropped collection;
-//! - only buckets on a store that several nodes can share take part; other buckets stay local to
-//!   their node;
+//! - only buckets on a store that several nodes share take part, and those of which nodes have
+//!   copies; other buckets stay local to their node;
 //! - the data of a deleted bucket is removed when no node holds a vbucket of it.
 //!
 //! docs/cluster.md argues why no stale owner can do harm. This crate knows no socket of a client:
@@ -33,6 +34,8 @@ mod agent;
 pub mod agreement;
 mod assignment;
 pub mod buckets;
+pub mod copies;
+mod copy_agent;
 mod deletions;
 mod following;
 mod host;
@@ -53,5 +56,5 @@ pub mod topology;
 
 pub use host::{ClusterHost, PublishTopology};
 pub use lease::NodeLease;
-pub use member::{BucketDeletionError, ClusterError, ClusterMember};
+pub use member::{BucketDeletionError, ClusterError, ClusterMember, FailoverError};
 pub use settings::ClusterSettings;

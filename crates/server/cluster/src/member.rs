@@ -20,6 +20,8 @@ use tokio::time::Instant;
 use crate::agent::Agent;
 use crate::agreement::{AgreementError, Etcd, RecordChange, RecordComparison, Sessions};
 use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
+use crate::copies::record::FailoverRequest;
+use crate::copies::roster::Roster;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
 use crate::lease::NodeLease;
@@ -38,6 +40,8 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(60);
 /// Leases after which the data of a deleted bucket is removed in any case: the name is free for a
 /// new bucket when the deletion is answered.
 const LET_GO_LEASES: u32 = 2;
+/// Leases that a failover may take: the failed node's has to end.
+const FAILOVER_LEASES: u64 = 3;
 /// Longest time between two looks at who holds a deleted bucket.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
@@ -81,6 +85,23 @@ pub enum BucketDeletionError {
     /// The store could not remove the documents; the leading node tries it again.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Why a node was not failed over.
+#[derive(Debug, thiserror::Error)]
+pub enum FailoverError {
+    /// The request may be in effect later.
+    #[error(transparent)]
+    Agreement(#[from] AgreementError),
+    #[error("no node that ever had copies is named {name:?}; there are {}", known.join(", "))]
+    UnknownNode { name: String, known: Vec<String> },
+    #[error("node {0:?} is being failed over; wait until that is done")]
+    Running(String),
+    /// A vbucket has no other complete copy; every record is as before.
+    #[error("{0}")]
+    Refused(String),
+    #[error("after {waited_s} s nodes still have to stop or to answer; the request is withdrawn")]
+    Late { waited_s: u64 },
 }
 
 impl ClusterMember {
@@ -280,6 +301,72 @@ impl ClusterMember {
             }
             tokio::time::sleep(left.min(LOOK_PAUSE)).await;
         }
+    }
+
+    /// Promotes other copies of the vbuckets whose active copy a node has. Blocks until that is
+    /// done, at most for some leases. Plain writes that the other copies lack are lost.
+    ///
+    /// # Errors
+    /// See [`FailoverError`]. Without `allow_data_loss` a vbucket without another complete copy
+    /// makes the whole failover fail, and nothing changes.
+    pub fn fail_over(&self, node: &str, allow_data_loss: bool) -> Result<(), FailoverError> {
+        self.runtime.block_on(async {
+            let mut revision = self.request_failover(node, allow_data_loss).await?;
+            self.wake();
+            let waited_s = self.lease_s * FAILOVER_LEASES + CHANGE_LIMIT.as_secs();
+            let give_up = Instant::now() + Duration::from_secs(waited_s);
+            let key = self.keys.failover();
+            loop {
+                let Some(found) = self.agreement.get(&key, CHANGE_LIMIT).await? else {
+                    return Ok(());
+                };
+                let unchanged = [RecordComparison::ModifiedAt(key.clone(), found.mod_revision)];
+                let withdraw = [RecordChange::delete(key.clone())];
+                let request = FailoverRequest::decode(&found.value);
+                if let Some(reason) = request.ok().and_then(|request| request.refused) {
+                    self.agreement.transact(&unchanged, &withdraw, CHANGE_LIMIT).await?;
+                    return Err(FailoverError::Refused(reason));
+                }
+                if Instant::now() >= give_up {
+                    self.agreement.transact(&unchanged, &withdraw, CHANGE_LIMIT).await?;
+                    return Err(FailoverError::Late { waited_s });
+                }
+                revision = revision.max(found.mod_revision);
+                if self.agreement.watch(&key, revision, LOOK_PAUSE).await.is_err() {
+                    tokio::time::sleep(LOOK_PAUSE).await;
+                }
+            }
+        })
+    }
+
+    /// Writes the request; returns its revision.
+    async fn request_failover(
+        &self,
+        node: &str,
+        allow_data_loss: bool,
+    ) -> Result<i64, FailoverError> {
+        let roster = self.agreement.get(&self.keys.roster(), CHANGE_LIMIT).await?;
+        let roster = roster.and_then(|entry| Roster::decode(&entry.value).ok()).unwrap_or_default();
+        if !roster.names().any(|name| name == node) {
+            let known: Vec<String> = roster.names().map(str::to_owned).collect();
+            return Err(FailoverError::UnknownNode { name: node.to_owned(), known });
+        }
+        let key = self.keys.failover();
+        let request = FailoverRequest::new(node, allow_data_loss).encode();
+        let put = [RecordChange::put(key.clone(), request)];
+        let found = self.agreement.get(&key, CHANGE_LIMIT).await?;
+        let free = match &found {
+            None => RecordComparison::Absent(key),
+            Some(found) => match FailoverRequest::decode(&found.value) {
+                Ok(running) if running.refused.is_none() => {
+                    return Err(FailoverError::Running(running.node));
+                }
+                // Its operator has gone.
+                _ => RecordComparison::ModifiedAt(key, found.mod_revision),
+            },
+        };
+        let written = self.agreement.transact(&[free], &put, CHANGE_LIMIT).await?;
+        written.ok_or_else(|| FailoverError::Running(node.to_owned()))
     }
 
     /// Hands everything over to other nodes, if there are any. The node continues to serve clients

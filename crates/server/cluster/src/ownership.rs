@@ -45,7 +45,8 @@ impl Agent {
         for handle in self.buckets.shared() {
             let (bucket, uuid) = (handle.bucket(), handle.uuid());
             // A node must not take a vbucket over before its store knows how to check ownership.
-            if !self.followed.contains(uuid) || self.changing.contains_key(handle.name()) {
+            let is_other = handle.copies().is_some() || !self.followed.contains(uuid);
+            if is_other || self.changing.contains_key(handle.name()) {
                 continue;
             }
             let is_served = |vbid: Vbid| {
@@ -96,6 +97,10 @@ impl Agent {
             }
             let handle = shared.iter().find(|handle| handle.bucket().config().uuid == place.uuid);
             handle.is_some_and(|handle| {
+                if handle.copies().is_some() {
+                    // Its keys are released one by one.
+                    return true;
+                }
                 let is_next = may_take
                     && self.is_planned(view, &**handle, place.vbid)
                     && !self.takeovers.is_stuck(&place.uuid);
@@ -146,7 +151,7 @@ impl Agent {
     }
 
     /// Removes keys that are this session's.
-    async fn let_go(&self, keys: &[String]) -> Result<(), AgreementError> {
+    pub(crate) async fn let_go(&self, keys: &[String]) -> Result<(), AgreementError> {
         for part in keys.chunks(TRANSACTION_VBUCKETS) {
             let still_ours: Vec<RecordComparison> = part
                 .iter()

@@ -14,11 +14,16 @@
 //! | `c/buckets/NAME` | the bucket's settings, as in `bucket.json` | as long as the bucket |
 //! | `c/manifests/NAME` | its collections, as stored | as long as the bucket |
 //! | `c/deleted/UUID` | [`BucketRemains`] of a deleted bucket; nothing when they are gone | always |
+//! | `c/roster` | numbers of nodes and their disks, see `copies::roster` | always |
+//! | `c/failover` | a request to fail a node over | until it is done |
+//! | `copies/BUCKET/UUID/VBUCKET` | a [`CopiesRecord`] | as long as the bucket |
+//! | `reports/UUID/NODE` | the copies on a node | as long as the node's lease |
 //! | `held/BUCKET/UUID/VBUCKET` | name and lease of the node that may serve it | like its lease |
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use oribi_config::BucketStorage;
+use oribi_replication::copies::CopiesRecord;
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +97,41 @@ impl RecordKeys {
         format!("{}{uuid}", self.all_deleted())
     }
 
+    pub(crate) fn roster(&self) -> String {
+        format!("{}c/roster", self.0)
+    }
+
+    pub(crate) fn failover(&self) -> String {
+        format!("{}c/failover", self.0)
+    }
+
+    fn all_copies(&self) -> String {
+        format!("{}copies/", self.0)
+    }
+
+    pub(crate) fn copies(&self, bucket: &str, uuid: &str, vbid: Vbid) -> String {
+        format!("{}{bucket}/{uuid}/{:04}", self.all_copies(), vbid.0)
+    }
+
+    /// The bucket and the vbucket of a `copies` key.
+    pub(crate) fn copies_of(&self, key: &str) -> Option<(String, VbucketPlace)> {
+        let rest = key.strip_prefix(&self.all_copies())?;
+        Some((rest.split('/').next()?.to_owned(), place_in(rest)?))
+    }
+
+    fn all_reports(&self) -> String {
+        format!("{}reports/", self.0)
+    }
+
+    pub(crate) fn report(&self, uuid: &str, node: &str) -> String {
+        format!("{}{uuid}/{node}", self.all_reports())
+    }
+
+    /// The uuid of the bucket and the node of a `reports` key.
+    pub(crate) fn report_of<'k>(&self, key: &'k str) -> Option<(&'k str, &'k str)> {
+        key.strip_prefix(&self.all_reports())?.split_once('/')
+    }
+
     fn all_held(&self) -> String {
         format!("{}held/", self.0)
     }
@@ -108,11 +148,25 @@ impl RecordKeys {
 
     /// The vbucket of a `held` key.
     pub(crate) fn vbucket_of(&self, key: &str) -> Option<VbucketPlace> {
-        let mut parts = key.strip_prefix(&self.all_held())?.split('/').skip(1);
-        let (uuid, vbucket) = (parts.next()?, parts.next()?);
-        let vbid = Vbid(vbucket.parse().ok()?);
-        parts.next().is_none().then(|| VbucketPlace { uuid: uuid.to_owned(), vbid })
+        place_in(key.strip_prefix(&self.all_held())?)
     }
+}
+
+/// The place in `BUCKET/UUID/VBUCKET`.
+fn place_in(rest: &str) -> Option<VbucketPlace> {
+    let mut parts = rest.split('/').skip(1);
+    let (uuid, vbucket) = (parts.next()?, parts.next()?);
+    let vbid = Vbid(vbucket.parse().ok()?);
+    parts.next().is_none().then(|| VbucketPlace { uuid: uuid.to_owned(), vbid })
+}
+
+/// The record of a vbucket's copies, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CopiesEntry {
+    pub(crate) key: String,
+    pub(crate) bucket: String,
+    pub(crate) revision: i64,
+    pub(crate) record: CopiesRecord,
 }
 
 /// Data of a deleted bucket that may remain outside the nodes.
@@ -126,7 +180,7 @@ pub(crate) struct BucketRemains {
 }
 
 /// A vbucket of a bucket.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct VbucketPlace {
     pub(crate) uuid: String,
     pub(crate) vbid: Vbid,
@@ -167,6 +221,9 @@ pub(crate) struct NodeRecord {
     pub(crate) query: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) query_tls: Option<u16>,
+    /// The disk of a node that may have copies of vbuckets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) disk: Option<String>,
     /// The node leaves: it accepts no vbuckets and hands over those it has.
     #[serde(default)]
     pub(crate) leaving: bool,
@@ -186,6 +243,7 @@ impl NodeRecord {
             mgmt_tls: node.mgmt_tls,
             query: node.query,
             query_tls: node.query_tls,
+            disk: None,
             leaving,
             unable,
         }
@@ -278,6 +336,7 @@ mod tests {
             mgmt_tls: Some(3),
             query: Some(4),
             query_tls: None,
+            disk: Some("d".to_owned()),
             leaving: false,
             unable: ["u".to_owned()].into(),
         };

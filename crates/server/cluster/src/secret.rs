@@ -76,6 +76,11 @@ impl ClusterSecret {
         &self.0
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_test() -> ClusterSecret {
+        ClusterSecret(vec![b's'; SECRET_BYTES_MIN])
+    }
+
     /// A proof with a fresh salt.
     pub(crate) fn prove(&self) -> SecretProof {
         let salt = hex(&oribi_system::random::random_bytes::<16>());

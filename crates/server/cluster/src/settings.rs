@@ -13,6 +13,8 @@ pub struct ClusterSettings {
     pub name: String,
     /// Secret of the cluster; without one the node has no links to others.
     pub secret: Option<ClusterSecret>,
+    /// Id of this node's data directory.
+    pub disk: String,
     /// Seconds that a node's lease lasts.
     pub lease_s: u64,
     /// This node, as clients and other nodes know it.

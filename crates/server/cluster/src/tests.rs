@@ -116,8 +116,14 @@ impl Node {
             query_tls: None,
         };
         let etcd = EtcdSettings::default();
-        let settings =
-            ClusterSettings { etcd, name: "test".to_owned(), secret, lease_s: LEASE_S, node };
+        let settings = ClusterSettings {
+            etcd,
+            name: "test".to_owned(),
+            secret,
+            disk: format!("disk of {name}"),
+            lease_s: LEASE_S,
+            node,
+        };
         let published: Arc<Mutex<Published>> = Arc::default();
         let shown = Arc::clone(&published);
         let host = ClusterHost {
@@ -316,6 +322,22 @@ fn a_node_with_another_secret_stays_out() {
     wait_for_shares(&[(&one, 6), (&two, 5), (&three, 5), (&foreign, 0)]);
     assert!(!one.in_etcd().contains_key("c/nodes/foreign"));
     assert!(one.in_etcd().contains_key("c/secret"));
+}
+
+#[test]
+fn a_failover_names_a_node_that_has_copies() {
+    let agreement = MemoryAgreement::new(Box::new(|| Duration::ZERO));
+    let store = Arc::new(SharedMemoryStore::on(Arc::default()));
+    let secret = Some(ClusterSecret::of_test());
+    let node =
+        Node::start_with_secret(agreement.clone(), ("one", secret), (bucket_config(), store));
+    let is_known = || node.in_etcd().contains_key("c/roster").then_some(());
+    poll_until(PATIENCE, is_known).expect("the node has a number");
+    let error = node.cluster.fail_over("two", false).unwrap_err().to_string();
+    assert!(error.contains("\"two\"") && error.contains("there are one"), "{error}");
+    // The node has no vbucket with copies, so there is nothing to do.
+    node.cluster.fail_over("one", false).unwrap();
+    assert!(!node.in_etcd().contains_key("c/failover"));
 }
 
 #[test]

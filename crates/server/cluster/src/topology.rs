@@ -29,6 +29,10 @@ pub struct TopologyNode {
 pub struct Placement {
     /// Position in the list of nodes, for each vbucket.
     pub owners: Vec<Option<usize>>,
+    /// Positions of the nodes with the replicas of each vbucket; empty without replicas.
+    pub replicas: Vec<Vec<Option<usize>>>,
+    /// Replicas that a vbucket is to have.
+    pub replica_count: usize,
     /// Revision of the newest change that the bucket's document shows.
     pub rev: u64,
 }

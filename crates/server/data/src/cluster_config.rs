@@ -219,7 +219,8 @@ impl ClusterConfig {
 
     /// This node owns everything.
     fn own_map(&self, facts: &BucketFacts<'_>) -> BucketMap {
-        BucketMap { nodes: vec![self.node()], owners: vec![[0]; usize::from(facts.vbuckets)] }
+        let rows = vec![vec![0]; usize::from(facts.vbuckets)];
+        BucketMap { nodes: vec![self.node()], rows, replica_count: 0 }
     }
 
     /// The document for connections that have not selected a bucket.
@@ -295,10 +296,14 @@ impl ClusterConfig {
     }
 }
 
-/// The nodes of a topology, and the owners of a bucket in it.
+/// The nodes of a topology, and the copies of a bucket on them.
 fn placed_map(topology: &Topology, facts: &BucketFacts<'_>) -> BucketMap {
-    let owners = topology.buckets.get(facts.name).map(document::owners_of);
-    BucketMap { nodes: document::nodes_of(topology), owners: owners.unwrap_or_default() }
+    let placement = topology.buckets.get(facts.name);
+    BucketMap {
+        nodes: document::nodes_of(topology),
+        rows: placement.map(document::rows_of).unwrap_or_default(),
+        replica_count: placement.map_or(0, |placement| placement.replica_count),
+    }
 }
 
 #[cfg(test)]
@@ -431,7 +436,11 @@ mod tests {
             rev: 5,
             nodes: vec![node("a", "10.0.0.1", 100), node("b", "fd00::1", 200)],
             this: "b".to_owned(),
-            buckets: [("default".to_owned(), Placement { owners, rev })].into(),
+            buckets: [(
+                "default".to_owned(),
+                Placement { owners, replicas: Vec::new(), replica_count: 0, rev },
+            )]
+            .into(),
         }
     }
 
@@ -459,6 +468,24 @@ mod tests {
         // The document of a bucket that only this node has stays as it was.
         let local = BucketFacts { name: "local", ..facts() };
         assert!(config.bucket_document(&local).json.contains("$HOST"));
+    }
+
+    #[test]
+    fn rows_show_the_active_copy_and_its_replicas() {
+        let config = ClusterConfig::new(11210, 8091, 100);
+        let mut topology = topology(7);
+        let placement = topology.buckets.get_mut("default").unwrap();
+        placement.replica_count = 2;
+        placement.replicas = vec![vec![Some(0), None]; 4];
+        placement.replicas[1] = vec![Some(1), None];
+        config.set_topology(topology);
+        let json: serde_json::Value =
+            serde_json::from_str(&config.bucket_document(&facts()).json).unwrap();
+        let map = &json["vBucketServerMap"];
+        assert_eq!(map["numReplicas"], 2);
+        let rows = serde_json::json!([[1, 0, -1], [0, 1, -1], [-1, 0, -1], [1, 0, -1]]);
+        assert_eq!(map["vBucketMap"], rows);
+        assert_eq!(map["serverList"].as_array().unwrap().len(), 2);
     }
 
     #[test]

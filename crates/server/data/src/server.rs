@@ -402,14 +402,15 @@ fn join_cluster(
         query: shown.queries.plain,
         query_tls: shown.queries.tls,
     };
+    let config = Arc::clone(&context.cluster.config);
     let cluster = ClusterSettings {
         etcd: settings.etcd(),
         name: settings.cluster_name.clone(),
         secret,
+        disk: config.identity().uuid.clone(),
         lease_s: settings.cluster_lease_s,
         node,
     };
-    let config = Arc::clone(&context.cluster.config);
     let host = ClusterHost {
         buckets: Arc::new(ClusteredBuckets::new(
             Arc::clone(&context.buckets),

@@ -129,6 +129,24 @@ impl MemoryAgreement {
         }
     }
 
+    /// Ends the faults of answers: planned ones do not happen any more.
+    pub fn forget_faults(&self) {
+        self.state.lock().faults = Faults::default();
+    }
+
+    /// Puts an earlier state in place of the present one, as a restore from a backup does: the
+    /// revision goes back, and no session is left.
+    pub fn restore(&self, backup: &RecordList) {
+        let mut state = self.state.lock();
+        let kept = backup.records.iter().filter(|record| record.session.is_none());
+        state.records = kept.map(|record| (record.key.clone(), record.clone())).collect();
+        (state.revision, state.compacted) = (backup.revision, backup.revision);
+        state.history.clear();
+        state.sessions.clear();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
     /// Sessions that have not ended.
     pub fn sessions(&self) -> Vec<SessionId> {
         let mut state = self.state.lock();

@@ -63,10 +63,13 @@ pub struct BucketFacts<'a> {
     pub manifest_uid: u64,
 }
 
-/// The nodes of a cluster, and the owner of each vbucket as position among them.
+/// The nodes of a cluster, and the copies of each vbucket as positions among them: the active one,
+/// then the replicas, -1 for none.
 pub(super) struct BucketMap {
     pub(super) nodes: Vec<NodeExt>,
-    pub(super) owners: Vec<[i32; 1]>,
+    pub(super) rows: Vec<Vec<i32>>,
+    /// Replicas of each row.
+    pub(super) replica_count: usize,
 }
 
 /// The document of a bucket.
@@ -156,10 +159,15 @@ pub(super) fn nodes_of(topology: &Topology) -> Vec<NodeExt> {
     topology.nodes.iter().map(entry).collect()
 }
 
-/// The owner of each vbucket, as position in the list of nodes.
-pub(super) fn owners_of(placement: &Placement) -> Vec<[i32; 1]> {
-    let position = |owner: &Option<usize>| owner.and_then(|owner| i32::try_from(owner).ok());
-    placement.owners.iter().map(|owner| [position(owner).unwrap_or(-1)]).collect()
+/// The row of each vbucket: positions in the list of nodes.
+pub(super) fn rows_of(placement: &Placement) -> Vec<Vec<i32>> {
+    let position = |node: Option<usize>| node.and_then(|node| i32::try_from(node).ok());
+    let row = |(vbucket, owner): (usize, &Option<usize>)| {
+        let replicas = placement.replicas.get(vbucket).into_iter().flatten();
+        let copies = std::iter::once(owner).chain(replicas);
+        copies.map(|node| position(*node).unwrap_or(-1)).collect()
+    };
+    placement.owners.iter().enumerate().map(row).collect()
 }
 
 fn render(document: &impl Serialize) -> String {
@@ -259,10 +267,10 @@ pub(super) struct Services {
 #[serde(rename_all = "camelCase")]
 struct VbucketServerMap<'a> {
     hash_algorithm: &'static str,
-    num_replicas: u8,
+    num_replicas: usize,
     server_list: Vec<String>,
     #[serde(rename = "vBucketMap")]
-    vbucket_map: &'a [[i32; 1]],
+    vbucket_map: &'a [Vec<i32>],
 }
 
 impl VbucketServerMap<'_> {
@@ -270,9 +278,9 @@ impl VbucketServerMap<'_> {
         let address = |node: &NodeExt| format!("{}:{}", node.host_or(host), node.services.kv);
         VbucketServerMap {
             hash_algorithm: "CRC",
-            num_replicas: 0,
+            num_replicas: map.replica_count,
             server_list: map.nodes.iter().map(address).collect(),
-            vbucket_map: &map.owners,
+            vbucket_map: &map.rows,
         }
     }
 }

@@ -1,0 +1,96 @@
+//! Copies of vbuckets on several nodes, for buckets whose documents are on each node's disk.
+//!
+//! Owns: the interface by which the cluster tells a bucket what each of its vbuckets is on this
+//! node. Parts: `record` (the records and their codec), `roster` (numbers of nodes' disks),
+//! `placement` (which node gets which copy), `role` (what a node does about a record), all of them
+//! plain data and pure functions. `copy_agent` has the leader's changes of records, and carries
+//! everything out. Invariants:
+//! - a record changes only by compare-and-set against the revision that was read;
+//! - a node serves a vbucket only while its session holds `held/BUCKET/UUID/VBUCKET`, and it gets
+//!   that key only while the record names its copy as the active one, so one copy serves at a time;
+//! - another copy is promoted only while no session holds that key;
+//! - a node whose disk knows a later epoch than the record does nothing: agreement lost changes.
+//!
+//! Caller: the agent.
+
+pub(crate) mod placement;
+pub(crate) mod record;
+pub(crate) mod role;
+pub(crate) mod roster;
+pub(crate) mod tasks;
+
+use std::error::Error;
+
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
+use oribi_replication::election::PromiseReport;
+use oribi_types::Vbid;
+
+use crate::topology::TopologyNode;
+
+/// Why a copy could not become what it has to be.
+pub type CopyFailure = Box<dyn Error + Send + Sync>;
+
+/// Most replicas of a vbucket besides the active copy.
+pub const REPLICAS_MAX: u8 = 3;
+
+/// A copy that this node's disk holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalCopy {
+    pub vbid: Vbid,
+    /// Distinguishes the copies that a node has had of the vbucket.
+    pub copy: u64,
+    /// The copy accepts nothing of earlier epochs.
+    pub promised: CopiesEpoch,
+    pub report: PromiseReport,
+}
+
+/// The copies of one bucket on this node. Every call may be repeated; calls that return a result
+/// may block.
+pub trait VbucketCopies: Send + Sync {
+    /// All copies, as the disk has them.
+    fn local(&self) -> Vec<LocalCopy>;
+
+    /// Begins an empty copy of this number.
+    ///
+    /// # Errors
+    /// An error of the store.
+    fn create(&self, vbid: Vbid, copy: u64) -> Result<(), CopyFailure>;
+
+    /// Accepts nothing more of epochs before `epoch`, durably.
+    ///
+    /// # Errors
+    /// An error of the store; nothing is promised then.
+    fn promise(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure>;
+
+    /// Begins the record's epoch as its active copy. Clients are not served yet.
+    ///
+    /// # Errors
+    /// An error of the store, or the copy has promised a later epoch.
+    fn begin(&self, vbid: Vbid, record: &CopiesRecord) -> Result<(), CopyFailure>;
+
+    /// Serves clients, if the copy has begun `epoch`. Does not block.
+    fn start_serving(&self, vbid: Vbid, epoch: CopiesEpoch);
+
+    /// Follows the active copy of the record, which `source` has.
+    ///
+    /// # Errors
+    /// An error of the store, or the copy has promised a later epoch.
+    fn replicate(
+        &self,
+        vbid: Vbid,
+        record: &CopiesRecord,
+        source: &TopologyNode,
+    ) -> Result<(), CopyFailure>;
+
+    /// The epoch in which a vbucket serves clients here.
+    fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch>;
+
+    /// Answers "not my vbucket" from here on; the copy remains. Does not block.
+    fn stop_serving(&self, vbid: Vbid);
+
+    /// Removes a copy.
+    ///
+    /// # Errors
+    /// An error of the store.
+    fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure>;
+}

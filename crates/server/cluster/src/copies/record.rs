@@ -1,0 +1,280 @@
+//! The records of copies in agreement, as text.
+//!
+//! Owns: `copies/BUCKET/UUID/VBUCKET` ([`CopiesRecord`]), `reports/UUID/NODE` (the copies of a node
+//! that lives) and `c/failover` (a request to fail a node over). Each has a version; a record of
+//! another version is an error, never a guess. Invariant: a record that is read is consistent: its
+//! members are distinct, the active is one of them, and no list is longer than the limits allow.
+
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
+use oribi_replication::election::PromiseReport;
+use oribi_types::{Seqno, Vbid};
+use serde::{Deserialize, Serialize};
+
+use super::{LocalCopy, REPLICAS_MAX};
+use crate::agreement::{RecordChange, RecordComparison};
+
+/// A compare-and-set of the leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordStep {
+    pub(crate) comparisons: Vec<RecordComparison>,
+    pub(crate) changes: Vec<RecordChange>,
+}
+
+const VERSION: u32 = 1;
+/// Most copies of a set: the active one and its replicas.
+pub(crate) const COPIES_MAX: usize = REPLICAS_MAX as usize + 1;
+/// Most vbuckets of a bucket, and so of a report.
+const VBUCKETS_MAX: usize = 1024;
+
+/// The JSON of a record of copies: nodes are numbers, as in the roster.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CopiesText {
+    version: u32,
+    epoch: u64,
+    active: (u16, u64),
+    members: Vec<(u16, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    joining: Vec<(u16, u64)>,
+    configured: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handover: Option<u64>,
+}
+
+/// The stored form of a record, JSON.
+pub(crate) fn encode(record: &CopiesRecord) -> Vec<u8> {
+    let text = |set: &[CopyId]| set.iter().map(|copy| (copy.node, copy.copy)).collect();
+    let record = CopiesText {
+        version: VERSION,
+        epoch: record.epoch.0,
+        active: (record.active.node, record.active.copy),
+        members: text(&record.members),
+        joining: text(&record.joining),
+        configured: record.configured,
+        handover: record.handover.map(|seqno| seqno.0),
+    };
+    serde_json::to_vec(&record).expect("a plain struct")
+}
+
+/// Parses and checks the stored form.
+pub(crate) fn decode(text: &[u8]) -> Result<CopiesRecord, String> {
+    let text: CopiesText = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    check_version(text.version)?;
+    let set = |set: Vec<(u16, u64)>| -> Vec<CopyId> {
+        set.into_iter().map(|(node, copy)| CopyId { node, copy }).collect()
+    };
+    let record = CopiesRecord {
+        epoch: CopiesEpoch(text.epoch),
+        active: CopyId { node: text.active.0, copy: text.active.1 },
+        members: set(text.members),
+        joining: set(text.joining),
+        configured: text.configured,
+        handover: text.handover.map(Seqno),
+    };
+    check(&record)?;
+    Ok(record)
+}
+
+fn check(record: &CopiesRecord) -> Result<(), String> {
+    if record.epoch == CopiesEpoch(0) {
+        return Err("epoch 0 means that there is no record".to_owned());
+    }
+    if !(1..=COPIES_MAX).contains(&record.configured) {
+        return Err(format!("{} copies are configured", record.configured));
+    }
+    for set in [&record.members, &record.joining] {
+        let nodes: std::collections::BTreeSet<u16> = set.iter().map(|copy| copy.node).collect();
+        if set.len() > COPIES_MAX || nodes.len() != set.len() {
+            return Err(format!("{} copies are on {} nodes", set.len(), nodes.len()));
+        }
+    }
+    if !record.members.contains(&record.active) {
+        return Err("the active copy is no member".to_owned());
+    }
+    if record.is_joint() && !record.joining.contains(&record.active) {
+        return Err("the active copy does not join".to_owned());
+    }
+    Ok(())
+}
+
+fn check_version(version: u32) -> Result<(), String> {
+    match version {
+        VERSION => Ok(()),
+        other => Err(format!("version {other}, this program reads {VERSION}")),
+    }
+}
+
+/// Content of `reports/UUID/NODE`: the copies of a node, for the leader. It changes with the state
+/// of copies, not with each write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeReport {
+    /// Number of the node's disk.
+    pub(crate) node: u16,
+    pub(crate) copies: Vec<LocalCopy>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReportText {
+    version: u32,
+    node: u16,
+    /// Vbucket, copy, promised and recorded epoch, end, intact.
+    copies: Vec<(u16, u64, u64, u64, u64, bool)>,
+}
+
+impl NodeReport {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let copies = self.copies.iter().map(|local| {
+            let report = &local.report;
+            // Until a copy has promised a later epoch, its end is not final, and says nothing.
+            let is_final = local.promised > report.recorded;
+            let end = if is_final { report.complete_end.0 } else { 0 };
+            let (promised, recorded) = (local.promised.0, report.recorded.0);
+            (local.vbid.0, local.copy, promised, recorded, end, report.is_intact)
+        });
+        let text = ReportText { version: VERSION, node: self.node, copies: copies.collect() };
+        serde_json::to_vec(&text).expect("a plain struct")
+    }
+
+    pub(crate) fn decode(text: &[u8]) -> Result<NodeReport, String> {
+        let text: ReportText = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        check_version(text.version)?;
+        if text.copies.len() > VBUCKETS_MAX {
+            return Err(format!("{} copies of one bucket", text.copies.len()));
+        }
+        let copies =
+            text.copies.into_iter().map(|(vbid, copy, promised, recorded, end, intact)| {
+                let (recorded, complete_end) = (CopiesEpoch(recorded), Seqno(end));
+                let report = PromiseReport { recorded, complete_end, is_intact: intact };
+                LocalCopy { vbid: Vbid(vbid), copy, promised: CopiesEpoch(promised), report }
+            });
+        Ok(NodeReport { node: text.node, copies: copies.collect() })
+    }
+
+    /// The node's copy of a vbucket.
+    pub(crate) fn of(&self, vbid: Vbid) -> Option<&LocalCopy> {
+        self.copies.iter().find(|local| local.vbid == vbid)
+    }
+}
+
+/// Content of `c/failover`: an operator's request to fail a node over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FailoverRequest {
+    version: u32,
+    /// Name of the node.
+    pub(crate) node: String,
+    /// Promote copies, or begin empty ones, though acknowledged writes may be lost.
+    pub(crate) allow_data_loss: bool,
+    /// Why the leader refused; the request is over then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+}
+
+impl FailoverRequest {
+    pub(crate) fn new(node: &str, allow_data_loss: bool) -> FailoverRequest {
+        FailoverRequest { version: VERSION, node: node.to_owned(), allow_data_loss, refused: None }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a plain struct")
+    }
+
+    pub(crate) fn decode(text: &[u8]) -> Result<FailoverRequest, String> {
+        let request: FailoverRequest =
+            serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        check_version(request.version)?;
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn copies(nodes: &[(u16, u64)]) -> Vec<CopyId> {
+        nodes.iter().map(|(node, copy)| CopyId { node: *node, copy: *copy }).collect()
+    }
+
+    fn record() -> CopiesRecord {
+        let members = copies(&[(1, 1), (2, 7)]);
+        CopiesRecord {
+            epoch: CopiesEpoch(9),
+            active: members[0],
+            joining: copies(&[(1, 1), (3, 9)]),
+            members,
+            configured: 2,
+            handover: Some(Seqno(77)),
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_record_is_fixed() {
+        let text = r#"{"version":1,"epoch":9,"active":[1,1],"members":[[1,1],[2,7]],"joining":[[1,1],[3,9]],"configured":2,"handover":77}"#;
+        assert_eq!(String::from_utf8(encode(&record())).unwrap(), text);
+        assert_eq!(decode(text.as_bytes()).unwrap(), record());
+    }
+
+    #[test]
+    fn inconsistent_records_are_refused() {
+        let text = |change: fn(&mut CopiesRecord)| {
+            let mut bad = record();
+            change(&mut bad);
+            encode(&bad)
+        };
+        for (bad, says) in [
+            (text(|r| r.epoch = CopiesEpoch(0)), "epoch 0"),
+            (text(|r| r.configured = 5), "5 copies"),
+            (text(|r| r.active.copy = 2), "no member"),
+            (text(|r| r.joining = copies(&[(3, 9)])), "does not join"),
+            (text(|r| r.members.push(CopyId { node: 2, copy: 8 })), "on 2 nodes"),
+            (b"{}".to_vec(), "missing field"),
+            (
+                br#"{"version":2,"epoch":9,"active":[1,1],"members":[[1,1]],"configured":1}"#
+                    .to_vec(),
+                "version 2",
+            ),
+        ] {
+            let error = decode(&bad).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_read_as_written() {
+        let request = FailoverRequest::new("a", true);
+        assert_eq!(FailoverRequest::decode(&request.encode()), Ok(request));
+        assert!(
+            FailoverRequest::decode(br#"{"version":3,"node":"a","allow_data_loss":false}"#)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn an_end_that_is_not_final_is_left_out() {
+        let local = |promised| LocalCopy {
+            vbid: Vbid(5),
+            copy: 1,
+            promised: CopiesEpoch(promised),
+            report: PromiseReport {
+                recorded: CopiesEpoch(2),
+                complete_end: Seqno(80),
+                is_intact: true,
+            },
+        };
+        let ends = |promised| {
+            let report = NodeReport { node: 4, copies: vec![local(promised)] };
+            NodeReport::decode(&report.encode()).unwrap().of(Vbid(5)).unwrap().report.complete_end
+        };
+        assert_eq!((ends(2), ends(3)), (Seqno(0), Seqno(80)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_record_or_an_error(text in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = (decode(&text), NodeReport::decode(&text), FailoverRequest::decode(&text));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a node does about the record of one vbucket.
+//!
+//! Owns: that decision, as a pure function. Each action is safe to repeat, and the next look at the
+//! records continues from what was done. Invariants: a copy serves only while its node holds the
+//! vbucket's key and the record names it; a key is released only after the copy stopped serving; a
+//! copy is removed only when a record that is complete without it was read.
+
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
+
+use super::LocalCopy;
+
+/// The session that holds the key of a vbucket, as this node sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyHolder {
+    /// The present session of this node.
+    This,
+    /// The node of the active copy.
+    Active,
+    /// Another node, or an earlier session.
+    Other,
+    Nobody,
+}
+
+/// What the node knows of one vbucket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoleInput<'a> {
+    pub(crate) record: Option<&'a CopiesRecord>,
+    /// Number of this node, once it has one.
+    pub(crate) node: Option<u16>,
+    pub(crate) local: Option<&'a LocalCopy>,
+    /// Epoch in which this node serves clients.
+    pub(crate) serves: Option<CopiesEpoch>,
+    pub(crate) holder: KeyHolder,
+    /// The node of the active copy is to be failed over.
+    pub(crate) fails_over: bool,
+    /// This node takes part and stays.
+    pub(crate) may_serve: bool,
+}
+
+/// One action; several are done in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoleAction {
+    StopServing,
+    ReleaseKey,
+    TakeKey,
+    Remove,
+    Create(u64),
+    Promise(CopiesEpoch),
+    Serve,
+    Replicate,
+    /// The disk knows a later epoch than agreement.
+    ReportLoss,
+}
+
+/// The actions of a node for one vbucket.
+pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
+    let stop = || {
+        let stop = input.serves.map(|_| RoleAction::StopServing);
+        let release = (input.holder == KeyHolder::This).then_some(RoleAction::ReleaseKey);
+        stop.into_iter().chain(release)
+    };
+    let (Some(record), Some(node)) = (input.record, input.node) else {
+        return stop().collect();
+    };
+    if input.local.is_some_and(|local| is_ahead(local, record)) {
+        return stop().chain([RoleAction::ReportLoss]).collect();
+    }
+    let Some(own) = record.all().into_iter().find(|copy| copy.node == node) else {
+        // The leader takes a former copy in again where one is missing.
+        let is_complete = !record.is_joint() && record.members.len() >= record.configured;
+        let remove = input.local.filter(|_| is_complete).map(|_| RoleAction::Remove);
+        return stop().chain(remove).collect();
+    };
+    match input.local {
+        Some(local) if local.copy == own.copy => {}
+        Some(_) => {
+            return stop().chain([RoleAction::Remove, RoleAction::Create(own.copy)]).collect();
+        }
+        None => return stop().chain([RoleAction::Create(own.copy)]).collect(),
+    }
+    let promised = input.local.map_or(record.epoch, |local| local.promised);
+    if input.fails_over {
+        let next = record.epoch.next();
+        let is_asked = own != record.active && promised < next;
+        return stop().chain(is_asked.then_some(RoleAction::Promise(next))).collect();
+    }
+    if promised > record.epoch {
+        // The leader begins another epoch.
+        return stop().collect();
+    }
+    if own == record.active && input.may_serve {
+        return match input.holder {
+            KeyHolder::This if input.serves == Some(record.epoch) => Vec::new(),
+            KeyHolder::This => vec![RoleAction::Serve],
+            KeyHolder::Nobody => stop().chain([RoleAction::TakeKey]).collect(),
+            // An earlier session of this node; its lease ends.
+            KeyHolder::Active | KeyHolder::Other => stop().collect(),
+        };
+    }
+    let follows = own != record.active && input.holder == KeyHolder::Active;
+    stop().chain(follows.then_some(RoleAction::Replicate)).collect()
+}
+
+/// True when the copy knows of an epoch that agreement has forgotten.
+fn is_ahead(local: &LocalCopy, record: &CopiesRecord) -> bool {
+    local.report.recorded > record.epoch || local.promised > record.epoch.next()
+}

@@ -1,0 +1,352 @@
+//! The agent's part for copies: it leads, follows and publishes.
+//!
+//! Owns: carrying out what `copies`, `repair` and `failover` decide. Actions that wait for a disk
+//! run in one background task for each bucket; the next tick sees what they did. Invariant: a
+//! background task begins to serve only while the lease of the session in which it began holds.
+//! When the revisions of agreement go back, this node serves no copy until it is restarted.
+
+mod failover;
+mod repair;
+#[cfg(test)]
+mod simulation;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use oribi_replication::copies::CopiesRecord;
+use oribi_types::Vbid;
+use tokio::task::JoinHandle;
+
+use crate::agent::{Agent, ClusterView, understood};
+use crate::agreement::{AgreementError, AgreementRecord, RecordChange, RecordComparison};
+use crate::buckets::SharedBucket;
+use crate::copies::record::{NodeReport, RecordStep};
+use crate::copies::role::{KeyHolder, RoleAction, RoleInput, actions};
+use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
+use crate::leading::BucketOutline;
+use crate::lease::NodeLease;
+use crate::records::VbucketPlace;
+use crate::signals::LeaveStage;
+use crate::topology::{Placement, TopologyNode};
+use failover::{FailoverStep, next_step};
+
+/// Records of one transaction, which compares two keys for each: etcd allows 128.
+const TRANSACTION_RECORDS: usize = 60;
+
+/// An action that waits for the disk.
+struct CopyWork {
+    vbid: Vbid,
+    action: RoleAction,
+    record: CopiesRecord,
+    source: Option<TopologyNode>,
+}
+
+impl Agent {
+    /// Brings the records of copies up to date; this node leads.
+    pub(crate) async fn lead_copies(
+        &mut self,
+        view: &ClusterView,
+        leader: &AgreementRecord,
+    ) -> Result<(), AgreementError> {
+        if self.copies.is_stopped {
+            return Ok(());
+        }
+        let leads = RecordComparison::CreatedAt(leader.key.clone(), leader.create_revision);
+        let disks = view
+            .nodes
+            .iter()
+            .filter_map(|(name, record)| Some((name.as_str(), record.disk.as_deref()?)));
+        if let Some(roster) = view.roster.with(disks) {
+            let key = self.keys.roster();
+            let unchanged = match view.roster_revision {
+                0 => RecordComparison::Absent(key.clone()),
+                revision => RecordComparison::ModifiedAt(key.clone(), revision),
+            };
+            let put = [RecordChange::put(key, roster.encode())];
+            self.agreement.transact(&[leads, unchanged], &put, self.limit()).await?;
+            return Ok(());
+        }
+        self.commit(&leads, &repair::steps(&self.keys, view)).await?;
+        let Some((request, revision)) = &view.failover else { return Ok(()) };
+        if request.refused.is_some() {
+            return Ok(());
+        }
+        let key = self.keys.failover();
+        let change = match next_step(&self.keys, view, request) {
+            FailoverStep::Wait => return Ok(()),
+            FailoverStep::Promote(steps) => {
+                tracing::info!(node = request.node, vbuckets = steps.len(), "promotes copies");
+                return self.commit(&leads, &steps).await;
+            }
+            FailoverStep::Refuse(reason) => {
+                tracing::warn!(node = request.node, reason, "a failover is refused");
+                let mut refused = request.clone();
+                refused.refused = Some(reason);
+                RecordChange::put(key.clone(), refused.encode())
+            }
+            FailoverStep::Done => RecordChange::delete(key.clone()),
+        };
+        let unchanged = RecordComparison::ModifiedAt(key, *revision);
+        self.agreement.transact(&[leads, unchanged], &[change], self.limit()).await.map(drop)
+    }
+
+    /// Commits steps together; one by one where another node was faster.
+    async fn commit(
+        &self,
+        leads: &RecordComparison,
+        steps: &[RecordStep],
+    ) -> Result<(), AgreementError> {
+        for part in steps.chunks(TRANSACTION_RECORDS) {
+            let all = |part: &[RecordStep]| {
+                let own = part.iter().flat_map(|step| step.comparisons.clone());
+                let comparisons: Vec<_> = std::iter::once(leads.clone()).chain(own).collect();
+                let changes: Vec<_> = part.iter().flat_map(|step| step.changes.clone()).collect();
+                (comparisons, changes)
+            };
+            let (comparisons, changes) = all(part);
+            if self.agreement.transact(&comparisons, &changes, self.limit()).await?.is_some() {
+                continue;
+            }
+            for step in part {
+                let (comparisons, changes) = all(std::slice::from_ref(step));
+                self.agreement.transact(&comparisons, &changes, self.limit()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the copies of this node what the records say.
+    pub(crate) async fn keep_copies(
+        &mut self,
+        view: &ClusterView,
+        is_member: bool,
+    ) -> Result<(), AgreementError> {
+        self.copies.running.retain(|_, task| !task.is_finished());
+        let may_serve = is_member && self.stage() == LeaveStage::Serving && !self.copies.is_stopped;
+        let disk = &self.settings.disk;
+        let node = view.roster.number(&self.settings.node.name, disk);
+        let handles = self.buckets.shared();
+        for handle in handles.iter().filter(|handle| handle.copies().is_some()) {
+            let Some(copies) = handle.copies() else { continue };
+            if !self.followed.contains(handle.uuid()) || self.changing.contains_key(handle.name()) {
+                continue;
+            }
+            let local = copies.local();
+            if let Some(node) = node.filter(|_| is_member) {
+                self.report(handle.uuid(), node, &local).await?;
+            }
+            let work = self.follow_records(view, (&**handle, &local), (node, may_serve)).await?;
+            if !work.is_empty() && !self.copies.running.contains_key(handle.uuid()) {
+                let task = self.work_off(Arc::clone(handle), work);
+                self.copies.running.insert(handle.uuid().to_owned(), task);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the background work is done.
+    #[cfg(test)]
+    pub(crate) async fn finish_tasks(&mut self) {
+        let copies = self.copies.running.drain().map(|(_, task)| task);
+        for task in copies.chain(self.changing.drain().map(|(_, task)| task)) {
+            task.await.expect("background work does not panic");
+        }
+    }
+
+    /// Stops for good when agreement shows an earlier state than before.
+    pub(crate) fn note_revision(&mut self, revision: i64) {
+        let seen = self.copies.revision_seen;
+        if revision < seen && !self.copies.is_stopped {
+            self.copies.is_stopped = true;
+            tracing::error!(
+                revision,
+                seen,
+                "etcd has gone back, as after a restore from a backup: this node serves no copies \
+                 until it is restarted, because records of promotions may be lost"
+            );
+        }
+        self.copies.revision_seen = seen.max(revision);
+    }
+
+    async fn report(
+        &mut self,
+        uuid: &str,
+        node: u16,
+        local: &[LocalCopy],
+    ) -> Result<(), AgreementError> {
+        let report = NodeReport { node, copies: local.to_vec() }.encode();
+        let current = (self.session, report);
+        if self.copies.reported.get(uuid) == Some(&current) {
+            return Ok(());
+        }
+        let key = self.keys.report(uuid, &self.settings.node.name);
+        let put = [self.put_in_session(key, current.1.clone())];
+        self.agreement.transact(&[], &put, self.limit()).await?;
+        self.copies.reported.insert(uuid.to_owned(), current);
+        Ok(())
+    }
+
+    /// Does what needs no disk, and returns the rest.
+    async fn follow_records(
+        &self,
+        view: &ClusterView,
+        (handle, local): (&dyn SharedBucket, &[LocalCopy]),
+        (node, may_serve): (Option<u16>, bool),
+    ) -> Result<Vec<CopyWork>, AgreementError> {
+        let Some(copies) = handle.copies() else { return Ok(Vec::new()) };
+        let local: BTreeMap<Vbid, &LocalCopy> = local.iter().map(|one| (one.vbid, one)).collect();
+        let (mut work, mut released, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+        let mut lost = 0;
+        for vbid in (0..handle.bucket().config().vbuckets).map(Vbid) {
+            let place = VbucketPlace { uuid: handle.uuid().to_owned(), vbid };
+            let entry = view.copies.get(&place);
+            let record = entry.map(|entry| &entry.record);
+            let active = record.and_then(|record| view.roster.name(record.active.node));
+            let input = RoleInput {
+                record,
+                node,
+                local: local.get(&vbid).copied(),
+                serves: copies.serves(vbid),
+                holder: self.holder(view, &place, active),
+                fails_over: is_failing_over(view, active),
+                may_serve,
+            };
+            for action in actions(&input) {
+                match (action, entry) {
+                    (RoleAction::StopServing, _) => copies.stop_serving(vbid),
+                    (RoleAction::ReleaseKey, _) => {
+                        released.push(self.keys.held(handle.name(), handle.uuid(), vbid));
+                    }
+                    (RoleAction::ReportLoss, _) => lost += 1,
+                    (RoleAction::TakeKey, Some(entry)) => taken.push((vbid, entry)),
+                    (action, Some(entry)) => {
+                        let record = entry.record.clone();
+                        let source =
+                            active.and_then(|name| Some(view.nodes.get(name)?.named(name)));
+                        work.push(CopyWork { vbid, action, record, source });
+                    }
+                    (_, None) => {}
+                }
+            }
+        }
+        if lost > 0 {
+            tracing::error!(
+                bucket = handle.name(),
+                vbuckets = lost,
+                "copies here know later epochs than etcd: etcd has lost records, so these copies \
+                 are neither served nor changed; restore a newer backup of etcd"
+            );
+        }
+        self.let_go(&released).await?;
+        for part in taken.chunks(TRANSACTION_RECORDS) {
+            let key = |vbid: Vbid| self.keys.held(handle.name(), handle.uuid(), vbid);
+            let free = part.iter().flat_map(|(vbid, entry)| {
+                let unchanged = RecordComparison::ModifiedAt(entry.key.clone(), entry.revision);
+                [RecordComparison::Absent(key(*vbid)), unchanged]
+            });
+            let free: Vec<RecordComparison> = free.collect();
+            let puts = part.iter().map(|(vbid, _)| self.put_in_session(key(*vbid), self.token()));
+            let puts: Vec<RecordChange> = puts.collect();
+            self.agreement.transact(&free, &puts, self.limit()).await?;
+        }
+        Ok(work)
+    }
+
+    fn holder(&self, view: &ClusterView, place: &VbucketPlace, active: Option<&str>) -> KeyHolder {
+        match view.held.get(place) {
+            None => KeyHolder::Nobody,
+            Some(holder) if holder.token == self.token() => KeyHolder::This,
+            Some(holder) if active.is_some_and(|active| holder.is_of(active)) => KeyHolder::Active,
+            Some(_) => KeyHolder::Other,
+        }
+    }
+
+    fn work_off(&self, handle: Arc<dyn SharedBucket>, work: Vec<CopyWork>) -> JoinHandle<()> {
+        let (wake, lease, session) =
+            (Arc::clone(&self.wake), Arc::clone(&self.lease), self.session);
+        tokio::task::spawn_blocking(move || {
+            let Some(copies) = handle.copies() else { return };
+            for one in work {
+                if !lease.still_holds(session) {
+                    return;
+                }
+                if let Err(error) = do_work(copies, &one, (&lease, session)) {
+                    let (bucket, vbucket, action) = (handle.name(), one.vbid.0, one.action);
+                    tracing::warn!(bucket, vbucket, ?action, %error, "a copy is not ready yet");
+                }
+            }
+            wake.notify_one();
+        })
+    }
+}
+
+fn do_work(
+    copies: &dyn VbucketCopies,
+    work: &CopyWork,
+    (lease, session): (&NodeLease, u64),
+) -> Result<(), CopyFailure> {
+    let (vbid, record) = (work.vbid, &work.record);
+    match work.action {
+        RoleAction::Remove => copies.remove(vbid),
+        RoleAction::Create(copy) => copies.create(vbid, copy),
+        RoleAction::Promise(epoch) => copies.promise(vbid, epoch),
+        RoleAction::Serve => {
+            copies.begin(vbid, record)?;
+            lease.start_in(session, || copies.start_serving(vbid, record.epoch));
+            Ok(())
+        }
+        RoleAction::Replicate => match &work.source {
+            Some(source) => copies.replicate(vbid, record, source),
+            None => Ok(()),
+        },
+        RoleAction::StopServing
+        | RoleAction::ReleaseKey
+        | RoleAction::TakeKey
+        | RoleAction::ReportLoss => unreachable!("done by the tick"),
+    }
+}
+
+fn is_failing_over(view: &ClusterView, active: Option<&str>) -> bool {
+    view.failover.as_ref().is_some_and(|(request, _)| {
+        request.refused.is_none() && active == Some(request.node.as_str())
+    })
+}
+
+impl ClusterView {
+    /// What clients see of buckets with copies: the active one of each vbucket, then the replicas.
+    pub(crate) fn copy_placements(
+        &self,
+        map_revision: i64,
+    ) -> impl Iterator<Item = (String, Placement)> {
+        let view = self;
+        let unsigned = |revision: i64| u64::try_from(revision).unwrap_or(0);
+        view.buckets.iter().filter_map(move |(name, entry)| {
+            let outline = understood::<BucketOutline>(entry)?;
+            let replica_count = usize::from(outline.replicas?);
+            let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
+            let mut rev = map_revision.max(manifest);
+            let position = |number: u16| {
+                let name = view.roster.name(number).filter(|_| view.is_live(number))?;
+                view.map.nodes.iter().position(|node| node.name == name)
+            };
+            let (mut owners, mut replicas) = (Vec::new(), Vec::new());
+            for vbid in (0..outline.vbuckets).map(Vbid) {
+                let entry = view.copies.get(&VbucketPlace { uuid: outline.uuid.clone(), vbid });
+                let record = entry.map(|entry| &entry.record);
+                rev = rev.max(entry.map_or(0, |entry| entry.revision));
+                owners.push(record.and_then(|record| position(record.active.node)));
+                let others = record.into_iter().flat_map(|record| {
+                    record.members.iter().filter(|copy| **copy != record.active)
+                });
+                let mut chain: Vec<Option<usize>> =
+                    others.map(|copy| position(copy.node)).collect();
+                // Clients want the copies that exist first.
+                chain.sort_by_key(Option::is_none);
+                chain.resize(replica_count, None);
+                replicas.push(chain);
+            }
+            let rev = unsigned(rev);
+            Some((name.clone(), Placement { owners, replicas, replica_count, rev }))
+        })
+    }
+}

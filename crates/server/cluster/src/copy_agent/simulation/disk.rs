@@ -1,0 +1,176 @@
+//! The copies of one node, as its disk has them: each is a log of writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
+use oribi_replication::election::PromiseReport;
+use oribi_types::{Seqno, Vbid};
+use parking_lot::Mutex;
+
+use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
+use crate::topology::TopologyNode;
+
+pub(super) const VBUCKETS: u16 = 4;
+
+#[derive(Debug, Clone, Default)]
+struct SimCopy {
+    copy: u64,
+    promised: CopiesEpoch,
+    recorded: CopiesEpoch,
+    log: Vec<u64>,
+    /// Not on the disk: the epoch that it serves, and the node that it follows.
+    serves: Option<CopiesEpoch>,
+    follows: Option<(CopiesEpoch, String)>,
+}
+
+pub(super) struct SimDisk {
+    id: String,
+    copies: Mutex<BTreeMap<Vbid, SimCopy>>,
+}
+
+impl SimDisk {
+    pub(super) fn new(id: &str) -> Arc<SimDisk> {
+        Arc::new(SimDisk { id: id.to_owned(), copies: Mutex::default() })
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The process of the node ends: what is in memory alone is gone.
+    pub(super) fn stop(&self) {
+        for copy in self.copies.lock().values_mut() {
+            (copy.serves, copy.follows) = (None, None);
+        }
+    }
+
+    pub(super) fn append(&self, vbid: Vbid, write: u64) {
+        self.copies.lock().get_mut(&vbid).unwrap().log.push(write);
+    }
+
+    /// The log, while the copy serves this epoch.
+    pub(super) fn served(&self, vbid: Vbid, epoch: CopiesEpoch) -> Option<Vec<u64>> {
+        let copies = self.copies.lock();
+        copies.get(&vbid).filter(|copy| copy.serves == Some(epoch)).map(|copy| copy.log.clone())
+    }
+
+    /// The log of a copy that has recorded this epoch.
+    pub(super) fn recorded_log(&self, vbid: Vbid, epoch: CopiesEpoch) -> Option<Vec<u64>> {
+        let copies = self.copies.lock();
+        copies.get(&vbid).filter(|copy| copy.recorded == epoch).map(|copy| copy.log.clone())
+    }
+
+    /// The vbuckets that follow another node, in an epoch.
+    pub(super) fn following(&self) -> Vec<(Vbid, CopiesEpoch, String)> {
+        let copies = self.copies.lock();
+        let following = copies.iter().filter_map(|(vbid, copy)| {
+            let (epoch, source) = copy.follows.clone()?;
+            Some((*vbid, epoch, source))
+        });
+        following.collect()
+    }
+
+    /// A whole snapshot of the active copy.
+    pub(super) fn receive(&self, vbid: Vbid, epoch: CopiesEpoch, log: Vec<u64>) {
+        if let Some(copy) = self.copies.lock().get_mut(&vbid)
+            && copy.promised == epoch
+        {
+            (copy.log, copy.recorded) = (log, epoch);
+        }
+    }
+
+    /// All that survives the process.
+    pub(super) fn describe(&self) -> String {
+        let copies = self.copies.lock();
+        let lines = copies.iter().map(|(vbid, copy)| {
+            format!("{vbid} {} {:?} {:?} {:?}", copy.copy, copy.promised, copy.recorded, copy.log)
+        });
+        lines.collect::<Vec<String>>().join("; ")
+    }
+
+    fn change(
+        &self,
+        vbid: Vbid,
+        epoch: CopiesEpoch,
+        change: impl FnOnce(&mut SimCopy),
+    ) -> Result<(), CopyFailure> {
+        let mut copies = self.copies.lock();
+        let copy = copies.get_mut(&vbid).ok_or("there is no copy")?;
+        if copy.promised > epoch {
+            return Err(format!("{:?} is promised", copy.promised).into());
+        }
+        change(copy);
+        copy.promised = epoch;
+        Ok(())
+    }
+}
+
+impl VbucketCopies for SimDisk {
+    fn local(&self) -> Vec<LocalCopy> {
+        let copies = self.copies.lock();
+        let local = copies.iter().map(|(vbid, copy)| LocalCopy {
+            vbid: *vbid,
+            copy: copy.copy,
+            promised: copy.promised,
+            report: PromiseReport {
+                recorded: copy.recorded,
+                complete_end: Seqno(copy.log.len() as u64),
+                is_intact: true,
+            },
+        });
+        local.collect()
+    }
+
+    fn create(&self, vbid: Vbid, copy: u64) -> Result<(), CopyFailure> {
+        self.copies.lock().entry(vbid).or_insert(SimCopy { copy, ..SimCopy::default() });
+        Ok(())
+    }
+
+    fn promise(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure> {
+        self.change(vbid, epoch, |copy| (copy.serves, copy.follows) = (None, None))
+    }
+
+    fn begin(&self, vbid: Vbid, record: &CopiesRecord) -> Result<(), CopyFailure> {
+        self.change(vbid, record.epoch, |copy| {
+            copy.recorded = record.epoch;
+            (copy.serves, copy.follows) = (None, None);
+        })
+    }
+
+    fn start_serving(&self, vbid: Vbid, epoch: CopiesEpoch) {
+        if let Some(copy) = self.copies.lock().get_mut(&vbid)
+            && copy.recorded == epoch
+        {
+            copy.serves = Some(epoch);
+        }
+    }
+
+    fn replicate(
+        &self,
+        vbid: Vbid,
+        record: &CopiesRecord,
+        source: &TopologyNode,
+    ) -> Result<(), CopyFailure> {
+        let source = source.name.clone();
+        self.change(vbid, record.epoch, |copy| {
+            copy.serves = None;
+            copy.follows = Some((record.epoch, source));
+        })
+    }
+
+    fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
+        self.copies.lock().get(&vbid)?.serves
+    }
+
+    fn stop_serving(&self, vbid: Vbid) {
+        if let Some(copy) = self.copies.lock().get_mut(&vbid) {
+            copy.serves = None;
+        }
+    }
+
+    fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure> {
+        self.copies.lock().remove(&vbid);
+        Ok(())
+    }
+}

@@ -1,0 +1,321 @@
+//! A node of the simulation: a real agent over a disk and a registry in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use oribi_config::{BucketStorage, EtcdSettings};
+use oribi_engine::{Bucket, BucketConfig, EvictionPolicy, Storage, Upkeep};
+use oribi_replication::copies::CopiesEpoch;
+use oribi_storage::{SharedMemoryStore, StoreError};
+use oribi_types::Vbid;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::LIMIT;
+use super::disk::{SimDisk, VBUCKETS};
+use crate::agent::Agent;
+use crate::agreement::memory::MemoryAgreement;
+use crate::agreement::{
+    Agreement, AgreementAnswer, AgreementError, AgreementRecord, RecordChange, RecordComparison,
+    RecordList, SessionGrant, SessionId, Sessions, WatchAnswer,
+};
+use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
+use crate::copies::VbucketCopies;
+use crate::host::ClusterHost;
+use crate::identity::ClusterIdentity;
+use crate::lease::NodeLease;
+use crate::records::RecordKeys;
+use crate::renewal::RenewalTarget;
+use crate::secret::ClusterSecret;
+use crate::settings::ClusterSettings;
+use crate::signals::{LeaveStage, Signals};
+use crate::topology::{Topology, TopologyNode};
+
+pub(super) const LEASE_S: u64 = 2;
+/// Time of all nodes and of the agreement.
+pub(super) static CLOCK_NS: AtomicU64 = AtomicU64::new(1);
+
+const UUID: &str = "0123456789abcdef0123456789abcdef";
+
+pub(super) struct SimNode {
+    pub(super) name: String,
+    pub(super) disk: Arc<SimDisk>,
+    pub(super) buckets: Arc<SimBuckets>,
+    pub(super) agreement: Arc<CutAgreement>,
+    pub(super) is_paused: bool,
+    pub(super) is_running: bool,
+    agent: Agent,
+    lease: Arc<NodeLease>,
+    targets: watch::Receiver<Option<RenewalTarget>>,
+    topology: Arc<Mutex<Option<Topology>>>,
+}
+
+impl SimNode {
+    pub(super) fn start(
+        name: &str,
+        disk: Arc<SimDisk>,
+        agreement: &Arc<MemoryAgreement>,
+    ) -> SimNode {
+        let agreement =
+            Arc::new(CutAgreement { inner: Arc::clone(agreement), is_cut: AtomicBool::new(false) });
+        let buckets = Arc::new(SimBuckets { disk: Arc::clone(&disk), open: Mutex::default() });
+        // The bucket is on the disk when copies of it are.
+        if !disk.local().is_empty() {
+            buckets.add();
+        }
+        let registry = Arc::clone(&buckets) as Arc<dyn ClusterBuckets>;
+        let clock = || CLOCK_NS.load(Ordering::SeqCst);
+        let lease = Arc::new(NodeLease::with_clock(Arc::clone(&registry), clock));
+        let settings = ClusterSettings {
+            etcd: EtcdSettings::default(),
+            name: "test".to_owned(),
+            secret: Some(ClusterSecret::of_test()),
+            disk: disk.id().to_owned(),
+            lease_s: LEASE_S,
+            node: TopologyNode {
+                name: name.to_owned(),
+                host: name.to_owned(),
+                kv: 1,
+                mgmt: 2,
+                kv_tls: None,
+                mgmt_tls: None,
+                query: None,
+                query_tls: None,
+            },
+        };
+        let topology: Arc<Mutex<Option<Topology>>> = Arc::default();
+        let shown = Arc::clone(&topology);
+        let host = ClusterHost {
+            buckets: registry,
+            identity: ClusterIdentity { uuid: UUID.to_owned(), name: String::new() },
+            publish: Box::new(move |_, topology| *shown.lock() = Some(topology)),
+        };
+        let (renewals, targets) = watch::channel(None);
+        let signals = Signals {
+            wake: Arc::new(Notify::new()),
+            stage: watch::channel(LeaveStage::Serving).0,
+            renewals,
+        };
+        let sessions = Arc::clone(&agreement) as Arc<dyn Sessions>;
+        let keys = RecordKeys::new("test");
+        let agent = Agent::new(settings, (sessions, keys), Arc::clone(&lease), host, signals);
+        SimNode {
+            name: name.to_owned(),
+            disk,
+            buckets,
+            agreement,
+            is_paused: false,
+            is_running: true,
+            agent,
+            lease,
+            targets,
+            topology,
+        }
+    }
+
+    pub(super) fn topology(&self) -> Option<Topology> {
+        self.topology.lock().clone()
+    }
+
+    /// The epoch in which clients get answers of a vbucket: workers ask the lease after they have
+    /// served.
+    pub(super) fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
+        let epoch = self.disk.serves(vbid)?;
+        self.lease.is_held().then_some(epoch)
+    }
+
+    /// One look at agreement, and the work that it begins.
+    pub(super) async fn tick(&mut self) {
+        if self.is_paused {
+            return;
+        }
+        if !self.lease.still_holds(self.lease.session()) || !self.lease.is_held() {
+            self.lease.end();
+            self.agent.give_everything_up().await;
+            if self.agent.begin_session().await.is_err() {
+                return;
+            }
+        }
+        let _ = self.agent.tick().await;
+        self.agent.finish_tasks().await;
+    }
+
+    /// What the thread of renewals does.
+    pub(super) async fn renew(&self) {
+        let Some(RenewalTarget { session_id, session, .. }) = *self.targets.borrow() else {
+            return;
+        };
+        if !self.lease.still_holds(session) {
+            return;
+        }
+        let sent_ns = self.lease.now_ns();
+        match self.agreement.renew_session(session_id, LIMIT).await {
+            Ok(None) => self.lease.end(),
+            Ok(Some(left)) => drop(self.lease.renew(session, sent_ns, left)),
+            Err(_) => {}
+        }
+    }
+}
+
+pub(super) struct SimBuckets {
+    disk: Arc<SimDisk>,
+    open: Mutex<Option<Arc<SimBucket>>>,
+}
+
+struct SimBucket {
+    bucket: Arc<Bucket>,
+    disk: Arc<SimDisk>,
+    replicas: Mutex<u8>,
+}
+
+impl SimBuckets {
+    /// Creates the bucket on this node first.
+    pub(super) fn create(&self, replicas: u8) {
+        *self.add().replicas.lock() = replicas;
+    }
+
+    fn add(&self) -> Arc<SimBucket> {
+        let config = BucketConfig {
+            name: "default".to_owned(),
+            uuid: UUID.to_owned(),
+            vbuckets: VBUCKETS,
+            memory_quota_bytes: 16 << 20,
+            flush_enabled: false,
+            value_bytes_max: 1 << 20,
+            flush_interval_ms: 1,
+            storage: Storage::Persistent,
+            eviction: EvictionPolicy::Value,
+            high_watermark_percent: 85,
+            low_watermark_percent: 75,
+            upkeep: Upkeep::default(),
+        };
+        let store = Arc::new(SharedMemoryStore::on(Arc::default()));
+        let bucket = Bucket::open(config, store, Box::new(|| 1), false).unwrap();
+        let disk = Arc::clone(&self.disk);
+        let bucket = Arc::new(SimBucket { bucket, disk, replicas: Mutex::new(0) });
+        *self.open.lock() = Some(Arc::clone(&bucket));
+        bucket
+    }
+}
+
+impl SharedBucket for SimBucket {
+    fn bucket(&self) -> &Arc<Bucket> {
+        &self.bucket
+    }
+
+    fn storage(&self) -> &BucketStorage {
+        &BucketStorage::Log
+    }
+
+    fn copies(&self) -> Option<&dyn VbucketCopies> {
+        Some(&*self.disk)
+    }
+
+    fn is_deleted(&self) -> bool {
+        false
+    }
+}
+
+impl ClusterBuckets for SimBuckets {
+    fn shared(&self) -> Vec<Arc<dyn SharedBucket>> {
+        self.open.lock().iter().map(|open| Arc::clone(open) as Arc<dyn SharedBucket>).collect()
+    }
+
+    fn is_open(&self, _name: &str) -> bool {
+        self.open.lock().is_some()
+    }
+
+    fn settings_text(&self, _name: &str) -> Result<Vec<u8>, BucketFailure> {
+        let open = self.open.lock();
+        let replicas = *open.as_ref().ok_or("it is not open")?.replicas.lock();
+        let text = format!(r#"{{"uuid":"{UUID}","vbuckets":{VBUCKETS},"replicas":{replicas}}}"#);
+        Ok(text.into_bytes())
+    }
+
+    fn open(&self, _name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
+        self.add();
+        Ok(())
+    }
+
+    fn close(&self, _uuid: &str) -> Result<(), BucketFailure> {
+        Err("no simulation closes the bucket".into())
+    }
+
+    fn remove_data(&self, _storage: &BucketStorage, _id: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// One node's way to the agreement.
+pub(super) struct CutAgreement {
+    inner: Arc<MemoryAgreement>,
+    is_cut: AtomicBool,
+}
+
+impl CutAgreement {
+    pub(super) fn set_cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::SeqCst);
+    }
+
+    fn unless_cut<'a, T: Send + 'a>(
+        &self,
+        answer: AgreementAnswer<'a, T>,
+    ) -> AgreementAnswer<'a, T> {
+        if self.is_cut.load(Ordering::SeqCst) {
+            let (endpoint, detail) = ("memory".to_owned(), "cut".to_owned());
+            return Box::pin(async { Err(AgreementError::Unreachable { endpoint, detail }) });
+        }
+        answer
+    }
+}
+
+impl Agreement for CutAgreement {
+    fn get<'a>(
+        &'a self,
+        key: &'a str,
+        limit: Duration,
+    ) -> AgreementAnswer<'a, Option<AgreementRecord>> {
+        self.unless_cut(self.inner.get(key, limit))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> AgreementAnswer<'a, RecordList> {
+        self.unless_cut(self.inner.list(prefix, limit))
+    }
+
+    fn transact<'a>(
+        &'a self,
+        comparisons: &'a [RecordComparison],
+        changes: &'a [RecordChange],
+        limit: Duration,
+    ) -> AgreementAnswer<'a, Option<i64>> {
+        self.unless_cut(self.inner.transact(comparisons, changes, limit))
+    }
+
+    fn watch<'a>(
+        &'a self,
+        prefix: &'a str,
+        revision: i64,
+        limit: Duration,
+    ) -> AgreementAnswer<'a, WatchAnswer> {
+        self.unless_cut(self.inner.watch(prefix, revision, limit))
+    }
+}
+
+impl Sessions for CutAgreement {
+    fn begin_session(&self, ttl_s: u64, limit: Duration) -> AgreementAnswer<'_, SessionGrant> {
+        self.unless_cut(self.inner.begin_session(ttl_s, limit))
+    }
+
+    fn renew_session(
+        &self,
+        session: SessionId,
+        limit: Duration,
+    ) -> AgreementAnswer<'_, Option<Duration>> {
+        self.unless_cut(self.inner.renew_session(session, limit))
+    }
+
+    fn end_session(&self, session: SessionId, limit: Duration) -> AgreementAnswer<'_, ()> {
+        self.unless_cut(self.inner.end_session(session, limit))
+    }
+}
